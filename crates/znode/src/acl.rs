@@ -4,6 +4,8 @@ use std::net::IpAddr;
 
 use bincode::{Decode, Encode};
 
+use crate::weight::{TEXT, text};
+
 /// Who may do what with one znode (not with its children).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 pub struct Acl {
@@ -145,6 +147,12 @@ fn covers(network: &str, addr: &str) -> bool {
         }
         _ => false,
     }
+}
+
+/// What an ACL weighs, with its place among all.
+pub(crate) fn weight(acl: &[Acl]) -> u64 {
+    let entry = |entry: &Acl| size_of::<Acl>() as u64 + text(&entry.scheme) + text(&entry.id);
+    2 * TEXT + 2 * size_of::<(usize, u64)>() as u64 + acl.iter().map(entry).sum::<u64>()
 }
 
 #[cfg(test)]

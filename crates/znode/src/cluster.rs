@@ -4,13 +4,14 @@
 //! Its first leader founds it with its first entry, before anything else is proposed. From then on
 //! every member knows the cluster from others of the same name by its uuid.
 
+mod ops;
+
 use std::fmt;
 
 use bincode::{Decode, Encode};
 use imbl::OrdMap;
 
-use crate::ids::write_uuid;
-use crate::{Error, Refusal, Reply, Request, State, Zxid};
+use crate::ids::{Zxid, write_uuid};
 
 /// Zxids begin no higher, so that they stay below 2^53.
 pub const ZXID_BASE_MAX: u64 = 1 << 52;
@@ -67,56 +68,5 @@ impl Cluster {
     /// again.
     pub fn removed(&self) -> impl Iterator<Item = (u64, Zxid)> {
         self.removed.iter().map(|(id, zxid)| (*id, *zxid))
-    }
-}
-
-impl State {
-    /// The cluster; `None` before it is founded.
-    pub fn cluster(&self) -> Option<&Cluster> {
-        self.cluster.as_deref()
-    }
-
-    /// The level of the format: what an entry does depends on it, and never on the version of the
-    /// program.
-    pub fn level(&self) -> u16 {
-        self.cluster().map_or(1, Cluster::level)
-    }
-
-    /// The zxid of the next entry, which has this index and asks for `request`. The founding entry
-    /// is the first one whose zxid counts from the base.
-    pub fn zxid_of(&self, index: u64, request: Option<&Request>) -> Zxid {
-        let founding = match request.map(|request| &request.op) {
-            Some(crate::Op::Found(founding)) if founding.zxid_base <= ZXID_BASE_MAX => Some(founding),
-            _ => None,
-        };
-        let founding = self.cluster().map(Cluster::founding).or(founding);
-        Zxid(founding.map_or(0, |founding| founding.zxid_base) + index)
-    }
-
-    /// A second founding changes nothing: two leaders may each have proposed one.
-    pub(crate) fn found(&mut self, founding: Founding) -> Result<Reply, Refusal> {
-        if founding.zxid_base > ZXID_BASE_MAX {
-            return Err(Error::BadArguments.into());
-        }
-        self.cluster.get_or_insert_with(|| Cluster { founding, level: 1, removed: OrdMap::new() }.into());
-        Ok(Reply::Done)
-    }
-
-    pub(crate) fn set_level(&mut self, level: u16) -> Result<Reply, Refusal> {
-        let cluster = self.founded()?;
-        if level <= cluster.level {
-            return Err(Error::BadArguments.into());
-        }
-        cluster.level = level;
-        Ok(Reply::Done)
-    }
-
-    pub(crate) fn note_removed(&mut self, node_id: u64, now: Zxid) -> Result<Reply, Refusal> {
-        self.founded()?.removed.entry(node_id).or_insert(now);
-        Ok(Reply::Done)
-    }
-
-    fn founded(&mut self) -> Result<&mut Cluster, Refusal> {
-        self.cluster.as_mut().map(std::sync::Arc::make_mut).ok_or_else(|| Error::BadArguments.into())
     }
 }

@@ -3,8 +3,6 @@
 
 use bincode::{Decode, Encode};
 
-use crate::ZPath;
-
 /// How an error is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ErrorRow {
@@ -142,47 +140,5 @@ impl Error {
     /// ZooKeeper's number for the error, or one of zlock's own from -1001 down.
     pub fn code(self) -> i32 {
         self.row().code
-    }
-}
-
-/// A longer path is not told back. Refusals are remembered under their idempotency keys, and a path
-/// that is refused for its length may have some MiB.
-const PATH_SHOWN_MAX: usize = 8 << 10;
-
-/// A refused transaction: the error, and what it was about.
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-pub struct Refusal {
-    /// Why.
-    pub error: Error,
-    /// The path that the error is about, when there is one, and when it is not longer than any
-    /// client can want to see.
-    pub path: Option<ZPath>,
-    /// In a multi: which operation failed, counted from 0.
-    pub op_index: Option<u32>,
-}
-
-impl From<Error> for Refusal {
-    fn from(error: Error) -> Self {
-        Refusal { error, path: None, op_index: None }
-    }
-}
-
-impl Refusal {
-    /// A refusal about a path.
-    pub fn at(error: Error, path: &ZPath) -> Self {
-        let path = Some(path).filter(|path| path.as_str().len() <= PATH_SHOWN_MAX).cloned();
-        Refusal { error, path, op_index: None }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_refusal_does_not_keep_a_path_of_any_length() {
-        let path = |length: usize| ZPath::parse(&format!("/{}", "x".repeat(length))).unwrap();
-        let kept = |length| Refusal::at(Error::PathTooLong, &path(length)).path;
-        assert_eq!((kept(2_000), kept(PATH_SHOWN_MAX)), (Some(path(2_000)), None));
     }
 }

@@ -3,11 +3,11 @@
 use std::fmt;
 
 use bincode::de::Decoder;
+use bincode::de::read::Reader;
 use bincode::enc::Encoder;
+use bincode::enc::write::Writer;
 use bincode::error::{DecodeError, EncodeError};
 use bincode::{Decode, Encode};
-
-use crate::entry::codec::Compact;
 
 macro_rules! number {
     ($(#[$doc:meta])* $name:ident) => {
@@ -114,4 +114,41 @@ pub struct LogPosition {
     pub term: Term,
     /// The entry's transaction id; larger than every one applied before.
     pub zxid: Zxid,
+}
+
+/// A number as one byte below 248, and else as its length and as many bytes as it needs: times and
+/// ids of a cluster that begins at its founding time have 6 and 7.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Compact(pub(crate) u64);
+
+const ONE_BYTE: u8 = 248;
+
+impl Encode for Compact {
+    fn encode<E: Encoder>(&self, encoder: &mut E) -> Result<(), EncodeError> {
+        let bytes = self.0.to_le_bytes();
+        if self.0 < u64::from(ONE_BYTE) {
+            return encoder.writer().write(&bytes[..1]);
+        }
+        let length = 8 - self.0.leading_zeros() / 8;
+        let [length, ..] = length.to_le_bytes();
+        encoder.writer().write(&[ONE_BYTE - 1 + length])?;
+        encoder.writer().write(&bytes[..usize::from(length)])
+    }
+}
+
+impl<C> Decode<C> for Compact {
+    fn decode<D: Decoder<Context = C>>(decoder: &mut D) -> Result<Self, bincode::error::DecodeError> {
+        let first = u8::decode(decoder)?;
+        if first < ONE_BYTE {
+            return Ok(Compact(u64::from(first)));
+        }
+        let mut bytes = [0; 8];
+        let length = usize::from(first - ONE_BYTE) + 1;
+        decoder.claim_bytes_read(length)?;
+        decoder.reader().read(&mut bytes[..length])?;
+        let number = u64::from_le_bytes(bytes);
+        // One number has one form, so that equal states have equal bytes.
+        let shortest = number >= u64::from(ONE_BYTE) && bytes[length - 1] != 0;
+        if shortest { Ok(Compact(number)) } else { Err(bincode::error::DecodeError::Other("a number too long")) }
+    }
 }

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use crate::lock;
+use crate::ids::SessionId;
 use crate::lock::demand::Demand;
-use crate::lock::queue::{Origin, Position, Queue, Ticket};
+use crate::lock::queue::{Origin, Position, Queue};
+use crate::lock::readings;
+use crate::path::ZPath;
 use crate::state::State;
 use crate::tree::znode::Znode;
-use crate::{SessionId, ZPath};
 
 impl State {
     /// Checks the whole state. O(n log n): for tests.
@@ -35,7 +36,7 @@ impl State {
         self.sessions.check_invariants()?;
         self.locks.histories.check_invariants()?;
         self.locks.revocations.check_invariants()?;
-        self.locks.mixed_clients.check(&self.tree)?;
+        self.locks.mixed_clients.check(self.tree.iter())?;
         self.check_revocations()?;
         self.check_quotas()?;
         self.check_sessions(&sums.owned)
@@ -84,7 +85,7 @@ impl State {
             let queue = node.family.queue.as_ref().ok_or("it has tickets and no queue")?;
             let holder = queue.holder(&position);
             let known = holder.map(|holder| &holder.ticket).or_else(|| queue.waiter(&position));
-            if known != Some(&Ticket::of(&child, child_node)) {
+            if known != Some(&child_node.ticket(child.name())) {
                 return Err(format!("{name} is in the queue as {known:?}"));
             }
             let counts = child_node.owner().is_some() && child_node.lingers_until_ms().is_none();
@@ -115,7 +116,7 @@ impl State {
                 if !part {
                     return Err(format!("no part {ticket}"));
                 }
-                held += usize::from(lock::holds_lock(self, ticket));
+                held += usize::from(readings::holds_lock(self, ticket));
             }
             if held != 0 && held != multi.tickets.len() {
                 return Err(format!("{held} parts of {multi:?} are held"));

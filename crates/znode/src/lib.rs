@@ -4,35 +4,40 @@
 //! who asked, events for those who watch. It reads no clock, no random number and no hash order, so
 //! every replica that applies the same log has the same state, byte for byte ([`State::records`]).
 //!
+//! Each file uses only files above it in this list, but for methods of [`State`]:
+//!
 //! ```text
-//! state.rs        State, who asks, and whether it was answered before      cluster.rs     founding, level, removed members
-//! tree.rs         Tree: all znodes, and what finds and counts them         snapshot.rs    the state as records
-//!   ops.rs        create, delete, set, multi, reap                         invariants.rs  what must always be true
-//!   znode.rs      Znode and its children                                   weight.rs      what the state may weigh
-//!   ensure.rs     creates that see to a session's znode                    acls.rs        each ACL once
-//!   quota.rs      what a subtree may have                                  usage.rs       what is below each znode
-//!   permissions.rs  which ACL counts, and for whom                         system_paths.rs  /zookeeper
-//! session.rs      Session, and which of its requests were answered
-//!   open.rs       Sessions: all that are open                              ops.rs         open, attach, close, expire
-//!   client_info.rs  who a client is, for people
-//! lock.rs         readings: where a ticket stands, who queues
-//!   locks.rs      Locks: what is kept of all locks together                queue.rs       one lock: who holds, who waits
-//!   acquire.rs    acquire, release, withdraw                               grant.rs       who holds next
-//!   demand.rs     what a ticket wants                                      ticket_name.rs  its name in few bytes
-//!   keyless.rs    acquires that nothing tells apart                        release_held.rs  giving back by the lock's name
-//!   multilock.rs  several locks at once, all or none                       upgrade.rs     upgrade, downgrade
-//!   managed.rs    priorities, a bounded queue, hand-over                   deadlock.rs    cycles of waits are refused
-//!   history.rs    tickets and sessions that have ended                     revoke.rs      asking for a ticket
-//!   mixed_clients.rs  clients that do not see each other
-//! entry.rs        txn.rs what an entry asks for, ops.rs the table of operations, codec.rs its bytes, applied.rs what comes of it,
-//!                 changes.rs what it has changed so far, cost.rs what it may do
+//! words           error.rs  ids.rs  path.rs  acl.rs  stat.rs  limits.rs  weight.rs
+//!                 lock/mode.rs           how an acquire wants a lock      lock/ticket_name.rs   what the name of a ticket says
+//! requests        entry/txn.rs           what an entry asks for           entry/ops.rs          the table of operations
+//!                 entry/codec.rs         its bytes                        entry/applied.rs      what comes of it
+//! one lock        lock/contender.rs      what a lock node knows           lock/demand.rs        what a ticket wants
+//!                 lock/queue.rs          who holds, who waits             lock/ended.rs         tickets that have ended
+//!                 lock/revocations.rs    tickets that were asked for      lock/mixed_clients.rs clients that do not see each other
+//! one znode       tree/znode.rs          Znode and its children           tree/usage.rs         what is below it
+//! components      tree.rs                Tree: all znodes                 tree/quota.rs         Quotas: what a subtree may have
+//!                 session/open.rs        Sessions: all that are open      session.rs            Session, and its answered requests
+//!                 lock/locks.rs          Locks: kept of all together      cluster.rs            founding, level, removed members
+//!                 state.rs               State, which composes these
+//! operations      entry/changes.rs       what an entry has changed so far entry/cost.rs         what it may do
+//!                 tree/ops.rs            create, delete, set, multi, reap tree/ensure.rs        a session's own znode
+//!                 tree/charge.rs         what counts for quotas           tree/permissions.rs   which ACL counts, and for whom
+//!                 session/ops.rs         open, attach, close, expire      session/actors.rs     who asks, as it is kept
+//!                 lock/readings.rs       where a ticket stands            lock/history.rs       what a lock remembers
+//!                 lock/grant.rs          who holds next                   lock/deadlock.rs      cycles of waits are refused
+//!                 lock/acquire.rs        acquire, release, withdraw       lock/keyless.rs       acquires that nothing tells apart
+//!                 lock/multilock.rs      several locks, all or none       lock/upgrade.rs       upgrade, downgrade
+//!                 lock/managed.rs        priorities, hand-over            lock/release_held.rs  by the lock's name
+//!                 lock/revoke.rs         asking for a ticket              cluster/ops.rs        founding
+//! everything      apply.rs               an entry from its credential to its answer
+//!                 snapshot.rs            the state as records             invariants.rs         what must always be true
 //! ```
 //!
-//! `tree.rs`, `session/open.rs` and `lock/locks.rs` own their fields, and `State` composes the
-//! three. The other files say what operations do to them as methods of `State`, so they know
-//! `State` while `State` knows them.
+//! `Tree`, `Sessions`, `Locks` and `Quotas` own their fields, and `State` composes them. An operation is
+//! a method of `State` in a file of its own, so that `apply.rs` can call each by its name.
 
 mod acl;
+mod apply;
 mod cluster;
 mod entry;
 mod error;
@@ -50,17 +55,18 @@ mod weight;
 
 pub use acl::{ADMIN, ALL, Acl, CREATE, DELETE, Identity, KEEPER, READ, SUPER, WRITE, fixed_acl, permits, user};
 pub use cluster::{Cluster, ClusterUuid, Founding, ZXID_BASE_MAX};
-pub use entry::applied::{Applied, Event, EventKind, Recorded, Reply};
+pub use entry::applied::{Applied, Event, EventKind, Recorded, Refusal, Reply};
 pub use entry::codec::{BYTES_MAX, DecodeError, decode_request, decode_txn, encode_request, encode_txn, fingerprint};
 pub use entry::ops::{Asker, LEVEL, OpRow};
 pub use entry::txn::{
-    Acquire, AcquireAll, Create, CreateMode, Credential, Ensure, Keyless, LockGuard, LockMode, Op, Policy,
+    Acquire, AcquireAll, Create, CreateMode, Credential, Ensure, Keyless, LockGuard, LockSettings, Op, Policy,
     ReapCandidate, ReleaseHeld, Request, SecretHash, Turn, Txn, Upgrade, ZnodeOp, secret_hash,
 };
-pub use error::{Error, Refusal};
+pub use error::Error;
 pub use ids::{Attempt, FencingToken, LogPosition, RequestKey, SessionId, Term, Zxid};
 pub use limits::{LimitRow, Limits, Unit};
-pub use lock::queue::LockSettings;
+pub use lock::contender::{Contender, Hold};
+pub use lock::mode::LockMode;
 pub use path::ZPath;
 pub use session::Session;
 pub use session::client_info::{Actor, ClientInfo};
@@ -69,4 +75,4 @@ pub use stat::Stat;
 pub use state::State;
 pub use tree::quota::{Quota, QuotaLimits};
 pub use tree::usage::Usage;
-pub use tree::znode::{Contender, Hold, Kind, Znode};
+pub use tree::znode::{Kind, Znode};

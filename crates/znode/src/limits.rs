@@ -3,8 +3,6 @@
 
 use bincode::{Decode, Encode};
 
-use crate::entry::cost::steps_at;
-
 /// A row of the table of limits.
 #[derive(Clone, Copy, Debug)]
 pub struct LimitRow {
@@ -134,11 +132,5 @@ impl Limits {
 
     pub(crate) fn histories_each(&self) -> usize {
         self.history_max.min(Self::HISTORY_MOST) as usize
-    }
-
-    /// What a transaction of [`Limits::ops_max`] creates takes of [`Limits::entry_cost_max`], as
-    /// deep in the tree as they may be.
-    pub fn creates_cost_max(&self) -> u64 {
-        steps_at(self.path_depth_max as usize).saturating_mul(u64::from(self.ops_max))
     }
 }

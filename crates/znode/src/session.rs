@@ -1,5 +1,6 @@
 //! One session: what it owns, and which of its requests were answered already.
 
+pub(crate) mod actors;
 pub(crate) mod client_info;
 pub(crate) mod open;
 pub(crate) mod ops;
@@ -11,8 +12,15 @@ use std::sync::Arc;
 use bincode::{Decode, Encode};
 use imbl::{OrdMap, OrdSet};
 
-use crate::tree::znode::Contender;
-use crate::{ClientInfo, Limits, LockMode, Refusal, Reply, RequestKey, SecretHash, SessionId, ZPath, Zxid, weight};
+use crate::entry::applied::{Refusal, Reply};
+use crate::entry::txn::SecretHash;
+use crate::ids::{RequestKey, SessionId, Zxid};
+use crate::limits::Limits;
+use crate::lock::contender::Contender;
+use crate::lock::mode::LockMode;
+use crate::path::ZPath;
+use crate::session::client_info::ClientInfo;
+use crate::weight::{KEY, text};
 
 /// A session. Its deadline is the leader's knowledge and not part of the state.
 #[derive(Clone, Debug)]
@@ -133,7 +141,7 @@ impl Requests {
             let (zxid, key) = *self.used.get_min().expect("it is not empty");
             self.used.remove(&zxid);
             let old = self.by_key.remove(&key).expect("every used key is known");
-            self.bytes -= weight::answered(&old);
+            self.bytes -= old.weight();
         }
     }
 
@@ -150,10 +158,10 @@ impl Requests {
         let (zxid, key) = *self.kept.get_min().expect("it is not empty");
         self.kept.remove(&zxid);
         let old = self.by_key.get_mut(&key).expect("every kept key has an answer");
-        self.bytes -= weight::answered(old);
+        self.bytes -= old.weight();
         let old = Arc::make_mut(old);
         old.answer = None;
-        self.bytes += weight::answered(old);
+        self.bytes += old.weight();
         self.used.insert(zxid, key);
     }
 
@@ -164,14 +172,14 @@ impl Requests {
         } else {
             self.used.insert(answered.zxid, key);
         }
-        self.bytes += weight::answered(&answered);
+        self.bytes += answered.weight();
         self.by_key.insert(key, Arc::new(answered));
     }
 
     /// Forgets a key, so that it may be used afresh.
     pub(crate) fn forget(&mut self, key: &RequestKey) {
         if let Some(answered) = self.by_key.remove(key) {
-            self.bytes -= weight::answered(&answered);
+            self.bytes -= answered.weight();
             self.kept.remove(&answered.zxid);
             self.used.remove(&answered.zxid);
         }
@@ -188,5 +196,16 @@ impl Requests {
             }
         }
         Ok(())
+    }
+}
+
+impl Answered {
+    /// What it weighs, with its key.
+    fn weight(&self) -> u64 {
+        KEY + match &self.answer {
+            None => 0,
+            Some(Ok(reply)) => reply.weight(),
+            Some(Err(Refusal { path, .. })) => path.as_ref().map_or(0, |path| text(path.as_str())),
+        }
     }
 }

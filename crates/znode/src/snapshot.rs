@@ -6,21 +6,27 @@ use std::sync::Arc;
 
 use bincode::{Decode, Encode};
 
-use crate::cluster::Cluster;
+use crate::acl::Acl;
+use crate::cluster::{Cluster, Founding, ZXID_BASE_MAX};
 use crate::entry::codec::{DecodeError, decode, encode};
-use crate::lock::history::History;
-use crate::lock::multilock::MultiLock;
+use crate::entry::ops::LEVEL;
+use crate::entry::txn::{LockSettings, Policy, SecretHash};
+use crate::ids::{FencingToken, RequestKey, SessionId, Term, Zxid};
+use crate::limits::Limits;
+use crate::lock::contender::Contender;
+use crate::lock::ended::{EndedSession, Grant, History};
+use crate::lock::locks::MultiLock;
 use crate::lock::queue::{Position, Queue, Upgrade};
-use crate::lock::{EndedSession, Grant, Revocation};
+use crate::lock::readings;
+use crate::lock::revocations::Revocation;
+use crate::path::ZPath;
+use crate::session::client_info::ClientInfo;
 use crate::session::{Answered, Requests, Session};
 use crate::state::State;
 use crate::tree::Tree;
 use crate::tree::ops::shared_acl;
-use crate::tree::znode::{Contender, Family, Kind, Znode};
-use crate::{
-    Acl, ClientInfo, FencingToken, Founding, LEVEL, Limits, LockSettings, Policy, RequestKey, SecretHash, SessionId,
-    Term, Usage, ZPath, ZXID_BASE_MAX, Zxid,
-};
+use crate::tree::usage::Usage;
+use crate::tree::znode::{Family, Kind, Znode};
 
 /// One record. Sessions come before what they own, parents before children, znodes before what is
 /// kept beside them. The order of variants and fields is the format on disk.
@@ -364,7 +370,7 @@ fn push_multi(state: &mut State, czxid: Zxid, policy: Policy, tickets: Vec<ZPath
     let part = |ticket: &ZPath| {
         let node = state.node(ticket).filter(|node| node.czxid == czxid)?;
         node.contender().filter(|contender| contender.in_multi_lock)?;
-        Some(crate::lock::holds_lock(state, ticket))
+        Some(readings::holds_lock(state, ticket))
     };
     let once: BTreeSet<_> = tickets.iter().map(ZPath::parent).collect();
     let held: Option<BTreeSet<bool>> = tickets.iter().map(part).collect();

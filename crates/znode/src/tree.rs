@@ -2,6 +2,7 @@
 //! znode.
 
 pub(crate) mod acls;
+mod charge;
 pub(crate) mod ensure;
 pub(crate) mod ops;
 pub(crate) mod permissions;
@@ -13,19 +14,23 @@ pub(crate) mod usage;
 pub(crate) mod znode;
 
 use std::borrow::Borrow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, Index};
 use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
 
-use crate::lock::Grant;
-use crate::lock::queue::{Position, Queue, Ticket};
+use crate::acl::Acl;
+use crate::ids::LogPosition;
+use crate::lock::contender::Contender;
+use crate::lock::ended::Grant;
+use crate::lock::queue::{Position, Queue};
+use crate::path::ZPath;
 use crate::tree::acls::Acls;
+use crate::tree::system_paths::is_system;
 use crate::tree::usage::Usage;
-use crate::tree::znode::{Contender, Kind, Znode};
-use crate::weight::{self, Weight};
-use crate::{Acl, LogPosition, ZPath};
+use crate::tree::znode::{Kind, Znode};
+use crate::weight::Weight;
 
 /// All znodes. A clone is O(1).
 #[derive(Clone, Debug, Default)]
@@ -132,7 +137,7 @@ impl Tree {
     pub(crate) fn plant(&mut self, mut root: Znode) {
         root.acl = self.acls.take(root.acl);
         self.data_bytes += root.data.len() as u64;
-        self.weight.change((false, false), weight::shape(&root));
+        self.weight.change((false, false), root.shape());
         self.nodes.insert(ZPath::root(), Arc::new(root));
     }
 
@@ -146,13 +151,13 @@ impl Tree {
         count: impl FnOnce(&mut Znode),
     ) -> usize {
         node.acl = self.acls.take(node.acl);
-        self.weight.bytes += weight::znode(path, &node);
-        self.weight.change((false, false), weight::shape(&node));
+        self.weight.bytes += node.weight(path);
+        self.weight.change((false, false), node.shape());
         let name: Arc<str> = path.name().into();
-        let usage = Usage::at(path, &node);
+        let usage = node.usage_at(path);
         let top = parent.is_root();
         self.change_below(parent, |below| below.add(usage));
-        let entering = Position::of(path.name(), node.czxid).map(|position| (position, Ticket::of(path, &node)));
+        let entering = Position::of(path.name(), node.czxid).map(|position| (position, node.ticket(path.name())));
         let tickets = self.edit(parent, |parent| {
             count(parent);
             if !top {
@@ -182,11 +187,11 @@ impl Tree {
         let node = self.nodes.remove(path).expect("the caller has seen it");
         assert!(node.family.names.is_empty(), "only childless znodes are removed");
         self.acls.release(&node.acl);
-        self.weight.bytes -= weight::znode(path, &node);
-        self.weight.change(weight::shape(&node), (false, false));
+        self.weight.bytes -= node.weight(path);
+        self.weight.change(node.shape(), (false, false));
         self.unindex(path, &node);
         self.data_bytes -= node.data.len() as u64;
-        let (usage, top) = (Usage::at(path, &node), parent.is_root());
+        let (usage, top) = (node.usage_at(path), parent.is_root());
         self.change_below(parent, |below| below.take(usage));
         let position = Position::of(path.name(), node.czxid);
         let (holder, tickets) = self.edit(parent, |parent| {
@@ -206,10 +211,10 @@ impl Tree {
     /// Changes a znode in place and keeps the indexes by time.
     pub(crate) fn edit<T>(&mut self, path: &ZPath, change: impl FnOnce(&mut Znode) -> T) -> T {
         let node = Arc::make_mut(self.nodes.get_mut(path).expect("the caller has seen it"));
-        let (before, shape, data) = ((timed_at(node), idle_since(node)), weight::shape(node), node.data.len() as u64);
+        let (before, shape, data) = ((timed_at(node), idle_since(node)), node.shape(), node.data.len() as u64);
         let answer = change(node);
         let after = (timed_at(node), idle_since(node));
-        self.weight.change(shape, weight::shape(node));
+        self.weight.change(shape, node.shape());
         self.data_bytes = self.data_bytes - data + node.data.len() as u64;
         if before != after {
             let node = Arc::clone(&self.nodes[path]);
@@ -224,8 +229,8 @@ impl Tree {
     pub(crate) fn edit_contender<T>(&mut self, ticket: &ZPath, change: impl FnOnce(&mut Contender) -> T) -> Option<T> {
         let changed = self.edit(ticket, |node| {
             let contender = Arc::make_mut(node.contender.as_mut()?);
-            let before = weight::holds(contender);
-            Some((change(contender), before, weight::holds(contender)))
+            let before = contender.holds_weight();
+            Some((change(contender), before, contender.holds_weight()))
         });
         let (answer, before, now) = changed?;
         self.weight.bytes = self.weight.bytes - before + now;
@@ -257,6 +262,25 @@ impl Tree {
         idle_since(node).map(|emptied_ms| self.idle.remove(&(emptied_ms, path.clone())));
     }
 
+    /// What a subtree has, its root included.
+    pub(crate) fn usage(&self, subtree: &ZPath) -> Usage {
+        let Some(node) = self.get(subtree) else {
+            return Usage::default();
+        };
+        let (own, below) = (node.usage(), node.below);
+        Usage { count: own.count + below.count, bytes: own.bytes + below.bytes }
+    }
+
+    /// What is below each ancestor of a path changes, but for the root.
+    pub(crate) fn change_below(&mut self, path: &ZPath, change: impl Fn(&mut Usage)) {
+        let mut above = path.as_str();
+        while let Some(slash) = above.rfind('/').filter(|slash| *slash > 0) {
+            above = &above[..slash];
+            let node = self.nodes.get_mut(above).expect("a znode has all its ancestors");
+            change(&mut Arc::make_mut(node).below);
+        }
+    }
+
     /// For tests: indexes and sums, against the znodes.
     pub(crate) fn check_invariants(&self) -> Result<(), String> {
         let (mut timed, mut idle, mut data_bytes) = (BTreeSet::new(), BTreeSet::new(), 0);
@@ -265,8 +289,8 @@ impl Tree {
             timed.extend(timed_at(node).map(|due_ms| (due_ms, path.clone())));
             idle.extend(idle_since(node).map(|emptied_ms| (emptied_ms, path.clone())));
             data_bytes += node.data.len() as u64;
-            weight.change((false, false), weight::shape(node));
-            weight.bytes += if path.is_root() { 0 } else { weight::znode(path, node) };
+            weight.change((false, false), node.shape());
+            weight.bytes += if path.is_root() { 0 } else { node.weight(path) };
             acls.take(Arc::clone(&node.acl));
         }
         if data_bytes != self.data_bytes {
@@ -280,6 +304,29 @@ impl Tree {
         }
         self.acls.check(&acls)?;
         self.check_below()
+    }
+
+    /// For tests: what is kept, against the tree.
+    pub(crate) fn check_below(&self) -> Result<(), String> {
+        let mut counted: BTreeMap<&str, Usage> = BTreeMap::new();
+        for (path, node) in self.iter() {
+            let own = is_system(path.as_str());
+            let mut above = path.as_str();
+            while let Some(slash) = above.rfind('/').filter(|slash| *slash > 0) {
+                above = &above[..slash];
+                let below = counted.entry(above).or_default();
+                below.count += 1;
+                below.bytes += if own { 0 } else { node.data.len() as u64 };
+            }
+        }
+        let differs =
+            |(path, node): &(&ZPath, &Znode)| node.below != counted.get(path.as_str()).copied().unwrap_or_default();
+        match self.iter().find(differs) {
+            None => Ok(()),
+            Some((path, node)) => {
+                Err(format!("{path}: {:?} below it, kept as {:?}", counted.get(path.as_str()), node.below))
+            }
+        }
     }
 }
 

@@ -6,8 +6,12 @@ use bincode::de::{BorrowDecoder, Decoder};
 use bincode::error::DecodeError;
 use bincode::{BorrowDecode, Decode, Encode};
 
-use crate::lock::{LockStatus, WaitsFor};
-use crate::{Acl, Identity, READ, Refusal, SessionId, Stat, ZPath, Zxid, permits};
+use crate::acl::{Acl, Identity, READ, permits};
+use crate::error::Error;
+use crate::ids::{FencingToken, SessionId, Zxid};
+use crate::path::ZPath;
+use crate::stat::Stat;
+use crate::weight::text;
 
 /// The outcome of one transaction.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
@@ -193,4 +197,104 @@ pub enum EventKind {
     ChildrenChanged,
     /// The lock node got the lock that it had waited for.
     Granted,
+}
+
+/// A longer path is not told back. Refusals are remembered under their idempotency keys, and a path
+/// that is refused for its length may have some MiB.
+const PATH_SHOWN_MAX: usize = 8 << 10;
+
+/// A refused transaction: the error, and what it was about.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct Refusal {
+    /// Why.
+    pub error: Error,
+    /// The path that the error is about, when there is one, and when it is not longer than any
+    /// client can want to see.
+    pub path: Option<ZPath>,
+    /// In a multi: which operation failed, counted from 0.
+    pub op_index: Option<u32>,
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        Refusal { error, path: None, op_index: None }
+    }
+}
+
+impl Refusal {
+    /// A refusal about a path.
+    pub fn at(error: Error, path: &ZPath) -> Self {
+        let path = Some(path).filter(|path| path.as_str().len() <= PATH_SHOWN_MAX).cloned();
+        Refusal { error, path, op_index: None }
+    }
+}
+
+/// Where a ticket stands.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub enum LockStatus {
+    /// It holds the lock.
+    Held {
+        /// What to show to resources.
+        token: FencingToken,
+        /// How often the owner holds it.
+        holds: u32,
+    },
+    /// It waits.
+    Waiting {
+        /// The ticket before it: the waiter whose turn is before its own (of a reader the last one
+        /// that is no reader), or the last of the holders. The event [`crate::EventKind::Granted`]
+        /// at its own lock node tells when it holds.
+        predecessor: ZPath,
+    },
+}
+
+/// One edge of a cycle: an owner that waits, and the ticket in its way, which is the next one's in
+/// the cycle.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct WaitsFor {
+    /// The session of the one that waits.
+    pub session: SessionId,
+    /// Its owner within the session.
+    pub owner: String,
+    /// What it waits for.
+    pub lock: ZPath,
+    /// The ticket in its way.
+    pub blocker: ZPath,
+}
+
+impl Reply {
+    /// What it points to weighs.
+    pub(crate) fn weight(&self) -> u64 {
+        match self {
+            Reply::Created { path, .. } => text(path.as_str()),
+            // The predecessor has a path about as long.
+            Reply::Acquired { ticket, .. } => 2 * text(ticket.as_str()),
+            Reply::Multi(replies) => replies.iter().map(|one| size_of::<Reply>() as u64 + one.weight()).sum(),
+            Reply::Revoking { tickets } => tickets.iter().map(|ticket| text(ticket.as_str())).sum(),
+            Reply::Deadlock { cycle } => {
+                let edge = |edge: &WaitsFor| text(&edge.owner) + text(edge.lock.as_str()) + text(edge.blocker.as_str());
+                cycle.iter().map(|one| size_of::<WaitsFor>() as u64 + edge(one)).sum()
+            }
+            Reply::StillHeld(_)
+            | Reply::Done
+            | Reply::Set { .. }
+            | Reply::SessionOpened { .. }
+            | Reply::Released { .. }
+            | Reply::Withdrawn
+            | Reply::Superseded
+            | Reply::Removed { .. } => 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_does_not_keep_a_path_of_any_length() {
+        let path = |length: usize| ZPath::parse(&format!("/{}", "x".repeat(length))).unwrap();
+        let kept = |length| Refusal::at(Error::PathTooLong, &path(length)).path;
+        assert_eq!((kept(2_000), kept(PATH_SHOWN_MAX)), (Some(path(2_000)), None));
+    }
 }

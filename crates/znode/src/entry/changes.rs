@@ -4,12 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use crate::lock::TicketEnd;
-use crate::tree::znode::Hold;
-use crate::{
-    Acl, Attempt, Error, Event, EventKind, Identity, LogPosition, Recorded, RequestKey, Session, SessionId, Term,
-    ZPath, Zxid,
-};
+use crate::acl::{Acl, Identity};
+use crate::entry::applied::{Event, EventKind, Recorded};
+use crate::error::Error;
+use crate::ids::{Attempt, LogPosition, RequestKey, SessionId, Term, Zxid};
+use crate::lock::contender::Hold;
+use crate::lock::ended::TicketEnd;
+use crate::path::ZPath;
+use crate::session::Session;
 
 /// What one transaction has changed so far.
 #[derive(Debug)]

@@ -15,9 +15,16 @@
 //! What is only looked at has bounds of its own where it stands. docs/znode-model.md lists them
 //! all.
 
-use crate::state::{Changes, State};
-use crate::tree::ops::permit;
-use crate::{CREATE, DELETE, Error, LogPosition, Op, READ, Refusal, Request, SessionId, WRITE, ZPath, ZnodeOp, Zxid};
+use crate::acl::{CREATE, DELETE, READ, WRITE};
+use crate::entry::applied::Refusal;
+use crate::entry::changes::Changes;
+use crate::entry::txn::{Op, Request, ZnodeOp};
+use crate::error::Error;
+use crate::ids::{LogPosition, SessionId, Zxid};
+use crate::limits::Limits;
+use crate::path::ZPath;
+use crate::state::State;
+use crate::tree::permissions::permit;
 
 /// Unsettled locks that one entry takes up.
 const TAKEN_UP_MAX: usize = 1_024;
@@ -171,4 +178,12 @@ const ANCESTORS_A_STEP: usize = 8;
 
 pub(crate) fn steps_at(depth: usize) -> u64 {
     1 + (depth / ANCESTORS_A_STEP) as u64
+}
+
+impl Limits {
+    /// What a transaction of [`Limits::ops_max`] creates takes of [`Limits::entry_cost_max`], as
+    /// deep in the tree as they may be.
+    pub fn creates_cost_max(&self) -> u64 {
+        steps_at(self.path_depth_max as usize).saturating_mul(u64::from(self.ops_max))
+    }
 }

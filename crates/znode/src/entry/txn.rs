@@ -6,10 +6,13 @@ use std::net::IpAddr;
 
 use bincode::{Decode, Encode};
 
-use crate::{
-    Acl, Attempt, ClientInfo, FencingToken, Founding, Identity, Limits, LockSettings, RequestKey, SessionId, Term,
-    ZPath, Zxid,
-};
+use crate::acl::{Acl, Identity};
+use crate::cluster::Founding;
+use crate::ids::{Attempt, FencingToken, RequestKey, SessionId, Term, Zxid};
+use crate::limits::Limits;
+use crate::lock::mode::LockMode;
+use crate::path::ZPath;
+use crate::session::client_info::ClientInfo;
 
 /// One transaction: all of it happens, or none.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -338,28 +341,6 @@ impl CreateMode {
     }
 }
 
-/// How a contender wants a lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
-pub enum LockMode {
-    /// Alone. Lock node `_c_<uuid>-lock-<10 digits>`, as Curator's mutex.
-    Exclusive,
-    /// Together with other readers. `_c_<uuid>-__READ__<10 digits>`, as Curator's read/write lock.
-    Read,
-    /// Alone. `_c_<uuid>-__WRIT__<10 digits>`.
-    Write,
-    /// Alone, as the leader of an election. `_c_<uuid>-latch-<10 digits>`, as Curator's
-    /// LeaderLatch.
-    Latch,
-    /// So many permits of a semaphore. `_c_<uuid>-lease-<10 digits>`, as the leases of Curator's
-    /// InterProcessSemaphoreV2.
-    Lease {
-        /// How many at once; all or none.
-        permits: u32,
-        /// How many there are in all. The first acquire sets it, the others must say the same.
-        limit: u32,
-    },
-}
-
 /// Enters a lock's queue. Needs a credential and an idempotency key.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Acquire {
@@ -449,4 +430,15 @@ pub enum Policy {
     Strict,
     /// They pass while it waits for another of its locks.
     Backfill,
+}
+
+/// What is set for a lock, and stays while nobody is there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
+pub struct LockSettings {
+    /// The permits of a semaphore; `None` for a lock.
+    pub limit: Option<u32>,
+    /// Only acquires enter its queue: there may be priorities, and a holder may say who is next.
+    pub closed: bool,
+    /// How many may wait; `None` for as many as any lock.
+    pub waiters_max: Option<u32>,
 }

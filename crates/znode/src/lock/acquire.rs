@@ -3,21 +3,26 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
+use crate::acl::CREATE;
+use crate::entry::applied::{LockStatus, Refusal, Reply};
+use crate::entry::changes::Changes;
+use crate::entry::txn::{Acquire, Keyless, LockSettings};
+use crate::error::Error;
+use crate::ids::{Attempt, RequestKey, SessionId};
+use crate::lock::contender::{Contender, Hold};
 use crate::lock::deadlock::Newcomer;
-use crate::lock::demand::sequence_of;
 use crate::lock::keyless::is_keyless;
+use crate::lock::mode::LockMode;
 use crate::lock::queue::Queue;
-use crate::lock::ticket_name::Family;
-use crate::lock::{self, LockStatus};
-use crate::state::{Changes, State};
-use crate::tree::ops::{NewNode, SEQUENCE_MAX, permit, sequential};
+use crate::lock::readings;
+use crate::lock::ticket_name::{Family, sequence_of};
+use crate::path::ZPath;
+use crate::state::State;
+use crate::tree::ops::{NewNode, SEQUENCE_MAX, sequential};
+use crate::tree::permissions::{check_client_path, permit};
 use crate::tree::quota::Growth;
-use crate::tree::system_paths::check_client_path;
-use crate::tree::znode::{Contender, Hold, Kind, Znode};
-use crate::{
-    Acquire, Attempt, CREATE, Error, Keyless, LockMode, LockSettings, Refusal, Reply, RequestKey, SessionId, ZPath,
-    weight,
-};
+use crate::tree::znode::{Kind, Znode};
+use crate::weight;
 
 /// The way to a lock that the one who asks may enter.
 pub(crate) struct Way {
@@ -171,7 +176,7 @@ impl State {
             return Ok(Reply::Superseded);
         };
         if if_waiting {
-            let status = lock::status(self, ticket).map_err(refuse)?;
+            let status = readings::status(self, ticket).map_err(refuse)?;
             if matches!(status, LockStatus::Held { .. }) {
                 return Ok(Reply::StillHeld(status));
             }
@@ -209,7 +214,7 @@ impl State {
         if self.tree[ticket].contender().map_or(0, Contender::count) >= self.limits.holds_max {
             return Err(Refusal::at(Error::TooManyHolds, ticket));
         }
-        self.check_bytes(weight::hold()).map_err(|error| Refusal::at(error, ticket))?;
+        self.check_bytes(weight::HOLD).map_err(|error| Refusal::at(error, ticket))?;
         self.tree.edit_contender(ticket, |contender| contender.holds.push(hold));
         self.acquired(ticket)
     }
@@ -306,7 +311,7 @@ impl State {
     }
 
     pub(crate) fn acquired(&self, ticket: &ZPath) -> Result<Reply, Refusal> {
-        let status = lock::status(self, ticket).map_err(|error| Refusal::at(error, ticket))?;
+        let status = readings::status(self, ticket).map_err(|error| Refusal::at(error, ticket))?;
         Ok(Reply::Acquired { ticket: ticket.clone(), status })
     }
 
@@ -372,7 +377,7 @@ impl State {
             return None;
         }
         let writer = self.ticket_of(id, &acquire.lock, LockMode::Write, &acquire.owner)?;
-        let held = matches!(lock::status(self, &writer), Ok(LockStatus::Held { .. }));
+        let held = matches!(readings::status(self, &writer), Ok(LockStatus::Held { .. }));
         sequence_of(writer.name()).filter(|_| held)
     }
 

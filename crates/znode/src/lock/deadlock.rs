@@ -16,29 +16,20 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use bincode::{Decode, Encode};
-
+use crate::entry::applied::{Reply, WaitsFor};
+use crate::entry::changes::Changes;
+use crate::entry::txn::LockSettings;
+use crate::ids::SessionId;
 use crate::lock::demand::Demand;
-use crate::lock::history::short;
+use crate::lock::ended::{EndedTicket, TicketEnd};
+use crate::lock::grant::may_be_overtaken;
+use crate::lock::mode::LockMode;
 use crate::lock::queue::{Origin, Position, Turn};
-use crate::lock::{EndedTicket, TicketEnd, may_be_overtaken};
-use crate::session::client_info::remembered;
-use crate::state::{Changes, State};
-use crate::{LockMode, LockSettings, Reply, SessionId, ZPath};
-
-/// One edge of a cycle: an owner that waits, and the ticket in its way, which is the next one's in
-/// the cycle.
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-pub struct WaitsFor {
-    /// The session of the one that waits.
-    pub session: SessionId,
-    /// Its owner within the session.
-    pub owner: String,
-    /// What it waits for.
-    pub lock: ZPath,
-    /// The ticket in its way.
-    pub blocker: ZPath,
-}
+use crate::lock::readings;
+use crate::path::ZPath;
+use crate::session::actors::remembered;
+use crate::session::client_info::short;
+use crate::state::State;
 
 type Owner = (SessionId, Arc<str>);
 
@@ -267,7 +258,7 @@ impl<'a> Search<'a> {
                 self.look_at(waiter, tickets.map(|((_, _, other), ticket)| (ticket, *other == *owner)));
             }
             (_, Some(ticket)) => {
-                let parts = crate::lock::parts(state, ticket).unwrap_or(std::slice::from_ref(ticket));
+                let parts = readings::parts(state, ticket).unwrap_or(std::slice::from_ref(ticket));
                 self.look_at(waiter, parts.iter().map(|part| (part, true)));
             }
         }

@@ -1,7 +1,8 @@
-//! What a ticket wants of its lock, and what its name says of that.
+//! What a ticket wants of its lock, and what holders have of it.
 
-use crate::LockMode;
-use crate::tree::znode::Znode;
+use crate::lock::contender::Contender;
+use crate::lock::mode::LockMode;
+use crate::lock::ticket_name::is_shared;
 
 /// What a ticket wants of its lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,8 +20,8 @@ pub(crate) enum Demand {
 
 impl Demand {
     /// Of a ticket in its lock.
-    pub(crate) fn of(name: &str, node: &Znode) -> Demand {
-        match node.contender() {
+    pub(crate) fn of(name: &str, contender: Option<&Contender>) -> Demand {
+        match contender {
             Some(contender) => Demand::of_mode(contender.mode),
             None if is_shared(name) => Demand::Shared,
             None if name.contains("-lease-") => Demand::LeaseByName,
@@ -83,36 +84,5 @@ impl Taken {
         }
         let units = self.units.checked_add(more.units);
         self.alone == 0 && self.shared == 0 && units.is_some_and(|units| units <= limit.unwrap_or(0))
-    }
-}
-
-/// The number of a ticket: ten digits at the end of its name, without a sign (rule 2 of
-/// docs/znode-model.md).
-pub(crate) fn sequence_of(name: &str) -> Option<u64> {
-    let digits = name.as_bytes().last_chunk::<10>()?;
-    let mut number = 0;
-    for digit in digits {
-        if !digit.is_ascii_digit() {
-            return None;
-        }
-        number = number * 10 + u64::from(digit - b'0');
-    }
-    Some(number)
-}
-
-/// Whether a ticket wants the lock together with others, told by the names that ZooKeeper's clients
-/// give: Curator's `__READ__`, kazoo's `__rlock__`, the recipe's `read-` and `-R-`.
-pub(crate) fn is_shared(name: &str) -> bool {
-    name.contains("__READ__") || name.contains("__rlock__") || name.starts_with("read-") || name.contains("-R-")
-}
-
-/// The mode that the name of a ticket made by hand stands for.
-pub(crate) fn mode_of(name: &str) -> LockMode {
-    if is_shared(name) {
-        LockMode::Read
-    } else if name.contains("__WRIT__") || name.starts_with("write-") || name.contains("-W-") {
-        LockMode::Write
-    } else {
-        LockMode::Exclusive
     }
 }

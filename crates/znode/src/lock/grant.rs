@@ -6,11 +6,15 @@
 
 use std::collections::BTreeMap;
 
-use crate::lock::multilock::MultiLock;
+use crate::entry::applied::EventKind;
+use crate::entry::changes::Changes;
+use crate::entry::txn::Policy;
+use crate::ids::Zxid;
+use crate::lock::ended::{Grant, Moment};
+use crate::lock::locks::MultiLock;
 use crate::lock::queue::{Origin, Position, Queue, Ticket};
-use crate::lock::{Grant, Moment};
-use crate::state::{Changes, State};
-use crate::{EventKind, Policy, ZPath, Zxid};
+use crate::path::ZPath;
+use crate::state::State;
 
 /// So many multi-locks may be overtaken in one queue; the next one blocks it. Bounds the work of a
 /// grant.

@@ -2,11 +2,16 @@
 //! session: when the node dies at which the first one waits, that one's ticket stays in the queue,
 //! and the requests of the client keep it alive.
 
+use crate::entry::applied::Refusal;
+use crate::entry::changes::Changes;
 use crate::entry::cost::steps_at;
+use crate::entry::txn::Acquire;
+use crate::error::Error;
+use crate::ids::SessionId;
 use crate::lock::demand::Demand;
 use crate::lock::queue::Turn;
-use crate::state::{Changes, State};
-use crate::{Acquire, Error, Refusal, SessionId, ZPath};
+use crate::path::ZPath;
+use crate::state::State;
 
 impl State {
     /// Makes room for a new ticket, whatever each of these is held for. The new one comes with a
@@ -38,7 +43,7 @@ impl State {
         earlier.retain(|other| other != ticket);
         if let Some(limit) = queue.settings().limit {
             let units = |path: &ZPath| {
-                let demand = Demand::of(path.name(), &self.tree[path]);
+                let demand = Demand::of(path.name(), self.tree[path].contender());
                 queue.units_of(demand).map_or(u64::from(limit), u64::from)
             };
             // With enough permits for all of them, they can be held together when others give
@@ -52,7 +57,7 @@ impl State {
         let last_writer = queue.writer_before(&turn);
         let blocks = |path: &&ZPath| {
             let (_, position) = self.position_of(path);
-            let demand = Demand::of(path.name(), &self.tree[*path]);
+            let demand = Demand::of(path.name(), self.tree[*path].contender());
             let (held, at) = (queue.holder(&position).is_some(), queue.turn(&position));
             let before = held || at < turn;
             let behind_it = |writer: &Turn| held || at < *writer;

@@ -5,13 +5,15 @@ use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
 
-use crate::lock::history::Histories;
+use crate::entry::txn::Policy;
+use crate::ids::Zxid;
+use crate::lock::ended::Histories;
 use crate::lock::mixed_clients::MixedClients;
-use crate::lock::multilock::MultiLock;
 use crate::lock::queue::Position;
-use crate::lock::revoke::Revocations;
+use crate::lock::revocations::Revocations;
+use crate::path::ZPath;
 use crate::tree::znode::Znode;
-use crate::{ZPath, Zxid, weight};
+use crate::weight;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Locks {
@@ -133,4 +135,12 @@ impl Locks {
         taken.iter().for_each(|lock| drop(self.unsettled.remove(lock)));
         taken
     }
+}
+
+/// A multi-lock that waits or holds. Named by its zxid, which is the czxid of all its lock nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct MultiLock {
+    pub(crate) policy: Policy,
+    /// The lock nodes, in the order of the request. The first stands for all in requests.
+    pub(crate) tickets: Vec<ZPath>,
 }

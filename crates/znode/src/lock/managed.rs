@@ -6,15 +6,22 @@
 
 use std::sync::Arc;
 
-use crate::lock::demand::sequence_of;
+use crate::acl::{Acl, CREATE};
+use crate::entry::applied::{Refusal, Reply};
+use crate::entry::changes::Changes;
+use crate::entry::txn::LockSettings;
+use crate::error::Error;
+use crate::ids::SessionId;
 use crate::lock::queue::{Origin, Position};
-use crate::lock::revoke::REVOKE;
-use crate::state::{Changes, State};
-use crate::tree::ops::{NewNode, permit};
+use crate::lock::ticket_name::sequence_of;
+use crate::path::ZPath;
+use crate::state::State;
+use crate::tree::ops::NewNode;
+use crate::tree::permissions::REVOKE;
+use crate::tree::permissions::{check_client_path, permit};
 use crate::tree::quota::Growth;
-use crate::tree::system_paths::check_client_path;
 use crate::tree::znode::Kind;
-use crate::{Acl, CREATE, Error, LockSettings, Refusal, Reply, SessionId, ZPath, weight};
+use crate::weight;
 
 impl State {
     /// Sets what a lock is. Its directory is made, or made persistent: settings must not go with a
@@ -57,7 +64,7 @@ impl State {
         }
         if settings != LockSettings::default() && self.queue(lock).is_none() {
             let made = weight::made(lock, 0, missing.len() as u64);
-            self.check_bytes(weight::queue() + made).map_err(refuse)?;
+            self.check_bytes(weight::QUEUE + made).map_err(refuse)?;
         }
         self.make_containers(&missing, &acl, changes);
         self.tree.edit(lock, |node| {

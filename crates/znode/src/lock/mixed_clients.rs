@@ -7,10 +7,8 @@
 
 use imbl::{OrdMap, OrdSet};
 
-use crate::ZPath;
-use crate::lock::demand::sequence_of;
-use crate::state::State;
-use crate::tree::Tree;
+use crate::lock::ticket_name::sequence_of;
+use crate::path::ZPath;
 use crate::tree::znode::Znode;
 
 /// The kinds of names that lock nodes have.
@@ -113,10 +111,21 @@ impl MixedClients {
         self.change(lock, name, node, |count| *count -= 1);
     }
 
-    /// For tests: what is counted, against the tree.
-    pub(crate) fn check(&self, tree: &Tree) -> Result<(), String> {
+    /// The blind spots of one directory.
+    pub(crate) fn of(&self, lock: &ZPath) -> Vec<BlindSpot> {
+        let counts = self.mixed.get(lock).and_then(|lock| self.by_lock.get(lock));
+        counts.map_or_else(Vec::new, |counts| blind_spots(counts).collect())
+    }
+
+    /// How many directories have a blind spot.
+    pub(crate) fn len(&self) -> usize {
+        self.mixed.len()
+    }
+
+    /// For tests: what is counted, against all znodes.
+    pub(crate) fn check<'a>(&self, nodes: impl Iterator<Item = (&'a ZPath, &'a Znode)>) -> Result<(), String> {
         let mut anew = MixedClients::default();
-        for (path, node) in tree.iter() {
+        for (path, node) in nodes {
             if let Some(lock) = path.parent() {
                 anew.add(&lock, path.name(), node);
             }
@@ -152,20 +161,4 @@ fn blind_spots(counts: &[Count; ALL.len()]) -> impl Iterator<Item = BlindSpot> +
         let unseen = ALL.into_iter().filter(move |unseen| there(*unseen) && !clients.sees(*unseen));
         unseen.map(move |unseen| BlindSpot { clients, unseen })
     })
-}
-
-/// Clients that queue for a lock beside others that they do not see: each may believe to hold it
-/// alone. Empty when all is well.
-pub fn lint(state: &State, lock: &ZPath) -> Vec<BlindSpot> {
-    if !state.locks.mixed_clients.mixed.contains(lock) {
-        return Vec::new();
-    }
-    state.locks.mixed_clients.by_lock.get(lock).map_or_else(Vec::new, |counts| blind_spots(counts).collect())
-}
-
-impl State {
-    /// How many locks have contenders that do not see each other.
-    pub fn mixed_lock_count(&self) -> usize {
-        self.locks.mixed_clients.mixed.len()
-    }
 }

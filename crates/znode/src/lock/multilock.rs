@@ -11,23 +11,23 @@
 //! meets its own tickets otherwise is refused, so no owner waits for itself here, and no part has a
 //! life apart from the others.
 
+use crate::entry::applied::{Refusal, Reply, WaitsFor};
+use crate::entry::changes::Changes;
+use crate::entry::txn::{Acquire, AcquireAll};
+use crate::error::Error;
+use crate::ids::{RequestKey, SessionId};
 use crate::lock::acquire::Entered;
-use crate::lock::deadlock::{Newcomer, WaitsFor};
+use crate::lock::contender::{Contender, Hold};
+use crate::lock::deadlock::Newcomer;
+use crate::lock::locks::MultiLock;
+use crate::lock::mode::LockMode;
 use crate::lock::queue::Position;
-use crate::state::{Changes, State};
-use crate::tree::znode::{Contender, Hold, Znode};
-use crate::{Acquire, AcquireAll, Error, LockMode, Policy, Refusal, Reply, RequestKey, SessionId, ZPath};
+use crate::path::ZPath;
+use crate::state::State;
+use crate::tree::znode::Znode;
 
 /// The most locks that one multi-lock may have. Bounds the work of a grant.
 const PARTS_MAX: usize = 64;
-
-/// A multi-lock that waits or holds. Named by its zxid, which is the czxid of all its lock nodes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct MultiLock {
-    pub(crate) policy: Policy,
-    /// The lock nodes, in the order of the request. The first stands for all in requests.
-    pub(crate) tickets: Vec<ZPath>,
-}
 
 impl State {
     pub(crate) fn acquire_all(

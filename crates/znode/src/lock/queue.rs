@@ -17,26 +17,16 @@ use std::cmp::Reverse;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use bincode::{Decode, Encode};
 use imbl::{OrdMap, OrdSet};
 
-use crate::lock::Grant;
-use crate::lock::demand::{Demand, Taken, sequence_of};
-use crate::tree::znode::Znode;
-use crate::{FencingToken, SessionId, ZPath, Zxid};
+use crate::entry::txn::LockSettings;
+use crate::ids::{FencingToken, SessionId, Zxid};
+use crate::lock::contender::Contender;
+use crate::lock::demand::{Demand, Taken};
+use crate::lock::ended::Grant;
+use crate::lock::ticket_name::sequence_of;
 
 mod check;
-
-/// What is set for a lock, and stays while nobody is there.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
-pub struct LockSettings {
-    /// The permits of a semaphore; `None` for a lock.
-    pub limit: Option<u32>,
-    /// Only acquires enter its queue: there may be priorities, and a holder may say who is next.
-    pub closed: bool,
-    /// How many may wait; `None` for as many as any lock.
-    pub waiters_max: Option<u32>,
-}
 
 /// Where a ticket stands by its name: sequence number first; the czxid decides between equal
 /// numbers, and the name between znodes that one multi created.
@@ -86,13 +76,14 @@ pub(crate) struct Ticket {
 }
 
 impl Ticket {
-    pub(crate) fn of(ticket: &ZPath, node: &Znode) -> Ticket {
-        let origin = match node.contender() {
+    /// Of a znode by that name.
+    pub(crate) fn of(name: &str, session: Option<SessionId>, contender: Option<&Contender>) -> Ticket {
+        let origin = match contender {
             None => Origin::Create,
             Some(contender) if contender.in_multi_lock => Origin::MultiLock,
             Some(_) => Origin::Acquire,
         };
-        Ticket { demand: Demand::of(ticket.name(), node), session: node.owner(), origin }
+        Ticket { demand: Demand::of(name, contender), session, origin }
     }
 }
 

@@ -3,10 +3,15 @@
 use std::mem::discriminant;
 use std::ops::Bound;
 
-use crate::lock::demand::{mode_of, sequence_of};
-use crate::lock::{self, LockStatus};
-use crate::state::{Changes, State};
-use crate::{Error, Refusal, ReleaseHeld, Reply, SessionId, ZPath};
+use crate::entry::applied::{LockStatus, Refusal, Reply};
+use crate::entry::changes::Changes;
+use crate::entry::txn::ReleaseHeld;
+use crate::error::Error;
+use crate::ids::SessionId;
+use crate::lock::readings;
+use crate::lock::ticket_name::{mode_of, sequence_of};
+use crate::path::ZPath;
+use crate::state::State;
 
 impl State {
     /// Gives back one hold of the ticket with which the session holds a lock.
@@ -35,7 +40,7 @@ impl State {
         let from = (Bound::Included(below.as_str()), Bound::Unbounded);
         let under = session.ephemerals.range::<_, str>(from).take_while(|path| path.as_str().starts_with(&below));
         let own = under.filter(|path| path.parent_str() == Some(of.lock.as_str()));
-        let held = |path: &&ZPath| matches!(lock::status(self, path), Ok(LockStatus::Held { .. }));
+        let held = |path: &&ZPath| matches!(readings::status(self, path), Ok(LockStatus::Held { .. }));
         own.filter(held).filter(|path| self.fits(path, of)).take(2).cloned().collect()
     }
 
@@ -56,7 +61,7 @@ impl State {
         let mode = contender.map_or_else(|| mode_of(ticket.name()), |contender| contender.mode);
         let owner = contender.map_or("", |contender| &contender.owner);
         of.mode.is_none_or(|wanted| discriminant(&wanted) == discriminant(&mode))
-            && of.token.is_none_or(|token| lock::grant(self, ticket).is_some_and(|grant| grant.token == token))
+            && of.token.is_none_or(|token| readings::grant(self, ticket).is_some_and(|grant| grant.token == token))
             && of.owner.as_deref().is_none_or(|wanted| wanted == owner)
     }
 }

@@ -6,7 +6,8 @@
 
 use std::fmt;
 
-use crate::{LockMode, RequestKey};
+use crate::ids::RequestKey;
+use crate::lock::mode::LockMode;
 
 /// The parts of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,6 +113,37 @@ fn key_of(uuid: &[u8]) -> Option<RequestKey> {
         at += 2;
     }
     Some(RequestKey(key))
+}
+
+/// The number of a ticket: ten digits at the end of its name, without a sign (rule 2 of
+/// docs/znode-model.md).
+pub(crate) fn sequence_of(name: &str) -> Option<u64> {
+    let digits = name.as_bytes().last_chunk::<10>()?;
+    let mut number = 0;
+    for digit in digits {
+        if !digit.is_ascii_digit() {
+            return None;
+        }
+        number = number * 10 + u64::from(digit - b'0');
+    }
+    Some(number)
+}
+
+/// Whether a ticket wants the lock together with others, told by the names that ZooKeeper's clients
+/// give: Curator's `__READ__`, kazoo's `__rlock__`, the recipe's `read-` and `-R-`.
+pub(crate) fn is_shared(name: &str) -> bool {
+    name.contains("__READ__") || name.contains("__rlock__") || name.starts_with("read-") || name.contains("-R-")
+}
+
+/// The mode that the name of a ticket made by hand stands for.
+pub(crate) fn mode_of(name: &str) -> LockMode {
+    if is_shared(name) {
+        LockMode::Read
+    } else if name.contains("__WRIT__") || name.starts_with("write-") || name.contains("-W-") {
+        LockMode::Write
+    } else {
+        LockMode::Exclusive
+    }
 }
 
 #[cfg(test)]

@@ -2,13 +2,13 @@
 //! for a decision.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use bincode::{Decode, Encode};
 
-use crate::lock::history::{TEXT_MAX, short};
-use crate::state::{Changes, State};
-use crate::{Error, Identity, Limits, SUPER, Session, SessionId, user};
+use crate::error::Error;
+use crate::ids::SessionId;
+use crate::limits::Limits;
+use crate::weight::{CLIENT, text};
 
 /// What a client says of itself when it opens its session, and where the door saw it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
@@ -58,39 +58,26 @@ pub struct Actor {
     pub client: ClientInfo,
 }
 
-impl State {
-    /// Who asks in this entry.
-    pub(crate) fn actor(&self, changes: &Changes) -> Actor {
-        let session = changes.session.and_then(|id| self.session_of(id, changes));
-        let mut client = session.map_or_else(ClientInfo::default, |session| (*session.client).clone());
-        client.address = changes.address.or(client.address);
-        Actor {
-            session: changes.session,
-            label: session.map_or_else(String::new, |session| short(&session.label)),
-            identity: shown(&changes.identities),
-            client,
-        }
-    }
+/// What is kept of a text, in bytes, whatever the limits: the history of a lock is one record of a
+/// snapshot.
+pub(crate) const TEXT_MAX: usize = 1024;
 
-    /// A session that is open, or that this entry ends.
-    pub(crate) fn session_of<'a>(&'a self, id: SessionId, changes: &'a Changes) -> Option<&'a Session> {
-        self.session(id).or_else(|| changes.ended.get(&id).map(|session| &**session))
+/// The beginning of a text.
+pub(crate) fn short(text: &str) -> String {
+    let end = (0..=TEXT_MAX.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
+    text[..end.unwrap_or(0)].into()
+}
+
+impl ClientInfo {
+    /// What it weighs. Counted at each place, though some share it: a snapshot has it once for each.
+    pub(crate) fn weight(&self) -> u64 {
+        CLIENT + text(&self.host) + text(&self.program)
     }
 }
 
-/// The first of several identities that is a name, without what proves it.
-fn shown(identities: &[Identity]) -> String {
-    let named = identities.iter().find(|identity| identity.scheme != SUPER).or(identities.first());
-    let Some(Identity { scheme, id }) = named else { return String::new() };
-    let id = if scheme == "digest" { user(id) } else { id };
-    short(&format!("{scheme}:{id}"))
-}
-
-/// The label and the client of a session, to be kept beside what it did.
-pub(crate) fn remembered(session: Option<&Session>) -> (Arc<str>, Arc<ClientInfo>) {
-    let label = |session: &Session| match session.label.len() > TEXT_MAX {
-        true => short(&session.label).into(),
-        false => session.label.clone(),
-    };
-    session.map_or_else(|| ("".into(), Arc::default()), |session| (label(session), session.client.clone()))
+impl Actor {
+    /// What it weighs.
+    pub(crate) fn weight(&self) -> u64 {
+        text(&self.label) + text(&self.identity) + self.client.weight()
+    }
 }

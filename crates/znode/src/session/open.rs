@@ -7,8 +7,10 @@ use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
 
+use crate::ids::SessionId;
+use crate::session::client_info::ClientInfo;
 use crate::session::{Requests, Session};
-use crate::{SessionId, weight};
+use crate::weight::{SESSION, text};
 
 /// All open sessions, how many count for each address, and which of them are being ended.
 #[derive(Clone, Debug, Default)]
@@ -145,7 +147,12 @@ impl Sessions {
 }
 
 fn weight(session: &Session) -> u64 {
-    weight::session(&session.label, &session.client) + session.requests.bytes
+    weight_of_new(&session.label, &session.client) + session.requests.bytes
+}
+
+/// What a session weighs that has asked for nothing yet.
+pub(crate) fn weight_of_new(label: &str, client: &ClientInfo) -> u64 {
+    SESSION + text(label) + client.weight()
 }
 
 /// What sessions of an address count for. One machine has a whole /64 network of IPv6 addresses.

@@ -6,11 +6,21 @@ use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
 
-use crate::lock::TicketEnd;
+use crate::entry::applied::LockStatus;
+use crate::entry::applied::{Refusal, Reply};
+use crate::entry::changes::Changes;
+use crate::entry::txn::{SecretHash, Turn};
+use crate::error::Error;
+use crate::ids::{SessionId, Term};
+use crate::limits::Limits;
+use crate::lock::ended::TicketEnd;
+use crate::lock::readings;
+use crate::path::ZPath;
+use crate::session::client_info::ClientInfo;
+use crate::session::open::weight_of_new;
 use crate::session::{Requests, Session};
-use crate::state::{Changes, State};
+use crate::state::State;
 use crate::tree::znode::Znode;
-use crate::{ClientInfo, Error, Limits, Refusal, Reply, SecretHash, SessionId, Term, Turn, ZPath, lock, weight};
 
 impl State {
     pub(crate) fn open_session(
@@ -33,7 +43,7 @@ impl State {
         if address.is_some_and(|address| self.sessions_of(address) >= limits.sessions_per_address_max) {
             return Err(Error::TooManySessions.into());
         }
-        self.check_bytes(weight::session(label, &client))?;
+        self.check_bytes(weight_of_new(label, &client))?;
         let timeout_ms = agreed_timeout(timeout_ms, limits);
         let session = Session {
             id: SessionId(changes.zxid.0),
@@ -138,7 +148,7 @@ impl State {
     fn lingering(&self, id: SessionId) -> Vec<ZPath> {
         let lingers = |path: &&ZPath| {
             let delayed = self.tree[*path].contender().is_some_and(|contender| contender.lock_delay_ms > 0);
-            delayed && matches!(lock::status(self, path), Ok(lock::LockStatus::Held { .. }))
+            delayed && matches!(readings::status(self, path), Ok(LockStatus::Held { .. }))
         };
         self.session(id).into_iter().flat_map(Session::ephemerals).filter(lingers).cloned().collect()
     }
@@ -159,7 +169,7 @@ impl State {
 
     /// Whether a ticket waits for a session that is being ended.
     pub(crate) fn waits_in_vain(&self, ticket: &ZPath, node: &Znode) -> bool {
-        node.owner().is_some_and(|owner| self.sessions.is_ending(owner)) && !lock::holds_lock(self, ticket)
+        node.owner().is_some_and(|owner| self.sessions.is_ending(owner)) && !readings::holds_lock(self, ticket)
     }
 
     /// Takes such a ticket away when it is its turn.
@@ -172,7 +182,7 @@ impl State {
     fn linger(&mut self, path: &ZPath, changes: &Changes) {
         let time_ms = self.time_ms;
         let node = self.tree.shared(path);
-        self.ticket_ended(path, &node, lock::grant(self, path), changes);
+        self.ticket_ended(path, &node, readings::grant(self, path), changes);
         self.tree.edit(path, |node| {
             let contender = Arc::make_mut(node.contender.as_mut().expect("a lingering node has a delay"));
             contender.lingers_until_ms = Some(time_ms.saturating_add(u64::from(contender.lock_delay_ms)));

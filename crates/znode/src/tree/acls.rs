@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 
-use crate::{ALL, Acl, weight};
+use crate::acl;
+use crate::acl::{ALL, Acl};
 
 /// The ACLs in use. The open one, which most znodes have, is not counted.
 #[derive(Clone, Debug)]
@@ -33,7 +34,7 @@ impl Acls {
             *self.used.get_mut(&*acl).expect("it was found just above") += 1;
             return known;
         }
-        self.bytes += weight::acl(&acl);
+        self.bytes += acl::weight(&acl);
         self.used.insert(Arc::clone(&acl), 1);
         acl
     }
@@ -47,14 +48,14 @@ impl Acls {
         *count -= 1;
         if *count == 0 {
             self.used.remove(&**acl);
-            self.bytes -= weight::acl(acl);
+            self.bytes -= acl::weight(acl);
         }
     }
 
     /// What the state grows by when one more znode has this ACL.
     pub(crate) fn growth(&self, acl: &[Acl]) -> u64 {
         let is_open = matches!(acl, [only] if is_open(only));
-        if is_open || self.used.contains_key(acl) { 0 } else { weight::acl(acl) }
+        if is_open || self.used.contains_key(acl) { 0 } else { acl::weight(acl) }
     }
 
     /// What they weigh.

@@ -2,17 +2,25 @@
 
 use std::sync::Arc;
 
+use crate::acl::{ALL, Acl, CREATE, DELETE, READ};
+use crate::entry::applied::{EventKind, Refusal, Reply};
+use crate::entry::changes::Changes;
 use crate::entry::cost::steps_to;
-use crate::lock::demand::sequence_of;
-use crate::state::{Changes, State};
+use crate::entry::txn::{Create, CreateMode, Ensure, ReapCandidate, ZnodeOp};
+use crate::error::Error;
+use crate::ids::SessionId;
+use crate::lock::contender::Contender;
+use crate::lock::ticket_name::sequence_of;
+use crate::path::ZPath;
+use crate::stat::Stat;
+use crate::state::State;
+use crate::tree::permissions::permit;
 use crate::tree::quota::Growth;
 use crate::tree::system_paths::is_system;
-use crate::tree::znode::{Contender, Family, Kind, Znode};
+use crate::tree::usage::Usage;
+use crate::tree::znode::{Family, Kind, Znode};
 use crate::tree::{idle_since, timed_at};
-use crate::{
-    ALL, Acl, CREATE, Create, CreateMode, DELETE, Ensure, Error, EventKind, READ, ReapCandidate, Refusal, Reply,
-    SessionId, Stat, Usage, ZPath, ZnodeOp, permits, weight,
-};
+use crate::weight;
 
 /// The longest TTL, as in ZooKeeper: 40 bits of milliseconds.
 const TTL_MS_MAX: u64 = (1 << 40) - 1;
@@ -385,15 +393,6 @@ pub(crate) fn sequential(parent: &Znode, path: &ZPath, prefix: &str) -> Result<Z
         return Err(Error::SequenceExhausted);
     }
     path.child(&format!("{prefix}{:010}", parent.creates))
-}
-
-/// The place of the ACL checks: every operation that a client asks for passes here before it
-/// changes or tells anything.
-///
-/// # Errors
-/// `NoAuth` when the ACL grants none of the permissions to the one who asks.
-pub(crate) fn permit(acl: &[Acl], perms: u32, changes: &Changes) -> Result<(), Error> {
-    if permits(acl, perms, &changes.identities) { Ok(()) } else { Err(Error::NoAuth) }
 }
 
 fn expect_version(expected: i32, actual: i32) -> Result<(), Error> {

@@ -5,11 +5,20 @@
 
 use std::sync::Arc;
 
-use crate::lock::revoke::{REVOKE, asks_to_give_up};
-use crate::state::{Changes, State};
-use crate::tree::ops::permit;
-use crate::tree::system_paths::{guarding_subtree, is_system};
-use crate::{ADMIN, Acl, Error, EventKind, Identity, READ, Refusal, WRITE, ZPath, Znode, permits};
+use crate::acl::{ADMIN, ALL, Acl, CREATE, DELETE, Identity, KEEPER, READ, WRITE, permits};
+use crate::entry::applied::{EventKind, Refusal};
+use crate::entry::changes::Changes;
+use crate::entry::txn::{Create, CreateMode, ZnodeOp};
+use crate::error::Error;
+use crate::lock::revocations::asks_to_give_up;
+use crate::path::ZPath;
+use crate::state::State;
+use crate::tree::system_paths::{CONFIG, Place, QUOTA, SYSTEM, guarding_subtree, is_system};
+use crate::tree::znode::Znode;
+
+/// Of a lock's directory: one of these permits to take tickets of the lock away from others, and to
+/// set what the lock is.
+pub(crate) const REVOKE: u32 = DELETE | ADMIN;
 
 impl State {
     /// The ACL that counts for a znode: its own, but below `/zookeeper/quota` that of the subtree
@@ -120,4 +129,101 @@ impl State {
             changes.push(EventKind::ChildrenChanged, parent, parent_acl, self.name_readers(parent));
         }
     }
+}
+
+/// The place of the ACL checks: every operation that a client asks for passes here before it
+/// changes or tells anything.
+///
+/// # Errors
+/// `NoAuth` when the ACL grants none of the permissions to the one who asks.
+pub(crate) fn permit(acl: &[Acl], perms: u32, changes: &Changes) -> Result<(), Error> {
+    if permits(acl, perms, &changes.identities) { Ok(()) } else { Err(Error::NoAuth) }
+}
+
+/// Refuses what clients cannot do with any path of the system: to lock it, and what belongs to
+/// that.
+///
+/// # Errors
+/// `NoAuth`.
+pub(crate) fn check_client_path(path: &ZPath) -> Result<(), Refusal> {
+    if is_system(path.as_str()) { Err(Refusal::at(Error::NoAuth, path)) } else { Ok(()) }
+}
+
+impl State {
+    /// Whether a client may do this at all where its path is one of the system's. What may be
+    /// created there is persistent and has no ACL of its own.
+    ///
+    /// # Errors
+    /// `NoAuth`; `BadArguments` for deleting what is always there, as in ZooKeeper
+    /// (ZKDatabase.isSpecialPath).
+    pub(crate) fn check_system_write(&self, op: &mut ZnodeOp, changes: &Changes) -> Result<(), Refusal> {
+        match op {
+            ZnodeOp::Create(create) => self.check_system_create(create, changes),
+            ZnodeOp::Delete { path, .. } | ZnodeOp::SetData { path, .. } if !is_system(path.as_str()) => Ok(()),
+            ZnodeOp::Delete { path, .. } if [SYSTEM, CONFIG, QUOTA].contains(&path.as_str()) => {
+                Err(Refusal::at(Error::BadArguments, path))
+            }
+            ZnodeOp::SetData { path, .. } if [SYSTEM, QUOTA].contains(&path.as_str()) => {
+                Err(Refusal::at(Error::NoAuth, path))
+            }
+            ZnodeOp::Delete { path, .. } | ZnodeOp::SetData { path, .. } => {
+                let perms = (Place::of(path.as_str()), ADMIN);
+                if self.tree.contains(path) { self.permit_quota(perms, path, changes) } else { Ok(()) }
+            }
+            ZnodeOp::Check { .. } => Ok(()),
+        }
+    }
+
+    fn check_system_create(&self, create: &mut Create, changes: &Changes) -> Result<(), Refusal> {
+        let Create { parent, name, data, mode, acl, ensure: _ } = create;
+        let is_itself = parent.is_root() && *name == SYSTEM[1..];
+        if !is_itself && !is_system(parent.as_str()) {
+            return Ok(());
+        }
+        // The length of a path is bounded where its parent is there.
+        if !self.tree.contains(parent) {
+            return Ok(());
+        }
+        let path = parent.child(name).map_err(|error| Refusal::at(error, parent))?;
+        if is_keeper(changes) {
+            return Ok(());
+        }
+        if *mode != CreateMode::Persistent {
+            return Err(Refusal::at(Error::NoAuth, &path));
+        }
+        *acl = Acl::open();
+        let place = Place::of(path.as_str());
+        // Who may set a quota for a subtree need not have ADMIN above it, and a directory by itself
+        // means nothing: any permission on the znode that it is named after will do. There is no
+        // more than one for each znode, so that such directories cannot fill the state; one of no
+        // znode needs what making that znode does.
+        let perms = match place {
+            Place::Directory(subtree) if data.is_empty() => {
+                if self.nearest(subtree).0 == subtree {
+                    ALL
+                } else {
+                    CREATE | ADMIN
+                }
+            }
+            _ => ADMIN,
+        };
+        self.permit_quota((place, perms), &path, changes)
+    }
+
+    fn permit_quota(&self, (place, perms): (Place<'_>, u32), path: &ZPath, changes: &Changes) -> Result<(), Refusal> {
+        match place {
+            _ if is_keeper(changes) => Ok(()),
+            Place::Quota(subtree) | Place::Directory(subtree) => {
+                let (at, node) = self.nearest(subtree);
+                let at = |error| ZPath::parse(at).map_or_else(Refusal::from, |at| Refusal::at(error, &at));
+                permit(&node.acl, perms, changes).map_err(at)
+            }
+            Place::System | Place::Client => Err(Refusal::at(Error::NoAuth, path)),
+        }
+    }
+}
+
+/// Whether it is a node that asks, for what it keeps itself.
+fn is_keeper(changes: &Changes) -> bool {
+    changes.identities.iter().any(|identity| identity.scheme == KEEPER)
 }

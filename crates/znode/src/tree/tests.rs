@@ -2,8 +2,8 @@
 
 use crate::tree::ops::SEQUENCE_MAX;
 use crate::{
-    Acl, Create, CreateMode, Ensure, Error, LogPosition, Op, Refusal, Reply, Request, State, Term, Txn, ZPath, ZnodeOp,
-    Zxid,
+    Acl, Create, CreateMode, Ensure, Error, LogPosition, Op, Refusal, Reply, Request, State, Term, Txn, Usage, ZPath,
+    ZnodeOp, Zxid,
 };
 
 fn apply(state: &mut State, op: Op) -> Result<Reply, Refusal> {
@@ -23,6 +23,18 @@ fn create(name: &str, mode: CreateMode) -> Op {
         ensure: Ensure::New,
     };
     Op::Znode(ZnodeOp::Create(create))
+}
+
+fn create_at(at: &str) -> ZnodeOp {
+    let at = ZPath::parse(at).unwrap();
+    ZnodeOp::Create(Create {
+        parent: at.parent().unwrap(),
+        name: at.name().into(),
+        data: Vec::new(),
+        mode: CreateMode::Persistent,
+        acl: Acl::open(),
+        ensure: Ensure::New,
+    })
 }
 
 #[test]
@@ -52,4 +64,28 @@ fn versions_wrap_past_the_one_that_means_any() {
         assert!(apply(&mut state, Op::Znode(set)).is_ok());
         assert_eq!(state.node(&root).unwrap().stat().version, after);
     }
+}
+
+#[test]
+fn setting_quotas_64_times_in_one_entry_walks_no_subtree() {
+    let mut state = State::default();
+    for at in ["/big", "/big/a", "/zookeeper", "/zookeeper/quota", "/zookeeper/quota/big"] {
+        apply(&mut state, Op::Znode(create_at(at))).unwrap();
+    }
+    let big = ZPath::parse("/big").unwrap();
+    // What a walk over the subtree would not find.
+    state.tree.edit(&big, |node| node.below = Usage { count: 500_000, bytes: 7 });
+    let limits = "/zookeeper/quota/big/zookeeper_limits";
+    let delete = || ZnodeOp::Delete { path: ZPath::parse(limits).unwrap(), version: -1 };
+    let set = |at: &str| match create_at(at) {
+        ZnodeOp::Create(create) => ZnodeOp::Create(Create { data: b"count=5".into(), ..create }),
+        other => other,
+    };
+    let mut ops: Vec<ZnodeOp> = (0..64).flat_map(|_| [set(limits), delete()]).collect();
+    ops.truncate(127);
+    let at = LogPosition { term: Term(1), zxid: Zxid(state.last_zxid().0 + 1) };
+    state.apply(at, Txn { time_ms: 1, request: Request::new(Op::Multi(ops)) }).reply.unwrap();
+    let usage = state.quotas().next().map(|(_, quota)| quota.usage);
+    assert_eq!(usage, Some(Usage { count: 500_001, bytes: 7 }));
+    assert_eq!(state.descendant_count(&big), 500_000);
 }

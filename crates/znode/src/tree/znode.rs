@@ -5,8 +5,17 @@ use std::sync::Arc;
 use bincode::{Decode, Encode};
 use imbl::OrdSet;
 
-use crate::lock::queue::Queue;
-use crate::{Acl, Attempt, CreateMode, LockMode, RequestKey, SessionId, Stat, Usage, Zxid};
+use crate::acl::Acl;
+use crate::entry::txn::CreateMode;
+use crate::ids::{SessionId, Zxid};
+use crate::lock::contender::Contender;
+use crate::lock::queue::{Queue, Ticket};
+use crate::lock::ticket_name::sequence_of;
+use crate::path::ZPath;
+use crate::stat::Stat;
+use crate::tree::system_paths::is_system;
+use crate::tree::usage::Usage;
+use crate::weight::text;
 
 /// How long a znode stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
@@ -129,6 +138,12 @@ impl Znode {
         session.is_some() && self.owner() == session
     }
 
+    /// Its data if that is text and no longer than `max` bytes. What a create made may hold anything.
+    pub(crate) fn label(&self, max: u32) -> Option<&str> {
+        let short = self.data.len() <= max as usize;
+        short.then(|| std::str::from_utf8(&self.data).ok()).flatten()
+    }
+
     /// Until when it outlives its session.
     pub(crate) fn lingers_until_ms(&self) -> Option<u64> {
         self.contender.as_ref().and_then(|contender| contender.lingers_until_ms)
@@ -138,79 +153,6 @@ impl Znode {
 /// ZooKeeper's counters are 32 bits wide and wrap.
 fn wrapped(count: u64) -> i32 {
     (count & u64::from(u32::MAX)) as u32 as i32
-}
-
-/// What a lock node knows beyond ZooKeeper's facts. Its label is the znode's data.
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-pub struct Contender {
-    /// How it wants the lock.
-    pub mode: LockMode,
-    /// Who, within the session; empty for nobody.
-    pub owner: String,
-    /// How long the node outlives its session if that expires while it holds.
-    pub lock_delay_ms: u32,
-    /// One for each acquire that was not given back, oldest first, and [`Contender::released`]
-    /// more.
-    pub holds: Vec<Hold>,
-    /// How many of the holds were given back. A release does not say which; a withdrawal does, and
-    /// must find its own also after a release by another of the same owner. Always fewer than the
-    /// holds.
-    pub released: u32,
-    /// Set when the session expired while it held: the time at which the node may be collected.
-    pub lingers_until_ms: Option<u64>,
-    /// It was acquired without key and owner.
-    pub keyless: bool,
-    /// It was acquired together with others, as one multi-lock.
-    pub in_multi_lock: bool,
-}
-
-/// Released holds that are kept in a list of holds, so that it stays short when an owner comes and
-/// goes.
-const RELEASED_MAX: u32 = 64;
-
-impl Contender {
-    /// How often the owner holds it, or waits with it.
-    pub fn count(&self) -> u32 {
-        u32::try_from(self.holds.len()).unwrap_or(u32::MAX).saturating_sub(self.released)
-    }
-
-    /// Gives one hold back.
-    pub(crate) fn release(&mut self) {
-        self.released += 1;
-        if self.released > RELEASED_MAX {
-            // The oldest: it is the one whose acquire was answered first.
-            self.holds.remove(0);
-            self.released -= 1;
-        }
-    }
-}
-
-/// One acquire that shares a ticket.
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-pub struct Hold {
-    /// The idempotency key of the acquire.
-    pub key: RequestKey,
-    /// Its tries that were not withdrawn, in the order of the log; never empty.
-    ///
-    /// That is not the order in which the client made them: a try that it gave up may overtake the
-    /// retry that it was told about. So the hold stays as long as one of them does.
-    pub attempts: Vec<Attempt>,
-}
-
-/// Tries of one acquire that are kept; the oldest is forgotten first.
-const ATTEMPTS_MAX: usize = 16;
-
-impl Hold {
-    /// A try of the same acquire.
-    pub(crate) fn retry(&mut self, attempt: Attempt) {
-        if self.attempts.contains(&attempt) {
-            return;
-        }
-        if self.attempts.len() >= ATTEMPTS_MAX {
-            self.attempts.remove(0);
-        }
-        self.attempts.push(attempt);
-    }
 }
 
 /// The children of a znode, and the queue of those that are tickets.
@@ -242,5 +184,34 @@ impl Family {
         let answer = change(Arc::make_mut(self.queue.get_or_insert_default()));
         self.queue.take_if(|queue| queue.is_over());
         answer
+    }
+}
+
+/// What it is for its parent, its ancestors and the memory.
+impl Znode {
+    /// What a queue knows of it, where its name makes it a ticket.
+    pub(crate) fn ticket(&self, name: &str) -> Ticket {
+        Ticket::of(name, self.owner(), self.contender())
+    }
+
+    /// What it counts for in a quota.
+    pub(crate) fn usage(&self) -> Usage {
+        Usage { count: 1, bytes: self.data.len() as u64 }
+    }
+
+    /// What it is for its ancestors.
+    pub(crate) fn usage_at(&self, path: &ZPath) -> Usage {
+        if is_system(path.as_str()) { Usage { count: 1, bytes: 0 } } else { self.usage() }
+    }
+
+    /// Whether it has children, and a queue.
+    pub(crate) fn shape(&self) -> (bool, bool) {
+        (!self.family.names.is_empty(), self.family.queue.is_some())
+    }
+
+    /// What its texts weigh; those of a lock node stand in more indexes.
+    pub(crate) fn weight(&self, path: &ZPath) -> u64 {
+        let places = if sequence_of(path.name()).is_some() { 4 } else { 2 };
+        places * text(path.as_str()) + self.contender().map_or(0, |contender| contender.weight(path))
     }
 }

@@ -1,0 +1,143 @@
+//! Quotas while the tree changes: what is charged to them, and what they refuse.
+
+use crate::entry::applied::Refusal;
+use crate::error::Error;
+use crate::path::ZPath;
+use crate::state::State;
+use crate::tree::quota::{Growth, QUOTAS, Quota, QuotaLimits, stats_of, subtree_of};
+use crate::tree::system_paths::{LIMITS, STATS};
+use crate::tree::usage::Usage;
+use crate::tree::znode::Znode;
+
+impl State {
+    /// The subtrees that have a quota, by path.
+    pub fn quotas(&self) -> impl Iterator<Item = (&ZPath, &Quota)> {
+        self.quotas.iter()
+    }
+
+    /// Those that have more than they should, by limits of either kind.
+    pub fn exceeded_quotas(&self) -> impl Iterator<Item = (&ZPath, &Quota)> {
+        self.quotas.exceeded()
+    }
+
+    /// Whether it is one of those.
+    pub fn exceeds_quota(&self, subtree: &ZPath) -> bool {
+        self.quotas.is_exceeded(subtree)
+    }
+
+    /// Refuses what would bring a subtree beyond a hard limit. What does not grow is always let
+    /// through: it is the way out.
+    ///
+    /// # Errors
+    /// `QuotaExceeded`, about the subtree whose quota it is.
+    pub(crate) fn check_quota(&self, path: &ZPath, growth: Growth) -> Result<(), Refusal> {
+        for subtree in self.quotas.charged(path) {
+            let Quota { limits, usage } = self.quotas[&subtree];
+            let count = growth.count.min((path.depth() - subtree.depth()) as u64 + 1);
+            let beyond = |used: u64, grows: u64, limit: Option<u64>| {
+                grows > 0 && limit.is_some_and(|limit| used.saturating_add(grows) > limit)
+            };
+            if beyond(usage.count, count, limits.count_hard) || beyond(usage.bytes, growth.bytes, limits.bytes_hard) {
+                return Err(Refusal::at(Error::QuotaExceeded, &subtree));
+            }
+        }
+        Ok(())
+    }
+
+    /// What may stand at a path below `/zookeeper/quota`.
+    pub(crate) fn check_quota_text(&self, path: &ZPath, data: &[u8]) -> Result<(), Error> {
+        if subtree_of(path, LIMITS).is_some() { QuotaLimits::parse(data).map(drop) } else { Ok(()) }
+    }
+
+    /// A znode with so much data has come. Whether its data may have changed by that: it tells what
+    /// a subtree has.
+    pub(crate) fn quota_created(&mut self, path: &ZPath, bytes: u64) -> bool {
+        self.charge(path, |used| Usage { count: used.count + 1, bytes: used.bytes + bytes });
+        self.quota_set(path)
+    }
+
+    /// A znode has gone.
+    pub(crate) fn quota_deleted(&mut self, path: &ZPath, node: &Znode) {
+        let usage = node.usage();
+        self.charge(path, |used| Usage { count: used.count - usage.count, bytes: used.bytes - usage.bytes });
+        if let Some(subtree) = subtree_of(path, LIMITS) {
+            self.quotas.remove(&subtree);
+        }
+    }
+
+    /// A znode's data has been replaced by so much. Whether it may have changed again by that, as
+    /// for [`State::quota_created`].
+    pub(crate) fn quota_changed(&mut self, path: &ZPath, before: u64, now: u64) -> bool {
+        self.charge(path, |used| Usage { bytes: used.bytes - before + now, ..used });
+        self.quota_set(path)
+    }
+
+    /// Finds all quotas anew: the tree was read back.
+    pub(crate) fn find_quotas(&mut self) {
+        let limits = self.tree.between(QUOTAS, "/zookeeper/quota0").filter_map(|(path, node)| {
+            // What was written before there were quotas may be anything.
+            Some((subtree_of(path, LIMITS)?, QuotaLimits::parse(&node.data).unwrap_or_default()))
+        });
+        let limits: Vec<_> = limits.collect();
+        if limits.is_empty() {
+            return;
+        }
+        for (subtree, limits) in limits {
+            let usage = self.tree.usage(&subtree);
+            self.quotas.set(&subtree, Quota { limits, usage });
+            self.tell_usage(&subtree);
+        }
+    }
+
+    /// For tests: every quota against the tree.
+    pub(crate) fn check_quotas(&self) -> Result<(), String> {
+        for (subtree, quota) in self.quotas() {
+            let told =
+                self.node(&stats_of(subtree)).is_none_or(|node| *node.data == *quota.usage.to_string().as_bytes());
+            let exceeded = quota.limits.is_exceeded_by(quota.usage) == self.quotas.is_exceeded(subtree);
+            if quota.usage != self.tree.usage(subtree) || !told || !exceeded {
+                return Err(format!("{subtree}: {quota:?} of {:?}", self.tree.usage(subtree)));
+            }
+        }
+        let limits = self.tree.iter().filter(|(path, _)| subtree_of(path, LIMITS).is_some()).count();
+        let all = limits == self.quotas.len() && self.quotas.exceeded().count() <= limits;
+        if all { Ok(()) } else { Err(format!("{limits} znodes with limits, {:?}", self.quotas)) }
+    }
+
+    /// Limits were set, or what the subtree has was overwritten. Whether this is such a znode.
+    fn quota_set(&mut self, path: &ZPath) -> bool {
+        if !path.as_str().starts_with(QUOTAS) {
+            return false;
+        }
+        if let Some(subtree) = subtree_of(path, LIMITS) {
+            let limits = QuotaLimits::parse(&self.tree[path].data).unwrap_or_default();
+            let usage = self.quotas.get(&subtree).map(|quota| quota.usage);
+            let usage = usage.unwrap_or_else(|| self.tree.usage(&subtree));
+            self.quotas.set(&subtree, Quota { limits, usage });
+            self.tell_usage(&subtree);
+        }
+        if let Some(subtree) = subtree_of(path, STATS) {
+            self.tell_usage(&subtree);
+        }
+        true
+    }
+
+    fn charge(&mut self, path: &ZPath, change: impl Fn(Usage) -> Usage) {
+        for subtree in self.quotas.charged(path) {
+            let quota = self.quotas[&subtree];
+            self.quotas.set(&subtree, Quota { usage: change(quota.usage), ..quota });
+            self.tell_usage(&subtree);
+        }
+    }
+
+    /// Writes down what a subtree has, for clients to read. As in ZooKeeper this counts as no
+    /// change of the znode.
+    fn tell_usage(&mut self, subtree: &ZPath) {
+        let stats = stats_of(subtree);
+        let Some(quota) = self.quotas.get(subtree).filter(|_| self.tree.contains(&stats)) else {
+            return;
+        };
+        let text = quota.usage.to_string();
+        self.tree.edit(&stats, |node| node.data = text.into_bytes().into());
+    }
+}

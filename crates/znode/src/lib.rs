@@ -4,37 +4,25 @@
 //! who asked, events for those who watch. It reads no clock, no random number and no hash order, so
 //! every replica that applies the same log has the same state, byte for byte ([`State::records`]).
 //!
-//! Each file uses only files above it in this list, but for methods of [`State`]:
+//! Each file uses only files of its own layer or of one above it in this list, and no two use each
+//! other. A file's first lines say what it is for.
 //!
 //! ```text
-//! words           error.rs  ids.rs  path.rs  acl.rs  stat.rs  limits.rs  weight.rs
-//!                 lock/mode.rs           how an acquire wants a lock      lock/ticket_name.rs   what the name of a ticket says
-//! requests        entry/txn.rs           what an entry asks for           entry/ops.rs          the table of operations
-//!                 entry/codec.rs         its bytes                        entry/applied.rs      what comes of it
-//! one lock        lock/contender.rs      what a lock node knows           lock/demand.rs        what a ticket wants
-//!                 lock/queue.rs          who holds, who waits             lock/ended.rs         tickets that have ended
-//!                 lock/revocations.rs    tickets that were asked for      lock/mixed_clients.rs clients that do not see each other
-//! one znode       tree/znode.rs          Znode and its children           tree/usage.rs         what is below it
-//! components      tree.rs                Tree: all znodes                 tree/quota.rs         Quotas: what a subtree may have
-//!                 session/open.rs        Sessions: all that are open      session.rs            Session, and its answered requests
-//!                 lock/locks.rs          Locks: kept of all together      cluster.rs            founding, level, removed members
-//!                 state.rs               State, which composes these
-//! operations      entry/changes.rs       what an entry has changed so far entry/cost.rs         what it may do
-//!                 tree/ops.rs            create, delete, set, multi, reap tree/ensure.rs        a session's own znode
-//!                 tree/charge.rs         what counts for quotas           tree/permissions.rs   which ACL counts, and for whom
-//!                 session/ops.rs         open, attach, close, expire      session/actors.rs     who asks, as it is kept
-//!                 lock/readings.rs       where a ticket stands            lock/history.rs       what a lock remembers
-//!                 lock/grant.rs          who holds next                   lock/deadlock.rs      cycles of waits are refused
-//!                 lock/acquire.rs        acquire, release, withdraw       lock/keyless.rs       acquires that nothing tells apart
-//!                 lock/multilock.rs      several locks, all or none       lock/upgrade.rs       upgrade, downgrade
-//!                 lock/managed.rs        priorities, hand-over            lock/release_held.rs  by the lock's name
-//!                 lock/revoke.rs         asking for a ticket              cluster/ops.rs        founding
-//! everything      apply.rs               an entry from its credential to its answer
-//!                 snapshot.rs            the state as records             invariants.rs         what must always be true
+//! words        error ids path acl stat limits weight   lock/: mode ticket_name
+//! requests     entry/: txn (what is asked)  ops (their table)  codec (their bytes)  applied (answers)
+//! one lock     lock/: contender demand queue ended revocations mixed_clients
+//! one znode    tree/: znode usage system_paths acls
+//! components   tree (Tree)  tree/quota (Quotas)  session/open (Sessions)  lock/locks (Locks)
+//!              cluster (Cluster)  state (State, which composes them)
+//! operations   entry/: changes cost
+//!              tree/: ops ensure charge permissions       session/: ops actors        cluster/: ops
+//!              lock/: readings history grant deadlock acquire keyless multilock upgrade managed
+//!                     release_held revoke
+//! everything   apply (one entry, from its credential to its answer)  snapshot  invariants
 //! ```
 //!
-//! `Tree`, `Sessions`, `Locks` and `Quotas` own their fields, and `State` composes them. An operation is
-//! a method of `State` in a file of its own, so that `apply.rs` can call each by its name.
+//! `Tree`, `Sessions`, `Locks` and `Quotas` own their fields, and `State` composes them. An
+//! operation is a method of `State` in a file of its own, so it is called without an import.
 
 mod acl;
 mod apply;

@@ -2,7 +2,7 @@
 //!
 //! The quota of `/a/b` is the text of `/zookeeper/quota/a/b/zookeeper_limits`; `zookeeper_stats`
 //! beside it says what the subtree has. Both are znodes like others, so every client can set a
-//! quota and look at it. What a subtree has is kept with its root (`subtree.rs`), so setting a
+//! quota and look at it. What a subtree has is kept with its root (`usage.rs`), so setting a
 //! quota counts nothing.
 
 use std::ops::Index;

@@ -81,7 +81,7 @@ pub struct Znode {
     pub(crate) creates: u64,
     /// Children ever deleted.
     pub(crate) deletes: u64,
-    /// What is below it, at any depth; see `subtree.rs`.
+    /// What is below it, at any depth; see `usage.rs`.
     pub(crate) below: Usage,
     pub(crate) family: Family,
     pub(crate) contender: Option<Arc<Contender>>,

@@ -2,4 +2,6 @@
 
 pub(crate) mod bootstrap;
 pub(crate) mod campaign;
+pub(crate) mod leader_watch;
 pub(crate) mod session_heartbeats;
+pub(crate) mod vote_gate;

@@ -3,45 +3,49 @@
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use openraft::SnapshotPolicy;
 use openraft::async_runtime::watch::WatchReceiver;
-use openraft::metrics::{RaftMetrics, RaftServerMetrics};
 use openraft::storage::RaftLogStorage;
-use openraft::type_config::alias::WatchReceiverOf;
-use openraft::{ServerState, SnapshotPolicy};
 use storage::memory::MemoryParts;
 use storage::{DiskGuard, Fatal, LogWrites, NodeMeta, SnapshotStore, Storage, StorageConfig, TypeConfig};
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 use znode::{State, Zxid};
 
-use crate::follower::bootstrap::{self, VoteGate};
-use crate::follower::campaign::{self, LeaderWatch};
-use crate::follower::session_heartbeats::{self, Heartbeat};
+use crate::follower::bootstrap::{self, Bootstrap};
+use crate::follower::campaign;
+use crate::follower::session_heartbeats::{self, SessionHeartbeats};
+use crate::follower::vote_gate::VoteGate;
 use crate::leader::entry_clock::EntryClock;
-use crate::leader::leadership::{self, Sessions};
-use crate::operate::disk_watch::{self, DiskWatch};
+use crate::leader::leadership::{self, Leadership};
+use crate::life::Life;
+use crate::operate::disk_space::DiskSpace;
+use crate::operate::disk_stall::DiskStall;
+use crate::operate::disk_watch::DiskWatch;
+use crate::operate::housekeeping::Housekeeping;
 use crate::operate::seldom::Seldom;
-use crate::operate::{housekeeping, story};
+use crate::operate::status::Status;
+use crate::operate::story::{self, Teller};
+use crate::raft::ahead_of_leader::Accounts;
+use crate::raft::consensus::{Consensus, Raft};
 use crate::raft::decoded::Decoded;
 use crate::raft::found::Found;
 use crate::raft::network::Peers;
-use crate::raft::server;
+use crate::raft::server::{self, Server};
 use crate::raft::state_machine::{Identified, StateMachine, blocking};
 use crate::raft::transport::{Identity, Listener};
-use crate::read::reads::{self, IndexWaiter};
+use crate::read::reads::{self, Reads};
 use crate::read::view::{View, ViewLimits};
 use crate::simulation::{Machine, world};
 use crate::stop::Stop;
-use crate::write::budget::Budget;
 use crate::write::closings::Closings;
+use crate::write::propose::Proposer;
 use crate::{Config, Failure, StartError};
-
-pub(crate) type Raft = openraft::Raft<TypeConfig, StateMachine>;
 
 /// Bytes that a start on a full disk can give up.
 const BALLAST_BYTES: u64 = 16 << 20;
@@ -49,55 +53,115 @@ const BALLAST_BYTES: u64 = 16 << 20;
 const HAND_OVER_MAX: Duration = Duration::from_millis(1_000);
 
 pub(crate) struct Node {
-    pub(crate) config: Config,
-    pub(crate) identity: Identity,
-    pub(crate) raft: Raft,
-    pub(crate) peers: Peers,
+    pub(crate) life: Arc<Life>,
     pub(crate) view: Arc<View>,
-    pub(crate) gate: VoteGate,
-    pub(crate) entry_clock: EntryClock,
-    pub(crate) snapshots: SnapshotStore,
-    pub(crate) meta: NodeMeta,
-    /// What the leader knows of sessions.
-    pub(crate) sessions: Mutex<Sessions>,
-    /// Proposals of this node on their way, and their bytes. One that nobody waits for any more is
-    /// on its way until Raft lets go of it.
-    pub(crate) proposals: Arc<Budget>,
-    /// Proposals of peers.
-    pub(crate) peer_proposals: Arc<Budget>,
-    /// Large sessions that are being closed.
-    pub(crate) closings: Closings,
-    pub(crate) reads: AtomicUsize,
-    pub(crate) heartbeats: mpsc::Sender<Heartbeat>,
-    pub(crate) indexes: mpsc::Sender<IndexWaiter>,
-    pub(crate) disk_low: AtomicBool,
-    /// Whether the system did not say how much space is free.
-    pub(crate) space_unknown: AtomicBool,
-    /// How long the log has waited for the disk.
-    pub(crate) disk_watch: DiskWatch,
-    /// In this term this node has asked another to take over, and may be the last to hear that it
-    /// did; 0: in none.
-    pub(crate) hands_over: AtomicU64,
-    pub(crate) leader_watch: LeaderWatch,
-    server_metrics: WatchReceiverOf<TypeConfig, RaftServerMetrics<TypeConfig>>,
-    pub(crate) raft_metrics: WatchReceiverOf<TypeConfig, RaftMetrics<TypeConfig>>,
-    /// What must be applied again after a restart before this node knows what it knew.
-    pub(crate) recover_to: Zxid,
-    pub(crate) unsaved_bytes: Arc<AtomicU64>,
-    /// Entries of the leader that are read and not applied.
-    pub(crate) decoded: Arc<Decoded>,
-    /// What was refused at the peer port.
-    pub(crate) refused: Seldom,
-    /// Snapshots that were not installed.
-    pub(crate) uninstalled: Seldom,
-    /// Held while a leader is asked about its log.
-    pub(crate) account_turn: Semaphore,
-    stop: Stop,
-    failure: watch::Sender<Option<Failure>>,
+    pub(crate) consensus: Arc<Consensus>,
+    pub(crate) proposer: Arc<Proposer>,
+    pub(crate) reads: Arc<Reads>,
+    pub(crate) heartbeats: Arc<SessionHeartbeats>,
+    pub(crate) status: Arc<Status>,
     tasks: Mutex<JoinSet<()>>,
     disk: Mutex<Option<Disk>>,
     /// Closed once Raft has let go of the state machine.
     state_machine_gone: Mutex<Option<mpsc::Receiver<()>>>,
+}
+
+/// What the tasks of a node are made of.
+struct Parts {
+    life: Arc<Life>,
+    space: Arc<DiskSpace>,
+    identity: Identity,
+    consensus: Arc<Consensus>,
+    view: Arc<View>,
+    gate: Arc<VoteGate>,
+    unsaved_bytes: Arc<AtomicU64>,
+    decoded: Arc<Decoded>,
+    snapshots: SnapshotStore,
+    meta: NodeMeta,
+    /// The last entry that this node knew to be committed when it started.
+    recover_to: Zxid,
+}
+
+impl Parts {
+    /// Makes the node, and starts everything that runs as long as it does.
+    fn begin(self, listener: Listener, disk: Disk, state_machine_gone: mpsc::Receiver<()>) -> Arc<Node> {
+        let Parts { life, space, identity, consensus, view, gate, unsaved_bytes, decoded, snapshots, meta, recover_to } =
+            self;
+        let proposer = Arc::new(Proposer {
+            consensus: Arc::clone(&consensus),
+            view: Arc::clone(&view),
+            life: Arc::clone(&life),
+            space: Arc::clone(&space),
+            entry_clock: EntryClock::default(),
+            proposals: Arc::default(),
+            peer_proposals: Arc::default(),
+            closings: Closings::new(consensus.config.limits.entry_cost_max),
+        });
+        let leadership = Arc::new(Leadership::new(Arc::clone(&proposer)));
+        let (reads, indexes) =
+            Reads::new(Arc::clone(&consensus), Arc::clone(&view), Arc::clone(&life), Arc::clone(&gate), recover_to);
+        let (heartbeats, heartbeats_queue) =
+            SessionHeartbeats::new(Arc::clone(&consensus), Arc::clone(&life), Arc::clone(&leadership));
+        let (reads, heartbeats) = (Arc::new(reads), Arc::new(heartbeats));
+        let status = Arc::new(Status {
+            consensus: Arc::clone(&consensus),
+            life: Arc::clone(&life),
+            proposer: Arc::clone(&proposer),
+            reads: Arc::clone(&reads),
+            snapshots: snapshots.clone(),
+            unsaved_bytes: Arc::clone(&unsaved_bytes),
+        });
+        let bootstrap = Arc::new(Bootstrap {
+            consensus: Arc::clone(&consensus),
+            view: Arc::clone(&view),
+            gate: Arc::clone(&gate),
+            meta,
+        });
+        let housekeeping =
+            Housekeeping { consensus: Arc::clone(&consensus), identity: identity.clone(), space, unsaved_bytes };
+        let server = Arc::new(Server {
+            identity,
+            consensus: Arc::clone(&consensus),
+            life: Arc::clone(&life),
+            bootstrap: Arc::clone(&bootstrap),
+            proposer: Arc::clone(&proposer),
+            reads: Arc::clone(&reads),
+            heartbeats: Arc::clone(&heartbeats),
+            snapshots,
+            decoded,
+            refused: Seldom::default(),
+            uninstalled: Seldom::default(),
+            accounts: Accounts::new(Arc::clone(&consensus), Arc::clone(&gate)),
+        });
+        let node = Arc::new(Node {
+            life: Arc::clone(&life),
+            view: Arc::clone(&view),
+            consensus: Arc::clone(&consensus),
+            proposer,
+            reads,
+            heartbeats: Arc::clone(&heartbeats),
+            status: Arc::clone(&status),
+            tasks: Mutex::new(JoinSet::new()),
+            disk: Mutex::new(Some(disk)),
+            state_machine_gone: Mutex::new(Some(state_machine_gone)),
+        });
+        let stopped = || life.stopped();
+        housekeeping.widen_horizon();
+        node.spawn(server::serve(server, listener));
+        node.spawn(bootstrap::form(bootstrap, stopped()));
+        node.spawn(campaign::stand(Arc::clone(&consensus), gate, stopped()));
+        node.spawn(DiskStall { consensus: Arc::clone(&consensus) }.watch(stopped()));
+        node.spawn(leadership::lead(leadership, stopped()));
+        node.spawn(session_heartbeats::forward(heartbeats, heartbeats_queue, stopped()));
+        node.spawn(reads::forward(Arc::clone(&consensus), indexes, stopped()));
+        node.spawn(housekeeping.keep_house(stopped()));
+        node.spawn(watch_failure(Arc::clone(&node)));
+        // A simulation has no operator.
+        if world().is_none() {
+            node.spawn(story::tell(Teller { consensus, view, status }, stopped()));
+        }
+        node
+    }
 }
 
 /// What a node starts with.
@@ -151,6 +215,7 @@ impl Node {
     where
         L: RaftLogStorage<TypeConfig>,
     {
+        let config = Arc::new(config);
         let identity = Identity::of(&config, &storage.meta);
         let stop = Stop::default();
         let peers = Peers::new(&identity, &config.members, config.silence(), &stop);
@@ -175,69 +240,25 @@ impl Node {
             .await
             .map_err(|error| StartError::Raft(error.to_string()))?;
         peers.purged.told_by(raft.metrics());
-        let (heartbeats, heartbeats_queue) = mpsc::channel(config.reads_max);
-        let (indexes, indexes_queue) = mpsc::channel(config.reads_max);
-        let node = Arc::new(Node {
+        let bound_until = Instant::now() + Duration::from_millis(bound_ms(&config, &found));
+        let gate = Arc::new(VoteGate::new(found.joined, bound_until));
+        let disk_watch = DiskWatch::new(storage.log_writes, &config);
+        let cluster = Arc::clone(&identity.cluster);
+        let consensus = Arc::new(Consensus::new(Arc::clone(&config), raft, peers, cluster, disk_watch));
+        let parts = Parts {
+            life: Arc::new(Life::new(stop, Arc::clone(&view))),
+            space: Arc::new(DiskSpace::new(config.free_disk_min_bytes, storage.disk.guard.clone())),
             identity,
-            server_metrics: raft.server_metrics(),
-            raft_metrics: raft.metrics(),
-            raft,
-            peers,
+            consensus,
             view,
-            gate: VoteGate::new(found.joined, Instant::now() + Duration::from_millis(bound_ms(&config, &found))),
-            entry_clock: EntryClock::default(),
-            snapshots: storage.snapshots,
-            meta: storage.meta,
-            sessions: Mutex::new(Sessions::default()),
-            proposals: Arc::default(),
-            peer_proposals: Arc::default(),
-            closings: Closings::new(config.limits.entry_cost_max),
-            reads: AtomicUsize::new(0),
-            heartbeats,
-            indexes,
-            disk_low: AtomicBool::new(false),
-            space_unknown: AtomicBool::new(false),
-            disk_watch: DiskWatch::new(storage.log_writes, &config),
-            hands_over: AtomicU64::new(0),
-            leader_watch: LeaderWatch::default(),
-            recover_to: found.committed,
+            gate,
             unsaved_bytes,
             decoded,
-            refused: Seldom::default(),
-            uninstalled: Seldom::default(),
-            account_turn: Semaphore::new(1),
-            stop,
-            failure: watch::Sender::new(None),
-            tasks: Mutex::new(JoinSet::new()),
-            disk: Mutex::new(Some(storage.disk)),
-            state_machine_gone: Mutex::new(Some(state_machine_gone)),
-            config,
-        });
-        node.begin(listener, heartbeats_queue, indexes_queue);
-        Ok(node)
-    }
-
-    /// Starts everything that runs as long as the node does.
-    fn begin(
-        self: &Arc<Self>,
-        listener: Listener,
-        heartbeats_queue: mpsc::Receiver<Heartbeat>,
-        indexes_queue: mpsc::Receiver<IndexWaiter>,
-    ) {
-        self.begin_housekeeping();
-        self.spawn(server::serve(Arc::clone(self), listener));
-        self.spawn(bootstrap::form(Arc::clone(self)));
-        self.spawn(campaign::stand(Arc::clone(self)));
-        self.spawn(disk_watch::watch(Arc::clone(self)));
-        self.spawn(leadership::lead(Arc::clone(self)));
-        self.spawn(session_heartbeats::forward(Arc::clone(self), heartbeats_queue));
-        self.spawn(reads::forward(Arc::clone(self), indexes_queue));
-        self.spawn(housekeeping::keep_house(Arc::clone(self)));
-        self.spawn(watch_failure(Arc::clone(self)));
-        // A simulation has no operator.
-        if world().is_none() {
-            self.spawn(story::tell(Arc::clone(self)));
-        }
+            snapshots: storage.snapshots,
+            meta: storage.meta,
+            recover_to: found.committed,
+        };
+        Ok(parts.begin(listener, storage.disk, state_machine_gone))
     }
 
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
@@ -246,20 +267,20 @@ impl Node {
 
     /// See [`crate::Replica::shutdown`].
     pub(crate) async fn shutdown(&self) {
-        if !self.is_stopped() {
+        if !self.life.is_stopped() {
             self.hand_over().await;
         }
-        self.stop.stop();
-        self.view.stop();
+        self.life.stop();
         let mut tasks = std::mem::take(&mut *self.tasks.lock().expect("nothing panics under this guard"));
         while tasks.join_next().await.is_some() {}
-        if let Err(error) = self.raft.shutdown().await {
+        if let Err(error) = self.consensus.raft.shutdown().await {
             tracing::warn!(%error, "raft did not end well");
         }
         let gone = self.state_machine_gone.lock().expect("nothing panics under this guard").take();
         if let Some(mut gone) = gone {
             gone.recv().await;
         }
+        self.proposer.space.release();
         let disk = self.disk.lock().expect("nothing panics under this guard").take();
         let closing = disk.as_ref().and_then(|disk| disk.storage.as_ref()).map(Storage::closing);
         // Closing may wait for the disk.
@@ -277,135 +298,24 @@ impl Node {
     /// A leader asks the member that is furthest to take over, so that nobody waits for an
     /// election.
     async fn hand_over(&self) {
-        let metrics = self.metrics();
-        let Some(term) = self.leader_term(&metrics) else {
+        let metrics = self.consensus.metrics();
+        let Some(term) = self.consensus.leader_term(&metrics) else {
             return;
         };
         let replication = metrics.replication.iter().flatten();
-        let best = replication.filter(|(id, _)| **id != self.config.node_id).max_by_key(|(_, matched)| **matched);
+        let best =
+            replication.filter(|(id, _)| **id != self.consensus.config.node_id).max_by_key(|(_, matched)| **matched);
         let Some((successor, _)) = best else {
             return;
         };
-        if !self.hand_over_to(*successor, term).await {
+        if !self.consensus.hand_over_to(*successor, term).await {
             return;
         }
-        let mut changes = self.server_metrics.clone();
+        let mut changes = self.consensus.role_changes();
         let _ = timeout(HAND_OVER_MAX, async {
             while changes.borrow_watched().vote.leader_id.term == term && changes.changed().await.is_ok() {}
         })
         .await;
-    }
-
-    /// Asks a member to take over from this leader of `term`. True when Raft has taken it on.
-    pub(crate) async fn hand_over_to(&self, successor: u64, term: u64) -> bool {
-        // Before the successor can lead: from then on it gives sessions their time.
-        self.hands_over.store(term, Ordering::Release);
-        self.raft.trigger().transfer_leader(successor).await.is_ok()
-    }
-
-    pub(crate) fn is_stopped(&self) -> bool {
-        self.stop.is_stopped()
-    }
-
-    pub(crate) fn stopped(&self) -> Stop {
-        self.stop.clone()
-    }
-
-    /// Why nothing can be asked of this node any more.
-    pub(crate) fn end(&self) -> Option<String> {
-        if self.is_stopped() {
-            return Some("the node is shutting down".into());
-        }
-        self.failure.borrow().as_ref().map(|reason| format!("the node has failed: {reason}"))
-    }
-
-    /// How long a peer that owes an answer may say nothing.
-    pub(crate) fn silence(&self) -> Duration {
-        self.config.silence()
-    }
-
-    pub(crate) fn zxid(&self, index: u64) -> Zxid {
-        self.identity.cluster.zxid(index)
-    }
-
-    /// Raft's view of itself. A copy: the original blocks Raft while it is looked at.
-    pub(crate) fn metrics(&self) -> RaftMetrics<TypeConfig> {
-        self.raft_metrics.borrow_watched().clone()
-    }
-
-    /// The term in which this node leads.
-    pub(crate) fn leader_term(&self, metrics: &RaftMetrics<TypeConfig>) -> Option<u64> {
-        let leads = metrics.state == ServerState::Leader && metrics.vote.committed;
-        (leads && metrics.vote.leader_id.voted_for == self.config.node_id).then_some(metrics.current_term)
-    }
-
-    /// Who leads, as far as this node knows.
-    pub(crate) fn leader(&self) -> Option<u64> {
-        let (leader, term) = {
-            let metrics = self.server_metrics.borrow_watched();
-            (metrics.current_leader, metrics.vote.leader_id.term)
-        };
-        self.disk_watch.leader_above(term).or(leader)
-    }
-
-    /// The term of the vote that is on this node's disk.
-    pub(crate) fn voted_term(&self) -> u64 {
-        self.server_metrics.borrow_watched().vote.leader_id.term
-    }
-
-    /// Tells of elections and changes of role.
-    pub(crate) fn role_changes(&self) -> WatchReceiverOf<TypeConfig, RaftServerMetrics<TypeConfig>> {
-        self.server_metrics.clone()
-    }
-
-    /// The term in which this node leads, and whether a quorum followed it just now, so that no
-    /// other can have been elected meanwhile. Copies nothing, for those who ask often.
-    pub(crate) fn reign(&self) -> Option<(u64, bool)> {
-        let term = {
-            let metrics = self.server_metrics.borrow_watched();
-            let vote = &metrics.vote;
-            let leads = metrics.state == ServerState::Leader && vote.committed;
-            (leads && vote.leader_id.voted_for == self.config.node_id).then_some(vote.leader_id.term)?
-        };
-        let recent = Duration::from_millis(self.config.sure_ms());
-        let since = self.peers.followed_since(term);
-        let followed = self.config.members.len() == 1 || since.is_some_and(|since| since.elapsed() < recent);
-        Some((term, followed))
-    }
-
-    /// Whether the cluster is founded, as far as this node has applied.
-    pub(crate) fn is_founded(&self) -> bool {
-        let applied = self.view.applied();
-        self.identity.cluster.founding().is_some_and(|founding| applied.0 > founding.zxid_base)
-    }
-
-    pub(crate) fn has_recovered(&self) -> bool {
-        self.gate.joined() && self.is_founded() && self.view.applied() >= self.recover_to
-    }
-
-    /// The reason why the node cannot go on, once there is one.
-    pub(crate) fn failure(&self) -> watch::Receiver<Option<Failure>> {
-        self.failure.subscribe()
-    }
-
-    /// Stops serving for good. The first reason stays.
-    pub(crate) fn fail(&self, failure: Failure) {
-        let first = self.failure.send_if_modified(|reason| {
-            let first = reason.is_none();
-            if first {
-                *reason = Some(failure);
-            }
-            first
-        });
-        if first {
-            self.view.stop();
-        }
-    }
-
-    /// What looks after free space; nothing in a simulation, and once the node is stopped.
-    pub(crate) fn disk_guard(&self) -> Option<DiskGuard> {
-        let disk = self.disk.lock().expect("nothing panics under this guard");
-        disk.as_ref().and_then(|disk| disk.guard.clone())
     }
 }
 
@@ -468,8 +378,8 @@ fn raft_config(config: &Config) -> Result<openraft::Config, StartError> {
 async fn watch_failure(node: Arc<Node>) {
     let fatal = node.disk.lock().expect("nothing panics under this guard").as_ref().map(|disk| disk.fatal.clone());
     let Some(fatal) = fatal else { return };
-    let stopped = node.stopped();
-    let mut metrics = node.raft.metrics();
+    let stopped = node.life.stopped();
+    let mut metrics = node.consensus.raft.metrics();
     let raft_ended = async {
         loop {
             if let Err(error) = &metrics.borrow_watched().running_state {
@@ -486,5 +396,5 @@ async fn watch_failure(node: Arc<Node>) {
         reason = fatal.failed() => reason.to_string(),
         reason = raft_ended => reason,
     };
-    node.fail(Failure::Broken(reason));
+    node.life.fail(Failure::Broken(reason));
 }

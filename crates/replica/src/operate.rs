@@ -2,6 +2,8 @@
 
 pub mod background;
 pub(crate) mod counters;
+pub(crate) mod disk_space;
+pub(crate) mod disk_stall;
 pub(crate) mod disk_watch;
 pub(crate) mod forced;
 pub(crate) mod housekeeping;

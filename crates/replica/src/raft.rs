@@ -1,6 +1,7 @@
 //! Between Raft and the node: its state machine, its calls to peers and the answers to theirs.
 
 pub(crate) mod ahead_of_leader;
+pub(crate) mod consensus;
 pub(crate) mod continuity;
 pub(crate) mod decoded;
 pub(crate) mod found;

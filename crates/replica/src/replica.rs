@@ -5,36 +5,20 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::sync::Arc;
 
+use openraft::storage::RaftLogStorage;
 use sha2::{Digest, Sha256};
+use storage::TypeConfig;
 use tokio::time::Instant;
-use znode::{Applied, Credential, Identity, Request, SessionId, State, Zxid};
+use znode::{Applied, Credential, Identity, Request, State, Zxid};
 
+use crate::follower::session_heartbeats::Touch;
 use crate::node::Node;
+use crate::read::reads::Consistency;
+use crate::simulation::Machine;
 use crate::{
     Config, Entrance, Error, EventBatch, EventKinds, EventsError, Failure, Leader, NodeStatus, Observer, RequestEnd,
     StartError, Step, WaitEnd, WatchKey,
 };
-
-/// How fresh a read must be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Consistency {
-    /// Not older than anything that was acknowledged anywhere before the read began.
-    Linearizable,
-    /// What this node has applied, but not older than `min_zxid`, which it waits for.
-    Local {
-        /// The zxid that the client has seen; zero for "whatever there is".
-        min_zxid: Zxid,
-    },
-}
-
-/// A heartbeat that the leader took.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Touch {
-    /// The session.
-    pub session: SessionId,
-    /// Its timeout: it cannot have expired until this long after the client *sent* the heartbeat.
-    pub timeout_ms: u32,
-}
 
 /// One node of the ensemble. Clones are the same node, which runs until [`Replica::shutdown`].
 #[derive(Clone)]
@@ -44,7 +28,7 @@ pub struct Replica {
 
 impl std::fmt::Debug for Replica {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Replica({})", self.node.config.node_id)
+        write!(f, "Replica({})", self.node.consensus.config.node_id)
     }
 }
 
@@ -70,7 +54,18 @@ impl Replica {
         Ok(Replica::of(Node::start(config, listener).await?))
     }
 
-    pub(crate) fn of(node: Arc<Node>) -> Replica {
+    /// Like [`Replica::start`], on a simulated machine.
+    ///
+    /// # Errors
+    /// As [`Replica::start`].
+    pub async fn start_simulated<L>(config: Config, machine: Machine<L>) -> Result<Replica, StartError>
+    where
+        L: RaftLogStorage<TypeConfig>,
+    {
+        Ok(Replica::of(Node::start_simulated(config, machine).await?))
+    }
+
+    fn of(node: Arc<Node>) -> Replica {
         Replica { node }
     }
 
@@ -82,7 +77,7 @@ impl Replica {
 
     /// Resolves when the node cannot go on, with the reason. The program ends then.
     pub fn failed(&self) -> impl Future<Output = Failure> + Send + 'static {
-        let mut failure = self.node.failure();
+        let mut failure = self.node.life.failure();
         async move {
             if let Ok(Some(reason)) = failure.wait_for(Option::is_some).await.as_deref() {
                 return reason.clone();
@@ -103,7 +98,7 @@ impl Replica {
     /// state machine is `Applied`; `Refused` is only a request that is too long to be an entry at
     /// all.
     pub async fn propose(&self, request: Request, deadline: Instant) -> Result<Applied, Error> {
-        self.node.propose(request, deadline).await
+        self.node.proposer.propose(request, deadline).await
     }
 
     /// What this node has applied, without waiting for anything.
@@ -117,7 +112,7 @@ impl Replica {
     /// `Unavailable` when no leader confirms the read, or this node does not get there, before the
     /// deadline.
     pub async fn read(&self, consistency: Consistency, deadline: Instant) -> Result<Arc<State>, Error> {
-        self.node.read(consistency, deadline).await
+        self.node.reads.read(consistency, deadline).await
     }
 
     /// A heartbeat, acknowledged by a leader that is sure to lead.
@@ -126,12 +121,12 @@ impl Replica {
     /// `Refused` with `SessionExpired` or `AuthFailed`; `Unavailable` when no leader took it: go to
     /// another node.
     pub async fn touch(&self, credential: Credential, deadline: Instant) -> Result<Touch, Error> {
-        self.node.touch(credential, deadline).await
+        self.node.heartbeats.touch(credential, deadline).await
     }
 
     /// A request of the session arrived: counts as a heartbeat, nobody waits for it. Never blocks.
     pub fn touch_soon(&self, credential: Credential) {
-        self.node.touch_soon(credential);
+        self.node.heartbeats.touch_soon(credential);
     }
 
     /// Looks at the state with `step` until it is ready, each time something changed that it
@@ -183,17 +178,17 @@ impl Replica {
 
     /// This node's view of itself and the ensemble.
     pub fn status(&self) -> NodeStatus {
-        self.node.status()
+        self.node.status.status()
     }
 
     /// Where this node keeps what it must not forget.
     pub fn data_dir(&self) -> &Path {
-        &self.node.config.data_dir
+        &self.node.consensus.config.data_dir
     }
 
     /// Another member that has said nothing for so long counts as not connected, in milliseconds.
     pub fn silence_max_ms(&self) -> u64 {
-        2 * self.node.config.election_timeout_max_ms
+        self.node.consensus.silence_max().as_millis() as u64
     }
 
     /// A door has answered a request.
@@ -203,8 +198,8 @@ impl Replica {
 
     /// Who leads, as far as this node knows.
     pub fn leader(&self) -> Option<Leader> {
-        let id = self.node.leader()?;
-        let member = self.node.config.members.iter().find(|member| member.id == id)?;
+        let id = self.node.consensus.leader()?;
+        let member = self.node.consensus.config.members.iter().find(|member| member.id == id)?;
         Some(Leader { id, http_addr: member.http_addr.clone() })
     }
 

@@ -10,14 +10,10 @@ use std::io;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
-use openraft::storage::RaftLogStorage;
+use storage::LogWrites;
 use storage::memory::MemoryParts;
-use storage::{LogWrites, TypeConfig};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
-
-use crate::node::Node;
-use crate::{Config, Replica, StartError};
 
 thread_local! {
     static WORLD: RefCell<Option<Arc<dyn World>>> = const { RefCell::new(None) };
@@ -56,17 +52,4 @@ pub struct Machine<L> {
     pub log_writes: LogWrites,
     /// Everything else on the disk.
     pub disk: MemoryParts,
-}
-
-impl Replica {
-    /// Like [`Replica::start`], on a simulated machine.
-    ///
-    /// # Errors
-    /// As [`Replica::start`].
-    pub async fn start_simulated<L>(config: Config, machine: Machine<L>) -> Result<Replica, StartError>
-    where
-        L: RaftLogStorage<TypeConfig>,
-    {
-        Ok(Replica::of(Node::start_simulated(config, machine).await?))
-    }
 }

@@ -16,57 +16,21 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use futures_util::future::join_all;
-use storage::codec::{LogIdRecord, VoteRecord};
-use tokio::time::{Instant, sleep, sleep_until};
+use storage::NodeMeta;
+use tokio::time::{Instant, sleep};
 use znode::Zxid;
 
-use crate::node::Node;
+use crate::follower::vote_gate::VoteGate;
+use crate::raft::consensus::Consensus;
 use crate::raft::state_machine::blocking;
-use crate::raft::transport::{Answer, Ask, Standing};
+use crate::raft::transport::Standing;
+use crate::read::view::View;
+use crate::stop::Stop;
 
 /// Between two rounds of questions.
 const PAUSE: Duration = Duration::from_millis(100);
-
-/// What a node may take part in.
-#[derive(Debug)]
-pub(crate) struct VoteGate {
-    joined: AtomicBool,
-    /// Before it has joined, leaders of an earlier term are refused.
-    floor: AtomicU64,
-    /// Before, it neither votes nor stands: the process before this one may have followed a leader
-    /// that counts on it.
-    bound_until: Instant,
-}
-
-impl VoteGate {
-    pub(crate) fn new(joined: bool, bound_until: Instant) -> VoteGate {
-        VoteGate { joined: AtomicBool::new(joined), floor: AtomicU64::new(u64::MAX), bound_until }
-    }
-
-    /// Whether the node may help to depose a leader that it may have followed before it was started
-    /// again. Raft keeps that promise, not to do so for an election timeout, in memory only.
-    pub(crate) fn is_unbound(&self) -> bool {
-        Instant::now() >= self.bound_until
-    }
-
-    pub(crate) async fn unbound(&self) {
-        sleep_until(self.bound_until).await;
-    }
-
-    /// Whether the node has a vote.
-    pub(crate) fn joined(&self) -> bool {
-        self.joined.load(Ordering::Acquire)
-    }
-
-    /// Whether it takes entries from a leader of this term.
-    pub(crate) fn admits(&self, term: u64) -> bool {
-        self.joined() || term >= self.floor.load(Ordering::Acquire)
-    }
-}
 
 /// What the answers of the other members come to.
 #[derive(Debug, PartialEq, Eq)]
@@ -95,99 +59,100 @@ fn judge(members: usize, fresh: bool, answers: &[Standing]) -> Verdict {
 }
 
 /// Runs until the node has joined and is initialised, or stops.
-pub(crate) async fn form(node: Arc<Node>) {
-    let stopped = node.stopped();
+pub(crate) async fn form(bootstrap: Arc<Bootstrap>, stopped: Stop) {
     tokio::select! {
         biased;
         () = stopped.wait() => {}
-        () = join(&node) => {}
+        () = bootstrap.join() => {}
     }
 }
 
-async fn join(node: &Arc<Node>) {
-    let mut catch_up: Option<u64> = None;
-    let mut told: Option<String> = None;
-    while !(node.gate.joined() && node.is_initialized()) {
-        let answers = ask_all(node).await;
-        let missing = missing(node, &answers);
-        let answers: Vec<Standing> = answers.into_iter().map(|(_, standing)| standing).collect();
-        let verdict = judge(node.config.members.len(), node.standing().fresh, &answers);
-        match verdict {
-            Verdict::Found => found(node).await,
-            Verdict::Join { .. } if node.gate.joined() => {}
-            Verdict::Join { floor } => {
-                if node.gate.floor.swap(floor, Ordering::AcqRel) == u64::MAX {
-                    tracing::info!(floor, "new data directory in a cluster that exists: catching up before voting");
+/// Brings this node into the ensemble.
+pub(crate) struct Bootstrap {
+    pub(crate) consensus: Arc<Consensus>,
+    pub(crate) view: Arc<View>,
+    pub(crate) gate: Arc<VoteGate>,
+    pub(crate) meta: NodeMeta,
+}
+
+impl Bootstrap {
+    async fn join(&self) {
+        let mut catch_up: Option<u64> = None;
+        let mut told: Option<String> = None;
+        while !(self.gate.joined() && self.consensus.is_initialized()) {
+            let answers = self.consensus.peers.standings(Instant::now() + self.consensus.silence()).await;
+            let missing = self.missing(&answers);
+            let answers: Vec<Standing> = answers.into_iter().map(|(_, standing)| standing).collect();
+            let verdict = judge(self.consensus.config.members.len(), self.standing().fresh, &answers);
+            match verdict {
+                Verdict::Found => self.found().await,
+                Verdict::Join { .. } if self.gate.joined() => {}
+                Verdict::Join { floor } => {
+                    if self.gate.admit_from(floor) {
+                        tracing::info!(floor, "new data directory in a cluster that exists: catching up before voting");
+                    }
+                    let leader = answers.iter().find(|answer| answer.leads && answer.term >= floor);
+                    catch_up = catch_up.or(leader.map(|leader| leader.last_log));
                 }
-                let leader = answers.iter().find(|answer| answer.leads && answer.term >= floor);
-                catch_up = catch_up.or(leader.map(|leader| leader.last_log));
+                // Once for each change of who is there.
+                Verdict::Ask if told.as_ref() != Some(&missing) => {
+                    tracing::info!(missing, "waiting for other members to found the cluster or to join it");
+                    told = Some(missing);
+                }
+                Verdict::Ask => {}
             }
-            // Once for each change of who is there.
-            Verdict::Ask if told.as_ref() != Some(&missing) => {
-                tracing::info!(missing, "waiting for other members to found the cluster or to join it");
-                told = Some(missing);
+            if let Some(index) = catch_up.filter(|_| !self.gate.joined()) {
+                let _ = self.view.applied_at_least(self.consensus.zxid(index), Instant::now() + PAUSE).await;
+                // Zxids may have got their base meanwhile: what is compared must be read in this order.
+                let applied = self.view.applied();
+                if applied >= self.consensus.zxid(index) && applied > Zxid(0) {
+                    self.set_joined().await;
+                }
             }
-            Verdict::Ask => {}
+            sleep(PAUSE).await;
         }
-        if let Some(index) = catch_up.filter(|_| !node.gate.joined()) {
-            let _ = node.view.applied_at_least(node.zxid(index), Instant::now() + PAUSE).await;
-            // Zxids may have got their base meanwhile: what is compared must be read in this order.
-            let applied = node.view.applied();
-            if applied >= node.zxid(index) && applied > Zxid(0) {
-                set_joined(node).await;
-            }
+    }
+
+    /// The ids of the other members that did not answer.
+    fn missing(&self, answers: &[(u64, Standing)]) -> String {
+        let silent = self
+            .consensus
+            .peers
+            .all()
+            .map(|(id, _)| id)
+            .filter(|id| answers.iter().all(|(answered, _)| answered != id));
+        silent.map(|id| id.to_string()).collect::<Vec<_>>().join(",")
+    }
+
+    async fn found(&self) {
+        if !self.set_joined().await {
+            return;
         }
-        sleep(PAUSE).await;
+        let members: BTreeMap<u64, storage::Member> =
+            self.consensus.config.members.iter().map(|m| (m.id, m.into())).collect();
+        match self.consensus.raft.initialize(members).await {
+            Ok(()) => tracing::info!("cluster founded"),
+            // A leader was faster than this node's own founding.
+            Err(error) => tracing::debug!(%error, "not initialised"),
+        }
     }
-}
 
-/// The ids of the other members that did not answer.
-fn missing(node: &Node, answers: &[(u64, Standing)]) -> String {
-    let silent = node.peers.all().map(|(id, _)| id).filter(|id| answers.iter().all(|(answered, _)| answered != id));
-    silent.map(|id| id.to_string()).collect::<Vec<_>>().join(",")
-}
-
-/// How far the other members are, as far as they answer.
-pub(crate) async fn ask_all(node: &Node) -> Vec<(u64, Standing)> {
-    let deadline = Instant::now() + node.silence();
-    let asks = node.peers.all().map(|(id, peer)| async move { (id, peer.control.ask(Ask::Standing, deadline).await) });
-    let answers = join_all(asks).await.into_iter();
-    answers
-        .filter_map(
-            |(id, answer)| if let Ok(Answer::Standing(standing)) = answer { Some((id, standing)) } else { None },
-        )
-        .collect()
-}
-
-async fn found(node: &Arc<Node>) {
-    if !set_joined(node).await {
-        return;
+    async fn set_joined(&self) -> bool {
+        let meta = self.meta.clone();
+        if let Err(error) = blocking(move || meta.set_joined()).await {
+            tracing::error!(%error, "joining could not be made durable");
+            return false;
+        }
+        if self.gate.join() {
+            self.consensus.leader_watch.look_again();
+            tracing::info!("this node has a vote now");
+        }
+        true
     }
-    let members: BTreeMap<u64, storage::Member> = node.config.members.iter().map(|m| (m.id, m.into())).collect();
-    match node.raft.initialize(members).await {
-        Ok(()) => tracing::info!("cluster founded"),
-        // A leader was faster than this node's own founding.
-        Err(error) => tracing::debug!(%error, "not initialised"),
-    }
-}
 
-async fn set_joined(node: &Arc<Node>) -> bool {
-    let meta = node.meta.clone();
-    if let Err(error) = blocking(move || meta.set_joined()).await {
-        tracing::error!(%error, "joining could not be made durable");
-        return false;
-    }
-    if !node.gate.joined.swap(true, Ordering::AcqRel) {
-        node.leader_watch.look_again();
-        tracing::info!("this node has a vote now");
-    }
-    true
-}
-
-impl Node {
     /// How far this node is, for those who found or join.
     pub(crate) fn standing(&self) -> Standing {
-        let metrics = self.metrics();
+        let metrics = self.consensus.metrics();
         Standing {
             // A node that has lost its state knows that there is a cluster: it must never found
             // another.
@@ -196,19 +161,10 @@ impl Node {
                 && !self.meta.rejoining(),
             joined: self.gate.joined(),
             term: metrics.current_term,
-            leads: self.leader_term(&metrics).is_some(),
+            leads: self.consensus.leader_term(&metrics).is_some(),
             last_log: metrics.last_log_index.unwrap_or(0),
-            steady: self.disk_watch.is_steady(),
+            steady: self.consensus.disk_watch.is_steady(),
         }
-    }
-
-    /// This node's vote and its last entry, for candidates that it cannot vote for.
-    pub(crate) fn own_vote(&self) -> (VoteRecord, Option<LogIdRecord>) {
-        ((&self.metrics().vote).into(), None)
-    }
-
-    fn is_initialized(&self) -> bool {
-        self.metrics().last_log_index.is_some()
     }
 }
 

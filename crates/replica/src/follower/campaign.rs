@@ -14,15 +14,17 @@
 //! |<---------------------------- between election_timeout_min and _max ------------------->|
 //! ```
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use openraft::async_runtime::watch::WatchReceiver;
-use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use crate::Config;
-use crate::node::Node;
+use crate::follower::leader_watch::Seen;
+use crate::follower::vote_gate::VoteGate;
+use crate::raft::consensus::Consensus;
+use crate::stop::Stop;
 
 /// So long after its lease a follower waits for the leases of the others, who heard the leader a
 /// little later.
@@ -32,52 +34,6 @@ const MARGIN: Duration = Duration::from_millis(5);
 const TURN: Duration = Duration::from_millis(12);
 /// Who has just been told that this node would elect it is given so long to be elected.
 const PRECEDENCE: Duration = Duration::from_millis(50);
-
-/// What this node has seen of its leader.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Seen {
-    /// When the last thing came in that this node took from a leader.
-    pub(crate) heard: Option<Instant>,
-    /// The last leader that lost a connection on which it speaks, and when.
-    ended: Option<(u64, Instant)>,
-    /// When this node last told another that it would elect it.
-    favoured: Option<Instant>,
-}
-
-/// The same, kept up to date by those who see it.
-#[derive(Debug, Default)]
-pub(crate) struct LeaderWatch {
-    seen: Mutex<Seen>,
-    changed: Notify,
-}
-
-impl LeaderWatch {
-    pub(crate) fn seen(&self) -> Seen {
-        *self.seen.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// This node took something from a leader that came in at this time.
-    pub(crate) fn hear(&self, at: Instant) {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.heard = seen.heard.max(Some(at));
-    }
-
-    /// A connection of `leader` for entries and heartbeats is over.
-    pub(crate) fn note_end(&self, leader: u64, at: Instant) {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).ended = Some((leader, at));
-        self.changed.notify_one();
-    }
-
-    /// This node told another that it would elect it.
-    pub(crate) fn favour(&self, at: Instant) {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).favoured = Some(at);
-    }
-
-    /// What this node may do has changed.
-    pub(crate) fn look_again(&self) {
-        self.changed.notify_one();
-    }
-}
 
 /// When to ask, for a follower of one leader.
 #[derive(Clone, Copy, Debug)]
@@ -111,23 +67,22 @@ impl Timing {
 }
 
 /// Runs until the node stops: says when Raft may stand of itself, and when it shall ask at once.
-pub(crate) async fn stand(node: Arc<Node>) {
-    let stopped = node.stopped();
-    let mut changes = node.role_changes();
+pub(crate) async fn stand(consensus: Arc<Consensus>, gate: Arc<VoteGate>, stopped: Stop) {
+    let mut changes = consensus.role_changes();
     let mut state = State::default();
     tokio::select! {
         biased;
         () = stopped.wait() => return,
         // Before, an earlier process of this node may have promised not to.
-        () = node.gate.unbound() => {}
+        () = gate.unbound() => {}
     }
     loop {
-        let next = state.look(&node).await;
+        let next = state.look(&consensus, &gate).await;
         tokio::select! {
             biased;
             () = stopped.wait() => return,
             changed = changes.changed() => if changed.is_err() { return },
-            () = node.leader_watch.changed.notified() => {}
+            () = consensus.leader_watch.changed() => {}
             () = sleep_until(next) => {}
         }
     }
@@ -144,37 +99,37 @@ struct State {
 
 impl State {
     /// Does what is due. Returns when to look again, if nothing happens before.
-    async fn look(&mut self, node: &Node) -> Instant {
+    async fn look(&mut self, consensus: &Consensus, gate: &VoteGate) -> Instant {
         let now = Instant::now();
-        let seldom = now + Duration::from_millis(node.config.election_timeout_max_ms);
-        if !node.gate.joined() {
+        let seldom = now + Duration::from_millis(consensus.config.election_timeout_max_ms);
+        if !gate.joined() {
             return seldom;
         }
-        if node.disk_watch.stalls() {
+        if consensus.disk_watch.stalls() {
             // It could not even vote for itself. The end of it is told.
-            node.raft.runtime_config().elect(false);
+            consensus.raft.runtime_config().elect(false);
             return seldom;
         }
-        let seen = node.leader_watch.seen();
-        let leader = node.leader().filter(|leader| *leader != node.config.node_id);
+        let seen = consensus.leader_watch.seen();
+        let leader = consensus.leader().filter(|leader| *leader != consensus.config.node_id);
         let (Some(leader), Some(heard)) = (leader, seen.heard) else {
             // Nobody to wait for: candidates and those who have heard none keep to Raft's own
             // pauses.
-            node.raft.runtime_config().elect(true);
+            consensus.raft.runtime_config().elect(true);
             return seldom;
         };
-        let timing = Timing { patience: self.patience(&node.config, heard), ..timing(&node.config, leader) };
+        let timing = Timing { patience: self.patience(&consensus.config, heard), ..timing(&consensus.config, leader) };
         let silent = now >= timing.patient_until(heard);
-        node.raft.runtime_config().elect(silent);
+        consensus.raft.runtime_config().elect(silent);
         if silent {
             // Until it is heard again.
-            return now + Duration::from_millis(node.config.heartbeat_ms);
+            return now + Duration::from_millis(consensus.config.heartbeat_ms);
         }
         if timing.ask_at(&seen, self.asked).is_some_and(|at| at <= now) {
             tracing::debug!(leader, silent_ms = (now - heard).as_millis(), "the leader's connection has ended: asking");
             self.asked = Some(now);
             // Nothing comes of it while the lease lasts, by Raft's own watch.
-            let _ = node.raft.trigger().elect(true).await;
+            let _ = consensus.raft.trigger().elect(true).await;
         }
         let again = timing.ask_at(&seen, self.asked);
         again.map_or(timing.patient_until(heard), |at| at.min(timing.patient_until(heard)))

@@ -6,13 +6,24 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
-use znode::Credential;
+use znode::{Credential, SessionId};
 
-use crate::node::Node;
+use crate::Error;
+use crate::leader::leadership::Leadership;
+use crate::life::Life;
+use crate::raft::consensus::Consensus;
 use crate::raft::transport::{Answer, Ask, TOUCHES_MAX, TouchAnswer};
-use crate::read::reads::ask_leader;
+use crate::stop::Stop;
 use crate::write::retry::Retry;
-use crate::{Error, Touch};
+
+/// A heartbeat that the leader took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Touch {
+    /// The session.
+    pub session: SessionId,
+    /// Its timeout: it cannot have expired until this long after the client *sent* the heartbeat.
+    pub timeout_ms: u32,
+}
 
 /// Heartbeats in one question to the leader.
 const BATCH_MAX: usize = TOUCHES_MAX;
@@ -25,16 +36,36 @@ pub(crate) struct Heartbeat {
     waiter: Option<oneshot::Sender<Result<TouchAnswer, String>>>,
 }
 
-impl Node {
+/// Takes heartbeats, from this node's clients and from peers.
+pub(crate) struct SessionHeartbeats {
+    consensus: Arc<Consensus>,
+    life: Arc<Life>,
+    pub(crate) leadership: Arc<Leadership>,
+    queue: mpsc::Sender<Heartbeat>,
+}
+
+impl SessionHeartbeats {
+    /// With the queue for [`forward`].
+    pub(crate) fn new(
+        consensus: Arc<Consensus>,
+        life: Arc<Life>,
+        leadership: Arc<Leadership>,
+    ) -> (SessionHeartbeats, mpsc::Receiver<Heartbeat>) {
+        let (queue, heartbeats) = mpsc::channel(consensus.config.reads_max);
+        (SessionHeartbeats { consensus, life, leadership, queue }, heartbeats)
+    }
+
     /// See [`crate::Replica::touch`].
     pub(crate) async fn touch(&self, credential: Credential, deadline: Instant) -> Result<Touch, Error> {
-        if let Some(end) = self.end() {
+        if let Some(end) = self.life.end() {
             return Err(Error::unavailable(end));
         }
-        let mut tries = Retry::new(&self.config, deadline);
+        let mut tries = Retry::new(&self.consensus.config, deadline);
         loop {
-            let answer = match self.heard_leader() {
-                Some(leader) if leader == self.config.node_id => self.touch_here(&[credential]).map(|all| all[0]),
+            let answer = match self.consensus.heard_leader() {
+                Some(leader) if leader == self.consensus.config.node_id => {
+                    self.leadership.touch_here(&[credential]).map(|all| all[0])
+                }
                 Some(_) => self.touch_there(credential, deadline).await,
                 None => Err("no leader is heard".into()),
             };
@@ -44,23 +75,23 @@ impl Node {
                 Ok(TouchAnswer::Expiring) => "the session is being expired".into(),
                 Err(reason) => reason,
             };
-            tries.again(self, reason).await?;
+            tries.again(&self.life, &self.consensus, reason).await?;
         }
     }
 
     /// See [`crate::Replica::touch_soon`].
     pub(crate) fn touch_soon(&self, credential: Credential) {
-        if self.leader() == Some(self.config.node_id) {
+        if self.consensus.leader() == Some(self.consensus.config.node_id) {
             // Whether it counted matters to nobody.
-            let _ = self.touch_here(&[credential]);
+            let _ = self.leadership.touch_here(&[credential]);
         } else {
-            let _ = self.heartbeats.try_send(Heartbeat { credential, waiter: None });
+            let _ = self.queue.try_send(Heartbeat { credential, waiter: None });
         }
     }
 
     async fn touch_there(&self, credential: Credential, deadline: Instant) -> Result<TouchAnswer, String> {
         let (waiter, answer) = oneshot::channel();
-        if self.heartbeats.try_send(Heartbeat { credential, waiter: Some(waiter) }).is_err() {
+        if self.queue.try_send(Heartbeat { credential, waiter: Some(waiter) }).is_err() {
             return Err("too many heartbeats under way on this node".into());
         }
         match timeout_at(deadline, answer).await {
@@ -71,16 +102,34 @@ impl Node {
     }
 
     pub(crate) fn touch_for_peer(&self, credentials: &[Credential]) -> Answer {
-        if self.leader() != Some(self.config.node_id) {
-            return Answer::NotLeader(self.leader());
+        if self.consensus.leader() != Some(self.consensus.config.node_id) {
+            return Answer::NotLeader(self.consensus.leader());
         }
-        self.touch_here(credentials).map_or_else(Answer::Refused, Answer::Touch)
+        self.leadership.touch_here(credentials).map_or_else(Answer::Refused, Answer::Touch)
+    }
+
+    async fn pass_on(&self, batch: Vec<Heartbeat>) {
+        let batch = without_repetitions(batch);
+        let credentials: Vec<Credential> = batch.iter().map(|heartbeat| heartbeat.credential).collect();
+        let answers = if self.consensus.leader() == Some(self.consensus.config.node_id) {
+            self.leadership.touch_here(&credentials)
+        } else {
+            let within = self.consensus.silence();
+            self.consensus.ask_leader(Ask::Touch(credentials), within).await.and_then(|answer| match answer {
+                Answer::Touch(answers) if answers.len() == batch.len() => Ok(answers),
+                other => Err(format!("the leader answered something else: {other:?}")),
+            })
+        };
+        for (at, heartbeat) in batch.into_iter().enumerate() {
+            if let Some(waiter) = heartbeat.waiter {
+                let _ = waiter.send(answers.as_ref().map(|answers| answers[at]).map_err(Clone::clone));
+            }
+        }
     }
 }
 
 /// Passes heartbeats on to the leader, many at once.
-pub(crate) async fn forward(node: Arc<Node>, mut queue: mpsc::Receiver<Heartbeat>) {
-    let stopped = node.stopped();
+pub(crate) async fn forward(heartbeats: Arc<SessionHeartbeats>, mut queue: mpsc::Receiver<Heartbeat>, stopped: Stop) {
     loop {
         let Some(batch) = gather(&mut queue, &stopped).await else {
             return;
@@ -88,14 +137,14 @@ pub(crate) async fn forward(node: Arc<Node>, mut queue: mpsc::Receiver<Heartbeat
         tokio::select! {
             biased;
             () = stopped.wait() => return,
-            () = pass_on(&node, batch) => {}
+            () = heartbeats.pass_on(batch) => {}
         }
     }
 }
 
 /// Heartbeats until a client waits for one, there are enough, or they have lingered. `None` at the
 /// end.
-async fn gather(queue: &mut mpsc::Receiver<Heartbeat>, stopped: &crate::stop::Stop) -> Option<Vec<Heartbeat>> {
+async fn gather(queue: &mut mpsc::Receiver<Heartbeat>, stopped: &Stop) -> Option<Vec<Heartbeat>> {
     let mut batch = Vec::new();
     tokio::select! {
         biased;
@@ -124,24 +173,6 @@ fn without_repetitions(mut batch: Vec<Heartbeat>) -> Vec<Heartbeat> {
         heartbeat.waiter.is_some() || heard.insert((session, secret_hash))
     });
     batch
-}
-
-async fn pass_on(node: &Node, batch: Vec<Heartbeat>) {
-    let batch = without_repetitions(batch);
-    let credentials: Vec<Credential> = batch.iter().map(|heartbeat| heartbeat.credential).collect();
-    let answers = if node.leader() == Some(node.config.node_id) {
-        node.touch_here(&credentials)
-    } else {
-        ask_leader(node, Ask::Touch(credentials), node.silence()).await.and_then(|answer| match answer {
-            Answer::Touch(answers) if answers.len() == batch.len() => Ok(answers),
-            other => Err(format!("the leader answered something else: {other:?}")),
-        })
-    };
-    for (at, heartbeat) in batch.into_iter().enumerate() {
-        if let Some(waiter) = heartbeat.waiter {
-            let _ = waiter.send(answers.as_ref().map(|answers| answers[at]).map_err(Clone::clone));
-        }
-    }
 }
 
 #[cfg(test)]

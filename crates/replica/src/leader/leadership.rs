@@ -5,8 +5,7 @@
 use std::collections::HashSet;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -17,8 +16,11 @@ use znode::{ClusterUuid, Credential, Founding, Op, Request, SessionId, State, Te
 use crate::fault_injection::{self, Planted};
 use crate::leader::quota_log::QuotaLog;
 use crate::leader::session_tracker::{Noted, SessionTracker};
-use crate::node::Node;
+use crate::raft::consensus::Consensus;
 use crate::raft::transport::TouchAnswer;
+use crate::stop::Stop;
+use crate::write::closings::ENDING_PART;
+use crate::write::propose::Proposer;
 
 /// A duty that takes longer is given up and taken up again, though it may still come to pass. Not
 /// so expiries.
@@ -32,7 +34,7 @@ const REAPS_AT_ONCE: usize = 32;
 
 /// What this node knows of sessions as leader; nothing when it does not lead.
 #[derive(Default)]
-pub(crate) struct Sessions {
+struct Sessions {
     reign: Option<Reign>,
 }
 
@@ -75,11 +77,6 @@ enum Duty {
     Found,
 }
 
-/// Sessions that end at a time remove together no more than this part of what one entry may: those
-/// that are applied one after the other keep all others waiting like a long one, and writes come
-/// between no sooner.
-pub(crate) const ENDING_PART: u32 = 4;
-
 /// What may be expired beside the expiries that are under way. A session that has more znodes than
 /// all of them may remove goes alone.
 struct Room {
@@ -110,19 +107,31 @@ impl Room {
 
 type Done = Pin<Box<dyn Future<Output = Duty> + Send>>;
 
-impl Node {
+/// What a leader does of itself.
+pub(crate) struct Leadership {
+    consensus: Arc<Consensus>,
+    proposer: Arc<Proposer>,
+    sessions: Mutex<Sessions>,
+}
+
+impl Leadership {
+    pub(crate) fn new(proposer: Arc<Proposer>) -> Leadership {
+        let consensus = Arc::clone(&proposer.consensus);
+        Leadership { consensus, proposer, sessions: Mutex::default() }
+    }
+
     fn sessions(&self) -> MutexGuard<'_, Sessions> {
         self.sessions.lock().expect("nothing panics under this guard")
     }
 
     /// Notes heartbeats, if this node is sure to lead.
     pub(crate) fn touch_here(&self, credentials: &[Credential]) -> Result<Vec<TouchAnswer>, String> {
-        let (term, followed) = self.reign().ok_or("this node does not lead")?;
+        let (term, followed) = self.consensus.reign().ok_or("this node does not lead")?;
         if !followed {
             return Err("the leader has no quorum".into());
         }
         // Whom it asks may lead at once, however recently it was followed itself.
-        if self.hands_over.load(Ordering::Acquire) == term {
+        if self.consensus.hands_over_in(term) {
             return Err("leadership is changing hands".into());
         }
         let mut sessions = self.sessions();
@@ -130,14 +139,14 @@ impl Node {
         let reign = reign.ok_or("the leader is new and not ready yet")?;
         // Under the guard: a session that the tracker has forgotten as expired is not in this state
         // any more.
-        let state = self.view.state();
+        let state = self.proposer.view.state();
         let now = Instant::now();
         Ok(credentials.iter().map(|credential| touch(&state, &mut reign.tracker, credential, now)).collect())
     }
 
     /// Moves the sessions' clock on. Returns what there is to do.
     fn tick_as_leader(&self, state: &State, busy: &HashSet<Duty>) -> Vec<Duty> {
-        let reign = self.reign().map(|(term, followed)| (Term(term), followed));
+        let reign = self.consensus.reign().map(|(term, followed)| (Term(term), followed));
         let now = Instant::now();
         let mut sessions = self.sessions();
         // Until the first entry of its own term is applied, a leader may not know of all sessions
@@ -173,7 +182,8 @@ impl Node {
         let mut duties = Vec::new();
         let mut room = Room::beside(busy, state);
         while duties.len() < EXPIRIES_AT_ONCE {
-            let sessions = reign.tracker.expire(self.config.reap_batch_max, |session| room.take(session, state));
+            let sessions =
+                reign.tracker.expire(self.consensus.config.reap_batch_max, |session| room.take(session, state));
             if sessions.is_empty() {
                 break;
             }
@@ -183,7 +193,7 @@ impl Node {
         if !busy.contains(&Duty::Reap) && reapable() {
             duties.push(Duty::Reap);
         }
-        if !busy.contains(&Duty::SetLimits) && *state.limits() != self.config.limits {
+        if !busy.contains(&Duty::SetLimits) && *state.limits() != self.consensus.config.limits {
             duties.push(Duty::SetLimits);
         }
         duties
@@ -191,11 +201,11 @@ impl Node {
 
     /// The time by which things are due. The entry that collects them will carry at least this.
     fn reap_time(&self, state: &State) -> u64 {
-        self.entry_clock.now_ms(state.time_ms())
+        self.proposer.entry_clock.now_ms(state.time_ms())
     }
 
     fn tick(&self) -> Duration {
-        Duration::from_millis(self.config.tick_ms)
+        Duration::from_millis(self.consensus.config.tick_ms)
     }
 
     /// Proposes what a duty asks for, here or nowhere, and waits until it is applied or lost.
@@ -206,21 +216,22 @@ impl Node {
                 tracing::info!(sessions = ?ids, term = term.0, "sessions were silent for their whole timeout");
                 let sessions = sessions.clone();
                 if fault_injection::is(Planted::DeposedExpiry) {
-                    let term = self.view.state().last_term();
+                    let term = self.proposer.view.state().last_term();
                     let request = Request::new(Op::ExpireSessions { sessions, term });
-                    let _ = self.propose(request, Instant::now() + DUTY_MAX).await;
+                    let _ = self.proposer.propose(request, Instant::now() + DUTY_MAX).await;
                     return duty;
                 }
                 // However long it takes: until the log has decided, it may come to pass, and nobody
                 // may be told that the session lives.
-                let (command, _) = self.command(Request::new(Op::ExpireSessions { sessions, term: *term }));
-                note(&self.raft.client_write(command).await);
+                let (command, _) = self.proposer.command(Request::new(Op::ExpireSessions { sessions, term: *term }));
+                note(&self.consensus.raft.client_write(command).await);
             }
             Duty::Reap => {
                 for _ in 0..REAPS_AT_ONCE {
                     let (candidates, unsettled) = {
-                        let state = self.view.state();
-                        let candidates = state.reap_candidates(self.reap_time(&state), self.config.reap_batch_max);
+                        let state = self.proposer.view.state();
+                        let candidates =
+                            state.reap_candidates(self.reap_time(&state), self.consensus.config.reap_batch_max);
                         (candidates, state.is_unsettled())
                     };
                     // An entry that collects nothing still grants what earlier ones had no room
@@ -231,16 +242,20 @@ impl Node {
                 }
             }
             Duty::Found => {
-                let zxid_base = self.config.zxid_base.unwrap_or_else(|| zxid_base_at(self.entry_clock.now_ms(0)));
+                let zxid_base = self
+                    .consensus
+                    .config
+                    .zxid_base
+                    .unwrap_or_else(|| zxid_base_at(self.proposer.entry_clock.now_ms(0)));
                 let founding = Founding { uuid: ClusterUuid(storage::random_uuid()), zxid_base, group: 0 };
                 self.propose_as_duty(Op::Found(founding)).await;
                 // That of a leader before this one may have been applied first.
-                if let Some(&Founding { uuid, zxid_base, .. }) = self.identity.cluster.founding() {
+                if let Some(&Founding { uuid, zxid_base, .. }) = self.consensus.cluster.founding() {
                     tracing::info!(uuid = uuid.to_string(), zxid_base, "the cluster has its uuid");
                 }
             }
             Duty::SetLimits => {
-                self.propose_as_duty(Op::SetLimits(self.config.limits.clone())).await;
+                self.propose_as_duty(Op::SetLimits(self.consensus.config.limits.clone())).await;
             }
         }
         duty
@@ -248,14 +263,14 @@ impl Node {
 
     /// Whether it was applied, as far as this node knows.
     async fn propose_as_duty(&self, op: Op) -> bool {
-        let (command, _) = self.command(Request::new(op));
-        let written = timeout(DUTY_MAX, self.raft.client_write(command)).await;
+        let (command, _) = self.proposer.command(Request::new(op));
+        let written = timeout(DUTY_MAX, self.consensus.raft.client_write(command)).await;
         written.is_ok_and(|written| note(&written))
     }
 
     fn settle(&self, duty: &Duty) {
         if let Duty::Expire { sessions: expired, term } = duty {
-            let state = self.view.state();
+            let state = self.proposer.view.state();
             // Another reign has judged for itself, and what it has under way stays so.
             if let Some(reign) = self.sessions().reign.as_mut().filter(|reign| reign.term == *term) {
                 reign.tracker.settle(expired, |session| state.session(session).is_some());
@@ -279,9 +294,8 @@ fn note<T, E: std::fmt::Display>(written: &Result<T, E>) -> bool {
 }
 
 /// Runs on every node; does something only while it leads.
-pub(crate) async fn lead(node: Arc<Node>) {
-    let stopped = node.stopped();
-    let mut tick = interval(node.tick());
+pub(crate) async fn lead(leadership: Arc<Leadership>, stopped: Stop) {
+    let mut tick = interval(leadership.tick());
     // After a pause, time goes on from here; the tracker notices the gap itself.
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut under_way: FuturesUnordered<Done> = FuturesUnordered::new();
@@ -292,16 +306,16 @@ pub(crate) async fn lead(node: Arc<Node>) {
             biased;
             () = stopped.wait() => return,
             Some(duty) = under_way.next(), if !under_way.is_empty() => {
-                node.settle(&duty);
+                leadership.settle(&duty);
                 busy.remove(&duty);
             }
             _ = tick.tick() => {
-                let state = node.view.state();
-                let duties = node.tick_as_leader(&state, &busy);
-                if node.sessions().reign.is_some() { quotas.look(&state) } else { quotas.forget() }
+                let state = leadership.proposer.view.state();
+                let duties = leadership.tick_as_leader(&state, &busy);
+                if leadership.sessions().reign.is_some() { quotas.look(&state) } else { quotas.forget() }
                 for duty in duties {
                     busy.insert(duty.clone());
-                    under_way.push(Box::pin(Arc::clone(&node).fulfil(duty)));
+                    under_way.push(Box::pin(Arc::clone(&leadership).fulfil(duty)));
                 }
             }
         }
@@ -384,6 +398,7 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
         let data_dir = tempfile::TempDir::new().unwrap();
         let node = runtime.block_on(leader(&data_dir));
+        let leadership = &node.heartbeats.leadership;
         let (secret_hash, label) = ([7; 16], String::new());
         let open = Request::new(Op::OpenSession {
             secret_hash,
@@ -392,21 +407,21 @@ mod tests {
             address: None,
             client: znode::ClientInfo::default(),
         });
-        let session = SessionId(runtime.block_on(node.propose(open, soon())).unwrap().zxid.0);
+        let session = SessionId(runtime.block_on(node.proposer.propose(open, soon())).unwrap().zxid.0);
         let credential = Credential { session, secret_hash };
-        while node.touch_here(&[credential]).is_err() {
+        while leadership.touch_here(&[credential]).is_err() {
             std::thread::yield_now();
         }
-        let mut sessions = node.sessions();
-        let (toucher, begun) = (Arc::clone(&node), Instant::now());
+        let mut sessions = leadership.sessions();
+        let (toucher, begun) = (Arc::clone(leadership), Instant::now());
         let touching = std::thread::spawn(move || toucher.touch_here(&[credential]));
         while begun.elapsed() < MEANWHILE {
             std::thread::yield_now();
         }
         // The session is expired, and forgotten as it is when that has come to its end.
         let expiry = Op::ExpireSessions { sessions: vec![session], term: node.view.state().last_term() };
-        let (command, _) = node.command(Request::new(expiry));
-        runtime.block_on(node.raft.client_write(command)).unwrap();
+        let (command, _) = node.proposer.command(Request::new(expiry));
+        runtime.block_on(node.consensus.raft.client_write(command)).unwrap();
         assert!(node.view.state().session(session).is_none());
         sessions.reign.as_mut().unwrap().tracker.settle(&[session], |_| false);
         drop(sessions);

@@ -24,20 +24,14 @@
 //! the bound.
 
 use std::collections::VecDeque;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
 use storage::LogWrites;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
+use tokio::time::Instant;
 
-use crate::follower::bootstrap;
-use crate::node::Node;
-use crate::{Config, Error};
+use crate::Config;
 
 /// Why a node whose disk does not answer does not do something.
 pub(crate) const STALLED: &str = "the disk of this node does not answer";
@@ -47,14 +41,12 @@ pub(crate) const STALLED: &str = "the disk of this node does not answer";
 const STEADY: u32 = 10;
 /// How many looks there are in the bound, but for very short ones.
 const LOOKS: u64 = 20;
-/// A leader that found no successor asks again after this time.
-const PAUSE: Duration = Duration::from_millis(500);
 
 /// What is known of the disk.
 pub(crate) struct DiskWatch {
     writes: LogWrites,
     max: Duration,
-    every: Duration,
+    pub(crate) every: Duration,
     stalls: AtomicBool,
     waiting: Mutex<Waiting>,
     /// The term of the leader that Raft was not told of; 0 when there is none.
@@ -150,7 +142,7 @@ impl DiskWatch {
 
     /// Looks at the log's writes. Returns how long the oldest has waited when that has become too
     /// much, or is no more.
-    fn look(&self, now: Instant) -> Option<Duration> {
+    pub(crate) fn look(&self, now: Instant) -> Option<Duration> {
         let mut waiting = self.waiting();
         let before = waiting.waits();
         waiting.look(self.writes.counts(), now, self.every);
@@ -161,85 +153,6 @@ impl DiskWatch {
         }
         (self.stalls.swap(stalls, Ordering::AcqRel) != stalls).then_some(waits.max(before))
     }
-}
-
-impl Node {
-    /// Refuses when the disk does not answer: what needs it would come to nothing, or to an unclear
-    /// end.
-    pub(crate) fn with_a_disk(&self) -> Result<(), Error> {
-        if self.disk_watch.stalls() {
-            return Err(Error::Unavailable { reason: STALLED.into(), retry_after_ms: 1_000 });
-        }
-        Ok(())
-    }
-
-    /// The term in which this node leads although others have on disk what it has not, as many as
-    /// are a quorum.
-    fn leads_in_vain(&self) -> Option<u64> {
-        let metrics = self.metrics();
-        let term = self.leader_term(&metrics)?;
-        let own = metrics.replication.iter().flatten().find(|(id, _)| **id == self.config.node_id);
-        let behind = own.is_some_and(|(_, flushed)| *flushed < metrics.cluster_committed);
-        (behind && self.hands_over.load(Ordering::Acquire) != term).then_some(term)
-    }
-
-    /// Hands over to the member that is furthest, if there is a quorum of members with steady
-    /// disks.
-    async fn hand_over_for_the_disk(&self, term: u64) {
-        let mut steady = bootstrap::ask_all(self).await;
-        steady.retain(|(_, standing)| standing.steady && standing.joined);
-        let metrics = self.metrics();
-        let leads = self.leader_term(&metrics) == Some(term) && self.disk_watch.stalls();
-        let majority = self.config.members.len() / 2 + 1;
-        let followers = metrics.replication.iter().flatten();
-        let able = followers.filter(|(id, _)| steady.iter().any(|(other, _)| other == *id));
-        let best = able.max_by_key(|(_, matched)| **matched);
-        match best.filter(|_| leads && steady.len() >= majority) {
-            Some((successor, _)) => {
-                tracing::warn!(term, successor, "handing leadership over: the disk does not answer");
-                self.hand_over_to(*successor, term).await;
-            }
-            None => sleep(PAUSE).await,
-        }
-    }
-}
-
-type HandOver = Pin<Box<dyn Future<Output = ()> + Send>>;
-
-/// Runs until the node stops: looks how long the log waits for the disk.
-pub(crate) async fn watch(node: Arc<Node>) {
-    let stopped = node.stopped();
-    let mut tick = interval(node.disk_watch.every);
-    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut under_way: FuturesUnordered<HandOver> = FuturesUnordered::new();
-    loop {
-        tokio::select! {
-            biased;
-            () = stopped.wait() => return,
-            Some(()) = under_way.next(), if !under_way.is_empty() => continue,
-            _ = tick.tick() => {}
-        }
-        if let Some(waited) = node.disk_watch.look(Instant::now()) {
-            tell(&node, waited);
-        }
-        if node.disk_watch.stalls()
-            && under_way.is_empty()
-            && let Some(term) = node.leads_in_vain()
-        {
-            let node = Arc::clone(&node);
-            under_way.push(Box::pin(async move { node.hand_over_for_the_disk(term).await }));
-        }
-    }
-}
-
-fn tell(node: &Node, waited: Duration) {
-    let waited_ms = waited.as_millis() as u64;
-    if node.disk_watch.stalls() {
-        tracing::warn!(waited_ms, "the disk does not answer: this node is not ready, and takes no writes and no votes");
-    } else {
-        tracing::info!(waited_ms, "the disk answers again");
-    }
-    node.leader_watch.look_again();
 }
 
 #[cfg(test)]

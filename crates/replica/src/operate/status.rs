@@ -1,14 +1,18 @@
 //! What a node tells about itself.
 
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use openraft::ServerState;
 use openraft::metrics::RaftMetrics;
-use storage::TypeConfig;
+use storage::{SnapshotStore, TypeConfig};
 use znode::{Cluster, Term, Zxid};
 
-use crate::node::Node;
+use crate::life::Life;
+use crate::raft::consensus::Consensus;
+use crate::read::reads::Reads;
+use crate::write::propose::Proposer;
 use crate::{Counts, Member};
 
 /// A node's part in the ensemble.
@@ -163,31 +167,41 @@ pub struct NodeStatus {
     pub ready: Readiness,
 }
 
-impl Node {
+/// Looks at all parts of a node.
+pub(crate) struct Status {
+    pub(crate) consensus: Arc<Consensus>,
+    pub(crate) life: Arc<Life>,
+    pub(crate) proposer: Arc<Proposer>,
+    pub(crate) reads: Arc<Reads>,
+    pub(crate) snapshots: SnapshotStore,
+    pub(crate) unsaved_bytes: Arc<AtomicU64>,
+}
+
+impl Status {
     /// See [`crate::Replica::status`].
     pub(crate) fn status(&self) -> NodeStatus {
-        let metrics = self.metrics();
-        let state = self.view.state();
-        let committed = self.committed(&metrics);
+        let metrics = self.consensus.metrics();
+        let state = self.proposer.view.state();
+        let committed = self.consensus.committed(&metrics);
         let snapshot = self.snapshots.current().map(|snapshot| SnapshotStatus {
-            zxid: snapshot.meta().last_log_id.map_or(Zxid(0), |id| self.zxid(id.index)),
+            zxid: snapshot.meta().last_log_id.map_or(Zxid(0), |id| self.consensus.zxid(id.index)),
             bytes: snapshot.bytes(),
         });
         let (followers, synced_followers) = self.followers(&metrics, committed);
         NodeStatus {
             followers,
             synced_followers,
-            node_id: self.config.node_id,
-            cluster_id: self.config.cluster_id.clone(),
+            node_id: self.consensus.config.node_id,
+            cluster_id: self.consensus.config.cluster_id.clone(),
             cluster: state.cluster().cloned(),
             role: self.role(metrics.state),
-            leader: self.leader(),
+            leader: self.consensus.leader(),
             term: Term(metrics.current_term),
-            last_log: metrics.last_log_index.map_or(Zxid(0), |index| self.zxid(index)),
+            last_log: metrics.last_log_index.map_or(Zxid(0), |index| self.consensus.zxid(index)),
             committed,
             applied: state.last_zxid(),
             snapshot: snapshot.unwrap_or_default(),
-            members: self.config.members.clone(),
+            members: self.consensus.config.members.clone(),
             sessions: state.session_count() as u64,
             znodes: state.znode_count() as u64,
             data_bytes: state.data_bytes(),
@@ -198,55 +212,44 @@ impl Node {
             waiters: state.contender_count().saturating_sub(state.holder_count()),
             mixed_locks: state.mixed_lock_count() as u64,
             unsaved_bytes: self.unsaved_bytes.load(Ordering::Relaxed),
-            peer_losses: self.peers.entries_lost(),
-            snapshots_unsent: self.peers.snapshots_unsent(),
-            watches: self.view.watches() as u64,
-            observed: self.view.observed() as u64,
-            proposals: self.proposals.count() as u64,
-            counts: self.view.counters.look(),
-            disk_waits: self.disk_watch.waits(),
-            disk_stalls: self.disk_watch.stalls(),
+            peer_losses: self.consensus.peers.entries_lost(),
+            snapshots_unsent: self.consensus.peers.snapshots_unsent(),
+            watches: self.proposer.view.watches() as u64,
+            observed: self.proposer.view.observed() as u64,
+            proposals: self.proposer.proposals.count() as u64,
+            counts: self.proposer.view.counters.look(),
+            disk_waits: self.consensus.disk_watch.waits(),
+            disk_stalls: self.consensus.disk_watch.stalls(),
             ready: self.readiness(&metrics, committed, state.last_zxid()),
         }
     }
 
     /// How many follow this node, and how many of them have nearly all that is committed.
     fn followers(&self, metrics: &RaftMetrics<TypeConfig>, committed: Zxid) -> (u64, u64) {
-        let Some(term) = self.leader_term(metrics) else { return (0, 0) };
-        let silence = self.silence_max();
+        let Some(term) = self.consensus.leader_term(metrics) else { return (0, 0) };
+        let silence = self.consensus.silence_max();
         let follows = |since: tokio::time::Instant| since.elapsed() < silence;
-        let following = self.peers.all().filter(|(_, peer)| peer.following.since(term).is_some_and(follows));
-        let has =
-            |id| metrics.replication.as_ref().and_then(|all| all.get(&id)?.as_ref().map(|last| self.zxid(last.index)));
+        let following = self.consensus.peers.all().filter(|(_, peer)| peer.following.since(term).is_some_and(follows));
+        let has = |id| {
+            metrics
+                .replication
+                .as_ref()
+                .and_then(|all| all.get(&id)?.as_ref().map(|last| self.consensus.zxid(last.index)))
+        };
         following.fold((0, 0), |(followers, synced), (id, _)| {
             let behind = has(id).map(|has| committed.0.saturating_sub(has.0));
-            (followers + 1, synced + u64::from(behind.is_some_and(|behind| behind <= self.config.ready_lag_max)))
+            (
+                followers + 1,
+                synced + u64::from(behind.is_some_and(|behind| behind <= self.consensus.config.ready_lag_max)),
+            )
         })
-    }
-
-    /// Who leads, if it is this node or was heard lately. Asking a leader who has fallen silent
-    /// would only turn "nothing was done" into "nobody knows".
-    pub(crate) fn heard_leader(&self) -> Option<u64> {
-        self.leader().filter(|leader| *leader == self.config.node_id || self.hears_leader())
-    }
-
-    /// Whether a leader was heard lately. Raft by itself keeps naming the last one that this node
-    /// followed.
-    pub(crate) fn hears_leader(&self) -> bool {
-        let silence = self.silence_max();
-        self.leader_watch.seen().heard.is_some_and(|heard| heard.elapsed() < silence)
-    }
-
-    /// Who says nothing for so long is not connected.
-    fn silence_max(&self) -> Duration {
-        Duration::from_millis(2 * self.config.election_timeout_max_ms)
     }
 
     fn role(&self, state: ServerState) -> Role {
         match state {
-            _ if self.is_stopped() => Role::Stopped,
+            _ if self.life.is_stopped() => Role::Stopped,
             // Raft cannot take note of its successor before the disk answers.
-            ServerState::Leader if self.leader() != Some(self.config.node_id) => Role::Follower,
+            ServerState::Leader if self.consensus.leader() != Some(self.consensus.config.node_id) => Role::Follower,
             ServerState::Leader => Role::Leader,
             ServerState::Candidate => Role::Candidate,
             ServerState::Follower => Role::Follower,
@@ -255,33 +258,29 @@ impl Node {
         }
     }
 
-    /// The same as in [`Node::status`], by itself.
+    /// The same as in [`Status::status`], by itself.
     pub(crate) fn is_ready(&self) -> Readiness {
-        let metrics = self.metrics();
-        self.readiness(&metrics, self.committed(&metrics), self.view.applied())
-    }
-
-    fn committed(&self, metrics: &RaftMetrics<TypeConfig>) -> Zxid {
-        metrics.cluster_committed.or(metrics.local_committed).map_or(Zxid(0), |id| self.zxid(id.index))
+        let metrics = self.consensus.metrics();
+        self.readiness(&metrics, self.consensus.committed(&metrics), self.proposer.view.applied())
     }
 
     fn readiness(&self, metrics: &RaftMetrics<TypeConfig>, committed: Zxid, applied: Zxid) -> Readiness {
-        if self.is_stopped() || metrics.running_state.is_err() || self.failure().borrow().is_some() {
+        if self.life.is_stopped() || metrics.running_state.is_err() || self.life.failure().borrow().is_some() {
             return Readiness::Stopped;
         }
-        if !self.has_recovered() {
+        if !self.reads.has_recovered() {
             return Readiness::Recovering;
         }
-        if self.disk_watch.stalls() {
+        if self.consensus.disk_watch.stalls() {
             return Readiness::DiskStalled;
         }
-        let connected = self.reign().map_or_else(|| self.hears_leader(), |(_, followed)| followed);
+        let connected = self.consensus.reign().map_or_else(|| self.consensus.hears_leader(), |(_, followed)| followed);
         if metrics.current_leader.is_none() || !connected {
             return Readiness::NoQuorum;
         }
-        if committed.0.saturating_sub(applied.0) > self.config.ready_lag_max {
+        if committed.0.saturating_sub(applied.0) > self.consensus.config.ready_lag_max {
             return Readiness::Lagging;
         }
-        if self.disk_low.load(Ordering::Relaxed) { Readiness::DiskLow } else { Readiness::Ready }
+        if self.proposer.space.is_low() { Readiness::DiskLow } else { Readiness::Ready }
     }
 }

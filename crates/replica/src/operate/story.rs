@@ -20,11 +20,14 @@ use openraft::ServerState;
 use openraft::async_runtime::watch::WatchReceiver;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use crate::node::Node;
+use crate::operate::status::Status;
 use crate::operate::told::Told;
+use crate::raft::consensus::Consensus;
 use crate::raft::found::Found;
 use crate::raft::reach::{Contact, Obstacle};
 use crate::raft::transport::{Answer, Ask};
+use crate::read::view::View;
+use crate::stop::Stop;
 use crate::{Config, Readiness};
 
 /// Between two looks.
@@ -131,36 +134,43 @@ impl Story {
     }
 }
 
-impl Node {
+/// Sees what there is to tell, and tells it.
+pub(crate) struct Teller {
+    pub(crate) consensus: Arc<Consensus>,
+    pub(crate) view: Arc<View>,
+    pub(crate) status: Arc<Status>,
+}
+
+impl Teller {
     fn sight(&self) -> Sight {
         let leading = self.leading();
         let quorum = match leading {
             Leading::NoLeader => false,
             // It follows a leader that a quorum elected, and hears it.
             Leading::Peer { .. } => true,
-            Leading::ThisNode { .. } if self.config.members.len() == 1 => true,
+            Leading::ThisNode { .. } if self.consensus.config.members.len() == 1 => true,
             Leading::ThisNode { term } => {
-                let patience = Duration::from_millis(self.config.election_timeout_max_ms);
-                self.peers.followed_since(term).is_some_and(|since| since.elapsed() < patience)
+                let patience = Duration::from_millis(self.consensus.config.election_timeout_max_ms);
+                self.consensus.peers.followed_since(term).is_some_and(|since| since.elapsed() < patience)
             }
         };
-        let contacts = self.peers.all().map(|(id, peer)| (id, peer.reach.contact())).collect();
-        Sight { leading, quorum, ready: self.is_ready(), contacts }
+        let contacts = self.consensus.peers.all().map(|(id, peer)| (id, peer.reach.contact())).collect();
+        Sight { leading, quorum, ready: self.status.is_ready(), contacts }
     }
 
     fn leading(&self) -> Leading {
-        let own = self.config.node_id;
+        let own = self.consensus.config.node_id;
         let (known, term, leads) = {
-            let changes = self.role_changes();
+            let changes = self.consensus.role_changes();
             let metrics = changes.borrow_watched();
             let vote = &metrics.vote;
             let leads = metrics.state == ServerState::Leader && vote.committed && vote.leader_id.voted_for == own;
             (metrics.current_leader, vote.leader_id.term, leads)
         };
-        match self.disk_watch.noted_above(term) {
+        match self.consensus.disk_watch.noted_above(term) {
             Some((leader, term)) => Leading::Peer { leader, term },
             None if leads => Leading::ThisNode { term },
-            None => match known.filter(|leader| *leader != own && self.hears_leader()) {
+            None => match known.filter(|leader| *leader != own && self.consensus.hears_leader()) {
                 Some(leader) => Leading::Peer { leader, term },
                 None => Leading::NoLeader,
             },
@@ -168,14 +178,14 @@ impl Node {
     }
 
     fn tell(&self, line: &Line, story: &Story) {
-        let (now, zxid) = (self.voted_term(), self.view.applied().0);
+        let (now, zxid) = (self.consensus.voted_term(), self.view.applied().0);
         let role = if matches!(story.leading.told(), Leading::ThisNode { .. }) { "leader" } else { "follower" };
         match line {
             Line::Leads { term } => tracing::info!(term, zxid, "this node leads"),
             Line::LeadsNoMore { term } => tracing::warn!(term, term_now = now, zxid, "this node leads no more"),
             Line::Follows { leader, term } => tracing::info!(leader, term, zxid, "following a leader"),
             Line::LeaderLost { leader, term } => {
-                let heard = self.leader_watch.seen().heard;
+                let heard = self.consensus.leader_watch.seen().heard;
                 let silent_ms = heard.map_or(0, |heard| heard.elapsed().as_millis() as u64);
                 tracing::warn!(leader, term, term_now = now, silent_ms, zxid, "the leader is lost");
             }
@@ -187,10 +197,14 @@ impl Node {
             Line::Ready => tracing::info!(term = now, zxid, "ready"),
             Line::NotReady { why } => tracing::warn!(why = why.as_str(), term = now, zxid, "not ready"),
             Line::Reached { peer } => {
-                tracing::info!(peer, addr = self.peers.get(*peer).map_or("", |peer| peer.addr()), "peer reachable");
+                tracing::info!(
+                    peer,
+                    addr = self.consensus.peers.get(*peer).map_or("", |peer| peer.addr()),
+                    "peer reachable"
+                );
             }
             Line::Lost { peer, obstacle } => {
-                let known = self.peers.get(*peer);
+                let known = self.consensus.peers.get(*peer);
                 let (addr, error) = known.map_or(("", String::new()), |peer| (peer.addr(), peer.reach.error()));
                 tracing::warn!(peer, addr, reason = obstacle.as_str(), error, "peer unreachable");
             }
@@ -201,8 +215,8 @@ impl Node {
     /// connect.
     async fn probe(&self) {
         // Longer than a connection may be silent: it is the connection that finds out.
-        let deadline = Instant::now() + self.silence() * 3;
-        let asks = self.peers.all().map(|(_, peer)| async move {
+        let deadline = Instant::now() + self.consensus.silence() * 3;
+        let asks = self.consensus.peers.all().map(|(_, peer)| async move {
             if let Ok(Answer::Pong) = peer.control.ask(Ask::Ping, deadline).await {
                 peer.reach.reached();
             }
@@ -227,12 +241,11 @@ pub(crate) fn start(config: &Config, found: &Found) {
 }
 
 /// Runs until the node stops.
-pub(crate) async fn tell(node: Arc<Node>) {
-    let stopped = node.stopped();
-    let mut changes = node.role_changes();
+pub(crate) async fn tell(teller: Teller, stopped: Stop) {
+    let mut changes = teller.consensus.role_changes();
     let mut tick = interval(LOOK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut story = Story::new(&node.config, Instant::now());
+    let mut story = Story::new(&teller.consensus.config, Instant::now());
     let mut probed: Option<Instant> = None;
     let mut probes: FuturesUnordered<Pin<Box<dyn Future<Output = ()> + Send + '_>>> = FuturesUnordered::new();
     loop {
@@ -244,12 +257,12 @@ pub(crate) async fn tell(node: Arc<Node>) {
             _ = tick.tick() => {}
         }
         let now = Instant::now();
-        for line in story.look(&node.sight(), now) {
-            node.tell(&line, &story);
+        for line in story.look(&teller.sight(), now) {
+            teller.tell(&line, &story);
         }
         if probes.is_empty() && probed.is_none_or(|at| now - at >= PROBE) {
             probed = Some(now);
-            probes.push(Box::pin(node.probe()));
+            probes.push(Box::pin(teller.probe()));
         }
     }
 }

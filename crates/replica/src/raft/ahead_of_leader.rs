@@ -11,13 +11,16 @@
 //! leader has there.
 //!
 //! A frame is no proof of that: a stranger can write one. So the leader that the frame names is
-//! asked at its own address, and only its own account of its log ends this node.
+//! asked at its own address, and only its own account of its log ends this server.
 
-use openraft::async_runtime::watch::WatchReceiver;
+use std::sync::Arc;
+
 use storage::codec::{LogIdRecord, VoteRecord};
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use crate::node::Node;
+use crate::follower::vote_gate::VoteGate;
+use crate::raft::consensus::Consensus;
 use crate::raft::continuity::{Look, look};
 use crate::raft::transport::{Account, Answer, AppendFrame, Ask};
 
@@ -41,71 +44,80 @@ pub(crate) enum Verdict {
     Contradiction(String),
 }
 
-/// To be asked before Raft sees the frame. `looked`: what Raft knew, where it was asked about the
-/// frame.
-pub(crate) async fn judge_append(node: &Node, frame: &AppendFrame, looked: Option<Look>) -> Verdict {
-    if let Some(looked) = looked.filter(|looked| looked.deposes(frame.vote)) {
-        return Verdict::Deposed(looked.vote);
+/// Compares logs: this node's with a leader's, and for a follower that asks its own.
+pub(crate) struct Accounts {
+    consensus: Arc<Consensus>,
+    gate: Arc<VoteGate>,
+    /// Held while a leader is asked about its log.
+    turn: Semaphore,
+}
+
+impl Accounts {
+    pub(crate) fn new(consensus: Arc<Consensus>, gate: Arc<VoteGate>) -> Accounts {
+        Accounts { consensus, gate, turn: Semaphore::new(1) }
     }
-    let agrees = looked.is_none_or(|looked| looked.agrees);
-    // Before it has joined, a node has forgotten what it said: its disk is new.
-    if !node.gate.joined() || (agrees && !seems_lost(node, frame.acknowledged)) {
-        return Verdict::Sound;
-    }
-    let before = match looked {
-        Some(looked) => looked,
-        None => match look(&node.raft, Vec::new()).await {
-            Some(looked) if looked.deposes(frame.vote) => return Verdict::Deposed(looked.vote),
+
+    /// To be asked before Raft sees the frame. `looked`: what Raft knew, where it was asked about the
+    /// frame.
+    pub(crate) async fn judge(&self, frame: &AppendFrame, looked: Option<Look>) -> Verdict {
+        if let Some(looked) = looked.filter(|looked| looked.deposes(frame.vote)) {
+            return Verdict::Deposed(looked.vote);
+        }
+        let agrees = looked.is_none_or(|looked| looked.agrees);
+        // Before it has joined, a node has forgotten what it said: its disk is new.
+        if !self.gate.joined() || (agrees && !self.seems_lost(frame.acknowledged)) {
+            return Verdict::Sound;
+        }
+        let before = match looked {
             Some(looked) => looked,
-            None => return Verdict::Sound,
-        },
-    };
-    if agrees && !is_lost(before.last, frame.acknowledged) {
-        return Verdict::Sound;
+            None => match look(&self.consensus.raft, Vec::new()).await {
+                Some(looked) if looked.deposes(frame.vote) => return Verdict::Deposed(looked.vote),
+                Some(looked) => looked,
+                None => return Verdict::Sound,
+            },
+        };
+        if agrees && !is_lost(before.last, frame.acknowledged) {
+            return Verdict::Sound;
+        }
+        // One question at a time, however many frames there are.
+        let Ok(_turn) = self.turn.try_acquire() else { return Verdict::Unsure };
+        let Some(account) = self.ask(&frame.vote, before.committed).await else { return Verdict::Unsure };
+        // The log went on meanwhile, and so did what was acknowledged of it.
+        let Some(after) = look(&self.consensus.raft, Vec::new()).await else { return Verdict::Sound };
+        if after.deposes(frame.vote) {
+            return Verdict::Deposed(after.vote);
+        }
+        match judge(Known { committed: before.committed, last: after.last }, &account) {
+            None => Verdict::Sound,
+            Some(why) => Verdict::Contradiction(format!(
+                "this node and leader {} contradict each other: {why}. The data directory of one of them is an old copy, or its \
+                 disk has lost what it had written; see docs/storage-trouble.md, \"A node that knows more than its leader\"",
+                frame.vote.node_id
+            )),
+        }
     }
-    // One question at a time, however many frames there are.
-    let Ok(_turn) = node.account_turn.try_acquire() else { return Verdict::Unsure };
-    let Some(account) = ask(node, &frame.vote, before.committed).await else { return Verdict::Unsure };
-    // The log went on meanwhile, and so did what was acknowledged of it.
-    let Some(after) = look(&node.raft, Vec::new()).await else { return Verdict::Sound };
-    if after.deposes(frame.vote) {
-        return Verdict::Deposed(after.vote);
+
+    /// Whether this node's log seems to end before an entry that it acknowledged. What it published of
+    /// itself last is true, and perhaps no longer all.
+    fn seems_lost(&self, acknowledged: Option<LogIdRecord>) -> bool {
+        let last = self.consensus.last_log_index();
+        acknowledged.is_some_and(|id| last.is_none_or(|last| id.index > last))
     }
-    match judge(Known { committed: before.committed, last: after.last }, &account) {
-        None => Verdict::Sound,
-        Some(why) => Verdict::Contradiction(format!(
-            "this node and leader {} contradict each other: {why}. The data directory of one of them is an old copy, or its \
-             disk has lost what it had written; see docs/storage-trouble.md, \"A node that knows more than its leader\"",
-            frame.vote.node_id
-        )),
+
+    /// What the leader with this vote says of its own log.
+    async fn ask(&self, vote: &VoteRecord, committed: Option<LogIdRecord>) -> Option<Account> {
+        let peer = self.consensus.peers.get(vote.node_id)?;
+        let index = committed.map_or(0, |committed| committed.index);
+        match peer.control.ask(Ask::Account { index }, Instant::now() + self.consensus.silence()).await {
+            Ok(Answer::Account(account)) if account.vote == *vote => Some(account),
+            _ => None,
+        }
     }
-}
 
-fn is_lost(last: Option<LogIdRecord>, acknowledged: Option<LogIdRecord>) -> bool {
-    acknowledged.is_some_and(|id| last.is_none_or(|last| id.index > last.index))
-}
-
-/// Whether this node's log seems to end before an entry that it acknowledged. What it published of
-/// itself last is true, and perhaps no longer all.
-fn seems_lost(node: &Node, acknowledged: Option<LogIdRecord>) -> bool {
-    let last = node.raft_metrics.borrow_watched().last_log_index;
-    acknowledged.is_some_and(|id| last.is_none_or(|last| id.index > last))
-}
-
-/// What the leader with this vote says of its own log.
-async fn ask(node: &Node, vote: &VoteRecord, committed: Option<LogIdRecord>) -> Option<Account> {
-    let peer = node.peers.get(vote.node_id)?;
-    let index = committed.map_or(0, |committed| committed.index);
-    match peer.control.ask(Ask::Account { index }, Instant::now() + node.silence()).await {
-        Ok(Answer::Account(account)) if account.vote == *vote => Some(account),
-        _ => None,
-    }
-}
-
-impl Node {
     /// What this node's log has at `index`, for the member `asker`.
     pub(crate) async fn account(&self, index: u64, asker: u64) -> Option<Account> {
         let (vote, entry, last) = self
+            .consensus
             .raft
             .with_raft_state(move |state| {
                 let entry = state.log_ids.get(index).as_ref().map(LogIdRecord::from);
@@ -113,9 +125,13 @@ impl Node {
             })
             .await
             .ok()?;
-        let acknowledged = self.peers.get(asker).and_then(|peer| peer.following.acknowledged(vote.term));
+        let acknowledged = self.consensus.peers.get(asker).and_then(|peer| peer.following.acknowledged(vote.term));
         Some(Account { vote, entry, last, acknowledged: acknowledged.as_ref().map(LogIdRecord::from) })
     }
+}
+
+fn is_lost(last: Option<LogIdRecord>, acknowledged: Option<LogIdRecord>) -> bool {
+    acknowledged.is_some_and(|id| last.is_none_or(|last| id.index > last.index))
 }
 
 fn judge(known: Known, account: &Account) -> Option<String> {

@@ -13,7 +13,7 @@ use std::cmp::Ordering;
 use storage::codec::{LogIdRecord, VoteRecord};
 use storage::{LogId, TypeConfig, Vote};
 
-use crate::node::Raft;
+use crate::raft::consensus::Raft;
 use crate::raft::transport::AppendFrame;
 
 type RaftState = openraft::RaftState<TypeConfig>;

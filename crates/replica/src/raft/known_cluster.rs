@@ -89,6 +89,11 @@ impl KnownCluster {
         }
     }
 
+    /// Whether the founding is applied where the last zxid is this one.
+    pub(crate) fn is_founded_at(&self, applied: Zxid) -> bool {
+        self.founding().is_some_and(|founding| applied.0 > founding.zxid_base)
+    }
+
     /// The zxid of an entry, given that everything up to it is applied.
     pub(crate) fn zxid(&self, index: u64) -> Zxid {
         Zxid(self.founding().map_or(0, |founding| founding.zxid_base) + index)

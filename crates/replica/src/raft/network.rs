@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use futures_util::{Stream, StreamExt};
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::base::{BoxFuture, BoxStream};
@@ -27,7 +28,7 @@ use crate::leader::quorum_contact::{self, Following};
 use crate::raft::reach::Reach;
 use crate::raft::state_machine::RaftSnapshot;
 use crate::raft::transport::{
-    Answer, AppendLine, AppendStream, Ask, Channel, ChannelError, Identity, Lane, Target, TransferFrame,
+    Answer, AppendLine, AppendStream, Ask, Channel, ChannelError, Identity, Lane, Standing, Target, TransferFrame,
     TransferRefusal, VoteFrame, send_snapshot,
 };
 use crate::stop::Stop;
@@ -125,6 +126,20 @@ impl Peers {
         let peer = |member| Arc::new(Peer::new(identity, member, silence, stop, &noted));
         let by_id = Arc::new(others.map(|member| (member.id, peer(member))).collect());
         Peers { by_id, purged: Purged::default(), silence, noted }
+    }
+
+    /// How far the other members are, as far as they answer before the deadline.
+    pub(crate) async fn standings(&self, deadline: Instant) -> Vec<(u64, Standing)> {
+        let ask = |(id, peer): (u64, &Arc<Peer>)| {
+            let peer = Arc::clone(peer);
+            async move { (id, peer.control.ask(Ask::Standing, deadline).await) }
+        };
+        let answers = join_all(self.all().map(ask)).await.into_iter();
+        let standing = |(id, answer)| match answer {
+            Ok(Answer::Standing(standing)) => Some((id, standing)),
+            _ => None,
+        };
+        answers.filter_map(standing).collect()
     }
 
     pub(crate) fn get(&self, id: u64) -> Option<&Arc<Peer>> {

@@ -1,7 +1,7 @@
 //! Linearizable reads: which entry must be applied before the state may be looked at.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -12,11 +12,27 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
 use znode::{State, Zxid};
 
+use crate::Error;
 use crate::fault_injection::{self, Planted};
-use crate::node::Node;
-use crate::raft::transport::{Answer, Ask, ChannelError};
+use crate::follower::vote_gate::VoteGate;
+use crate::life::Life;
+use crate::raft::consensus::Consensus;
+use crate::raft::transport::{Answer, Ask};
+use crate::read::view::View;
+use crate::stop::Stop;
 use crate::write::retry::Retry;
-use crate::{Consistency, Error};
+
+/// How fresh a read must be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Consistency {
+    /// Not older than anything that was acknowledged anywhere before the read began.
+    Linearizable,
+    /// What this node has applied, but not older than `min_zxid`, which it waits for.
+    Local {
+        /// The zxid that the client has seen; zero for "whatever there is".
+        min_zxid: Zxid,
+    },
+}
 
 /// Who waits for a read index from the leader.
 pub(crate) type IndexWaiter = oneshot::Sender<Result<Zxid, String>>;
@@ -27,18 +43,48 @@ const ROUNDS_MAX: usize = 4;
 const READERS_MAX: usize = 4_096;
 
 /// Counts a read as under way.
-struct Reading<'a>(&'a Node);
+struct Reading<'a>(&'a Reads);
 
 impl Drop for Reading<'_> {
     fn drop(&mut self) {
-        self.0.reads.fetch_sub(1, Ordering::Relaxed);
+        self.0.under_way.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl Node {
+/// Answers reads that must be as fresh as asked.
+pub(crate) struct Reads {
+    pub(crate) consensus: Arc<Consensus>,
+    pub(crate) view: Arc<View>,
+    pub(crate) life: Arc<Life>,
+    pub(crate) gate: Arc<VoteGate>,
+    /// What must be applied again after a restart before this node knows what it knew.
+    pub(crate) recover_to: Zxid,
+    under_way: AtomicUsize,
+    indexes: mpsc::Sender<IndexWaiter>,
+}
+
+impl Reads {
+    /// With the queue for [`forward`].
+    pub(crate) fn new(
+        consensus: Arc<Consensus>,
+        view: Arc<View>,
+        life: Arc<Life>,
+        gate: Arc<VoteGate>,
+        recover_to: Zxid,
+    ) -> (Reads, mpsc::Receiver<IndexWaiter>) {
+        let (indexes, queue) = mpsc::channel(consensus.config.reads_max);
+        (Reads { consensus, view, life, gate, recover_to, under_way: AtomicUsize::new(0), indexes }, queue)
+    }
+
+    /// Whether this node knows again what it knew before it started.
+    pub(crate) fn has_recovered(&self) -> bool {
+        let applied = self.view.applied();
+        self.gate.joined() && self.consensus.cluster.is_founded_at(applied) && applied >= self.recover_to
+    }
+
     /// See [`crate::Replica::read`].
     pub(crate) async fn read(&self, consistency: Consistency, deadline: Instant) -> Result<Arc<State>, Error> {
-        if let Some(end) = self.end() {
+        if let Some(end) = self.life.end() {
             return Err(Error::unavailable(end));
         }
         // After a restart a node first gets back to where it was, so that what it tells does not go
@@ -51,15 +97,15 @@ impl Node {
         {
             return Ok(self.view.state());
         }
-        let under_way = self.reads.fetch_add(1, Ordering::Relaxed);
+        let under_way = self.under_way.fetch_add(1, Ordering::Relaxed);
         let _reading = Reading(self);
-        if under_way >= self.config.reads_max {
+        if under_way >= self.consensus.config.reads_max {
             return Err(Error::unavailable("too many reads under way on this node"));
         }
         let zxid = match consistency {
             Consistency::Local { min_zxid } => local(min_zxid),
             Consistency::Linearizable => {
-                self.with_a_disk()?;
+                self.consensus.with_a_disk()?;
                 self.read_index(deadline).await?
             }
         };
@@ -69,34 +115,34 @@ impl Node {
         if self.view.applied_at_least(zxid, deadline).await {
             return Ok(self.view.state());
         }
-        Err(Error::unavailable(self.end().unwrap_or_else(|| "this node has not caught up in time".into())))
+        Err(Error::unavailable(self.life.end().unwrap_or_else(|| "this node has not caught up in time".into())))
     }
 
     /// The zxid that a linearizable read beginning now must see.
     async fn read_index(&self, deadline: Instant) -> Result<Zxid, Error> {
-        let mut tries = Retry::new(&self.config, deadline);
+        let mut tries = Retry::new(&self.consensus.config, deadline);
         loop {
-            let zxid = match self.heard_leader() {
-                Some(leader) if leader == self.config.node_id => self.read_index_here(deadline).await,
+            let zxid = match self.consensus.heard_leader() {
+                Some(leader) if leader == self.consensus.config.node_id => self.read_index_here(deadline).await,
                 Some(_) => self.read_index_there(deadline).await,
                 None => Err("no leader is heard".into()),
             };
             match zxid {
                 Ok(zxid) => return Ok(zxid),
-                Err(reason) => tries.again(self, reason).await?,
+                Err(reason) => tries.again(&self.life, &self.consensus, reason).await?,
             }
         }
     }
 
     async fn read_index_here(&self, deadline: Instant) -> Result<Zxid, String> {
-        if !self.is_founded() {
+        if !self.consensus.cluster.is_founded_at(self.view.applied()) {
             return Err("the cluster is being founded".into());
         }
         if fault_injection::is(Planted::ReadsWithoutQuorum) {
             return Ok(self.view.applied());
         }
         let began = Instant::now();
-        let at = match timeout_at(deadline, self.raft.get_read_linearizer(ReadPolicy::ReadIndex)).await {
+        let at = match timeout_at(deadline, self.consensus.raft.get_read_linearizer(ReadPolicy::ReadIndex)).await {
             Err(_) => return Err("no quorum confirmed the leader in time".into()),
             Ok(Ok(linearizer)) => *linearizer.read_log_id(),
             Ok(Err(RaftError::APIError(LinearizableReadError::QuorumNotEnough(_)))) => {
@@ -106,9 +152,9 @@ impl Node {
         };
         // Raft may have taken old answers for answers to what it has sent since. Mostly the right
         // ones are here, too.
-        let give_up = deadline.min(Instant::now() + Duration::from_millis(self.config.lease_ms()));
-        match timeout_at(give_up, self.peers.followed_again(at.committed_leader_id().term, began)).await {
-            Ok(()) => Ok(self.zxid(at.index())),
+        let give_up = deadline.min(Instant::now() + Duration::from_millis(self.consensus.config.lease_ms()));
+        match timeout_at(give_up, self.consensus.peers.followed_again(at.committed_leader_id().term, began)).await {
+            Ok(()) => Ok(self.consensus.zxid(at.index())),
             Err(_) => Err("the leader has no quorum".into()),
         }
     }
@@ -126,18 +172,17 @@ impl Node {
     }
 
     pub(crate) async fn read_index_for_peer(&self) -> Answer {
-        if self.leader() != Some(self.config.node_id) {
-            return Answer::NotLeader(self.leader());
+        if self.consensus.leader() != Some(self.consensus.config.node_id) {
+            return Answer::NotLeader(self.consensus.leader());
         }
-        let deadline = Instant::now() + self.silence();
+        let deadline = Instant::now() + self.consensus.silence();
         self.read_index_here(deadline).await.map_or_else(Answer::Refused, |zxid| Answer::ReadIndex(zxid.0))
     }
 }
 
 /// Asks the leader on behalf of all readers that have come together. A reader only ever shares a
 /// question that is sent after it came.
-pub(crate) async fn forward(node: Arc<Node>, mut queue: mpsc::Receiver<IndexWaiter>) {
-    let stopped = node.stopped();
+pub(crate) async fn forward(consensus: Arc<Consensus>, mut queue: mpsc::Receiver<IndexWaiter>, stopped: Stop) {
     let mut rounds = FuturesUnordered::new();
     loop {
         let mut waiters = Vec::new();
@@ -151,28 +196,16 @@ pub(crate) async fn forward(node: Arc<Node>, mut queue: mpsc::Receiver<IndexWait
                 }
             }
         }
-        rounds.push(round(&node, waiters));
+        rounds.push(round(&consensus, waiters));
     }
 }
 
-async fn round(node: &Node, waiters: Vec<IndexWaiter>) {
-    let result = ask_leader(node, Ask::ReadIndex, node.silence()).await.and_then(|answer| match answer {
+async fn round(consensus: &Consensus, waiters: Vec<IndexWaiter>) {
+    let result = consensus.ask_leader(Ask::ReadIndex, consensus.silence()).await.and_then(|answer| match answer {
         Answer::ReadIndex(zxid) => Ok(Zxid(zxid)),
         other => Err(format!("the leader answered something else: {other:?}")),
     });
     for waiter in waiters {
         let _ = waiter.send(result.clone());
-    }
-}
-
-/// Asks the leader. The answer is the leader's own, or why there is none.
-pub(crate) async fn ask_leader(node: &Node, ask: Ask, within: Duration) -> Result<Answer, String> {
-    let leader = node.heard_leader().ok_or("no leader is heard")?;
-    let peer = node.peers.get(leader).ok_or("the leader is this node by now, or unknown")?;
-    match peer.forward.ask(ask, Instant::now() + within).await {
-        Ok(Answer::NotLeader(_)) => Err(format!("node {leader} does not lead any more")),
-        Ok(Answer::Refused(reason)) => Err(reason),
-        Ok(answer) => Ok(answer),
-        Err(ChannelError::NotSent(reason) | ChannelError::Lost(reason)) => Err(reason),
     }
 }

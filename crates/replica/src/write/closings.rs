@@ -10,7 +10,11 @@ use tokio::time::{Instant, timeout_at};
 use znode::{Credential, Op, Request};
 
 use crate::Error;
-use crate::leader::leadership::ENDING_PART;
+
+/// Sessions that end at a time remove together no more than this part of what one entry may: those
+/// that are applied one after the other keep all others waiting like a long one, and writes come
+/// between no sooner.
+pub(crate) const ENDING_PART: u32 = 4;
 
 /// A session that takes less than this part of the room is closed like any write is done.
 const SMALL_PART: u64 = 16;
@@ -79,14 +83,15 @@ mod tests {
             address: None,
             client: znode::ClientInfo::default(),
         };
-        let session = SessionId(node.propose(Request::new(open), soon()).await.unwrap().zxid.0);
+        let session = SessionId(node.proposer.propose(Request::new(open), soon()).await.unwrap().zxid.0);
         for multi in 0..multis {
             let (parent, mode) = (ZPath::root(), CreateMode::Ephemeral);
             let create = |number: usize| {
                 let (name, data, acl) = (format!("{session}-{multi}-{number}"), Vec::new(), Acl::open());
                 ZnodeOp::Create(Create { parent: parent.clone(), name, data, mode, acl, ensure: Ensure::New })
             };
-            let made = node.propose(of(session, Op::Multi((0..128).map(create).collect())), soon()).await.unwrap();
+            let made =
+                node.proposer.propose(of(session, Op::Multi((0..128).map(create).collect())), soon()).await.unwrap();
             assert!(made.reply.is_ok(), "{made:?}");
         }
         session
@@ -110,24 +115,24 @@ mod tests {
         let (large, small) = (session(&node, 3).await, session(&node, 1).await);
         let is_open = |session| node.view.state().session(session).is_some();
         // As if others were on their way.
-        let others = node.closings.room(u64::from(node.closings.max) - 300, soon()).await.unwrap();
+        let others = node.proposer.closings.room(u64::from(node.proposer.closings.max) - 300, soon()).await.unwrap();
         let briefly = || Instant::now() + Duration::from_millis(200);
-        let overdue = node.propose(close(large), briefly()).await;
+        let overdue = node.proposer.propose(close(large), briefly()).await;
         assert!(matches!(overdue, Err(Error::Unavailable { .. })), "{overdue:?}");
-        let of_peer = node.propose_for_peer(&encode_request(&close(large)), briefly()).await;
+        let of_peer = node.proposer.propose_for_peer(&encode_request(&close(large)), briefly()).await;
         assert!(matches!(of_peer, Answer::Propose(ProposeAnswer::Unavailable { .. })), "{of_peer:?}");
         assert!(is_open(large), "nothing was proposed");
         // Without the secret it takes no room from the session itself, and no time.
         let stranger = Credential { session: large, secret_hash: [8; 16] };
         let stranger = Request { credential: Some(stranger), ..close(large) };
-        let refused = node.propose(stranger, soon()).await.unwrap();
+        let refused = node.proposer.propose(stranger, soon()).await.unwrap();
         assert_eq!(refused.reply.unwrap_err().error, znode::Error::AuthFailed);
-        node.propose(close(small), soon()).await.unwrap();
+        node.proposer.propose(close(small), soon()).await.unwrap();
         drop(others);
-        node.propose(close(large), soon()).await.unwrap();
+        node.proposer.propose(close(large), soon()).await.unwrap();
         assert!(!is_open(large) && !is_open(small));
         // What it took comes back when Raft lets go of it.
-        node.closings.room(u64::from(node.closings.max), soon()).await.unwrap();
+        node.proposer.closings.room(u64::from(node.proposer.closings.max), soon()).await.unwrap();
         node.shutdown().await;
     }
 }

@@ -15,12 +15,16 @@ use znode::{
 
 use crate::Error;
 use crate::fault_injection;
-use crate::node::Node;
+use crate::leader::entry_clock::EntryClock;
+use crate::life::Life;
+use crate::operate::disk_space::DiskSpace;
 use crate::operate::disk_watch::STALLED;
+use crate::raft::consensus::Consensus;
 use crate::raft::state_machine::Proposed;
 use crate::raft::transport::{Answer, Ask, ChannelError, ProposeAnswer};
-use crate::write::budget::Place;
-use crate::write::closings::closes;
+use crate::read::view::View;
+use crate::write::budget::{Budget, Place};
+use crate::write::closings::{Closings, closes};
 use crate::write::retry::Retry;
 
 /// What is not longer can be read back, whatever it is: one byte of it never becomes 64 in memory,
@@ -41,21 +45,37 @@ enum Try {
     Failed(Error),
 }
 
-impl Node {
+/// Takes writes, from this node's clients and from peers.
+pub(crate) struct Proposer {
+    pub(crate) consensus: Arc<Consensus>,
+    pub(crate) view: Arc<View>,
+    pub(crate) life: Arc<Life>,
+    pub(crate) space: Arc<DiskSpace>,
+    pub(crate) entry_clock: EntryClock,
+    /// Proposals of this node on their way, and their bytes. One that no client waits for any more
+    /// is on its way until Raft lets go of it.
+    pub(crate) proposals: Arc<Budget>,
+    /// Proposals of peers.
+    pub(crate) peer_proposals: Arc<Budget>,
+    /// Large sessions that are being closed.
+    pub(crate) closings: Closings,
+}
+
+impl Proposer {
     /// See [`crate::Replica::propose`].
     pub(crate) async fn propose(&self, mut request: Request, deadline: Instant) -> Result<Applied, Error> {
         fault_injection::distort(&mut request.op);
         let bytes = request.bytes();
-        let (count_max, bytes_max) = (self.config.proposals_max, self.config.proposal_bytes_max);
+        let (count_max, bytes_max) = (self.consensus.config.proposals_max, self.consensus.config.proposal_bytes_max);
         let Some(place) = self.proposals.take(bytes, count_max, bytes_max) else {
             return Err(Error::unavailable("too many writes under way on this node"));
         };
         let place = Arc::new(place);
         self.writable()?;
-        let mut tries = Retry::new(&self.config, deadline);
+        let mut tries = Retry::new(&self.consensus.config, deadline);
         loop {
-            let tried = match self.heard_leader() {
-                Some(leader) if leader == self.config.node_id => {
+            let tried = match self.consensus.heard_leader() {
+                Some(leader) if leader == self.consensus.config.node_id => {
                     self.check_cost(&request)?;
                     let held = self.held_with(&request, &place, deadline).await?;
                     let (command, again) = self.command(request);
@@ -73,24 +93,25 @@ impl Node {
                     return Err(Error::unknown("the write is done, but this node has not caught up with it in time"));
                 }
                 Try::Failed(error) => return Err(error),
-                Try::Again(reason) => tries.again(self, reason).await?,
+                Try::Again(reason) => tries.again(&self.life, &self.consensus, reason).await?,
             }
         }
     }
 
     /// A peer's proposal. It is not passed on: the peer finds the leader itself.
     pub(crate) async fn propose_for_peer(&self, request: &[u8], deadline: Instant) -> Answer {
-        if let Some(end) = self.end() {
+        if let Some(end) = self.life.end() {
             return Answer::Refused(end);
         }
-        if self.disk_watch.stalls() {
+        if self.consensus.disk_watch.stalls() {
             // The peer tries again, and soon with another leader.
             return Answer::Refused(STALLED.into());
         }
         let bytes = request.len();
         // Every other member may have as many under way as this node itself.
-        let others = self.config.members.len().max(2) - 1;
-        let (count_max, bytes_max) = (self.config.proposals_max * others, self.config.proposal_bytes_max * others);
+        let others = self.consensus.config.members.len().max(2) - 1;
+        let (count_max, bytes_max) =
+            (self.consensus.config.proposals_max * others, self.consensus.config.proposal_bytes_max * others);
         let refused = match self.peer_proposals.take(bytes, count_max, bytes_max) {
             None => Error::unavailable("too many writes under way at the leader"),
             Some(place) => match self.writable() {
@@ -109,10 +130,10 @@ impl Node {
 
     async fn propose_as_leader(&self, mut request: Request, place: Place, deadline: Instant) -> Answer {
         let place = Arc::new(place);
-        let mut tries = Retry::new(&self.config, deadline);
+        let mut tries = Retry::new(&self.consensus.config, deadline);
         loop {
-            if self.leader() != Some(self.config.node_id) {
-                return Answer::NotLeader(self.leader());
+            if self.consensus.leader() != Some(self.consensus.config.node_id) {
+                return Answer::NotLeader(self.consensus.leader());
             }
             let held = match self.check_cost(&request) {
                 Ok(()) => self.held_with(&request, &place, deadline).await,
@@ -128,9 +149,9 @@ impl Node {
                 Try::Applied { at, applied } => return Answer::Propose(ProposeAnswer::Applied { at: at.0, applied }),
                 Try::Failed(error) => return Answer::Propose(error.into()),
                 Try::Again(reason) => {
-                    if let Err(error) = tries.again(self, reason).await {
+                    if let Err(error) = tries.again(&self.life, &self.consensus, reason).await {
                         // The peer soon finds another leader.
-                        return self.end().map_or_else(|| Answer::Propose(error.into()), Answer::Refused);
+                        return self.life.end().map_or_else(|| Answer::Propose(error.into()), Answer::Refused);
                     }
                 }
             }
@@ -162,7 +183,7 @@ impl Node {
         if Instant::now() >= deadline {
             return Try::Failed(Error::unavailable("the deadline has passed"));
         }
-        if !self.is_founded() {
+        if !self.consensus.cluster.is_founded_at(self.view.applied()) {
             return Try::Again("the cluster is being founded".into());
         }
         // An entry that no replica could read back would end them all, again and again.
@@ -171,7 +192,7 @@ impl Node {
         }
         let (responder, answer) = Responder::new(held);
         let write = async {
-            self.raft.client_write_ff(command, Some(responder)).await.map_err(|fatal| fatal.to_string())?;
+            self.consensus.raft.client_write_ff(command, Some(responder)).await.map_err(|fatal| fatal.to_string())?;
             answer.await.map_err(|_| "raft has stopped".into())
         };
         match timeout_at(deadline, write).await {
@@ -184,7 +205,7 @@ impl Node {
 
     /// Hands a proposal to the leader. It keeps its place until it is on its way.
     async fn propose_there(&self, leader: u64, request: &Request, place: &Arc<Place>, deadline: Instant) -> Try {
-        let Some(peer) = self.peers.get(leader) else {
+        let Some(peer) = self.consensus.peers.get(leader) else {
             return Try::Again(format!("the leader, node {leader}, is not in this node's configuration"));
         };
         let within = deadline.saturating_duration_since(Instant::now());
@@ -219,13 +240,13 @@ impl Node {
     /// Waits until another leader has been there for as long as a peer may be silent. One that
     /// handed over in good order has answered by then.
     async fn deposed(&self, leader: u64) {
-        let mut changes = self.role_changes();
-        while self.leader().is_none_or(|other| other == leader) {
+        let mut changes = self.consensus.role_changes();
+        while self.consensus.leader().is_none_or(|other| other == leader) {
             if changes.changed().await.is_err() {
                 std::future::pending::<()>().await;
             }
         }
-        sleep(self.silence()).await;
+        sleep(self.consensus.silence()).await;
     }
 
     /// Refuses what would do too much in one entry, unless it would be answered otherwise. The
@@ -245,14 +266,11 @@ impl Node {
 
     /// Whether clients may write.
     fn writable(&self) -> Result<(), Error> {
-        if let Some(end) = self.end() {
+        if let Some(end) = self.life.end() {
             return Err(Error::unavailable(end));
         }
-        if self.disk_low.load(std::sync::atomic::Ordering::Relaxed) {
-            let reason = "the disk is low on free space; this node takes no writes".into();
-            return Err(Error::Unavailable { reason, retry_after_ms: 5_000 });
-        }
-        self.with_a_disk()
+        self.space.check()?;
+        self.consensus.with_a_disk()
     }
 }
 
@@ -301,6 +319,7 @@ pub(crate) mod tests {
     use znode::{Acl, Create, CreateMode, Ensure, ZPath, ZnodeOp};
 
     use super::*;
+    use crate::node::Node;
     use crate::{Config, Member};
 
     pub(crate) fn soon() -> Instant {
@@ -335,7 +354,7 @@ pub(crate) mod tests {
             ..Config::default()
         };
         let node = Node::start(config, listener).await.unwrap();
-        while let Err(error) = node.propose(create("first"), soon()).await {
+        while let Err(error) = node.proposer.propose(create("first"), soon()).await {
             assert!(matches!(error, Error::Unavailable { .. }), "{error}");
         }
         node
@@ -349,13 +368,13 @@ pub(crate) mod tests {
         let node = leader(&data_dir).await;
         fail::cfg("log.flushed", "pause").unwrap();
         let (mut own, mut of_peers) = (Vec::new(), Vec::new());
-        let overdue = node.propose(create("overdue"), Instant::now() + Duration::from_millis(200)).await;
+        let overdue = node.proposer.propose(create("overdue"), Instant::now() + Duration::from_millis(200)).await;
         for at in 1..20 {
             // Begun, and dropped at once.
-            own.push(node.propose(create(&format!("own-{at}")), soon()).now_or_never());
+            own.push(node.proposer.propose(create(&format!("own-{at}")), soon()).now_or_never());
             yield_now().await;
             let request = encode_request(&create(&format!("peer-{at}")));
-            of_peers.push(node.propose_for_peer(&request, soon()).now_or_never());
+            of_peers.push(node.proposer.propose_for_peer(&request, soon()).now_or_never());
             yield_now().await;
         }
         fail::remove("log.flushed");
@@ -365,11 +384,11 @@ pub(crate) mod tests {
         let refused = |end: &Option<Answer>| matches!(end, Some(Answer::Propose(ProposeAnswer::Unavailable { .. })));
         assert!(of_peers[4..].iter().all(refused), "{of_peers:?}");
         // The disk goes on, and the places come back.
-        while node.proposals.count() + node.peer_proposals.count() > 0 {
+        while node.proposer.proposals.count() + node.proposer.peer_proposals.count() > 0 {
             yield_now().await;
         }
         for at in 0..8 {
-            node.propose(create(&format!("after-{at}")), soon()).await.unwrap();
+            node.proposer.propose(create(&format!("after-{at}")), soon()).await.unwrap();
         }
         let state = node.view.state();
         let exists = |name: &str| state.node(&ZPath::parse(name).unwrap()).is_some();

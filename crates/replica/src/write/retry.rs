@@ -8,7 +8,8 @@ use openraft::type_config::alias::WatchReceiverOf;
 use storage::TypeConfig;
 use tokio::time::{Instant, timeout};
 
-use crate::node::Node;
+use crate::life::Life;
+use crate::raft::consensus::Consensus;
 use crate::{Config, Error};
 
 /// The first and the longest pause between two tries to reach a leader.
@@ -41,14 +42,14 @@ impl Retry {
 
     /// Waits for a better time. The reason comes back as an error when there is no use in another
     /// try.
-    pub(crate) async fn again(&mut self, node: &Node, reason: String) -> Result<(), Error> {
-        if let Some(end) = node.end() {
+    pub(crate) async fn again(&mut self, life: &Life, consensus: &Consensus, reason: String) -> Result<(), Error> {
+        if let Some(end) = life.end() {
             return Err(Error::unavailable(end));
         }
         if Instant::now() + self.pause >= self.give_up {
             return Err(Error::unavailable(reason));
         }
-        let changes = self.changes.get_or_insert_with(|| node.role_changes());
+        let changes = self.changes.get_or_insert_with(|| consensus.role_changes());
         let changed = async {
             // Raft has ended: nothing changes any more, and soon the node says why.
             if changes.changed().await.is_err() {

@@ -12,13 +12,12 @@ use storage::{LogId, TypeConfig, Vote};
 use tokio::task::unconstrained;
 use tokio::time::{Duration, Instant, timeout};
 
-use crate::node::Node;
 use crate::operate::disk_watch::STALLED;
 use crate::raft::transport::{
     Answer, Ask, Exchange, Framed, Numbered, TransferFrame, TransferRefusal, VoteAnswer, VoteFrame,
 };
 
-use super::flush;
+use super::{Server, flush};
 
 /// Questions under way, for each connection. Beyond: they wait in the socket.
 const ASKS_MAX: usize = 8_192;
@@ -29,15 +28,15 @@ const UNREAD_BYTES_MAX: usize = 16 << 20;
 type UnderWay<'a> = FuturesUnordered<BoxFuture<'a, Numbered<Answer>>>;
 
 /// Questions are worked on at once and answered as they are done, until the node stops.
-pub(super) async fn answer(node: &Arc<Node>, mut framed: Framed, from: u64) -> io::Result<()> {
+pub(super) async fn answer(server: &Arc<Server>, mut framed: Framed, from: u64) -> io::Result<()> {
     let mut under_way = UnderWay::new();
     let mut taken = 0;
-    let stop = node.stopped();
+    let stop = server.life.stopped();
     let mut stopped = pin!(stop.wait());
     loop {
         let room = under_way.len() < ASKS_MAX && framed.queued_bytes() < UNREAD_BYTES_MAX;
         if !room {
-            flush(node, &mut framed).await?;
+            flush(server, &mut framed).await?;
         }
         tokio::select! {
             biased;
@@ -48,14 +47,14 @@ pub(super) async fn answer(node: &Arc<Node>, mut framed: Framed, from: u64) -> i
             exchange = framed.exchange::<Numbered<Ask>>(), if room => match exchange? {
                 Exchange::Message(ask) => {
                     taken = taken.max(ask.number);
-                    under_way.push(Box::pin(answer_one(node, ask, from)));
+                    under_way.push(Box::pin(answer_one(server, ask, from)));
                 }
                 Exchange::Flushed => {}
                 Exchange::Closed => return Ok(()),
             },
         }
     }
-    let left = timeout(node.silence(), take_leave(framed, under_way, taken));
+    let left = timeout(server.consensus.silence(), take_leave(framed, under_way, taken));
     left.await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }
 
@@ -75,36 +74,38 @@ async fn take_leave(mut framed: Framed, mut under_way: UnderWay<'_>, taken: u64)
     }
 }
 
-async fn answer_one(node: &Arc<Node>, ask: Numbered<Ask>, from: u64) -> Numbered<Answer> {
+async fn answer_one(server: &Arc<Server>, ask: Numbered<Ask>, from: u64) -> Numbered<Answer> {
     let body = match ask.body {
         Ask::Ping => Answer::Pong,
-        Ask::Standing => Answer::Standing(node.standing()),
-        Ask::Vote(frame) => vote(node, frame, false).await,
-        Ask::PreVote(frame) => vote(node, frame, true).await,
-        Ask::TransferLeader(frame) => transfer_leader(node, frame).await,
+        Ask::Standing => Answer::Standing(server.bootstrap.standing()),
+        Ask::Vote(frame) => vote(server, frame, false).await,
+        Ask::PreVote(frame) => vote(server, frame, true).await,
+        Ask::TransferLeader(frame) => transfer_leader(server, frame).await,
         Ask::Propose { request, within_ms } => {
             let deadline = Instant::now() + Duration::from_millis(within_ms);
-            node.propose_for_peer(&request, deadline).await
+            server.proposer.propose_for_peer(&request, deadline).await
         }
-        Ask::Touch(credentials) => node.touch_for_peer(&credentials),
-        Ask::ReadIndex => node.read_index_for_peer().await,
-        Ask::Account { index } => {
-            node.account(index, from).await.map_or_else(|| Answer::Refused("Raft has ended".into()), Answer::Account)
-        }
+        Ask::Touch(credentials) => server.heartbeats.touch_for_peer(&credentials),
+        Ask::ReadIndex => server.reads.read_index_for_peer().await,
+        Ask::Account { index } => server
+            .accounts
+            .account(index, from)
+            .await
+            .map_or_else(|| Answer::Refused("Raft has ended".into()), Answer::Account),
     };
     Numbered { number: ask.number, body }
 }
 
-async fn vote(node: &Node, frame: VoteFrame, pre_vote: bool) -> Answer {
-    if node.disk_watch.stalls() {
+async fn vote(server: &Server, frame: VoteFrame, pre_vote: bool) -> Answer {
+    if server.consensus.disk_watch.stalls() {
         // Raft would wait for the disk with it, and do nothing else meanwhile.
         return Answer::Refused(STALLED.into());
     }
     // A leader that hands over counts on no follower any more.
-    let bound = !node.gate.is_unbound() && !frame.leadership_transfer;
-    if !node.gate.joined() || bound {
+    let bound = !server.bootstrap.gate.is_unbound() && !frame.leadership_transfer;
+    if !server.bootstrap.gate.joined() || bound {
         // Whom it voted for, and what it had acknowledged, may have been on a disk that is gone.
-        let (vote, last_log_id) = node.own_vote();
+        let (vote, last_log_id) = server.consensus.own_vote();
         return Answer::Vote(VoteAnswer { vote, granted: false, last_log_id });
     }
     let request = VoteRequest::<TypeConfig> {
@@ -112,9 +113,13 @@ async fn vote(node: &Node, frame: VoteFrame, pre_vote: bool) -> Answer {
         last_log_id: frame.last_log_id.map(LogId::from),
         leadership_transfer: frame.leadership_transfer,
     };
-    let response = if pre_vote { node.raft.pre_vote(request).await } else { node.raft.vote(request).await };
+    let response = if pre_vote {
+        server.consensus.raft.pre_vote(request).await
+    } else {
+        server.consensus.raft.vote(request).await
+    };
     if response.as_ref().is_ok_and(|response| response.vote_granted) {
-        node.leader_watch.favour(Instant::now());
+        server.consensus.leader_watch.favour(Instant::now());
     }
     match response {
         Ok(response) => Answer::Vote(VoteAnswer {
@@ -126,16 +131,16 @@ async fn vote(node: &Node, frame: VoteFrame, pre_vote: bool) -> Answer {
     }
 }
 
-async fn transfer_leader(node: &Node, frame: TransferFrame) -> Answer {
-    if node.disk_watch.stalls() {
+async fn transfer_leader(server: &Server, frame: TransferFrame) -> Answer {
+    if server.consensus.disk_watch.stalls() {
         return Answer::Refused(STALLED.into());
     }
-    if !node.gate.joined() {
+    if !server.bootstrap.gate.joined() {
         return Answer::Refused("this node has not caught up since its data directory was new".into());
     }
     let last_log_id = frame.last_log_id.map(LogId::from);
     let request = openraft::raft::TransferLeaderRequest::new(Vote::from(frame.from_leader), frame.to, last_log_id);
-    match node.raft.handle_transfer_leader(request).await {
+    match server.consensus.raft.handle_transfer_leader(request).await {
         Ok(result) => Answer::TransferLeader(result.map_err(transfer_refusal)),
         Err(error) => Answer::Refused(error.to_string()),
     }

@@ -13,13 +13,14 @@ use storage::{LogId, TypeConfig, Vote};
 use tokio::time::{Duration, Instant, sleep, timeout};
 
 use crate::Failure;
-use crate::node::Node;
+use crate::follower::vote_gate::VoteGate;
 use crate::operate::disk_watch::STALLED;
-use crate::raft::ahead_of_leader::{Verdict, judge_append};
+use crate::raft::ahead_of_leader::Verdict;
+use crate::raft::consensus::Consensus;
 use crate::raft::continuity::{Continuity, Look};
 use crate::raft::transport::{AppendAnswer, AppendFrame, AppendResult, Exchange, FRAME_BYTES_MAX, Framed, malformed};
 
-use super::flush;
+use super::{Server, flush};
 
 /// Appends that wait for the disk, for each connection. Beyond: they wait in the socket.
 const APPENDS_MAX: usize = 64;
@@ -33,14 +34,14 @@ const IDLE_WAIT: Duration = Duration::from_millis(5);
 type Appends<'a> = FuturesOrdered<BoxFuture<'a, io::Result<Appended>>>;
 
 /// Takes what a leader, or one who believes to be it, has to say, and notes the end of it.
-pub(super) async fn take(node: &Arc<Node>, framed: Framed, from: u64) -> io::Result<()> {
+pub(super) async fn take(server: &Arc<Server>, framed: Framed, from: u64) -> io::Result<()> {
     let mut under_way = Appends::new();
-    let ended = take_appends(node, framed, &mut under_way).await;
-    if node.leader() == Some(from) {
-        node.leader_watch.note_end(from, Instant::now());
+    let ended = take_appends(server, framed, &mut under_way).await;
+    if server.consensus.leader() == Some(from) {
+        server.consensus.leader_watch.note_end(from, Instant::now());
     }
     // What has come in counts, though the answers are not heard.
-    let _ = timeout(node.silence(), under_way.for_each(|_| ready(()))).await;
+    let _ = timeout(server.consensus.silence(), under_way.for_each(|_| ready(()))).await;
     ended
 }
 
@@ -50,7 +51,7 @@ pub(super) async fn take(node: &Arc<Node>, framed: Framed, from: u64) -> io::Res
 /// answers to frames without any go with the next answer to some, which spares both ends a packet
 /// and a wake-up for each write. Heartbeats, which the leader waits for, have a connection of their
 /// own that never carries entries.
-async fn take_appends<'a>(node: &'a Node, mut framed: Framed, under_way: &mut Appends<'a>) -> io::Result<()> {
+async fn take_appends<'a>(server: &'a Server, mut framed: Framed, under_way: &mut Appends<'a>) -> io::Result<()> {
     let (mut sequence, mut bytes) = (0, 0);
     let mut continuity = Continuity::default();
     let mut carries_entries = false;
@@ -59,7 +60,7 @@ async fn take_appends<'a>(node: &'a Node, mut framed: Framed, under_way: &mut Ap
         // At the bound nothing is read, so nothing would flush the answers either.
         let room = under_way.len() < APPENDS_MAX && bytes < APPEND_BYTES_MAX;
         if !room {
-            flush(node, &mut framed).await?;
+            flush(server, &mut framed).await?;
         }
         tokio::select! {
             biased;
@@ -82,17 +83,17 @@ async fn take_appends<'a>(node: &'a Node, mut framed: Framed, under_way: &mut Ap
                     // Here and not beside the others: a frame must not overtake the one before it.
                     // Entries wait for the disk, and heartbeats only for Raft.
                     let first = carries_entries || under_way.is_empty();
-                    let asked = look(node, &mut continuity, &frame, at, first).await;
+                    let asked = look(&server.consensus, &server.bootstrap.gate, &mut continuity, &frame, at, first).await;
                     let came = Came { at, bytes: framed.record_bytes(), idle, asked };
                     bytes += came.bytes;
-                    under_way.push_back(Box::pin(append_one(node, frame, came)));
+                    under_way.push_back(Box::pin(append_one(server, frame, came)));
                 }
                 Ok(Exchange::Flushed) => {}
                 Ok(Exchange::Closed) => return Ok(()),
                 Ok(Exchange::Message(_)) => {
-                    return refuse_append(node, framed, sequence + 1, malformed("a frame out of turn".into())).await;
+                    return refuse_append(server, framed, sequence + 1, malformed("a frame out of turn".into())).await;
                 }
-                Err(error) => return refuse_append(node, framed, sequence + 1, error).await,
+                Err(error) => return refuse_append(server, framed, sequence + 1, error).await,
             },
         }
     }
@@ -100,12 +101,12 @@ async fn take_appends<'a>(node: &'a Node, mut framed: Framed, under_way: &mut Ap
 
 /// Says of a frame that no correct leader sends that it was not taken, and no more. Frames behind
 /// it are of no use.
-async fn refuse_append(node: &Node, mut framed: Framed, sequence: u64, error: io::Error) -> io::Result<()> {
+async fn refuse_append(server: &Server, mut framed: Framed, sequence: u64, error: io::Error) -> io::Result<()> {
     if error.kind() == io::ErrorKind::InvalidData {
         let result =
             AppendResult::Refused("a frame that no leader sends; the log of the node that was called says why".into());
         framed.queue(&AppendAnswer { sequence, result })?;
-        flush(node, &mut framed).await?;
+        flush(server, &mut framed).await?;
     }
     Err(error)
 }
@@ -133,19 +134,26 @@ enum Asked {
 /// A leader that is heard is heard, whatever the disk does: this node does not want another one,
 /// and it knows where heartbeats of sessions go. It is no more than that. An answer says what is on
 /// this node's disk, so only Raft gives it.
-async fn look(node: &Node, continuity: &mut Continuity, frame: &AppendFrame, at: Instant, first: bool) -> Asked {
-    if !node.disk_watch.stalls() {
-        return Asked::Yes(continuity.look(&node.raft, frame).await);
+async fn look(
+    consensus: &Consensus,
+    gate: &VoteGate,
+    continuity: &mut Continuity,
+    frame: &AppendFrame,
+    at: Instant,
+    first: bool,
+) -> Asked {
+    if !consensus.disk_watch.stalls() {
+        return Asked::Yes(continuity.look(&consensus.raft, frame).await);
     }
-    let is_current = frame.vote.committed && frame.vote.term >= node.voted_term();
-    if is_current && node.gate.admits(frame.vote.term) && node.disk_watch.follow(frame.vote.term, frame.vote.node_id) {
-        node.leader_watch.hear(at);
+    let is_current = frame.vote.committed && frame.vote.term >= consensus.voted_term();
+    if is_current && gate.admits(frame.vote.term) && consensus.disk_watch.follow(frame.vote.term, frame.vote.node_id) {
+        consensus.leader_watch.hear(at);
     }
     // Raft has not answered the heartbeat before this one: it waits for the disk itself.
-    if !first || needs_the_disk(node, frame) {
+    if !first || needs_the_disk(consensus, frame) {
         return Asked::NotNow;
     }
-    let looked = timeout(node.silence() / 4, continuity.look(&node.raft, frame)).await;
+    let looked = timeout(consensus.silence() / 4, continuity.look(&consensus.raft, frame)).await;
     looked.map_or(Asked::NotNow, Asked::Yes)
 }
 
@@ -158,20 +166,20 @@ struct Appended {
     idle: bool,
 }
 
-async fn append_one(node: &Node, frame: AppendFrame, came: Came) -> io::Result<Appended> {
+async fn append_one(server: &Server, frame: AppendFrame, came: Came) -> io::Result<Appended> {
     let Came { at, bytes, idle, asked } = came;
     let sequence = frame.sequence;
     let refused = |why: &str| {
         let answer = AppendAnswer { sequence, result: AppendResult::Refused(why.into()) };
         Ok(Appended { answer, bytes, idle: false })
     };
-    if !node.gate.admits(frame.vote.term) {
+    if !server.bootstrap.gate.admits(frame.vote.term) {
         return refused(
             "this node's data directory is new; it first asks a majority of the other members what it may take",
         );
     }
     let Asked::Yes(looked) = asked else { return refused(STALLED) };
-    match judge_append(node, &frame, looked).await {
+    match server.accounts.judge(&frame, looked).await {
         Verdict::Sound => {}
         Verdict::Deposed(vote) => {
             let answer = AppendAnswer { sequence, result: AppendResult::HigherVote(vote) };
@@ -179,19 +187,19 @@ async fn append_one(node: &Node, frame: AppendFrame, came: Came) -> io::Result<A
         }
         Verdict::Unsure => return refused("the append may contradict this node's log; its leader is being asked"),
         Verdict::Contradiction(why) => {
-            node.fail(Failure::Contradiction(why.clone()));
+            server.life.fail(Failure::Contradiction(why.clone()));
             return Err(io::Error::other(why));
         }
     }
     if looked.is_some_and(|looked| !looked.agrees) {
-        note_refused(node, "an append contradicts what is committed here");
+        note_refused(server, "an append contradicts what is committed here");
         return refused("the append contradicts what is committed on this node");
     }
     for entry in &frame.entries {
         if let PayloadRecord::Normal(command) = &entry.payload
-            && let Err(error) = node.decoded.read(entry.log_id.index, &command.0)
+            && let Err(error) = server.decoded.read(entry.log_id.index, &command.0)
         {
-            note_refused(node, &format!("entry {:?} cannot be read: {error}", entry.log_id));
+            note_refused(server, &format!("entry {:?} cannot be read: {error}", entry.log_id));
             return refused("an entry cannot be read by this node");
         }
     }
@@ -202,9 +210,9 @@ async fn append_one(node: &Node, frame: AppendFrame, came: Came) -> io::Result<A
         entries,
         leader_commit: frame.leader_commit.map(LogId::from),
     };
-    let response = node.raft.append_entries(request).await;
+    let response = server.consensus.raft.append_entries(request).await;
     if !matches!(response, Ok(AppendEntriesResponse::HigherVote(_)) | Err(_)) {
-        node.leader_watch.hear(at);
+        server.consensus.leader_watch.hear(at);
     }
     let result = match response {
         Ok(AppendEntriesResponse::Success) => AppendResult::Success,
@@ -217,8 +225,8 @@ async fn append_one(node: &Node, frame: AppendFrame, came: Came) -> io::Result<A
     Ok(Appended { answer: AppendAnswer { sequence, result }, bytes, idle })
 }
 
-fn note_refused(node: &Node, error: &str) {
-    if let Some(times) = node.refused.note(Instant::now()) {
+fn note_refused(server: &Server, error: &str) {
+    if let Some(times) = server.refused.note(Instant::now()) {
         tracing::warn!(error, times, "refused at the peer port: no correct leader sends this");
     }
 }
@@ -226,8 +234,8 @@ fn note_refused(node: &Node, error: &str) {
 /// Whether something is to be written before the frame can be answered. Raft itself waits while it
 /// saves a vote, and while there is no room for entries; what peers send meanwhile would pile up in
 /// front of it.
-fn needs_the_disk(node: &Node, frame: &AppendFrame) -> bool {
-    !frame.entries.is_empty() || frame.vote.term > node.voted_term()
+fn needs_the_disk(consensus: &Consensus, frame: &AppendFrame) -> bool {
+    !frame.entries.is_empty() || frame.vote.term > consensus.voted_term()
 }
 
 #[cfg(test)]
@@ -242,15 +250,19 @@ mod tests {
     async fn a_leader_is_heard_while_the_disk_stalls_and_raft_does_not_answer() {
         let data_dir = tempfile::TempDir::new().unwrap();
         let node = leader(&data_dir).await;
-        let vote = VoteRecord { term: node.voted_term(), node_id: 1, committed: true };
+        let (consensus, gate) = (&node.consensus, &node.reads.gate);
+        let vote = VoteRecord { term: node.consensus.voted_term(), node_id: 1, committed: true };
         let (prev_log_id, leader_commit, acknowledged, entries) = (None, None, None, Vec::new());
         let heartbeat = AppendFrame { sequence: 1, vote, prev_log_id, leader_commit, acknowledged, entries };
-        node.disk_watch.hang();
+        node.consensus.disk_watch.hang();
         let (at, mut continuity) = (Instant::now(), Continuity::default());
-        assert!(matches!(look(&node, &mut continuity, &heartbeat, at, true).await, Asked::Yes(_)), "Raft answers");
+        assert!(
+            matches!(look(consensus, gate, &mut continuity, &heartbeat, at, true).await, Asked::Yes(_)),
+            "Raft answers"
+        );
         let (go_on, told) = std::sync::mpsc::channel::<()>();
         let (begins, begun) = tokio::sync::oneshot::channel::<()>();
-        let raft = node.raft.clone();
+        let raft = node.consensus.raft.clone();
         let block = move || {
             drop(begins);
             told.recv().is_err()
@@ -259,10 +271,11 @@ mod tests {
         assert!(begun.await.is_err());
         for first in [true, false] {
             let (at, mut continuity) = (Instant::now(), Continuity::default());
-            let looked = timeout(Duration::from_secs(30), look(&node, &mut continuity, &heartbeat, at, first)).await;
+            let looked =
+                timeout(Duration::from_secs(30), look(consensus, gate, &mut continuity, &heartbeat, at, first)).await;
             // Raft gives the answers, and there is none. But the leader was heard.
             assert!(matches!(looked, Ok(Asked::NotNow)));
-            assert_eq!(node.leader_watch.seen().heard, Some(at));
+            assert_eq!(node.consensus.leader_watch.seen().heard, Some(at));
         }
         drop(go_on);
         assert!(blocked.await.unwrap().unwrap());

@@ -9,29 +9,56 @@ use std::io;
 use std::pin::pin;
 use std::sync::Arc;
 
+use storage::SnapshotStore;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Duration, Instant, sleep, timeout};
 
-use crate::node::Node;
+use crate::follower::bootstrap::Bootstrap;
+use crate::follower::session_heartbeats::SessionHeartbeats;
+use crate::life::Life;
 use crate::operate::seldom::Seldom;
-use crate::raft::transport::{Callers, Framed, Lane, Listener, Place, Stream, welcome};
+use crate::raft::ahead_of_leader::Accounts;
+use crate::raft::consensus::Consensus;
+use crate::raft::decoded::Decoded;
+use crate::raft::transport::{Callers, Framed, Identity, Lane, Listener, Place, Stream, welcome};
+use crate::read::reads::Reads;
+use crate::write::propose::Proposer;
 
 /// Held, as a sender of nothing, by every connection that may owe answers to questions.
 type Answering = mpsc::Sender<Infallible>;
 /// The same before it is known whether the caller may ask any.
 type MayAnswer = mpsc::WeakSender<Infallible>;
 
+/// Answers peers.
+pub(crate) struct Server {
+    pub(crate) identity: Identity,
+    pub(crate) consensus: Arc<Consensus>,
+    pub(crate) life: Arc<Life>,
+    pub(crate) bootstrap: Arc<Bootstrap>,
+    pub(crate) proposer: Arc<Proposer>,
+    pub(crate) reads: Arc<Reads>,
+    pub(crate) heartbeats: Arc<SessionHeartbeats>,
+    pub(crate) snapshots: SnapshotStore,
+    /// Entries of the leader that are read and not applied.
+    pub(crate) decoded: Arc<Decoded>,
+    /// What was refused at the peer port.
+    pub(crate) refused: Seldom,
+    /// Snapshots that were not installed.
+    pub(crate) uninstalled: Seldom,
+    pub(crate) accounts: Accounts,
+}
+
 /// Accepts peers until the node stops, and then for as long as it owes answers to questions: the
 /// entries that decide them come in on other connections, and those of a new leader may be new.
-pub(crate) async fn serve(node: Arc<Node>, mut listener: Listener) {
+pub(crate) async fn serve(server: Arc<Server>, mut listener: Listener) {
     let mut connections = JoinSet::new();
     let callers = Arc::<Callers>::default();
     let unaccepted = Seldom::default();
     let (answering, mut answered) = mpsc::channel(1);
     let may_answer = answering.downgrade();
     let mut answering: Option<Answering> = Some(answering);
-    let stop = node.stopped();
+    let stop = server.life.stopped();
     let mut stopped = pin!(stop.wait());
     loop {
         tokio::select! {
@@ -43,7 +70,7 @@ pub(crate) async fn serve(node: Arc<Node>, mut listener: Listener) {
             accepted = listener.accept() => match accepted {
                 Ok(stream) => {
                     let (place, replaced) = callers.enter(stream.addr());
-                    let served = connection(Arc::clone(&node), stream, place, may_answer.clone());
+                    let served = connection(Arc::clone(&server), stream, place, may_answer.clone());
                     connections.spawn(async move {
                         tokio::select! {
                             biased;
@@ -65,29 +92,29 @@ pub(crate) async fn serve(node: Arc<Node>, mut listener: Listener) {
     connections.shutdown().await;
 }
 
-async fn connection(node: Arc<Node>, stream: Stream, place: Place, may_answer: MayAnswer) {
+async fn connection(server: Arc<Server>, stream: Stream, place: Place, may_answer: MayAnswer) {
     let addr = stream.addr();
     let served = async {
-        let mut framed = Framed::new(stream, node.silence())?;
-        let Some(hello) = welcome(&node.identity, &mut framed, place, node.silence()).await? else {
+        let mut framed = Framed::new(stream, server.consensus.silence())?;
+        let Some(hello) = welcome(&server.identity, &mut framed, place, server.consensus.silence()).await? else {
             return Ok(());
         };
         // Who connects can be reached again, most likely.
-        let _ = node.raft.trigger().reset_backoff([hello.from]).await;
+        let _ = server.consensus.raft.trigger().reset_backoff([hello.from]).await;
         match hello.lane {
-            Lane::Append => append::take(&node, framed, hello.from).await,
+            Lane::Append => append::take(&server, framed, hello.from).await,
             Lane::Control | Lane::Forward => {
                 let _answering = may_answer.upgrade();
-                answer::answer(&node, framed, hello.from).await
+                answer::answer(&server, framed, hello.from).await
             }
-            Lane::Snapshot => snapshot::receive(&node, framed).await,
+            Lane::Snapshot => snapshot::receive(&server, framed).await,
         }
     };
     match served.await {
         Ok(()) => {}
         // A stranger can bring this about as often as it likes.
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-            if let Some(times) = node.refused.note(Instant::now()) {
+            if let Some(times) = server.refused.note(Instant::now()) {
                 // A text, so that what a stranger says is quoted and begins no line of its own.
                 let (addr, error) = (addr.map(|addr| addr.to_string()), error.to_string());
                 tracing::warn!(addr, error, times, "refused at the peer port: no member says this");
@@ -97,6 +124,6 @@ async fn connection(node: Arc<Node>, stream: Stream, place: Place, may_answer: M
     }
 }
 
-async fn flush(node: &Node, framed: &mut Framed) -> io::Result<()> {
-    timeout(node.silence(), framed.flush()).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+async fn flush(server: &Server, framed: &mut Framed) -> io::Result<()> {
+    timeout(server.consensus.silence(), framed.flush()).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }

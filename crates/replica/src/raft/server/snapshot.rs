@@ -7,52 +7,55 @@ use storage::Vote;
 use storage::codec::{LogIdRecord, VoteRecord};
 use tokio::time::{Instant, timeout};
 
-use crate::node::Node;
 use crate::raft::continuity;
 use crate::raft::state_machine::RaftSnapshot;
 use crate::raft::transport::{Framed, SnapshotAnswer, SnapshotFrame, malformed, receive_snapshot, while_working};
 
+use super::Server;
+
 /// Takes one snapshot.
-pub(super) async fn receive(node: &Arc<Node>, mut framed: Framed) -> io::Result<()> {
-    let begin = timeout(node.silence(), framed.next::<SnapshotFrame>()).await;
+pub(super) async fn receive(server: &Arc<Server>, mut framed: Framed) -> io::Result<()> {
+    let begin = timeout(server.consensus.silence(), framed.next::<SnapshotFrame>()).await;
     let begin = begin.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
     let Some(SnapshotFrame::Begin { vote, manifest }) = begin else {
         return Err(malformed("a snapshot did not begin with its manifest".into()));
     };
     let last = manifest.meta.last_log_id;
     let installed = async {
-        if let Some(higher) = agree(node, vote, last).await? {
+        if let Some(higher) = agree(server, vote, last).await? {
             return Ok(higher);
         }
-        if !node.gate.admits(vote.term) {
+        if !server.bootstrap.gate.admits(vote.term) {
             return Err(io::Error::other("this node's data directory is new; it is not ready for a snapshot yet"));
         }
-        let received = receive_snapshot(&mut framed, node.silence(), &node.snapshots, manifest).await?;
+        let received = receive_snapshot(&mut framed, server.consensus.silence(), &server.snapshots, manifest).await?;
         // Some time has passed.
-        if let Some(higher) = agree(node, vote, last).await? {
+        if let Some(higher) = agree(server, vote, last).await? {
             return Ok(higher);
         }
         let snapshot = RaftSnapshot { meta: received.meta().clone(), snapshot: received };
-        let install = node.raft.install_full_snapshot(Vote::from(vote), snapshot);
-        let installed = while_working(&mut framed, node.silence(), install).await?;
+        let install = server.consensus.raft.install_full_snapshot(Vote::from(vote), snapshot);
+        let installed = while_working(&mut framed, server.consensus.silence(), install).await?;
         installed.map(|response| (&response.vote).into()).map_err(|error| io::Error::other(error.to_string()))
     };
     let answer = match installed.await {
         Ok(vote) => SnapshotAnswer::Done(vote),
         Err(error) => {
-            if let Some(times) = node.uninstalled.note(Instant::now()) {
+            if let Some(times) = server.uninstalled.note(Instant::now()) {
                 tracing::warn!(%error, times, "a snapshot was not installed");
             }
             SnapshotAnswer::Failed(error.to_string())
         }
     };
-    timeout(node.silence(), framed.send(&answer)).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+    timeout(server.consensus.silence(), framed.send(&answer))
+        .await
+        .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }
 
 /// Refuses a snapshot whose last entry contradicts what is committed here: Raft would end. This
 /// node's vote when it knows the sender to be deposed.
-async fn agree(node: &Node, vote: VoteRecord, last: Option<LogIdRecord>) -> io::Result<Option<VoteRecord>> {
-    match continuity::look(&node.raft, last.into_iter().collect()).await {
+async fn agree(server: &Server, vote: VoteRecord, last: Option<LogIdRecord>) -> io::Result<Option<VoteRecord>> {
+    match continuity::look(&server.consensus.raft, last.into_iter().collect()).await {
         Some(looked) if looked.deposes(vote) => Ok(Some(looked.vote)),
         Some(looked) if !looked.agrees => {
             Err(malformed("the snapshot contradicts what is committed on this node".into()))

@@ -1,0 +1,57 @@
+//! What this node has seen of its leader.
+
+use std::sync::{Mutex, PoisonError};
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// What this node has seen of its leader.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Seen {
+    /// When the last thing came in that this node took from a leader.
+    pub(crate) heard: Option<Instant>,
+    /// The last leader that lost a connection on which it speaks, and when.
+    pub(crate) ended: Option<(u64, Instant)>,
+    /// When this node last told another that it would elect it.
+    pub(crate) favoured: Option<Instant>,
+}
+
+/// The same, kept up to date by those who see it.
+#[derive(Debug, Default)]
+pub(crate) struct LeaderWatch {
+    seen: Mutex<Seen>,
+    changed: Notify,
+}
+
+impl LeaderWatch {
+    pub(crate) fn seen(&self) -> Seen {
+        *self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// This node took something from a leader that came in at this time.
+    pub(crate) fn hear(&self, at: Instant) {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.heard = seen.heard.max(Some(at));
+    }
+
+    /// A connection of `leader` for entries and heartbeats is over.
+    pub(crate) fn note_end(&self, leader: u64, at: Instant) {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).ended = Some((leader, at));
+        self.changed.notify_one();
+    }
+
+    /// This node told another that it would elect it.
+    pub(crate) fn favour(&self, at: Instant) {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).favoured = Some(at);
+    }
+
+    /// What this node may do has changed.
+    pub(crate) fn look_again(&self) {
+        self.changed.notify_one();
+    }
+
+    /// Waits until [`LeaderWatch::note_end`] or [`LeaderWatch::look_again`] says so.
+    pub(crate) async fn changed(&self) {
+        self.changed.notified().await;
+    }
+}

@@ -1,0 +1,70 @@
+//! Whether the disk has room for more.
+
+use std::io;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use storage::DiskGuard;
+
+use crate::Error;
+
+/// Free space, as it was found last.
+pub(crate) struct DiskSpace {
+    min_bytes: u64,
+    /// `None` in a simulation, and once the node is stopped.
+    guard: Mutex<Option<DiskGuard>>,
+    low: AtomicBool,
+    /// Whether the system did not say how much space is free.
+    unknown: AtomicBool,
+}
+
+impl DiskSpace {
+    /// With a first look.
+    pub(crate) fn new(min_bytes: u64, guard: Option<DiskGuard>) -> DiskSpace {
+        let is_low = guard.as_ref().map(DiskGuard::is_low);
+        let (low, unknown) = (AtomicBool::new(false), AtomicBool::new(false));
+        let space = DiskSpace { min_bytes, guard: Mutex::new(guard), low, unknown };
+        is_low.into_iter().for_each(|is_low| space.note(is_low));
+        space
+    }
+
+    pub(crate) fn guard(&self) -> Option<DiskGuard> {
+        self.guard.lock().expect("nothing panics under this guard").clone()
+    }
+
+    /// Lets go of the disk.
+    pub(crate) fn release(&self) {
+        self.guard.lock().expect("nothing panics under this guard").take();
+    }
+
+    pub(crate) fn is_low(&self) -> bool {
+        self.low.load(Ordering::Relaxed)
+    }
+
+    /// Refuses writes while there is too little.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        if self.is_low() {
+            let reason = "the disk is low on free space; this node takes no writes".into();
+            return Err(Error::Unavailable { reason, retry_after_ms: 5_000 });
+        }
+        Ok(())
+    }
+
+    /// Notes whether there is space, and tells of changes.
+    pub(crate) fn note(&self, is_low: io::Result<bool>) {
+        let was_unknown = self.unknown.swap(is_low.is_err(), Ordering::Relaxed);
+        match is_low {
+            Ok(low) if self.low.swap(low, Ordering::Relaxed) != low => {
+                let free_disk_min_bytes = self.min_bytes;
+                if low {
+                    tracing::warn!(free_disk_min_bytes, "the disk is low on space: clients' writes are refused");
+                } else {
+                    tracing::info!(free_disk_min_bytes, "the disk has space again");
+                }
+            }
+            Ok(_) => {}
+            Err(error) if !was_unknown => tracing::warn!(%error, "free disk space cannot be read"),
+            Err(_) => {}
+        }
+    }
+}

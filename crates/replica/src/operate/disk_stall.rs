@@ -1,0 +1,94 @@
+//! What a leader does whose disk does not answer: it hands over, if a quorum is there without it.
+//! `disk_watch.rs` says when that is.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
+
+use crate::raft::consensus::Consensus;
+use crate::stop::Stop;
+
+/// A leader that found no successor asks again after this time.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Looks at the disk, and acts on what it sees.
+pub(crate) struct DiskStall {
+    pub(crate) consensus: Arc<Consensus>,
+}
+
+impl DiskStall {
+    /// The term in which this node leads although others have on disk what it has not, as many as
+    /// are a quorum.
+    fn leads_in_vain(&self) -> Option<u64> {
+        let metrics = self.consensus.metrics();
+        let term = self.consensus.leader_term(&metrics)?;
+        let own = metrics.replication.iter().flatten().find(|(id, _)| **id == self.consensus.config.node_id);
+        let behind = own.is_some_and(|(_, flushed)| *flushed < metrics.cluster_committed);
+        (behind && !self.consensus.hands_over_in(term)).then_some(term)
+    }
+
+    /// Hands over to the member that is furthest, if there is a quorum of members with steady
+    /// disks.
+    async fn hand_over_for_the_disk(&self, term: u64) {
+        let mut steady = self.consensus.peers.standings(Instant::now() + self.consensus.silence()).await;
+        steady.retain(|(_, standing)| standing.steady && standing.joined);
+        let metrics = self.consensus.metrics();
+        let leads = self.consensus.leader_term(&metrics) == Some(term) && self.consensus.disk_watch.stalls();
+        let majority = self.consensus.config.members.len() / 2 + 1;
+        let followers = metrics.replication.iter().flatten();
+        let able = followers.filter(|(id, _)| steady.iter().any(|(other, _)| other == *id));
+        let best = able.max_by_key(|(_, matched)| **matched);
+        match best.filter(|_| leads && steady.len() >= majority) {
+            Some((successor, _)) => {
+                tracing::warn!(term, successor, "handing leadership over: the disk does not answer");
+                self.consensus.hand_over_to(*successor, term).await;
+            }
+            None => sleep(PAUSE).await,
+        }
+    }
+
+    /// Runs until the node stops.
+    pub(crate) async fn watch(self, stopped: Stop) {
+        let watch = &self.consensus.disk_watch;
+        let mut tick = interval(watch.every);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut under_way: FuturesUnordered<HandOver<'_>> = FuturesUnordered::new();
+        loop {
+            tokio::select! {
+                biased;
+                () = stopped.wait() => return,
+                Some(()) = under_way.next(), if !under_way.is_empty() => continue,
+                _ = tick.tick() => {}
+            }
+            if let Some(waited) = watch.look(Instant::now()) {
+                self.tell(waited);
+            }
+            if watch.stalls()
+                && under_way.is_empty()
+                && let Some(term) = self.leads_in_vain()
+            {
+                under_way.push(Box::pin(self.hand_over_for_the_disk(term)));
+            }
+        }
+    }
+
+    fn tell(&self, waited: Duration) {
+        let waited_ms = waited.as_millis() as u64;
+        if self.consensus.disk_watch.stalls() {
+            tracing::warn!(
+                waited_ms,
+                "the disk does not answer: this node is not ready, and takes no writes and no votes"
+            );
+        } else {
+            tracing::info!(waited_ms, "the disk answers again");
+        }
+        self.consensus.leader_watch.look_again();
+    }
+}
+
+type HandOver<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;

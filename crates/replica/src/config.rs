@@ -137,7 +137,7 @@ impl Default for Config {
 
 impl Config {
     /// How long a peer that owes an answer may say nothing.
-    pub(crate) fn silence(&self) -> Duration {
+    pub(crate) fn peer_timeout(&self) -> Duration {
         Duration::from_millis(self.peer_timeout_ms)
     }
 

@@ -21,31 +21,39 @@
 //! - A node with a new data directory has no vote before it knows that it has lost nothing
 //!   (`bootstrap`).
 //! - Every queue, table and wait has a bound from [`Config`] or a constant beside it.
+//! - No two files use each other. A task is a struct with the parts that it needs, and only `node.rs`
+//!   knows all of them.
 //!
 //! ```text
-//! replica.rs   the handle                                 node.rs       all parts of one node
+//! replica.rs   the handle                                 node.rs       makes the parts of a node, starts and ends it
 //! config.rs    its bounds and times                       error.rs      how a call fails
-//! stop.rs      the end of a node                          simulation.rs a world to run in, for simulations
-//! fault_injection.rs  bugs for harnesses to find
+//! life.rs      whether the node goes on                   stop.rs       tells its tasks when not
+//! simulation.rs  a world to run in, for simulations       fault_injection.rs  bugs for harnesses to find
 //!
-//! write/       propose.rs writes · retry.rs trying again, without hurry · budget.rs how much may be under way
-//!              closings.rs large sessions that are closed
-//! read/        view.rs published state and its waiters · watches.rs which wait is for which path
-//!              event_ring.rs the last events · reads.rs read indexes · observer.rs doors with watches of their own
-//! raft/        state_machine.rs Raft's state machine · network.rs its calls to peers · server/ answers to peers
+//! write/       propose.rs Proposer: writes · retry.rs trying again, without hurry
+//!              budget.rs how much may be under way · closings.rs large sessions that are closed
+//! read/        view.rs View: published state and its waiters · watches.rs which wait is for which path
+//!              event_ring.rs the last events · reads.rs Reads: read indexes
+//!              observer.rs doors with watches of their own
+//! raft/        consensus.rs Consensus: Raft as the other parts see it · state_machine.rs its state machine
+//!              network.rs its calls to peers · server/ Server: answers to peers
 //!              transport/ connections, frames, messages · reach.rs whether peers can be reached
 //!              decoded.rs entries that were read as they came · found.rs what a node finds on its disk
 //!              known_cluster.rs the cluster's uuid, zxid base and level, as far as the node knows
-//!              continuity.rs appends and what is committed · ahead_of_leader.rs two histories, and no telling which is right
-//! leader/      leadership.rs what a leader does of itself · session_tracker.rs when each session was last heard
-//!              entry_clock.rs the time on entries · quorum_contact.rs when a peer last followed this node
-//!              quota_log.rs subtrees beyond their quota
-//! follower/    campaign.rs when a follower asks for votes · bootstrap.rs founding and joining
+//!              continuity.rs appends and what is committed
+//!              ahead_of_leader.rs Accounts: two histories, and no telling which is right
+//! leader/      leadership.rs Leadership: what a leader does of itself
+//!              session_tracker.rs when each session was last heard · entry_clock.rs the time on entries
+//!              quorum_contact.rs when a peer last followed this node · quota_log.rs subtrees beyond their quota
+//! follower/    campaign.rs when a follower asks for votes · leader_watch.rs what it has seen of its leader
+//!              bootstrap.rs Bootstrap: founding and joining · vote_gate.rs whether the node has a vote
 //!              session_heartbeats.rs heartbeats of sessions on their way to the leader
-//! operate/     status.rs what a node tells of itself · story.rs what changes, as the log tells it · told.rs what was told last
-//!              forced.rs locks that are taken from their sessions · counters.rs what has passed through
-//!              seldom.rs lines of the log that strangers cause · disk_watch.rs a disk that does not answer
-//!              housekeeping.rs free space, snapshots · background.rs long work beside all that
+//! operate/     status.rs Status: what a node tells of itself · counters.rs what has passed through
+//!              story.rs what changes, as the log tells it · told.rs what was told last
+//!              forced.rs locks that are taken from their sessions · seldom.rs lines that strangers cause
+//!              disk_watch.rs a disk that does not answer · disk_stall.rs what a leader does then
+//!              disk_space.rs whether there is room · housekeeping.rs what is looked after now and then
+//!              background.rs long work beside all that
 //! ```
 
 mod config;

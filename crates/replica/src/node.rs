@@ -218,7 +218,7 @@ impl Node {
         let config = Arc::new(config);
         let identity = Identity::of(&config, &storage.meta);
         let stop = Stop::default();
-        let peers = Peers::new(&identity, &config.members, config.silence(), &stop);
+        let peers = Peers::new(&identity, &config.members, config.peer_timeout(), &stop);
         // Every node begins with the same state, whatever its own limits are; the leader proposes
         // its own.
         let view = Arc::new(View::new(State::default(), ViewLimits::of(&config)));

@@ -187,8 +187,8 @@ impl Replica {
     }
 
     /// Another member that has said nothing for so long counts as not connected, in milliseconds.
-    pub fn silence_max_ms(&self) -> u64 {
-        self.node.consensus.silence_max().as_millis() as u64
+    pub fn disconnected_after_ms(&self) -> u64 {
+        self.node.consensus.disconnected_after().as_millis() as u64
     }
 
     /// A door has answered a request.

@@ -57,7 +57,7 @@ number! {
     FencingToken
 }
 number! {
-    /// A Raft term: the reign of one leader.
+    /// A Raft term: the time of one leader.
     Term
 }
 number! {

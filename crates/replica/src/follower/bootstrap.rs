@@ -80,7 +80,7 @@ impl Bootstrap {
         let mut catch_up: Option<u64> = None;
         let mut told: Option<String> = None;
         while !(self.gate.joined() && self.consensus.is_initialized()) {
-            let answers = self.consensus.peers.standings(Instant::now() + self.consensus.silence()).await;
+            let answers = self.consensus.peers.standings(Instant::now() + self.consensus.peer_timeout()).await;
             let missing = self.missing(&answers);
             let answers: Vec<Standing> = answers.into_iter().map(|(_, standing)| standing).collect();
             let verdict = judge(self.consensus.config.members.len(), self.standing().fresh, &answers);

@@ -61,7 +61,7 @@ impl Timing {
         let (_, ended) = seen.ended.filter(|(leader, ended)| *leader == self.leader && *ended >= heard)?;
         let first = (heard + self.lease).max(ended) + MARGIN + TURN * self.before;
         let again = asked.map_or(first, |asked| first.max(asked + TURN * self.followers));
-        let at = seen.favoured.map_or(again, |favoured| again.max(favoured + PRECEDENCE));
+        let at = seen.granted.map_or(again, |granted| again.max(granted + PRECEDENCE));
         (at < self.patient_until(heard)).then_some(at)
     }
 }
@@ -181,9 +181,9 @@ mod tests {
 
     /// What a follower has seen that heard its leader at `heard`; times in milliseconds from
     /// `start`.
-    fn seen(start: Instant, heard: u32, ended: Option<(u64, u32)>, favoured: Option<u32>) -> Seen {
+    fn seen(start: Instant, heard: u32, ended: Option<(u64, u32)>, granted: Option<u32>) -> Seen {
         let at = |ms: u32| start + MS * ms;
-        Seen { heard: Some(at(heard)), ended: ended.map(|(leader, ms)| (leader, at(ms))), favoured: favoured.map(at) }
+        Seen { heard: Some(at(heard)), ended: ended.map(|(leader, ms)| (leader, at(ms))), granted: granted.map(at) }
     }
 
     #[track_caller]

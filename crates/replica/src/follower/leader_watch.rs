@@ -13,7 +13,7 @@ pub(crate) struct Seen {
     /// The last leader that lost a connection on which it speaks, and when.
     pub(crate) ended: Option<(u64, Instant)>,
     /// When this node last told another that it would elect it.
-    pub(crate) favoured: Option<Instant>,
+    pub(crate) granted: Option<Instant>,
 }
 
 /// The same, kept up to date by those who see it.
@@ -41,8 +41,8 @@ impl LeaderWatch {
     }
 
     /// This node told another that it would elect it.
-    pub(crate) fn favour(&self, at: Instant) {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).favoured = Some(at);
+    pub(crate) fn grant_vote(&self, at: Instant) {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).granted = Some(at);
     }
 
     /// What this node may do has changed.

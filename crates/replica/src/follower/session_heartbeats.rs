@@ -114,7 +114,7 @@ impl SessionHeartbeats {
         let answers = if self.consensus.leader() == Some(self.consensus.config.node_id) {
             self.leadership.touch_here(&credentials)
         } else {
-            let within = self.consensus.silence();
+            let within = self.consensus.peer_timeout();
             self.consensus.ask_leader(Ask::Touch(credentials), within).await.and_then(|answer| match answer {
                 Answer::Touch(answers) if answers.len() == batch.len() => Ok(answers),
                 other => Err(format!("the leader answered something else: {other:?}")),

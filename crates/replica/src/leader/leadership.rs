@@ -35,11 +35,11 @@ const REAPS_AT_ONCE: usize = 32;
 /// What this node knows of sessions as leader; nothing when it does not lead.
 #[derive(Default)]
 struct Sessions {
-    reign: Option<Reign>,
+    current: Option<LeaderTerm>,
 }
 
 /// One term as leader, from the moment on at which everything of earlier terms is applied.
-struct Reign {
+struct LeaderTerm {
     term: Term,
     tracker: SessionTracker,
     /// Sessions up to this one are watched.
@@ -47,13 +47,13 @@ struct Reign {
     ticks: u64,
 }
 
-impl Reign {
+impl LeaderTerm {
     /// Every session has its whole timeout ahead: nobody knows what the last leader had heard.
-    fn begin(term: Term, state: &State, now: Instant, tick: Duration) -> Reign {
+    fn begin(term: Term, state: &State, now: Instant, tick: Duration) -> LeaderTerm {
         let tracker = SessionTracker::new(now, tick);
-        let mut reign = Reign { term, tracker, watched: SessionId(0), ticks: 0 };
-        reign.watch_new(state, now);
-        reign
+        let mut current = LeaderTerm { term, tracker, watched: SessionId(0), ticks: 0 };
+        current.watch_new(state, now);
+        current
     }
 
     fn watch_new(&mut self, state: &State, now: Instant) {
@@ -126,7 +126,7 @@ impl Leadership {
 
     /// Notes heartbeats, if this node is sure to lead.
     pub(crate) fn touch_here(&self, credentials: &[Credential]) -> Result<Vec<TouchAnswer>, String> {
-        let (term, followed) = self.consensus.reign().ok_or("this node does not lead")?;
+        let (term, followed) = self.consensus.leading_term().ok_or("this node does not lead")?;
         if !followed {
             return Err("the leader has no quorum".into());
         }
@@ -135,42 +135,42 @@ impl Leadership {
             return Err("leadership is changing hands".into());
         }
         let mut sessions = self.sessions();
-        let reign = sessions.reign.as_mut().filter(|reign| reign.term == Term(term));
-        let reign = reign.ok_or("the leader is new and not ready yet")?;
+        let current = sessions.current.as_mut().filter(|current| current.term == Term(term));
+        let current = current.ok_or("the leader is new and not ready yet")?;
         // Under the guard: a session that the tracker has forgotten as expired is not in this state
         // any more.
         let state = self.proposer.view.state();
         let now = Instant::now();
-        Ok(credentials.iter().map(|credential| touch(&state, &mut reign.tracker, credential, now)).collect())
+        Ok(credentials.iter().map(|credential| touch(&state, &mut current.tracker, credential, now)).collect())
     }
 
     /// Moves the sessions' clock on. Returns what there is to do.
     fn tick_as_leader(&self, state: &State, busy: &HashSet<Duty>) -> Vec<Duty> {
-        let reign = self.consensus.reign().map(|(term, followed)| (Term(term), followed));
+        let current = self.consensus.leading_term().map(|(term, followed)| (Term(term), followed));
         let now = Instant::now();
         let mut sessions = self.sessions();
         // Until the first entry of its own term is applied, a leader may not know of all sessions
         // that were opened.
         let deposed = fault_injection::is(Planted::DeposedExpiry);
-        let reign = sessions.reign.as_ref().filter(|_| deposed).map(|reign| (reign.term, true)).or(reign);
-        let Some((term, listening)) = reign.filter(|(term, _)| deposed || state.last_term() == *term) else {
-            sessions.reign = None;
+        let current = sessions.current.as_ref().filter(|_| deposed).map(|current| (current.term, true)).or(current);
+        let Some((term, listening)) = current.filter(|(term, _)| deposed || state.last_term() == *term) else {
+            sessions.current = None;
             return Vec::new();
         };
-        if sessions.reign.as_ref().is_none_or(|reign| reign.term != term) {
+        if sessions.current.as_ref().is_none_or(|current| current.term != term) {
             tracing::info!(
                 term = term.0,
                 sessions = state.session_count(),
                 "leading; every session has its whole timeout"
             );
-            sessions.reign = Some(Reign::begin(term, state, now, self.tick()));
+            sessions.current = Some(LeaderTerm::begin(term, state, now, self.tick()));
         }
-        let reign = sessions.reign.as_mut().expect("set just above");
-        reign.tracker.tick(now, listening);
-        reign.watch_new(state, now);
-        reign.ticks += 1;
-        if reign.ticks.is_multiple_of(SWEEP_TICKS) {
-            reign.tracker.retain(|session| state.session(session).is_some());
+        let current = sessions.current.as_mut().expect("set just above");
+        current.tracker.tick(now, listening);
+        current.watch_new(state, now);
+        current.ticks += 1;
+        if current.ticks.is_multiple_of(SWEEP_TICKS) {
+            current.tracker.retain(|session| state.session(session).is_some());
         }
         if !listening {
             return Vec::new();
@@ -183,7 +183,7 @@ impl Leadership {
         let mut room = Room::beside(busy, state);
         while duties.len() < EXPIRIES_AT_ONCE {
             let sessions =
-                reign.tracker.expire(self.consensus.config.reap_batch_max, |session| room.take(session, state));
+                current.tracker.expire(self.consensus.config.reap_batch_max, |session| room.take(session, state));
             if sessions.is_empty() {
                 break;
             }
@@ -268,12 +268,12 @@ impl Leadership {
         written.is_ok_and(|written| note(&written))
     }
 
-    fn settle(&self, duty: &Duty) {
+    fn end_duty(&self, duty: &Duty) {
         if let Duty::Expire { sessions: expired, term } = duty {
             let state = self.proposer.view.state();
-            // Another reign has judged for itself, and what it has under way stays so.
-            if let Some(reign) = self.sessions().reign.as_mut().filter(|reign| reign.term == *term) {
-                reign.tracker.settle(expired, |session| state.session(session).is_some());
+            // Another term has judged for itself, and what it has under way stays so.
+            if let Some(current) = self.sessions().current.as_mut().filter(|current| current.term == *term) {
+                current.tracker.expiry_ended(expired, |session| state.session(session).is_some());
             }
         }
     }
@@ -306,13 +306,13 @@ pub(crate) async fn lead(leadership: Arc<Leadership>, stopped: Stop) {
             biased;
             () = stopped.wait() => return,
             Some(duty) = under_way.next(), if !under_way.is_empty() => {
-                leadership.settle(&duty);
+                leadership.end_duty(&duty);
                 busy.remove(&duty);
             }
             _ = tick.tick() => {
                 let state = leadership.proposer.view.state();
                 let duties = leadership.tick_as_leader(&state, &busy);
-                if leadership.sessions().reign.is_some() { quotas.look(&state) } else { quotas.forget() }
+                if leadership.sessions().current.is_some() { quotas.look(&state) } else { quotas.forget() }
                 for duty in duties {
                     busy.insert(duty.clone());
                     under_way.push(Box::pin(Arc::clone(&leadership).fulfil(duty)));
@@ -423,7 +423,7 @@ mod tests {
         let (command, _) = node.proposer.command(Request::new(expiry));
         runtime.block_on(node.consensus.raft.client_write(command)).unwrap();
         assert!(node.view.state().session(session).is_none());
-        sessions.reign.as_mut().unwrap().tracker.settle(&[session], |_| false);
+        sessions.current.as_mut().unwrap().tracker.expiry_ended(&[session], |_| false);
         drop(sessions);
         let touched = touching.join().unwrap();
         assert_eq!(touched, Ok(vec![TouchAnswer::Refused(znode::Error::SessionExpired)]));

@@ -113,7 +113,7 @@ impl SessionTracker {
 
     /// Sessions that were silent for their whole timeout, the longest overdue first: at most `max`,
     /// and up to the first for which there is no room. They count as expiring until
-    /// [`SessionTracker::settle`].
+    /// [`SessionTracker::expiry_ended`].
     pub(crate) fn expire(&mut self, max: usize, mut has_room: impl FnMut(SessionId) -> bool) -> Vec<SessionId> {
         let mut expired = Vec::new();
         while expired.len() < max {
@@ -139,7 +139,7 @@ impl SessionTracker {
 
     /// What became of expiries: sessions that are gone are forgotten, the others may be expired
     /// again.
-    pub(crate) fn settle(&mut self, expired: &[SessionId], exists: impl Fn(SessionId) -> bool) {
+    pub(crate) fn expiry_ended(&mut self, expired: &[SessionId], exists: impl Fn(SessionId) -> bool) {
         for session in expired {
             let Some(heard) = self.sessions.get_mut(session) else {
                 continue;
@@ -239,7 +239,7 @@ mod tests {
         // It agreed on the shortest one last.
         run(&mut tracker, &mut now, 100, true);
         assert_eq!(tracker.expire(10, |_| true), [A]);
-        tracker.settle(&[A], |_| false);
+        tracker.expiry_ended(&[A], |_| false);
         assert_eq!((tracker.len(), tracker.due.len()), (1, 1));
     }
 
@@ -272,7 +272,7 @@ mod tests {
         let expired = tracker.expire(10, |_| true);
         assert_eq!(tracker.heard(A, 1_000, now), Noted::Expiring);
         assert_eq!(tracker.expire(10, |_| true), []);
-        tracker.settle(&expired, |session| session == A);
+        tracker.expiry_ended(&expired, |session| session == A);
         assert_eq!(tracker.len(), 1);
         assert_eq!(tracker.heard(A, 1_000, now), Noted::Alive);
         assert_eq!(tracker.expire(10, |_| true), []);
@@ -284,7 +284,7 @@ mod tests {
     fn expiries_that_another_tracker_began_leave_one_entry_or_none() {
         let (mut tracker, mut now) = tracker();
         run(&mut tracker, &mut now, 500, true);
-        tracker.settle(&[A, B, SessionId(3)], |session| session == B);
+        tracker.expiry_ended(&[A, B, SessionId(3)], |session| session == B);
         assert_eq!((tracker.len(), tracker.due.len()), (1, 1));
         run(&mut tracker, &mut now, 500, true);
         assert_eq!(tracker.expire(10, |_| true), [B]);
@@ -297,7 +297,7 @@ mod tests {
         assert_eq!((tracker.len(), tracker.due.len()), (1, 1));
         run(&mut tracker, &mut now, 1_000, true);
         assert_eq!(tracker.expire(10, |_| true), [B]);
-        tracker.settle(&[B], |_| false);
+        tracker.expiry_ended(&[B], |_| false);
         assert_eq!((tracker.len(), tracker.due.len()), (0, 0));
     }
 }

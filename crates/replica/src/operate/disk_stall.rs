@@ -35,7 +35,7 @@ impl DiskStall {
     /// Hands over to the member that is furthest, if there is a quorum of members with steady
     /// disks.
     async fn hand_over_for_the_disk(&self, term: u64) {
-        let mut steady = self.consensus.peers.standings(Instant::now() + self.consensus.silence()).await;
+        let mut steady = self.consensus.peers.standings(Instant::now() + self.consensus.peer_timeout()).await;
         steady.retain(|(_, standing)| standing.steady && standing.joined);
         let metrics = self.consensus.metrics();
         let leads = self.consensus.leader_term(&metrics) == Some(term) && self.consensus.disk_watch.stalls();

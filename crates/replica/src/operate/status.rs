@@ -227,8 +227,8 @@ impl Status {
     /// How many follow this node, and how many of them have nearly all that is committed.
     fn followers(&self, metrics: &RaftMetrics<TypeConfig>, committed: Zxid) -> (u64, u64) {
         let Some(term) = self.consensus.leader_term(metrics) else { return (0, 0) };
-        let silence = self.consensus.silence_max();
-        let follows = |since: tokio::time::Instant| since.elapsed() < silence;
+        let disconnected_after = self.consensus.disconnected_after();
+        let follows = |since: tokio::time::Instant| since.elapsed() < disconnected_after;
         let following = self.consensus.peers.all().filter(|(_, peer)| peer.following.since(term).is_some_and(follows));
         let has = |id| {
             metrics
@@ -274,7 +274,8 @@ impl Status {
         if self.consensus.disk_watch.stalls() {
             return Readiness::DiskStalled;
         }
-        let connected = self.consensus.reign().map_or_else(|| self.consensus.hears_leader(), |(_, followed)| followed);
+        let connected =
+            self.consensus.leading_term().map_or_else(|| self.consensus.hears_leader(), |(_, followed)| followed);
         if metrics.current_leader.is_none() || !connected {
             return Readiness::NoQuorum;
         }

@@ -35,7 +35,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Between two questions to one peer whether it is there.
 const PROBE: Duration = Duration::from_secs(2);
 /// How long a peer must be reached, or not, before that is told.
-const SETTLE_PEER: Duration = Duration::from_millis(200);
+const PEER_LASTS: Duration = Duration::from_millis(200);
 
 /// Whom this node takes for the leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,13 +80,13 @@ struct Story {
 impl Story {
     fn new(config: &Config, now: Instant) -> Story {
         // An ordinary change of leader takes no longer, and has its own lines.
-        let settle = Duration::from_millis(config.election_timeout_min_ms);
+        let lasts = Duration::from_millis(config.election_timeout_min_ms);
         let peers = config.members.iter().map(|member| member.id).filter(|id| *id != config.node_id);
         Story {
             leading: Told::new(Leading::NoLeader, Duration::ZERO, now),
-            quorum: Told::new(false, settle, now),
-            ready: Told::new(None, settle, now),
-            contacts: peers.map(|id| (id, Told::new(Contact::Untried, SETTLE_PEER, now))).collect(),
+            quorum: Told::new(false, lasts, now),
+            ready: Told::new(None, lasts, now),
+            contacts: peers.map(|id| (id, Told::new(Contact::Untried, PEER_LASTS, now))).collect(),
         }
     }
 
@@ -215,7 +215,7 @@ impl Teller {
     /// connect.
     async fn probe(&self) {
         // Longer than a connection may be silent: it is the connection that finds out.
-        let deadline = Instant::now() + self.consensus.silence() * 3;
+        let deadline = Instant::now() + self.consensus.peer_timeout() * 3;
         let asks = self.consensus.peers.all().map(|(_, peer)| async move {
             if let Ok(Answer::Pong) = peer.control.ask(Ask::Ping, deadline).await {
                 peer.reach.reached();

@@ -11,9 +11,9 @@ const FREE: u32 = 6;
 /// Without a line for this long, changes are told as at first.
 const CALM: Duration = Duration::from_secs(300);
 /// The settling time where things change again and again.
-const SETTLE_MAX: Duration = Duration::from_secs(10);
+const LASTS_MAX: Duration = Duration::from_secs(10);
 /// The first step to it.
-const SETTLE_STEP: Duration = Duration::from_millis(250);
+const LASTS_STEP: Duration = Duration::from_millis(250);
 
 /// Something that is looked at again and again.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub(crate) struct Told<T> {
     seen: T,
     since: Instant,
     /// How long a change must have lasted.
-    settle: Duration,
+    lasts: Duration,
     /// Lines since the last calm.
     lines: u32,
     last: Option<Instant>,
@@ -30,8 +30,8 @@ pub(crate) struct Told<T> {
 
 impl<T: Clone + PartialEq> Told<T> {
     /// Nothing has to be told while it is as at first.
-    pub(crate) fn new(first: T, settle: Duration, now: Instant) -> Told<T> {
-        Told { told: first.clone(), seen: first, since: now, settle, lines: 0, last: None }
+    pub(crate) fn new(first: T, lasts: Duration, now: Instant) -> Told<T> {
+        Told { told: first.clone(), seen: first, since: now, lasts, lines: 0, last: None }
     }
 
     /// What it was when it was told of, if there is a change to tell of now.
@@ -58,8 +58,8 @@ impl<T: Clone + PartialEq> Told<T> {
 
     fn settling_time(&self) -> Duration {
         match self.lines.checked_sub(FREE) {
-            None => self.settle,
-            Some(over) => (SETTLE_STEP.max(self.settle) * 2_u32.pow(over.min(6))).min(SETTLE_MAX),
+            None => self.lasts,
+            Some(over) => (LASTS_STEP.max(self.lasts) * 2_u32.pow(over.min(6))).min(LASTS_MAX),
         }
     }
 }
@@ -89,9 +89,9 @@ mod tests {
         let lines = (0..1_200).filter(|at| told.look(seen(*at), start + MS * 50 * *at).is_some()).count();
         assert!((FREE as usize..=FREE as usize + 20).contains(&lines), "{lines} lines");
         assert!(told.look(9_999, start + MS * 60_000).is_none());
-        assert!(told.look(9_999, start + MS * 60_000 + SETTLE_MAX).is_some());
+        assert!(told.look(9_999, start + MS * 60_000 + LASTS_MAX).is_some());
         assert_eq!(*told.told(), 9_999);
         // Calm again: at once.
-        assert!(told.look(1, start + MS * 60_000 + SETTLE_MAX + CALM).is_some());
+        assert!(told.look(1, start + MS * 60_000 + LASTS_MAX + CALM).is_some());
     }
 }

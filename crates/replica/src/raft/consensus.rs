@@ -53,8 +53,8 @@ impl Consensus {
     }
 
     /// How long a peer that owes an answer may say nothing.
-    pub(crate) fn silence(&self) -> Duration {
-        self.config.silence()
+    pub(crate) fn peer_timeout(&self) -> Duration {
+        self.config.peer_timeout()
     }
 
     /// The last entry of this node's log, as far as Raft has published it.
@@ -103,7 +103,7 @@ impl Consensus {
 
     /// The term in which this node leads, and whether a quorum followed it just now, so that no
     /// other can have been elected meanwhile. Copies nothing, for those who ask often.
-    pub(crate) fn reign(&self) -> Option<(u64, bool)> {
+    pub(crate) fn leading_term(&self) -> Option<(u64, bool)> {
         let term = {
             let metrics = self.server_metrics.borrow_watched();
             let vote = &metrics.vote;
@@ -132,12 +132,12 @@ impl Consensus {
     /// Whether a leader was heard lately. Raft by itself keeps naming the last one that this node
     /// followed.
     pub(crate) fn hears_leader(&self) -> bool {
-        let silence = self.silence_max();
-        self.leader_watch.seen().heard.is_some_and(|heard| heard.elapsed() < silence)
+        let disconnected_after = self.disconnected_after();
+        self.leader_watch.seen().heard.is_some_and(|heard| heard.elapsed() < disconnected_after)
     }
 
     /// Who says nothing for so long is not connected.
-    pub(crate) fn silence_max(&self) -> Duration {
+    pub(crate) fn disconnected_after(&self) -> Duration {
         Duration::from_millis(2 * self.config.election_timeout_max_ms)
     }
 

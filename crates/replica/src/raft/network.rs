@@ -38,7 +38,7 @@ pub(crate) struct Peer {
     identity: Identity,
     id: u64,
     addr: Arc<str>,
-    silence: Duration,
+    peer_timeout: Duration,
     /// When it last showed that it follows this node.
     pub(crate) following: Arc<Following>,
     /// Whether it can be reached.
@@ -54,7 +54,7 @@ pub(crate) struct Peer {
 impl Peer {
     fn target(&self, lane: Lane) -> Target {
         let (identity, addr, reach) = (self.identity.clone(), Arc::clone(&self.addr), Arc::clone(&self.reach));
-        Target { identity, to: self.id, addr, lane, silence: self.silence, reach }
+        Target { identity, to: self.id, addr, lane, peer_timeout: self.peer_timeout, reach }
     }
 
     /// `host:port` of its listener.
@@ -112,7 +112,7 @@ impl Purged {
 pub(crate) struct Peers {
     by_id: Arc<BTreeMap<u64, Arc<Peer>>>,
     pub(crate) purged: Purged,
-    silence: Duration,
+    peer_timeout: Duration,
     /// Told each time a peer has taken a frame as a follower.
     noted: Arc<Notify>,
 }
@@ -120,12 +120,12 @@ pub(crate) struct Peers {
 impl Peers {
     /// Makes the channels to all members but this node. `silence` is one round trip at most,
     /// connecting included.
-    pub(crate) fn new(identity: &Identity, members: &[crate::Member], silence: Duration, stop: &Stop) -> Peers {
+    pub(crate) fn new(identity: &Identity, members: &[crate::Member], peer_timeout: Duration, stop: &Stop) -> Peers {
         let others = members.iter().filter(|member| member.id != identity.node_id);
         let noted = Arc::default();
-        let peer = |member| Arc::new(Peer::new(identity, member, silence, stop, &noted));
+        let peer = |member| Arc::new(Peer::new(identity, member, peer_timeout, stop, &noted));
         let by_id = Arc::new(others.map(|member| (member.id, peer(member))).collect());
-        Peers { by_id, purged: Purged::default(), silence, noted }
+        Peers { by_id, purged: Purged::default(), peer_timeout, noted }
     }
 
     /// How far the other members are, as far as they answer before the deadline.
@@ -180,17 +180,23 @@ impl Peers {
 }
 
 impl Peer {
-    fn new(identity: &Identity, member: &crate::Member, silence: Duration, stop: &Stop, noted: &Arc<Notify>) -> Peer {
+    fn new(
+        identity: &Identity,
+        member: &crate::Member,
+        peer_timeout: Duration,
+        stop: &Stop,
+        noted: &Arc<Notify>,
+    ) -> Peer {
         let addr: Arc<str> = member.peer_addr.as_str().into();
         let reach = Arc::<Reach>::default();
         let open = |lane| {
             let (identity, addr, reach) = (identity.clone(), Arc::clone(&addr), Arc::clone(&reach));
-            Channel::open(Target { identity, to: member.id, addr, lane, silence, reach }, stop.clone())
+            Channel::open(Target { identity, to: member.id, addr, lane, peer_timeout, reach }, stop.clone())
         };
         let (control, forward) = (open(Lane::Control), open(Lane::Forward));
         let following = Arc::new(Following::new(Arc::clone(noted)));
         let (identity, unsent) = (identity.clone(), Unsent::default());
-        Peer { identity, id: member.id, addr, silence, following, reach, unsent, control, forward }
+        Peer { identity, id: member.id, addr, peer_timeout, following, reach, unsent, control, forward }
     }
 }
 
@@ -199,7 +205,7 @@ impl RaftNetworkFactory<TypeConfig> for Peers {
 
     async fn new_client(&mut self, target: u64, _node: &Member) -> Network {
         let peer = self.get(target).cloned();
-        Network { to: target, peer, purged: self.purged.clone(), silence: self.silence, line: None }
+        Network { to: target, peer, purged: self.purged.clone(), peer_timeout: self.peer_timeout, line: None }
     }
 }
 
@@ -210,7 +216,7 @@ pub(crate) struct Network {
     /// `None` for a node that the configuration does not name.
     peer: Option<Arc<Peer>>,
     purged: Purged,
-    silence: Duration,
+    peer_timeout: Duration,
     line: Option<AppendLine>,
 }
 
@@ -241,7 +247,7 @@ impl Network {
     }
 
     fn has_line(&self) -> bool {
-        self.line.as_ref().is_some_and(|line| !line.is_silent(self.silence))
+        self.line.as_ref().is_some_and(|line| !line.is_silent(self.peer_timeout))
     }
 
     /// Replication, with `purged`, or one heartbeat.
@@ -256,7 +262,7 @@ impl Network {
         // Raft bounds a heartbeat by its interval, and its task sees to it; entries may wait for a
         // slow disk, so a connection counts as lost when the peer says nothing at all for
         // `silence`.
-        let silence = self.silence;
+        let peer_timeout = self.peer_timeout;
         let mut input = input.peekable();
         // Raft's pauses after errors are in its requests: who connects before it has one tries
         // without a pause.
@@ -264,7 +270,7 @@ impl Network {
             return Ok(Box::pin(futures_util::stream::empty()) as AppendResults<'s>);
         }
         let line = self.line().await?;
-        Ok(Box::pin(AppendStream::new(line, input, silence, purged)) as AppendResults<'s>)
+        Ok(Box::pin(AppendStream::new(line, input, peer_timeout, purged)) as AppendResults<'s>)
     }
 
     /// The append connection, opened anew when there is none or when it has been silent too long.
@@ -335,7 +341,7 @@ impl RaftNetworkV2<TypeConfig> for Network {
         let target = peer.target(Lane::Snapshot);
         tokio::select! {
             biased;
-            sent = send_snapshot(&target, self.silence, (&vote).into(), snapshot.snapshot) => {
+            sent = send_snapshot(&target, self.peer_timeout, (&vote).into(), snapshot.snapshot) => {
                 peer.note_snapshot(sent.as_ref().err());
                 sent.map(|vote| SnapshotResponse::new(vote.into())).map_err(|error| streaming(&error))
             }
@@ -432,7 +438,7 @@ mod tests {
         }));
         assert!(network.stream_append(input, option.clone()).await.is_err());
         assert!(asked.load(Ordering::Relaxed), "Raft pauses where it is asked");
-        // Raft has nothing more to say: the end of a reign.
+        // Raft has nothing more to say: the end of a term as leader.
         let results = network.stream_append(futures_util::stream::empty(), option).await;
         assert_eq!(results.expect("nothing was tried").count().await, 0);
     }

@@ -118,9 +118,9 @@ mod tests {
     async fn check(addr: &str, expected: Obstacle) {
         let reach = Arc::<Reach>::default();
         let identity = Identity::new("c", 1, &[1, 2]);
-        let silence = Duration::from_millis(200);
+        let peer_timeout = Duration::from_millis(200);
         let (addr, lane) = (Arc::from(addr), Lane::Control);
-        let target = Target { identity, to: 2, addr: Arc::clone(&addr), lane, silence, reach: Arc::clone(&reach) };
+        let target = Target { identity, to: 2, addr: Arc::clone(&addr), lane, peer_timeout, reach: Arc::clone(&reach) };
         assert_eq!(reach.contact(), Contact::Untried);
         let error = target.connect().await.map(drop).expect_err("there is no peer");
         assert_eq!(reach.contact(), Contact::Lost(expected), "{addr}: {error}");

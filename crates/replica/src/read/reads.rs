@@ -175,7 +175,7 @@ impl Reads {
         if self.consensus.leader() != Some(self.consensus.config.node_id) {
             return Answer::NotLeader(self.consensus.leader());
         }
-        let deadline = Instant::now() + self.consensus.silence();
+        let deadline = Instant::now() + self.consensus.peer_timeout();
         self.read_index_here(deadline).await.map_or_else(Answer::Refused, |zxid| Answer::ReadIndex(zxid.0))
     }
 }
@@ -201,7 +201,7 @@ pub(crate) async fn forward(consensus: Arc<Consensus>, mut queue: mpsc::Receiver
 }
 
 async fn round(consensus: &Consensus, waiters: Vec<IndexWaiter>) {
-    let result = consensus.ask_leader(Ask::ReadIndex, consensus.silence()).await.and_then(|answer| match answer {
+    let result = consensus.ask_leader(Ask::ReadIndex, consensus.peer_timeout()).await.and_then(|answer| match answer {
         Answer::ReadIndex(zxid) => Ok(Zxid(zxid)),
         other => Err(format!("the leader answered something else: {other:?}")),
     });

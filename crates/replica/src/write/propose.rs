@@ -246,7 +246,7 @@ impl Proposer {
                 std::future::pending::<()>().await;
             }
         }
-        sleep(self.consensus.silence()).await;
+        sleep(self.consensus.peer_timeout()).await;
     }
 
     /// Refuses what would do too much in one entry, unless it would be answered otherwise. The

@@ -211,7 +211,7 @@ fn configuration(door: &Door, out: &mut String) {
         let port = own.and_then(|own| own.peer_addr.rsplit(':').next()).unwrap_or_default();
         // A follower that has said nothing for so many ticks is not connected, whether it is new or
         // not. There is one kind of election and of member, and one port for peers.
-        let silence = u64::from(tick_ms).max(door.replica.silence_max_ms()) / u64::from(tick_ms);
+        let silence = u64::from(tick_ms).max(door.replica.disconnected_after_ms()) / u64::from(tick_ms);
         let _ = writeln!(out, "initLimit={silence}\nsyncLimit={silence}\nelectionAlg=3");
         let _ = writeln!(out, "electionPort={port}\nquorumPort={port}\npeerType=0");
     }

@@ -146,7 +146,7 @@ impl Connection {
             while !pending.is_spent()
                 && let Some(waited) = pending.take_due(|wanted| outbox.has_room_in_turn(wanted, &turn))
             {
-                if let Some(end) = self.settle(waited, &mut pending, turn.end()) {
+                if let Some(end) = self.resolve(waited, &mut pending, turn.end()) {
                     return end;
                 }
             }
@@ -320,7 +320,7 @@ impl Connection {
             if let What::Done(Done::Answer(at, _)) = &mut waited.what {
                 *at = Some(self.door.replica.state().last_zxid());
             }
-            return self.settle(waited, pending, None);
+            return self.resolve(waited, pending, None);
         }
         waited.is_barrier = matches!(waited.what, What::Now(_));
         pending.push(waited.bytes, waited.is_barrier, Box::pin(std::future::ready(waited)));
@@ -329,7 +329,7 @@ impl Connection {
 
     /// Answers a request whose turn has come, and has brought a place for its answer where it
     /// waited for one. A long read gives it back: it asks for another when its length is known.
-    fn settle<'a>(&'a self, waited: Waited, pending: &mut Pending<'a>, place: Option<Place>) -> Option<End> {
+    fn resolve<'a>(&'a self, waited: Waited, pending: &mut Pending<'a>, place: Option<Place>) -> Option<End> {
         let Waited { xid, since, what, .. } = waited;
         let session = self.client.session();
         let end = match what {

@@ -54,7 +54,7 @@ pub(super) async fn answer(server: &Arc<Server>, mut framed: Framed, from: u64) 
             },
         }
     }
-    let left = timeout(server.consensus.silence(), take_leave(framed, under_way, taken));
+    let left = timeout(server.consensus.peer_timeout(), take_leave(framed, under_way, taken));
     left.await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }
 
@@ -119,7 +119,7 @@ async fn vote(server: &Server, frame: VoteFrame, pre_vote: bool) -> Answer {
         server.consensus.raft.vote(request).await
     };
     if response.as_ref().is_ok_and(|response| response.vote_granted) {
-        server.consensus.leader_watch.favour(Instant::now());
+        server.consensus.leader_watch.grant_vote(Instant::now());
     }
     match response {
         Ok(response) => Answer::Vote(VoteAnswer {

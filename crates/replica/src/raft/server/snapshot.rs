@@ -15,7 +15,7 @@ use super::Server;
 
 /// Takes one snapshot.
 pub(super) async fn receive(server: &Arc<Server>, mut framed: Framed) -> io::Result<()> {
-    let begin = timeout(server.consensus.silence(), framed.next::<SnapshotFrame>()).await;
+    let begin = timeout(server.consensus.peer_timeout(), framed.next::<SnapshotFrame>()).await;
     let begin = begin.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
     let Some(SnapshotFrame::Begin { vote, manifest }) = begin else {
         return Err(malformed("a snapshot did not begin with its manifest".into()));
@@ -28,14 +28,15 @@ pub(super) async fn receive(server: &Arc<Server>, mut framed: Framed) -> io::Res
         if !server.bootstrap.gate.admits(vote.term) {
             return Err(io::Error::other("this node's data directory is new; it is not ready for a snapshot yet"));
         }
-        let received = receive_snapshot(&mut framed, server.consensus.silence(), &server.snapshots, manifest).await?;
+        let received =
+            receive_snapshot(&mut framed, server.consensus.peer_timeout(), &server.snapshots, manifest).await?;
         // Some time has passed.
         if let Some(higher) = agree(server, vote, last).await? {
             return Ok(higher);
         }
         let snapshot = RaftSnapshot { meta: received.meta().clone(), snapshot: received };
         let install = server.consensus.raft.install_full_snapshot(Vote::from(vote), snapshot);
-        let installed = while_working(&mut framed, server.consensus.silence(), install).await?;
+        let installed = while_working(&mut framed, server.consensus.peer_timeout(), install).await?;
         installed.map(|response| (&response.vote).into()).map_err(|error| io::Error::other(error.to_string()))
     };
     let answer = match installed.await {
@@ -47,7 +48,7 @@ pub(super) async fn receive(server: &Arc<Server>, mut framed: Framed) -> io::Res
             SnapshotAnswer::Failed(error.to_string())
         }
     };
-    timeout(server.consensus.silence(), framed.send(&answer))
+    timeout(server.consensus.peer_timeout(), framed.send(&answer))
         .await
         .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }

@@ -52,8 +52,8 @@ impl AppendLine {
     }
 
     /// Whether an answer has been owed for too long.
-    pub(crate) fn is_silent(&self, silence: Duration) -> bool {
-        self.waiting_since.is_some_and(|since| since.elapsed() >= silence)
+    pub(crate) fn is_silent(&self, peer_timeout: Duration) -> bool {
+        self.waiting_since.is_some_and(|since| since.elapsed() >= peer_timeout)
     }
 
     fn queue(&mut self, frame: &AppendFrame) -> io::Result<()> {
@@ -93,7 +93,7 @@ pub(crate) struct AppendStream<'s, S> {
     line: &'s mut Option<AppendLine>,
     input: Option<S>,
     inflight: VecDeque<InFlight>,
-    silence: Duration,
+    peer_timeout: Duration,
     timer: Pin<Box<Sleep>>,
     /// Of replication, which says so when what the peer needs was purged. A heartbeat goes to a
     /// peer that gets a snapshot, too.
@@ -109,11 +109,11 @@ where
     pub(crate) fn new(
         line: &'s mut Option<AppendLine>,
         input: S,
-        silence: Duration,
+        peer_timeout: Duration,
         purged: Option<Purged>,
     ) -> AppendStream<'s, S> {
-        let timer = Box::pin(sleep_until(Instant::now() + silence));
-        AppendStream { line, input: Some(input), inflight: VecDeque::new(), silence, timer, purged }
+        let timer = Box::pin(sleep_until(Instant::now() + peer_timeout));
+        AppendStream { line, input: Some(input), inflight: VecDeque::new(), peer_timeout, timer, purged }
     }
 
     /// Takes requests as long as there is room for them.
@@ -192,10 +192,10 @@ where
     /// Ready when the peer has been silent for too long.
     fn poll_silence(&mut self, line: &AppendLine, cx: &mut Context<'_>) -> Poll<()> {
         while self.timer.as_mut().poll(cx).is_ready() {
-            if line.is_silent(self.silence) {
+            if line.is_silent(self.peer_timeout) {
                 return Poll::Ready(());
             }
-            self.timer.as_mut().reset(line.waiting_since.unwrap_or_else(Instant::now) + self.silence);
+            self.timer.as_mut().reset(line.waiting_since.unwrap_or_else(Instant::now) + self.peer_timeout);
         }
         Poll::Pending
     }

@@ -65,8 +65,8 @@ impl Channel {
     pub(crate) fn open(target: Target, stopped: Stop) -> Channel {
         let (questions, queue) = mpsc::channel(QUEUE_MAX);
         tokio::spawn(async move {
-            let silence = target.silence;
-            let mut task = Task { target, silence, queue, retry_at: None };
+            let peer_timeout = target.peer_timeout;
+            let mut task = Task { target, peer_timeout, queue, retry_at: None };
             tokio::select! {
                 biased;
                 () = stopped.wait() => {}
@@ -105,7 +105,7 @@ impl Channel {
 
 struct Task {
     target: Target,
-    silence: Duration,
+    peer_timeout: Duration,
     queue: mpsc::Receiver<Question>,
     retry_at: Option<Instant>,
 }
@@ -150,12 +150,12 @@ impl Task {
     async fn serve(&mut self, framed: Framed, first: Question) -> io::Error {
         let mut line =
             Line { framed, pending: BTreeMap::new(), last_number: PING, heard_at: Instant::now(), left: false };
-        let mut tick = interval(self.silence / 4);
+        let mut tick = interval(self.peer_timeout / 4);
         let error = match line.put(first) {
             Ok(()) => self.exchange(&mut line, &mut tick).await,
             Err(error) => error,
         };
-        line.hear_out(&error, self.silence).await;
+        line.hear_out(&error, self.peer_timeout).await;
         for (_, reply) in line.pending {
             let _ = reply.send(Err(ChannelError::Lost(format!("lost node {}: {error}", self.target.to))));
         }
@@ -167,7 +167,7 @@ impl Task {
             let room = line.pending.len() < PENDING_MAX && line.framed.queued_bytes() < OUTPUT_BYTES_MAX;
             let step = tokio::select! {
                 biased;
-                now = tick.tick() => line.check(now, self.silence),
+                now = tick.tick() => line.check(now, self.peer_timeout),
                 // Answers before questions: they are never more than the questions that were taken.
                 exchange = line.framed.exchange() => exchange.and_then(|exchange| line.take(exchange)),
                 question = self.queue.recv(), if room => match question {
@@ -247,7 +247,7 @@ impl Line {
 
     /// After an error of sending: what the peer had said before it closed the connection, that it
     /// leaves above all, may not have been read yet.
-    async fn hear_out(&mut self, error: &io::Error, silence: Duration) {
+    async fn hear_out(&mut self, error: &io::Error, peer_timeout: Duration) {
         if !matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) {
             return;
         }
@@ -259,7 +259,7 @@ impl Line {
             }
         };
         // The connection is closed, so this comes to its end at once.
-        let _ = timeout_at(Instant::now() + silence, rest).await;
+        let _ = timeout_at(Instant::now() + peer_timeout, rest).await;
     }
 
     /// A connection whose peer has left is over with the last answer.
@@ -268,16 +268,16 @@ impl Line {
     }
 
     /// Forgets callers that have gone, and tells a silent peer from a slow answer.
-    fn check(&mut self, now: Instant, silence: Duration) -> io::Result<()> {
+    fn check(&mut self, now: Instant, peer_timeout: Duration) -> io::Result<()> {
         self.pending.retain(|_, reply| !reply.is_closed());
         if self.pending.is_empty() {
             return Ok(());
         }
         let silent = now.saturating_duration_since(self.heard_at);
-        if silent >= silence {
+        if silent >= peer_timeout {
             return Err(io::Error::new(io::ErrorKind::TimedOut, "the peer is silent"));
         }
-        if silent >= silence / 4 {
+        if silent >= peer_timeout / 4 {
             self.framed.queue(&Numbered { number: PING, body: Ask::Ping })?;
         }
         Ok(())
@@ -306,7 +306,7 @@ mod tests {
     fn open(listener: &TcpListener, stop: &Stop) -> Channel {
         let addr = listener.local_addr().unwrap().to_string().as_str().into();
         let (lane, reach) = (Lane::Control, Arc::default());
-        let target = Target { identity: identity(1), to: 2, addr, lane, silence: SILENCE, reach };
+        let target = Target { identity: identity(1), to: 2, addr, lane, peer_timeout: SILENCE, reach };
         Channel::open(target, stop.clone())
     }
 

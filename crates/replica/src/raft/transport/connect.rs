@@ -156,7 +156,7 @@ pub(crate) struct Target {
     /// What for.
     pub(crate) lane: Lane,
     /// How long a peer may be silent.
-    pub(crate) silence: Duration,
+    pub(crate) peer_timeout: Duration,
     /// Learns what each try comes to.
     pub(crate) reach: Arc<Reach>,
 }
@@ -167,7 +167,7 @@ impl Target {
     /// # Errors
     /// The peer's words when it refuses.
     pub(crate) async fn connect(&self) -> io::Result<Framed> {
-        let connected = timeout(self.silence, self.shake_hands()).await;
+        let connected = timeout(self.peer_timeout, self.shake_hands()).await;
         let connected = connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
         match &connected {
             Ok(_) => self.reach.reached(),
@@ -177,7 +177,7 @@ impl Target {
     }
 
     async fn shake_hands(&self) -> io::Result<Framed> {
-        let mut framed = Framed::new(Stream::connect(&self.addr).await?, self.silence)?;
+        let mut framed = Framed::new(Stream::connect(&self.addr).await?, self.peer_timeout)?;
         framed.send(&self.identity.hello(self.to, self.lane)).await?;
         let turned_away = |why: Refusal| io::Error::new(io::ErrorKind::PermissionDenied, why.to_string());
         match framed.greeting::<Welcome>().await? {
@@ -243,7 +243,7 @@ mod tests {
         async move {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let (addr, reach) = (listener.local_addr().unwrap().to_string().as_str().into(), Arc::<Reach>::default());
-            let target = Target { identity: caller, to, addr, lane: Lane::Control, silence: WITHIN, reach };
+            let target = Target { identity: caller, to, addr, lane: Lane::Control, peer_timeout: WITHIN, reach };
             let answering = async {
                 let mut framed = Framed::new(listener.accept().await.unwrap().0, WITHIN).unwrap();
                 let (place, _) = Arc::<Callers>::default().enter(None);

@@ -57,7 +57,7 @@ pub(crate) struct Framed {
     idle: bool,
     /// None while both ends greet each other.
     terms: Option<Terms>,
-    silence: Duration,
+    peer_timeout: Duration,
     /// How long this end has waited for the rest of the frame that is not whole yet.
     waited: Duration,
     /// Since when it waits. None while it does something else: the rest may lie in the socket then,
@@ -84,7 +84,7 @@ impl Framed {
     /// A connection on which the peer may send a hello or a welcome, until [`Framed::set_terms`] is
     /// called. `silence` is how long a frame that has begun may take, beside the time for its
     /// bytes.
-    pub(crate) fn new(stream: impl Into<Stream>, silence: Duration) -> io::Result<Framed> {
+    pub(crate) fn new(stream: impl Into<Stream>, peer_timeout: Duration) -> io::Result<Framed> {
         let stream = stream.into();
         stream.set_up()?;
         Ok(Framed {
@@ -93,7 +93,7 @@ impl Framed {
             output: BytesMut::new(),
             idle: false,
             terms: None,
-            silence,
+            peer_timeout,
             waited: Duration::ZERO,
             waits_since: None,
             counted: false,
@@ -242,7 +242,7 @@ impl Framed {
         }
         let length = self.prefix().map_or(0, |[length, _]| length as usize);
         let since = *self.waits_since.get_or_insert_with(Instant::now);
-        let deadline = since + frame_time(self.silence, length).saturating_sub(self.waited);
+        let deadline = since + frame_time(self.peer_timeout, length).saturating_sub(self.waited);
         let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
         if timer.deadline() != deadline {
             timer.as_mut().reset(deadline);
@@ -322,8 +322,8 @@ impl Drop for Reading<'_> {
 }
 
 /// How long a frame may take from its beginning to its end.
-fn frame_time(silence: Duration, length: usize) -> Duration {
-    silence + Duration::from_millis((length / FRAME_BYTES_PER_MS) as u64)
+fn frame_time(peer_timeout: Duration, length: usize) -> Duration {
+    peer_timeout + Duration::from_millis((length / FRAME_BYTES_PER_MS) as u64)
 }
 
 /// What no correct peer sends.
@@ -411,8 +411,8 @@ mod tests {
 
     #[test]
     fn a_frame_has_the_peers_silence_and_time_for_its_length() {
-        let silence = Duration::from_secs(1);
-        let check = |length: usize, ms: u64| assert_eq!(frame_time(silence, length), Duration::from_millis(ms));
+        let peer_timeout = Duration::from_secs(1);
+        let check = |length: usize, ms: u64| assert_eq!(frame_time(peer_timeout, length), Duration::from_millis(ms));
         check(0, 1_000);
         check(127, 1_000);
         check(1 << 20, 1_000 + 8_192);
@@ -424,7 +424,7 @@ mod tests {
     #[tokio::test]
     async fn time_in_which_this_end_does_not_read_is_not_the_peers() {
         let (mut raw, mut framed) = pair().await;
-        framed.silence = Duration::from_secs(1);
+        framed.peer_timeout = Duration::from_secs(1);
         let bytes = bytes_of(&codec::encode(&7u64));
         let (begun, rest) = bytes.split_at(5);
         raw.write_all(begun).await.unwrap();

@@ -18,7 +18,7 @@ const CHUNKS_AT_ONCE: u32 = 64;
 /// Sends a snapshot and waits until the peer has installed it. The answer is the peer's vote.
 pub(crate) async fn send_snapshot(
     target: &Target,
-    silence: Duration,
+    peer_timeout: Duration,
     vote: VoteRecord,
     snapshot: Snapshot,
 ) -> io::Result<VoteRecord> {
@@ -36,13 +36,13 @@ pub(crate) async fn send_snapshot(
         for chunk in chunks.await? {
             framed.queue(&SnapshotFrame::Chunk(chunk))?;
         }
-        flush(&mut framed, silence).await?;
+        flush(&mut framed, peer_timeout).await?;
         next = end;
     }
     framed.queue(&SnapshotFrame::End)?;
-    flush(&mut framed, silence).await?;
+    flush(&mut framed, peer_timeout).await?;
     loop {
-        match timeout(silence, framed.next::<SnapshotAnswer>()).await {
+        match timeout(peer_timeout, framed.next::<SnapshotAnswer>()).await {
             Err(_) => return Err(silent()),
             Ok(answer) => match answer?.ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))? {
                 SnapshotAnswer::Working => {}
@@ -54,24 +54,24 @@ pub(crate) async fn send_snapshot(
 }
 
 /// Sends what is queued; a peer that takes nothing for `silence` is given up.
-async fn flush(framed: &mut Framed, silence: Duration) -> io::Result<()> {
-    timeout(silence * 10, framed.flush()).await.map_err(|_| silent())?
+async fn flush(framed: &mut Framed, peer_timeout: Duration) -> io::Result<()> {
+    timeout(peer_timeout * 10, framed.flush()).await.map_err(|_| silent())?
 }
 
 /// Receives the snapshot that `begin` announced, and makes it current.
 pub(crate) async fn receive_snapshot(
     framed: &mut Framed,
-    silence: Duration,
+    peer_timeout: Duration,
     store: &SnapshotStore,
     manifest: storage::Manifest,
 ) -> io::Result<Snapshot> {
     let store = store.clone();
     // The sender may have sent all there is, and wait for an answer, while most of it waits for
     // this node's disk.
-    let mut receiver = while_working(framed, silence, blocking(move || store.receive(manifest))).await??;
+    let mut receiver = while_working(framed, peer_timeout, blocking(move || store.receive(manifest))).await??;
     let mut chunks = Vec::new();
     loop {
-        let frame = timeout(silence * 10, framed.next::<SnapshotFrame>()).await.map_err(|_| silent())??;
+        let frame = timeout(peer_timeout * 10, framed.next::<SnapshotFrame>()).await.map_err(|_| silent())??;
         let ended = match frame.ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))? {
             SnapshotFrame::Chunk(chunk) => {
                 chunks.push(chunk);
@@ -86,7 +86,7 @@ pub(crate) async fn receive_snapshot(
                 batch.iter().try_for_each(|chunk| receiver.push_chunk(chunk))?;
                 Ok(receiver)
             });
-            receiver = while_working(framed, silence, written).await??;
+            receiver = while_working(framed, peer_timeout, written).await??;
         }
         if ended {
             let finished = blocking(move || {
@@ -96,7 +96,7 @@ pub(crate) async fn receive_snapshot(
                 // of this transfer only.
                 received.prepare().map(|()| received)
             });
-            return while_working(framed, silence, finished).await?;
+            return while_working(framed, peer_timeout, finished).await?;
         }
     }
 }
@@ -104,11 +104,11 @@ pub(crate) async fn receive_snapshot(
 /// Waits for `work` and tells the sender now and then that this node is at it.
 pub(crate) async fn while_working<T>(
     framed: &mut Framed,
-    silence: Duration,
+    peer_timeout: Duration,
     work: impl Future<Output = T>,
 ) -> io::Result<T> {
     let mut work = std::pin::pin!(work);
-    let mut tick = interval(silence / 4);
+    let mut tick = interval(peer_timeout / 4);
     loop {
         tokio::select! {
             biased;

@@ -21,8 +21,8 @@
 //! - A node with a new data directory has no vote before it knows that it has lost nothing
 //!   (`bootstrap`).
 //! - Every queue, table and wait has a bound from [`Config`] or a constant beside it.
-//! - No two files use each other. A task is a struct with the parts that it needs, and only `node.rs`
-//!   knows all of them.
+//! - No two files use each other. A task is a struct with the parts that it needs, and only
+//!   `node.rs` knows all of them.
 //!
 //! ```text
 //! replica.rs   the handle                                 node.rs       makes the parts of a node, starts and ends it

@@ -83,52 +83,64 @@ struct Parts {
 }
 
 impl Parts {
-    /// Makes the node, and starts everything that runs as long as it does.
-    fn begin(self, listener: Listener, disk: Disk, state_machine_gone: mpsc::Receiver<()>) -> Arc<Node> {
-        let Parts { life, space, identity, consensus, view, gate, unsaved_bytes, decoded, snapshots, meta, recover_to } =
-            self;
-        let proposer = Arc::new(Proposer {
-            consensus: Arc::clone(&consensus),
-            view: Arc::clone(&view),
-            life: Arc::clone(&life),
-            space: Arc::clone(&space),
+    fn proposer(&self) -> Arc<Proposer> {
+        Arc::new(Proposer {
+            consensus: Arc::clone(&self.consensus),
+            view: Arc::clone(&self.view),
+            life: Arc::clone(&self.life),
+            space: Arc::clone(&self.space),
             entry_clock: EntryClock::default(),
             proposals: Arc::default(),
             peer_proposals: Arc::default(),
-            closings: Closings::new(consensus.config.limits.entry_cost_max),
-        });
+            closings: Closings::new(self.consensus.config.limits.entry_cost_max),
+        })
+    }
+
+    fn bootstrap(&self) -> Arc<Bootstrap> {
+        let (consensus, view, gate) = (Arc::clone(&self.consensus), Arc::clone(&self.view), Arc::clone(&self.gate));
+        Arc::new(Bootstrap { consensus, view, gate, meta: self.meta.clone() })
+    }
+
+    fn status(&self, proposer: &Arc<Proposer>, reads: &Arc<Reads>) -> Arc<Status> {
+        Arc::new(Status {
+            consensus: Arc::clone(&self.consensus),
+            life: Arc::clone(&self.life),
+            proposer: Arc::clone(proposer),
+            reads: Arc::clone(reads),
+            snapshots: self.snapshots.clone(),
+            unsaved_bytes: Arc::clone(&self.unsaved_bytes),
+        })
+    }
+
+    fn housekeeping(&self) -> Housekeeping {
+        Housekeeping {
+            consensus: Arc::clone(&self.consensus),
+            identity: self.identity.clone(),
+            space: Arc::clone(&self.space),
+            unsaved_bytes: Arc::clone(&self.unsaved_bytes),
+        }
+    }
+
+    /// Makes the node, and starts everything that runs as long as it does.
+    fn begin(self, listener: Listener, disk: Disk, state_machine_gone: mpsc::Receiver<()>) -> Arc<Node> {
+        let (proposer, bootstrap, housekeeping) = (self.proposer(), self.bootstrap(), self.housekeeping());
         let leadership = Arc::new(Leadership::new(Arc::clone(&proposer)));
-        let (reads, indexes) =
-            Reads::new(Arc::clone(&consensus), Arc::clone(&view), Arc::clone(&life), Arc::clone(&gate), recover_to);
-        let (heartbeats, heartbeats_queue) =
-            SessionHeartbeats::new(Arc::clone(&consensus), Arc::clone(&life), Arc::clone(&leadership));
-        let (reads, heartbeats) = (Arc::new(reads), Arc::new(heartbeats));
-        let status = Arc::new(Status {
-            consensus: Arc::clone(&consensus),
-            life: Arc::clone(&life),
-            proposer: Arc::clone(&proposer),
-            reads: Arc::clone(&reads),
-            snapshots: snapshots.clone(),
-            unsaved_bytes: Arc::clone(&unsaved_bytes),
-        });
-        let bootstrap = Arc::new(Bootstrap {
-            consensus: Arc::clone(&consensus),
-            view: Arc::clone(&view),
-            gate: Arc::clone(&gate),
-            meta,
-        });
-        let housekeeping =
-            Housekeeping { consensus: Arc::clone(&consensus), identity: identity.clone(), space, unsaved_bytes };
+        let (reads, indexes) = Reads::new(&proposer, Arc::clone(&self.gate), self.recover_to);
+        let reads = Arc::new(reads);
+        let (heartbeats, heartbeats_queue) = SessionHeartbeats::new(&proposer, Arc::clone(&leadership));
+        let heartbeats = Arc::new(heartbeats);
+        let status = self.status(&proposer, &reads);
+        let Parts { life, consensus, view, gate, .. } = self;
         let server = Arc::new(Server {
-            identity,
+            identity: self.identity,
             consensus: Arc::clone(&consensus),
             life: Arc::clone(&life),
             bootstrap: Arc::clone(&bootstrap),
             proposer: Arc::clone(&proposer),
             reads: Arc::clone(&reads),
             heartbeats: Arc::clone(&heartbeats),
-            snapshots,
-            decoded,
+            snapshots: self.snapshots,
+            decoded: self.decoded,
             refused: Seldom::default(),
             uninstalled: Seldom::default(),
             accounts: Accounts::new(Arc::clone(&consensus), Arc::clone(&gate)),

@@ -354,8 +354,8 @@ pub(crate) fn statuses(kind: ProblemType) -> &'static [u16] {
         | P::Deadlock
         | P::UpgradeConflict
         | P::LimitDiffers
-        | P::LockClosed
-        | P::LockNotClosed
+        | P::LockManaged
+        | P::LockNotManaged
         | P::Overlap
         | P::HandOverRefused
         | P::Superseded

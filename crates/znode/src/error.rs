@@ -118,9 +118,9 @@ errors! {
     /// The semaphore has another number of permits than the request says.
     LimitDiffers "LimitDiffers": -1020, None, 409 "limit-differs", "the semaphore has another limit";
     /// Lock nodes of one's own making are not let into this lock.
-    LockClosed "LockClosed": -1021, Some(-102), 409 "lock-closed", "the lock is closed to recipe clients";
-    /// Priorities and hand-overs need a lock that is closed to recipe clients.
-    LockNotClosed "LockNotClosed": -1022, None, 409 "lock-not-closed", "the lock is not closed to recipe clients";
+    LockManaged "LockManaged": -1021, Some(-102), 409 "lock-managed", "the lock is managed: only acquires enter its queue";
+    /// Priorities and hand-overs need a managed lock.
+    LockNotManaged "LockNotManaged": -1022, None, 409 "lock-not-managed", "the lock is not managed";
     /// The named waiter does not wait for this lock, or could not hold it beside those who do.
     HandOverRefused "HandOverRefused": -1023, None, 409 "hand-over-refused", "the lock cannot be handed over to that ticket";
     /// The owner has a ticket of one of the locks already, and not of the same set of locks.

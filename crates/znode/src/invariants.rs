@@ -156,7 +156,7 @@ impl State {
             || downgraded
             || !in_turn
             || queue.upgrade().is_some()
-            || queue.settings().closed
+            || queue.settings().managed
             || !all.iter().all(plain)
         {
             return Ok(());

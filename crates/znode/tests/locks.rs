@@ -275,7 +275,7 @@ fn a_lock_that_is_too_deep_is_refused_before_its_way_is_walked() {
         let (mode, lock_delay_ms) = (LockMode::Exclusive, 0);
         let acquire =
             Op::Acquire(Acquire { lock: lock.clone(), mode, owner, label, lock_delay_ms, priority: 0, keyless: None });
-        let set = Op::SetLock { lock, settings: LockSettings { closed: true, ..LockSettings::default() } };
+        let set = Op::SetLock { lock, settings: LockSettings { managed: true, ..LockSettings::default() } };
         cost(3, || {
             for op in [&acquire, &set] {
                 let refused = world.apply(Some(session), op.clone()).unwrap_err();
@@ -318,13 +318,13 @@ fn a_dying_session_costs_as_much_for_each_lock_however_many_it_holds() {
     assert!(large < 10 * small, "{small} ns for each of 100 locks, {large} ns for each of 10,000");
 }
 
-/// In a closed lock the one before an ordinary waiter may have come long before it.
+/// In a managed lock the one before an ordinary waiter may have come long before it.
 #[test]
 fn where_an_ordinary_waiter_stands_costs_little_more_behind_many_urgent_ones() {
     let measure = |urgent: usize| {
         let mut world = World::new();
         let sessions: Vec<SessionId> = (0..=urgent / 5000).map(|_| world.open()).collect();
-        let settings = LockSettings { closed: true, ..LockSettings::default() };
+        let settings = LockSettings { managed: true, ..LockSettings::default() };
         world.apply(None, Op::SetLock { lock: lock_path(), settings }).unwrap();
         world.acquire(sessions[0], LockMode::Exclusive, 0);
         for index in 0..urgent {

@@ -208,7 +208,7 @@ const KINDS: &[(&str, More)] = &[
         world.send(Some(session), op).reply.map(drop)
     }),
     ("settings", |world, number| {
-        let settings = LockSettings { closed: true, ..LockSettings::default() };
+        let settings = LockSettings { managed: true, ..LockSettings::default() };
         world.write(None, Op::SetLock { lock: path(&format!("/{number}")), settings }).reply.map(drop)
     }),
     ("revocations", |world, number| {

@@ -45,8 +45,8 @@ struct World {
     mode: LockMode,
     multi: bool,
     ticket: ZPath,
-    /// Of a closed lock: the holder and a waiter.
-    closed: [ZPath; 2],
+    /// Of a managed lock: the holder and a waiter.
+    managed: [ZPath; 2],
 }
 
 fn path(text: &str) -> ZPath {
@@ -85,7 +85,7 @@ impl World {
     fn new(mode: LockMode, multi: bool) -> World {
         let ticket = ZPath::root();
         let mut world =
-            World { state: State::default(), zxid: 0, mode, multi, closed: [ticket.clone(), ticket.clone()], ticket };
+            World { state: State::default(), zxid: 0, mode, multi, managed: [ticket.clone(), ticket.clone()], ticket };
         for _ in WHO {
             world.must(0, open(1, 10_000));
         }
@@ -106,9 +106,9 @@ impl World {
         }
         world.ticket =
             world.enter(if multi { Op::AcquireAll(all_of(mode)) } else { Op::Acquire(acquire("/vault/l", mode)) });
-        let settings = LockSettings { closed: true, ..LockSettings::default() };
-        world.must(1, Op::SetLock { lock: path("/vault/closed"), settings });
-        world.closed = [(); 2].map(|()| world.enter(Op::Acquire(acquire("/vault/closed", LockMode::Exclusive))));
+        let settings = LockSettings { managed: true, ..LockSettings::default() };
+        world.must(1, Op::SetLock { lock: path("/vault/managed"), settings });
+        world.managed = [(); 2].map(|()| world.enter(Op::Acquire(acquire("/vault/managed", LockMode::Exclusive))));
         world
     }
 
@@ -143,15 +143,19 @@ impl World {
         let mut sessions = 1..;
         WHO.map(|(_, proven)| {
             let identities: Vec<_> = proven.into_iter().map(|(scheme, id)| identity(scheme, id)).collect();
-            let mut world =
-                World { state: self.state.clone(), ticket: self.ticket.clone(), closed: self.closed.clone(), ..*self };
+            let mut world = World {
+                state: self.state.clone(),
+                ticket: self.ticket.clone(),
+                managed: self.managed.clone(),
+                ..*self
+            };
             world.apply(sessions.next().unwrap(), identities, turn, op.clone()).map(drop)
         })
     }
 
     fn settings(&self) -> LockSettings {
         let limit = if let LockMode::Lease { limit, .. } = self.mode { Some(limit) } else { None };
-        LockSettings { limit, closed: false, waiters_max: Some(7) }
+        LockSettings { limit, managed: false, waiters_max: Some(7) }
     }
 }
 
@@ -291,7 +295,7 @@ fn rows_after(world: &World, op: Option<&Op>) -> Rows<Op> {
         Some(Op::SetAcl { .. }) => {
             let locks = [("/vault/l", BY_ACL), ("/vault/new/lock", BY_ACL), ("/zookeeper/lock", NOBODY)];
             let mut rows: Rows<Op> = locks.map(|(lock, cells)| (Op::Acquire(acquire(lock, mode)), cells)).into();
-            let urgent = Acquire { priority: 3, ..acquire("/vault/closed", LockMode::Exclusive) };
+            let urgent = Acquire { priority: 3, ..acquire("/vault/managed", LockMode::Exclusive) };
             rows.push((Op::Acquire(urgent), BY_ACL));
             rows
         }
@@ -325,7 +329,7 @@ fn rows_after(world: &World, op: Option<&Op>) -> Rows<Op> {
             (Op::SetLock { lock: path("/zookeeper/new"), settings: world.settings() }, NOBODY),
         ],
         Some(Op::SetLock { .. }) => {
-            let [ticket, to] = world.closed.clone();
+            let [ticket, to] = world.managed.clone();
             vec![(Op::HandOver { ticket, to }, SESSION)]
         }
         Some(Op::HandOver { .. }) => {

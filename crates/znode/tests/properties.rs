@@ -100,12 +100,12 @@ fn histories_meet_every_answer() {
                NoAuth NoChildrenForEphemerals NoNode NodeExists NotEmpty OutOfTurn PathTooLong QuotaExceeded Released Removed \
                RequestKeyEvicted RequestKeyReused Revoking SessionExpired SessionMoved SessionOpened SessionRequired Set StaleTerm StillHeld \
                Superseded TooManyChildren TooManyEphemerals TooManyHolds TooManyOps TooManySessions TooManyWaiters \
-               UpgradeConflict Withdrawn LimitDiffers LockClosed LockNotClosed HandOverRefused Overlap NotOwner NotHolder SeveralHeld
+               UpgradeConflict Withdrawn LimitDiffers LockManaged LockNotManaged HandOverRefused Overlap NotOwner NotHolder SeveralHeld
                BlockedByOwnSession held-together several-permits \
                passed passed-and-held-together held-once-more small-number-waits left-to-the-next \
-               downgrade-beside-parts downgrade-in-semaphore upgrade-in-semaphore upgrade-in-closed upgrade-of-a-part \
+               downgrade-beside-parts downgrade-in-semaphore upgrade-in-semaphore upgrade-in-managed upgrade-of-a-part \
                upgraded-part-holds upgrade-beside-parts upgrade-without-reader \
-               cycle-of-parts cycle-of-permits cycle-in-closed cycle-beside-upgrade";
+               cycle-of-parts cycle-of-permits cycle-in-managed cycle-beside-upgrade";
     let missing: Vec<&str> = all.split_whitespace().filter(|answer| !met.contains(*answer)).collect();
     assert!(missing.is_empty(), "no history gives {missing:?}; they give {met:?}");
 }

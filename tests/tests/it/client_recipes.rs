@@ -243,13 +243,13 @@ async fn the_loss_of_a_simple_lock_is_told_although_the_events_since_are_gone() 
 }
 
 #[tokio::test]
-async fn a_closed_lock_goes_by_priority_and_is_handed_over_although_the_leader_dies() {
+async fn a_managed_lock_goes_by_priority_and_is_handed_over_although_the_leader_dies() {
     let mut cluster = Cluster::start().await;
     let (one, two) = (client(&cluster), client(&cluster));
     let error = one.lock("/l").priority(1).try_acquire().await.unwrap_err();
-    assert_eq!(error.code(), Some(ProblemType::LockNotClosed), "{error}");
-    let closed = LockSettings { closed: true, waiters_max: Some(3), limit: None };
-    assert_eq!(one.set_lock("/l", closed).await.unwrap().settings, closed);
+    assert_eq!(error.code(), Some(ProblemType::LockNotManaged), "{error}");
+    let managed = LockSettings { managed: true, waiters_max: Some(3), limit: None };
+    assert_eq!(one.set_lock("/l", managed).await.unwrap().settings, managed);
     let mut held = one.lock("/l").acquire().await.unwrap();
     let mut waiting = Vec::new();
     for (n, priority) in [(1, 1), (2, 7), (3, 0)] {

@@ -168,7 +168,7 @@ pub struct Contender {
     /// In a semaphore: the permits that it has, or wants.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub permits: Option<u32>,
-    /// In a closed lock: the priority with which it waits; 0 when absent.
+    /// In a managed lock: the priority with which it waits; 0 when absent.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub priority: u32,
     /// Its session expired while it held the lock: until when it keeps others out.
@@ -184,11 +184,11 @@ pub struct LockSettings {
     /// Only acquires enter the queue, not lock nodes that clients make themselves: there may be
     /// priorities and hand-overs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub closed: bool,
+    pub managed: bool,
     /// How many may wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiters_max: Option<u32>,
-    /// The permits of a semaphore; not together with `closed`.
+    /// The permits of a semaphore; not together with `managed`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
 }

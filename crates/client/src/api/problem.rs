@@ -177,9 +177,9 @@ problem_types! {
     /// The semaphore has another limit.
     LimitDiffers = "limit-differs", "The semaphore has another limit";
     /// Only acquires enter the lock's queue.
-    LockClosed = "lock-closed", "The lock is closed to lock nodes of one's own making";
-    /// Only closed locks can do this.
-    LockNotClosed = "lock-not-closed", "The lock is not closed to recipe clients";
+    LockManaged = "lock-managed", "The lock is managed: only acquires enter its queue";
+    /// Only managed locks can do this.
+    LockNotManaged = "lock-not-managed", "The lock is not managed";
     /// The lock cannot be handed over to the named waiter.
     HandOverRefused = "hand-over-refused", "The lock cannot be handed over to that ticket";
     /// The owner has a ticket of one of the locks, and not of the same set.

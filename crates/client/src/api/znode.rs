@@ -170,7 +170,7 @@ pub enum EventKind {
     /// A child of it was created or deleted.
     ChildrenChanged,
     /// The lock node got its lock. Told of semaphores, of locks in whose queue a multi-lock waits
-    /// or waited, and of closed locks; of other locks a grant follows from a deletion. ZooKeeper
+    /// or waited, and of managed locks; of other locks a grant follows from a deletion. ZooKeeper
     /// has no such event.
     Granted,
 }

@@ -176,11 +176,11 @@ impl Guard {
     }
 
     /// Gives the lock to the named waiter, before all others, in one entry: all holds of the ticket
-    /// are given back. `to` is a ticket in the lock's queue ([`crate::Lock::queue`]). For locks
-    /// that are closed ([`crate::Client::set_lock`]). Afterwards the guard holds nothing.
+    /// are given back. `to` is a ticket in the lock's queue ([`crate::Lock::queue`]). For managed
+    /// locks ([`crate::Client::set_lock`]). Afterwards the guard holds nothing.
     ///
     /// # Errors
-    /// `Refused` with `HandOverRefused` when that ticket does not wait, with `LockNotClosed`; the
+    /// `Refused` with `HandOverRefused` when that ticket does not wait, with `LockNotManaged`; the
     /// lock is still held then. After `Unknown` it may be the other's: drop the guard.
     pub async fn hand_over(&mut self, to: &str) -> Result<(), Error> {
         self.claim.hand_over(to).await

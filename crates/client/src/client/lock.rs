@@ -71,7 +71,7 @@ impl Lock {
         self
     }
 
-    /// Who waits with a higher one is sooner; 0 when nothing is said. For locks that are closed
+    /// Who waits with a higher one is sooner; 0 when nothing is said. For managed locks
     /// ([`Client::set_lock`]).
     pub fn priority(mut self, priority: u32) -> Lock {
         self.priority = Some(priority);

@@ -80,12 +80,12 @@ impl Client {
         Ok(self.read(Target::path("/v1/locks", path)?.with("history", true)).await?.0)
     }
 
-    /// Says what a lock is: closed to lock nodes of clients' own making, with so many waiters at
+    /// Says what a lock is: managed, so that only acquires enter its queue, with so many waiters at
     /// most, a semaphore of so many permits. What is left out is as in any lock; the default takes
     /// all back.
     ///
     /// # Errors
-    /// `Refused` with `NotEmpty` when it is to be closed and a client is in the queue.
+    /// `Refused` with `NotEmpty` when it is to be managed and a client is in the queue.
     pub async fn set_lock(&self, path: &str, settings: LockSettings) -> Result<LockSet, Error> {
         let target = Target::path("/v1/locks", path)?;
         self.write(Call::write(Method::PUT, target.finish()).json(&settings)).await

@@ -103,7 +103,8 @@ impl Bootstrap {
             }
             if let Some(index) = catch_up.filter(|_| !self.gate.joined()) {
                 let _ = self.view.applied_at_least(self.consensus.zxid(index), Instant::now() + PAUSE).await;
-                // Zxids may have got their base meanwhile: what is compared must be read in this order.
+                // Zxids may have got their base meanwhile: what is compared must be read in this
+                // order.
                 let applied = self.view.applied();
                 if applied >= self.consensus.zxid(index) && applied > Zxid(0) {
                     self.set_joined().await;

@@ -14,6 +14,7 @@ use crate::life::Life;
 use crate::raft::consensus::Consensus;
 use crate::raft::transport::{Answer, Ask, TOUCHES_MAX, TouchAnswer};
 use crate::stop::Stop;
+use crate::write::propose::Proposer;
 use crate::write::retry::Retry;
 
 /// A heartbeat that the leader took.
@@ -47,10 +48,10 @@ pub(crate) struct SessionHeartbeats {
 impl SessionHeartbeats {
     /// With the queue for [`forward`].
     pub(crate) fn new(
-        consensus: Arc<Consensus>,
-        life: Arc<Life>,
+        proposer: &Proposer,
         leadership: Arc<Leadership>,
     ) -> (SessionHeartbeats, mpsc::Receiver<Heartbeat>) {
+        let (consensus, life) = (Arc::clone(&proposer.consensus), Arc::clone(&proposer.life));
         let (queue, heartbeats) = mpsc::channel(consensus.config.reads_max);
         (SessionHeartbeats { consensus, life, leadership, queue }, heartbeats)
     }

@@ -57,8 +57,8 @@ impl Accounts {
         Accounts { consensus, gate, turn: Semaphore::new(1) }
     }
 
-    /// To be asked before Raft sees the frame. `looked`: what Raft knew, where it was asked about the
-    /// frame.
+    /// To be asked before Raft sees the frame. `looked`: what Raft knew, where it was asked about
+    /// the frame.
     pub(crate) async fn judge(&self, frame: &AppendFrame, looked: Option<Look>) -> Verdict {
         if let Some(looked) = looked.filter(|looked| looked.deposes(frame.vote)) {
             return Verdict::Deposed(looked.vote);
@@ -97,8 +97,8 @@ impl Accounts {
         }
     }
 
-    /// Whether this node's log seems to end before an entry that it acknowledged. What it published of
-    /// itself last is true, and perhaps no longer all.
+    /// Whether this node's log seems to end before an entry that it acknowledged. What it published
+    /// of itself last is true, and perhaps no longer all.
     fn seems_lost(&self, acknowledged: Option<LogIdRecord>) -> bool {
         let last = self.consensus.last_log_index();
         acknowledged.is_some_and(|id| last.is_none_or(|last| id.index > last))

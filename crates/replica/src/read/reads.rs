@@ -20,6 +20,7 @@ use crate::raft::consensus::Consensus;
 use crate::raft::transport::{Answer, Ask};
 use crate::read::view::View;
 use crate::stop::Stop;
+use crate::write::propose::Proposer;
 use crate::write::retry::Retry;
 
 /// How fresh a read must be.
@@ -66,12 +67,12 @@ pub(crate) struct Reads {
 impl Reads {
     /// With the queue for [`forward`].
     pub(crate) fn new(
-        consensus: Arc<Consensus>,
-        view: Arc<View>,
-        life: Arc<Life>,
+        proposer: &Proposer,
         gate: Arc<VoteGate>,
         recover_to: Zxid,
     ) -> (Reads, mpsc::Receiver<IndexWaiter>) {
+        let consensus = Arc::clone(&proposer.consensus);
+        let (view, life) = (Arc::clone(&proposer.view), Arc::clone(&proposer.life));
         let (indexes, queue) = mpsc::channel(consensus.config.reads_max);
         (Reads { consensus, view, life, gate, recover_to, under_way: AtomicUsize::new(0), indexes }, queue)
     }

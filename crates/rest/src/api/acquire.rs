@@ -87,7 +87,7 @@ struct Wish {
         ("label" = Option<String>, Query, description = "free text; becomes the lock node's data"),
         ("keep" = Option<bool>, Query, description = "stay in the queue when the wait ends or the client goes"),
         ("replace" = Option<bool>, Query, description = "without key and owner: give back what the session has of the lock without them"),
-        ("priority" = Option<u32>, Query, description = "of a closed lock: higher is sooner; 0 when absent"),
+        ("priority" = Option<u32>, Query, description = "of a managed lock: higher is sooner; 0 when absent"),
         ("lock_delay" = Option<String>, Query, description = "keep others out for this long if the session expires")),
     responses((status = 200, description = "Held", body = Ticket),
         (status = 202, description = "Queued, with keep=true", body = Ticket)))]

@@ -92,8 +92,8 @@ fn page(identities: &[Identity], state: &State, path: &ZPath, from: usize, limit
 }
 
 fn settings(settings: LockSettings) -> zlock_client::api::LockSettings {
-    let LockSettings { limit, closed, waiters_max } = settings;
-    zlock_client::api::LockSettings { limit, closed, waiters_max }
+    let LockSettings { limit, managed, waiters_max } = settings;
+    zlock_client::api::LockSettings { limit, managed, waiters_max }
 }
 
 /// Sets what a lock is. In use it can only be given another `waiters_max`.
@@ -104,8 +104,8 @@ pub(crate) async fn set(WithBody(mut call): WithBody) -> Answer {
     let lock = call.path("/v1/locks")?;
     std::mem::take(&mut call.query).finish()?;
     let (wish, _permit) = call.json::<zlock_client::api::LockSettings>().await?;
-    let zlock_client::api::LockSettings { closed, waiters_max, limit } = wish;
-    let new = LockSettings { limit, closed, waiters_max };
+    let zlock_client::api::LockSettings { managed, waiters_max, limit } = wish;
+    let new = LockSettings { limit, managed, waiters_max };
     let (zxid, _) = call.propose(Op::SetLock { lock: lock.clone(), settings: new }).await?;
     let set = LockSet { lock: lock.as_str().into(), settings: settings(new), zxid: zxid.0 };
     Ok(json(StatusCode::OK, zxid, &set))

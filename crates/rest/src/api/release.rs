@@ -14,7 +14,7 @@ use crate::request::call::{Answer, Call, json};
 /// Gives one hold of a ticket back, held or waiting.
 #[utoipa::path(delete, path = "/v1/tickets/{ticket}", operation_id = "ticketsRelease", tag = "locks",
     params(("ticket" = String, Path, description = "the lock node's path, slashes plain or encoded"),
-        ("to" = Option<String>, Query, description = "of a closed lock: the ticket that is to hold next; all holds are given back")),
+        ("to" = Option<String>, Query, description = "of a managed lock: the ticket that is to hold next; all holds are given back")),
     responses((status = 200, description = "Given back", body = Released)))]
 pub(crate) async fn release(mut call: Call) -> Answer {
     let ticket = call.path("/v1/tickets")?;

@@ -39,7 +39,7 @@ const WRITE: &[ProblemType] = &[
 ];
 
 /// Any write that makes znodes.
-const CREATE: &[ProblemType] = &[NoNode, NodeExists, NoChildrenForEphemerals, SequenceExhausted, LockClosed];
+const CREATE: &[ProblemType] = &[NoNode, NodeExists, NoChildrenForEphemerals, SequenceExhausted, LockManaged];
 
 /// Any write that enters a queue.
 const QUEUE: &[ProblemType] = &[
@@ -47,8 +47,8 @@ const QUEUE: &[ProblemType] = &[
     Deadlock,
     UpgradeConflict,
     LimitDiffers,
-    LockClosed,
-    LockNotClosed,
+    LockManaged,
+    LockNotManaged,
     Overlap,
     Superseded,
     TicketGone,
@@ -73,7 +73,7 @@ fn own(id: &str) -> &'static [&'static [ProblemType]] {
         "locksSet" => &[CREATE, &[NotEmpty, LimitDiffers, UpgradeConflict]],
         "locksRevoke" => &[&[NoNode, TicketGone]],
         "ticketsLook" | "multilocksLook" => &[&[TicketGone]],
-        "ticketsRelease" => &[&[NoNode, NotOwner, LockNotClosed, HandOverRefused]],
+        "ticketsRelease" => &[&[NoNode, NotOwner, LockNotManaged, HandOverRefused]],
         "electionsProclaim" | "electionsResign" => &[&[NoNode]],
         "simpleLocksAcquire" => &[CREATE, &[NotAcquired, TicketGone]],
         "simpleLocksRelease" => &[&[NoNode]],

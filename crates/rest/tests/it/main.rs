@@ -4,7 +4,6 @@
 
 mod bounds;
 mod browsers;
-mod closed_locks;
 mod connections;
 mod contract;
 mod crowds;
@@ -14,6 +13,7 @@ mod groups;
 mod keyless;
 mod lint;
 mod locks;
+mod managed_locks;
 mod metrics;
 mod multilocks;
 mod node;

@@ -98,7 +98,9 @@ fn hint(error: &Error) -> Option<&'static str> {
             Some(ProblemType::NoAuth) => Some("its ACL would have to permit it"),
             Some(ProblemType::EventsGone) => Some("read afresh and watch from there"),
             Some(ProblemType::SessionExpired) => Some("this client was cut off or paused for longer than its session"),
-            Some(ProblemType::LockNotClosed) => Some("`zlock settings LOCK --closed` closes it while nobody queues"),
+            Some(ProblemType::LockNotManaged) => {
+                Some("`zlock settings LOCK --managed` makes it so while its queue is empty")
+            }
             Some(ProblemType::QuotaExceeded) => Some("delete something first"),
             _ => None,
         },

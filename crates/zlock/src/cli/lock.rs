@@ -80,13 +80,13 @@ pub(crate) fn command() -> Command {
                 .long("priority")
                 .value_name("NUMBER")
                 .value_parser(clap::value_parser!(u32))
-                .help("Who waits with a higher one is sooner. For closed locks (`zlock settings`)"),
+                .help("Who waits with a higher one is sooner. For managed locks (`zlock settings`)"),
         )
         .arg(
             Arg::new("hand-over")
                 .long("hand-over")
                 .value_name("LABEL")
-                .help("Afterwards gives the lock to the first waiter with this label, if one waits. For closed locks"),
+                .help("Afterwards gives the lock to the first waiter with this label, if one waits. For managed locks"),
         )
 }
 
@@ -167,8 +167,8 @@ pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, F
     }
     if matches.contains_id("hand-over") {
         let settings = context.client.lock_queue(&path).await?.settings;
-        if !settings.is_some_and(|settings| settings.closed) {
-            let line = format!("--hand-over: {path} is not closed; `zlock settings {path} --closed` makes it so");
+        if !settings.is_some_and(|settings| settings.managed) {
+            let line = format!("--hand-over: {path} is not managed; `zlock settings {path} --managed` makes it so");
             return Err(Failure::refused(line));
         }
     }

@@ -181,7 +181,7 @@ pub enum Op {
     },
     /// As [`Op::Release`], of the one ticket with which the session holds a lock.
     ReleaseHeld(ReleaseHeld),
-    /// Gives a ticket of a closed lock back, with all its holds, and the lock to a waiter.
+    /// Gives a ticket of a managed lock back, with all its holds, and the lock to a waiter.
     HandOver {
         /// The lock node that holds.
         ticket: ZPath,
@@ -355,7 +355,7 @@ pub struct Acquire {
     pub label: String,
     /// How long after an expiry the dead holder's node stays, in milliseconds; 0 is not at all.
     pub lock_delay_ms: u32,
-    /// In a closed lock: higher is sooner; 0 is the ordinary one.
+    /// In a managed lock: higher is sooner; 0 is the ordinary one.
     pub priority: u32,
     /// The client gave neither key nor owner, so that nothing tells its retries: what they do then.
     /// The key is the door's.
@@ -438,7 +438,7 @@ pub struct LockSettings {
     /// The permits of a semaphore; `None` for a lock.
     pub limit: Option<u32>,
     /// Only acquires enter its queue: there may be priorities, and a holder may say who is next.
-    pub closed: bool,
+    pub managed: bool,
     /// How many may wait; `None` for as many as any lock.
     pub waiters_max: Option<u32>,
 }

@@ -93,8 +93,8 @@ impl State {
         let NewTicket { acquire, session: id, hold } = new;
         let (lock, priority) = (&acquire.lock, acquire.priority);
         let way = self.way_into(lock, changes)?;
-        if priority > 0 && !self.queue(lock).is_some_and(|queue| queue.settings().closed) {
-            return Err(Refusal::at(Error::LockNotClosed, lock));
+        if priority > 0 && !self.queue(lock).is_some_and(|queue| queue.settings().managed) {
+            return Err(Refusal::at(Error::LockNotManaged, lock));
         }
         if acquire.keyless == Some(Keyless::Replace) {
             self.give_back(lock, &self.sessions[&id].keyless_of(lock), changes)?;
@@ -228,7 +228,7 @@ impl State {
         let refuse = |error| Refusal::at(error, lock);
         let (base, missing) = self.missing_on_the_way(lock).map_err(refuse)?;
         permit(&self.tree[&base].acl, CREATE, changes).map_err(refuse)?;
-        self.check_closed_on_the_way(&base, &missing)?;
+        self.check_managed_on_the_way(&base, &missing)?;
         Ok(Way { base, missing })
     }
 
@@ -306,7 +306,7 @@ impl State {
             return Err(Error::BadArguments);
         }
         let settings = self.queue(&acquire.lock).map(|queue| queue.settings()).unwrap_or_default();
-        let differs = settings.closed || settings.limit.is_some_and(|other| other != limit);
+        let differs = settings.managed || settings.limit.is_some_and(|other| other != limit);
         if differs { Err(Error::LimitDiffers) } else { Ok(()) }
     }
 

@@ -4,7 +4,7 @@
 //! The nodes of the graph are owners within sessions. A ticket waits for each holder beside which
 //! alone there is no room for it, and for each waiter before it that it may not overtake. Beside
 //! such a waiter there may be room: then the ticket waits only until that one is granted, and what
-//! its owner does elsewhere does not matter. Nobody waits for waiters in a closed lock, where a
+//! its owner does elsewhere does not matter. Nobody waits for waiters in a managed lock, where a
 //! holder may hand over to any of them, nor for one holder of a semaphore beside which there is
 //! room, since any other may go first. So each edge is definite, and there are no false cycles.
 //!
@@ -149,7 +149,7 @@ impl State {
             (position, if together(holder.ticket.demand) { InTheWay::No } else { InTheWay::UntilGone })
         });
         let waiting: Box<dyn Iterator<Item = _>> = match wait.demand {
-            _ if queue.settings().closed => Box::new(std::iter::empty()),
+            _ if queue.settings().managed => Box::new(std::iter::empty()),
             Demand::Shared => Box::new(queue.blockers_of_reader(wait.turn.as_ref())),
             _ => Box::new(queue.waiters_before(wait.turn.as_ref())),
         };

@@ -1,5 +1,4 @@
-//! Locks that are closed to recipe clients: only acquires enter their queues, so the order need not
-//! be that of the names.
+//! Managed locks: only acquires enter their queues, so the order need not be that of the names.
 //!
 //! That is what priorities and a hand-over to a named waiter need. A client that lists the lock
 //! nodes and takes the first for the holder would be wrong here, so it is not let in.
@@ -35,7 +34,7 @@ impl State {
         let refuse = |error| Refusal::at(error, lock);
         // The holders of a semaphore are told apart by their tokens. Without the order of arrival,
         // several that are granted the lock by one entry would have its zxid.
-        let both = settings.closed && settings.limit.is_some();
+        let both = settings.managed && settings.limit.is_some();
         if lock.is_root() || settings.limit == Some(0) || both {
             return Err(refuse(Error::BadArguments));
         }
@@ -47,7 +46,7 @@ impl State {
         if !missing.is_empty() {
             permit(&acl, CREATE, changes).map_err(refuse)?;
         }
-        self.check_closed_on_the_way(&base, &missing)?;
+        self.check_managed_on_the_way(&base, &missing)?;
         if missing.is_empty() {
             let node = &self.tree[lock];
             if node.owner().is_some() {
@@ -93,8 +92,8 @@ impl State {
         let refuse = |error| Refusal::at(error, ticket);
         self.check_ticket(ticket, session).map_err(refuse)?;
         let lock = ticket.parent().ok_or_else(|| refuse(Error::BadArguments))?;
-        let queue = self.queue(&lock).filter(|queue| queue.settings().closed);
-        let queue = queue.ok_or_else(|| Refusal::at(Error::LockNotClosed, &lock))?;
+        let queue = self.queue(&lock).filter(|queue| queue.settings().managed);
+        let queue = queue.ok_or_else(|| Refusal::at(Error::LockNotManaged, &lock))?;
         let (_, giving) = self.position_of(ticket);
         if queue.holder(&giving).is_none_or(|holder| holder.ticket.origin == Origin::MultiLock) {
             return Err(refuse(Error::LockNotHeld));
@@ -126,15 +125,15 @@ impl State {
     }
 
     /// Whether a name may be made below a znode otherwise than as the lock node of an acquire.
-    pub(crate) fn check_closed(&self, parent: &ZPath, name: &str) -> Result<(), Refusal> {
-        let closed = || self.queue(parent).is_some_and(|queue| queue.settings().closed);
-        if sequence_of(name).is_some() && closed() { Err(Refusal::at(Error::LockClosed, parent)) } else { Ok(()) }
+    pub(crate) fn check_managed(&self, parent: &ZPath, name: &str) -> Result<(), Refusal> {
+        let managed = || self.queue(parent).is_some_and(|queue| queue.settings().managed);
+        if sequence_of(name).is_some() && managed() { Err(Refusal::at(Error::LockManaged, parent)) } else { Ok(()) }
     }
 
     /// The same for directories that are missing below `base`, given deepest first. Only the
     /// uppermost can be in a queue: what is made with it has no settings.
-    pub(crate) fn check_closed_on_the_way(&self, base: &ZPath, missing: &[ZPath]) -> Result<(), Refusal> {
-        missing.last().map_or(Ok(()), |first| self.check_closed(base, first.name()))
+    pub(crate) fn check_managed_on_the_way(&self, base: &ZPath, missing: &[ZPath]) -> Result<(), Refusal> {
+        missing.last().map_or(Ok(()), |first| self.check_managed(base, first.name()))
     }
 
     /// Makes directories that are missing, given deepest first, as containers with the ACL of what

@@ -54,7 +54,7 @@ pub struct QueueEntry {
     pub holds: u32,
     /// In a semaphore: the permits that it has, or wants.
     pub permits: Option<u32>,
-    /// In a closed lock: the priority with which it waits.
+    /// In a managed lock: the priority with which it waits.
     pub priority: u32,
     /// Its session expired while it held: until when it keeps others out.
     pub lingers_until_ms: Option<u64>,

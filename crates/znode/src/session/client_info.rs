@@ -69,7 +69,8 @@ pub(crate) fn short(text: &str) -> String {
 }
 
 impl ClientInfo {
-    /// What it weighs. Counted at each place, though some share it: a snapshot has it once for each.
+    /// What it weighs. Counted at each place, though some share it: a snapshot has it once for
+    /// each.
     pub(crate) fn weight(&self) -> u64 {
         CLIENT + text(&self.host) + text(&self.program)
     }

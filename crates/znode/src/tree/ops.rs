@@ -109,8 +109,8 @@ impl State {
             parent.child(&name).map_err(|error| Refusal::at(error, &parent))?
         };
         let refuse = |error| Refusal::at(error, &path);
-        self.check_closed(&parent, path.name())?;
-        self.check_closed_on_the_way(&base, &missing)?;
+        self.check_managed(&parent, path.name())?;
+        self.check_managed_on_the_way(&base, &missing)?;
         if let Some(there) = self.node(&path) {
             return match there.is_ensured(ensure, session, &data) {
                 true => Ok(Reply::Created { stat: there.stat(), path }),

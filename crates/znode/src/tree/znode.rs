@@ -138,7 +138,8 @@ impl Znode {
         session.is_some() && self.owner() == session
     }
 
-    /// Its data if that is text and no longer than `max` bytes. What a create made may hold anything.
+    /// Its data if that is text and no longer than `max` bytes. What a create made may hold
+    /// anything.
     pub(crate) fn label(&self, max: u32) -> Option<&str> {
         let short = self.data.len() <= max as usize;
         short.then(|| std::str::from_utf8(&self.data).ok()).flatten()

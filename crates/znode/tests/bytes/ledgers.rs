@@ -19,7 +19,7 @@ fn operations() -> Vec<(u64, Op)> {
         address: None,
         client: znode::ClientInfo::default(),
     };
-    let closed = LockSettings { limit: None, closed: true, waiters_max: Some(9) };
+    let managed = LockSettings { limit: None, managed: true, waiters_max: Some(9) };
     let permits = |permits| LockMode::Lease { permits, limit: 5 };
     let all = |policy, parts: &[(&str, LockMode)]| {
         let parts = parts.iter().map(|(lock, mode)| (path(lock), *mode)).collect();
@@ -31,7 +31,7 @@ fn operations() -> Vec<(u64, Op)> {
     };
     vec![
         (0, open),
-        (0, Op::SetLock { lock: path("/c"), settings: closed }),
+        (0, Op::SetLock { lock: path("/c"), settings: managed }),
         (1, acquire("/c", LockMode::Exclusive, "o")),
         (1, urgent("/c")),
         (1, acquire("/c", LockMode::Exclusive, "p")),
@@ -44,7 +44,7 @@ fn operations() -> Vec<(u64, Op)> {
     ]
 }
 
-/// Multi-locks with owners: one that is held twice, one that waits in a closed lock.
+/// Multi-locks with owners: one that is held twice, one that waits in a managed lock.
 fn owned() -> Vec<(u64, Op)> {
     let all = |owner: &str, policy, parts: &[(&str, LockMode)]| {
         let parts = parts.iter().map(|(lock, mode)| (path(lock), *mode)).collect();

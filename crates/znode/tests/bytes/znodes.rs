@@ -296,7 +296,7 @@ fn ops(ticket: &ZPath) -> Vec<(&'static str, Op)> {
         label: "label".into(),
         lock_delay_ms: 0,
     };
-    let settings = LockSettings { limit: None, closed: true, waiters_max: Some(3) };
+    let settings = LockSettings { limit: None, managed: true, waiters_max: Some(3) };
     vec![
         (
             "open",

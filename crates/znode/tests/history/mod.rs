@@ -293,7 +293,7 @@ impl History {
     fn set_lock(&mut self) -> Op {
         let limit = (self.rng.u8(..5) == 0).then(|| self.rng.u32(0..4));
         let waiters_max = self.rng.bool().then(|| self.rng.u32(0..3));
-        let settings = LockSettings { limit, closed: self.rng.u8(..4) > 0, waiters_max };
+        let settings = LockSettings { limit, managed: self.rng.u8(..4) > 0, waiters_max };
         let lock = match self.rng.u8(..20) {
             0 => "/",
             1 => NUMBERED,
@@ -432,7 +432,7 @@ impl History {
         }
     }
 
-    /// In a closed lock, if there is one in use.
+    /// In a managed lock, if there is one in use.
     fn hand_over(&mut self, model: &Model) -> Op {
         let tickets: Vec<&String> = model.nodes.keys().filter(|path| model.is_kept_out(path)).collect();
         if tickets.is_empty() || self.rng.u8(..8) == 0 {

@@ -57,7 +57,7 @@ impl Model {
                 blockers.push((holder, false));
             }
         }
-        if self.settings(lock).closed {
+        if self.settings(lock).managed {
             return blockers;
         }
         for waiter in in_front {

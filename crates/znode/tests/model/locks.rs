@@ -38,8 +38,8 @@ impl Model {
         let again = self.tickets(id, acquire).into_iter().find(|_| !acquire.owner.is_empty());
         let Some(ticket) = again else {
             self.way_into(lock)?;
-            if priority > 0 && !self.settings(lock).closed {
-                return refused(Error::LockNotClosed, lock);
+            if priority > 0 && !self.settings(lock).managed {
+                return refused(Error::LockNotManaged, lock);
             }
             let before = self.clone();
             let answer = self.acquire_anew(acquire, priority, id, key);
@@ -84,7 +84,7 @@ impl Model {
             return Err(Refusal::at(Error::BadArguments, &acquire.lock));
         }
         let known = self.settings(lock);
-        if known.limit.is_some_and(|known| known != limit) || known.closed {
+        if known.limit.is_some_and(|known| known != limit) || known.managed {
             return Err(Refusal::at(Error::LimitDiffers, &acquire.lock));
         }
         self.set_limit(lock, Some(limit));

@@ -6,7 +6,7 @@ use super::{Answer, Model, Stay, parent_of, refused};
 
 impl Model {
     pub(super) fn set_lock(&mut self, lock: &str, settings: LockSettings) -> Answer {
-        if lock == "/" || settings.limit == Some(0) || (settings.closed && settings.limit.is_some()) {
+        if lock == "/" || settings.limit == Some(0) || (settings.managed && settings.limit.is_some()) {
             return refused(Error::BadArguments, lock);
         }
         let (base, to_make) = match self.way_to(lock) {
@@ -17,7 +17,7 @@ impl Model {
             return refused(Error::NoAuth, lock);
         }
         if to_make.iter().any(|directory| self.is_kept_out(directory)) {
-            return refused(Error::LockClosed, &base);
+            return refused(Error::LockManaged, &base);
         }
         let none = LockSettings::default();
         if to_make.is_empty() {
@@ -25,7 +25,7 @@ impl Model {
                 return refused(Error::NoChildrenForEphemerals, lock);
             }
             let known = self.settings(lock);
-            let as_before = (known.limit, known.closed) == (settings.limit, settings.closed);
+            let as_before = (known.limit, known.managed) == (settings.limit, settings.managed);
             if !as_before && !self.contenders(lock).is_empty() {
                 return refused(Error::NotEmpty, lock);
             }
@@ -50,8 +50,8 @@ impl Model {
             return refused(error, ticket);
         }
         let lock = parent_of(ticket).unwrap().to_string();
-        if !self.settings(&lock).closed {
-            return refused(Error::LockNotClosed, &lock);
+        if !self.settings(&lock).managed {
+            return refused(Error::LockNotManaged, &lock);
         }
         if self.nodes[ticket].held.is_none() || self.parts(ticket).is_some() {
             return refused(Error::LockNotHeld, ticket);

@@ -71,7 +71,7 @@ impl Model {
         let settings = self.settings(lock);
         let sights = [
             (settings.limit.is_some(), "upgrade-in-semaphore"),
-            (settings.closed, "upgrade-in-closed"),
+            (settings.managed, "upgrade-in-managed"),
             (reader.as_ref().is_some_and(is_part), "upgrade-of-a-part"),
             (holds && reader.as_ref().is_some_and(is_part), "upgraded-part-holds"),
             (others, "upgrade-beside-parts"),
@@ -89,7 +89,7 @@ impl Model {
         let kinds = [
             (blockers().any(|path| self.parts(path).is_some()), "cycle-of-parts"),
             (blockers().any(|path| self.limit_over(path).is_some()), "cycle-of-permits"),
-            (blockers().any(|path| self.settings(&lock(path)).closed), "cycle-in-closed"),
+            (blockers().any(|path| self.settings(&lock(path)).managed), "cycle-in-managed"),
             (blockers().any(upgraded), "cycle-beside-upgrade"),
         ];
         kinds.into_iter().filter(|(met, _)| *met).map(|(_, word)| word).collect()

@@ -90,10 +90,10 @@ impl Model {
         }
         let path = join(parent, &name);
         if self.is_kept_out(&path) {
-            return refused(Error::LockClosed, parent);
+            return refused(Error::LockManaged, parent);
         }
         if to_make.iter().any(|directory| self.is_kept_out(directory)) {
-            return refused(Error::LockClosed, &base);
+            return refused(Error::LockManaged, &base);
         }
         if let Some(there) = self.nodes.get(&path) {
             let own = session.is_some_and(|session| there.stay == Stay::Session(session));
@@ -307,14 +307,14 @@ impl Model {
             return Err(refuse(Error::NoAuth));
         }
         if to_make.iter().any(|directory| self.is_kept_out(directory)) {
-            return Err(Refusal::at(Error::LockClosed, &zpath(&base)));
+            return Err(Refusal::at(Error::LockManaged, &zpath(&base)));
         }
         Ok((base, to_make))
     }
 
-    /// Whether a path is that of a lock node of a closed lock: only an acquire makes it.
+    /// Whether a path is that of a lock node of a managed lock: only an acquire makes it.
     pub(crate) fn is_kept_out(&self, path: &str) -> bool {
-        number(path).is_some() && parent_of(path).is_some_and(|lock| self.settings(lock).closed)
+        number(path).is_some() && parent_of(path).is_some_and(|lock| self.settings(lock).managed)
     }
 
     fn good_acl(&self, acl: &[Acl]) -> bool {

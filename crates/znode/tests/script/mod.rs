@@ -208,8 +208,8 @@ impl Script {
             "setlock" => {
                 let number = |number: Option<String>| number.map(|number| number.parse::<u32>()).transpose();
                 let (limit, waiters_max) = (number(words.key("limit"))?, number(words.key("waiters"))?);
-                let closed = words.key("closed").as_deref() == Some("true");
-                Op::SetLock { lock: words.path()?, settings: znode::LockSettings { limit, closed, waiters_max } }
+                let managed = words.key("managed").as_deref() == Some("true");
+                Op::SetLock { lock: words.path()?, settings: znode::LockSettings { limit, managed, waiters_max } }
             }
             "handover" => Op::HandOver { ticket: self.ticket(words)?, to: self.ticket(words)? },
             "acquireall" => Op::AcquireAll(words.acquire_all()?),

@@ -88,9 +88,10 @@ pub(crate) fn queue(queue: &Result<Queue, Error>) -> String {
         Ok(queue) => {
             let lines = queue.entries.iter().map(|entry| format!("\n{}", self::entry(entry)));
             let permits = queue.permits.map(|permits| format!(", {} of {} permits", permits.held, permits.limit));
-            let LockSettings { closed, waiters_max, .. } = queue.settings;
+            let LockSettings { managed, waiters_max, .. } = queue.settings;
             let waiters = waiters_max.map(|max| format!(", at most {max} wait")).unwrap_or_default();
-            let settings = format!("{}{}{waiters}", permits.unwrap_or_default(), if closed { ", closed" } else { "" });
+            let settings =
+                format!("{}{}{waiters}", permits.unwrap_or_default(), if managed { ", managed" } else { "" });
             format!("{} contenders{}{}", queue.contenders, settings, lines.collect::<String>())
         }
     }

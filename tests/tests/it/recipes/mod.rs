@@ -2,9 +2,9 @@
 //! or paused, and the recipe ends at the other nodes as docs/recipes.md promises. `scene` has the
 //! cluster, the fault, and a client that retries as docs/http-api.md tells clients to.
 
-mod closed;
 mod groups;
 mod histories;
+mod managed;
 mod mutexes;
 mod one_of_many;
 mod read_write;

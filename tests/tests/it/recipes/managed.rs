@@ -1,15 +1,15 @@
-//! Locks that are closed to recipe clients, and bounded queues.
+//! Managed locks, and bounded queues.
 
 use super::scene::{Scene, problem};
 use crate::harness::Call;
 
-const CLOSED: &str = "{\"closed\":true}";
+const MANAGED: &str = "{\"managed\":true}";
 
 #[tokio::test]
-async fn priorities_of_a_closed_lock_count_for_the_next_leader() {
+async fn priorities_of_a_managed_lock_count_for_the_next_leader() {
     let mut scene = Scene::set().await;
     let session = scene.session().await;
-    scene.settings("/l", CLOSED).await;
+    scene.settings("/l", MANAGED).await;
     let mut held = scene.hold(&session, "/l?label=0").await;
     let low = scene.wait(&session, "/l?priority=1", "low").await;
     let high = scene.wait(&session, "/l?priority=5", "high").await;
@@ -17,7 +17,7 @@ async fn priorities_of_a_closed_lock_count_for_the_next_leader() {
     let top = scene.wait(&session, "/l?priority=9", "top").await;
     assert_eq!(scene.queue("/l").await, "0 | top high low", "the queue is shown in the order of turns");
     let by_hand = Call::post("/v1/znodes/l/_c_x-lock-?mode=ephemeral-sequential").session(&session).once();
-    assert_eq!(problem(&scene.ask(by_hand).await), "lock-closed");
+    assert_eq!(problem(&scene.ask(by_hand).await), "lock-managed");
     for (waiting, then) in [(top, "top | high low"), (high, "high | low"), (low, "low | ")] {
         scene.release(&session, &held.ticket).await;
         let next = waiting.held().await;
@@ -47,7 +47,7 @@ async fn a_queue_stays_bounded_over_a_leaders_death() {
 async fn the_holder_hands_over_once_although_the_answer_and_the_leader_are_lost() {
     let mut scene = Scene::set().await;
     let (first, second, third) = (scene.session().await, scene.session().await, scene.session().await);
-    scene.settings("/l", CLOSED).await;
+    scene.settings("/l", MANAGED).await;
     let held = scene.hold(&first, "/l?label=0").await;
     let _passed = scene.wait(&second, "/l", "passed").await;
     let named = scene.wait(&third, "/l", "named").await;

@@ -6,21 +6,24 @@ use serde_json::json;
 use crate::node::{Node, number, text};
 
 async fn close(node: &Node) {
-    let set = node.put("/v1/locks/l", r#"{"closed":true}"#).await.expect(200);
-    assert_eq!((&set.body["lock"], &set.body["settings"]), (&json!("/l"), &json!({"closed": true})));
+    let set = node.put("/v1/locks/l", r#"{"managed":true}"#).await.expect(200);
+    assert_eq!((&set.body["lock"], &set.body["settings"]), (&json!("/l"), &json!({"managed": true})));
 }
 
 #[tokio::test]
 async fn a_higher_priority_is_sooner() {
     let node = Node::start().await;
     let session = node.session().await;
-    node.acquire(&session, "/l?priority=1").await.expect_problem(409, "lock-not-closed");
+    node.acquire(&session, "/l?priority=1").await.expect_problem(409, "lock-not-managed");
     close(&node).await;
     let held = node.acquire(&session, "/l").await.expect(200);
     let low = node.acquire(&session, "/l?priority=1&keep").await.expect(202);
     let high = node.acquire(&session, "/l?priority=2&keep").await.expect(202);
     let queue = node.get("/v1/locks/l").await.expect(200);
-    assert_eq!((&queue.body["settings"], &queue.body["waiters"][0]["priority"]), (&json!({"closed": true}), &json!(2)));
+    assert_eq!(
+        (&queue.body["settings"], &queue.body["waiters"][0]["priority"]),
+        (&json!({"managed": true}), &json!(2))
+    );
     let wait = format!("/v1/tickets{}?wait=20s", text(&high, "ticket"));
     let (granted, _) = tokio::join!(node.get(&wait), node.release(&session, text(&held, "ticket")));
     let granted = granted.expect(200);
@@ -35,11 +38,11 @@ async fn recipe_clients_are_kept_out() {
     let session = node.session().await;
     close(&node).await;
     let create = "/v1/znodes/l/_c_x-lock-?mode=ephemeral-sequential";
-    let refused = node.in_session(&session, Method::POST, create).await.expect_problem(409, "lock-closed");
-    assert_eq!((&refused.body["name"], &refused.body["code"]), (&json!("LockClosed"), &json!(-1021)));
+    let refused = node.in_session(&session, Method::POST, create).await.expect_problem(409, "lock-managed");
+    assert_eq!((&refused.body["name"], &refused.body["code"]), (&json!("LockManaged"), &json!(-1021)));
     node.acquire(&session, "/m").await.expect(200);
-    node.put("/v1/locks/m", r#"{"closed":true}"#).await.expect_problem(409, "not-empty");
-    node.put("/v1/locks/m", r#"{"closed":true,"limit":2}"#).await.expect_problem(400, "bad-request");
+    node.put("/v1/locks/m", r#"{"managed":true}"#).await.expect_problem(409, "not-empty");
+    node.put("/v1/locks/m", r#"{"managed":true,"limit":2}"#).await.expect_problem(400, "bad-request");
     node.put("/v1/locks/m", r#"{"close":true}"#).await.expect_problem(400, "bad-request");
 }
 
@@ -74,5 +77,5 @@ async fn the_holder_says_who_is_next() {
     assert_eq!((given.expect(200).body["holds"].clone(), text(&granted.expect(200), "ticket")), (json!(0), to));
     assert_eq!(node.get(&format!("/v1/tickets{}", text(&passed, "ticket"))).await.status, 202);
     let open = node.acquire(&first, "/open").await.expect(200);
-    hand_over(&first, text(&open, "ticket"), to).await.expect_problem(409, "lock-not-closed");
+    hand_over(&first, text(&open, "ticket"), to).await.expect_problem(409, "lock-not-managed");
 }

@@ -1,4 +1,4 @@
-//! `zlock lock` on simple locks and on closed ones; `zlock settings`.
+//! `zlock lock` on simple locks and on managed ones; `zlock settings`.
 
 use std::net::TcpListener;
 use std::process::{Child, Stdio};
@@ -27,18 +27,18 @@ fn client(cluster: &Cluster) -> Client {
 }
 
 #[tokio::test]
-async fn a_closed_lock_goes_by_priority_and_to_the_one_named_although_the_leader_dies() {
+async fn a_managed_lock_goes_by_priority_and_to_the_one_named_although_the_leader_dies() {
     let mut cluster = Cluster::start().await;
     let client = client(&cluster);
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("order").to_str().unwrap().to_owned();
     let hand_over = ["lock", "l", "--hand-over", "low", "--wait", "0", "--", "true"];
     let (code, _, stderr) = run(zlock(&cluster, &hand_over)).await;
-    assert!(code == 125 && stderr.contains("zlock settings /l --closed"), "{code}: {stderr}");
+    assert!(code == 125 && stderr.contains("zlock settings /l --managed"), "{code}: {stderr}");
     assert_eq!(done(&cluster, &["settings", "l"]).await, "as any lock\n");
-    let set = ["settings", "l", "--closed", "--waiters-max", "3"];
-    assert_eq!(done(&cluster, &set).await, "closed, at most 3 waiters\n");
-    assert_eq!(done(&cluster, &["settings", "l", "--json"]).await, "{\"closed\":true,\"waiters_max\":3}\n");
+    let set = ["settings", "l", "--managed", "--waiters-max", "3"];
+    assert_eq!(done(&cluster, &set).await, "managed, at most 3 waiters\n");
+    assert_eq!(done(&cluster, &["settings", "l", "--json"]).await, "{\"managed\":true,\"waiters_max\":3}\n");
 
     let held = client.lock("/l").acquire().await.unwrap();
     let mut children = Vec::new();

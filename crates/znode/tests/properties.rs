@@ -7,11 +7,13 @@
 
 mod history;
 mod model;
+mod specification;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use history::History;
 use model::{Model, Stay, number, zpath};
+use specification::Specification;
 use znode::lock::{self, LockStatus, QueueEntry};
 use znode::{Cluster, Error, FencingToken, Limits, Op, Refusal, Reply, Request, SessionId, State, StateBuilder, ZPath};
 
@@ -71,6 +73,29 @@ fn the_state_does_what_the_model_does() {
                 state.check_invariants().unwrap_or_else(|error| panic!("{what}: {error}"));
                 same(&state, &model, &what);
             }
+        }
+    });
+}
+
+#[test]
+fn every_step_is_as_the_specification_says() {
+    for_seeds(SEEDS, |seed| {
+        let mut history = any_history(seed);
+        let limits = history.limits();
+        // Every fourth history grants a few locks at a time and leaves the others to later entries.
+        let cost_max = if seed % 4 == 1 { 3 } else { limits.entry_cost_max };
+        let narrow = Limits { entry_cost_max: cost_max, ..limits.clone() };
+        let (mut state, mut model) = (State::new(narrow), Model::new(limits));
+        let mut specification = Specification::default();
+        for step in 0..STEPS {
+            let (at, mut txn) = history.next(&model);
+            model.apply(at, txn.clone());
+            if let Op::SetLimits(limits) = &mut txn.request.op {
+                limits.entry_cost_max = limits.entry_cost_max.min(cost_max);
+            }
+            let applied = state.apply(at, txn.clone());
+            let checked = specification.step(&txn, &applied, &state);
+            checked.unwrap_or_else(|why| panic!("seed {seed} step {step}: {txn:?}: {applied:?}: {why}"));
         }
     });
 }

@@ -1,0 +1,294 @@
+//! What is promised of every step, said of what clients can see before and after it.
+//!
+//! It predicts nothing and copies no state: it looks at two states from outside, and says what may
+//! not be. So it can disagree with the code and with the model, which both compute who holds.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use znode::lock::{self, QueueEntry};
+use znode::{Applied, LockMode, Op, Policy, Reply, State, Txn, ZPath};
+
+/// What a contender takes of a lock, or would take.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Share {
+    All,
+    OneOfMany,
+    Permits(u32),
+}
+
+/// One contender, as its queue shows it.
+#[derive(Clone, Debug)]
+struct Seen {
+    path: ZPath,
+    share: Share,
+    has_it: bool,
+    token: u64,
+    session: Option<u64>,
+    born: u64,
+    /// Made by a client's own create.
+    by_hand: bool,
+    /// Who is sooner: upgraded writers, then higher priorities, then smaller numbers.
+    place: (bool, Reverse<u32>, String, u64),
+}
+
+/// One lock, as it is seen from outside.
+#[derive(Clone, Debug, Default)]
+struct Sight {
+    permits: Option<u32>,
+    contenders: Vec<Seen>,
+}
+
+impl Sight {
+    fn holders(&self) -> Vec<&Seen> {
+        self.contenders.iter().filter(|seen| seen.has_it).collect()
+    }
+
+    fn queue(&self) -> Vec<&Seen> {
+        let mut waiting: Vec<&Seen> = self.contenders.iter().filter(|seen| !seen.has_it).collect();
+        waiting.sort_by(|left, right| left.place.cmp(&right.place));
+        waiting
+    }
+
+    /// Whether a share is free beside these.
+    fn is_free(&self, share: Share, beside: &[&Seen]) -> bool {
+        let shares: Vec<Share> = beside.iter().map(|seen| seen.share).collect();
+        match share {
+            Share::All => shares.is_empty(),
+            Share::OneOfMany => shares.iter().all(|other| *other == Share::OneOfMany),
+            Share::Permits(wanted) => {
+                let taken =
+                    shares.iter().map(|other| if let Share::Permits(count) = other { *count } else { u32::MAX });
+                taken.fold(wanted, u32::saturating_add) <= self.permits.unwrap_or(0)
+            }
+        }
+    }
+}
+
+/// The specification, with what it has to remember of the log to say it.
+#[derive(Default)]
+pub(crate) struct Specification {
+    /// Multi-locks that others may pass while they wait.
+    backfill: BTreeSet<ZPath>,
+    /// Writers that were readers, each with its reader.
+    upgraded: BTreeMap<ZPath, ZPath>,
+    /// The largest token that each lock has shown.
+    tokens: BTreeMap<ZPath, u64>,
+    before: BTreeMap<ZPath, Sight>,
+    versions: BTreeMap<ZPath, (u64, i32, u64)>,
+}
+
+impl Specification {
+    /// Looks at the state after a step.
+    pub(crate) fn step(&mut self, txn: &Txn, applied: &Applied, state: &State) -> Result<(), String> {
+        self.remember(txn, applied, state);
+        let paths = all_paths(state);
+        let after: BTreeMap<ZPath, Sight> = paths.iter().map(|path| (path.clone(), self.look(state, path))).collect();
+        for (lock, sight) in &after {
+            let before = self.before.remove(lock).unwrap_or_default();
+            let tell = |what: String| Err(format!("{lock}: {what}\nbefore: {before:#?}\nafter: {sight:#?}"));
+            self.holders_fit(sight).or_else(tell)?;
+            holders_stay(&before, sight).or_else(tell)?;
+            self.grants_are_in_turn(&before, sight, txn).or_else(tell)?;
+            let largest = self.tokens.get(lock).copied().unwrap_or(0);
+            tokens_rise(&before, sight, largest).or_else(tell)?;
+            if !state.is_unsettled() {
+                self.nobody_waits_in_vain(state, lock, &after).or_else(tell)?;
+            }
+            let newest = sight.holders().iter().map(|seen| seen.token).max().unwrap_or(0);
+            self.tokens.entry(lock.clone()).and_modify(|known| *known = newest.max(*known)).or_insert(newest);
+        }
+        self.before = after;
+        self.tree_is_whole(state, &paths)
+    }
+
+    /// Notes what no queue shows: who may be passed, and who was a reader.
+    fn remember(&mut self, txn: &Txn, applied: &Applied, state: &State) {
+        let Ok(Reply::Acquired { ticket, .. }) = &applied.reply else { return };
+        match &txn.request.op {
+            Op::AcquireAll(wish) if wish.policy == Policy::Backfill => {
+                self.backfill.extend(lock::parts(state, ticket).into_iter().flatten().cloned());
+            }
+            Op::Upgrade(upgrade) => drop(self.upgraded.insert(ticket.clone(), upgrade.ticket.clone())),
+            _ => {}
+        }
+    }
+
+    fn look(&self, state: &State, path: &ZPath) -> Sight {
+        let queue = lock::queue(state, path, 0, usize::MAX).unwrap();
+        let permits = queue.permits.map(|permits| permits.limit);
+        let contenders = queue.entries.iter().map(|entry| self.see(state, entry, permits)).collect();
+        Sight { permits, contenders }
+    }
+
+    fn see(&self, state: &State, entry: &QueueEntry, permits: Option<u32>) -> Seen {
+        let (path, name) = (entry.ticket.clone(), entry.ticket.name());
+        let node = state.node(&path).unwrap();
+        let share = match entry.mode {
+            LockMode::Lease { permits: count, .. } if permits.is_some() => Share::Permits(count),
+            LockMode::Read => Share::OneOfMany,
+            _ => Share::All,
+        };
+        let (born, digits) = (node.stat().czxid.0, name[name.len() - 10..].to_string());
+        let is_upgraded = self.upgraded.contains_key(&path);
+        Seen {
+            share,
+            has_it: entry.held || entry.lingers_until_ms.is_some(),
+            token: entry.token.0,
+            session: entry.session.map(|session| session.0),
+            born,
+            by_hand: node.contender().is_none(),
+            place: (!is_upgraded, Reverse(entry.priority), digits, born),
+            path,
+        }
+    }
+
+    /// Who holds beside whom: one alone, or many with a share, or as many as there are permits. A
+    /// writer may hold beside the readers of its own session: an upgrade or a downgrade is under
+    /// way.
+    fn holders_fit(&self, sight: &Sight) -> Result<(), String> {
+        let holders = sight.holders();
+        let alone = holders.iter().find(|seen| seen.share == Share::All);
+        if let Some(alone) = alone {
+            let own = |seen: &&Seen| seen.share == Share::OneOfMany && seen.session == alone.session;
+            let mut strangers = holders.iter().filter(|seen| seen.path != alone.path && !own(seen));
+            return strangers.try_for_each(|seen| Err(format!("{} holds beside {}", seen.path, alone.path)));
+        }
+        for (index, seen) in holders.iter().enumerate() {
+            if !sight.is_free(seen.share, &holders[..index]) {
+                return Err(format!("too much is held: there is no room for {}", seen.path));
+            }
+        }
+        Ok(())
+    }
+
+    /// A new holder has no contender before it that still waits, but for those that may be passed
+    /// and for what was asked for out of turn: a hand-over, and a reader beside its own writer.
+    fn grants_are_in_turn(&self, before: &Sight, after: &Sight, txn: &Txn) -> Result<(), String> {
+        let named = match &txn.request.op {
+            Op::HandOver { to, .. } => Some(to),
+            _ => None,
+        };
+        let held = |seen: &&Seen| before.contenders.iter().any(|old| is_same(old, seen) && old.has_it);
+        for new in after.holders().into_iter().filter(|seen| !held(seen) && Some(&seen.path) != named) {
+            // A queue shows the priorities of those who wait.
+            let waited = before.contenders.iter().find(|old| is_same(old, new)).map(|old| old.place.clone());
+            let place = waited.unwrap_or_else(|| match &txn.request.op {
+                Op::Acquire(acquire) => (new.place.0, Reverse(acquire.priority), new.place.2.clone(), new.place.3),
+                _ => new.place.clone(),
+            });
+            let own_writer =
+                |seen: &&Seen| seen.share == Share::All && seen.session == new.session && new.session.is_some();
+            if new.share == Share::OneOfMany && after.holders().iter().any(own_writer) {
+                continue;
+            }
+            let passed = |seen: &&Seen| seen.place < place && (new.by_hand || !self.may_be_passed(seen, after));
+            if let Some(passed) = after.queue().into_iter().find(passed) {
+                return Err(format!("{} holds, and {} before it waits", new.path, passed.path));
+            }
+        }
+        Ok(())
+    }
+
+    fn may_be_passed(&self, seen: &Seen, sight: &Sight) -> bool {
+        self.backfill.contains(&seen.path) && sight.permits.is_none()
+    }
+
+    /// No grant is lost: whose turn it is, and who would fit, does not wait.
+    fn nobody_waits_in_vain(&self, state: &State, lock: &ZPath, all: &BTreeMap<ZPath, Sight>) -> Result<(), String> {
+        let mut passed = false;
+        for next in all[lock].queue() {
+            if self.could_hold(state, &next.path, all) && !(next.by_hand && passed) {
+                return Err(format!("{} could hold, and waits", next.path));
+            }
+            if !self.may_be_passed(next, &all[lock]) {
+                break;
+            }
+            passed = true;
+        }
+        Ok(())
+    }
+
+    /// Whether there is room for a ticket, or for all tickets of a multi-lock, each behind none
+    /// that must not be passed.
+    fn could_hold(&self, state: &State, ticket: &ZPath, all: &BTreeMap<ZPath, Sight>) -> bool {
+        let parts = lock::parts(state, ticket).map_or_else(|| vec![ticket.clone()], <[ZPath]>::to_vec);
+        parts.iter().all(|part| {
+            let sight = &all[&part.parent().unwrap()];
+            let own = sight.contenders.iter().find(|seen| seen.path == *part).unwrap();
+            let mut beside = sight.holders();
+            beside.retain(|seen| self.upgraded.get(part) != Some(&seen.path));
+            let blocked =
+                sight.queue().into_iter().any(|seen| seen.place < own.place && !self.may_be_passed(seen, sight));
+            // In a semaphore a token tells holders apart, so one entry grants one of those that
+            // would get its zxid.
+            let now = state.last_zxid().0;
+            let largest = sight.contenders.iter().map(|seen| if seen.has_it { seen.token } else { 0 }).max();
+            let token_is_taken = sight.permits.is_some() && own.born <= largest.unwrap_or(0) && largest == Some(now);
+            sight.is_free(own.share, &beside) && !blocked && !token_is_taken
+        })
+    }
+
+    /// Each znode has its parent, each ephemeral its session or time to linger, and no version of a
+    /// znode ever falls.
+    fn tree_is_whole(&mut self, state: &State, paths: &[ZPath]) -> Result<(), String> {
+        let mut versions = BTreeMap::new();
+        for path in paths {
+            let (node, stat) = (state.node(path).unwrap(), state.node(path).unwrap().stat());
+            let lingers = node.contender().is_some_and(|contender| contender.lingers_until_ms.is_some());
+            if node.owner().is_some_and(|owner| state.session(owner).is_none()) && !lingers {
+                return Err(format!("{path} outlives its session"));
+            }
+            let now = (stat.czxid.0, stat.version, stat.pzxid.0);
+            let before = self.versions.get(path).filter(|(czxid, ..)| *czxid == now.0);
+            if before.is_some_and(|before| now < *before) || stat.mzxid > state.last_zxid() {
+                return Err(format!("{path} goes back from {before:?} to {now:?}"));
+            }
+            versions.insert(path.clone(), now);
+        }
+        self.versions = versions;
+        Ok(())
+    }
+}
+
+fn is_same(left: &Seen, right: &Seen) -> bool {
+    (&left.path, left.born) == (&right.path, right.born)
+}
+
+/// Who holds goes on until its ticket goes, with the same token.
+fn holders_stay(before: &Sight, after: &Sight) -> Result<(), String> {
+    for old in before.holders() {
+        if let Some(new) = after.contenders.iter().find(|seen| is_same(seen, old))
+            && (!new.has_it || new.token != old.token)
+        {
+            return Err(format!("{} held with token {}", old.path, old.token));
+        }
+    }
+    Ok(())
+}
+
+/// A grant has a larger token than all grants by earlier entries, and one of its own unless it is a
+/// share.
+fn tokens_rise(before: &Sight, after: &Sight, largest: u64) -> Result<(), String> {
+    let held = |seen: &Seen| before.contenders.iter().any(|old| is_same(old, seen) && old.has_it);
+    for new in after.holders().into_iter().filter(|seen| !held(seen)) {
+        let same = |other: &&Seen| other.token == new.token && other.path != new.path;
+        if new.token <= largest || (new.share != Share::OneOfMany && after.holders().iter().any(same)) {
+            return Err(format!("{} holds with token {}, after {largest}", new.path, new.token));
+        }
+    }
+    Ok(())
+}
+
+/// Every znode, the root first.
+fn all_paths(state: &State) -> Vec<ZPath> {
+    let mut paths = vec![ZPath::root()];
+    let mut at = 0;
+    while at < paths.len() {
+        let below: Vec<ZPath> =
+            state.children(&paths[at]).unwrap().map(|name| paths[at].child(name).unwrap()).collect();
+        paths.extend(below);
+        at += 1;
+    }
+    paths
+}

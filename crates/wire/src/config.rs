@@ -21,7 +21,7 @@ pub struct WireConfig {
     pub packet_bytes_max: usize,
     /// Packets of all connections of which the rest has not come yet, in bytes. Beyond: the
     /// connection whose packet was begun first is closed.
-    pub half_packets_bytes_max: usize,
+    pub incomplete_packets_bytes_max: usize,
     /// Requests of one connection that are not answered yet. Beyond: they wait in the socket, and
     /// so do pings behind them.
     pub outstanding_max: usize,
@@ -69,7 +69,7 @@ impl Default for WireConfig {
             session_rate_max: 500,
             exempt: Networks::default(),
             packet_bytes_max: 0xf_ffff,
-            half_packets_bytes_max: 64 << 20,
+            incomplete_packets_bytes_max: 64 << 20,
             outstanding_max: 1_000,
             outstanding_bytes_max: 4 << 20,
             writes_max: 2_048,

@@ -4,7 +4,7 @@
 //! ```text
 //! socket ── Frames ──> take ──> write: InTurn, proposed at once, many on their way ──> in order ──> Outbox ── socket
 //!                       │         read: from this node's state, in its turn ────────────^   ^
-//!                       └──> Pulse ──> touch: the leader hears of the session          Hub ─┘ events, as they are applied
+//!                       └──> Liveness ──> touch: the leader hears of the session          Hub ─┘ events, as they are applied
 //! ```
 //!
 //! What always holds:
@@ -19,16 +19,20 @@
 //!   strangers hurt.
 //!
 //! ```text
-//! session/   serve.rs listener, bounds, end · handshake.rs from the first byte to a session · connection.rs one connection
+//! session/   serve.rs listener, bounds, end · handshake.rs from the first byte to a session
+//!            conversation.rs what is said on one connection · connection.rs how its answers leave
+//!            keep_alive.rs signs of life on their way to the leader · liveness.rs what was heard of a client
 //!            client.rs the part of a connection that other tasks share · door.rs what connections share
-//!            inbox.rs what a client has sent · outbox.rs what it will be sent · liveness.rs signs of life on their way to the leader
-//!            incomplete_packets.rs a bound on packets that are not whole yet · unread.rs a bound on what clients have not taken yet
-//!            evictions.rs who is given up for it · select_lazy.rs two futures of a connection · read_into.rs reading from a socket
+//!            inbox.rs what a client has sent · outbox.rs what it will be sent · end.rs how a connection ends
+//!            incomplete_packets.rs a bound on packets that are not whole yet
+//!            unread.rs a bound on what clients have not taken yet · evictions.rs who is given up for it
+//!            select_lazy.rs two futures of a connection · read_into.rs reading from a socket
 //! request/   requests.rs what becomes of single requests · writes.rs writes, there and back · reads.rs reads
 //!            write_order.rs writes that came too early · read_points.rs states for reads behind writes
-//!            pending.rs requests that wait · slices.rs long reads, in slices · long_reads.rs their thread, and their answers
-//!            auth.rs identities, ACLs · codes.rs errors
-//! watch/     hub.rs all connections and their watches · watches.rs requests about watches · watch_table.rs who watches what
+//!            pending.rs requests that wait · done.rs how those are answered · slices.rs long reads, in slices
+//!            reading_thread.rs their thread · long_reads.rs their answers · auth.rs identities, ACLs · codes.rs errors
+//! watch/     hub.rs all connections and their watches · watches.rs requests about watches
+//!            watch_table.rs who watches what
 //! operate/   four_letter_words.rs · monitor.rs mntr · counters.rs numbers for them · system_znodes.rs /zookeeper
 //! config.rs  bounds
 //! ```

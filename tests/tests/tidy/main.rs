@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod circles;
 mod documents;
 mod manifests;
 mod planted;

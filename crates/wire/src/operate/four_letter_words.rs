@@ -8,12 +8,12 @@ use std::sync::{Arc, PoisonError};
 use std::time::SystemTime;
 
 use jute::op;
-use replica::{NodeStatus, Replica, Role};
+use replica::{Replica, Role};
 use tokio::sync::Semaphore;
 use znode::SessionId;
 
 use crate::operate::counters::Counted;
-use crate::operate::monitor;
+use crate::operate::monitor::{self, VERSION, mode};
 use crate::session::client::Client;
 use crate::session::door::Door;
 
@@ -22,11 +22,7 @@ const WORDS: [&[u8; 4]; 18] = [
     b"conf", b"cons", b"crst", b"dirs", b"dump", b"envi", b"gtmk", b"hash", b"isro", b"mntr", b"ruok", b"srst",
     b"srvr", b"stat", b"stmk", b"wchc", b"wchp", b"wchs",
 ];
-/// What clients and tools compare to know what a server can do, with our own version behind it.
-///
-/// The date is that of the version, which is set with it: tools want one, and a build is to be the
-/// same whenever it is made.
-pub(crate) const VERSION: &str = concat!("3.8.0-zlock-", env!("CARGO_PKG_VERSION"), ", built on 2026-11-22 00:00 UTC");
+
 /// What a node answers while it does not serve, but to the few words that say so themselves.
 const NOT_SERVING: &str = "This ZooKeeper instance is not currently serving requests\n";
 /// Lines of an answer that lists something for every connection, session or znode.
@@ -145,16 +141,6 @@ fn digest(door: &Door, out: &mut String) {
 
 fn version(out: &mut String) {
     let _ = writeln!(out, "Zookeeper version: {VERSION}");
-}
-
-/// ZooKeeper's word for what a node does.
-pub(crate) fn mode(status: &NodeStatus) -> &'static str {
-    match status.role {
-        Role::Leader if status.members.len() == 1 => "standalone",
-        Role::Leader => "leader",
-        Role::Learner => "observer",
-        Role::Follower | Role::Candidate | Role::Stopped => "follower",
-    }
 }
 
 fn server(door: &Door, out: &mut String) {

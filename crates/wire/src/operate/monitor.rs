@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering;
 use replica::{NodeStatus, Role};
 use znode::SessionId;
 
-use crate::operate::four_letter_words::{VERSION, mode};
 use crate::session::door::Door;
 
 /// ZooKeeper 3.8's fields that mean something here, with its meanings, and ours behind them.
@@ -58,7 +57,7 @@ pub(crate) fn fields(door: &Door, out: &mut String) {
     if status.role == Role::Leader && status.members.len() > 1 {
         leader(door, &status, &mut line);
     }
-    line("half_packets_bytes", &door.half_packets.bytes());
+    line("incomplete_packets_bytes", &door.incomplete_packets.bytes());
     let (unread, most) = door.unread.look();
     line("unread_bytes", &unread);
     line("max_unread_bytes", &most);
@@ -96,4 +95,20 @@ fn file_descriptors() -> Option<(usize, u64)> {
     let limits = std::fs::read_to_string("/proc/self/limits").ok()?;
     let line = limits.lines().find(|line| line.starts_with("Max open files"))?;
     Some((open, line.split_whitespace().nth(3)?.parse().ok()?))
+}
+
+/// What clients and tools compare to know what a server can do, with our own version behind it.
+///
+/// The date is that of the version, which is set with it: tools want one, and a build is to be the
+/// same whenever it is made.
+pub(crate) const VERSION: &str = concat!("3.8.0-zlock-", env!("CARGO_PKG_VERSION"), ", built on 2026-11-22 00:00 UTC");
+
+/// ZooKeeper's word for what a node does.
+pub(crate) fn mode(status: &NodeStatus) -> &'static str {
+    match status.role {
+        Role::Leader if status.members.len() == 1 => "standalone",
+        Role::Leader => "leader",
+        Role::Learner => "observer",
+        Role::Follower | Role::Candidate | Role::Stopped => "follower",
+    }
 }

@@ -1,78 +1,20 @@
 //! Reads that take long: in slices, on a thread of their own.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
 
 use jute::{Record, ReplyHeader, Request};
-use replica::background::leave_the_processor;
-use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
 use tokio::task::yield_now;
 use tokio::time::Instant;
 use znode::{State, Zxid};
 
+use crate::request::reading_thread::Gone;
 use crate::request::slices::{LongRead, Sink};
-use crate::session::connection::{Connection, End};
+use crate::session::connection::Connection;
+use crate::session::end::End;
 use crate::watch::watches::{self, Comeback, Watching};
 
-/// Long reads that are measured or made at once. Each keeps the state that it reads as it was;
-/// beyond, they wait, and keep none but one that was given.
-const READS_MAX: usize = 64;
 /// The length and the header of an answer.
 const HEAD_BYTES: usize = 20;
-
-/// The thread, and the places on it. Every connection has one read there at most, and they take
-/// turns, a slice each.
-pub(crate) struct LongReads {
-    places: Semaphore,
-    jobs: Sender<Job>,
-}
-
-struct Job {
-    read: LongRead,
-    sink: Sink,
-    done: oneshot::Sender<(LongRead, Result<Sink, i32>)>,
-}
-
-impl LongReads {
-    /// # Errors
-    /// When there is no thread to be had.
-    pub(crate) fn start() -> std::io::Result<LongReads> {
-        let (jobs, all) = channel();
-        // It ends with the door.
-        std::thread::Builder::new().name("zookeeper-reads".into()).spawn(move || take_turns(&all))?;
-        Ok(LongReads { places: Semaphore::new(READS_MAX), jobs })
-    }
-
-    /// Waits for a place on the thread.
-    async fn enter(&self) -> Result<SemaphorePermit<'_>, Gone> {
-        self.places.acquire().await.map_err(|_| Gone)
-    }
-
-    /// Does a read to its end.
-    async fn run(&self, read: LongRead, sink: Sink) -> Option<(LongRead, Result<Sink, i32>)> {
-        let (done, ended) = oneshot::channel();
-        self.jobs.send(Job { read, sink, done }).ok()?;
-        ended.await.ok()
-    }
-}
-
-fn take_turns(all: &Receiver<Job>) {
-    leave_the_processor();
-    let mut waiting = VecDeque::new();
-    loop {
-        waiting.extend(all.try_iter());
-        let Some(mut job): Option<Job> = waiting.pop_front().or_else(|| all.recv().ok()) else { return };
-        if job.done.is_closed() {
-            continue;
-        }
-        match job.read.step(&mut job.sink) {
-            Ok(slice) if !slice.is_last => waiting.push_back(job),
-            Ok(_) => _ = job.done.send((job.read, Ok(job.sink))),
-            Err(code) => _ = job.done.send((job.read, Err(code))),
-        }
-    }
-}
 
 /// What a read comes to in one state.
 struct Measured {
@@ -86,15 +28,6 @@ impl Measured {
     /// The length of the answer. A refusal has a place of its own.
     fn bytes(&self) -> usize {
         HEAD_BYTES + self.length.unwrap_or_default()
-    }
-}
-
-/// The thread for long reads is gone: the door closes.
-struct Gone;
-
-impl From<Gone> for End {
-    fn from(Gone: Gone) -> End {
-        End::Cut("the thread for long reads is gone")
     }
 }
 

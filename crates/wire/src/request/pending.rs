@@ -12,8 +12,8 @@ use tokio::task::unconstrained;
 use tokio::time::Instant;
 use znode::State;
 
-use crate::request::requests::Done;
-use crate::session::connection::End;
+use crate::request::done::Done;
+use crate::session::end::End;
 use crate::session::outbox::Room;
 
 /// Requests that wait for those before them.

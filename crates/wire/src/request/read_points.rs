@@ -1,5 +1,5 @@
-//! The states that reads behind a write want: with that write, and without the next one of the same
-//! client.
+//! States for pipelined reads: each read sees the writes that its client sent before it, and none
+//! that were sent after it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use znode::{SessionId, State};
 /// So the writes behind such a read need not wait for it. The task that applies entries asks
 /// whether the state behind a write is wanted, and publishes it by itself then.
 #[derive(Default)]
-pub(crate) struct Moments {
+pub(crate) struct ReadPoints {
     sessions: HashMap<SessionId, Waiting>,
 }
 
@@ -24,11 +24,11 @@ struct Waiting {
 
 /// The state for a read: there already, or as soon as it is there. An error when the connection has
 /// no use for it any more.
-pub(crate) type Moment = oneshot::Receiver<Arc<State>>;
+pub(crate) type ReadPoint = oneshot::Receiver<Arc<State>>;
 
-impl Moments {
+impl ReadPoints {
     /// The state with this turn's write in it. The next one must not have been proposed.
-    pub(crate) fn ask(&mut self, session: SessionId, connection: u64, turn: u64, state: &Arc<State>) -> Moment {
+    pub(crate) fn ask(&mut self, session: SessionId, connection: u64, turn: u64, state: &Arc<State>) -> ReadPoint {
         let (tell, moment) = oneshot::channel();
         let there = state.session(session).map(|one| (one.connection, one.turn));
         if there == Some((connection, turn)) {
@@ -114,11 +114,11 @@ mod tests {
         let (session, connection) = (SessionId(1), 7);
         let credential = Some(Credential { session, secret_hash });
         apply(2, Request { credential, ..Request::new(Op::AttachSession { connection, timeout_ms: 5_000 }) });
-        let (state, mut moments) = (Arc::new(state), Moments::default());
-        let mut waits = moments.ask(session, connection, 1, &state);
-        let mut former = moments.ask(session, 0, 1, &state);
+        let (state, mut read_points) = (Arc::new(state), ReadPoints::default());
+        let mut waits = read_points.ask(session, connection, 1, &state);
+        let mut former = read_points.ask(session, 0, 1, &state);
         assert_eq!(former.try_recv().unwrap_err(), TryRecvError::Closed);
         assert_eq!(waits.try_recv().unwrap_err(), TryRecvError::Empty);
-        assert!(moments.wants(session, connection, 1));
+        assert!(read_points.wants(session, connection, 1));
     }
 }

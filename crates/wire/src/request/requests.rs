@@ -6,9 +6,10 @@ use std::time::Duration;
 use jute::{Buffer, PathOnly, Record, Request, SaslToken, SetWatches, SetWatches2, error};
 use replica::{Consistency, Error};
 use tokio::time::{Instant, sleep};
-use znode::{Op, Request as Proposal, SessionId, Turn, Zxid};
+use znode::{Op, Request as Proposal, SessionId, Turn};
 
 use crate::request::codes::Told;
+use crate::request::done::Done;
 use crate::request::reads::Reader;
 use crate::request::writes::{self, Shape};
 use crate::session::connection::Connection;
@@ -16,26 +17,6 @@ use crate::session::door::Door;
 
 /// Between two tries of a write that found this node's queues full.
 const PAUSE: Duration = Duration::from_millis(10);
-
-/// How a request that had to wait is answered.
-pub(crate) enum Done {
-    /// By a body, or an error; at this zxid, or at that of the answer before it.
-    Answer(Option<Zxid>, Result<Vec<u8>, i32>),
-    /// The same, and the connection ends.
-    Last(Option<Zxid>, Result<Vec<u8>, i32>),
-    /// Not at all: the connection ends, and the client finds out elsewhere.
-    Cut(&'static str),
-}
-
-impl Done {
-    /// The last answer of its connection.
-    pub(crate) fn last(self) -> Done {
-        match self {
-            Done::Answer(at, body) => Done::Last(at, body),
-            other => other,
-        }
-    }
-}
 
 /// Proposes a write in its turn, until its outcome is known or there is no use in waiting for it.
 pub(crate) async fn propose(connection: &Connection, turn: u64, op: Op, shape: &Shape) -> Done {
@@ -70,7 +51,7 @@ pub(crate) async fn propose(connection: &Connection, turn: u64, op: Op, shape: &
         };
         let too_early = applied.reply.as_ref().is_err_and(|refusal| refusal.error == znode::Error::OutOfTurn);
         if !too_early {
-            connection.turns.done(turn);
+            connection.write_order.done(turn);
             let nothing = Shape::Multi(Vec::new());
             return match writes::answer(if too_long { &nothing } else { shape }, &applied) {
                 Ok(_) if too_long => Done::Answer(Some(applied.zxid), Err(error::BAD_ARGUMENTS)),
@@ -80,7 +61,7 @@ pub(crate) async fn propose(connection: &Connection, turn: u64, op: Op, shape: &
             };
         }
         // It overtook the write before it on the way into the log.
-        connection.turns.wait_for(turn).await;
+        connection.write_order.wait_for(turn).await;
     }
 }
 
@@ -138,9 +119,4 @@ pub(crate) fn read(
 pub(crate) fn with_no_persistent_ones(set: &SetWatches) -> SetWatches2 {
     let SetWatches { relative_zxid, data, exist, child } = set.clone();
     SetWatches2 { relative_zxid, data, exist, child, ..SetWatches2::default() }
-}
-
-/// Appends a body.
-pub(crate) fn bytes(body: Vec<u8>) -> impl FnOnce(&mut Vec<u8>) {
-    move |out| out.extend_from_slice(&body)
 }

@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 
 /// The turns of one connection.
 #[derive(Default)]
-pub(crate) struct Turns {
+pub(crate) struct WriteOrder {
     inner: Mutex<Inner>,
 }
 
@@ -18,7 +18,7 @@ struct Inner {
     early: BTreeMap<u64, oneshot::Sender<()>>,
 }
 
-impl Turns {
+impl WriteOrder {
     /// A turn is over. The next writes in an unbroken row are woken at once and in order, to be
     /// proposed again together.
     pub(crate) fn done(&self, turn: u64) {
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn early_writes_come_again_together_once_nobody_is_missing_before_them() {
-        let turns = Turns::default();
+        let turns = WriteOrder::default();
         let mut waiting: Vec<_> = [2, 3, 5].into_iter().map(|turn| Box::pin(turns.wait_for(turn))).collect();
         let mut ready = || waiting.iter_mut().map(|one| one.as_mut().now_or_never().is_some()).collect::<Vec<_>>();
         assert_eq!(ready(), [false; 3]);

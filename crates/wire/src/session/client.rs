@@ -1,4 +1,4 @@
-//! What a connection is known by, to itself and to those who tell it of events.
+//! The part of a connection that other tasks share: its session, identities and outbox.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use znode::{Credential, Identity, SessionId};
 
 use crate::operate::counters::Counts;
 use crate::request::auth;
-use crate::session::liveness::Pulse;
+use crate::session::liveness::Liveness;
 use crate::session::outbox::Outbox;
 #[cfg(test)]
 use crate::session::unread::Unread;
@@ -27,7 +27,7 @@ pub(crate) struct Client {
     pub(crate) connection: u64,
     pub(crate) timeout: Duration,
     pub(crate) outbox: Outbox,
-    pub(crate) pulse: Pulse,
+    pub(crate) liveness: Liveness,
     pub(crate) counts: Counts,
     pub(crate) since: Instant,
     closed: CancellationToken,
@@ -56,7 +56,7 @@ impl Client {
             connection,
             timeout,
             outbox,
-            pulse: Pulse::new(),
+            liveness: Liveness::new(),
             counts: Counts::default(),
             since: Instant::now(),
             closed,

@@ -1,73 +1,26 @@
-//! One connection, from its session to its end.
+//! One connection: the client, the door, and how answers leave.
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::Duration;
 
-use jute::{Frames, Input, Record, ReplyHeader, Request, RequestHeader, error, framed, op};
 use replica::{Entrance, RequestEnd};
-use tls::{ReadHalf, WriteHalf};
-use tokio::io::AsyncWriteExt;
-use tokio::task::yield_now;
-use tokio::time::{Instant, timeout};
-use tracing::debug;
-use znode::{State, Zxid};
+use tokio::time::Instant;
+use znode::Zxid;
 
-use crate::request::pending::{Pending, Waited, What, is_about_watches};
-use crate::request::requests::{Done, propose, sync};
-use crate::request::slices::is_long;
-use crate::request::write_order::Turns;
-use crate::request::writes::{self, Asker};
-use crate::request::{reads, requests};
+use crate::request::codes::wire_zxid;
+use crate::request::write_order::WriteOrder;
 use crate::session::client::Client;
-use crate::session::door::{Door, wire_zxid};
-use crate::session::inbox::Inbox;
-use crate::session::outbox::{Room, Turn};
-use crate::session::read_into::read_into;
-use crate::session::select_lazy::beside;
+use crate::session::door::Door;
+use crate::session::end::End;
+use crate::session::outbox::Room;
 use crate::session::unread::Place;
-use crate::watch::watches::{self, Brought, Watching};
-
-/// How long what is on its way may take to be written when a connection ends in good order.
-const FAREWELL: Duration = Duration::from_secs(2);
-
-/// Of an answer that is being written, as much as this is freed before its end.
-const FREED_BYTES_MIN: usize = 64 << 10;
-
-/// How a connection ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
-    /// What is in the outbox is still written.
-    Finished,
-    /// At once.
-    Cut(&'static str),
-}
-
-/// There is no way to go on behind it.
-pub(crate) const TOO_LONG: End = End::Cut("a packet is too long");
-
-/// What a connection needs to go on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wants {
-    /// Bytes: all that came is taken.
-    More,
-    /// The same, for the pings among them: a write is held back, and there is room for what comes
-    /// behind it.
-    Pings,
-    /// Room for the packet that is there.
-    Room(Room),
-    /// An answer to what is on its way.
-    Turn,
-    /// That others have their turn.
-    Rest,
-}
+use crate::watch::watches::Brought;
 
 /// One client's connection.
 pub(crate) struct Connection {
     pub(crate) door: Arc<Door>,
     pub(crate) client: Arc<Client>,
-    pub(crate) turns: Turns,
+    pub(crate) write_order: WriteOrder,
     /// The zxid of the last answer: the next one must not tell an earlier one.
     pub(crate) told: AtomicI64,
 }
@@ -75,158 +28,7 @@ pub(crate) struct Connection {
 impl Connection {
     pub(crate) fn new(door: Arc<Door>, client: Arc<Client>) -> Connection {
         let told = AtomicI64::new(wire_zxid(door.replica.state().last_zxid()));
-        Connection { door, client, turns: Turns::default(), told }
-    }
-
-    /// Serves the client until it, or this node, has had enough.
-    pub(crate) async fn serve(&self, reading: ReadHalf, writing: WriteHalf, frames: Frames) {
-        self.client.outbox.attach(writing.direct());
-        let mut writer = pin!(self.write(writing));
-        let aside = async {
-            tokio::select! {
-                end = self.keep_alive() => end,
-                () = &mut writer => End::Cut("it does not read what it is sent"),
-                () = self.client.closed() => End::Cut("the door or another connection ended it"),
-            }
-        };
-        let end = beside(pin!(self.answer_all(reading, frames)), pin!(aside)).await;
-        if end == End::Finished {
-            self.client.outbox.finish();
-            let _ = timeout(FAREWELL, writer).await;
-        }
-        self.client.outbox.abort();
-        // The session lives its whole timeout from the last that was heard of the client, although
-        // the connection is gone.
-        if self.client.pulse.is_owed() {
-            self.door.replica.touch_soon(self.client.credential);
-        }
-        self.door.hub.leave(&self.client);
-        self.door.counts.given_up(self.client.counts.look().outstanding);
-        debug!(session = %self.client.session(), addr = %self.client.addr, ?end, "a connection ended");
-    }
-
-    /// Writes what the outbox could not send at once, until there is nothing more or the client
-    /// does not take it.
-    async fn write(&self, mut socket: WriteHalf) {
-        let patience = Duration::from_millis(self.door.config.write_timeout_ms);
-        let outbox = &self.client.outbox;
-        let _writing = outbox.writing();
-        while let Some(mut bytes) = outbox.next().await {
-            let mut at = 0;
-            while at < bytes.len() {
-                match timeout(patience, socket.write(&bytes[at..])).await {
-                    Ok(Ok(written)) if written > 0 && outbox.wrote(written) => at += written,
-                    _ => return,
-                }
-                // What is written does not count any more, so it is not kept for long.
-                if at >= FREED_BYTES_MIN && at > bytes.len() / 4 {
-                    bytes.drain(..std::mem::take(&mut at));
-                    bytes.shrink_to_fit();
-                }
-            }
-            drop(bytes);
-            // With TLS, what is written may still be here.
-            if !matches!(timeout(patience, socket.flush()).await, Ok(Ok(()))) {
-                return;
-            }
-        }
-        let _ = socket.shutdown().await;
-    }
-
-    /// Takes requests as they come and answers them in that order.
-    async fn answer_all(&self, mut socket: ReadHalf, frames: Frames) -> End {
-        let mut inbox = Inbox::new(frames);
-        let mut pending = Pending::default();
-        let mut turn = Turn::default();
-        let mut half = self.door.half_packets.share(&self.client);
-        let outbox = &self.client.outbox;
-        let mut now = Instant::now();
-        loop {
-            // Answers of reads can be long, and all that wait behind a write come due together.
-            while !pending.is_spent()
-                && let Some(waited) = pending.take_due(|wanted| outbox.has_room_in_turn(wanted, &turn))
-            {
-                if let Some(end) = self.resolve(waited, &mut pending, turn.end()) {
-                    return end;
-                }
-            }
-            let wants = match self.take_all(&mut inbox, &mut pending, now) {
-                Ok(wants) => wants,
-                Err(end) => return end,
-            };
-            if wants == Wants::Rest {
-                outbox.send_now();
-                yield_now().await;
-                pending.begin_turn();
-                continue;
-            }
-            let reads = matches!(wants, Wants::More | Wants::Pings);
-            // One that is not read from has whole packets that wait, or half a packet within its
-            // own bound.
-            if !half.set(if reads { inbox.unread() } else { 0 }) {
-                return End::Cut("its packet is not whole, and there is no room for it");
-            }
-            inbox.frames().release();
-            let waits = pending.waits();
-            let wanted = [pending.wanted(), if let Wants::Room(room) = wants { Some(room) } else { None }];
-            tokio::select! {
-                biased;
-                // It said this before it was our turn to hear it.
-                end = pending.go_on(), if waits => {
-                    if let Some(end) = end {
-                        return end;
-                    }
-                    now = Instant::now();
-                    self.client.pulse.heard(now);
-                }
-                () = outbox.room(wanted, &mut turn), if wanted != [None; 2] => {}
-                read = read_into(&mut socket, inbox.frames()), if reads => match read {
-                    Ok(0) | Err(_) => return End::Cut("the client closed it"),
-                    Ok(_) => {
-                        now = Instant::now();
-                        self.client.pulse.heard(now);
-                    }
-                },
-                // All is done that can be done at once: answers that came due together leave
-                // together.
-                () = outbox.send_and_wait() => {}
-            }
-        }
-    }
-
-    /// Takes the packets that are there, as far as there is room.
-    fn take_all<'a>(&'a self, inbox: &mut Inbox, pending: &mut Pending<'a>, now: Instant) -> Result<Wants, End> {
-        let config = &self.door.config;
-        loop {
-            if self.client.outbox.is_aborted() {
-                return Err(End::Cut("it does not read what it is sent"));
-            }
-            if pending.is_spent() {
-                return Ok(Wants::Rest);
-            }
-            if pending.len() >= config.outstanding_max || pending.bytes() >= config.outstanding_bytes_max {
-                return Ok(Wants::Turn);
-            }
-            let Some(packet) = inbox.peek().map_err(|_| TOO_LONG)? else { return Ok(Wants::More) };
-            let op = RequestHeader::from_bytes(packet).map(|header| header.op);
-            // What is looked at in its turn sees what was written before it and nothing that its
-            // own client writes after it. So that write is not even proposed while it waits for
-            // those before it.
-            if pending.holds_writes_back() && op.is_ok_and(writes::is_write) {
-                return self.take_pings(inbox, pending, now);
-            }
-            // Before there is room, as a packet that is not whole must not have it. Reads wait for
-            // theirs in their turn.
-            let room = if op == Ok(op::PING) { Room::Ping } else { Room::Short };
-            if !self.has_room_now(room) {
-                return Ok(Wants::Room(room));
-            }
-            let packet = inbox.next_packet().map_err(|_| TOO_LONG)?.unwrap_or_default();
-            pending.spend(packet.len());
-            if let Some(end) = self.take(&packet, pending, now) {
-                return Err(end);
-            }
-        }
+        Connection { door, client, write_order: WriteOrder::default(), told }
     }
 
     /// Whether there is room when what is there has been sent, as far as the client takes it.
@@ -245,125 +47,6 @@ impl Connection {
         }
     }
 
-    /// Takes one packet. What cannot be answered at once goes to those that wait.
-    fn take<'a>(&'a self, packet: &[u8], pending: &mut Pending<'a>, since: Instant) -> Option<End> {
-        self.count_received();
-        let mut input = Input::new(packet);
-        let Ok(RequestHeader { xid, op }) = input.read() else { return Some(End::Cut("a packet has no header")) };
-        let body = &packet[packet.len() - input.remaining()..];
-        match op {
-            op::PING => {
-                self.client.pulse.ping(since);
-                return None;
-            }
-            op::AUTH => return self.prove(xid, body),
-            _ => {}
-        }
-        self.client.counts.begun(xid, op);
-        self.door.counts.begun(xid, op);
-        let bytes = packet.len();
-        let waited = move |what| Waited { xid, bytes, since, is_barrier: false, what };
-        let Ok(request) = Request::read(op, body) else {
-            let refused = Done::Answer(None, Err(error::MARSHALLING));
-            return self.in_order(waited(What::Done(refused)), pending);
-        };
-        if is_about_watches(&request) {
-            self.client.watches_from_now_on();
-        }
-        let (identities, state) = (self.client.identities(), self.door.replica.state());
-        let asker = Asker { session: self.client.credential.session, identities: &identities, limits: state.limits() };
-        match writes::prepare(&request, asker) {
-            Some(Ok((op, shape))) => {
-                let turn = self.client.next_turn();
-                let closes = matches!(request, Request::CloseSession);
-                let bytes = bytes + writes::acl_bytes(&op);
-                let write = async move {
-                    let done = propose(self, turn, op, &shape).await;
-                    Waited { bytes, ..waited(What::Done(if closes { done.last() } else { done })) }
-                };
-                pending.push(bytes, false, Box::pin(write));
-                None
-            }
-            Some(Err(refused)) => self.in_order(waited(What::Done(Done::Answer(None, refused.answer()))), pending),
-            None => match request {
-                Request::Sync(path) => {
-                    let sync = async move {
-                        let what = What::Done(sync(&self.door, &path).await);
-                        Waited { is_barrier: true, ..waited(what) }
-                    };
-                    pending.push(bytes, true, Box::pin(sync));
-                    None
-                }
-                request
-                    if !pending.is_empty()
-                        && !pending.holds_writes_back()
-                        && self.is_answered_behind(&state, &request) =>
-                {
-                    let (moment, turn) = (self.door.hub.moment(&self.client), self.client.last_turn());
-                    let read = async move {
-                        waited(match moment.await {
-                            Ok(state) => What::Then(Box::new(request), state, turn),
-                            Err(_) => What::Done(Done::Cut("the state for a read was passed over")),
-                        })
-                    };
-                    pending.push(bytes, false, Box::pin(read));
-                    None
-                }
-                request => self.in_order(waited(What::Now(Box::new(request))), pending),
-            },
-        }
-    }
-
-    /// Answers now if no answer is before it, and there is room.
-    fn in_order<'a>(&'a self, mut waited: Waited, pending: &mut Pending<'a>) -> Option<End> {
-        if pending.is_empty() && waited.what.wanted().is_none_or(|wanted| self.client.outbox.has_room(wanted)) {
-            if let What::Done(Done::Answer(at, _)) = &mut waited.what {
-                *at = Some(self.door.replica.state().last_zxid());
-            }
-            return self.resolve(waited, pending, None);
-        }
-        waited.is_barrier = matches!(waited.what, What::Now(_));
-        pending.push(waited.bytes, waited.is_barrier, Box::pin(std::future::ready(waited)));
-        None
-    }
-
-    /// Answers a request whose turn has come, and has brought a place for its answer where it
-    /// waited for one. A long read gives it back: it asks for another when its length is known.
-    fn resolve<'a>(&'a self, waited: Waited, pending: &mut Pending<'a>, place: Option<Place>) -> Option<End> {
-        let Waited { xid, since, what, .. } = waited;
-        let session = self.client.session();
-        let end = match what {
-            What::Done(Done::Answer(at, body)) => {
-                self.reply(xid, at.unwrap_or_default(), body, place);
-                None
-            }
-            What::Done(Done::Last(at, body)) => {
-                self.reply(xid, at.unwrap_or_default(), body, place);
-                Some(End::Finished)
-            }
-            What::Done(Done::Cut(why)) => Some(End::Cut(why)),
-            What::Now(request) if is_long(&self.door.replica.state(), session, &request) => {
-                pending.read(Box::pin(self.read_long(xid, since, *request, None)));
-                return None;
-            }
-            What::Then(request, state, turn) if is_long(&state, session, &request) => {
-                // A newer one might show what the client has written behind it, if it has.
-                let state = (turn != self.client.last_turn()).then_some(state);
-                pending.read(Box::pin(self.read_long(xid, since, *request, state)));
-                return None;
-            }
-            What::Now(request) => self.read(xid, &request, pending, place),
-            What::Then(request, state, _) => {
-                let body = self.body_from(&state, &request);
-                pending.spend(body.as_ref().map_or(0, Vec::len));
-                self.reply(xid, state.last_zxid(), body, place);
-                None
-            }
-        };
-        self.answered(since, end);
-        end
-    }
-
     /// Counts a request that was answered, or that ends its connection.
     pub(crate) fn answered(&self, since: Instant, end: Option<End>) {
         let now = Instant::now();
@@ -373,53 +56,6 @@ impl Connection {
         if let Some(End::Cut(_)) = end {
             self.door.replica.count(Entrance::ZooKeeper, RequestEnd::Unknown);
         }
-    }
-
-    /// Whether a read is answered from the state behind the write before it, so that writes behind
-    /// it need not wait for it. Those states are kept until then: long reads wait without one.
-    fn is_answered_behind(&self, state: &State, request: &Request) -> bool {
-        !self.client.watches() && !is_long(state, self.client.session(), request)
-    }
-
-    /// Answers what this node can answer of itself.
-    fn read(&self, xid: i32, request: &Request, pending: &mut Pending<'_>, place: Option<Place>) -> Option<End> {
-        let (hub, client) = (&self.door.hub, &*self.client);
-        let watched = match request {
-            Request::Exists(which) if which.watch => watches::read(hub, client, Watching::Exists, which),
-            Request::GetData(which) if which.watch => watches::read(hub, client, Watching::Data, which),
-            Request::GetChildren(which) if which.watch => {
-                watches::read(hub, client, Watching::Children { with_stat: false }, which)
-            }
-            Request::GetChildren2(which) if which.watch => {
-                watches::read(hub, client, Watching::Children { with_stat: true }, which)
-            }
-            Request::AddWatch(add) => watches::add(hub, client, add),
-            Request::CheckWatches(which) => watches::check(hub, client, which, false),
-            Request::RemoveWatches(which) => watches::check(hub, client, which, true),
-            Request::SetWatches(set) => return self.bring_back(xid, &requests::with_no_persistent_ones(set)),
-            Request::SetWatches2(set) => return self.bring_back(xid, set),
-            // An event may be on its way to it while the state is read.
-            other if client.watches() => {
-                let state = hub.look(client, |look| look.state().clone());
-                (state.last_zxid(), self.body_from(&state, other))
-            }
-            other => {
-                let state = self.door.replica.state();
-                let body = self.body_from(&state, other);
-                pending.spend(body.as_ref().map_or(0, Vec::len));
-                self.reply(xid, state.last_zxid(), body, place);
-                return None;
-            }
-        };
-        let (zxid, body) = watched;
-        pending.spend(body.as_ref().map_or(0, Vec::len));
-        self.release(xid, zxid, body, place);
-        None
-    }
-
-    fn bring_back(&self, xid: i32, set: &jute::SetWatches2) -> Option<End> {
-        let brought = watches::bring_back(&self.door.hub, &self.client, set);
-        self.brought_back(xid, &brought)
     }
 
     /// Answers setWatches, or not.
@@ -435,23 +71,17 @@ impl Connection {
         }
     }
 
-    fn body_from(&self, state: &State, request: &Request) -> Result<Vec<u8>, i32> {
-        let identities = self.client.identities();
-        let reader = reads::Reader { state, identities: &identities };
-        requests::read(reader, self.client.session(), request, self.multi_read_bytes_max())
-    }
-
     /// The longest answer to a multiRead.
     pub(crate) fn multi_read_bytes_max(&self) -> usize {
         self.door.config.packet_bytes_max.min(self.door.unread.answer_bytes_max())
     }
 
-    fn reply(&self, xid: i32, zxid: Zxid, body: Result<Vec<u8>, i32>, place: Option<Place>) {
+    pub(crate) fn reply(&self, xid: i32, zxid: Zxid, body: Result<Vec<u8>, i32>, place: Option<Place>) {
         self.client.outbox.push_placed(self.frame(xid, zxid, body), place, false);
     }
 
     /// The same before events that are held back.
-    fn release(&self, xid: i32, zxid: Zxid, body: Result<Vec<u8>, i32>, place: Option<Place>) {
+    pub(crate) fn release(&self, xid: i32, zxid: Zxid, body: Result<Vec<u8>, i32>, place: Option<Place>) {
         self.client.outbox.push_placed(self.frame(xid, zxid, body), place, true);
     }
 
@@ -462,7 +92,7 @@ impl Connection {
 
     fn frame(&self, xid: i32, zxid: Zxid, body: Result<Vec<u8>, i32>) -> Vec<u8> {
         let is_ok = body.is_ok();
-        let frame = self.client.answer(xid, self.told(zxid), body.map(requests::bytes));
+        let frame = self.client.answer(xid, self.told(zxid), body.map(bytes));
         self.count_sent(frame.len(), zxid, is_ok);
         frame
     }
@@ -484,19 +114,9 @@ impl Connection {
     fn count(&self, done: bool) {
         self.door.replica.count(Entrance::ZooKeeper, if done { RequestEnd::Done } else { RequestEnd::Refused });
     }
-
-    /// Auth packets are answered as they come, before requests that came earlier.
-    fn prove(&self, xid: i32, body: &[u8]) -> Option<End> {
-        let proven = jute::AuthRequest::from_bytes(body)
-            .is_ok_and(|auth| self.client.prove(auth, &self.door.config.super_digest));
-        let error = if proven { error::OK } else { error::AUTH_FAILED };
-        self.client.outbox.push(framed(|out| ReplyHeader { xid, zxid: 0, error }.write(out)));
-        if !proven {
-            self.door.auth_failed.fetch_add(1, Ordering::Relaxed);
-        }
-        if proven { None } else { Some(End::Finished) }
-    }
 }
 
-#[cfg(test)]
-mod tests;
+/// Appends a body.
+fn bytes(body: Vec<u8>) -> impl FnOnce(&mut Vec<u8>) {
+    move |out| out.extend_from_slice(&body)
+}

@@ -15,8 +15,8 @@ use znode::Zxid;
 
 use crate::WireConfig;
 use crate::operate::counters::Counts;
-use crate::request::long_reads::LongReads;
-use crate::session::incomplete_packets::HalfPackets;
+use crate::request::reading_thread::LongReads;
+use crate::session::incomplete_packets::IncompletePackets;
 use crate::session::unread::Unread;
 use crate::watch::hub::Hub;
 use crate::watch::watch_table::WatchLimits;
@@ -28,7 +28,7 @@ pub(crate) struct Door {
     pub(crate) hub: Arc<Hub>,
     /// Places for writes that are being proposed. Taken in the order in which they come.
     pub(crate) writes: Semaphore,
-    pub(crate) half_packets: HalfPackets,
+    pub(crate) incomplete_packets: IncompletePackets,
     pub(crate) session_rates: Rates,
     pub(crate) unread: Arc<Unread>,
     pub(crate) long_reads: LongReads,
@@ -65,7 +65,7 @@ impl Door {
         let hub = Arc::new(Hub::new(limits));
         replica.observe(&hub);
         let writes = Semaphore::new(config.writes_max.min(Semaphore::MAX_PERMITS));
-        let half_packets = HalfPackets::new(config.half_packets_bytes_max);
+        let incomplete_packets = IncompletePackets::new(config.incomplete_packets_bytes_max);
         let session_rates = Rates::new(config.session_rate_max);
         let unread = Arc::new(Unread::new(config.answers_bytes_max));
         Ok(Door {
@@ -73,7 +73,7 @@ impl Door {
             config,
             hub,
             writes,
-            half_packets,
+            incomplete_packets,
             session_rates,
             unread,
             long_reads: LongReads::start()?,
@@ -107,9 +107,4 @@ impl Door {
     pub(crate) fn propose_deadline(&self) -> Instant {
         Instant::now() + Duration::from_millis(self.config.propose_timeout_ms)
     }
-}
-
-/// A zxid as ZooKeeper writes it.
-pub(crate) fn wire_zxid(zxid: Zxid) -> i64 {
-    i64::try_from(zxid.0).unwrap_or(i64::MAX)
 }

@@ -4,10 +4,7 @@ use std::borrow::Cow;
 use std::collections::VecDeque;
 
 use jute::{FrameError, Frames, Record, RequestHeader, op};
-use tokio::time::Instant;
 
-use crate::request::pending::Pending;
-use crate::session::connection::{Connection, End, TOO_LONG, Wants};
 use crate::session::outbox::Room;
 
 /// Packets of one client, in the order in which they came.
@@ -40,6 +37,22 @@ pub(crate) enum Passed {
     More,
     /// There is no room to put more aside.
     Full,
+}
+
+/// What a connection needs to go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wants {
+    /// Bytes: all that came is taken.
+    More,
+    /// The same, for the pings among them: a write is held back, and there is room for what comes
+    /// behind it.
+    Pings,
+    /// Room for the packet that is there.
+    Room(Room),
+    /// An answer to what is on its way.
+    Turn,
+    /// That others have their turn.
+    Rest,
 }
 
 impl Inbox {
@@ -103,36 +116,6 @@ impl Inbox {
         self.aside_bytes += bytes;
         self.frames.next_packet()?;
         Ok(Passed::Aside(bytes))
-    }
-}
-
-impl Connection {
-    /// Takes the pings behind a write that is held back, as far as there is room: a client that
-    /// waits for the answer of a read is alive, and must hear so.
-    pub(crate) fn take_pings(&self, inbox: &mut Inbox, pending: &mut Pending<'_>, now: Instant) -> Result<Wants, End> {
-        let config = &self.door.config;
-        let left = Left {
-            requests: config.outstanding_max.saturating_sub(pending.len()),
-            bytes: config.outstanding_bytes_max.saturating_sub(pending.bytes()),
-        };
-        loop {
-            if pending.is_spent() {
-                return Ok(Wants::Rest);
-            }
-            if !self.has_room_now(Room::Ping) {
-                return Ok(Wants::Room(Room::Ping));
-            }
-            match inbox.pass(left).map_err(|_| TOO_LONG)? {
-                Passed::Ping => {
-                    self.count_received();
-                    self.client.pulse.ping(now);
-                    pending.spend(0);
-                }
-                Passed::Aside(bytes) => pending.spend(bytes),
-                Passed::More => return Ok(Wants::Pings),
-                Passed::Full => return Ok(Wants::Turn),
-            }
-        }
     }
 }
 

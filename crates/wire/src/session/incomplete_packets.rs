@@ -1,4 +1,4 @@
-//! Packets of which the rest has not come yet, of all connections: a bound on their bytes.
+//! Limits the bytes that are kept for incomplete packets, over all connections.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -10,7 +10,7 @@ use crate::session::client::Client;
 /// At the bound, the packet that was begun first gives way: its connection is closed. A client that
 /// sends slowly, or never ends, makes room for those who do not, and none of them has to wait for
 /// it.
-pub(crate) struct HalfPackets {
+pub(crate) struct IncompletePackets {
     bytes_max: usize,
     inner: Mutex<Inner>,
 }
@@ -30,14 +30,14 @@ struct Half {
 
 /// One connection's part in it.
 pub(crate) struct Share<'a> {
-    all: &'a HalfPackets,
+    all: &'a IncompletePackets,
     client: &'a Arc<Client>,
     begun: Option<u64>,
 }
 
-impl HalfPackets {
-    pub(crate) fn new(bytes_max: usize) -> HalfPackets {
-        HalfPackets { bytes_max, inner: Mutex::default() }
+impl IncompletePackets {
+    pub(crate) fn new(bytes_max: usize) -> IncompletePackets {
+        IncompletePackets { bytes_max, inner: Mutex::default() }
     }
 
     pub(crate) fn share<'a>(&'a self, client: &'a Arc<Client>) -> Share<'a> {
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn the_packet_that_was_begun_first_gives_way() {
-        let all = HalfPackets::new(10);
+        let all = IncompletePackets::new(10);
         let clients = [1, 2, 3].map(Client::alone);
         let [mut first, mut second, mut third] = [0, 1, 2].map(|at| all.share(&clients[at]));
         let closed = || [0, 1, 2].map(|at| clients[at].is_closed());

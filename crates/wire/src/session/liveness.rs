@@ -1,17 +1,12 @@
-//! Signs of life of one client, on their way to the leader.
+//! What was heard of one client.
 
 use std::sync::Mutex;
-use std::sync::atomic::Ordering;
 
-use jute::{Record, ReplyHeader, framed, xid};
-use replica::Error;
 use tokio::sync::Notify;
-use tokio::time::{Instant, timeout_at};
-
-use crate::session::connection::{Connection, End};
+use tokio::time::Instant;
 
 /// What was heard of a client and not yet passed on.
-pub(crate) struct Pulse {
+pub(crate) struct Liveness {
     inner: Mutex<Inner>,
     beat: Notify,
 }
@@ -27,9 +22,9 @@ struct Inner {
     pings: usize,
 }
 
-impl Pulse {
-    pub(crate) fn new() -> Pulse {
-        Pulse {
+impl Liveness {
+    pub(crate) fn new() -> Liveness {
+        Liveness {
             inner: Mutex::new(Inner { heard: Instant::now(), news: false, passing: false, pings: 0 }),
             beat: Notify::new(),
         }
@@ -95,47 +90,5 @@ impl Pulse {
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
         self.inner.lock().expect("nothing panics under this guard")
-    }
-}
-
-impl Connection {
-    /// Passes signs of life on to the leader, and answers pings when it has them.
-    ///
-    /// So a client that hears from this node may believe it: its session lives, or lived a moment
-    /// ago. When the leader does not hear of it in time, the connection is cut, well before the
-    /// session can expire.
-    pub(crate) async fn keep_alive(&self) -> End {
-        let (client, pulse) = (&self.client, &self.client.pulse);
-        loop {
-            while !pulse.has_news() {
-                let silence = timeout_at(pulse.last() + client.timeout, pulse.beats()).await;
-                if silence.is_err() && pulse.last().elapsed() >= client.timeout {
-                    return End::Cut("the client said nothing for its whole timeout");
-                }
-            }
-            let pings = pulse.take();
-            let began = Instant::now();
-            match self.door.replica.touch(client.credential, began + client.timeout / 3).await {
-                Ok(_) => pulse.passed(),
-                Err(Error::Refused(_)) => return End::Cut("the session is gone"),
-                Err(_) => return End::Cut("the leader does not hear of the session"),
-            }
-            if !self.is_attached() {
-                return End::Cut("the session is gone, or at another connection");
-            }
-            for _ in 0..pings {
-                let pong = ReplyHeader { xid: xid::PING, zxid: self.told.load(Ordering::Relaxed), error: 0 };
-                client.outbox.push(framed(|out| pong.write(out)));
-            }
-            client.outbox.send_now();
-            // Requests come by the thousand: their news can wait, pings cannot.
-            let next = began + client.timeout / 12;
-            while !pulse.is_pinged() && timeout_at(next, pulse.beats()).await.is_ok() {}
-        }
-    }
-
-    fn is_attached(&self) -> bool {
-        let state = self.door.replica.state();
-        state.session(self.client.session()).is_some_and(|session| session.connection == self.client.connection)
     }
 }

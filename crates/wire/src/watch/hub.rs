@@ -10,10 +10,10 @@ use tokio::sync::Notify;
 use tokio::task::yield_now;
 use znode::{EventKind, Recorded, SessionId, State, Turn, ZPath};
 
-use crate::request::read_points::{Moment, Moments};
+use crate::request::codes::wire_zxid;
+use crate::request::read_points::{ReadPoint, ReadPoints};
 use crate::session::client::Client;
-use crate::watch::watch_table::{Full, WatchKind, WatchLimits, WatchTable};
-use crate::watch::watches::TOGETHER;
+use crate::watch::watch_table::{Full, TOGETHER, WatchKind, WatchLimits, WatchTable};
 
 /// All connections of the door.
 ///
@@ -36,7 +36,7 @@ struct Inner {
     table: WatchTable,
     clients: HashMap<u64, Arc<Client>>,
     by_session: HashMap<SessionId, u64>,
-    moments: Moments,
+    read_points: ReadPoints,
     /// Those who have events that nobody sends yet, each once.
     told: VecDeque<Arc<Client>>,
 }
@@ -58,7 +58,7 @@ impl Hub {
             table: WatchTable::new(limits),
             clients: HashMap::new(),
             by_session: HashMap::new(),
-            moments: Moments::default(),
+            read_points: ReadPoints::default(),
             told: VecDeque::new(),
         };
         Hub { inner: Mutex::new(inner), is_awaited: AtomicBool::new(false), told: Notify::new(), no_state }
@@ -78,7 +78,7 @@ impl Hub {
     /// A client is gone, and its watches with it.
     pub(crate) fn leave(&self, client: &Client) {
         let mut inner = self.lock();
-        inner.moments.leave(client.session(), client.connection);
+        inner.read_points.leave(client.session(), client.connection);
         inner.clients.remove(&client.number);
         if inner.by_session.get(&client.session()) == Some(&client.number) {
             inner.by_session.remove(&client.session());
@@ -133,10 +133,10 @@ impl Hub {
 
     /// The state for a read behind the last of the client's writes so far: with that write, and
     /// without the next one.
-    pub(crate) fn moment(&self, client: &Client) -> Moment {
+    pub(crate) fn read_point(&self, client: &Client) -> ReadPoint {
         let mut inner = self.lock();
-        let Inner { state, moments, .. } = &mut *inner;
-        moments.ask(client.session(), client.connection, client.last_turn(), state)
+        let Inner { state, read_points, .. } = &mut *inner;
+        read_points.ask(client.session(), client.connection, client.last_turn(), state)
     }
 
     /// How many watches are set.
@@ -227,7 +227,7 @@ impl Observer for Hub {
     fn replaced(&self, state: &Arc<State>) {
         let mut inner = self.lock_to_apply();
         inner.state = Arc::clone(state);
-        inner.moments.tell(state);
+        inner.read_points.tell(state);
         // What they should have been told is not known. They come again, say what they have seen
         // and what they watch, and are told then. Nothing more may reach them first: it would move
         // what they have seen beyond what they missed.
@@ -246,12 +246,12 @@ struct Changing<'a> {
 
 impl Observing for Changing<'_> {
     fn wants(&self, session: SessionId, turn: &Turn) -> bool {
-        self.inner.moments.wants(session, turn.connection, turn.number)
+        self.inner.read_points.wants(session, turn.connection, turn.number)
     }
 
     fn published(mut self: Box<Self>, state: &Arc<State>, events: &[Recorded]) {
         self.inner.state = Arc::clone(state);
-        self.inner.moments.tell(state);
+        self.inner.read_points.tell(state);
         if self.inner.table.len() == 0 {
             return;
         }
@@ -275,7 +275,7 @@ impl Inner {
         if concerned.is_empty() {
             return;
         }
-        let zxid = crate::session::door::wire_zxid(event.zxid);
+        let zxid = wire_zxid(event.zxid);
         let Some(frame) = event_frame(zxid, event.kind, &event.path) else { return };
         let open = recorded.acl.is_none() && recorded.parent_acl.is_none();
         for (number, has_named_it) in concerned {

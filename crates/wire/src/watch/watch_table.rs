@@ -162,6 +162,10 @@ impl WatchTable {
     }
 }
 
+/// How many watches are brought back under the guard at once: a whole packet of them would keep the
+/// node from applying for 100 ms and more.
+pub(crate) const TOGETHER: usize = 1_000;
+
 #[cfg(test)]
 mod tests {
     use super::*;

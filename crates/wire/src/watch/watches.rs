@@ -9,7 +9,7 @@ use znode::{EventKind, State, ZPath, Zxid};
 use crate::request::reads::Reader;
 use crate::session::client::Client;
 use crate::watch::hub::{Hub, Look};
-use crate::watch::watch_table::{Full, WatchKind};
+use crate::watch::watch_table::{Full, TOGETHER, WatchKind};
 
 /// A read that can set a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,10 +121,6 @@ pub(crate) fn bring_back(hub: &Hub, client: &Client, watches: &SetWatches2) -> B
         hub.step_aside();
     }
 }
-
-/// How many watches are brought back under the guard at once: a whole packet of them would keep the
-/// node from applying for 100 ms and more.
-pub(crate) const TOGETHER: usize = 1_000;
 
 /// What a watch is brought back as.
 #[derive(Clone, Copy)]

@@ -182,7 +182,7 @@ async fn bounds_of_the_state_are_told_in_zookeepers_numbers() {
 
 #[tokio::test]
 async fn packets_that_are_not_whole_have_a_bound_and_the_oldest_gives_way() {
-    let config = WireConfig { half_packets_bytes_max: 100_000, ..WireConfig::default() };
+    let config = WireConfig { incomplete_packets_bytes_max: 100_000, ..WireConfig::default() };
     let node = Node::start_with(config, |_| {}).await;
     let mut other = node.client().await;
     other.create("/a", 0).await.unwrap();

@@ -203,7 +203,7 @@ async fn a_packet_that_is_not_whole_keeps_no_room_from_others() {
     half.stream.write_all(&[0, 0, 1, 0, 1]).await.unwrap();
     client.create("/behind", 0).await.unwrap();
     drop(silent);
-    number_is(&node, "zk_half_packets_bytes", |bytes| bytes == 5).await;
+    number_is(&node, "zk_incomplete_packets_bytes", |bytes| bytes == 5).await;
     number_is(&node, "zk_unread_bytes", |bytes| bytes == 0).await;
 }
 

@@ -116,7 +116,7 @@ async fn no_changed_packets_in_pieces_hurt() {
     }
     // Nothing is kept for those who are gone.
     timeout(PATIENCE, async {
-        while !crate::words::ask(&node, "mntr").await.contains("zk_half_packets_bytes\t0\n") {}
+        while !crate::words::ask(&node, "mntr").await.contains("zk_incomplete_packets_bytes\t0\n") {}
     })
     .await
     .expect("halves of packets are kept");

@@ -151,10 +151,10 @@ impl Settings {
                 ),
             ),
             (
-                self.wire.half_packets_bytes_max < self.wire.packet_bytes_max.saturating_add(4),
+                self.wire.incomplete_packets_bytes_max < self.wire.packet_bytes_max.saturating_add(4),
                 format!(
-                    "zookeeper_half_packets_max ({}) must be above zookeeper_packet_max ({}), or the longest packet never comes",
-                    self.wire.half_packets_bytes_max, self.wire.packet_bytes_max
+                    "zookeeper_incomplete_packets_max ({}) must be above zookeeper_packet_max ({}), or the longest packet never comes",
+                    self.wire.incomplete_packets_bytes_max, self.wire.packet_bytes_max
                 ),
             ),
             (

@@ -131,7 +131,7 @@ keys! {
         zookeeper_addr: text = wire.addr, "What ZooKeeper clients are told to connect to, in `/zookeeper/config`; `none` tells nothing; unless given, zookeeper_listen, or zookeeper_tls_listen where only that is, with the host of http_addr where it names none.";
         zookeeper_connections_max: count = wire.connections_max, "Connections of ZooKeeper clients at once; one without a session gives way.";
         zookeeper_packet_max: size = wire.packet_bytes_max, "A packet: ZooKeeper's `jute.maxbuffer`.";
-        zookeeper_half_packets_max: size = wire.half_packets_bytes_max, "Packets of all ZooKeeper clients that are not whole yet.";
+        zookeeper_incomplete_packets_max: size = wire.incomplete_packets_bytes_max, "Packets of all ZooKeeper clients that are not whole yet.";
         zookeeper_outstanding_max: count = wire.outstanding_max, "Requests of one connection that are not answered yet ...";
         zookeeper_outstanding_bytes_max: size = wire.outstanding_bytes_max, "... and their bytes.";
         zookeeper_writes_max: count = wire.writes_max, "Writes of all ZooKeeper clients on their way at once.";

@@ -1,6 +1,7 @@
 //! Connections at the bound on all answers, which the tests hold.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use jute::{Acl, CreateRequest, DataStat, MultiOp, Names, PathWatch, SetDataRequest, Stat, xid};
 use replica::{Config, Consistency, Member, Replica};
@@ -12,8 +13,8 @@ use znode::{Credential, Op, Reply};
 
 use super::*;
 use crate::WireConfig;
-use crate::session::client::Arrival;
-use crate::session::door::ListensOn;
+use crate::session::client::{Arrival, Client};
+use crate::session::door::{Door, ListensOn};
 use crate::session::outbox::Outbox;
 
 /// No step of a test may take longer.
@@ -230,10 +231,10 @@ async fn pings_behind_a_write_that_a_waiting_read_holds_back_are_answered() {
     // One that comes in halves, too.
     let ping = frame(0, &Request::Ping);
     peer.stream.write_all(&ping[..7]).await.unwrap();
-    until(async || node.door.half_packets.bytes() == 7).await;
+    until(async || node.door.incomplete_packets.bytes() == 7).await;
     peer.stream.write_all(&ping[7..]).await.unwrap();
     assert_eq!(peer.answer().await.0, xid::PING);
-    until(async || node.door.half_packets.bytes() == 0).await;
+    until(async || node.door.incomplete_packets.bytes() == 0).await;
     // This one is beyond what a connection may have on its way.
     peer.send(5, &[set("/a", 40_000), read(), set("/a", 40_000), read(), Request::Ping]).await;
     drop(full);

@@ -1,0 +1,23 @@
+//! How a request is answered whose turn has come.
+
+use znode::Zxid;
+
+/// How a request that had to wait is answered.
+pub(crate) enum Done {
+    /// By a body, or an error; at this zxid, or at that of the answer before it.
+    Answer(Option<Zxid>, Result<Vec<u8>, i32>),
+    /// The same, and the connection ends.
+    Last(Option<Zxid>, Result<Vec<u8>, i32>),
+    /// Not at all: the connection ends, and the client finds out elsewhere.
+    Cut(&'static str),
+}
+
+impl Done {
+    /// The last answer of its connection.
+    pub(crate) fn last(self) -> Done {
+        match self {
+            Done::Answer(at, body) => Done::Last(at, body),
+            other => other,
+        }
+    }
+}

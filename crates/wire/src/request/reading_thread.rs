@@ -1,0 +1,76 @@
+//! The thread for reads that take long. It takes them in turns, a slice each.
+
+use std::collections::VecDeque;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use replica::background::leave_the_processor;
+use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
+
+use crate::request::slices::{LongRead, Sink};
+use crate::session::end::End;
+
+/// Long reads that are measured or made at once. Each keeps the state that it reads as it was;
+/// beyond, they wait, and keep none but one that was given.
+const READS_MAX: usize = 64;
+
+/// The thread, and the places on it. Every connection has one read there at most, and they take
+/// turns, a slice each.
+pub(crate) struct LongReads {
+    places: Semaphore,
+    jobs: Sender<Job>,
+}
+
+struct Job {
+    read: LongRead,
+    sink: Sink,
+    done: oneshot::Sender<(LongRead, Result<Sink, i32>)>,
+}
+
+impl LongReads {
+    /// # Errors
+    /// When there is no thread to be had.
+    pub(crate) fn start() -> std::io::Result<LongReads> {
+        let (jobs, all) = channel();
+        // It ends with the door.
+        std::thread::Builder::new().name("zookeeper-reads".into()).spawn(move || take_turns(&all))?;
+        Ok(LongReads { places: Semaphore::new(READS_MAX), jobs })
+    }
+
+    /// Waits for a place on the thread.
+    pub(crate) async fn enter(&self) -> Result<SemaphorePermit<'_>, Gone> {
+        self.places.acquire().await.map_err(|_| Gone)
+    }
+
+    /// Does a read to its end.
+    pub(crate) async fn run(&self, read: LongRead, sink: Sink) -> Option<(LongRead, Result<Sink, i32>)> {
+        let (done, ended) = oneshot::channel();
+        self.jobs.send(Job { read, sink, done }).ok()?;
+        ended.await.ok()
+    }
+}
+
+fn take_turns(all: &Receiver<Job>) {
+    leave_the_processor();
+    let mut waiting = VecDeque::new();
+    loop {
+        waiting.extend(all.try_iter());
+        let Some(mut job): Option<Job> = waiting.pop_front().or_else(|| all.recv().ok()) else { return };
+        if job.done.is_closed() {
+            continue;
+        }
+        match job.read.step(&mut job.sink) {
+            Ok(slice) if !slice.is_last => waiting.push_back(job),
+            Ok(_) => _ = job.done.send((job.read, Ok(job.sink))),
+            Err(code) => _ = job.done.send((job.read, Err(code))),
+        }
+    }
+}
+
+/// The thread for long reads is gone: the door closes.
+pub(crate) struct Gone;
+
+impl From<Gone> for End {
+    fn from(Gone: Gone) -> End {
+        End::Cut("the thread for long reads is gone")
+    }
+}

@@ -1,0 +1,52 @@
+//! Signs of life of one client on their way to the leader.
+
+use std::sync::atomic::Ordering;
+
+use jute::{Record, ReplyHeader, framed, xid};
+use replica::Error;
+use tokio::time::{Instant, timeout_at};
+
+use crate::session::connection::Connection;
+use crate::session::end::End;
+
+impl Connection {
+    /// Passes signs of life on to the leader, and answers pings when it has them.
+    ///
+    /// So a client that hears from this node may believe it: its session lives, or lived a moment
+    /// ago. When the leader does not hear of it in time, the connection is cut, well before the
+    /// session can expire.
+    pub(crate) async fn keep_alive(&self) -> End {
+        let (client, liveness) = (&self.client, &self.client.liveness);
+        loop {
+            while !liveness.has_news() {
+                let silence = timeout_at(liveness.last() + client.timeout, liveness.beats()).await;
+                if silence.is_err() && liveness.last().elapsed() >= client.timeout {
+                    return End::Cut("the client said nothing for its whole timeout");
+                }
+            }
+            let pings = liveness.take();
+            let began = Instant::now();
+            match self.door.replica.touch(client.credential, began + client.timeout / 3).await {
+                Ok(_) => liveness.passed(),
+                Err(Error::Refused(_)) => return End::Cut("the session is gone"),
+                Err(_) => return End::Cut("the leader does not hear of the session"),
+            }
+            if !self.is_attached() {
+                return End::Cut("the session is gone, or at another connection");
+            }
+            for _ in 0..pings {
+                let pong = ReplyHeader { xid: xid::PING, zxid: self.told.load(Ordering::Relaxed), error: 0 };
+                client.outbox.push(framed(|out| pong.write(out)));
+            }
+            client.outbox.send_now();
+            // Requests come by the thousand: their news can wait, pings cannot.
+            let next = began + client.timeout / 12;
+            while !liveness.is_pinged() && timeout_at(next, liveness.beats()).await.is_ok() {}
+        }
+    }
+
+    fn is_attached(&self) -> bool {
+        let state = self.door.replica.state();
+        state.session(self.client.session()).is_some_and(|session| session.connection == self.client.connection)
+    }
+}

@@ -1,0 +1,142 @@
+//! No two files of a product crate use each other, be it by way of others.
+//!
+//! What counts is what a file names: `crate::a::B` and `super::B`, in `use` and elsewhere. A name
+//! that the root of the crate passes on is that of the file where it stands. Methods of a type need
+//! no such name, so an operation may be a method of a type that is defined below it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{none, texts};
+
+const PRODUCT: &[&str] = &["client", "jute", "replica", "rest", "storage", "tls", "wire", "zlock", "znode"];
+
+/// The files that each file of a crate names, by module path; the root has none.
+type Uses = BTreeMap<String, BTreeSet<String>>;
+
+/// The sources of one crate by the path of the module, tests left out.
+fn modules(name: &str) -> BTreeMap<String, String> {
+    let dir = format!("crates/{name}/src/");
+    let sources = texts(".rs").into_iter().filter(|file| file.path.starts_with(&dir));
+    let module = |path: &str| {
+        let path = path[dir.len()..].trim_end_matches(".rs").trim_end_matches("/mod");
+        if path == "lib" { String::new() } else { path.replace('/', "::") }
+    };
+    let sources = sources.filter(|file| !file.path.ends_with("/tests.rs") && !file.path.ends_with("/main.rs"));
+    sources.map(|file| (module(&file.path), code(&file.text))).collect()
+}
+
+/// A source without its comments, and without its tests at the end.
+fn code(text: &str) -> String {
+    let end = ["#[cfg(test)]\nmod tests {", "#[cfg(test)]\npub(crate) mod tests {"];
+    let end = end.iter().filter_map(|tests| text.find(tests)).min().unwrap_or(text.len());
+    text[..end].lines().map(|line| line.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n")
+}
+
+/// Every path in a text that begins with `start`, groups taken apart: `a::{B, c::D}` is `a::B` and
+/// `a::c::D`.
+fn paths(text: &str, start: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for (at, _) in text.match_indices(start) {
+        let before = text[..at].chars().next_back();
+        if before.is_none_or(|letter| !letter.is_alphanumeric() && letter != '_' && letter != ':' && letter != '$') {
+            take(&text[at + start.len()..], "", &mut found);
+        }
+    }
+    found
+}
+
+/// Takes one path or group from the beginning of a text. Returns what is left of it.
+fn take<'a>(text: &'a str, above: &str, found: &mut Vec<String>) -> &'a str {
+    let text = text.trim_start();
+    if let Some(mut rest) = text.strip_prefix('{') {
+        loop {
+            rest = take(rest, above, found).trim_start();
+            rest = rest.strip_prefix(',').unwrap_or(rest).trim_start();
+            match rest.strip_prefix('}') {
+                Some(after) => return after,
+                None if rest.is_empty() => return rest,
+                None => {}
+            }
+        }
+    }
+    let length = text.find(|letter: char| !letter.is_alphanumeric() && letter != '_').unwrap_or(text.len());
+    let (name, rest) = text.split_at(length);
+    let path = if above.is_empty() { name.to_owned() } else { format!("{above}::{name}") };
+    match rest.strip_prefix("::") {
+        Some(below) => take(below, &path, found),
+        None => {
+            found.push(path);
+            // An alias, or a character that is no part of a path.
+            let end = rest.find([',', '}', ';', '\n']).unwrap_or(rest.len());
+            if end == 0 && rest.starts_with('\n') { &rest[1..] } else { &rest[end..] }
+        }
+    }
+}
+
+/// The file in which a path ends.
+fn file_of(path: &str, modules: &BTreeMap<String, String>, passed_on: &BTreeMap<String, String>) -> Option<String> {
+    let names: Vec<&str> = path.split("::").collect();
+    let longest = (1..=names.len()).rev().map(|length| names[..length].join("::"));
+    let known = longest.into_iter().find(|module| modules.contains_key(module));
+    known.or_else(|| passed_on.get(names[0]).cloned())
+}
+
+fn uses(name: &str) -> Uses {
+    let modules = modules(name);
+    let root = modules.get("").cloned().unwrap_or_default();
+    let passed_on = root.split("pub use ").skip(1).flat_map(|text| {
+        let mut names = Vec::new();
+        take(text.strip_prefix("crate::").unwrap_or(text), "", &mut names);
+        names
+    });
+    let passed_on: BTreeMap<String, String> = passed_on
+        .filter_map(|path| {
+            let file = file_of(&path, &modules, &BTreeMap::new())?;
+            Some((path.rsplit("::").next()?.to_owned(), file))
+        })
+        .collect();
+    let used = |module: &String, text: &String| {
+        let above = module.rsplit_once("::").map_or("", |(above, _)| above);
+        let named = paths(text, "super::").into_iter().map(|path| format!("{above}::{path}"));
+        let all = paths(text, "crate::").into_iter().chain(named);
+        all.filter_map(|path| file_of(path.trim_start_matches("::"), &modules, &passed_on))
+            .filter(|file| file != module)
+            .collect()
+    };
+    modules
+        .iter()
+        .filter(|(module, _)| !module.is_empty())
+        .map(|(module, text)| (module.clone(), used(module, text)))
+        .collect()
+}
+
+/// The files from which a file is reached, and which it reaches.
+fn circle<'a>(uses: &'a Uses, file: &'a str) -> BTreeSet<&'a str> {
+    let reached = |from: &'a str| {
+        let (mut seen, mut next) = (BTreeSet::new(), vec![from]);
+        while let Some(file) = next.pop() {
+            let below = uses.get(file).into_iter().flatten().map(String::as_str);
+            next.extend(below.filter(|file| seen.insert(*file)));
+        }
+        seen
+    };
+    let below = reached(file);
+    below.into_iter().filter(|other| reached(other).contains(file)).collect()
+}
+
+#[test]
+fn no_files_of_a_product_crate_use_each_other() {
+    let mut findings = BTreeSet::new();
+    for name in PRODUCT {
+        let uses = uses(name);
+        let circles = uses.keys().map(|file| circle(&uses, file)).filter(|circle| !circle.is_empty());
+        findings.extend(circles.map(|circle| format!("{name}: {circle:?}")));
+    }
+    none(findings.into_iter().collect());
+}
+
+#[test]
+fn paths_are_found_in_groups_and_in_the_middle_of_code() {
+    let text = "use crate::a::{B, c::{D, e}, self as f};\nlet x = crate::g::h(crate::I);\nmy_crate::no";
+    assert_eq!(paths(text, "crate::"), ["a::B", "a::c::D", "a::c::e", "a::self", "g::h", "I"]);
+}

@@ -4,6 +4,7 @@ pub(crate) mod bodies;
 pub(crate) mod connection;
 pub(crate) mod delivery;
 pub(crate) mod heartbeat;
+pub(crate) mod layer;
 pub(crate) mod long_answers;
 pub(crate) mod origin;
 pub(crate) mod peer;

@@ -4,10 +4,11 @@
 //! ```text
 //!  connection -> http/     serve.rs their number; handshakes; the end of all
 //!                          connection.rs bounds: head, idle, stalled answers; parked while idle
+//!                          layer.rs every request: bounds of the head, heartbeat; every answer: Zlock-Zxid, -Node, -Leader
 //!                          origin.rs which pages of a browser may ask · delivery.rs that answers leave
 //!                          long_answers.rs their place among the bodies (bodies.rs) · waiter.rs what an acquire leaves in a queue
-//!             -> request/  door.rs every request: bounds of the head, heartbeat; every answer: Zlock-Zxid, -Node, -Leader
-//!                          call.rs headers (caller.rs), query (query.rs), path (paths.rs), body; what it may read (access.rs)
+//!             -> request/  door.rs what all requests share · call.rs one request: headers (caller.rs), query (query.rs),
+//!                          path (paths.rs), body · access.rs what it may read
 //!             -> api/      one file for each resource, and convert.rs, which says things of the state in the words of the API
 //!             -> problem.rs    the only place where an error meets HTTP
 //!  routes.rs     the routes, and openapi.rs, the document of them

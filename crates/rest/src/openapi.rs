@@ -16,10 +16,9 @@ use axum::body::Body;
 use axum::http::header::{CONTENT_TYPE, HeaderValue};
 use axum::response::Response;
 use bytes::Bytes;
-use serde::Serialize;
 use serde_json::{Value, json};
-use utoipa::{OpenApi as _, ToSchema};
-use zlock_client::api::{AclInfo, Children, Events, LockHistory, LockQueue, Problem, Stat, TokenCheck};
+use utoipa::OpenApi as _;
+use zlock_client::api::Problem;
 
 use crate::api::{
     acquire, elections, fence, groups, locks, metrics, multilocks, node, release, revoke, sessions, simple_locks, txn,
@@ -29,57 +28,6 @@ use crate::http::long_answers::OfTheState;
 use crate::openapi;
 use crate::request::call::{Answer, Call};
 use crate::request::door::AtZxid;
-
-/// What a GET of a znode answers, by its query. Each has a field that the others lack.
-#[derive(Serialize, ToSchema)]
-#[serde(untagged)]
-#[allow(dead_code, reason = "describes the answers, which are written one by one")]
-pub(crate) enum ZnodeAnswer {
-    /// With `children`.
-    Children(Children),
-    /// With `acl`.
-    Acl(AclInfo),
-    /// With `watch`.
-    Events(Events),
-    /// Else, when the data is UTF-8.
-    Text(TextZnode),
-    /// Else.
-    Bytes(BytesZnode),
-}
-
-/// A znode whose data is UTF-8.
-#[derive(Serialize, ToSchema)]
-#[allow(dead_code, reason = "describes the answers of znodes.rs")]
-pub(crate) struct TextZnode {
-    /// Where.
-    path: String,
-    /// The data.
-    data: String,
-    /// Its facts.
-    stat: Stat,
-}
-
-/// A znode whose data is not UTF-8.
-#[derive(Serialize, ToSchema)]
-#[allow(dead_code, reason = "describes the answers of znodes.rs")]
-pub(crate) struct BytesZnode {
-    /// Where.
-    path: String,
-    /// The data in base64 (RFC 4648, padded).
-    data_base64: String,
-    /// Its facts.
-    stat: Stat,
-}
-
-/// What a GET of a lock answers, by its query. Each has a field that the others lack.
-#[derive(Serialize, ToSchema)]
-#[serde(untagged)]
-#[allow(dead_code, reason = "describes the answers, which are written one by one")]
-pub(crate) enum LockAnswer {
-    Queue(LockQueue),
-    Token(TokenCheck),
-    History(LockHistory),
-}
 
 #[derive(utoipa::OpenApi)]
 #[openapi(

@@ -4,6 +4,7 @@ pub(crate) mod access;
 pub(crate) mod call;
 pub(crate) mod caller;
 pub(crate) mod cursors;
+pub(crate) mod digests;
 pub(crate) mod door;
 pub(crate) mod identity;
 pub(crate) mod paths;

@@ -12,8 +12,9 @@ use crate::api::{
     acquire, elections, fence, groups, locks, metrics, multilocks, node, release, revoke, sessions, simple_locks, txn,
     znodes,
 };
+use crate::http::layer::at_the_door;
 use crate::problem::Problem;
-use crate::request::door::{Door, at_the_door};
+use crate::request::door::Door;
 use crate::{RestConfig, openapi};
 
 /// All routes, for a server of the caller's own: the bounds of connections are [`crate::serve`]'s.

@@ -18,7 +18,6 @@ use crate::api::convert;
 use crate::api::history;
 use crate::api::holders;
 use crate::api::mixed_clients;
-use crate::api::revoke;
 use crate::http::delivery::deliver;
 use crate::http::heartbeat::Heartbeat;
 use crate::http::waiter::Waiter;
@@ -54,7 +53,7 @@ pub(crate) struct Grant {
 impl Grant {
     /// What a state says of a ticket that holds in it.
     fn seen(state: &State, ticket: &ZPath, token: FencingToken, holds: u32) -> Grant {
-        let revoke = lock::revocation(state, ticket).map(|asked| Box::new(revoke::request(asked)));
+        let revoke = lock::revocation(state, ticket).map(|asked| Box::new(convert::revocation_request(asked)));
         Grant { token, holds, zxid: state.last_zxid(), revoke }
     }
 
@@ -334,7 +333,7 @@ pub(crate) fn standing(call: &Call, ticket: &ZPath, was_own: bool) -> Result<Sta
                 lock: lock.as_str().into(),
                 position: lock::position(&state, ticket).map_err(problem)?,
                 predecessor: shown_name(&call.identities, &state, &predecessor),
-                revoke: lock::revocation(&state, ticket).map(revoke::request),
+                revoke: lock::revocation(&state, ticket).map(convert::revocation_request),
             };
             let answer = json(StatusCode::ACCEPTED, zxid, &body);
             Ok(Standing::Waiting(mixed_clients::warn(answer, &state, &lock, &call.identities)))

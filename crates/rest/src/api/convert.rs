@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use zlock_client::api::{AclEntry, EventInfo, EventKind, Mode, Stat, ZnodeInfo};
+use zlock_client::api::{AclEntry, EventInfo, EventKind, Mode, RevokeRequest, Stat, ZnodeInfo};
+use znode::lock::Revocation;
 use znode::{Acl, CreateMode, Identity, LockMode, State, ZPath, Znode};
 
 use crate::problem::Problem;
@@ -176,7 +177,7 @@ fn contender(entry: znode::lock::QueueEntry) -> zlock_client::api::Contender {
         since_ms: entry.since_ms,
         fencing_token: entry.token.0,
         held_since_ms: entry.grant.map(|grant| grant.at.time_ms),
-        revoke: entry.revocation.map(crate::api::revoke::shown),
+        revoke: entry.revocation.map(shown_revocation),
         holds: entry.holds,
         permits: entry.permits,
         priority: entry.priority,
@@ -235,6 +236,22 @@ fn perms(letters: &str) -> Result<u32, Problem> {
     letters.chars().try_fold(0, |bits, letter| {
         bit(letter).map(|bit| bits | bit).ok_or_else(|| Problem::bad("acl", "perms are letters out of cdrwa"))
     })
+}
+
+/// For those who may read the lock: with who asked.
+pub(crate) fn shown_revocation(revocation: Revocation) -> RevokeRequest {
+    let actor = actor(&revocation.by).map(Box::new);
+    RevokeRequest { actor, ..revocation_request(revocation) }
+}
+
+pub(crate) fn revocation_request(revocation: Revocation) -> RevokeRequest {
+    RevokeRequest {
+        zxid: revocation.at.zxid.0,
+        asked_ms: revocation.at.time_ms,
+        by: revocation.by.session.map(|session| session.0),
+        due_ms: revocation.due_ms,
+        actor: None,
+    }
 }
 
 #[cfg(test)]

@@ -19,10 +19,6 @@ use crate::request::call::{Answer, WithBody, pass_over};
 use crate::request::door::{AtZxid, Door};
 use crate::request::identity::identities_by;
 
-/// Below it the method, the rest of the path, the query, the body and most headers are those of
-/// another request.
-pub(crate) const BEHIND: &str = "/v1/fence/";
-
 /// Says whether a token is a present holder's: 204, else 403.
 #[utoipa::path(get, path = "/v1/fence", operation_id = "fenceCheck", tag = "locks",
     params(("lock" = String, Query, description = "the lock"),

@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use axum::http::StatusCode;
+use serde::Serialize;
 use tokio::time::Instant;
-use zlock_client::api::{LockList, LockQueue, LockSet, LockSummary, TokenCheck};
+use utoipa::ToSchema;
+use zlock_client::api::{LockHistory, LockList, LockQueue, LockSet, LockSummary, TokenCheck};
 use znode::lock::{self, LockStatus, QueueEntry};
 use znode::{Credential, Error, FencingToken, Identity, LockSettings, Op, State, ZPath};
 
@@ -25,7 +27,7 @@ use crate::request::call::{Answer, Call, WithBody, json};
         ("history" = Option<bool>, Query, description = "the last tickets that ended, instead of the queue"),
         ("limit" = Option<usize>, Query, description = "of the page"),
         ("from" = Option<usize>, Query, description = "contenders to pass over")),
-    responses((status = 200, description = "By the query", body = crate::openapi::LockAnswer)))]
+    responses((status = 200, description = "By the query", body = LockAnswer)))]
 pub(crate) async fn queue(mut call: Call) -> Answer {
     let path = call.path("/v1/locks")?;
     let token: Option<u64> = call.query.get("fencing_token")?;
@@ -252,4 +254,14 @@ pub(crate) async fn ticket(mut call: Call) -> Answer {
         Standing::Held(grant) => Ok(held(&call, &ticket, &lock, grant, safe_for_ms)),
         Standing::Waiting(answer) => Ok(answer),
     }
+}
+
+/// What a GET of a lock answers, by its query. Each has a field that the others lack.
+#[derive(Serialize, ToSchema)]
+#[serde(untagged)]
+#[allow(dead_code, reason = "describes the answers, which are written one by one")]
+pub(crate) enum LockAnswer {
+    Queue(LockQueue),
+    Token(TokenCheck),
+    History(LockHistory),
 }

@@ -1,11 +1,10 @@
 //! The node itself: `/v1/cluster`, `/livez`, `/readyz`, `/version`.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use axum::http::StatusCode;
 use replica::{NodeStatus, Readiness, Replica};
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
 use tokio::time::{Duration, Instant, sleep, timeout};
 use zlock_client::api::{Cluster, Liveness, MemberInfo, SnapshotInfo, StateDigest, Version};
 use znode::{Error, SUPER, State};
@@ -13,6 +12,7 @@ use znode::{Error, SUPER, State};
 use crate::http::peer::Peer;
 use crate::problem::Problem;
 use crate::request::call::{Answer, Call, json};
+use crate::request::digests::Digests;
 
 /// The answering node's view of the ensemble.
 #[utoipa::path(get, path = "/v1/cluster", operation_id = "nodeCluster", tag = "node",
@@ -35,18 +35,6 @@ pub(crate) async fn cluster(mut call: Call) -> Answer {
 const REST: u32 = 9;
 /// For how long a request waits for the one before it, and for the rest behind that.
 const PATIENCE: Duration = Duration::from_millis(100);
-
-/// Digests of the state: one is made at a time, and the last one is kept.
-pub(crate) struct Digests {
-    turn: Arc<Semaphore>,
-    last: Arc<Mutex<Option<StateDigest>>>,
-}
-
-impl Default for Digests {
-    fn default() -> Digests {
-        Digests { turn: Arc::new(Semaphore::new(1)), last: Arc::default() }
-    }
-}
 
 /// Walks over the whole state, so not on a thread that others wait for, and for operators only.
 async fn state_digest(call: &Call) -> Result<StateDigest, Problem> {

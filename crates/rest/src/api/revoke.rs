@@ -4,11 +4,10 @@
 use axum::http::StatusCode;
 use replica::{Replica, Step, WatchKey};
 use tokio::time::Instant;
-use zlock_client::api::{RevokeRequest, Revoked};
-use znode::lock::{self, LockStatus, Revocation};
+use zlock_client::api::Revoked;
+use znode::lock::{self, LockStatus};
 use znode::{Error, Op, Reply, ZPath};
 
-use crate::api::convert;
 use crate::api::history;
 use crate::problem::Problem;
 use crate::request::call::{Answer, Call, json};
@@ -48,21 +47,5 @@ pub(crate) async fn wait(replica: &Replica, ticket: &ZPath, deadline: Instant) -
         Ok(Err((Error::NoNode, zxid))) => Err(history::ticket_gone(&replica.state(), ticket, zxid)),
         Ok(Err((error, zxid))) => Err(Problem::from(error).at(ticket, zxid)),
         Err(end) => Err(end.into()),
-    }
-}
-
-/// For those who may read the lock: with who asked.
-pub(crate) fn shown(revocation: Revocation) -> RevokeRequest {
-    let actor = convert::actor(&revocation.by).map(Box::new);
-    RevokeRequest { actor, ..request(revocation) }
-}
-
-pub(crate) fn request(revocation: Revocation) -> RevokeRequest {
-    RevokeRequest {
-        zxid: revocation.at.zxid.0,
-        asked_ms: revocation.at.time_ms,
-        by: revocation.by.session.map(|session| session.0),
-        due_ms: revocation.due_ms,
-        actor: None,
     }
 }

@@ -12,19 +12,12 @@ use znode::{ClientInfo, Identity, Op, Reply, SUPER, Session, SessionId, State, Z
 
 use crate::api::convert;
 use crate::api::history;
+use crate::http::heartbeat::safe_for_ms;
 use crate::http::peer::Peer;
 use crate::problem::Problem;
 use crate::request::access::shows;
 use crate::request::call::{Answer, Call, WithBody, json, with_header};
 use crate::request::caller::secret_hash;
-
-/// How long, counted from the moment the client sent the request, the session cannot have expired.
-///
-/// The leader counts the timeout from the arrival, which is later. What is taken off pays for
-/// clocks that run at different speeds.
-pub(crate) fn safe_for_ms(timeout_ms: u32) -> u64 {
-    u64::from(timeout_ms - timeout_ms / 50)
-}
 
 /// Opens a session.
 #[utoipa::path(post, path = "/v1/sessions", operation_id = "sessionsOpen", tag = "sessions", request_body = OpenSession,

@@ -6,14 +6,15 @@ use axum::http::StatusCode;
 use axum::http::header::{ACCEPT, CONTENT_TYPE, ETAG, HeaderMap, LOCATION, VARY};
 use axum::response::IntoResponse;
 use bytes::Bytes;
-use zlock_client::api::{AclEntry, AclInfo, Children, Created, Deleted, NamedStat, NodeSet};
-use znode::{ADMIN, Acl, Error, Op, READ, Reply, State, ZPath, Znode, ZnodeOp};
+use serde::Serialize;
+use utoipa::ToSchema;
+use zlock_client::api::{AclEntry, AclInfo, Children, Created, Deleted, Events, NamedStat, NodeSet, Stat};
+use znode::{ADMIN, Acl, Error, Op, READ, Reply, State, ZPath, ZnodeOp};
 
 use crate::api::convert;
 use crate::api::watch;
 use crate::http::bodies::Room;
 use crate::http::long_answers::OfTheState;
-use crate::openapi::ZnodeAnswer;
 use crate::problem::Problem;
 use crate::request::access::readable;
 use crate::request::call::{Answer, Call, WithBody, json, with_header};
@@ -182,11 +183,6 @@ pub(crate) async fn delete(mut call: Call) -> Answer {
     Ok(json(StatusCode::OK, zxid, &Deleted { zxid: zxid.0 }))
 }
 
-/// A znode that must be there.
-pub(crate) fn node<'a>(state: &'a State, path: &ZPath) -> Result<&'a Znode, Problem> {
-    state.node(path).ok_or_else(|| Problem::from(Error::NoNode).at(path, state.last_zxid()))
-}
-
 /// The body as data: no longer than data may be.
 async fn data(call: &mut Call) -> Result<(Bytes, Room), Problem> {
     let data_max = call.door.replica().state().limits().data_bytes_max as usize;
@@ -209,4 +205,45 @@ fn wants_bytes(headers: &HeaderMap) -> bool {
         }
     }
     false
+}
+
+/// What a GET of a znode answers, by its query. Each has a field that the others lack.
+#[derive(Serialize, ToSchema)]
+#[serde(untagged)]
+#[allow(dead_code, reason = "describes the answers, which are written one by one")]
+pub(crate) enum ZnodeAnswer {
+    /// With `children`.
+    Children(Children),
+    /// With `acl`.
+    Acl(AclInfo),
+    /// With `watch`.
+    Events(Events),
+    /// Else, when the data is UTF-8.
+    Text(TextZnode),
+    /// Else.
+    Bytes(BytesZnode),
+}
+
+/// A znode whose data is UTF-8.
+#[derive(Serialize, ToSchema)]
+#[allow(dead_code, reason = "describes the answers of znodes.rs")]
+pub(crate) struct TextZnode {
+    /// Where.
+    path: String,
+    /// The data.
+    data: String,
+    /// Its facts.
+    stat: Stat,
+}
+
+/// A znode whose data is not UTF-8.
+#[derive(Serialize, ToSchema)]
+#[allow(dead_code, reason = "describes the answers of znodes.rs")]
+pub(crate) struct BytesZnode {
+    /// Where.
+    path: String,
+    /// The data in base64 (RFC 4648, padded).
+    data_base64: String,
+    /// Its facts.
+    stat: Stat,
 }

@@ -6,7 +6,6 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use znode::Credential;
 
-use crate::api::sessions::safe_for_ms;
 use crate::request::door::Door;
 
 /// A grant is not held back for its heartbeat any longer.
@@ -30,4 +29,12 @@ impl Heartbeat {
         let answered = timeout(PATIENCE, &mut self.0).await;
         answered.map_or(0, |safe_for_ms| safe_for_ms.unwrap_or(0))
     }
+}
+
+/// How long, counted from the moment the client sent the request, the session cannot have expired.
+///
+/// The leader counts the timeout from the arrival, which is later. What is taken off pays for
+/// clocks that run at different speeds.
+pub(crate) fn safe_for_ms(timeout_ms: u32) -> u64 {
+    u64::from(timeout_ms - timeout_ms / 50)
 }

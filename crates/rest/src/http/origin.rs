@@ -21,9 +21,9 @@ use axum::http::{StatusCode, Version};
 use zlock_client::api::ProblemType;
 
 use crate::RestConfig;
-use crate::api::fence;
 use crate::http::peer::Peer;
 use crate::problem::Problem;
+use crate::request::paths::BEHIND_FENCE;
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
@@ -97,7 +97,7 @@ pub(crate) fn problem(config: &RestConfig, request: &Request) -> Option<Problem>
     // A proxy asks with the headers of another request: the page is the other service's. A page
     // cannot ask this itself: the question is in headers that a browser lets no page of elsewhere
     // send, and without them there is no answer.
-    if request.uri().path().starts_with(fence::BEHIND) {
+    if request.uri().path().starts_with(BEHIND_FENCE) {
         return None;
     }
     let scheme = peer.map_or("http", Peer::scheme);

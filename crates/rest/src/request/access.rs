@@ -2,7 +2,6 @@
 
 use znode::{Credential, Error, Identity, State, ZPath, Znode};
 
-use crate::api::znodes::node;
 use crate::problem::Problem;
 use crate::request::call::Call;
 
@@ -43,4 +42,9 @@ pub(crate) fn own_credential(call: &Call, state: &State, path: &ZPath) -> Option
 
 pub(crate) fn forbidden(state: &State, path: &ZPath) -> Problem {
     Problem::from(Error::NoAuth).at(path, state.last_zxid())
+}
+
+/// A znode that must be there.
+pub(crate) fn node<'a>(state: &'a State, path: &ZPath) -> Result<&'a Znode, Problem> {
+    state.node(path).ok_or_else(|| Problem::from(Error::NoNode).at(path, state.last_zxid()))
 }

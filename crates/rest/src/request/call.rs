@@ -23,7 +23,7 @@ use crate::problem::Problem;
 use crate::request::caller::{Arrival, Caller};
 use crate::request::door::{AtZxid, Door};
 use crate::request::paths;
-use crate::request::query::Query;
+use crate::request::query::{Query, unreadable};
 
 /// What a handler answers.
 pub(crate) type Answer = Result<Response, Problem>;
@@ -268,17 +268,6 @@ fn object<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
         return Err(Problem::bad("body", "an object is expected, not a list"));
     }
     serde_json::from_slice(body).map_err(|error| unreadable(body, &error))
-}
-
-/// 400 about a body that is no JSON object, with an example where it does not even begin as JSON
-/// does.
-pub(crate) fn unreadable(body: &[u8], error: &serde_json::Error) -> Problem {
-    let begins = body.trim_ascii_start().first();
-    match begins {
-        Some(b'{') => Problem::bad("body", error),
-        None => Problem::bad("body", "it is empty, and a JSON object is expected"),
-        Some(_) => Problem::bad("body", format!("a JSON object is expected, such as {{\"label\":\"me\"}}: {error}")),
-    }
 }
 
 fn too_large(max: usize) -> Problem {

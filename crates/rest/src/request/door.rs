@@ -1,34 +1,20 @@
-//! What all requests share, and the layer around every route.
+//! What all requests share.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use axum::body::HttpBody;
-use axum::extract::{Request, State};
-use axum::http::header::{CONNECTION, HeaderMap, HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS};
-use axum::http::{StatusCode, Uri};
-use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
-use replica::{Entrance, Replica, RequestEnd};
+use replica::Replica;
 use tls::Rates;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::debug;
-use zlock_client::api::{Outcome, ProblemType, headers};
 use znode::Zxid;
 
 use crate::RestConfig;
-use crate::api::fence;
-use crate::api::node::Digests;
 use crate::http::bodies::Bodies;
-use crate::http::{long_answers, origin};
 use crate::problem::Problem;
-use crate::request::caller::{Arrival, Proven, credential};
 use crate::request::cursors::Cursors;
-
-/// Browsers give an answer to no page of another place, also not as a picture.
-const CROSS_ORIGIN_RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
+use crate::request::digests::Digests;
 
 /// The state behind the routes. Clones are the same door.
 #[derive(Clone)]
@@ -71,6 +57,11 @@ impl Door {
 
     pub(crate) fn config(&self) -> &RestConfig {
         &self.inner.config
+    }
+
+    /// This node's id.
+    pub(crate) fn node_id(&self) -> u64 {
+        self.inner.node_id
     }
 
     /// Resolves when the door closes.
@@ -141,108 +132,4 @@ impl Door {
     pub(crate) fn read_deadline(&self) -> Instant {
         Instant::now() + std::time::Duration::from_millis(self.config().read_timeout_ms)
     }
-
-    /// Puts on an answer what every answer has.
-    fn finish(&self, response: Response) -> Response {
-        let (mut parts, body) = response.into_parts();
-        let mut response = match parts.extensions.remove::<Problem>() {
-            None => {
-                self.count(None);
-                Response::from_parts(parts, body)
-            }
-            Some(problem) => {
-                self.count(Some(problem.outcome()));
-                let at = problem.zxid;
-                let mut rendered = problem.render(self.replica().state().last_zxid());
-                rendered.extensions_mut().extend(parts.extensions);
-                if let Some(zxid) = at {
-                    rendered.extensions_mut().insert(AtZxid(zxid));
-                }
-                // `Allow` and `Connection` were put there by those who met the problem.
-                rendered.headers_mut().extend(parts.headers.into_iter().filter(|(name, _)| {
-                    name.as_ref().is_some_and(|name| matches!(name.as_str(), "allow" | "connection"))
-                }));
-                rendered
-            }
-        };
-        let zxid = match response.extensions().get::<AtZxid>() {
-            Some(AtZxid(zxid)) => *zxid,
-            None => self.replica().state().last_zxid(),
-        };
-        self.mark(response.headers_mut(), zxid);
-        response
-    }
-
-    fn count(&self, outcome: Option<Outcome>) {
-        let end = match outcome {
-            None => RequestEnd::Done,
-            Some(Outcome::Refused) => RequestEnd::Refused,
-            Some(Outcome::Unavailable) => RequestEnd::Unavailable,
-            Some(Outcome::Unknown) => RequestEnd::Unknown,
-        };
-        self.replica().count(Entrance::Http, end);
-    }
-
-    fn mark(&self, to: &mut HeaderMap, zxid: Zxid) {
-        let leader = match self.replica().leader() {
-            Some(leader) => HeaderValue::from(leader.id),
-            None => HeaderValue::from_static("none"),
-        };
-        to.insert(HeaderName::from_static(headers::ZXID), HeaderValue::from(zxid.0));
-        to.insert(HeaderName::from_static(headers::NODE), HeaderValue::from(self.inner.node_id));
-        to.insert(HeaderName::from_static(headers::LEADER), leader);
-        to.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-        to.insert(CROSS_ORIGIN_RESOURCE_POLICY, HeaderValue::from_static("same-origin"));
-        if self.is_draining() {
-            to.insert(CONNECTION, HeaderValue::from_static("close"));
-        }
-    }
-}
-
-/// The outermost layer: bounds of the head, pages of elsewhere, the heartbeat of a whole request,
-/// the headers of every answer.
-pub(crate) async fn at_the_door(State(door): State<Door>, mut request: Request, next: Next) -> Response {
-    let arrival = Arrival(Instant::now());
-    if let Some(problem) = head_problem(door.config(), request.uri(), request.headers()) {
-        return door.finish(problem.into_response());
-    }
-    // Before anything is done for it, the heartbeat included.
-    if let Some(problem) = origin::problem(door.config(), &request) {
-        return door.finish(problem.into_response());
-    }
-    let proven = credential(request.headers());
-    // Of one that has a body, the session is heard when that is whole. Behind a question about a
-    // fence it is another request's.
-    if let Ok(Some(credential)) = proven
-        && request.body().is_end_stream()
-        && !request.uri().path().starts_with(fence::BEHIND)
-    {
-        door.replica().touch_soon(credential);
-    }
-    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-    request.extensions_mut().insert(arrival);
-    // What is malformed is told where it is needed.
-    if let Ok(credential) = proven {
-        request.extensions_mut().insert(Proven(credential));
-    }
-    let response = long_answers::with_place(&door, &method, next.run(request).await);
-    let response = door.finish(response);
-    let elapsed_ms = arrival.0.elapsed().as_millis();
-    debug!(%method, path, status = response.status().as_u16(), elapsed_ms, "request");
-    response
-}
-
-fn head_problem(config: &RestConfig, uri: &Uri, headers: &HeaderMap) -> Option<Problem> {
-    let uri_bytes = uri.path_and_query().map_or(0, |text| text.as_str().len());
-    if uri_bytes > config.uri_bytes_max {
-        let detail = format!("at most {} bytes", config.uri_bytes_max);
-        return Some(Problem::new(ProblemType::UriTooLong, StatusCode::URI_TOO_LONG, detail));
-    }
-    let header_bytes: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
-    if headers.len() > config.headers_max || header_bytes > config.header_bytes_max {
-        let detail = format!("at most {} headers and {} bytes of them", config.headers_max, config.header_bytes_max);
-        let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
-        return Some(Problem::new(ProblemType::HeadersTooLarge, status, detail));
-    }
-    None
 }

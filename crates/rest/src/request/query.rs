@@ -11,7 +11,6 @@ use zlock_client::api::Millis;
 use znode::ZPath;
 
 use crate::problem::Problem;
-use crate::request::call::unreadable;
 
 /// The parameters of a request. Handlers take what they know; [`Query::finish`] refuses the rest.
 #[derive(Clone, Debug, Default)]
@@ -243,6 +242,17 @@ fn decode(text: &str) -> Result<String, Problem> {
     let spaced = text.replace('+', " ");
     let decoded = percent_decode_str(&spaced).decode_utf8();
     decoded.map(String::from).map_err(|_| Problem::bad("query", "not UTF-8 after percent-decoding"))
+}
+
+/// 400 about a body that is no JSON object, with an example where it does not even begin as JSON
+/// does.
+pub(crate) fn unreadable(body: &[u8], error: &serde_json::Error) -> Problem {
+    let begins = body.trim_ascii_start().first();
+    match begins {
+        Some(b'{') => Problem::bad("body", error),
+        None => Problem::bad("body", "it is empty, and a JSON object is expected"),
+        Some(_) => Problem::bad("body", format!("a JSON object is expected, such as {{\"label\":\"me\"}}: {error}")),
+    }
 }
 
 #[cfg(test)]

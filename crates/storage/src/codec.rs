@@ -14,7 +14,7 @@ use bincode::error::{DecodeError, EncodeError};
 use bincode::{Decode, Encode};
 use bytes::Bytes;
 
-use crate::types::{Command, Entry, LogId, Member, Membership, Payload, SnapshotMeta, StoredMembership, Vote};
+use crate::raft::types::{Command, Entry, LogId, Member, Membership, Payload, SnapshotMeta, StoredMembership, Vote};
 
 /// The version that is written, and the newest that can be read.
 pub const VERSION: u8 = 1;

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::copying::CopyFailed;
+use crate::databases::copying::CopyFailed;
 
 /// Why the storage does not open. Every message says what to do; see docs/storage-trouble.md.
 #[derive(Debug, thiserror::Error)]

@@ -25,56 +25,61 @@
 //! * A directory that is damaged, newer or another node's is refused with a message that says what
 //!   to do.
 //!
+//! ```text
+//! storage.rs   opens a data directory and checks that its parts fit together
+//! memory.rs    a disk in memory, for simulations
+//!
+//! log/         log_store.rs the log as openraft sees it · flushes.rs who waits for which flush
+//!              wal.rs records as raft-log wants them · tail.rs the end of the log after a power cut
+//!              log_writes.rs how much waits for the disk
+//! snapshots/   snapshot_store.rs which one is current · snapshot.rs reading one · snapshot_writer.rs making one
+//!              snapshot_receiver.rs taking one from a peer · manifest.rs what one consists of
+//! databases/   database.rs the chunks of each snapshot · copying.rs the copy through which they are read
+//!              closers.rs databases that are being closed
+//! directory/   layout.rs names and lock · place.rs small records · node_meta.rs whose data it is
+//!              disk_guard.rs free space, ballast
+//! raft/        types.rs the types of Raft · responder.rs the way of an answer · runtime.rs where it runs
+//!              watch.rs its watch channel
+//!
+//! codec.rs     the bytes of records    error.rs      why a storage does not open
+//! fatal.rs     the first disk error    failpoint.rs  where crash tests strike
+//! planted.rs   a bug for harnesses to find
+//! ```
+//!
 //! docs/storage-format.md describes the bytes, docs/storage-trouble.md each fault and its remedy.
 
-mod closers;
 pub mod codec;
-mod copying;
-mod database;
-mod disk_guard;
+mod databases;
+mod directory;
 mod error;
 mod failpoint;
 mod fatal;
-mod flushes;
-mod layout;
-mod log_store;
-mod log_writes;
-mod manifest;
+mod log;
 pub mod memory;
-mod node_meta;
-mod place;
 #[cfg_attr(not(feature = "planted"), allow(unreachable_pub))]
 mod planted;
-mod responder;
-mod runtime;
-mod snapshot;
-mod snapshot_receiver;
-mod snapshot_store;
-mod snapshot_writer;
+mod raft;
+mod snapshots;
 mod storage;
-mod tail;
-mod types;
-mod wal;
-mod watch;
 
-pub use disk_guard::DiskGuard;
+pub use directory::disk_guard::DiskGuard;
+pub use directory::node_meta::{FORMAT, Identity, NodeMeta};
 pub use error::Error;
 #[cfg(feature = "failpoints")]
 pub use failpoint::FAILPOINTS;
 pub use fatal::Fatal;
-pub use log_store::{LogStore, without_a_gap};
-pub use log_writes::LogWrites;
-pub use manifest::Manifest;
-pub use node_meta::{FORMAT, Identity, NodeMeta};
+pub use log::log_store::{LogStore, without_a_gap};
+pub use log::log_writes::LogWrites;
 #[cfg(feature = "planted")]
 pub use planted::plant_ack_before_fsync;
-pub use responder::Responder;
-pub use runtime::{Random, Runtime, random_uuid, seed_random};
-pub use snapshot::{Records, Snapshot};
-pub use snapshot_receiver::SnapshotReceiver;
-pub use snapshot_store::SnapshotStore;
-pub use snapshot_writer::SnapshotWriter;
-pub use storage::{Closing, Storage, StorageConfig};
-pub use types::{
+pub use raft::responder::Responder;
+pub use raft::runtime::{Random, Runtime, random_uuid, seed_random};
+pub use raft::types::{
     Command, Entry, LogId, Member, Membership, Outcome, Payload, SnapshotMeta, StoredMembership, TypeConfig, Vote,
 };
+pub use snapshots::manifest::Manifest;
+pub use snapshots::snapshot::{Records, Snapshot};
+pub use snapshots::snapshot_receiver::SnapshotReceiver;
+pub use snapshots::snapshot_store::SnapshotStore;
+pub use snapshots::snapshot_writer::SnapshotWriter;
+pub use storage::{Closing, Storage, StorageConfig};

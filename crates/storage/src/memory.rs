@@ -8,12 +8,12 @@ use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::database::Databases;
+use crate::databases::database::Databases;
+use crate::directory::node_meta::{Identity, NodeMeta};
+use crate::directory::place::Place;
 use crate::error::Error;
 use crate::fatal::Fatal;
-use crate::node_meta::{Identity, NodeMeta};
-use crate::place::Place;
-use crate::snapshot_store::SnapshotStore;
+use crate::snapshots::snapshot_store::SnapshotStore;
 
 type Trees = BTreeMap<String, BTreeMap<Vec<u8>, Vec<u8>>>;
 
@@ -176,7 +176,7 @@ impl MemoryTree {
 
 #[cfg(test)]
 mod tests {
-    use crate::types::SnapshotMeta;
+    use crate::raft::types::SnapshotMeta;
 
     use super::*;
 

@@ -8,17 +8,17 @@ use std::sync::atomic::Ordering;
 
 use tokio::sync::watch;
 
-use crate::closers::Closers;
 use crate::codec::{LogIdRecord, OwnerRecord};
-use crate::database::Databases;
-use crate::disk_guard::DiskGuard;
+use crate::databases::closers::Closers;
+use crate::databases::database::Databases;
+use crate::directory::disk_guard::DiskGuard;
+use crate::directory::layout::Layout;
+use crate::directory::node_meta::{Identity, NodeMeta};
+use crate::directory::place::{Place, sync_dir};
 use crate::error::{Doing, Error, is_damage, is_full};
 use crate::fatal::Fatal;
-use crate::layout::Layout;
-use crate::log_store::LogStore;
-use crate::node_meta::{Identity, NodeMeta};
-use crate::place::{Place, sync_dir};
-use crate::snapshot_store::SnapshotStore;
+use crate::log::log_store::LogStore;
+use crate::snapshots::snapshot_store::SnapshotStore;
 
 /// What to open, and as whom.
 #[derive(Clone, Debug)]

@@ -11,7 +11,7 @@ use openraft::rt::{AsyncRuntime, OptionalSend};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng, TryRng};
 
-use crate::watch::OrderedWatch;
+use crate::raft::watch::OrderedWatch;
 
 thread_local! {
     static SEEDED: RefCell<Option<SmallRng>> = const { RefCell::new(None) };

@@ -10,7 +10,7 @@ use openraft::impls::{BoxedErrorSource, InlineBatch, leader_id_std};
 use openraft::vote::RaftLeaderId;
 use openraft::{OptionalSend, RaftTypeConfig};
 
-use crate::responder::Responder;
+use crate::raft::responder::Responder;
 
 /// The types of this ensemble's Raft.
 // By hand: openraft's macro takes no `Responder`.
@@ -27,7 +27,7 @@ impl RaftTypeConfig for TypeConfig {
     type Vote = openraft::impls::Vote<Self::LeaderId>;
     type Payload = openraft::EntryPayload<Command, u64, Member>;
     type Entry = openraft::Entry<<Self::LeaderId as RaftLeaderId>::Committed, Self::Payload>;
-    type AsyncRuntime = crate::runtime::Runtime;
+    type AsyncRuntime = crate::raft::runtime::Runtime;
     type Responder<T>
         = Responder<T>
     where

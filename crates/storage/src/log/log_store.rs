@@ -17,21 +17,21 @@ use tokio::sync::{oneshot, watch};
 use crate::codec::{EntryRecord, OwnerRecord};
 use crate::failpoint;
 use crate::fatal::Fatal;
-use crate::flushes::{OnClose, SharedLog};
-use crate::log_writes::LogWrites;
+use crate::log::flushes::{OnClose, SharedLog};
+use crate::log::log_writes::LogWrites;
+use crate::log::tail;
+use crate::log::wal::{self, Done, Reach, WalLogId, WalOwner, WalTypes, WalVote};
 use crate::planted;
-use crate::tail;
-use crate::types::{Entry, LogId, TypeConfig, Vote};
-use crate::wal::{self, Done, Reach, WalLogId, WalOwner, WalTypes, WalVote};
+use crate::raft::types::{Entry, LogId, TypeConfig, Vote};
 
 /// A chunk is the unit in which purged log is given back to the disk.
 const CHUNK_BYTES_MAX: usize = 64 << 20;
 /// The newest entries stay in memory up to this size, so that a follower that keeps up costs no
 /// reads. raft-log lets go of none that is in the chunk it writes, so it is more by up to that.
 const CACHE_BYTES_MAX: usize = 64 << 20;
-/// The flush thread never waits for company; see [`crate::flushes`].
+/// The flush thread never waits for company; see [`crate::log::flushes`].
 const FLUSH_WAIT: Duration = Duration::ZERO;
-/// Nobody waits for room in bytes in the queue to the flush thread; see [`crate::flushes`].
+/// Nobody waits for room in bytes in the queue to the flush thread; see [`crate::log::flushes`].
 const FLUSH_QUEUE_BYTES_MAX: usize = usize::MAX / 2;
 /// The committed position, and what is on disk, are written so long after they have changed: not
 /// with each entry.

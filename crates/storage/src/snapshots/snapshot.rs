@@ -5,10 +5,10 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::codec;
-use crate::copying::{CopyFailed, FileRecord};
-use crate::database::{Database, Databases};
-use crate::manifest::{Manifest, Tally, unpack_chunk};
-use crate::types::SnapshotMeta;
+use crate::databases::copying::{CopyFailed, FileRecord};
+use crate::databases::database::{Database, Databases};
+use crate::raft::types::SnapshotMeta;
+use crate::snapshots::manifest::{Manifest, Tally, unpack_chunk};
 
 /// A finished snapshot. Clones share it. It stays readable as long as a clone lives, also after a
 /// newer one took its place; its space is given back after that.

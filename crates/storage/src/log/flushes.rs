@@ -27,9 +27,9 @@ use tokio::sync::{Notify, watch};
 
 use crate::codec::OwnerRecord;
 use crate::fatal::Fatal;
-use crate::log_writes::LogWrites;
-use crate::types::TypeConfig;
-use crate::wal::{Done, Reach, WalCallback, WalLogId, WalOwner, WalTypes};
+use crate::log::log_writes::LogWrites;
+use crate::log::wal::{Done, Reach, WalCallback, WalLogId, WalOwner, WalTypes};
+use crate::raft::types::TypeConfig;
 
 type Log = RwLock<RaftLog<WalTypes>>;
 

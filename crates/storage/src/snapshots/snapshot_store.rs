@@ -14,15 +14,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use bincode::{Decode, Encode};
 
 use crate::codec;
-use crate::copying::FileRecord;
-use crate::database::{Database, Databases};
+use crate::databases::copying::FileRecord;
+use crate::databases::database::{Database, Databases};
+use crate::directory::place::Place;
 use crate::error::is_damage;
 use crate::failpoint;
-use crate::manifest::Manifest;
-use crate::place::Place;
-use crate::snapshot::{Parts, Snapshot, damaged};
-use crate::snapshot_receiver::SnapshotReceiver;
-use crate::snapshot_writer::SnapshotWriter;
+use crate::snapshots::manifest::Manifest;
+use crate::snapshots::snapshot::{Parts, Snapshot, damaged};
+use crate::snapshots::snapshot_receiver::SnapshotReceiver;
+use crate::snapshots::snapshot_writer::SnapshotWriter;
 
 const CURRENT: &str = "snapshot";
 

@@ -7,7 +7,7 @@ use openraft::OptionalSend;
 use openraft::raft::responder;
 use tokio::sync::oneshot;
 
-use crate::types::TypeConfig;
+use crate::raft::types::TypeConfig;
 
 /// The way of an answer back to a proposer, and what the proposal takes up until then.
 ///

@@ -17,9 +17,9 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use crate::directory::place::{remove_all, sync_dir};
 use crate::error::{Doing, Error};
 use crate::failpoint;
-use crate::place::{remove_all, sync_dir};
 
 /// The places in a data directory.
 pub(crate) struct Layout {

@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bincode::{Decode, Encode};
 
 use crate::codec::{self, CodecError};
+use crate::directory::place::Place;
 use crate::error::{Doing, Error};
 use crate::failpoint;
 use crate::fatal::Fatal;
-use crate::place::Place;
 
 /// The layout of the data directory as a whole. Raised when an older program could not read it any
 /// more.

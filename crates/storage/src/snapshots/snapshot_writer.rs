@@ -4,13 +4,13 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::codec;
-use crate::database::Database;
+use crate::databases::database::Database;
 use crate::failpoint;
 use crate::fatal::Fatal;
-use crate::manifest::{CHUNK_RAW_BYTES, Manifest, Tally, pack_chunk};
-use crate::snapshot::{Parts, Snapshot};
-use crate::snapshot_store::SnapshotStore;
-use crate::types::SnapshotMeta;
+use crate::raft::types::SnapshotMeta;
+use crate::snapshots::manifest::{CHUNK_RAW_BYTES, Manifest, Tally, pack_chunk};
+use crate::snapshots::snapshot::{Parts, Snapshot};
+use crate::snapshots::snapshot_store::SnapshotStore;
 
 /// So much is written between two flushes; it bounds what sled holds in memory.
 pub(crate) const FLUSH_EVERY_BYTES: u64 = 8 << 20;

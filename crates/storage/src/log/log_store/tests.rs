@@ -4,7 +4,7 @@ use std::fs;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Instant;
 
-use crate::types::{Command, Payload};
+use crate::raft::types::{Command, Payload};
 
 use super::*;
 

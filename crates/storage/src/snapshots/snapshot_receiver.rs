@@ -2,13 +2,13 @@
 
 use std::io;
 
-use crate::database::Database;
+use crate::databases::database::Database;
 use crate::failpoint;
-use crate::manifest::{Manifest, unpack_chunk};
-use crate::snapshot::{Snapshot, damaged};
-use crate::snapshot_store::SnapshotStore;
-use crate::snapshot_writer::ChunkWriter;
-use crate::types::SnapshotMeta;
+use crate::raft::types::SnapshotMeta;
+use crate::snapshots::manifest::{Manifest, unpack_chunk};
+use crate::snapshots::snapshot::{Snapshot, damaged};
+use crate::snapshots::snapshot_store::SnapshotStore;
+use crate::snapshots::snapshot_writer::ChunkWriter;
 
 /// A snapshot on its way in. Dropped before [`SnapshotReceiver::finish`], it is as if it had never
 /// begun. Blocking.

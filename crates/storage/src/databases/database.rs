@@ -13,12 +13,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
 
-use crate::closers::Closers;
-use crate::copying::{CopyFailed, FileRecord, copy_verified, pass_through, space_for};
+use crate::databases::closers::Closers;
+use crate::databases::copying::{CopyFailed, FileRecord, copy_verified, pass_through, space_for};
+use crate::directory::place::{remove_all, sync_dir};
 use crate::failpoint;
 use crate::fatal::Fatal;
 use crate::memory::{MemoryDatabase, MemoryTree};
-use crate::place::{remove_all, sync_dir};
 
 /// sled's page cache. It is a soft bound; snapshots pass through it once and need little.
 const CACHE_BYTES: u64 = 16 << 20;

@@ -17,8 +17,8 @@ use raft_log::chunked_wal::Config;
 use raft_log::codeq::Decode;
 use raft_log::{RaftLogAction, RaftLogRecord, WALRecord};
 
-use crate::place::sync_dir;
-use crate::wal::{WalLogId, WalOwner, WalTypes};
+use crate::directory::place::sync_dir;
+use crate::log::wal::{WalLogId, WalOwner, WalTypes};
 
 type Record = RaftLogRecord<WalTypes>;
 

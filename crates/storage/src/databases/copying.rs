@@ -12,7 +12,7 @@ use bincode::{Decode, Encode};
 use rustix::fs::statvfs;
 
 use crate::error::is_full;
-use crate::snapshot::damaged;
+use crate::snapshots::snapshot::damaged;
 
 const COPY_BYTES: usize = 256 << 10;
 

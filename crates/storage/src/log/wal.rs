@@ -9,8 +9,8 @@ use raft_log::codeq;
 use crate::codec::{self, EntryRecord, LogIdRecord, OwnerRecord, PayloadRecord, VoteRecord};
 use crate::failpoint;
 use crate::fatal::Fatal;
-use crate::flushes::Together;
-use crate::types::{Command, Vote};
+use crate::log::flushes::Together;
+use crate::raft::types::{Command, Vote};
 
 /// raft-log's view of our types.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,0 +1,5 @@
+//! The chunks of snapshots: a database for each.
+
+pub(crate) mod closers;
+pub(crate) mod copying;
+pub(crate) mod database;

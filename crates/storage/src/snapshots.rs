@@ -1,0 +1,7 @@
+//! Snapshots: written, received, read, and which of them is current.
+
+pub(crate) mod manifest;
+pub(crate) mod snapshot;
+pub(crate) mod snapshot_receiver;
+pub(crate) mod snapshot_store;
+pub(crate) mod snapshot_writer;

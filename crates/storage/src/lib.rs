@@ -30,8 +30,8 @@
 //! memory.rs    a disk in memory, for simulations
 //!
 //! log/         log_store.rs the log as openraft sees it · flushes.rs who waits for which flush
-//!              wal.rs records as raft-log wants them · tail.rs the end of the log after a power cut
-//!              log_writes.rs how much waits for the disk
+//!              callback.rs the end of a flush · wal.rs records as raft-log wants them
+//!              tail.rs the end of the log after a power cut · log_writes.rs how much waits for the disk
 //! snapshots/   snapshot_store.rs which one is current · snapshot.rs reading one · snapshot_writer.rs making one
 //!              snapshot_receiver.rs taking one from a peer · manifest.rs what one consists of
 //! databases/   database.rs the chunks of each snapshot · copying.rs the copy through which they are read

@@ -27,8 +27,9 @@ use tokio::sync::{Notify, watch};
 
 use crate::codec::OwnerRecord;
 use crate::fatal::Fatal;
+use crate::log::callback::{Appends, Done, Reach, WalCallback};
 use crate::log::log_writes::LogWrites;
-use crate::log::wal::{Done, Reach, WalCallback, WalLogId, WalOwner, WalTypes};
+use crate::log::wal::{WalLogId, WalOwner, WalTypes};
 use crate::raft::types::TypeConfig;
 
 type Log = RwLock<RaftLog<WalTypes>>;
@@ -169,8 +170,8 @@ impl Flushes {
         gathered.owed = false;
         let (waiting, bytes) = (std::mem::take(&mut gathered.waiting), std::mem::take(&mut gathered.bytes));
         let sync = !waiting.is_empty();
-        let done = Done::Gathered(Together { flushes: Arc::clone(self), waiting: Some(waiting), bytes });
-        log.flush(sync, Some(self.callback(sync, done)))
+        let together = Together { flushes: Arc::clone(self), waiting: Some(waiting), bytes };
+        log.flush(sync, Some(self.callback(sync, Done::Gathered(Box::new(together)))))
     }
 
     /// For a flush of all that was written so far.
@@ -305,16 +306,15 @@ impl Flushes {
 }
 
 /// Appends that one flush brings to the disk.
-pub(crate) struct Together {
+struct Together {
     flushes: Arc<Flushes>,
     /// `None` when they have been told.
     waiting: Option<Vec<IOFlushed<TypeConfig>>>,
     bytes: u64,
 }
 
-impl Together {
-    /// The flush came to its end. Called by the flush thread.
-    pub(crate) fn done(mut self, result: &io::Result<()>) {
+impl Appends for Together {
+    fn done(mut self: Box<Self>, result: &io::Result<()>) {
         self.tell(result);
         // After an error the flush thread ends, and the node: nothing is retried.
         if result.is_ok() {

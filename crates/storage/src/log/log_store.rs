@@ -17,10 +17,11 @@ use tokio::sync::{oneshot, watch};
 use crate::codec::{EntryRecord, OwnerRecord};
 use crate::failpoint;
 use crate::fatal::Fatal;
+use crate::log::callback::{Done, Reach};
 use crate::log::flushes::{OnClose, SharedLog};
 use crate::log::log_writes::LogWrites;
 use crate::log::tail;
-use crate::log::wal::{self, Done, Reach, WalLogId, WalOwner, WalTypes, WalVote};
+use crate::log::wal::{self, WalLogId, WalOwner, WalTypes, WalVote};
 use crate::planted;
 use crate::raft::types::{Entry, LogId, TypeConfig, Vote};
 

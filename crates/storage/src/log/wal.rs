@@ -1,15 +1,11 @@
 //! The Raft log's records, as raft-log wants them.
 
 use std::io::{self, Read, Write};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use raft_log::codeq;
 
 use crate::codec::{self, EntryRecord, LogIdRecord, OwnerRecord, PayloadRecord, VoteRecord};
-use crate::failpoint;
-use crate::fatal::Fatal;
-use crate::log::flushes::Together;
+use crate::log::callback::WalCallback;
 use crate::raft::types::{Command, Vote};
 
 /// raft-log's view of our types.
@@ -134,51 +130,3 @@ macro_rules! codeq_record {
 }
 
 codeq_record!(WalLogId, WalPayload, WalVote, WalOwner);
-
-/// Whom raft-log's flush thread tells that records are on disk.
-pub(crate) struct WalCallback {
-    pub(crate) fatal: Fatal,
-    /// How much of the log is on disk, and how much will be with this flush if it is a synced one.
-    pub(crate) reach: Option<(Arc<Reach>, u64)>,
-    pub(crate) done: Done,
-}
-
-/// How far the log reaches, in bytes since it was begun.
-#[derive(Debug, Default)]
-pub(crate) struct Reach {
-    /// All that was written.
-    pub(crate) end: AtomicU64,
-    /// What will be on disk when all flushes that were asked for have come to their end.
-    pub(crate) asked: AtomicU64,
-    /// What is sure to be on disk.
-    pub(crate) durable: AtomicU64,
-    /// What a record in the log says to be on disk.
-    pub(crate) marked: AtomicU64,
-}
-
-/// Who waits for a flush.
-pub(crate) enum Done {
-    /// openraft, for the appends that came together.
-    Gathered(Together),
-    /// One of our own calls.
-    Waiter(tokio::sync::oneshot::Sender<io::Result<()>>),
-    /// The thread that opens the log.
-    Opener(std::sync::mpsc::SyncSender<io::Result<()>>),
-}
-
-impl raft_log::Callback for WalCallback {
-    fn send(self, result: io::Result<()>) {
-        let result = result.and_then(|()| failpoint::pass("log.flushed"));
-        let result = self.fatal.note("flushing the Raft log", result);
-        if let Some((reach, upto)) = self.reach.filter(|_| result.is_ok()) {
-            reach.durable.fetch_max(upto, Ordering::AcqRel);
-        }
-        match self.done {
-            Done::Gathered(together) => together.done(&result),
-            // A waiter that is gone wanted no answer; the error is remembered in `fatal` all the
-            // same.
-            Done::Waiter(waiter) => drop(waiter.send(result)),
-            Done::Opener(opener) => opener.send(result),
-        }
-    }
-}

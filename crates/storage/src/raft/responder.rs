@@ -3,11 +3,9 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use openraft::OptionalSend;
 use openraft::raft::responder;
+use openraft::{OptionalSend, RaftTypeConfig};
 use tokio::sync::oneshot;
-
-use crate::raft::types::TypeConfig;
 
 /// The way of an answer back to a proposer, and what the proposal takes up until then.
 ///
@@ -29,8 +27,9 @@ impl<T> Responder<T> {
     }
 }
 
-impl<T> responder::Responder<TypeConfig, T> for Responder<T>
+impl<C, T> responder::Responder<C, T> for Responder<T>
 where
+    C: RaftTypeConfig,
     T: OptionalSend + 'static,
 {
     fn on_complete(self, result: T) {

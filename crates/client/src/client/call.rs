@@ -74,6 +74,11 @@ impl Call {
         Call::new(method, target, Prefer::Leader, Repeat::OnlyIfUnsent)
     }
 
+    /// An acquire of a lock.
+    pub(crate) fn acquire(target: Target) -> Call {
+        Call::write(Method::POST, target.finish())
+    }
+
     pub(crate) fn header(mut self, name: &'static str, value: &str) -> Result<Call, Error> {
         let value = HeaderValue::from_str(value)
             .map_err(|_| Error::refused_here(ProblemType::BadRequest, format!("{name}: not ASCII text")))?;

@@ -12,7 +12,6 @@ use crate::client::Client;
 use crate::client::call::{Call, Target};
 use crate::client::claim::{Claim, Grant};
 use crate::client::clock::Moment;
-use crate::client::lock::acquire;
 use crate::{Error, Guard, Loss};
 
 const ROUTE: &str = "/v1/elections";
@@ -63,7 +62,7 @@ impl Election {
     }
 
     async fn try_campaign(&self, label: &str) -> Result<Option<Leadership>, Error> {
-        match Claim::enter::<Ticket>(&self.client, acquire(self.target(label)?), self.lock_delay).await {
+        match Claim::enter::<Ticket>(&self.client, Call::acquire(self.target(label)?), self.lock_delay).await {
             Ok((claim, Some(grant))) => self.leads(claim, grant).map(Some),
             Ok((_, None)) => Err(Error::unknown("a try was queued")),
             Err(error) if error.code() == Some(ProblemType::NotAcquired) => Ok(None),
@@ -72,7 +71,7 @@ impl Election {
     }
 
     async fn stand(&self, label: &str, deadline: Option<Moment>) -> Result<Option<Leadership>, Error> {
-        let enqueue = acquire(self.target(label)?.with("keep", true));
+        let enqueue = Call::acquire(self.target(label)?.with("keep", true));
         let (mut claim, grant) = Claim::enter::<Ticket>(&self.client, enqueue, self.lock_delay).await?;
         let grant = match grant {
             Some(grant) => Some(grant),

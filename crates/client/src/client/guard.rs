@@ -5,10 +5,9 @@ use std::time::{Duration, Instant};
 
 use crate::api::{RevokeRequest, Ticket};
 
-use crate::client::call::Target;
+use crate::client::call::{Call, Target};
 use crate::client::claim::{Claim, Grant};
 use crate::client::holding::{Holding, while_held};
-use crate::client::lock::acquire;
 use crate::{Error, Loss, SessionState};
 
 /// A lock that is held, until it is released, dropped, or lost with its session.
@@ -145,7 +144,7 @@ impl Guard {
     pub async fn upgrade(&self) -> Result<Guard, Error> {
         let target = Target::path("/v1/locks", &self.lock)?.with("upgrade", self.ticket()).with("keep", true);
         let (client, session) = (self.claim.client(), self.claim.session.clone());
-        let entered = Claim::enter_in::<Ticket>(client, session, acquire(target)).await;
+        let entered = Claim::enter_in::<Ticket>(client, session, Call::acquire(target)).await;
         let (mut claim, grant) = entered.inspect_err(|error| {
             if error.is_gone(self.ticket()) {
                 self.claim.fate().tell_gone();

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use crate::api::{LockQueue, Millis, ProblemType, Ticket, TokenCheck};
-use hyper::Method;
 
 use crate::client::Client;
 use crate::client::call::{Call, Target};
@@ -108,7 +107,7 @@ impl Lock {
     /// # Errors
     /// As [`Lock::acquire`].
     pub async fn try_acquire(&self) -> Result<Option<Guard>, Error> {
-        match Claim::enter::<Ticket>(&self.client, acquire(self.target()?), self.lock_delay).await {
+        match Claim::enter::<Ticket>(&self.client, Call::acquire(self.target()?), self.lock_delay).await {
             Ok((claim, Some(grant))) => Guard::new(claim, self.path.clone(), grant).map(Some),
             Ok((_, None)) => Err(Error::unknown("a try was queued")),
             Err(error) if error.code() == Some(ProblemType::NotAcquired) => Ok(None),
@@ -158,7 +157,7 @@ impl Lock {
     async fn queue_up(&self, deadline: Option<Moment>) -> Result<Option<Guard>, Error> {
         // The place is kept when a poll ends, breaks or moves to another node; a claim that is
         // dropped gives it back.
-        let enqueue = acquire(self.target()?.with("keep", true));
+        let enqueue = Call::acquire(self.target()?.with("keep", true));
         let (mut claim, grant) = Claim::enter::<Ticket>(&self.client, enqueue, self.lock_delay).await?;
         let grant = match grant {
             Some(grant) => Some(grant),
@@ -182,11 +181,6 @@ impl Lock {
         let target = target.with_some("owner", self.owner.as_deref()).with_some("label", self.label.as_deref());
         Ok(target.with_some("lock_delay", delay).with_some("priority", self.priority))
     }
-}
-
-/// An acquire's call.
-pub(crate) fn acquire(target: Target) -> Call {
-    Call::write(Method::POST, target.finish())
 }
 
 /// A lock that readers share and writers have alone. Made by [`Client::rw_lock`].

@@ -23,6 +23,7 @@ mod lock;
 #[cfg(test)]
 mod losses;
 mod multi_lock;
+mod opened_session;
 mod own_details;
 #[cfg(test)]
 mod secrets;
@@ -66,8 +67,9 @@ pub use guard::Guard;
 pub use life::SessionState;
 pub use lock::{Lock, RwLock, WithError};
 pub use multi_lock::{MultiGuard, MultiLock};
+pub use opened_session::OpenedSession;
 pub use semaphore::Semaphore;
-pub use session::{OpenedSession, SessionEvent};
+pub use session::SessionEvent;
 pub use simple_lock::SimpleLock;
 pub use txn::Transaction;
 pub use watch::{WatchKind, Watcher};
@@ -98,35 +100,6 @@ pub(crate) struct Inner {
 }
 
 impl Client {
-    /// A client of these nodes, each `host:port`. One is enough to work; all of them are needed to
-    /// outlive any.
-    pub fn builder<E: Into<String>>(endpoints: impl IntoIterator<Item = E>) -> ClientBuilder {
-        ClientBuilder::new(endpoints.into_iter().map(Into::into).collect())
-    }
-
-    /// A client with all settings as they come, whose session is open.
-    ///
-    /// # Errors
-    /// As [`ClientBuilder::build`], and when no node opens a session in time. `Unavailable` comes
-    /// within a second when nothing listens at any endpoint, or TLS is refused at all of them, and
-    /// names each with what happened there.
-    pub async fn connect<E: Into<String>>(endpoints: impl IntoIterator<Item = E>) -> Result<Client, Error> {
-        let client = Client::builder(endpoints).build()?;
-        client.session().await?;
-        Ok(client)
-    }
-
-    /// As [`Client::connect`], to the nodes and as the identity that the environment names: see
-    /// [`ClientBuilder::from_env`].
-    ///
-    /// # Errors
-    /// As [`ClientBuilder::from_env`] and [`Client::connect`].
-    pub async fn from_env() -> Result<Client, Error> {
-        let client = ClientBuilder::from_env()?.build()?;
-        client.session().await?;
-        Ok(client)
-    }
-
     pub(crate) fn new(addrs: Vec<String>, approach: &Approach, timeouts: Timeouts, wish: OpenSession) -> Client {
         let inner = Inner {
             transport: Arc::new(Transport::new(addrs, approach, timeouts)),
@@ -137,16 +110,6 @@ impl Client {
             runtime: Handle::current(),
         };
         Client { inner: Arc::new(inner) }
-    }
-
-    /// An exclusive lock. Nothing is asked before it is acquired.
-    pub fn lock(&self, path: impl Into<String>) -> Lock {
-        Lock::new(self.clone(), path.into(), None)
-    }
-
-    /// A lock that readers share.
-    pub fn rw_lock(&self, path: impl Into<String>) -> RwLock {
-        RwLock::new(self.clone(), path.into())
     }
 
     /// Changes of the session's state from now on. A listener that is far behind misses the oldest.
@@ -163,15 +126,6 @@ impl Client {
     /// asked than this client can.
     pub fn live_endpoint(&self) -> Option<String> {
         self.inner.transport.live_addr().map(str::to_owned)
-    }
-
-    /// The present session, opening one if there is none: for what else is to be done in it than
-    /// this client does.
-    ///
-    /// # Errors
-    /// When no node opens one in time.
-    pub async fn open_session(&self) -> Result<OpenedSession, Error> {
-        Ok(OpenedSession::new(self.session().await?, self.clone()))
     }
 
     /// The present session's id, opening one if there is none.

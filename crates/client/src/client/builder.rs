@@ -16,6 +16,37 @@ use crate::client::own_details::{own_details, plain};
 use crate::client::secure::{Connector, Pem, Trust};
 use crate::client::transport::Timeouts;
 
+impl Client {
+    /// A client of these nodes, each `host:port`. One is enough to work; all of them are needed to
+    /// outlive any.
+    pub fn builder<E: Into<String>>(endpoints: impl IntoIterator<Item = E>) -> ClientBuilder {
+        ClientBuilder::new(endpoints.into_iter().map(Into::into).collect())
+    }
+
+    /// A client with all settings as they come, whose session is open.
+    ///
+    /// # Errors
+    /// As [`ClientBuilder::build`], and when no node opens a session in time. `Unavailable` comes
+    /// within a second when nothing listens at any endpoint, or TLS is refused at all of them, and
+    /// names each with what happened there.
+    pub async fn connect<E: Into<String>>(endpoints: impl IntoIterator<Item = E>) -> Result<Client, Error> {
+        let client = Client::builder(endpoints).build()?;
+        client.session().await?;
+        Ok(client)
+    }
+
+    /// As [`Client::connect`], to the nodes and as the identity that the environment names: see
+    /// [`ClientBuilder::from_env`].
+    ///
+    /// # Errors
+    /// As [`ClientBuilder::from_env`] and [`Client::connect`].
+    pub async fn from_env() -> Result<Client, Error> {
+        let client = ClientBuilder::from_env()?.build()?;
+        client.session().await?;
+        Ok(client)
+    }
+}
+
 /// Builds a [`Client`]. Made by [`Client::builder`] and [`ClientBuilder::from_env`].
 #[derive(Clone)]
 pub struct ClientBuilder {

@@ -11,8 +11,8 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::Error;
 use crate::client::clock::Moment;
+use crate::client::error::Error;
 
 /// Where znodes are.
 pub(crate) const ZNODES: &str = "/v1/znodes";

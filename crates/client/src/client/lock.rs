@@ -11,6 +11,18 @@ use crate::client::clock::Moment;
 use crate::client::guard::Guard;
 use crate::{Error, Loss};
 
+impl Client {
+    /// An exclusive lock. Nothing is asked before it is acquired.
+    pub fn lock(&self, path: impl Into<String>) -> Lock {
+        Lock::new(self.clone(), path.into(), None)
+    }
+
+    /// A lock that readers share.
+    pub fn rw_lock(&self, path: impl Into<String>) -> RwLock {
+        RwLock::new(self.clone(), path.into())
+    }
+}
+
 /// Why work under a lock did not run to its end, from [`Lock::with`].
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum WithError {

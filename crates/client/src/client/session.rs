@@ -17,10 +17,11 @@ use tokio::sync::{broadcast, watch};
 
 use crate::client::call::{Call, Prefer};
 use crate::client::clock::Moment;
+use crate::client::error::Error;
+use crate::client::fate::Loss;
 use crate::client::life::{Life, SessionState};
 use crate::client::transport::Transport;
 use crate::client::window::Window;
-use crate::{Error, Loss};
 
 /// A change of a session's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,7 +145,7 @@ impl Session {
 
     /// One heartbeat, which is tried until the deadline. What its answer says of the session is
     /// noted.
-    async fn heartbeat(&self, transport: &Transport, deadline: Moment) -> Result<(), Error> {
+    pub(crate) async fn heartbeat(&self, transport: &Transport, deadline: Moment) -> Result<(), Error> {
         let attempt = (self.timeout / 6).min(transport.timeouts.attempt);
         let call = Call::write(Method::POST, format!("/v1/sessions/{}/keepalive", self.id));
         // Through any node: followers pass heartbeats on together, and the leader need not know
@@ -170,7 +171,7 @@ impl Session {
     }
 
     /// Notes that a lock with a delay may be asked for in it.
-    fn note_any_delay(&self) {
+    pub(crate) fn note_any_delay(&self) {
         self.delays.store(true, Ordering::Relaxed);
     }
 
@@ -237,81 +238,6 @@ impl fmt::Debug for Session {
     }
 }
 
-/// A session of a client, to be used by others too: another program of this machine, for example.
-/// It is kept alive as long as the client, a guard or a clone of this is there. From
-/// [`crate::Client::open_session`].
-#[derive(Clone, Debug)]
-pub struct OpenedSession {
-    session: Arc<Session>,
-    /// Closes it when the last clone is gone.
-    client: crate::Client,
-}
-
-impl OpenedSession {
-    pub(crate) fn new(session: Arc<Session>, client: crate::Client) -> OpenedSession {
-        OpenedSession { session, client }
-    }
-
-    /// Its id.
-    pub fn id(&self) -> u64 {
-        self.session.id
-    }
-
-    /// `<id>.<secret>`, the value of the header `Zlock-Session`: a program that has it can act as
-    /// the session. As others may ask for locks with a delay in it, the session is not closed when
-    /// it is lost, but left to expire.
-    pub fn header_value(&self) -> &str {
-        self.session.note_any_delay();
-        self.session.key.to_str().unwrap_or_default()
-    }
-
-    /// How long the cluster keeps it without hearing from it.
-    pub fn timeout(&self) -> Duration {
-        self.session.timeout
-    }
-
-    /// Its state.
-    pub fn state(&self) -> SessionState {
-        self.session.state()
-    }
-
-    /// How much longer it cannot be lost by expiry, as [`crate::Guard::safe_for`].
-    pub fn safe_for(&self) -> Duration {
-        self.session.safe_for()
-    }
-
-    /// Returns when it is lost, or closed, and says which. Dropping the future loses nothing.
-    pub async fn lost(&self) -> Loss {
-        self.session.ended().await
-    }
-
-    /// Closes it, as [`crate::Client::close`] does, when it still lives: for a program that must
-    /// know whether the session was there to the end. A heartbeat asks for that first.
-    ///
-    /// # Errors
-    /// `Refused` with `SessionExpired` when it had ended before: it is lost then. Else as
-    /// [`crate::Client::close`].
-    pub async fn close(&self) -> Result<(), Error> {
-        self.confirm().await?;
-        self.client.close().await
-    }
-
-    async fn confirm(&self) -> Result<(), Error> {
-        if self.session.state().is_final() {
-            return Err(Error::session_lost("the session had ended before it was closed"));
-        }
-        let deadline = self.client.deadline().min(self.session.safe_until());
-        match self.session.heartbeat(&self.client.inner.transport, deadline).await {
-            // An answer was lost before the one that told, and of such a call not even a refusal is
-            // believed.
-            Err(Error::Unknown { .. }) if !deadline.is_past() => {
-                self.session.heartbeat(&self.client.inner.transport, deadline).await
-            }
-            answered => answered,
-        }
-    }
-}
-
 /// Keeps a session alive until it ends, and tells that it has.
 async fn keep(session: Arc<Session>, transport: Arc<Transport>) {
     tokio::select! {
@@ -351,9 +277,6 @@ async fn beat(session: &Session, transport: &Transport) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::fake_node::fake_node;
-
-    const SESSION: &str = r#"{"id":5,"secret":"00","session":"5.00","timeout_ms":60000,"safe_for_ms":58800}"#;
 
     #[tokio::test]
     async fn a_session_that_was_called_lost_stays_lost() {
@@ -374,39 +297,5 @@ mod tests {
         session.heard(Moment::now(), 10_000);
         assert_eq!(session.state(), SessionState::Lost);
         assert_eq!(session.ended().await, Loss::Expired);
-    }
-
-    #[tokio::test]
-    async fn a_session_that_the_cluster_has_ended_is_not_called_closed() {
-        let gone = ProblemType::SessionExpired.uri();
-        let (end, ended) = watch::channel(false);
-        let (addr, mut requests) = fake_node(move |request: String| {
-            let is_ended = *ended.borrow();
-            let problem =
-                format!(r#"{{"type":"{gone}","title":"T","status":410,"detail":"d","outcome":"refused","zxid":9}}"#);
-            async move {
-                match request.as_str() {
-                    "POST /v1/sessions" => SESSION.to_owned(),
-                    _ if is_ended => problem,
-                    _ => r#"{"id":5,"timeout_ms":60000,"safe_for_ms":58800}"#.to_owned(),
-                }
-            }
-        })
-        .await;
-        let client = crate::Client::connect([addr]).await.unwrap();
-        let session = client.open_session().await.unwrap();
-        session.close().await.unwrap();
-        assert_eq!(session.state(), SessionState::Closed);
-        assert_eq!(session.close().await.unwrap_err().code(), Some(ProblemType::SessionExpired));
-
-        let session = client.open_session().await.unwrap();
-        end.send_replace(true);
-        assert_eq!(session.state(), SessionState::Connected, "nothing has told of its end yet");
-        assert_eq!(session.close().await.unwrap_err().code(), Some(ProblemType::SessionExpired));
-        assert_eq!((session.state(), session.lost().await), (SessionState::Lost, Loss::Expired));
-        let kept = "POST /v1/sessions/5/keepalive";
-        for expected in ["POST /v1/sessions", kept, "DELETE /v1/sessions/5", "POST /v1/sessions", kept] {
-            assert_eq!(requests.recv().await.unwrap(), expected);
-        }
     }
 }

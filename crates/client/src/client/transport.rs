@@ -7,12 +7,12 @@ use std::time::Duration;
 use crate::api::headers;
 use tokio::sync::Semaphore;
 
-use crate::Error;
 use crate::client::backoff::Backoff;
 use crate::client::call::{Answer, Call};
 use crate::client::clock::Moment;
 use crate::client::connection::{Approach, Ending, Pool};
 use crate::client::endpoints::Endpoints;
+use crate::client::error::Error;
 use crate::client::tries::Tries;
 use crate::client::verdict::{Verdict, judge};
 

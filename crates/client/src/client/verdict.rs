@@ -5,9 +5,9 @@ use std::time::Duration;
 use crate::api::{Outcome, Problem, ProblemType};
 use hyper::header::RETRY_AFTER;
 
-use crate::Error;
 use crate::client::call::{Answer, Repeat};
 use crate::client::connection::{Ending, Reply};
+use crate::client::error::Error;
 
 /// What to do after a try.
 #[derive(Debug)]

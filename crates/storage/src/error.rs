@@ -3,8 +3,6 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::databases::copying::CopyFailed;
-
 /// Why the storage does not open. Every message says what to do; see docs/storage-trouble.md.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -95,12 +93,16 @@ pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// Tells what is not as it was written from a disk that does not answer, or has no space.
+/// Tells what is not as it was written from a disk that does not answer, or has no space. A copy
+/// that does not fit is of the latter kind.
 pub(crate) fn is_damage(error: &io::Error) -> bool {
     use io::ErrorKind::{InvalidData, InvalidInput, Other, UnexpectedEof};
-    error.raw_os_error().is_none()
-        && !CopyFailed::is(error)
-        && matches!(error.kind(), InvalidData | InvalidInput | Other | UnexpectedEof)
+    error.raw_os_error().is_none() && matches!(error.kind(), InvalidData | InvalidInput | Other | UnexpectedEof)
+}
+
+/// What was read is not what was written.
+pub(crate) fn damaged(what: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
 /// Says what was being done when an IO error came.

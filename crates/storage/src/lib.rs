@@ -33,7 +33,8 @@
 //!              callback.rs the end of a flush · wal.rs records as raft-log wants them
 //!              tail.rs the end of the log after a power cut · log_writes.rs how much waits for the disk
 //! snapshots/   snapshot_store.rs which one is current · snapshot.rs reading one · snapshot_writer.rs making one
-//!              snapshot_receiver.rs taking one from a peer · manifest.rs what one consists of
+//!              snapshot_receiver.rs taking one from a peer · chunk_writer.rs what both write
+//!              manifest.rs what one consists of
 //! databases/   database.rs the chunks of each snapshot · copying.rs the copy through which they are read
 //!              closers.rs databases that are being closed
 //! directory/   layout.rs names and lock · place.rs small records · node_meta.rs whose data it is

@@ -1,5 +1,6 @@
 //! Snapshots: written, received, read, and which of them is current.
 
+pub(crate) mod chunk_writer;
 pub(crate) mod manifest;
 pub(crate) mod snapshot;
 pub(crate) mod snapshot_receiver;

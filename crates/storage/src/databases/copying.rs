@@ -11,8 +11,7 @@ use std::path::{Path, PathBuf};
 use bincode::{Decode, Encode};
 use rustix::fs::statvfs;
 
-use crate::error::is_full;
-use crate::snapshots::snapshot::damaged;
+use crate::error::{damaged, is_full};
 
 const COPY_BYTES: usize = 256 << 10;
 

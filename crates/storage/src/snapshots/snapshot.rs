@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::codec;
 use crate::databases::copying::{CopyFailed, FileRecord};
 use crate::databases::database::{Database, Databases};
+use crate::error::damaged;
 use crate::raft::types::SnapshotMeta;
 use crate::snapshots::manifest::{Manifest, Tally, unpack_chunk};
 
@@ -187,8 +188,4 @@ impl Iterator for Records {
         self.failed = record.is_err();
         self.snapshot.note(record).transpose()
     }
-}
-
-pub(crate) fn damaged(what: String) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, what)
 }

@@ -3,12 +3,27 @@
 use std::io;
 
 use crate::databases::database::Database;
+use crate::error::damaged;
 use crate::failpoint;
 use crate::raft::types::SnapshotMeta;
+use crate::snapshots::chunk_writer::ChunkWriter;
 use crate::snapshots::manifest::{Manifest, unpack_chunk};
-use crate::snapshots::snapshot::{Snapshot, damaged};
+use crate::snapshots::snapshot::Snapshot;
 use crate::snapshots::snapshot_store::SnapshotStore;
-use crate::snapshots::snapshot_writer::ChunkWriter;
+
+impl SnapshotStore {
+    /// Begins to receive the snapshot that `manifest` describes from another node.
+    ///
+    /// # Errors
+    /// `InvalidData` when the manifest makes no sense; else any disk error, now or earlier.
+    pub fn receive(&self, manifest: Manifest) -> io::Result<SnapshotReceiver> {
+        self.collect()?;
+        failpoint::pass("receive.begin")?;
+        let meta = manifest.meta.clone().try_into()?;
+        let (number, database) = self.begin()?;
+        Ok(SnapshotReceiver::new(self.clone(), number, database, manifest, meta))
+    }
+}
 
 /// A snapshot on its way in. Dropped before [`SnapshotReceiver::finish`], it is as if it had never
 /// begun. Blocking.

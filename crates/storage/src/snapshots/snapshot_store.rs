@@ -17,12 +17,10 @@ use crate::codec;
 use crate::databases::copying::FileRecord;
 use crate::databases::database::{Database, Databases};
 use crate::directory::place::Place;
-use crate::error::is_damage;
+use crate::error::{damaged, is_damage};
 use crate::failpoint;
 use crate::snapshots::manifest::Manifest;
-use crate::snapshots::snapshot::{Parts, Snapshot, damaged};
-use crate::snapshots::snapshot_receiver::SnapshotReceiver;
-use crate::snapshots::snapshot_writer::SnapshotWriter;
+use crate::snapshots::snapshot::{Parts, Snapshot};
 
 const CURRENT: &str = "snapshot";
 
@@ -108,29 +106,6 @@ impl SnapshotStore {
         self.0.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Begins a new snapshot.
-    ///
-    /// # Errors
-    /// Any disk error, now or earlier.
-    pub fn writer(&self) -> io::Result<SnapshotWriter> {
-        self.collect()?;
-        failpoint::pass("snapshot.begin")?;
-        let (number, database) = self.begin()?;
-        Ok(SnapshotWriter::new(self.clone(), number, database))
-    }
-
-    /// Begins to receive the snapshot that `manifest` describes from another node.
-    ///
-    /// # Errors
-    /// `InvalidData` when the manifest makes no sense; else any disk error, now or earlier.
-    pub fn receive(&self, manifest: Manifest) -> io::Result<SnapshotReceiver> {
-        self.collect()?;
-        failpoint::pass("receive.begin")?;
-        let meta = manifest.meta.clone().try_into()?;
-        let (number, database) = self.begin()?;
-        Ok(SnapshotReceiver::new(self.clone(), number, database, manifest, meta))
-    }
-
     /// Removes snapshots that were replaced or abandoned and that have no reader any more; those
     /// that are still being closed a little later. Every new snapshot begins with this; call it to
     /// have the space back earlier.
@@ -153,7 +128,8 @@ impl SnapshotStore {
         &self.0.databases
     }
 
-    fn begin(&self) -> io::Result<(u64, Database)> {
+    /// A number for a new snapshot, and a database to write it to.
+    pub(crate) fn begin(&self) -> io::Result<(u64, Database)> {
         let number = self.0.next_number.fetch_add(1, Ordering::Relaxed);
         Ok((number, self.0.databases.begin(number)?))
     }

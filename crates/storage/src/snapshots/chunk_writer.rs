@@ -1,0 +1,98 @@
+//! Writes the chunks of a snapshot, whether it is made here or comes from another node.
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::databases::database::Database;
+use crate::failpoint;
+use crate::fatal::Fatal;
+use crate::raft::types::SnapshotMeta;
+use crate::snapshots::manifest::{Manifest, Tally};
+use crate::snapshots::snapshot::{Parts, Snapshot};
+use crate::snapshots::snapshot_store::SnapshotStore;
+
+/// So much is written between two flushes; it bounds what sled holds in memory.
+const FLUSH_EVERY_BYTES: u64 = 8 << 20;
+
+/// Writes chunks into a database that is not current. Left behind when dropped, unless it was
+/// flipped to.
+pub(crate) struct ChunkWriter {
+    store: SnapshotStore,
+    number: u64,
+    /// Until it is finished.
+    database: Option<Database>,
+    pub(crate) tally: Tally,
+    since_flush: u64,
+    failpoint: &'static str,
+    flipped: bool,
+}
+
+impl ChunkWriter {
+    pub(crate) fn new(store: SnapshotStore, number: u64, database: Database, failpoint: &'static str) -> Self {
+        ChunkWriter {
+            store,
+            number,
+            database: Some(database),
+            tally: Tally::default(),
+            since_flush: 0,
+            failpoint,
+            flipped: false,
+        }
+    }
+
+    pub(crate) fn write(&mut self, chunk: &[u8]) -> io::Result<()> {
+        let fatal = self.store.databases().fatal();
+        fatal.check()?;
+        let database = self.database.as_ref().ok_or_else(|| io::Error::other("the snapshot is finished"))?;
+        let key = self.tally.chunk_count.to_be_bytes();
+        let result = failpoint::pass(self.failpoint);
+        let result = result.and_then(|()| database.insert(key, chunk));
+        fatal.note("writing a snapshot", result)?;
+        self.tally.add(chunk);
+        self.since_flush += chunk.len() as u64;
+        if self.since_flush >= FLUSH_EVERY_BYTES {
+            self.since_flush = 0;
+            database.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Has `check` read all chunks that were written before they become current. What cannot be
+    /// read is the sender's fault and not the disk's: it is not remembered.
+    pub(crate) fn check(
+        &mut self,
+        manifest: &Manifest,
+        meta: &SnapshotMeta,
+        check: impl FnOnce(&Snapshot) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let unfinished = Snapshot(Arc::new(Parts {
+            number: self.number,
+            manifest: manifest.clone(),
+            meta: meta.clone(),
+            files: Vec::new(),
+            databases: self.store.databases().with_fatal(Fatal::new()),
+            database: Mutex::new(self.database.take()),
+        }));
+        let checked = check(&unfinished);
+        self.database = unfinished.0.database.lock().unwrap_or_else(PoisonError::into_inner).take();
+        checked
+    }
+
+    pub(crate) fn flip(mut self, manifest: Manifest) -> io::Result<Snapshot> {
+        let database = self.database.take().ok_or_else(|| io::Error::other("the snapshot is finished"))?;
+        // From here on the store removes the database if it does not become current; after an error
+        // the next open does.
+        self.flipped = true;
+        self.store.flip(self.number, database, manifest)
+    }
+}
+
+impl Drop for ChunkWriter {
+    fn drop(&mut self) {
+        if !self.flipped {
+            // Closed before it is removed.
+            drop(self.database.take());
+            self.store.abandon(self.number);
+        }
+    }
+}

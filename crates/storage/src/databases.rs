@@ -3,3 +3,5 @@
 pub(crate) mod closers;
 pub(crate) mod copying;
 pub(crate) mod database;
+pub(crate) mod engine;
+pub(crate) mod sled_engine;

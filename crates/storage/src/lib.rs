@@ -25,9 +25,11 @@
 //! * A directory that is damaged, newer or another node's is refused with a message that says what
 //!   to do.
 //!
+//! No two files use each other:
+//!
 //! ```text
 //! storage.rs   opens a data directory and checks that its parts fit together
-//! memory.rs    a disk in memory, for simulations
+//! memory.rs    a disk in memory, for simulations; no other file knows it
 //!
 //! log/         log_store.rs the log as openraft sees it · flushes.rs who waits for which flush
 //!              callback.rs the end of a flush · wal.rs records as raft-log wants them
@@ -35,8 +37,8 @@
 //! snapshots/   snapshot_store.rs which one is current · snapshot.rs reading one · snapshot_writer.rs making one
 //!              snapshot_receiver.rs taking one from a peer · chunk_writer.rs what both write
 //!              manifest.rs what one consists of
-//! databases/   database.rs the chunks of each snapshot · copying.rs the copy through which they are read
-//!              closers.rs databases that are being closed
+//! databases/   database.rs the chunks of each snapshot · engine.rs what holds them · sled_engine.rs sled does
+//!              copying.rs the copy through which they are read · closers.rs databases that are being closed
 //! directory/   layout.rs names and lock · place.rs small records · node_meta.rs whose data it is
 //!              disk_guard.rs free space, ballast
 //! raft/        types.rs the types of Raft · responder.rs the way of an answer · runtime.rs where it runs

@@ -8,10 +8,13 @@ use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::databases::copying::{CopyFailed, FileRecord};
 use crate::databases::database::Databases;
+use crate::databases::engine::{Engine, Tree, name};
 use crate::directory::node_meta::{Identity, NodeMeta};
 use crate::directory::place::Place;
 use crate::error::Error;
+use crate::failpoint;
 use crate::fatal::Fatal;
 use crate::snapshots::snapshot_store::SnapshotStore;
 
@@ -58,14 +61,14 @@ impl MemoryDisk {
         let boot = self.lock().boot;
         let fatal = Fatal::new();
         let database = MemoryDatabase { disk: self.clone(), boot };
-        let place = Place::in_memory(database.clone());
+        let place: Arc<dyn Place> = Arc::new(MemoryPlace { tree: database.tree("records") });
         let dir = Path::new("memory");
         let io = |source| Error::Io { doing: "opening a disk in memory".into(), source };
         if self.lock().trees.is_empty() {
-            NodeMeta::create(&place, &identity, 0).map_err(io)?;
+            NodeMeta::create(&*place, &identity, 0).map_err(io)?;
         }
         let meta = NodeMeta::open(&place, dir, identity, &fatal)?;
-        let databases = Databases::in_memory(database, &fatal);
+        let databases = Databases::new(database, &fatal, 0);
         let (snapshots, lost) = SnapshotStore::open(&place, &databases).map_err(io)?;
         if let Some(what) = lost {
             return Err(Error::Damaged { dir: dir.into(), what });
@@ -118,59 +121,106 @@ fn apply(trees: &mut Trees, write: Write) {
 
 /// One process's hold on a [`MemoryDisk`].
 #[derive(Clone, Debug)]
-pub(crate) struct MemoryDatabase {
+struct MemoryDatabase {
     disk: MemoryDisk,
     boot: u64,
 }
 
 impl MemoryDatabase {
-    pub(crate) fn tree(&self, name: &str) -> MemoryTree {
+    fn tree(&self, name: &str) -> MemoryTree {
         MemoryTree { database: self.clone(), name: name.into() }
     }
 
-    pub(crate) fn tree_names(&self) -> Vec<String> {
-        self.disk.lock().trees.keys().cloned().collect()
-    }
-
-    pub(crate) fn sync(&self) -> io::Result<()> {
-        self.open()?.sync();
+    fn sync(&self) -> io::Result<()> {
+        self.contents()?.sync();
         Ok(())
     }
 
-    fn open(&self) -> io::Result<MutexGuard<'_, Contents>> {
+    fn contents(&self) -> io::Result<MutexGuard<'_, Contents>> {
         let contents = self.disk.lock();
         if contents.boot == self.boot { Ok(contents) } else { Err(io::Error::other("the machine has lost power")) }
     }
 
     fn write(&self, now: Write, later: Write) -> io::Result<()> {
-        let mut contents = self.open()?;
+        let mut contents = self.contents()?;
         apply(&mut contents.trees, now);
         contents.unsynced.push_back(later);
         Ok(())
     }
 }
 
+/// As sled's databases, but for the copies: nothing here is written by reading.
+impl Engine for MemoryDatabase {
+    fn begin(&self, number: u64) -> io::Result<Box<dyn Tree>> {
+        Ok(Box::new(self.tree(&name(number))))
+    }
+
+    fn publish(&self, _number: u64) -> io::Result<Vec<FileRecord>> {
+        self.sync().map(|()| Vec::new())
+    }
+
+    fn open(&self, number: u64, files: &[FileRecord], _spare: u64) -> io::Result<Box<dyn Tree>> {
+        failpoint::pass("db.copy").map_err(|error| CopyFailed::of(error, files, None))?;
+        Ok(Box::new(self.tree(&name(number))))
+    }
+
+    fn remove(&self, number: u64) -> io::Result<()> {
+        let name = name(number);
+        self.write(Write::RemoveAll { tree: name.clone() }, Write::RemoveAll { tree: name })
+    }
+
+    fn names(&self) -> io::Result<Vec<String>> {
+        Ok(self.disk.lock().trees.keys().cloned().collect())
+    }
+
+    fn disk_bytes(&self) -> io::Result<u64> {
+        Ok(0)
+    }
+}
+
 /// One tree of a [`MemoryDatabase`].
 #[derive(Clone, Debug)]
-pub(crate) struct MemoryTree {
+struct MemoryTree {
     database: MemoryDatabase,
     name: String,
 }
 
-impl MemoryTree {
-    pub(crate) fn get(&self, key: &[u8]) -> io::Result<Option<Vec<u8>>> {
-        let contents = self.database.open()?;
+impl Tree for MemoryTree {
+    fn get(&self, key: &[u8]) -> io::Result<Option<Vec<u8>>> {
+        let contents = self.database.contents()?;
         Ok(contents.trees.get(&self.name).and_then(|tree| tree.get(key)).cloned())
     }
 
-    pub(crate) fn insert(&self, key: &[u8], value: &[u8]) -> io::Result<()> {
+    fn insert(&self, key: &[u8], value: &[u8]) -> io::Result<()> {
         let write = || Write::Insert { tree: self.name.clone(), key: key.into(), value: value.into() };
         self.database.write(write(), write())
     }
 
-    pub(crate) fn remove_all(&self) -> io::Result<()> {
-        let write = || Write::RemoveAll { tree: self.name.clone() };
-        self.database.write(write(), write())
+    fn flush(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn close(self: Box<Self>) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The node's records, in a tree of their own.
+#[derive(Debug)]
+struct MemoryPlace {
+    tree: MemoryTree,
+}
+
+impl Place for MemoryPlace {
+    fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
+        self.tree.get(name.as_bytes())
+    }
+
+    fn replace(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        self.tree.insert(name.as_bytes(), bytes)?;
+        failpoint::pass("record.written")?;
+        self.tree.database.sync()?;
+        failpoint::pass("record.renamed")
     }
 }
 

@@ -11,10 +11,11 @@ use tokio::sync::watch;
 use crate::codec::{LogIdRecord, OwnerRecord};
 use crate::databases::closers::Closers;
 use crate::databases::database::Databases;
+use crate::databases::sled_engine::SledEngine;
 use crate::directory::disk_guard::DiskGuard;
 use crate::directory::layout::Layout;
 use crate::directory::node_meta::{Identity, NodeMeta};
-use crate::directory::place::{Place, sync_dir};
+use crate::directory::place::{Files, Place, sync_dir};
 use crate::error::{Doing, Error, is_damage, is_full};
 use crate::fatal::Fatal;
 use crate::log::log_store::LogStore;
@@ -131,24 +132,23 @@ fn open_parts(
 ) -> Result<Parts, Error> {
     let dir = &layout.dir;
     layout.tidy().doing(|| format!("tidying {}", dir.display()))?;
-    let place = Place::Dir(dir.as_path().into());
+    let place: Arc<dyn Place> = Arc::new(Files(dir.clone()));
     let doing = || "reading the node's identity".to_string();
-    if !NodeMeta::is_there(&place).doing(doing)? {
+    if !NodeMeta::is_there(&*place).doing(doing)? {
         if layout.has_log() {
             let what = "there is a log, but the node's identity is gone".into();
             return Err(Error::Damaged { dir: dir.clone(), what });
         }
         let incarnation = rand::random();
-        let made = NodeMeta::create(&place, identity, incarnation);
+        let made = NodeMeta::create(&*place, identity, incarnation);
         made.map_err(|error| describe(dir, "writing the node's identity", error))?;
     }
     let mut meta = NodeMeta::open(&place, dir, identity.clone(), fatal)?;
     if !meta.rejoining() {
         layout.remove_lost_log().doing(|| "removing a log that was given up".into())?;
     }
-    let databases =
-        Databases::in_dir(&layout.sled(), fatal, closers, spare).doing(|| "opening the snapshots".into())?;
-    let snapshots = SnapshotStore::open(&place, &databases);
+    let sled = SledEngine::in_dir(&layout.sled(), fatal, closers).doing(|| "opening the snapshots".into())?;
+    let snapshots = SnapshotStore::open(&place, &Databases::new(sled, fatal, spare));
     let (snapshots, lost) = snapshots.map_err(|error| describe(dir, "opening the snapshots", error))?;
     let mut log = open_log(layout, &meta, fatal)?;
     if let Some(what) = missing(&log, &snapshots, lost) {

@@ -50,7 +50,7 @@ struct NodeRecord {
 /// Whose data a directory holds, and how far that node has come. Clones share it.
 #[derive(Clone, Debug)]
 pub struct NodeMeta {
-    place: Place,
+    place: Arc<dyn Place>,
     /// As it is on disk. Held for a look only: runtime threads take it.
     record: Arc<Mutex<NodeRecord>>,
     /// Held while a change is written.
@@ -62,7 +62,7 @@ pub struct NodeMeta {
 
 impl NodeMeta {
     /// Writes the identity into a new, empty place. Durable on return.
-    pub(crate) fn create(place: &Place, identity: &Identity, incarnation: u64) -> io::Result<()> {
+    pub(crate) fn create(place: &dyn Place, identity: &Identity, incarnation: u64) -> io::Result<()> {
         let Identity { cluster_id, node_id } = identity.clone();
         failpoint::pass("meta.create")?;
         let record = NodeRecord {
@@ -81,13 +81,18 @@ impl NodeMeta {
     }
 
     /// Whether a place has an identity, readable or not.
-    pub(crate) fn is_there(place: &Place) -> io::Result<bool> {
+    pub(crate) fn is_there(place: &dyn Place) -> io::Result<bool> {
         Ok(place.read(NODE)?.is_some())
     }
 
     /// Reads the identity in `place`, which lies in the data directory `dir`, and compares it with
     /// `identity`.
-    pub(crate) fn open(place: &Place, dir: &Path, identity: Identity, fatal: &Fatal) -> Result<NodeMeta, Error> {
+    pub(crate) fn open(
+        place: &Arc<dyn Place>,
+        dir: &Path,
+        identity: Identity,
+        fatal: &Fatal,
+    ) -> Result<NodeMeta, Error> {
         let damaged = |what: String| Error::Damaged { dir: dir.into(), what };
         let record = place.read(NODE).doing(|| "reading the node's identity".to_string())?;
         let record = record.ok_or_else(|| damaged("the node's identity is gone".into()))?;
@@ -97,7 +102,7 @@ impl NodeMeta {
         })?;
         check(&record, dir, &identity)?;
         let (record, change) = (Arc::new(Mutex::new(record)), Arc::default());
-        Ok(NodeMeta { place: place.clone(), record, change, identity, fatal: fatal.clone(), pristine: false })
+        Ok(NodeMeta { place: Arc::clone(place), record, change, identity, fatal: fatal.clone(), pristine: false })
     }
 
     /// Who this node is.

@@ -1,60 +1,45 @@
 //! Where a node's small records lie: files of its data directory or, for simulations, keys of a
 //! disk in memory.
 
+use std::fmt::Debug;
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
 
 use crate::failpoint;
-use crate::memory::{MemoryDatabase, MemoryTree};
 
 /// Records that are read and replaced as a whole.
-#[derive(Clone, Debug)]
-pub(crate) enum Place {
-    Dir(Arc<Path>),
-    Memory(MemoryDatabase, MemoryTree),
-}
-
-impl Place {
-    pub(crate) fn in_memory(database: MemoryDatabase) -> Place {
-        let tree = database.tree("records");
-        Place::Memory(database, tree)
-    }
-
+pub(crate) trait Place: Debug + Send + Sync {
     /// The record `name`, if there is one.
-    pub(crate) fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
-        match self {
-            Place::Memory(_, tree) => tree.get(name.as_bytes()),
-            Place::Dir(dir) => match fs::read(dir.join(name)) {
-                Ok(bytes) => Ok(Some(bytes)),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-                Err(error) => Err(error),
-            },
-        }
-    }
+    fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>>;
 
     /// Puts `bytes` in the place of the record `name`. Durable on return; a crash leaves the old
     /// record or the new one.
-    pub(crate) fn replace(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
-        match self {
-            Place::Memory(database, tree) => {
-                tree.insert(name.as_bytes(), bytes)?;
-                failpoint::pass("record.written")?;
-                database.sync()?;
-                failpoint::pass("record.renamed")
-            }
-            Place::Dir(dir) => {
-                let (unfinished, path) = (dir.join(format!("{name}.new")), dir.join(name));
-                let mut file = File::create(&unfinished)?;
-                file.write_all(bytes)?;
-                file.sync_all()?;
-                failpoint::pass("record.written")?;
-                fs::rename(&unfinished, &path)?;
-                sync_dir(dir)?;
-                failpoint::pass("record.renamed")
-            }
+    fn replace(&self, name: &str, bytes: &[u8]) -> io::Result<()>;
+}
+
+/// Records that are files of a directory.
+#[derive(Debug)]
+pub(crate) struct Files(pub(crate) PathBuf);
+
+impl Place for Files {
+    fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
+        match fs::read(self.0.join(name)) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
         }
+    }
+
+    fn replace(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        let (unfinished, path) = (self.0.join(format!("{name}.new")), self.0.join(name));
+        let mut file = File::create(&unfinished)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        failpoint::pass("record.written")?;
+        fs::rename(&unfinished, &path)?;
+        sync_dir(&self.0)?;
+        failpoint::pass("record.renamed")
     }
 }
 

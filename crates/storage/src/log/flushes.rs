@@ -6,7 +6,7 @@
 //! gathers: nothing ever waits for company.
 //!
 //! The next flush is sent by the flush thread, from the callback of the one before. So that thread
-//! takes the log's guard, and nobody may wait for it under that guard. Its queue has room for 1,024
+//! takes the log's guard, and no holder of that guard may wait for it. Its queue has room for 1,024
 //! requests and waits when it is full: so there is never more than one flush of ours in it, synced
 //! or not, and a call or two of [`crate::LogStore`].
 //!
@@ -68,8 +68,8 @@ impl fmt::Debug for SharedLog {
 impl Drop for SharedLog {
     fn drop(&mut self) {
         let last = {
-            // Under this guard nobody else has taken hold of it for a moment, so the count is that
-            // of its holders.
+            // Under this guard no other caller has taken hold of it for a moment, so the count is
+            // that of its holders.
             let _gate = self.flushes.gate();
             self.log.take().and_then(Arc::into_inner)
         };
@@ -112,7 +112,7 @@ pub(crate) struct Flushes {
 #[derive(Default)]
 struct Gathered {
     under_way: bool,
-    /// Something is to be written that nobody waits for.
+    /// Something is to be written that no caller waits for.
     owed: bool,
     waiting: Vec<IOFlushed<TypeConfig>>,
     /// Of the entries that are waiting.

@@ -32,7 +32,7 @@ const CHUNK_BYTES_MAX: usize = 64 << 20;
 const CACHE_BYTES_MAX: usize = 64 << 20;
 /// The flush thread never waits for company; see [`crate::log::flushes`].
 const FLUSH_WAIT: Duration = Duration::ZERO;
-/// Nobody waits for room in bytes in the queue to the flush thread; see [`crate::log::flushes`].
+/// No append waits for room in bytes in the queue to the flush thread; see [`crate::log::flushes`].
 const FLUSH_QUEUE_BYTES_MAX: usize = usize::MAX / 2;
 /// The committed position, and what is on disk, are written so long after they have changed: not
 /// with each entry.

@@ -44,7 +44,7 @@ pub struct SnapshotStore(Arc<Shared>);
 
 struct Shared {
     databases: Databases,
-    place: Place,
+    place: Arc<dyn Place>,
     current: RwLock<Option<Snapshot>>,
     // Above the number of every snapshot that has a database.
     next_number: AtomicU64,
@@ -68,8 +68,8 @@ impl SnapshotStore {
     ///
     /// # Errors
     /// Any other disk error.
-    pub(crate) fn open(place: &Place, databases: &Databases) -> io::Result<(SnapshotStore, Option<String>)> {
-        let (current, lost) = match open_current(place, databases) {
+    pub(crate) fn open(place: &Arc<dyn Place>, databases: &Databases) -> io::Result<(SnapshotStore, Option<String>)> {
+        let (current, lost) = match open_current(&**place, databases) {
             Ok(current) => (current, None),
             Err(error) if is_damage(&error) => (None, Some(error.to_string())),
             Err(error) => return Err(error),
@@ -77,7 +77,7 @@ impl SnapshotStore {
         let next_number = databases.numbers()?.last().map_or(0, |number| number + 1);
         let shared = Shared {
             databases: databases.clone(),
-            place: place.clone(),
+            place: Arc::clone(place),
             next_number: AtomicU64::new(next_number),
             current: RwLock::new(current),
             shelf: Mutex::default(),
@@ -174,7 +174,7 @@ impl SnapshotStore {
 
     fn collect_with(&self, shelf: &mut Shelf) -> io::Result<()> {
         let mut numbers = std::mem::take(&mut shelf.abandoned);
-        // Nobody can take a new clone of a retired snapshot: one is left, and it is ours.
+        // No reader can take a new clone of a retired snapshot: one is left, and it is ours.
         shelf.retired.retain(|snapshot| {
             let read = Arc::strong_count(&snapshot.0) > 1;
             if !read {
@@ -193,7 +193,7 @@ impl SnapshotStore {
 }
 
 /// The snapshot that the record names, whole and verified.
-fn open_current(place: &Place, databases: &Databases) -> io::Result<Option<Snapshot>> {
+fn open_current(place: &dyn Place, databases: &Databases) -> io::Result<Option<Snapshot>> {
     let Some(record) = place.read(CURRENT)? else { return Ok(None) };
     let Pointer { number, manifest, files } = codec::unseal(&record)?;
     let snapshot = finished(databases, number, manifest, files)?;

@@ -58,8 +58,8 @@ fn decode_text(raw: &str) -> Result<String, Problem> {
     Ok(format!("/{names}"))
 }
 
-/// Below this path the method, the rest of the path, the query, the body and most headers are those of
-/// another request.
+/// Below this path the method, the rest of the path, the query, the body and most headers are those
+/// of another request.
 pub(crate) const BEHIND_FENCE: &str = "/v1/fence/";
 
 #[cfg(test)]

@@ -14,8 +14,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, interval, timeout_at};
 
 use super::connect::Target;
-use super::frame::{Exchange, FRAME_BYTES_MAX, Framed};
-use super::messages::{Answer, Ask, Numbered};
+use super::frame::{Exchange, Framed};
+use super::messages::{Answer, Ask, FRAME_BYTES_MAX, Numbered};
 use crate::stop::Stop;
 
 /// Questions that wait for the connection's task. Beyond: the caller waits, up to its deadline.
@@ -293,7 +293,6 @@ mod tests {
     use super::super::connect::{Identity, welcome};
     use super::super::frame::Terms;
     use super::super::messages::Lane;
-    use super::super::rules::Rules;
     use super::*;
 
     const SILENCE: Duration = Duration::from_millis(200);
@@ -427,7 +426,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (ours, theirs) = tokio::join!(TcpStream::connect(listener.local_addr().unwrap()), listener.accept());
         let terms = |framed: &mut Framed| {
-            let rules = Rules::new(&identity(1), 2);
+            let rules = identity(1).rules(2);
             framed.set_terms(Terms { frame_bytes_max: FRAME_BYTES_MAX, rules, place: None });
         };
         let mut framed = Framed::new(ours.unwrap(), SILENCE).unwrap();

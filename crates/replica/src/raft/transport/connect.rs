@@ -46,6 +46,11 @@ impl Identity {
         Identity { cluster, incarnation, ..Identity::new(&config.cluster_id, config.node_id, &members) }
     }
 
+    /// What a peer may say to this node.
+    pub(crate) fn rules(&self, peer: u64) -> Rules {
+        Rules::new(&self.members, &self.horizon, peer)
+    }
+
     fn hello(&self, to: u64, lane: Lane) -> Hello {
         Hello {
             versions: VERSIONS,
@@ -184,7 +189,7 @@ impl Target {
             Some(Welcome::Accepted(accepted)) => {
                 self.identity.agrees(&accepted).map_err(turned_away)?;
                 self.identity.cluster.met(self.to, accepted.incarnation);
-                let (rules, frame_bytes_max) = (Rules::new(&self.identity, self.to), self.lane.answer_bytes_max());
+                let (rules, frame_bytes_max) = (self.identity.rules(self.to), self.lane.answer_bytes_max());
                 framed.set_terms(Terms { frame_bytes_max, rules, place: None });
                 Ok(framed)
             }
@@ -215,7 +220,7 @@ pub(crate) async fn welcome(
     if refusal.is_none() {
         identity.cluster.met(hello.from, hello.incarnation);
         place.admit(hello.from, hello.lane);
-        let (rules, frame_bytes_max) = (Rules::new(identity, hello.from), hello.lane.question_bytes_max());
+        let (rules, frame_bytes_max) = (identity.rules(hello.from), hello.lane.question_bytes_max());
         framed.set_terms(Terms { frame_bytes_max, rules, place: Some(place) });
     }
     timeout(within, framed.send(&answer)).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;

@@ -20,11 +20,10 @@ use storage::codec;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::callers::Place;
+use super::messages::FRAME_BYTES_MAX;
 use super::rules::{Checked, Rules};
 use super::stream::{READ_BYTES, Stream};
 
-/// No frame is longer: one with a single entry of the longest kind, and a little around it.
-pub(crate) const FRAME_BYTES_MAX: usize = 17 << 20;
 /// Before both ends know each other. A hello and a welcome are far shorter.
 const GREETING_BYTES_MAX: usize = 4 << 10;
 
@@ -349,7 +348,7 @@ mod tests {
     /// A connection on which both ends know each other.
     fn met(stream: impl Into<Stream>) -> Framed {
         let mut framed = Framed::new(stream, Duration::from_secs(30)).unwrap();
-        let rules = Rules::new(&Identity::new("c", 1, &[1, 2]), 2);
+        let rules = Identity::new("c", 1, &[1, 2]).rules(2);
         framed.set_terms(Terms { frame_bytes_max: FRAME_BYTES_MAX, rules, place: None });
         framed
     }

@@ -19,7 +19,7 @@ pub fn peer_message(bytes: &[u8]) {
     let Some((kind, record)) = bytes.split_first() else { return };
     let identity = Identity::new("c", 1, &[1, 2, 3]);
     identity.horizon.reach(TERM, INDEX);
-    let rules = Rules::new(&identity, 2);
+    let rules = identity.rules(2);
     match kind % 8 {
         0 => drop(read::<AppendFrame>(&rules, record).map(append)),
         1 => drop(read::<Numbered<Ask>>(&rules, record).map(|ask| question(&ask.body))),

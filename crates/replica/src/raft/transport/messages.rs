@@ -7,8 +7,6 @@ use storage::Manifest;
 use storage::codec::{LogIdRecord, VoteRecord};
 use znode::{Applied, ClusterUuid, Credential, LEVEL};
 
-use super::frame::FRAME_BYTES_MAX;
-
 /// The versions of the messages in this file that this program speaks, lowest and highest.
 /// [`Hello`] and [`Welcome`] are the same in all of them.
 pub(crate) const VERSIONS: (u16, u16) = (1, 1);
@@ -25,6 +23,9 @@ pub(crate) enum Lane {
     /// Proposals, heartbeats of sessions and read indexes on their way to the leader.
     Forward,
 }
+
+/// No frame is longer: one with a single entry of the longest kind, and a little around it.
+pub(crate) const FRAME_BYTES_MAX: usize = 17 << 20;
 
 /// A frame that carries positions and words, and none of a client's data.
 const SHORT_BYTES_MAX: usize = 4 << 10;

@@ -27,12 +27,12 @@ pub(crate) use append_frame::AppendFrame;
 pub(crate) use callers::{Callers, Place};
 pub(crate) use channel::{Channel, ChannelError};
 pub(crate) use connect::{Identity, Target, welcome};
-pub(crate) use frame::{Exchange, FRAME_BYTES_MAX, Framed, malformed};
+pub(crate) use frame::{Exchange, Framed, malformed};
 #[cfg(fuzzing)]
 pub use fuzzing::peer_message;
 pub(crate) use messages::{
-    Account, Answer, AppendAnswer, AppendResult, Ask, Lane, Numbered, ProposeAnswer, SnapshotAnswer, SnapshotFrame,
-    Standing, TouchAnswer, TransferFrame, TransferRefusal, VoteAnswer, VoteFrame,
+    Account, Answer, AppendAnswer, AppendResult, Ask, FRAME_BYTES_MAX, Lane, Numbered, ProposeAnswer, SnapshotAnswer,
+    SnapshotFrame, Standing, TouchAnswer, TransferFrame, TransferRefusal, VoteAnswer, VoteFrame,
 };
 pub(crate) use rules::TOUCHES_MAX;
 pub(crate) use snapshot::{receive_snapshot, send_snapshot, while_working};

@@ -21,7 +21,6 @@ use storage::Manifest;
 use storage::codec::{EntryRecord, LogIdRecord, MembershipRecord, PayloadRecord, VoteRecord};
 
 use super::append_frame::AppendFrame;
-use super::connect::Identity;
 use super::messages::{
     Account, Answer, AppendAnswer, AppendResult, Ask, Numbered, ProposeAnswer, SnapshotAnswer, SnapshotFrame, Standing,
     TransferFrame, TransferRefusal, VoteAnswer, VoteFrame,
@@ -98,8 +97,9 @@ pub(crate) struct Rules {
 }
 
 impl Rules {
-    pub(crate) fn new(identity: &Identity, peer: u64) -> Rules {
-        Rules { members: Arc::clone(&identity.members), horizon: Arc::clone(&identity.horizon), peer }
+    /// For what this member says, to a node that has come so far.
+    pub(crate) fn new(members: &Arc<[u64]>, horizon: &Arc<Horizon>, peer: u64) -> Rules {
+        Rules { members: Arc::clone(members), horizon: Arc::clone(horizon), peer }
     }
 
     fn term(&self, term: u64) -> Kept {

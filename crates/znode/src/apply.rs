@@ -3,17 +3,14 @@
 
 use std::sync::Arc;
 
-use crate::entry::applied::{Applied, Recorded, Refusal, Reply};
 use crate::entry::changes::Changes;
-use crate::entry::codec::fingerprint;
-use crate::entry::txn::{LockGuard, Op, Request, Turn, Txn, ZnodeOp};
-use crate::error::Error;
-use crate::ids::{Attempt, LogPosition, RequestKey, SessionId, Zxid};
 use crate::lock::history::end_of;
 use crate::lock::readings;
-use crate::path::ZPath;
 use crate::session::Answered;
-use crate::state::State;
+use crate::{
+    Applied, Attempt, Error, LockGuard, LogPosition, Op, Recorded, Refusal, Reply, Request, RequestKey, SessionId,
+    State, Turn, Txn, ZPath, ZnodeOp, Zxid, fingerprint,
+};
 
 impl State {
     /// Applies one transaction. A refused one changes nothing but the last zxid and the time.

@@ -11,7 +11,8 @@ use std::fmt;
 use bincode::{Decode, Encode};
 use imbl::OrdMap;
 
-use crate::ids::{Zxid, write_uuid};
+use crate::Zxid;
+use crate::ids::write_uuid;
 
 /// Zxids begin no higher, so that they stay below 2^53.
 pub const ZXID_BASE_MAX: u64 = 1 << 52;

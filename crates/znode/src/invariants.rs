@@ -2,13 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use crate::ids::SessionId;
 use crate::lock::demand::Demand;
 use crate::lock::queue::{Origin, Position, Queue};
 use crate::lock::readings;
-use crate::path::ZPath;
-use crate::state::State;
-use crate::tree::znode::Znode;
+use crate::{SessionId, State, ZPath, Znode};
 
 impl State {
     /// Checks the whole state. O(n log n): for tests.

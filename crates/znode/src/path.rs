@@ -11,9 +11,8 @@ use bincode::enc::write::Writer;
 use bincode::error::{DecodeError, EncodeError};
 use bincode::{BorrowDecode, Decode, Encode};
 
-use crate::error::Error;
-use crate::ids::RequestKey;
 use crate::lock::ticket_name::{Family, TicketName};
+use crate::{Error, RequestKey};
 
 /// The path of a znode: absolute, without `.`, `..`, empty names, a slash at the end or forbidden
 /// characters.

@@ -12,15 +12,8 @@ use std::sync::Arc;
 use bincode::{Decode, Encode};
 use imbl::{OrdMap, OrdSet};
 
-use crate::entry::applied::{Refusal, Reply};
-use crate::entry::txn::SecretHash;
-use crate::ids::{RequestKey, SessionId, Zxid};
-use crate::limits::Limits;
-use crate::lock::contender::Contender;
-use crate::lock::mode::LockMode;
-use crate::path::ZPath;
-use crate::session::client_info::ClientInfo;
 use crate::weight::{KEY, text};
+use crate::{ClientInfo, Contender, Limits, LockMode, Refusal, Reply, RequestKey, SecretHash, SessionId, ZPath, Zxid};
 
 /// A session. Its deadline is the leader's knowledge and not part of the state.
 #[derive(Clone, Debug)]

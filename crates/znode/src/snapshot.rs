@@ -6,27 +6,20 @@ use std::sync::Arc;
 
 use bincode::{Decode, Encode};
 
-use crate::acl::Acl;
-use crate::cluster::{Cluster, Founding, ZXID_BASE_MAX};
-use crate::entry::codec::{DecodeError, decode, encode};
-use crate::entry::ops::LEVEL;
-use crate::entry::txn::{LockSettings, Policy, SecretHash};
-use crate::ids::{FencingToken, RequestKey, SessionId, Term, Zxid};
-use crate::limits::Limits;
-use crate::lock::contender::Contender;
+use crate::entry::codec::{decode, encode};
 use crate::lock::ended::{EndedSession, Grant, History};
 use crate::lock::locks::MultiLock;
 use crate::lock::queue::{Position, Queue, Upgrade};
 use crate::lock::readings;
 use crate::lock::revocations::Revocation;
-use crate::path::ZPath;
-use crate::session::client_info::ClientInfo;
-use crate::session::{Answered, Requests, Session};
-use crate::state::State;
+use crate::session::{Answered, Requests};
 use crate::tree::Tree;
 use crate::tree::ops::shared_acl;
-use crate::tree::usage::Usage;
-use crate::tree::znode::{Family, Kind, Znode};
+use crate::tree::znode::Family;
+use crate::{
+    Acl, ClientInfo, Cluster, Contender, DecodeError, FencingToken, Founding, Kind, LEVEL, Limits, LockSettings,
+    Policy, RequestKey, SecretHash, Session, SessionId, State, Term, Usage, ZPath, ZXID_BASE_MAX, Znode, Zxid,
+};
 
 /// One record. Sessions come before what they own, parents before children, znodes before what is
 /// kept beside them. The order of variants and fields is the format on disk.

@@ -2,7 +2,7 @@
 
 use bincode::{Decode, Encode};
 
-use crate::ids::Zxid;
+use crate::Zxid;
 
 /// ZooKeeper's Stat, all eleven fields, with the values that a ZooKeeper client would be sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]

@@ -3,21 +3,15 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use crate::acl::Acl;
-use crate::cluster::Cluster;
-use crate::entry::txn::{Credential, ReapCandidate};
-use crate::error::Error;
-use crate::ids::{SessionId, Term, Zxid};
-use crate::limits::Limits;
 use crate::lock::locks::Locks;
-use crate::path::ZPath;
-use crate::session::Session;
 use crate::session::open::Sessions;
 use crate::tree::Tree;
 use crate::tree::quota::Quotas;
-use crate::tree::usage::Usage;
-use crate::tree::znode::{Family, Kind, Znode};
+use crate::tree::znode::Family;
 use crate::weight::QUOTA;
+use crate::{
+    Acl, Cluster, Credential, Error, Kind, Limits, ReapCandidate, Session, SessionId, Term, Usage, ZPath, Znode, Zxid,
+};
 
 /// Everything that is replicated. A clone is O(1) and does not change when the original does.
 #[derive(Clone, Debug)]

@@ -12,8 +12,8 @@
 //! refused or given back. When that is full, too, a request with a new key that gives nothing back
 //! is refused without a trace.
 
+use crate::ZPath;
 use crate::lock::ticket_name::sequence_of;
-use crate::path::ZPath;
 
 /// A znode, ephemeral or not, in the tree and in its parent's list.
 pub(crate) const ZNODE: u64 = 560;

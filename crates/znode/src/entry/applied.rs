@@ -6,12 +6,8 @@ use bincode::de::{BorrowDecoder, Decoder};
 use bincode::error::DecodeError;
 use bincode::{BorrowDecode, Decode, Encode};
 
-use crate::acl::{Acl, Identity, READ, permits};
-use crate::error::Error;
-use crate::ids::{FencingToken, SessionId, Zxid};
-use crate::path::ZPath;
-use crate::stat::Stat;
 use crate::weight::text;
+use crate::{Acl, Error, FencingToken, Identity, READ, SessionId, Stat, ZPath, Zxid, permits};
 
 /// The outcome of one transaction.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]

@@ -4,14 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use crate::acl::{Acl, Identity};
-use crate::entry::applied::{Event, EventKind, Recorded};
-use crate::error::Error;
-use crate::ids::{Attempt, LogPosition, RequestKey, SessionId, Term, Zxid};
-use crate::lock::contender::Hold;
 use crate::lock::ended::TicketEnd;
-use crate::path::ZPath;
-use crate::session::Session;
+use crate::{
+    Acl, Attempt, Error, Event, EventKind, Hold, Identity, LogPosition, Recorded, RequestKey, Session, SessionId, Term,
+    ZPath, Zxid,
+};
 
 /// What one transaction has changed so far.
 #[derive(Debug)]

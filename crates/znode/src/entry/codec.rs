@@ -13,9 +13,8 @@ use bincode::error::EncodeError;
 use bincode::{Decode, Encode};
 use siphasher::sip::SipHasher13;
 
-use crate::entry::ops::LEVEL;
-use crate::entry::txn::{LockGuard, Op, Request, Txn};
-use crate::ids::{Attempt, Compact};
+use crate::ids::Compact;
+use crate::{Attempt, LEVEL, LockGuard, Op, Request, Txn};
 
 /// The longest transaction or record, in bytes: what a decoder may be made to allocate.
 pub const BYTES_MAX: usize = 16 << 20;

@@ -15,16 +15,12 @@
 //! What is only looked at has bounds of its own where it stands. docs/znode-model.md lists them
 //! all.
 
-use crate::acl::{CREATE, DELETE, READ, WRITE};
-use crate::entry::applied::Refusal;
 use crate::entry::changes::Changes;
-use crate::entry::txn::{Op, Request, ZnodeOp};
-use crate::error::Error;
-use crate::ids::{LogPosition, SessionId, Zxid};
-use crate::limits::Limits;
-use crate::path::ZPath;
-use crate::state::State;
 use crate::tree::permissions::permit;
+use crate::{
+    CREATE, DELETE, Error, Limits, LogPosition, Op, READ, Refusal, Request, SessionId, State, WRITE, ZPath, ZnodeOp,
+    Zxid,
+};
 
 /// Unsettled locks that one entry takes up.
 const TAKEN_UP_MAX: usize = 1_024;

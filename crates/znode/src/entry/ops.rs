@@ -1,10 +1,7 @@
 //! The table of operations: for each its name, who asks for it, the level of the format with which
 //! it came, and about how many bytes it takes up.
 
-use crate::acl::{Acl, Identity};
-use crate::entry::txn::{Op, Request, ZnodeOp};
-use crate::ids::SessionId;
-use crate::path::ZPath;
+use crate::{Acl, Identity, Op, Request, SessionId, ZPath, ZnodeOp};
 
 /// The level of the format that this version writes. Every change of an entry's bytes, or of what
 /// an entry does, is a new level.

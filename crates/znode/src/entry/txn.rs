@@ -6,13 +6,10 @@ use std::net::IpAddr;
 
 use bincode::{Decode, Encode};
 
-use crate::acl::{Acl, Identity};
-use crate::cluster::Founding;
-use crate::ids::{Attempt, FencingToken, RequestKey, SessionId, Term, Zxid};
-use crate::limits::Limits;
-use crate::lock::mode::LockMode;
-use crate::path::ZPath;
-use crate::session::client_info::ClientInfo;
+use crate::{
+    Acl, Attempt, ClientInfo, FencingToken, Founding, Identity, Limits, LockMode, RequestKey, SessionId, Term, ZPath,
+    Zxid,
+};
 
 /// One transaction: all of it happens, or none.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,26 +3,21 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use crate::acl::CREATE;
-use crate::entry::applied::{LockStatus, Refusal, Reply};
+use crate::entry::applied::LockStatus;
 use crate::entry::changes::Changes;
-use crate::entry::txn::{Acquire, Keyless, LockSettings};
-use crate::error::Error;
-use crate::ids::{Attempt, RequestKey, SessionId};
-use crate::lock::contender::{Contender, Hold};
 use crate::lock::deadlock::Newcomer;
 use crate::lock::keyless::is_keyless;
-use crate::lock::mode::LockMode;
 use crate::lock::queue::Queue;
 use crate::lock::readings;
 use crate::lock::ticket_name::{Family, sequence_of};
-use crate::path::ZPath;
-use crate::state::State;
 use crate::tree::ops::{NewNode, SEQUENCE_MAX, sequential};
 use crate::tree::permissions::{check_client_path, permit};
 use crate::tree::quota::Growth;
-use crate::tree::znode::{Kind, Znode};
 use crate::weight;
+use crate::{
+    Acquire, Attempt, CREATE, Contender, Error, Hold, Keyless, Kind, LockMode, LockSettings, Refusal, Reply,
+    RequestKey, SessionId, State, ZPath, Znode,
+};
 
 /// The way to a lock that the one who asks may enter.
 pub(crate) struct Way {

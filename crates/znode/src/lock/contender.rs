@@ -2,10 +2,8 @@
 
 use bincode::{Decode, Encode};
 
-use crate::ids::{Attempt, RequestKey};
-use crate::lock::mode::LockMode;
-use crate::path::ZPath;
 use crate::weight::{HOLD, text};
+use crate::{Attempt, LockMode, RequestKey, ZPath};
 
 /// What a lock node knows beyond ZooKeeper's facts. Its label is the znode's data.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]

@@ -16,20 +16,16 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use crate::entry::applied::{Reply, WaitsFor};
+use crate::entry::applied::WaitsFor;
 use crate::entry::changes::Changes;
-use crate::entry::txn::LockSettings;
-use crate::ids::SessionId;
 use crate::lock::demand::Demand;
 use crate::lock::ended::{EndedTicket, TicketEnd};
 use crate::lock::grant::may_be_overtaken;
-use crate::lock::mode::LockMode;
 use crate::lock::queue::{Origin, Position, Turn};
 use crate::lock::readings;
-use crate::path::ZPath;
 use crate::session::actors::remembered;
 use crate::session::client_info::short;
-use crate::state::State;
+use crate::{LockMode, LockSettings, Reply, SessionId, State, ZPath};
 
 type Owner = (SessionId, Arc<str>);
 

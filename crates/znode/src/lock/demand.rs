@@ -1,8 +1,7 @@
 //! What a ticket wants of its lock, and what holders have of it.
 
-use crate::lock::contender::Contender;
-use crate::lock::mode::LockMode;
 use crate::lock::ticket_name::is_shared;
+use crate::{Contender, LockMode};
 
 /// What a ticket wants of its lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,13 +8,8 @@ use bincode::{Decode, Encode};
 use imbl::{OrdMap, OrdSet};
 
 use crate::acl;
-use crate::acl::Acl;
-use crate::ids::{FencingToken, SessionId, Zxid};
-use crate::limits::Limits;
-use crate::lock::mode::LockMode;
-use crate::path::ZPath;
-use crate::session::client_info::{Actor, ClientInfo};
 use crate::weight::{ENDED, HISTORY, PAST_TICKET, text};
+use crate::{Acl, Actor, ClientInfo, FencingToken, Limits, LockMode, SessionId, ZPath, Zxid};
 
 /// Why a ticket ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]

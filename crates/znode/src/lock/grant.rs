@@ -6,15 +6,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::entry::applied::EventKind;
 use crate::entry::changes::Changes;
-use crate::entry::txn::Policy;
-use crate::ids::Zxid;
 use crate::lock::ended::{Grant, Moment};
 use crate::lock::locks::MultiLock;
 use crate::lock::queue::{Origin, Position, Queue, Ticket};
-use crate::path::ZPath;
-use crate::state::State;
+use crate::{EventKind, Policy, State, ZPath, Zxid};
 
 /// So many multi-locks may be overtaken in one queue; the next one blocks it. Bounds the work of a
 /// grant.

@@ -2,18 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::acl::{Acl, Identity, READ, permits};
 use crate::entry::changes::Changes;
-use crate::entry::txn::Op;
-use crate::ids::{SessionId, Zxid};
 use crate::lock::ended::{EndedSession, EndedTicket, Grant, History, Moment, TicketEnd};
 use crate::lock::ticket_name::{mode_of, sequence_of};
-use crate::path::ZPath;
-use crate::session::Session;
 use crate::session::actors::remembered;
-use crate::session::client_info::{Actor, ClientInfo, short};
-use crate::state::State;
-use crate::tree::znode::Znode;
+use crate::session::client_info::short;
+use crate::{Acl, Actor, ClientInfo, Identity, Op, READ, Session, SessionId, State, ZPath, Znode, Zxid, permits};
 
 /// What a lock remembers, the newest end first: at most `max`. Empty for a lock that nobody knows.
 pub fn history(state: &State, lock: &ZPath, max: usize) -> Vec<Arc<EndedTicket>> {

@@ -2,16 +2,11 @@
 //! session: when the node dies at which the first one waits, that one's ticket stays in the queue,
 //! and the requests of the client keep it alive.
 
-use crate::entry::applied::Refusal;
 use crate::entry::changes::Changes;
 use crate::entry::cost::steps_at;
-use crate::entry::txn::Acquire;
-use crate::error::Error;
-use crate::ids::SessionId;
 use crate::lock::demand::Demand;
 use crate::lock::queue::Turn;
-use crate::path::ZPath;
-use crate::state::State;
+use crate::{Acquire, Error, Refusal, SessionId, State, ZPath};
 
 impl State {
     /// Makes room for a new ticket, whatever each of these is held for. The new one comes with a

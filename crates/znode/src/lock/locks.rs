@@ -5,15 +5,12 @@ use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
 
-use crate::entry::txn::Policy;
-use crate::ids::Zxid;
 use crate::lock::ended::Histories;
 use crate::lock::mixed_clients::MixedClients;
 use crate::lock::queue::Position;
 use crate::lock::revocations::Revocations;
-use crate::path::ZPath;
-use crate::tree::znode::Znode;
 use crate::weight;
+use crate::{Policy, ZPath, Znode, Zxid};
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Locks {

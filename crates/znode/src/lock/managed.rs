@@ -5,22 +5,15 @@
 
 use std::sync::Arc;
 
-use crate::acl::{Acl, CREATE};
-use crate::entry::applied::{Refusal, Reply};
 use crate::entry::changes::Changes;
-use crate::entry::txn::LockSettings;
-use crate::error::Error;
-use crate::ids::SessionId;
 use crate::lock::queue::{Origin, Position};
 use crate::lock::ticket_name::sequence_of;
-use crate::path::ZPath;
-use crate::state::State;
 use crate::tree::ops::NewNode;
 use crate::tree::permissions::REVOKE;
 use crate::tree::permissions::{check_client_path, permit};
 use crate::tree::quota::Growth;
-use crate::tree::znode::Kind;
 use crate::weight;
+use crate::{Acl, CREATE, Error, Kind, LockSettings, Refusal, Reply, SessionId, State, ZPath};
 
 impl State {
     /// Sets what a lock is. Its directory is made, or made persistent: settings must not go with a

@@ -8,8 +8,7 @@
 use imbl::{OrdMap, OrdSet};
 
 use crate::lock::ticket_name::sequence_of;
-use crate::path::ZPath;
-use crate::tree::znode::Znode;
+use crate::{ZPath, Znode};
 
 /// The kinds of names that lock nodes have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

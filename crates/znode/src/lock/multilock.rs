@@ -11,20 +11,15 @@
 //! meets its own tickets otherwise is refused, so no owner waits for itself here, and no part has a
 //! life apart from the others.
 
-use crate::entry::applied::{Refusal, Reply, WaitsFor};
+use crate::entry::applied::WaitsFor;
 use crate::entry::changes::Changes;
-use crate::entry::txn::{Acquire, AcquireAll};
-use crate::error::Error;
-use crate::ids::{RequestKey, SessionId};
 use crate::lock::acquire::Entered;
-use crate::lock::contender::{Contender, Hold};
 use crate::lock::deadlock::Newcomer;
 use crate::lock::locks::MultiLock;
-use crate::lock::mode::LockMode;
 use crate::lock::queue::Position;
-use crate::path::ZPath;
-use crate::state::State;
-use crate::tree::znode::Znode;
+use crate::{
+    Acquire, AcquireAll, Contender, Error, Hold, LockMode, Refusal, Reply, RequestKey, SessionId, State, ZPath, Znode,
+};
 
 /// The most locks that one multi-lock may have. Bounds the work of a grant.
 const PARTS_MAX: usize = 64;

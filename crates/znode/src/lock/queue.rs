@@ -19,12 +19,10 @@ use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
 
-use crate::entry::txn::LockSettings;
-use crate::ids::{FencingToken, SessionId, Zxid};
-use crate::lock::contender::Contender;
 use crate::lock::demand::{Demand, Taken};
 use crate::lock::ended::Grant;
 use crate::lock::ticket_name::sequence_of;
+use crate::{Contender, FencingToken, LockSettings, SessionId, Zxid};
 
 mod check;
 

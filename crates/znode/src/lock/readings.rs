@@ -3,21 +3,15 @@
 use std::sync::Arc;
 
 use crate::entry::applied::LockStatus;
-use crate::entry::txn::LockSettings;
-use crate::error::Error;
-use crate::ids::{FencingToken, SessionId, Zxid};
-use crate::lock::contender::Contender;
 use crate::lock::ended::Grant;
 use crate::lock::mixed_clients::BlindSpot;
-use crate::lock::mode::LockMode;
 use crate::lock::queue::{Position, Queue as TicketQueue};
 use crate::lock::revocations::Revocation;
 use crate::lock::revoke::revocation;
 use crate::lock::ticket_name::{mode_of, sequence_of};
-use crate::path::ZPath;
-use crate::session::client_info::ClientInfo;
-use crate::state::State;
-use crate::tree::znode::{Kind, Znode};
+use crate::{
+    ClientInfo, Contender, Error, FencingToken, Kind, LockMode, LockSettings, SessionId, State, ZPath, Znode, Zxid,
+};
 
 /// One contender, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,15 +3,11 @@
 use std::mem::discriminant;
 use std::ops::Bound;
 
-use crate::entry::applied::{LockStatus, Refusal, Reply};
+use crate::entry::applied::LockStatus;
 use crate::entry::changes::Changes;
-use crate::entry::txn::ReleaseHeld;
-use crate::error::Error;
-use crate::ids::SessionId;
 use crate::lock::readings;
 use crate::lock::ticket_name::{mode_of, sequence_of};
-use crate::path::ZPath;
-use crate::state::State;
+use crate::{Error, Refusal, ReleaseHeld, Reply, SessionId, State, ZPath};
 
 impl State {
     /// Gives back one hold of the ticket with which the session holds a lock.

@@ -4,9 +4,8 @@ use bincode::{Decode, Encode};
 use imbl::{OrdMap, OrdSet};
 
 use crate::lock::ended::Moment;
-use crate::path::ZPath;
-use crate::session::client_info::Actor;
 use crate::weight::{REVOCATION, text};
+use crate::{Actor, ZPath};
 
 /// A request to give a ticket up.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]

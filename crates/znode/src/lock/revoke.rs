@@ -1,19 +1,14 @@
 //! Asking a holder to give up, and taking the lock away when it does not.
 
-use crate::entry::applied::{Refusal, Reply};
 use crate::entry::changes::Changes;
-use crate::error::Error;
 use crate::lock::ended::Moment;
 use crate::lock::revocations;
 use crate::lock::revocations::Revocation;
 use crate::lock::revocations::{asks_to_give_up, word_for};
 use crate::lock::ticket_name::sequence_of;
-use crate::path::ZPath;
-use crate::session::client_info::Actor;
-use crate::state::State;
 use crate::tree::permissions::REVOKE;
 use crate::tree::permissions::{check_client_path, permit};
-use crate::tree::znode::Znode;
+use crate::{Actor, Error, Refusal, Reply, State, ZPath, Znode};
 
 /// Holders that one request may ask.
 const HOLDERS_MAX: usize = 1000;

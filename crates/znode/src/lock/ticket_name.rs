@@ -6,8 +6,7 @@
 
 use std::fmt;
 
-use crate::ids::RequestKey;
-use crate::lock::mode::LockMode;
+use crate::{LockMode, RequestKey};
 
 /// The parts of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

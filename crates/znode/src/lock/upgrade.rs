@@ -7,24 +7,18 @@
 
 use std::sync::Arc;
 
-use crate::acl::CREATE;
-use crate::entry::applied::{LockStatus, Refusal, Reply};
+use crate::entry::applied::LockStatus;
 use crate::entry::changes::Changes;
-use crate::entry::txn::Upgrade;
-use crate::error::Error;
-use crate::ids::{RequestKey, SessionId};
-use crate::lock::contender::Contender;
 use crate::lock::deadlock::Newcomer;
 use crate::lock::demand::Demand;
-use crate::lock::mode::LockMode;
 use crate::lock::queue::{Origin, Position, Queue, Ticket};
 use crate::lock::readings::status;
-use crate::path::ZPath;
-use crate::state::State;
 use crate::tree::ops::{NewNode, SEQUENCE_MAX, sequential};
 use crate::tree::permissions::permit;
 use crate::tree::quota::Growth;
-use crate::tree::znode::{Kind, Znode};
+use crate::{
+    CREATE, Contender, Error, Kind, LockMode, Refusal, Reply, RequestKey, SessionId, State, Upgrade, ZPath, Znode,
+};
 
 impl State {
     pub(crate) fn upgrade(

@@ -2,12 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::acl::{Identity, SUPER, user};
 use crate::entry::changes::Changes;
-use crate::ids::SessionId;
-use crate::session::Session;
-use crate::session::client_info::{Actor, ClientInfo, TEXT_MAX, short};
-use crate::state::State;
+use crate::session::client_info::{TEXT_MAX, short};
+use crate::{Actor, ClientInfo, Identity, SUPER, Session, SessionId, State, user};
 
 impl State {
     /// Who asks in this entry.

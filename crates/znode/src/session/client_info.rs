@@ -5,10 +5,8 @@ use std::net::IpAddr;
 
 use bincode::{Decode, Encode};
 
-use crate::error::Error;
-use crate::ids::SessionId;
-use crate::limits::Limits;
 use crate::weight::{CLIENT, text};
+use crate::{Error, Limits, SessionId};
 
 /// What a client says of itself when it opens its session, and where the door saw it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]

@@ -7,10 +7,9 @@ use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
 
-use crate::ids::SessionId;
-use crate::session::client_info::ClientInfo;
-use crate::session::{Requests, Session};
+use crate::session::Requests;
 use crate::weight::{SESSION, text};
+use crate::{ClientInfo, Session, SessionId};
 
 /// All open sessions, how many count for each address, and which of them are being ended.
 #[derive(Clone, Debug, Default)]

@@ -7,20 +7,14 @@ use std::sync::Arc;
 use imbl::{OrdMap, OrdSet};
 
 use crate::entry::applied::LockStatus;
-use crate::entry::applied::{Refusal, Reply};
 use crate::entry::changes::Changes;
-use crate::entry::txn::{SecretHash, Turn};
-use crate::error::Error;
-use crate::ids::{SessionId, Term};
-use crate::limits::Limits;
 use crate::lock::ended::TicketEnd;
 use crate::lock::readings;
-use crate::path::ZPath;
-use crate::session::client_info::ClientInfo;
+use crate::session::Requests;
 use crate::session::open::weight_of_new;
-use crate::session::{Requests, Session};
-use crate::state::State;
-use crate::tree::znode::Znode;
+use crate::{
+    ClientInfo, Error, Limits, Refusal, Reply, SecretHash, Session, SessionId, State, Term, Turn, ZPath, Znode,
+};
 
 impl State {
     pub(crate) fn open_session(

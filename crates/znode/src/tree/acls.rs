@@ -5,7 +5,7 @@ use std::sync::Arc;
 use imbl::OrdMap;
 
 use crate::acl;
-use crate::acl::{ALL, Acl};
+use crate::{ALL, Acl};
 
 /// The ACLs in use. The open one, which most znodes have, is not counted.
 #[derive(Clone, Debug)]

@@ -1,13 +1,8 @@
 //! Quotas while the tree changes: what is charged to them, and what they refuse.
 
-use crate::entry::applied::Refusal;
-use crate::error::Error;
-use crate::path::ZPath;
-use crate::state::State;
-use crate::tree::quota::{Growth, QUOTAS, Quota, QuotaLimits, stats_of, subtree_of};
+use crate::tree::quota::{Growth, QUOTAS, stats_of, subtree_of};
 use crate::tree::system_paths::{LIMITS, STATS};
-use crate::tree::usage::Usage;
-use crate::tree::znode::Znode;
+use crate::{Error, Quota, QuotaLimits, Refusal, State, Usage, ZPath, Znode};
 
 impl State {
     /// The subtrees that have a quota, by path.

@@ -4,15 +4,8 @@
 //! [`State`] creates missing directories on the way to it, and answers with the znode that the
 //! session has already. So a door need not look before it asks, nor ask again after it has looked.
 
-use crate::entry::applied::Refusal;
-use crate::entry::txn::{Ensure, Op, ZnodeOp};
-use crate::error::Error;
-use crate::ids::SessionId;
-use crate::path::ZPath;
-use crate::stat::Stat;
-use crate::state::State;
 use crate::tree::permissions::check_client_path;
-use crate::tree::znode::Znode;
+use crate::{Ensure, Error, Op, Refusal, SessionId, Stat, State, ZPath, Znode, ZnodeOp};
 
 impl ZnodeOp {
     /// Whether it has no place in a multi.

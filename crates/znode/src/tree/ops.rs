@@ -2,25 +2,19 @@
 
 use std::sync::Arc;
 
-use crate::acl::{ALL, Acl, CREATE, DELETE, READ};
-use crate::entry::applied::{EventKind, Refusal, Reply};
 use crate::entry::changes::Changes;
 use crate::entry::cost::steps_to;
-use crate::entry::txn::{Create, CreateMode, Ensure, ReapCandidate, ZnodeOp};
-use crate::error::Error;
-use crate::ids::SessionId;
-use crate::lock::contender::Contender;
 use crate::lock::ticket_name::sequence_of;
-use crate::path::ZPath;
-use crate::stat::Stat;
-use crate::state::State;
 use crate::tree::permissions::permit;
 use crate::tree::quota::Growth;
 use crate::tree::system_paths::is_system;
-use crate::tree::usage::Usage;
-use crate::tree::znode::{Family, Kind, Znode};
+use crate::tree::znode::Family;
 use crate::tree::{idle_since, timed_at};
 use crate::weight;
+use crate::{
+    ALL, Acl, CREATE, Contender, Create, CreateMode, DELETE, Ensure, Error, EventKind, Kind, READ, ReapCandidate,
+    Refusal, Reply, SessionId, Stat, State, Usage, ZPath, Znode, ZnodeOp,
+};
 
 /// The longest TTL, as in ZooKeeper: 40 bits of milliseconds.
 const TTL_MS_MAX: u64 = (1 << 40) - 1;

@@ -5,16 +5,13 @@
 
 use std::sync::Arc;
 
-use crate::acl::{ADMIN, ALL, Acl, CREATE, DELETE, Identity, KEEPER, READ, WRITE, permits};
-use crate::entry::applied::{EventKind, Refusal};
 use crate::entry::changes::Changes;
-use crate::entry::txn::{Create, CreateMode, ZnodeOp};
-use crate::error::Error;
 use crate::lock::revocations::asks_to_give_up;
-use crate::path::ZPath;
-use crate::state::State;
 use crate::tree::system_paths::{CONFIG, Place, QUOTA, SYSTEM, guarding_subtree, is_system};
-use crate::tree::znode::Znode;
+use crate::{
+    ADMIN, ALL, Acl, CREATE, Create, CreateMode, DELETE, Error, EventKind, Identity, KEEPER, READ, Refusal, State,
+    WRITE, ZPath, Znode, ZnodeOp, permits,
+};
 
 /// Of a lock's directory: one of these permits to take tickets of the lock away from others, and to
 /// set what the lock is.

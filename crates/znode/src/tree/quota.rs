@@ -9,11 +9,9 @@ use std::ops::Index;
 
 use imbl::{OrdMap, OrdSet};
 
-use crate::error::Error;
-use crate::path::ZPath;
 use crate::tree::system_paths::STATS;
 use crate::tree::system_paths::is_system;
-use crate::tree::usage::Usage;
+use crate::{Error, Usage, ZPath};
 
 /// Where quotas are set, with a slash at the end.
 pub(crate) const QUOTAS: &str = "/zookeeper/quota/";

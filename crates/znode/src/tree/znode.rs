@@ -5,17 +5,11 @@ use std::sync::Arc;
 use bincode::{Decode, Encode};
 use imbl::OrdSet;
 
-use crate::acl::Acl;
-use crate::entry::txn::CreateMode;
-use crate::ids::{SessionId, Zxid};
-use crate::lock::contender::Contender;
 use crate::lock::queue::{Queue, Ticket};
 use crate::lock::ticket_name::sequence_of;
-use crate::path::ZPath;
-use crate::stat::Stat;
 use crate::tree::system_paths::is_system;
-use crate::tree::usage::Usage;
 use crate::weight::text;
+use crate::{Acl, Contender, CreateMode, SessionId, Stat, Usage, ZPath, Zxid};
 
 /// How long a znode stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]

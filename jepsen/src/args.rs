@@ -39,7 +39,7 @@ pub(crate) enum Command {
     /// worst of all runs.
     Power(Power),
     /// Shows that the harness finds the bugs that can be planted in a zlock of the profile
-    /// `planted`. Exit code: 0 when it found each in time, 1 when not.
+    /// `fault-injection`. Exit code: 0 when it found each in time, 1 when not.
     Prove(Prove),
     /// Mounts the disk of a node whose power can go: this program starts itself so.
     #[command(hide = true)]
@@ -149,7 +149,8 @@ pub(crate) struct All {
 /// `jepsen prove`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Prove {
-    /// The program: `cargo build --profile planted -p zlock --features planted` makes it.
+    /// The program: `cargo build --profile fault-injection -p zlock --features fault-injection`
+    /// makes it.
     #[arg(long)]
     pub(crate) zlock: PathBuf,
     /// Only these bugs.

@@ -1,9 +1,9 @@
-//! Bugs that can be planted, to see that a harness finds them. Only where the feature `planted` is
-//! on, which no release can have; elsewhere nothing of them is left.
+//! Bugs that can be planted, to see that a harness finds them. Only where the feature
+//! `fault-injection` is on, which no release can have; elsewhere nothing of them is left.
 
 /// A bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(not(feature = "planted"), allow(dead_code))]
+#[cfg_attr(not(feature = "fault-injection"), allow(dead_code))]
 pub enum Planted {
     /// The Raft log calls entries durable before they are. In the whole process or not at all.
     AckBeforeFsync,
@@ -28,10 +28,10 @@ pub enum Planted {
 }
 
 /// See [`Planted::LostGrant`].
-#[cfg_attr(not(feature = "planted"), allow(dead_code))]
+#[cfg_attr(not(feature = "fault-injection"), allow(dead_code))]
 const LOST_ONE_IN: u64 = 20;
 
-#[cfg(feature = "planted")]
+#[cfg(feature = "fault-injection")]
 mod on {
     use std::cell::Cell;
     use std::sync::OnceLock;
@@ -135,22 +135,22 @@ mod on {
     }
 }
 
-#[cfg(feature = "planted")]
+#[cfg(feature = "fault-injection")]
 pub(crate) use on::{distort, is, loses};
-#[cfg(feature = "planted")]
+#[cfg(feature = "fault-injection")]
 pub use on::{plant, plant_everywhere};
 
-#[cfg(not(feature = "planted"))]
+#[cfg(not(feature = "fault-injection"))]
 pub(crate) fn is(_: Planted) -> bool {
     false
 }
 
-#[cfg(not(feature = "planted"))]
+#[cfg(not(feature = "fault-injection"))]
 pub(crate) fn loses(_: &znode::Event) -> bool {
     false
 }
 
-#[cfg(not(feature = "planted"))]
+#[cfg(not(feature = "fault-injection"))]
 pub(crate) fn distort(_: &mut znode::Op) {}
 
 /// Where [`Planted::WatchAfterLook`] lets the world go on between the look and the watch.

@@ -58,7 +58,7 @@
 
 mod config;
 mod error;
-#[cfg_attr(not(feature = "planted"), allow(unreachable_pub))]
+#[cfg_attr(not(feature = "fault-injection"), allow(unreachable_pub))]
 mod fault_injection;
 mod follower;
 mod leader;
@@ -80,7 +80,7 @@ pub mod fuzzing {
 
 pub use config::{Config, Member};
 pub use error::{Error, EventsError, Failure, StartError, WaitEnd};
-#[cfg(feature = "planted")]
+#[cfg(feature = "fault-injection")]
 pub use fault_injection::{Planted, plant, plant_everywhere};
 pub use follower::session_heartbeats::Touch;
 pub use operate::background;

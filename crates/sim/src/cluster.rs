@@ -12,13 +12,13 @@ use tokio::time::Instant;
 use znode::{Limits, Zxid};
 
 use crate::client::{self, Client};
+use crate::fault_injection::{self, Plant};
 use crate::faults::Faults;
 use crate::history::History;
 use crate::hub::{Event, FIRST_CLIENT, Hub};
 use crate::invariants::{Invariants, World};
 use crate::machine::{Clock, Node, Stepped};
 use crate::observation::{NodeView, Observation};
-use crate::planted::{self, Plant};
 use crate::switchboard::Switchboard;
 use crate::trace::Detail;
 use crate::{panics, workload};
@@ -95,7 +95,7 @@ struct Cluster {
 pub fn run(plan: Plan) -> Outcome {
     let mut random = fastrand::Rng::with_seed(plan.seed);
     storage::seed_random(Some(random.u64(..)));
-    planted::plant(plan.plant);
+    fault_injection::plant(plan.plant);
     panics::begin(plan.seed);
     let hub = Hub::new(random.u64(..), plan.detail);
     let mut cluster = Cluster::new(hub, &mut random);
@@ -103,7 +103,7 @@ pub fn run(plan: Plan) -> Outcome {
     let outcome = cluster.outcome(plan.seed, failure);
     cluster.clear();
     storage::seed_random(None);
-    planted::plant(None);
+    fault_injection::plant(None);
     panics::end();
     outcome
 }

@@ -9,7 +9,7 @@
 //! machine.rs   a node: process, clock, disk      faults.rs                what goes wrong
 //! hub.rs       time, what is due, the trace      history.rs               the committed log, applied once more
 //! network.rs   links and connections             invariants/              what must always be true
-//! log_disk.rs  a log that can lose its end       planted.rs               bugs, to see that they are found
+//! log_disk.rs  a log that can lose its end       fault_injection.rs               bugs, to see that they are found
 //! ```
 //!
 //! docs/simulation.md says how it works and what it cannot show.
@@ -20,6 +20,7 @@ pub mod cluster;
 mod dialing;
 #[cfg(test)]
 mod failover;
+pub mod fault_injection;
 pub mod faults;
 pub mod history;
 pub mod hub;
@@ -29,7 +30,6 @@ pub mod machine;
 pub mod network;
 pub mod observation;
 mod panics;
-pub mod planted;
 #[cfg(test)]
 mod stalls;
 pub mod stream;

@@ -17,8 +17,8 @@ use openraft::{OptionalSend, RaftLogReader};
 use storage::{Entry, LogId, LogWrites, TypeConfig, Vote};
 use tokio::sync::oneshot;
 
+use crate::fault_injection::{self, Plant};
 use crate::hub::{Event, Hub, MachineId};
-use crate::planted::{self, Plant};
 
 /// What the log holds.
 #[derive(Clone, Default)]
@@ -243,7 +243,7 @@ impl LogDisk {
             if disk.fails {
                 disk.failures += u64::from(!disk.failed);
                 disk.failed = true;
-                let result = if planted::is(Plant::FailedFlush) { Ok(()) } else { Err("the disk has failed") };
+                let result = if fault_injection::is(Plant::FailedFlush) { Ok(()) } else { Err("the disk has failed") };
                 (disk.waiters.drain(..).map(|(_, waiter)| waiter).collect::<Vec<_>>(), result)
             } else {
                 for _ in 0..count {
@@ -372,7 +372,7 @@ impl RaftLogStorage<TypeConfig> for MemoryLog {
     }
 
     async fn save_vote(&mut self, vote: &Vote) -> io::Result<()> {
-        if planted::is(Plant::ForgottenVote) {
+        if fault_injection::is(Plant::ForgottenVote) {
             return self.write(Write::Vote(*vote), None);
         }
         self.durably(Write::Vote(*vote)).await
@@ -395,7 +395,7 @@ impl RaftLogStorage<TypeConfig> for MemoryLog {
         I::IntoIter: OptionalSend,
     {
         let write = Write::Append(entries.into_iter().collect());
-        if planted::is(Plant::AckBeforeFsync) {
+        if fault_injection::is(Plant::AckBeforeFsync) {
             self.write(write, None)?;
             flushed.io_completed(Ok(()));
             return Ok(());

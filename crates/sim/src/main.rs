@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use clap::Parser;
 use sim::cluster::{Outcome, Plan, run};
-use sim::planted::Plant;
+use sim::fault_injection::Plant;
 use sim::trace::Detail;
 
 /// Runs simulated clusters, one for each seed, and checks what must always be true.

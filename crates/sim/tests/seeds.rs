@@ -1,7 +1,7 @@
 //! A few seeds, that a seed repeats itself, and that planted bugs are found.
 
 use sim::cluster::{Outcome, Plan, run};
-use sim::planted::Plant;
+use sim::fault_injection::Plant;
 use sim::trace::Detail;
 
 fn play(seed: u64, plant: Option<Plant>) -> Outcome {

@@ -46,7 +46,7 @@
 //!
 //! codec.rs     the bytes of records    error.rs      why a storage does not open
 //! fatal.rs     the first disk error    failpoint.rs  where crash tests strike
-//! planted.rs   a bug for harnesses to find
+//! fault_injection.rs   a bug for harnesses to find
 //! ```
 //!
 //! docs/storage-format.md describes the bytes, docs/storage-trouble.md each fault and its remedy.
@@ -57,10 +57,10 @@ mod directory;
 mod error;
 mod failpoint;
 mod fatal;
+#[cfg_attr(not(feature = "fault-injection"), allow(unreachable_pub))]
+mod fault_injection;
 mod log;
 pub mod memory;
-#[cfg_attr(not(feature = "planted"), allow(unreachable_pub))]
-mod planted;
 mod raft;
 mod snapshots;
 mod storage;
@@ -71,10 +71,10 @@ pub use error::Error;
 #[cfg(feature = "failpoints")]
 pub use failpoint::FAILPOINTS;
 pub use fatal::Fatal;
+#[cfg(feature = "fault-injection")]
+pub use fault_injection::plant_ack_before_fsync;
 pub use log::log_store::{LogStore, without_a_gap};
 pub use log::log_writes::LogWrites;
-#[cfg(feature = "planted")]
-pub use planted::plant_ack_before_fsync;
 pub use raft::responder::Responder;
 pub use raft::runtime::{Random, Runtime, random_uuid, seed_random};
 pub use raft::types::{

@@ -17,9 +17,9 @@
 mod cli;
 pub mod config;
 mod dev;
+#[cfg(feature = "fault-injection")]
+mod fault_injection;
 mod logging;
-#[cfg(feature = "planted")]
-mod planted;
 mod reload;
 mod serve;
 mod usage;

@@ -19,8 +19,8 @@ pub(crate) fn run(settings: Settings, read: ReadSettings, until_stdin_ends: bool
         Ok(logs) => logs,
         Err(reason) => return refuse(&reason),
     };
-    #[cfg(feature = "planted")]
-    if let Err(reason) = crate::planted::plant() {
+    #[cfg(feature = "fault-injection")]
+    if let Err(reason) = crate::fault_injection::plant() {
         return refuse(&reason);
     }
     let runtime = match runtime(settings.threads) {

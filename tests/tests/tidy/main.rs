@@ -4,8 +4,8 @@
 
 mod circles;
 mod documents;
+mod fault_injection;
 mod manifests;
-mod planted;
 mod sources;
 
 use std::path::{Path, PathBuf};

@@ -17,12 +17,12 @@ use tokio::sync::{oneshot, watch};
 use crate::codec::{EntryRecord, OwnerRecord};
 use crate::failpoint;
 use crate::fatal::Fatal;
+use crate::fault_injection;
 use crate::log::callback::{Done, Reach};
 use crate::log::flushes::{OnClose, SharedLog};
 use crate::log::log_writes::LogWrites;
 use crate::log::tail;
 use crate::log::wal::{self, WalLogId, WalOwner, WalTypes, WalVote};
-use crate::planted;
 use crate::raft::types::{Entry, LogId, TypeConfig, Vote};
 
 /// A chunk is the unit in which purged log is given back to the disk.
@@ -350,7 +350,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
             .map(|last| self.log.flushes.wrote(&last))
             .and_then(|()| failpoint::pass("log.flush"))
             .and_then(|()| {
-                if planted::acks_before_fsync() {
+                if fault_injection::acks_before_fsync() {
                     self.log.flushes.write(&mut log)?;
                     flushed.io_completed(Ok(()));
                     return Ok(());

@@ -11,10 +11,19 @@ fn compiles(debug_assertions: &str) -> (bool, String) {
     let dir = tempfile::tempdir().unwrap();
     let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".into());
     let output = Command::new(rustc)
-        .args(["--edition", "2024", "--crate-type", "lib", "--emit", "metadata", "--cfg", "feature=\"planted\""])
+        .args([
+            "--edition",
+            "2024",
+            "--crate-type",
+            "lib",
+            "--emit",
+            "metadata",
+            "--cfg",
+            "feature=\"fault-injection\"",
+        ])
         .args(["-A", "warnings", "-C", &format!("debug-assertions={debug_assertions}"), "--out-dir"])
         .arg(dir.path())
-        .arg(root().join("crates/storage/src/planted.rs"))
+        .arg(root().join("crates/storage/src/fault_injection.rs"))
         .output()
         .unwrap();
     (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
@@ -39,18 +48,18 @@ fn every_way_to_planted_bugs_leads_through_the_guard_and_none_is_a_default() {
         if default.is_some_and(|on| on != "[\"client\"]") {
             findings.push(format!("{}: has default features", manifest.path));
         }
-        let planted = features.and_then(|features| features.get("planted")).and_then(|on| on.as_array());
-        let leads_on =
-            planted.is_some_and(|on| on.iter().any(|on| on.as_str().is_some_and(|on| on.ends_with("/planted"))));
+        let planted = features.and_then(|features| features.get("fault-injection")).and_then(|on| on.as_array());
+        let leads_on = planted
+            .is_some_and(|on| on.iter().any(|on| on.as_str().is_some_and(|on| on.ends_with("/fault-injection"))));
         // The guard stands in storage.
         if planted.is_some() && !leads_on && manifest.path != "crates/storage/Cargo.toml" {
-            findings.push(format!("{}: `planted` does not lead to storage/planted", manifest.path));
+            findings.push(format!("{}: `fault-injection` does not lead to storage/fault-injection", manifest.path));
         }
         // Tests may; what is built from a release's dependencies may not.
         for section in ["dependencies", "build-dependencies"] {
             for (name, how) in table.get(section).and_then(|table| table.as_table()).into_iter().flatten() {
                 let features = how.get("features").and_then(|features| features.as_array());
-                if features.is_some_and(|features| features.iter().any(|on| on.as_str() == Some("planted"))) {
+                if features.is_some_and(|features| features.iter().any(|on| on.as_str() == Some("fault-injection"))) {
                     findings.push(format!("{}: {name} is always planted", manifest.path));
                 }
             }

@@ -1,5 +1,5 @@
 //! Bugs that can be planted, to see that the invariants find them. Those of the replica itself need
-//! the feature `planted`.
+//! the feature `fault-injection`.
 
 use std::cell::Cell;
 
@@ -13,16 +13,16 @@ pub enum Plant {
     /// Votes are sent before they are on disk.
     ForgottenVote,
     /// Linearizable reads without asking a quorum.
-    #[cfg(feature = "planted")]
+    #[cfg(feature = "fault-injection")]
     ReadsWithoutQuorum,
     /// A deposed leader has sessions expired.
-    #[cfg(feature = "planted")]
+    #[cfg(feature = "fault-injection")]
     DeposedExpiry,
     /// A wait sets its watch a moment after it looked.
-    #[cfg(feature = "planted")]
+    #[cfg(feature = "fault-injection")]
     WatchAfterLook,
     /// Of one grant of a lock in twenty no waiter hears.
-    #[cfg(feature = "planted")]
+    #[cfg(feature = "fault-injection")]
     LostGrant,
 }
 
@@ -33,7 +33,7 @@ thread_local! {
 /// Plants a bug in what runs on this thread from now on.
 pub fn plant(plant: Option<Plant>) {
     PLANTED.set(plant);
-    #[cfg(feature = "planted")]
+    #[cfg(feature = "fault-injection")]
     replica::plant(plant.and_then(|plant| match plant {
         Plant::AckBeforeFsync | Plant::FailedFlush | Plant::ForgottenVote => None,
         Plant::ReadsWithoutQuorum => Some(replica::Planted::ReadsWithoutQuorum),

@@ -1,10 +1,12 @@
 //! The bug of this crate that can be planted, to see that a harness finds it. Only where the
-//! feature `planted` is on.
+//! feature `fault-injection` is on.
 
-#[cfg(all(feature = "planted", not(debug_assertions)))]
-compile_error!("the feature `planted` plants bugs and is never part of a release: build with `--profile planted`");
+#[cfg(all(feature = "fault-injection", not(debug_assertions)))]
+compile_error!(
+    "the feature `fault-injection` plants bugs and is never part of a release: build with `--profile fault-injection`"
+);
 
-#[cfg(feature = "planted")]
+#[cfg(feature = "fault-injection")]
 mod on {
     use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -21,12 +23,12 @@ mod on {
     }
 }
 
-#[cfg(feature = "planted")]
+#[cfg(feature = "fault-injection")]
 pub(crate) use on::acks_before_fsync;
-#[cfg(feature = "planted")]
+#[cfg(feature = "fault-injection")]
 pub use on::plant_ack_before_fsync;
 
-#[cfg(not(feature = "planted"))]
+#[cfg(not(feature = "fault-injection"))]
 #[inline(always)]
 pub(crate) fn acks_before_fsync() -> bool {
     false

@@ -64,7 +64,8 @@ impl Clusters {
         Ok(cluster)
     }
 
-    /// Ends the cluster of a system: something failed there, and nobody knows in which state it is.
+    /// Ends the cluster of a system: something failed there, and it is not known in which state it
+    /// is.
     pub(crate) fn discard(&mut self, kind: Kind) {
         self.running.retain(|cluster| cluster.program != kind.program());
     }

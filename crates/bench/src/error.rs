@@ -20,7 +20,7 @@ pub(crate) enum Error {
 }
 
 impl Error {
-    /// An answer that nobody expected, shown as text.
+    /// An answer that was not expected, shown as text.
     pub(crate) fn answer(what: &str, bytes: &[u8]) -> Error {
         Error::Answer(format!("{what}: {}", String::from_utf8_lossy(&bytes[..bytes.len().min(300)])))
     }

@@ -7,7 +7,8 @@
 pub enum Planted {
     /// The Raft log calls entries durable before they are. In the whole process or not at all.
     AckBeforeFsync,
-    /// A node that believes to lead answers linearizable reads from what it has, and asks nobody.
+    /// A node that believes to lead answers linearizable reads from what it has, and asks no other
+    /// node.
     ReadsWithoutQuorum,
     /// A leader goes on counting the silence of sessions after it was deposed, and has the new one
     /// expire them.

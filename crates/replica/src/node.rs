@@ -307,7 +307,7 @@ impl Node {
         }
     }
 
-    /// A leader asks the member that is furthest to take over, so that nobody waits for an
+    /// A leader asks the member that is furthest to take over, so that no caller waits for an
     /// election.
     async fn hand_over(&self) {
         let metrics = self.consensus.metrics();
@@ -354,7 +354,7 @@ async fn open_storage(config: &Config) -> Result<Storage, StartError> {
     opened.map_err(|error| StartError::Storage(error.to_string()))
 }
 
-/// For how long a node that may have followed a leader elects nobody.
+/// For how long a node that may have followed a leader elects no node.
 fn bound_ms(config: &Config, found: &Found) -> u64 {
     if found.vote.is_some() && config.members.len() > 1 { config.lease_ms() } else { 0 }
 }
@@ -373,7 +373,7 @@ fn raft_config(config: &Config) -> Result<openraft::Config, StartError> {
         // behind a snapshot.
         replication_lag_threshold: config.snapshot_log_entries + config.log_entries_kept + 1_024,
         enable_pre_vote: Some(true),
-        // Nobody stands before `elections` says so.
+        // No follower stands before `elections` says so.
         enable_elect: false,
         // A restarted leader would lead on without asking whether it still may.
         enable_leader_restore: Some(false),

@@ -124,7 +124,8 @@ impl Replica {
         self.node.heartbeats.touch(credential, deadline).await
     }
 
-    /// A request of the session arrived: counts as a heartbeat, nobody waits for it. Never blocks.
+    /// A request of the session arrived: counts as a heartbeat, no caller waits for it. Never
+    /// blocks.
     pub fn touch_soon(&self, credential: Credential) {
         self.node.heartbeats.touch_soon(credential);
     }

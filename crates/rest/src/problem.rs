@@ -128,7 +128,7 @@ impl Problem {
         }
     }
 
-    /// The same, met behind a write of the request that is done: nobody may be told that nothing
+    /// The same, met behind a write of the request that is done: no client may be told that nothing
     /// was.
     pub(crate) fn behind_a_write(self) -> Problem {
         match self.outcome {
@@ -188,7 +188,7 @@ impl Problem {
         Problem { error: Some(error), extra: Some(Box::new(extra)), ..self }
     }
 
-    /// Waiting would close a cycle, and nobody waits: 409.
+    /// Waiting would close a cycle, and no request waits: 409.
     pub(crate) fn deadlock(lock: &ZPath, cycle: &[znode::lock::WaitsFor], zxid: Zxid) -> Problem {
         let edge = |edge: &znode::lock::WaitsFor| WaitsFor {
             session: edge.session.0,

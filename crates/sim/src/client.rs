@@ -120,7 +120,7 @@ impl Client {
         self.shared.hub.now_ms()
     }
 
-    /// A key that nobody else has.
+    /// A key that no other client has.
     pub fn key(&mut self) -> RequestKey {
         let mut key = [0; 16];
         self.random.fill(&mut key);

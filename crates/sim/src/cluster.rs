@@ -341,7 +341,7 @@ impl Cluster {
             });
             self.invariants.node(&mut self.history, log, view)?;
         }
-        // A node may answer and die within one step: then nobody else shows yet that the entry is
+        // A node may answer and die within one step: then no other node shows yet that the entry is
         // committed. What clients saw is judged in its order, when the history has got there.
         self.early.extend(self.shared.seen.take().into_iter().map(|observation| (now_ms, observation)));
         while self.early.front().is_some_and(|(_, observation)| observation.zxid() <= self.history.last()) {
@@ -398,7 +398,7 @@ impl Cluster {
         }
     }
 
-    /// Ends everything, in an order in which nobody calls upon what is gone.
+    /// Ends everything, in an order in which no task calls upon what is gone.
     fn clear(&mut self) {
         self.nodes.clear();
         loop {

@@ -109,7 +109,7 @@ impl Machines {
         self.hub.lock().break_connections(|machines| machines.contains(&one) && machines.contains(&other));
     }
 
-    /// Ends everything, in an order in which nobody calls upon what is gone.
+    /// Ends everything, in an order in which no task calls upon what is gone.
     fn end(mut self) {
         self.nodes.clear();
         while let Some(event) = self.hub.any() {

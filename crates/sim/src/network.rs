@@ -176,7 +176,7 @@ impl Shared {
         flow.ends_ms = Some(flow.last_ms);
         let delay_ms = flow.last_ms - self.now_ms;
         self.schedule(delay_ms, Event::Arrival(pipe));
-        // Nobody reads any more what is on its way here.
+        // What is on its way here is not read any more.
         let back = Pipe { side: 1 - pipe.side, ..pipe };
         if let Some(flow) = self.flow(back) {
             flow.under_way.clear();

@@ -36,7 +36,7 @@ pub struct AcceptorConfig {
     /// A PEM file with its private key.
     pub key: PathBuf,
     /// A PEM file with the authorities whose certificates clients may show, and whether they must.
-    /// Without it nobody is asked.
+    /// Without it no client is asked.
     pub clients: Option<(PathBuf, Clients)>,
     /// Handshakes that have begun, at once, and an eighth of it with one address. Beyond: they
     /// wait, within their time.

@@ -76,7 +76,7 @@ pub struct TlsSettings {
     pub certificate: PathBuf,
     /// Its private key.
     pub key: PathBuf,
-    /// Those who sign clients' certificates; empty when nobody is asked for one.
+    /// Those who sign clients' certificates; empty when no client is asked for one.
     pub client_ca: PathBuf,
     /// `optional` or `required`.
     pub clients: String,

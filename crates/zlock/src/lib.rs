@@ -162,7 +162,7 @@ fn dev_command() -> Command {
         )
 }
 
-/// Prints a line for people. When nobody reads any more, there is nobody to tell.
+/// Prints a line for people. When its reader has gone, there is no one to tell.
 fn say(line: &str) {
     let _ = write_line(line);
 }

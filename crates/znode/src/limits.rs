@@ -120,7 +120,7 @@ limits! {
 }
 
 impl Limits {
-    /// More of a lock's past than this is kept by nobody: it is one record of a snapshot.
+    /// More of a lock's past than this is not kept: it is one record of a snapshot.
     pub const HISTORY_MOST: u32 = 512;
 
     /// A longer cycle could not be kept as an answer.

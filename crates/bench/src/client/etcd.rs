@@ -16,7 +16,7 @@ pub(crate) struct Etcd {
 /// Who leads, as a member sees it.
 pub(crate) struct Status {
     pub(crate) member: u64,
-    /// 0 while nobody does.
+    /// 0 while no member does.
     pub(crate) leader: u64,
 }
 

@@ -12,7 +12,7 @@ pub struct Election {
     pub election: String,
     /// Who stands, the leader included.
     pub candidates: u32,
-    /// Who leads; absent when nobody does.
+    /// Who leads; absent when no candidate does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leader: Option<Leader>,
     /// Ask again with `after` set to this to wait for another leader or another value.

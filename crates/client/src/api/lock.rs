@@ -85,7 +85,7 @@ pub struct RevokeRequest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(ToSchema))]
 pub struct Revoked {
-    /// The tickets that were asked for; none when nobody holds the lock.
+    /// The tickets that were asked for; none when no ticket holds the lock.
     pub tickets: Vec<String>,
     /// The transaction.
     pub zxid: u64,
@@ -219,7 +219,7 @@ pub struct Permits {
     pub held: u32,
 }
 
-/// `GET /v1/locks/{path}`: a page of the queue. A lock that nobody wants has an empty one.
+/// `GET /v1/locks/{path}`: a page of the queue. A lock that no client wants has an empty one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(ToSchema))]
 pub struct LockQueue {
@@ -235,7 +235,7 @@ pub struct LockQueue {
     pub settings: Option<LockSettings>,
     /// Who holds it: one, or several readers. They come first in the queue.
     pub holders: Vec<Contender>,
-    /// Dead holders whose lock-delay is not over: nobody holds, and others still wait.
+    /// Dead holders whose lock-delay is not over: no ticket holds, and others still wait.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lingering: Vec<Contender>,
     /// Who waits, in order.
@@ -291,7 +291,7 @@ pub struct TokenCheck {
 pub struct SimpleLock {
     /// The lock, and the znode that it is.
     pub lock: String,
-    /// Who holds it; absent when nobody does.
+    /// Who holds it; absent when no ticket does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holder: Option<SimpleHolder>,
 }

@@ -17,7 +17,7 @@ pub struct AcquireAll {
     #[serde(default)]
     pub policy: Policy,
     /// Who, within the session: an equal owner that asks for the same locks again holds them once
-    /// more; and the one whose waits are looked at for deadlocks. Empty is nobody.
+    /// more; and the one whose waits are looked at for deadlocks. Empty is none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub owner: String,
     /// Free text for people; becomes the data of all lock nodes.

@@ -22,7 +22,7 @@ pub struct OpenSession {
     pub client: Option<ClientDetails>,
 }
 
-/// A session was opened. Nobody is told the secret again.
+/// A session was opened. No client is told the secret again.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(ToSchema))]
 pub struct SessionOpened {

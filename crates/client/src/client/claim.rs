@@ -304,7 +304,7 @@ impl Claim {
         Ok(())
     }
 
-    /// Leaves the place to its session: nobody gives it back.
+    /// Leaves the place to its session: no task gives it back.
     pub(crate) fn forget(&mut self) {
         self.armed = false;
     }
@@ -361,14 +361,15 @@ impl Ticketed {
     fn release(&self, kind: Kind, to: Option<&str>) -> Result<Call, Error> {
         let target = match kind {
             Kind::Queue => Target::path(Ticket::ROUTE, &self.ticket)?,
-            // By its token: nobody else's is given back, and a retry is answered as the first one.
+            // By its token: no other owner's is given back, and a retry is answered as the first
+            // one.
             Kind::Simple => Target::path(SIMPLE_LOCKS, &self.ticket)?.with_some("fencing_token", self.fencing_token),
         };
         Ok(Call::write(Method::DELETE, target.with_some("to", to).finish()))
     }
 }
 
-/// A claim that is given back while nobody waits for it.
+/// A claim that is given back while no caller waits for it.
 struct Leaving {
     client: Client,
     session: Arc<Session>,

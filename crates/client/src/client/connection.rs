@@ -50,7 +50,7 @@ struct Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        // Closes the socket at once: the node sees that nobody waits any more.
+        // Closes the socket at once: the node sees that no caller waits any more.
         self.driver.abort();
     }
 }

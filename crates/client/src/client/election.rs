@@ -32,7 +32,7 @@ pub struct Election {
 }
 
 impl Election {
-    /// If the leader's session *expires*, nobody leads for so much longer.
+    /// If the leader's session *expires*, no candidate leads for so much longer.
     pub fn lock_delay(mut self, delay: Duration) -> Election {
         self.lock_delay = Some(delay);
         self
@@ -49,7 +49,7 @@ impl Election {
     }
 
     /// Stands for election for so long. `None` when the time was over first; this client stands no
-    /// more then. Zero is a try: it leads when nobody else does, and never stands.
+    /// more then. Zero is a try: it leads when no other candidate does, and never stands.
     ///
     /// # Errors
     /// As [`Election::campaign`].
@@ -97,7 +97,7 @@ impl Election {
         Ok(Leadership { client: self.client.clone(), path: self.path.clone(), guard })
     }
 
-    /// Who leads; `None` when nobody does.
+    /// Who leads; `None` when no candidate does.
     ///
     /// # Errors
     /// As any read.
@@ -200,7 +200,7 @@ pub struct Observer {
 
 impl Observer {
     /// The present leader the first time; then the next leader, or the next thing that the leader
-    /// says. `None` when nobody leads. Leaders who lead for a moment only may be passed over.
+    /// says. `None` when no candidate leads. Leaders who lead for a moment only may be passed over.
     /// Dropping the future loses nothing.
     ///
     /// # Errors

@@ -54,7 +54,7 @@ impl Endpoints {
         if !usable.is_empty() {
             return usable[pick(usable.len())];
         }
-        // Nobody is known to be well: the one that rests the longest, and not the same again when
+        // No node is known to be well: the one that rests the longest, and not the same again when
         // there are others.
         let others = (0..self.list.len()).filter(|index| self.list.len() == 1 || Some(*index) != failed);
         others.min_by_key(|index| self.list[*index].cool_until).expect("there is an endpoint")

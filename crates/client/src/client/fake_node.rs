@@ -41,7 +41,7 @@ where
             continue;
         }
         let request = head.lines().next().unwrap().trim_end_matches(" HTTP/1.1").to_owned();
-        // Nobody listens any more when the test ends.
+        // No task listens any more when the test ends.
         let _ = tell.send(request.clone());
         let answer = answer(request).await;
         let status = answer.split_once(r#""status":"#).and_then(|(_, rest)| rest.get(..3)).unwrap_or("200");

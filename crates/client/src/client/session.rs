@@ -55,7 +55,7 @@ impl Session {
         deadline: Moment,
     ) -> Result<Arc<Session>, Error> {
         // Without a session there is no key. An open whose answer was lost leaves a session that
-        // nobody uses, and that ends by itself.
+        // no caller uses, and that ends by itself.
         let call = Call::write(Method::POST, "/v1/sessions".into()).json(wish).repeatable();
         let answer = transport.send(&call, deadline).await?;
         let opened: SessionOpened = answer.json()?;
@@ -222,7 +222,7 @@ impl Session {
     }
 
     fn tell(&self, state: SessionState) {
-        // Nobody listening is no error.
+        // No listener is no error.
         let _ = self.events.send(SessionEvent { session: self.id, state });
     }
 
@@ -245,7 +245,7 @@ async fn keep(session: Arc<Session>, transport: Arc<Transport>) {
         () = beat(&session, &transport) => {}
         () = fence(&session) => {}
     }
-    // Whichever of them saw the deadline pass: from here on nobody else would tell it.
+    // Whichever of them saw the deadline pass: from here on no other task would tell it.
     session.refresh();
     if *session.state.borrow() == SessionState::Lost && !session.must_expire() {
         // The cluster may think otherwise, and then others would wait for what this client no

@@ -19,8 +19,8 @@ use crate::{Error, Guard, WatchKind, WithError};
 const PAUSE: Duration = Duration::from_millis(250);
 
 impl Client {
-    /// A lock that is one ephemeral znode. Nobody queues: all who wait try again when it goes, and
-    /// the quickest has it. For few contenders.
+    /// A lock that is one ephemeral znode. No client queues: all who wait try again when it goes,
+    /// and the quickest has it. For few contenders.
     pub fn simple_lock(&self, path: impl Into<String>) -> SimpleLock {
         SimpleLock { client: self.clone(), path: path.into(), owner: None }
     }

@@ -72,7 +72,8 @@ fn problem(addr: &str, reply: &Reply, repeat: Repeat, maybe_done: bool) -> Verdi
         (Outcome::Refused, Some(ProblemType::RequestKeyEvicted)) => {
             Verdict::Failed(Error::Unknown { reason: reason() })
         }
-        // The session remembered what its keys did; nobody knows any more what an earlier try did.
+        // The session remembered what its keys did; it is not known any more what an earlier try
+        // did.
         (Outcome::Refused, Some(ProblemType::SessionExpired)) if maybe_done => {
             Verdict::Failed(Error::Unknown { reason: reason() })
         }

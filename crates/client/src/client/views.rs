@@ -29,7 +29,8 @@ impl Client {
         futures_util::future::join_all(asked).await
     }
 
-    /// The first page of a lock's queue, holders first. A lock that nobody wants has an empty one.
+    /// The first page of a lock's queue, holders first. A lock that no client wants has an empty
+    /// one.
     ///
     /// # Errors
     /// As any read.

@@ -64,7 +64,7 @@ pub struct Watcher {
     kind: WatchKind,
     /// Everything up to here was in an answer.
     position: Option<u64>,
-    /// Events of the last answer that nobody took yet.
+    /// Events of the last answer that no caller took yet.
     events: VecDeque<EventInfo>,
 }
 

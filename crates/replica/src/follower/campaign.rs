@@ -1,11 +1,11 @@
 //! When a follower asks to be elected.
 //!
 //! A leader that says nothing is given the configured time, some of it by chance: it may be a busy
-//! machine. A leader whose connection has ended is most likely dead, and then nobody needs to wait
-//! longer than the lease, in which all who heard it vote for no other. But the end is a hint only:
-//! a firewall may have cut the connection. So it moves nothing but the moment at which this node
-//! asks the others whether they would elect it (pre-vote): a node that still hears the leader says
-//! no, and no term moves. What leaders and voters promise each other, the lease, stays whole.
+//! machine. A leader whose connection has ended is most likely dead, and then no follower needs to
+//! wait longer than the lease, in which all who heard it vote for no other. But the end is a hint
+//! only: a firewall may have cut the connection. So it moves nothing but the moment at which this
+//! node asks the others whether they would elect it (pre-vote): a node that still hears the leader
+//! says no, and no term moves. What leaders and voters promise each other, the lease, stays whole.
 //!
 //! ```text
 //! heard last      connection ends         lease over, asks, and again ...           asks for want of a word
@@ -113,7 +113,7 @@ impl State {
         let seen = consensus.leader_watch.seen();
         let leader = consensus.leader().filter(|leader| *leader != consensus.config.node_id);
         let (Some(leader), Some(heard)) = (leader, seen.heard) else {
-            // Nobody to wait for: candidates and those who have heard none keep to Raft's own
+            // No leader to wait for: candidates and those who have heard none keep to Raft's own
             // pauses.
             consensus.raft.runtime_config().elect(true);
             return seldom;

@@ -28,7 +28,7 @@ pub struct Touch {
 
 /// Heartbeats in one question to the leader.
 const BATCH_MAX: usize = TOUCHES_MAX;
-/// How long heartbeats that nobody waits for may gather. Far below any session timeout.
+/// How long heartbeats that no caller waits for may gather. Far below any session timeout.
 const LINGER: Duration = Duration::from_millis(50);
 
 /// A heartbeat on its way.
@@ -83,7 +83,7 @@ impl SessionHeartbeats {
     /// See [`crate::Replica::touch_soon`].
     pub(crate) fn touch_soon(&self, credential: Credential) {
         if self.consensus.leader() == Some(self.consensus.config.node_id) {
-            // Whether it counted matters to nobody.
+            // Whether it counted does not matter.
             let _ = self.leadership.touch_here(&[credential]);
         } else {
             let _ = self.queue.try_send(Heartbeat { credential, waiter: None });
@@ -164,11 +164,11 @@ async fn gather(queue: &mut mpsc::Receiver<Heartbeat>, stopped: &Stop) -> Option
     Some(batch)
 }
 
-/// Leaves out heartbeats that nobody waits for and that say what another one says.
+/// Leaves out heartbeats that no caller waits for and that say what another one says.
 fn without_repetitions(mut batch: Vec<Heartbeat>) -> Vec<Heartbeat> {
     let mut heard = HashSet::new();
     batch.retain(|heartbeat| {
-        // With the secret, which nobody has looked at yet: a stranger's heartbeat does not stand
+        // With the secret, which no node has looked at yet: a stranger's heartbeat does not stand
         // for the session's own.
         let Credential { session, secret_hash } = heartbeat.credential;
         heartbeat.waiter.is_some() || heard.insert((session, secret_hash))

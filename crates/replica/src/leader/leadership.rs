@@ -48,7 +48,7 @@ struct LeaderTerm {
 }
 
 impl LeaderTerm {
-    /// Every session has its whole timeout ahead: nobody knows what the last leader had heard.
+    /// Every session has its whole timeout ahead: it is not known what the last leader had heard.
     fn begin(term: Term, state: &State, now: Instant, tick: Duration) -> LeaderTerm {
         let tracker = SessionTracker::new(now, tick);
         let mut current = LeaderTerm { term, tracker, watched: SessionId(0), ticks: 0 };

@@ -120,7 +120,7 @@ mod tests {
         log.look(&replica.state);
         let told = log.told.clone();
         assert_eq!(told.len(), TOLD_MAX);
-        // One more that stands before all of them takes nobody's place.
+        // One more that stands before all of them takes no other's place.
         replica.set_quota(&names[0]);
         replica.create("/", &names[0], "");
         log.look(&replica.state);

@@ -189,7 +189,7 @@ mod tests {
         let known = (id(3, 22), id(3, 30));
         check(known, [Some(id(3, 22)), Some(id(3, 22)), None], false);
         check(known, [None, Some(id(9, 40)), None], false);
-        // Entries that nobody has committed are cut, as Raft wants it.
+        // Entries that no quorum has committed are cut, as Raft wants it.
         check(known, [Some(id(3, 22)), Some(id(9, 26)), Some(id(3, 25))], false);
     }
 

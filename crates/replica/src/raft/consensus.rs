@@ -124,7 +124,7 @@ impl Consensus {
     }
 
     /// Who leads, if it is this node or was heard lately. Asking a leader who has fallen silent
-    /// would only turn "nothing was done" into "nobody knows".
+    /// would only turn "nothing was done" into "it is not known".
     pub(crate) fn heard_leader(&self) -> Option<u64> {
         self.leader().filter(|leader| *leader == self.config.node_id || self.hears_leader())
     }

@@ -421,7 +421,7 @@ mod tests {
     async fn a_peer_that_is_away_is_not_tried_before_raft_has_something_for_it() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let peer_addr = listener.local_addr().unwrap().to_string();
-        // Nobody listens any more.
+        // No task listens any more.
         drop(listener);
         let identity = Identity::new("c", 1, &[1, 2]);
         let members = [crate::Member { id: 2, peer_addr, http_addr: String::new() }];

@@ -341,7 +341,7 @@ fn skip(state: &mut State, at: LogPosition) -> Applied {
     Applied { zxid: at.zxid, reply: Ok(znode::Reply::Done), events: Vec::new() }
 }
 
-/// Runs a blocking step on a thread where it disturbs nobody.
+/// Runs a blocking step on a thread where it disturbs no other task.
 pub(crate) async fn blocking<T: Send + 'static>(
     step: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {

@@ -12,7 +12,7 @@ use znode::{Recorded, SessionId, State, Turn};
 pub trait Observer: Send + Sync {
     /// The state is about to change. A door that keeps it lets go of it here: what changes of a
     /// state that a reader has is copied first. What is returned hears of the changes, and lets
-    /// nobody look at what the observer knows until then.
+    /// no reader look at what the observer knows until then.
     fn before_change(&self) -> Box<dyn Observing + '_>;
 
     /// The state is another one, and what changed is not known: a snapshot has brought it. Also

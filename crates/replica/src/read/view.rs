@@ -93,9 +93,9 @@ impl View {
         self.state().time_ms()
     }
 
-    /// Changes the state in place, publishes it, and wakes whom the events concern. Nobody reads
-    /// between the first change and the last. `change` is also given what tells whether the state
-    /// right behind an entry is to be published by itself.
+    /// Changes the state in place, publishes it, and wakes whom the events concern. No reader sees
+    /// it between the first change and the last. `change` is also given what tells whether the
+    /// state right behind an entry is to be published by itself.
     ///
     /// A reader that has taken the state keeps it as it was: then all that changes is copied.
     pub(crate) fn change(&self, change: impl FnOnce(&mut State, &dyn Fn(&Request) -> bool) -> Vec<Recorded>) {
@@ -132,7 +132,7 @@ impl View {
         guarded.ring.reset(applied);
         guarded.open_gates(applied);
         drop(guarded);
-        // Freeing a large tree takes a while, for which nobody else should wait.
+        // Freeing a large tree takes a while, for which no other task should wait.
         drop(before);
     }
 

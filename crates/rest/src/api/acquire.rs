@@ -198,7 +198,7 @@ fn reader_of(lock: &ZPath, text: &str) -> Result<ZPath, Problem> {
     reader.ok_or_else(|| Problem::bad("upgrade", "not the path of a ticket of this lock"))
 }
 
-/// The ticket, and the grant when there was nobody to wait for.
+/// The ticket, and the grant when there was no ticket to wait for.
 pub(crate) async fn enqueue(door: &Door, waiter: &mut Waiter, lock: &ZPath) -> Result<(ZPath, Option<Grant>), Problem> {
     let Applied { zxid, reply, .. } = waiter.applied().await?;
     match reply {

@@ -80,7 +80,7 @@ pub(crate) async fn list(mut call: Call) -> Answer {
     };
     let (group, zxid) = match wait.until(&call, state, step).await? {
         (Some(group), zxid) => (group?, zxid),
-        // Nobody has come or gone in time: the list as it is.
+        // No member has come or gone in time: the list as it is.
         (None, _) => {
             let state = call.door.replica().state();
             (page(&state)?, state.last_zxid())
@@ -110,7 +110,7 @@ fn page(identities: &[Identity], state: &State, path: &ZPath, after: &str, limit
         changed: changed(state, path),
         next: None,
     };
-    // A group that nobody has joined is empty.
+    // A group that no member has joined is empty.
     let Ok(names) = state.children_from(path, after) else { return Ok(group) };
     for name in names {
         if group.members.len() == limit {

@@ -215,7 +215,7 @@ pub(crate) async fn ticket(mut call: Call) -> Answer {
         Error::NoNode => history::ticket_gone_for(&call.identities, &state, &ticket),
         error => Problem::from(error).at(&ticket, zxid),
     })?;
-    // How long the lock is safe is said to its owner only: nobody else keeps the session alive.
+    // How long the lock is safe is said to its owner only: no other client keeps the session alive.
     let own = own_credential(&call, &state, &ticket);
     if own.is_none() {
         check_readable(&call.identities, &state, &lock)?;

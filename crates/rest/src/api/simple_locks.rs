@@ -1,4 +1,4 @@
-//! `/v1/simple-locks`: one ephemeral znode that is there or not, and nobody queues.
+//! `/v1/simple-locks`: one ephemeral znode that is there or not, and no client queues.
 //!
 //! The request that creates the znode first holds the lock. All requests that wait are woken when
 //! the znode goes, and try again. A try is one entry of the log, and so is a release. The data is

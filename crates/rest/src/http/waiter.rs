@@ -30,8 +30,8 @@ pub(crate) struct Waiter {
 }
 
 enum Stage {
-    /// On its way. In a task of its own, because its outcome matters even when nobody waits for it
-    /// any more.
+    /// On its way. In a task of its own, because its outcome matters even when no caller waits for
+    /// it any more.
     Proposed(JoinHandle<Result<Applied, replica::Error>>),
     /// It has a ticket.
     Queued(ZPath),
@@ -41,7 +41,7 @@ enum Stage {
     Nothing,
 }
 
-/// For one try of a withdrawal that nobody waits for: longer than an election.
+/// For one try of a withdrawal that no caller waits for: longer than an election.
 const TRY: Duration = Duration::from_secs(5);
 /// Between two tries of a withdrawal that found no leader.
 const RETRY: Duration = Duration::from_millis(250);
@@ -126,7 +126,7 @@ impl Drop for Waiter {
     }
 }
 
-/// A withdrawal that nobody waits for.
+/// A withdrawal that no caller waits for.
 struct Leave {
     door: Door,
     credential: Credential,

@@ -96,7 +96,7 @@ impl Door {
         all.saturating_sub(self.inner.waits.available_permits())
     }
 
-    /// Resolves when nobody waits any more, and nothing is being withdrawn.
+    /// Resolves when no caller waits any more, and nothing is being withdrawn.
     pub(crate) async fn quiet(&self) {
         let all = u32::try_from(self.config().waits_max.min(Semaphore::MAX_PERMITS)).unwrap_or(u32::MAX);
         // It is never closed; the permits go back at once.

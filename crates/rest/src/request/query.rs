@@ -151,7 +151,7 @@ impl Query {
         }
     }
 
-    /// Refuses what nobody took.
+    /// Refuses what no caller took.
     pub(crate) fn finish(self) -> Result<(), Problem> {
         match self.params.first() {
             Some((name, _)) => Err(Problem::bad(name, "unknown parameter")),

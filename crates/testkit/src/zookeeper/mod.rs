@@ -29,8 +29,8 @@ const ANSWER_MAX: Duration = Duration::from_millis(1_500);
 
 /// Requests of one client that wait for a connection.
 const ASKED_MAX: usize = 256;
-/// Events that nobody has taken. Beyond it the client goes to another node, and its events have a
-/// gap.
+/// Events that no caller has taken. Beyond it the client goes to another node, and its events have
+/// a gap.
 const EVENTS_MAX: usize = 1 << 16;
 /// How long the first connection may take.
 const OPEN_MAX: Duration = Duration::from_secs(60);

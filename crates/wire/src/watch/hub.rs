@@ -37,7 +37,7 @@ struct Inner {
     clients: HashMap<u64, Arc<Client>>,
     by_session: HashMap<SessionId, u64>,
     read_points: ReadPoints,
-    /// Those who have events that nobody sends yet, each once.
+    /// Those who have events that no task sends yet, each once.
     told: VecDeque<Arc<Client>>,
 }
 
@@ -238,7 +238,7 @@ impl Observer for Hub {
     }
 }
 
-/// The hub while the state changes: nobody looks at it.
+/// The hub while the state changes: no reader looks at it.
 struct Changing<'a> {
     inner: MutexGuard<'a, Inner>,
     told: &'a Notify,

@@ -8,7 +8,7 @@ use super::context::{Context, path_of};
 use super::failure::Failure;
 use super::output::plain;
 
-/// More znodes are not read: a tree that nobody can look at.
+/// More znodes are not read: a tree that is too large to look at.
 const ZNODES_MAX: usize = 10_000;
 
 pub(crate) fn command() -> Command {

@@ -346,7 +346,7 @@ pub struct Acquire {
     /// How.
     pub mode: LockMode,
     /// Who, within the session: an equal, non-empty owner gets the ticket that it has in this mode
-    /// and holds it once more. Empty is nobody: every acquire is a contender of its own.
+    /// and holds it once more. Empty is none: every acquire is a contender of its own.
     pub owner: String,
     /// Free text for people; becomes the lock node's data.
     pub label: String,
@@ -429,7 +429,7 @@ pub enum Policy {
     Backfill,
 }
 
-/// What is set for a lock, and stays while nobody is there.
+/// What is set for a lock, and stays while no ticket is there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct LockSettings {
     /// The permits of a semaphore; `None` for a lock.

@@ -10,7 +10,7 @@ use crate::{Attempt, LockMode, RequestKey, ZPath};
 pub struct Contender {
     /// How it wants the lock.
     pub mode: LockMode,
-    /// Who, within the session; empty for nobody.
+    /// Who, within the session; empty for none.
     pub owner: String,
     /// How long the node outlives its session if that expires while it holds.
     pub lock_delay_ms: u32,

@@ -4,7 +4,7 @@
 //! The nodes of the graph are owners within sessions. A ticket waits for each holder beside which
 //! alone there is no room for it, and for each waiter before it that it may not overtake. Beside
 //! such a waiter there may be room: then the ticket waits only until that one is granted, and what
-//! its owner does elsewhere does not matter. Nobody waits for waiters in a managed lock, where a
+//! its owner does elsewhere does not matter. No ticket waits for waiters in a managed lock, where a
 //! holder may hand over to any of them, nor for one holder of a semaphore beside which there is
 //! room, since any other may go first. So each edge is definite, and there are no false cycles.
 //!
@@ -59,7 +59,7 @@ struct Wait {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum InTheWay {
     No,
-    /// A waiter beside whom there is room, but whom nobody passes.
+    /// A waiter beside whom there is room, but whom no other ticket passes.
     UntilGranted,
     UntilGone,
 }
@@ -76,7 +76,7 @@ struct Search<'a> {
 impl State {
     /// The cycle that the newcomer would close by waiting.
     pub(crate) fn deadlock(&self, newcomer: &Newcomer<'_>) -> Option<Vec<WaitsFor>> {
-        // Nobody waits for one that has no ticket yet. That is what most acquires are.
+        // No ticket waits for one that is not there yet. That is what most acquires are.
         if !self.has_ticket(newcomer.session, newcomer.owner) {
             return None;
         }

@@ -41,7 +41,7 @@ pub struct EndedTicket {
     pub mode: LockMode,
     /// Its session.
     pub session: SessionId,
-    /// Who, within the session; empty for nobody.
+    /// Who, within the session; empty for none.
     pub owner: String,
     /// The lock node's data at its end if that was text and no longer than a label.
     pub label: String,

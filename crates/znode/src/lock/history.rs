@@ -9,7 +9,7 @@ use crate::session::actors::remembered;
 use crate::session::client_info::short;
 use crate::{Acl, Actor, ClientInfo, Identity, Op, READ, Session, SessionId, State, ZPath, Znode, Zxid, permits};
 
-/// What a lock remembers, the newest end first: at most `max`. Empty for a lock that nobody knows.
+/// What a lock remembers, the newest end first: at most `max`. Empty for a lock without a past.
 pub fn history(state: &State, lock: &ZPath, max: usize) -> Vec<Arc<EndedTicket>> {
     let Some(history) = state.locks.histories.of(lock) else {
         return Vec::new();

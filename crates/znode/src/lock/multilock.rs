@@ -63,7 +63,7 @@ impl State {
         hold: Hold,
         changes: &mut Changes,
     ) -> Result<Reply, Refusal> {
-        // Nobody waits for one that has no ticket yet.
+        // No ticket waits for one that is not there yet.
         let owner = &*wish.owner;
         let waited_for = self.has_ticket(id, owner);
         let first = self.enqueue_all(wish, id, hold, changes)?;

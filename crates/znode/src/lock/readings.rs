@@ -20,7 +20,7 @@ pub struct QueueEntry {
     pub ticket: ZPath,
     /// Contenders before it.
     pub position: u32,
-    /// Whether it holds the lock now. A lingering node does not, but nobody else does either.
+    /// Whether it holds the lock now. A lingering node does not, but no other ticket does either.
     pub held: bool,
     /// How it wants the lock; told by its name when another client made it.
     pub mode: LockMode,
@@ -30,7 +30,7 @@ pub struct QueueEntry {
     pub session_label: String,
     /// The client of its session, likewise.
     pub client: Arc<ClientInfo>,
-    /// Who, within the session; empty for nobody.
+    /// Who, within the session; empty for none.
     pub owner: String,
     /// The lock node's data if that is text, and no longer than a label may be.
     pub label: Option<String>,
@@ -156,7 +156,7 @@ pub fn queue(state: &State, lock: &ZPath, from: usize, max: usize) -> Result<Que
     Ok(Queue { contenders: count(queue.len()), entries, permits, settings })
 }
 
-/// The first of those who hold; `None` when nobody does, as while a dead holder lingers.
+/// The first of those who hold; `None` when no ticket does, as while a dead holder lingers.
 ///
 /// # Errors
 /// None that a consistent state can have; the signature says that nothing here panics.
@@ -193,7 +193,7 @@ pub fn paths<'a>(state: &'a State, prefix: &'a ZPath, after: Option<&'a ZPath>) 
 }
 
 /// Whether the token is that of a present holder of the lock: of a lock node in its queue, or of
-/// the ephemeral znode that is the lock itself where nobody queues. O(log n).
+/// the ephemeral znode that is the lock itself where no client queues. O(log n).
 pub fn is_held_with(state: &State, lock: &ZPath, token: FencingToken) -> bool {
     is_held(state, lock, token, None)
 }

@@ -25,7 +25,7 @@ const QUEUE_MAX: usize = 1024;
 const PENDING_MAX: usize = 8_000;
 /// Bytes that are gathered before the socket must take some.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
-/// The number of a ping, which nobody waits for.
+/// The number of a ping, which no caller waits for.
 const PING: u64 = 0;
 /// After a failed connection attempt, questions fail at once for so long.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(50);
@@ -209,7 +209,7 @@ impl Line {
             let _ = question.reply.send(Err(ChannelError::NotSent(LEFT.into())));
             return Ok(());
         }
-        // Nobody waits any more: asking now would do work for nothing, and a proposal would be a
+        // No caller waits any more: asking now would do work for nothing, and a proposal would be a
         // surprise.
         if question.reply.is_closed() {
             return Ok(());

@@ -115,7 +115,7 @@ impl Listener {
             Listener::Tcp(listener) => Ok(Stream::Tcp(listener.accept().await?.0)),
             Listener::Simulated(listener) => match listener.recv().await {
                 Some(stream) => Ok(Stream::Simulated(stream)),
-                // The simulation lets nobody in any more.
+                // The simulation lets no connection in any more.
                 None => std::future::pending().await,
             },
         }

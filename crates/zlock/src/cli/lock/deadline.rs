@@ -85,7 +85,7 @@ impl Deadline {
         self.until = self.until.max(until);
     }
 
-    /// The lock is lost, or nobody is left to say that it is not.
+    /// The lock is lost, or no node is left to say that it is not.
     pub(super) fn lose(&mut self, now: Duration) {
         self.lost_at.get_or_insert(now);
     }

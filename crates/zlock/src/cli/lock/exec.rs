@@ -31,7 +31,7 @@ pub(crate) fn command() -> Command {
 pub(crate) fn run(matches: &ArgMatches) -> u8 {
     if let Some(parent) = matches.get_one::<i32>("parent") {
         let bound = set_parent_process_death_signal(Some(Signal::KILL));
-        // The parent may have gone before: then nobody would send that signal.
+        // The parent may have gone before: then no process would send that signal.
         if bound.is_err() || getppid().map(|pid| pid.as_raw_nonzero().get()) != Some(*parent) {
             return CANNOT_RUN;
         }

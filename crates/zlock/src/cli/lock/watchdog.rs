@@ -96,7 +96,7 @@ pub(crate) fn run(matches: &ArgMatches) -> u8 {
 fn catch_signals() -> std::io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     let _context = runtime.enter();
-    // The handlers stay when nobody listens any more, and when the runtime has gone.
+    // The handlers stay when no task listens any more, and when the runtime has gone.
     Signals::listen().map(drop)
 }
 
@@ -136,7 +136,7 @@ impl Watchdog {
                 self.listen(&mut line);
             }
             self.act();
-            // Orphans are this process's children, and nobody else asks how they ended.
+            // Orphans are this process's children, and no other part asks how they ended.
             if now() >= reaped + REAP {
                 reap(self.child.id());
                 reaped = now();

@@ -182,13 +182,14 @@ struct Opened<L> {
     log_writes: LogWrites,
     snapshots: SnapshotStore,
     meta: NodeMeta,
+    /// `None` in a simulation.
+    guard: Option<DiskGuard>,
     disk: Disk,
 }
 
 /// What is left to look after once the parts of the storage are with their users.
 struct Disk {
     fatal: Fatal,
-    guard: Option<DiskGuard>,
     /// Keeps the directory's lock.
     storage: Option<Storage>,
 }
@@ -207,8 +208,9 @@ impl Node {
         let storage = open_storage(&config).await?;
         let (log, snapshots, meta) = (storage.log.clone(), storage.snapshots.clone(), storage.meta.clone());
         let log_writes = log.writes().clone();
-        let disk = Disk { fatal: storage.fatal().clone(), guard: Some(storage.disk.clone()), storage: Some(storage) };
-        Node::run(config, listener, Opened { log, log_writes, snapshots, meta, disk }).await
+        let guard = Some(storage.disk.clone());
+        let disk = Disk { fatal: storage.fatal().clone(), storage: Some(storage) };
+        Node::run(config, listener, Opened { log, log_writes, snapshots, meta, guard, disk }).await
     }
 
     /// See [`Replica::start_simulated`](crate::Replica::start_simulated).
@@ -218,8 +220,9 @@ impl Node {
     {
         config.check()?;
         let MemoryParts { snapshots, meta, fatal } = machine.disk;
-        let disk = Disk { fatal, guard: None, storage: None };
-        let opened = Opened { log: machine.log, log_writes: machine.log_writes, snapshots, meta, disk };
+        let disk = Disk { fatal, storage: None };
+        let (log, log_writes) = (machine.log, machine.log_writes);
+        let opened = Opened { log, log_writes, snapshots, meta, guard: None, disk };
         Node::run(config, Listener::Simulated(machine.listener), opened).await
     }
 
@@ -259,7 +262,7 @@ impl Node {
         let consensus = Arc::new(Consensus::new(Arc::clone(&config), raft, peers, cluster, disk_watch));
         let parts = Parts {
             life: Arc::new(Life::new(stop, Arc::clone(&view))),
-            space: Arc::new(DiskSpace::new(config.free_disk_min_bytes, storage.disk.guard.clone())),
+            space: Arc::new(DiskSpace::new(config.free_disk_min_bytes, storage.guard)),
             identity,
             consensus,
             view,

@@ -28,7 +28,8 @@
 //! replica.rs   the handle                                 node.rs       makes the parts of a node, starts and ends it
 //! config.rs    its bounds and times                       error.rs      how a call fails
 //! life.rs      whether the node goes on                   stop.rs       tells its tasks when not
-//! simulation.rs  a world to run in, for simulations       fault_injection.rs  bugs for harnesses to find
+//! host.rs      what a node runs on                        simulation.rs a world to run in, for simulations
+//! fault_injection.rs  bugs for harnesses to find
 //!
 //! write/       propose.rs Proposer: writes · retry.rs trying again, without hurry
 //!              budget.rs how much may be under way · closings.rs large sessions that are closed
@@ -61,6 +62,7 @@ mod error;
 #[cfg_attr(not(feature = "fault-injection"), allow(unreachable_pub))]
 mod fault_injection;
 mod follower;
+mod host;
 mod leader;
 mod life;
 mod node;

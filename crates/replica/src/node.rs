@@ -21,6 +21,7 @@ use crate::follower::bootstrap::{self, Bootstrap};
 use crate::follower::campaign;
 use crate::follower::session_heartbeats::{self, SessionHeartbeats};
 use crate::follower::vote_gate::VoteGate;
+use crate::host::Host;
 use crate::leader::entry_clock::EntryClock;
 use crate::leader::leadership::{self, Leadership};
 use crate::life::Life;
@@ -37,11 +38,11 @@ use crate::raft::decoded::Decoded;
 use crate::raft::found::Found;
 use crate::raft::network::Peers;
 use crate::raft::server::{self, Server};
-use crate::raft::state_machine::{Identified, StateMachine, blocking};
+use crate::raft::state_machine::{Identified, StateMachine};
 use crate::raft::transport::{Identity, Listener};
 use crate::read::reads::{self, Reads};
 use crate::read::view::{View, ViewLimits};
-use crate::simulation::{Machine, world};
+use crate::simulation::Machine;
 use crate::stop::Stop;
 use crate::write::closings::Closings;
 use crate::write::propose::Proposer;
@@ -89,7 +90,7 @@ impl Parts {
             view: Arc::clone(&self.view),
             life: Arc::clone(&self.life),
             space: Arc::clone(&self.space),
-            entry_clock: EntryClock::default(),
+            entry_clock: EntryClock::new(self.consensus.host.clone()),
             proposals: Arc::default(),
             peer_proposals: Arc::default(),
             closings: Closings::new(self.consensus.config.limits.entry_cost_max),
@@ -169,7 +170,7 @@ impl Parts {
         node.spawn(housekeeping.keep_house(stopped()));
         node.spawn(watch_failure(Arc::clone(&node)));
         // A simulation has no operator.
-        if world().is_none() {
+        if !node.consensus.host.is_simulated() {
             node.spawn(story::tell(Teller { consensus, view, status }, stopped()));
         }
         node
@@ -185,6 +186,7 @@ struct Opened<L> {
     /// `None` in a simulation.
     guard: Option<DiskGuard>,
     disk: Disk,
+    host: Host,
 }
 
 /// What is left to look after once the parts of the storage are with their users.
@@ -210,7 +212,7 @@ impl Node {
         let log_writes = log.writes().clone();
         let guard = Some(storage.disk.clone());
         let disk = Disk { fatal: storage.fatal().clone(), storage: Some(storage) };
-        Node::run(config, listener, Opened { log, log_writes, snapshots, meta, guard, disk }).await
+        Node::run(config, listener, Opened { log, log_writes, snapshots, meta, guard, disk, host: Host::Machine }).await
     }
 
     /// See [`Replica::start_simulated`](crate::Replica::start_simulated).
@@ -222,7 +224,8 @@ impl Node {
         let MemoryParts { snapshots, meta, fatal } = machine.disk;
         let disk = Disk { fatal, storage: None };
         let (log, log_writes) = (machine.log, machine.log_writes);
-        let opened = Opened { log, log_writes, snapshots, meta, guard: None, disk };
+        let host = Host::Simulated(machine.world);
+        let opened = Opened { log, log_writes, snapshots, meta, guard: None, disk, host };
         Node::run(config, Listener::Simulated(machine.listener), opened).await
     }
 
@@ -231,7 +234,8 @@ impl Node {
         L: RaftLogStorage<TypeConfig>,
     {
         let config = Arc::new(config);
-        let identity = Identity::of(&config, &storage.meta);
+        let host = storage.host;
+        let identity = Identity::of(host.clone(), &config, &storage.meta);
         let stop = Stop::default();
         let peers = Peers::new(&identity, &config.members, config.peer_timeout(), &stop);
         // Every node begins with the same state, whatever its own limits are; the leader proposes
@@ -243,7 +247,7 @@ impl Node {
         let state_machine = StateMachine::new(
             Arc::clone(&view),
             storage.snapshots.clone(),
-            Identified { cluster: Arc::clone(&identity.cluster), meta: storage.meta.clone() },
+            Identified { host: host.clone(), cluster: Arc::clone(&identity.cluster), meta: storage.meta.clone() },
             Arc::clone(&unsaved_bytes),
             Arc::clone(&decoded),
             alive,
@@ -259,7 +263,7 @@ impl Node {
         let gate = Arc::new(VoteGate::new(found.joined, bound_until));
         let disk_watch = DiskWatch::new(storage.log_writes, &config);
         let cluster = Arc::clone(&identity.cluster);
-        let consensus = Arc::new(Consensus::new(Arc::clone(&config), raft, peers, cluster, disk_watch));
+        let consensus = Arc::new(Consensus::new(host, Arc::clone(&config), raft, peers, cluster, disk_watch));
         let parts = Parts {
             life: Arc::new(Life::new(stop, Arc::clone(&view))),
             space: Arc::new(DiskSpace::new(config.free_disk_min_bytes, storage.guard)),
@@ -303,7 +307,7 @@ impl Node {
             drop(disk);
             Ok(())
         };
-        let _ = blocking(close).await;
+        let _ = self.consensus.host.blocking(close).await;
         // Raft lets go of its log some time after its state machine.
         if let Some(closing) = closing {
             closing.closed().await;
@@ -352,7 +356,7 @@ async fn open_storage(config: &Config) -> Result<Storage, StartError> {
         ballast_bytes: BALLAST_BYTES.min(config.free_disk_min_bytes),
         has_peers: config.members.len() > 1,
     };
-    let opened = blocking(move || Ok(Storage::open(storage_config))).await;
+    let opened = Host::Machine.blocking(move || Ok(Storage::open(storage_config))).await;
     let opened = opened.map_err(|error| StartError::Storage(error.to_string()))?;
     opened.map_err(|error| StartError::Storage(error.to_string()))
 }

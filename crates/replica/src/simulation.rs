@@ -1,11 +1,9 @@
 //! The world outside of a node, as a simulation plays it: network, wall clock and disk.
 //!
-//! A simulation runs every node on one thread, each in a tokio runtime of its own with paused time,
-//! and says with [`set_world`] in whose world the thread is before it lets one run. Where there is
-//! a world, connections and the time of day come from it, and blocking steps are taken in place.
-//! Nothing else of this crate knows of simulations. On the threads of a program there is no world.
+//! A simulation runs every node on one thread, each in a tokio runtime of its own with paused time.
+//! Each has a [`World`], from which its connections and the time of day come; its blocking steps
+//! are taken in place. Nothing else of this crate knows of simulations.
 
-use std::cell::RefCell;
 use std::io;
 use std::sync::Arc;
 
@@ -14,10 +12,6 @@ use storage::LogWrites;
 use storage::memory::MemoryParts;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
-
-thread_local! {
-    static WORLD: RefCell<Option<Arc<dyn World>>> = const { RefCell::new(None) };
-}
 
 /// A connection to a peer.
 pub trait Duplex: AsyncRead + AsyncWrite + Send + Sync + Unpin {}
@@ -33,17 +27,10 @@ pub trait World: Send + Sync {
     fn wall_clock_ms(&self) -> u64;
 }
 
-/// Says whose code this thread runs from now on.
-pub fn set_world(world: Option<Arc<dyn World>>) {
-    WORLD.set(world);
-}
-
-pub(crate) fn world() -> Option<Arc<dyn World>> {
-    WORLD.with_borrow(Clone::clone)
-}
-
 /// What a simulated node is given to start with.
 pub struct Machine<L> {
+    /// Its network and its clock.
+    pub world: Arc<dyn World>,
     /// Connections of peers.
     pub listener: mpsc::Receiver<Box<dyn Duplex>>,
     /// The Raft log.

@@ -3,6 +3,7 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use replica::simulation::{self, Duplex, Machine};
@@ -76,6 +77,7 @@ pub struct Node {
     pub status: Option<NodeStatus>,
     config: Config,
     hub: Hub,
+    ahead_ms: Arc<AtomicI64>,
     process: Option<Process>,
 }
 
@@ -95,7 +97,8 @@ pub enum Stepped {
 struct World {
     hub: Hub,
     node: MachineId,
-    ahead_ms: i64,
+    /// How far its clock is ahead of the true time.
+    ahead_ms: Arc<AtomicI64>,
 }
 
 impl simulation::World for World {
@@ -119,7 +122,7 @@ impl simulation::World for World {
     }
 
     fn wall_clock_ms(&self) -> u64 {
-        self.hub.lock().wall_clock_ms().saturating_add_signed(self.ahead_ms)
+        self.hub.lock().wall_clock_ms().saturating_add_signed(self.ahead_ms.load(Ordering::Relaxed))
     }
 }
 
@@ -129,7 +132,19 @@ impl Node {
         let log = LogDisk::new(hub.clone(), id, flush_ms);
         let config = Config { node_id: id, ..config };
         let disk = MemoryDisk::default();
-        Node { id, log, disk, clock, paused_until_ms: 0, boots: 0, status: None, config, hub, process: None }
+        Node {
+            id,
+            log,
+            disk,
+            clock,
+            paused_until_ms: 0,
+            boots: 0,
+            status: None,
+            config,
+            hub,
+            ahead_ms: Arc::default(),
+            process: None,
+        }
     }
 
     /// Its members, as every node is told.
@@ -167,7 +182,8 @@ impl Node {
         let (started_tx, replica) = oneshot::channel();
         let (failed_tx, failed) = oneshot::channel();
         let log = self.log.open();
-        let machine = Machine { listener, log_writes: log.writes.clone(), log, disk };
+        let world = World { hub: self.hub.clone(), node: self.id, ahead_ms: Arc::clone(&self.ahead_ms) };
+        let machine = Machine { world: Arc::new(world), listener, log_writes: log.writes.clone(), log, disk };
         let config = self.config.clone();
         let (hub, id) = (self.hub.clone(), self.id);
         let started = {
@@ -208,9 +224,7 @@ impl Node {
         if now_ms < self.paused_until_ms {
             return Stepped::Ran;
         }
-        let ahead_ms = self.clock.ahead_ms;
-        let world = World { hub: self.hub.clone(), node: self.id, ahead_ms };
-        simulation::set_world(Some(Arc::new(world)));
+        self.ahead_ms.store(self.clock.ahead_ms, Ordering::Relaxed);
         let elapsed = Duration::from_millis((now_ms - process.started_ms) * rate / Clock::TRUE_RATE);
         let until = process.started + elapsed;
         process.runtime.block_on(async {
@@ -221,7 +235,6 @@ impl Node {
             }
             tokio::time::sleep_until(until).await;
         });
-        simulation::set_world(None);
         self.paused_until_ms = 0;
         if process.running.is_none() {
             match process.replica.try_recv() {

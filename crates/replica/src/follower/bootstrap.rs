@@ -24,7 +24,6 @@ use znode::Zxid;
 
 use crate::follower::vote_gate::VoteGate;
 use crate::raft::consensus::Consensus;
-use crate::raft::state_machine::blocking;
 use crate::raft::transport::Standing;
 use crate::read::view::View;
 use crate::stop::Stop;
@@ -140,7 +139,7 @@ impl Bootstrap {
 
     async fn set_joined(&self) -> bool {
         let meta = self.meta.clone();
-        if let Err(error) = blocking(move || meta.set_joined()).await {
+        if let Err(error) = self.consensus.host.blocking(move || meta.set_joined()).await {
             tracing::error!(%error, "joining could not be made durable");
             return false;
         }

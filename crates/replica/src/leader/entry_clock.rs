@@ -1,11 +1,9 @@
 //! The time that this node puts on entries while it leads.
 
 use std::sync::Mutex;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
 use tokio::time::Instant;
 
-use crate::simulation::world;
+use crate::host::Host;
 
 /// A wall clock that never goes back and never stands still.
 ///
@@ -13,16 +11,21 @@ use crate::simulation::world;
 /// next leader's wall clock alone would change nothing for that long, and lock-delays and TTLs
 /// would stand still with it. So time goes on from the latest time seen, at the rate of the
 /// monotonic clock.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct EntryClock {
+    host: Host,
     /// The last reading, and when it was taken.
     last: Mutex<Option<(Instant, u64)>>,
 }
 
 impl EntryClock {
+    pub(crate) fn new(host: Host) -> EntryClock {
+        EntryClock { host, ..EntryClock::default() }
+    }
+
     /// Milliseconds since 1970, not before `seen_ms`, the latest time that is in the state.
     pub(crate) fn now_ms(&self, seen_ms: u64) -> u64 {
-        self.read(Instant::now(), wall_clock_ms().max(seen_ms))
+        self.read(Instant::now(), self.host.wall_clock_ms().max(seen_ms))
     }
 
     fn read(&self, now: Instant, at_least_ms: u64) -> u64 {
@@ -40,17 +43,10 @@ impl EntryClock {
     }
 }
 
-/// Milliseconds since 1970, as this machine believes.
-fn wall_clock_ms() -> u64 {
-    if let Some(world) = world() {
-        return world.wall_clock_ms();
-    }
-    let elapsed: Duration = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]

@@ -8,7 +8,6 @@ use tokio::time::{Duration, interval};
 
 use crate::operate::disk_space::DiskSpace;
 use crate::raft::consensus::Consensus;
-use crate::raft::state_machine::blocking;
 use crate::raft::transport::Identity;
 use crate::stop::Stop;
 
@@ -40,7 +39,7 @@ impl Housekeeping {
             self.widen_horizon();
             if let Some(guard) = self.space.guard() {
                 // A disk that does not answer this either must not hold up anything else.
-                let look = blocking(move || Ok(guard.is_low()));
+                let look = self.consensus.host.blocking(move || Ok(guard.is_low()));
                 let looked = tokio::select! {
                     biased;
                     () = stopped.wait() => return,

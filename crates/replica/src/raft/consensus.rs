@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use znode::Zxid;
 
 use crate::follower::leader_watch::LeaderWatch;
+use crate::host::Host;
 use crate::operate::disk_watch::{DiskWatch, STALLED};
 use crate::raft::known_cluster::KnownCluster;
 use crate::raft::network::Peers;
@@ -25,6 +26,7 @@ pub(crate) type Raft = openraft::Raft<TypeConfig, StateMachine>;
 
 /// Raft, and what this node knows beside it of its leader.
 pub(crate) struct Consensus {
+    pub(crate) host: Host,
     pub(crate) config: Arc<Config>,
     pub(crate) raft: Raft,
     pub(crate) peers: Peers,
@@ -41,6 +43,7 @@ pub(crate) struct Consensus {
 
 impl Consensus {
     pub(crate) fn new(
+        host: Host,
         config: Arc<Config>,
         raft: Raft,
         peers: Peers,
@@ -49,7 +52,18 @@ impl Consensus {
     ) -> Consensus {
         let (server_metrics, raft_metrics) = (raft.server_metrics(), raft.metrics());
         let (leader_watch, hands_over) = (LeaderWatch::default(), AtomicU64::new(0));
-        Consensus { config, raft, peers, cluster, disk_watch, leader_watch, hands_over, server_metrics, raft_metrics }
+        Consensus {
+            host,
+            config,
+            raft,
+            peers,
+            cluster,
+            disk_watch,
+            leader_watch,
+            hands_over,
+            server_metrics,
+            raft_metrics,
+        }
     }
 
     /// How long a peer that owes an answer may say nothing.

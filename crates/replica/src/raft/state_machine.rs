@@ -13,12 +13,11 @@ use storage::{LogId, NodeMeta, Outcome, Snapshot, SnapshotMeta, SnapshotStore, S
 use tokio::sync::mpsc;
 use znode::{Applied, DecodeError, Founding, LEVEL, LogPosition, Op, Recorded, State, StateBuilder, Term, Txn, Zxid};
 
-use crate::operate::background::in_background;
+use crate::host::Host;
 use crate::operate::forced::{ForcedLog, Suspect};
 use crate::raft::decoded::Decoded;
 use crate::raft::known_cluster::KnownCluster;
 use crate::read::view::View;
-use crate::simulation::world;
 
 /// Entries that are applied before the state is published and their proposers hear of it.
 const BATCH_MAX: usize = 512;
@@ -60,6 +59,7 @@ pub(crate) struct StateMachine {
 
 /// Which cluster this node's data is of, in memory and on disk.
 pub(crate) struct Identified {
+    pub(crate) host: Host,
     pub(crate) cluster: Arc<KnownCluster>,
     pub(crate) meta: NodeMeta,
 }
@@ -68,7 +68,7 @@ impl Identified {
     /// Before this is applied.
     async fn join(&self, founding: Founding) -> io::Result<()> {
         let (cluster, meta) = (Arc::clone(&self.cluster), self.meta.clone());
-        blocking(move || cluster.join(&meta, founding)).await
+        self.host.blocking(move || cluster.join(&meta, founding)).await
     }
 
     /// After this was applied.
@@ -273,7 +273,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
     }
 
     async fn install_snapshot(&mut self, meta: &SnapshotMeta, snapshot: Snapshot) -> io::Result<()> {
-        let state = blocking(move || StateMachine::read(&snapshot)).await?;
+        let state = self.identified.host.blocking(move || StateMachine::read(&snapshot)).await?;
         if let Some(cluster) = state.cluster() {
             self.identified.join(*cluster.founding()).await?;
             self.identified.learn(&state);
@@ -297,6 +297,7 @@ impl StateMachine {
             state: Some(self.view.state()),
             meta: SnapshotMeta { last_log_id: self.last_applied, last_membership: self.membership.clone() },
             snapshots: self.snapshots.clone(),
+            host: self.identified.host.clone(),
         }
     }
 }
@@ -307,6 +308,7 @@ pub(crate) struct SnapshotBuilder {
     state: Option<Arc<State>>,
     meta: SnapshotMeta,
     snapshots: SnapshotStore,
+    host: Host,
 }
 
 impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
@@ -315,7 +317,7 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
     async fn build_snapshot(&mut self) -> io::Result<RaftSnapshot> {
         let state = self.state.take().ok_or_else(|| io::Error::other("a builder builds one snapshot"))?;
         let (meta, snapshots) = (self.meta.clone(), self.snapshots.clone());
-        let snapshot = in_background("zlock-snapshot", move || {
+        let snapshot = self.host.in_background("zlock-snapshot", move || {
             let mut writer = snapshots.writer()?;
             for record in state.records() {
                 writer.push(&record)?;
@@ -341,19 +343,6 @@ fn skip(state: &mut State, at: LogPosition) -> Applied {
     Applied { zxid: at.zxid, reply: Ok(znode::Reply::Done), events: Vec::new() }
 }
 
-/// Runs a blocking step on a thread where it disturbs no other task.
-pub(crate) async fn blocking<T: Send + 'static>(
-    step: impl FnOnce() -> io::Result<T> + Send + 'static,
-) -> io::Result<T> {
-    if world().is_some() {
-        return step();
-    }
-    match tokio::task::spawn_blocking(step).await {
-        Ok(result) => result,
-        Err(error) => Err(io::Error::other(format!("a blocking step did not end: {error}"))),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use storage::memory::MemoryDisk;
@@ -365,7 +354,7 @@ mod tests {
     fn machine() -> (StateMachine, SnapshotStore) {
         let identity = storage::Identity { cluster_id: "c".into(), node_id: 1 };
         let storage::memory::MemoryParts { snapshots, meta, .. } = MemoryDisk::default().open(identity).unwrap();
-        let identified = Identified { cluster: Arc::default(), meta };
+        let identified = Identified { host: Host::Machine, cluster: Arc::default(), meta };
         let limits = ViewLimits { watches_max: 1, events_max: 1, event_bytes_max: 1 };
         let state = State::new(Limits { ops_max: 4_096, ..Limits::default() });
         let view = Arc::new(View::new(state, limits));

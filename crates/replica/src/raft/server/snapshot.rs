@@ -28,8 +28,14 @@ pub(super) async fn receive(server: &Arc<Server>, mut framed: Framed) -> io::Res
         if !server.bootstrap.gate.admits(vote.term) {
             return Err(io::Error::other("this node's data directory is new; it is not ready for a snapshot yet"));
         }
-        let received =
-            receive_snapshot(&mut framed, server.consensus.peer_timeout(), &server.snapshots, manifest).await?;
+        let received = receive_snapshot(
+            &server.consensus.host,
+            &mut framed,
+            server.consensus.peer_timeout(),
+            &server.snapshots,
+            manifest,
+        )
+        .await?;
         // Some time has passed.
         if let Some(higher) = agree(server, vote, last).await? {
             return Ok(higher);

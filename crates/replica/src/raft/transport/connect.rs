@@ -13,6 +13,7 @@ use super::messages::{Accepted, Hello, Lane, Refusal, VERSIONS, Welcome};
 use super::rules::{Horizon, Rules};
 use super::stream::Stream;
 use crate::Config;
+use crate::host::Host;
 use crate::raft::known_cluster::KnownCluster;
 use crate::raft::reach::Reach;
 
@@ -31,19 +32,22 @@ pub(crate) struct Identity {
     pub(crate) cluster: Arc<KnownCluster>,
     /// Of its data directory.
     incarnation: u64,
+    /// What it runs on.
+    pub(crate) host: Host,
 }
 
 impl Identity {
     pub(crate) fn new(cluster_id: &str, node_id: u64, members: &[u64]) -> Identity {
-        let (horizon, cluster) = (Arc::default(), Arc::default());
-        Identity { cluster_id: cluster_id.into(), node_id, members: members.into(), horizon, cluster, incarnation: 0 }
+        let (cluster_id, members) = (cluster_id.into(), members.into());
+        let (horizon, cluster, host) = (Arc::default(), Arc::default(), Host::Machine);
+        Identity { cluster_id, node_id, members, horizon, cluster, incarnation: 0, host }
     }
 
     /// The node that is configured like this and has this data.
-    pub(crate) fn of(config: &Config, meta: &NodeMeta) -> Identity {
+    pub(crate) fn of(host: Host, config: &Config, meta: &NodeMeta) -> Identity {
         let members: Vec<u64> = config.members.iter().map(|member| member.id).collect();
         let (cluster, incarnation) = (Arc::new(KnownCluster::of(meta)), meta.incarnation());
-        Identity { cluster, incarnation, ..Identity::new(&config.cluster_id, config.node_id, &members) }
+        Identity { host, cluster, incarnation, ..Identity::new(&config.cluster_id, config.node_id, &members) }
     }
 
     /// What a peer may say to this node.
@@ -182,7 +186,7 @@ impl Target {
     }
 
     async fn shake_hands(&self) -> io::Result<Framed> {
-        let mut framed = Framed::new(Stream::connect(&self.addr).await?, self.peer_timeout)?;
+        let mut framed = Framed::new(Stream::connect(&self.identity.host, &self.addr).await?, self.peer_timeout)?;
         framed.send(&self.identity.hello(self.to, self.lane)).await?;
         let turned_away = |why: Refusal| io::Error::new(io::ErrorKind::PermissionDenied, why.to_string());
         match framed.greeting::<Welcome>().await? {

@@ -10,7 +10,8 @@ use tokio::time::{interval, timeout};
 use super::connect::Target;
 use super::frame::Framed;
 use super::messages::{SnapshotAnswer, SnapshotFrame};
-use crate::raft::state_machine::{StateMachine, blocking};
+use crate::host::Host;
+use crate::raft::state_machine::StateMachine;
 
 /// Chunks that are read, or written, in one go.
 const CHUNKS_AT_ONCE: u32 = 64;
@@ -24,7 +25,7 @@ pub(crate) async fn send_snapshot(
 ) -> io::Result<VoteRecord> {
     // Before the peer waits for it: to copy a long snapshot takes longer than a peer may be silent.
     let source = snapshot.clone();
-    blocking(move || source.prepare()).await?;
+    target.identity.host.blocking(move || source.prepare()).await?;
     let mut framed = target.connect().await?;
     let manifest = snapshot.manifest().clone();
     framed.queue(&SnapshotFrame::Begin { vote, manifest })?;
@@ -32,7 +33,10 @@ pub(crate) async fn send_snapshot(
     while next < snapshot.chunk_count() {
         let end = snapshot.chunk_count().min(next + CHUNKS_AT_ONCE);
         let source = snapshot.clone();
-        let chunks = blocking(move || (next..end).map(|index| source.chunk(index)).collect::<io::Result<Vec<_>>>());
+        let chunks = target
+            .identity
+            .host
+            .blocking(move || (next..end).map(|index| source.chunk(index)).collect::<io::Result<Vec<_>>>());
         for chunk in chunks.await? {
             framed.queue(&SnapshotFrame::Chunk(chunk))?;
         }
@@ -60,6 +64,7 @@ async fn flush(framed: &mut Framed, peer_timeout: Duration) -> io::Result<()> {
 
 /// Receives the snapshot that `begin` announced, and makes it current.
 pub(crate) async fn receive_snapshot(
+    host: &Host,
     framed: &mut Framed,
     peer_timeout: Duration,
     store: &SnapshotStore,
@@ -68,7 +73,7 @@ pub(crate) async fn receive_snapshot(
     let store = store.clone();
     // The sender may have sent all there is, and wait for an answer, while most of it waits for
     // this node's disk.
-    let mut receiver = while_working(framed, peer_timeout, blocking(move || store.receive(manifest))).await??;
+    let mut receiver = while_working(framed, peer_timeout, host.blocking(move || store.receive(manifest))).await??;
     let mut chunks = Vec::new();
     loop {
         let frame = timeout(peer_timeout * 10, framed.next::<SnapshotFrame>()).await.map_err(|_| silent())??;
@@ -82,14 +87,14 @@ pub(crate) async fn receive_snapshot(
         };
         if ended || chunks.len() >= CHUNKS_AT_ONCE as usize {
             let batch = std::mem::take(&mut chunks);
-            let written = blocking(move || {
+            let written = host.blocking(move || {
                 batch.iter().try_for_each(|chunk| receiver.push_chunk(chunk))?;
                 Ok(receiver)
             });
             receiver = while_working(framed, peer_timeout, written).await??;
         }
         if ended {
-            let finished = blocking(move || {
+            let finished = host.blocking(move || {
                 // What cannot be read must not become current: the next start would begin with it.
                 let received = receiver.finish(|snapshot| StateMachine::read(snapshot).map(drop))?;
                 // Raft reads it next, and ends when that fails. A copy that does not fit is the end

@@ -12,7 +12,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, lookup_host};
 use tokio::sync::mpsc;
 
-use crate::simulation::{Duplex, world};
+use crate::host::Host;
+use crate::simulation::Duplex;
 
 /// How long a connection is idle before the kernel asks whether the peer is still there, and
 /// between two such questions.
@@ -35,10 +36,10 @@ impl From<TcpStream> for Stream {
 }
 
 impl Stream {
-    pub(crate) async fn connect(addr: &str) -> io::Result<Stream> {
-        match world() {
-            None => TcpStream::connect(&*resolve(addr).await?).await.map(Stream::Tcp),
-            Some(world) => world.connect(addr).await.map(Stream::Simulated),
+    pub(crate) async fn connect(host: &Host, addr: &str) -> io::Result<Stream> {
+        match host {
+            Host::Machine => TcpStream::connect(&*resolve(addr).await?).await.map(Stream::Tcp),
+            Host::Simulated(world) => world.connect(addr).await.map(Stream::Simulated),
         }
     }
 

@@ -68,10 +68,11 @@ impl Sight {
 /// The specification, with what it has to remember of the log to say it.
 #[derive(Default)]
 pub(crate) struct Specification {
-    /// Multi-locks that others may pass while they wait.
-    backfill: BTreeSet<ZPath>,
-    /// Writers that were readers, each with its reader.
-    upgraded: BTreeMap<ZPath, ZPath>,
+    /// Tickets of multi-locks that others may pass while they wait, with the zxids of their births:
+    /// a path can come again.
+    backfill: BTreeSet<(ZPath, u64)>,
+    /// Writers that were readers, likewise, each with its reader.
+    upgraded: BTreeMap<(ZPath, u64), ZPath>,
     /// The largest token that each lock has shown.
     tokens: BTreeMap<ZPath, u64>,
     before: BTreeMap<ZPath, Sight>,
@@ -107,9 +108,12 @@ impl Specification {
         let Ok(Reply::Acquired { ticket, .. }) = &applied.reply else { return };
         match &txn.request.op {
             Op::AcquireAll(wish) if wish.policy == Policy::Backfill => {
-                self.backfill.extend(lock::parts(state, ticket).into_iter().flatten().cloned());
+                let parts = lock::parts(state, ticket).into_iter().flatten();
+                self.backfill.extend(parts.map(|part| (part.clone(), applied.zxid.0)));
             }
-            Op::Upgrade(upgrade) => drop(self.upgraded.insert(ticket.clone(), upgrade.ticket.clone())),
+            Op::Upgrade(upgrade) => {
+                drop(self.upgraded.insert((ticket.clone(), applied.zxid.0), upgrade.ticket.clone()))
+            }
             _ => {}
         }
     }
@@ -130,7 +134,7 @@ impl Specification {
             _ => Share::All,
         };
         let (born, digits) = (node.stat().czxid.0, name[name.len() - 10..].to_string());
-        let is_upgraded = self.upgraded.contains_key(&path);
+        let is_upgraded = self.upgraded.contains_key(&(path.clone(), born));
         Seen {
             share,
             has_it: entry.held || entry.lingers_until_ms.is_some(),
@@ -191,7 +195,7 @@ impl Specification {
     }
 
     fn may_be_passed(&self, seen: &Seen, sight: &Sight) -> bool {
-        self.backfill.contains(&seen.path) && sight.permits.is_none()
+        self.backfill.contains(&(seen.path.clone(), seen.born)) && sight.permits.is_none()
     }
 
     /// No grant is lost: whose turn it is, and who would fit, does not wait.
@@ -217,7 +221,7 @@ impl Specification {
             let sight = &all[&part.parent().unwrap()];
             let own = sight.contenders.iter().find(|seen| seen.path == *part).unwrap();
             let mut beside = sight.holders();
-            beside.retain(|seen| self.upgraded.get(part) != Some(&seen.path));
+            beside.retain(|seen| self.upgraded.get(&(part.clone(), own.born)) != Some(&seen.path));
             let blocked =
                 sight.queue().into_iter().any(|seen| seen.place < own.place && !self.may_be_passed(seen, sight));
             // In a semaphore a token tells holders apart, so one entry grants one of those that

@@ -27,6 +27,7 @@ pub const FAILPOINTS: &[&str] = &[
     "db.fsync",
     "db.fsynced",
     "db.closing",
+    "db.sync",
     "db.copy",
     "snapshot.begin",
     "snapshot.chunk",

@@ -176,8 +176,14 @@ impl Drop for SledTree {
 }
 
 fn close_sled(db: sled::Db, dir: &Path, fatal: &Fatal) -> io::Result<()> {
-    drop(db);
     let file = File::open(dir.join("db"))?;
+    // sled panics when it cannot sync its file at the end. So that is tried before.
+    let synced = failpoint::pass("db.sync").and_then(|()| Ok(db.flush().map(drop)?)).and_then(|()| file.sync_all());
+    if let Err(error) = fatal.note("closing a database", synced) {
+        std::mem::forget(db);
+        return Err(error);
+    }
+    drop(db);
     let mut told = Instant::now();
     loop {
         failpoint::pass("db.closing")?;

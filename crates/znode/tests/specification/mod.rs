@@ -158,6 +158,12 @@ impl Specification {
             let mut strangers = holders.iter().filter(|seen| seen.path != alone.path && !own(seen));
             return strangers.try_for_each(|seen| Err(format!("{} holds beside {}", seen.path, alone.path)));
         }
+        // One that held alone may have become a permit, when its lock became a semaphore. Who holds
+        // then goes on, and so does a reader beside it.
+        let permit_of =
+            |seen: &Seen| holders.iter().any(|one| one.share != Share::OneOfMany && one.session == seen.session);
+        let counted = holders.iter().filter(|seen| seen.share != Share::OneOfMany || !permit_of(seen));
+        let holders: Vec<&Seen> = counted.copied().collect();
         for (index, seen) in holders.iter().enumerate() {
             if !sight.is_free(seen.share, &holders[..index]) {
                 return Err(format!("too much is held: there is no room for {}", seen.path));

@@ -76,7 +76,8 @@ impl State {
             }
             return self.answer_again(&op, id, key, attempt, &answered);
         }
-        if self.is_full_of_keys(&op) {
+        let (is_full, before) = (self.is_full_of_keys(), self.state_bytes());
+        if is_full && !gives_back(&op) {
             // An acquire whose key is forgotten may have been done all the same.
             return match self.counted_under(&op, id, key) {
                 Some(Some(ticket)) => (now, self.acquire_again(&ticket, id, key, attempt)),
@@ -84,7 +85,11 @@ impl State {
             };
         }
         let answer = self.guarded(guard, turn, op, changes);
-        self.keep_answer(id, key, Answered { zxid: now, fingerprint, answer: Some(answer.clone()) });
+        let answered = Answered { zxid: now, fingerprint, answer: Some(answer.clone()) };
+        // What was to give something back, and did not, leaves no trace either.
+        if !is_full || self.state_bytes() + answered.weight() <= before {
+            self.keep_answer(id, key, answered);
+        }
         (now, answer)
     }
 
@@ -199,9 +204,9 @@ impl State {
 
     /// Whether there is no room for another key with its answer, unless the request gives something
     /// back.
-    pub(crate) fn is_full_of_keys(&self, op: &Op) -> bool {
+    fn is_full_of_keys(&self) -> bool {
         let max = self.limits.state_bytes_max;
-        self.state_bytes() > max.saturating_add(max / 8) && !gives_back(op)
+        self.state_bytes() > max.saturating_add(max / 8)
     }
 }
 
@@ -215,7 +220,7 @@ fn gives_back(op: &Op) -> bool {
         | Op::HandOver { .. }
         | Op::CloseSession { .. } => true,
         Op::Znode(op) => deletes(std::slice::from_ref(op)),
-        Op::Multi(ops) => deletes(ops),
+        Op::Multi(ops) => !ops.is_empty() && deletes(ops),
         _ => false,
     }
 }

@@ -75,7 +75,7 @@ limits! {
     waiters_max: u32 = 200_000, Count, "TooManyWaiters";
     /// All znodes.
     znodes_max: u64 = 5_000_000, Count, "QuotaExceeded";
-    /// All data, in bytes.
+    /// The memory that the state takes, by estimate, in bytes.
     state_bytes_max: u64 = 1 << 30, Bytes, "QuotaExceeded";
     /// Open sessions.
     sessions_max: u32 = 200_000, Count, "TooManySessions";

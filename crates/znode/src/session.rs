@@ -194,7 +194,7 @@ impl Requests {
 
 impl Answered {
     /// What it weighs, with its key.
-    fn weight(&self) -> u64 {
+    pub(crate) fn weight(&self) -> u64 {
         KEY + match &self.answer {
             None => 0,
             Some(Ok(reply)) => reply.weight(),

@@ -369,3 +369,39 @@ fn readers_by_hand_under_a_holders_number_cost_little() {
     let small = measure(1_000);
     check_growth("a cycle beside readers by hand", 10, (small, measure(10_000)));
 }
+
+/// An owner that holds elsewhere asks to read: who is in its way is looked for among the parts of
+/// multi-locks, and not among all readers that wait.
+#[test]
+fn a_search_for_a_deadlock_costs_little_more_behind_many_readers() {
+    let measure = |readers: usize| {
+        let mut world = World::new();
+        let [holder, waiters, asker] = [(); 3].map(|()| world.open());
+        world.acquire(holder, LockMode::Exclusive, 0);
+        let other = ZPath::parse("/locks/other").unwrap();
+        let acquire = |lock: ZPath| {
+            let (owner, label, mode) = (String::from("o"), String::new(), LockMode::Read);
+            Op::Acquire(Acquire { lock, mode, owner, label, lock_delay_ms: 0, priority: 0, keyless: None })
+        };
+        let (parts, policy) = (vec![(lock_path(), LockMode::Read)], znode::Policy::Strict);
+        let (owner, label) = (String::new(), String::new());
+        let at = LogPosition { term: Term(1), zxid: Zxid(world.state.last_zxid().0 + 1) };
+        let wish = znode::AcquireAll { parts, policy, owner, label, lock_delay_ms: 0 };
+        let request = Request {
+            credential: Some(Credential { session: waiters, secret_hash: [0; 16] }),
+            key: Some(RequestKey([9; 16])),
+            attempt: Attempt(1),
+            ..Request::new(Op::AcquireAll(wish))
+        };
+        world.state.apply(at, Txn { time_ms: 0, request }).reply.unwrap();
+        // A session may own 10,000 ephemerals.
+        let sessions: Vec<SessionId> = (0..=readers / 9_000).map(|_| world.open()).collect();
+        (0..readers).for_each(|number| drop(world.acquire(sessions[number / 9_000], LockMode::Read, 0)));
+        world.apply(Some(asker), acquire(other)).unwrap();
+        cost(20, || match world.apply(Some(asker), acquire(lock_path())) {
+            Ok(Reply::Acquired { ticket, .. }) => drop(world.apply(Some(asker), Op::Release { ticket })),
+            other => panic!("no ticket: {other:?}"),
+        })
+    };
+    check_growth("an acquire behind readers", 90, (measure(1_000), measure(90_000)));
+}

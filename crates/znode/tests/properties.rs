@@ -345,7 +345,7 @@ fn same_queue(state: &State, model: &Model, lock: &str, what: &str) {
         assert_eq!((entry.session_label.clone(), (*entry.client).clone()), who, "{what}: {entry:?}");
         assert_eq!(entry.lingers_until_ms, node.lock.as_ref().and_then(|lock| lock.lingers_until_ms), "{what}");
     }
-    let held = queue.entries.first().filter(|entry| entry.held);
+    let held = queue.entries.iter().find(|entry| entry.held);
     assert_eq!(lock::holder(state, &zpath(lock)).unwrap().as_ref(), held, "{what}: the holder of {lock}");
     holders_have_room(model, lock, what);
     let listed = lock::list(state, &zpath(lock), None, usize::MAX).unwrap();

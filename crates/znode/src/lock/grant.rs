@@ -15,9 +15,10 @@ use crate::{EventKind, Policy, State, ZPath, Zxid};
 /// So many multi-locks may be overtaken in one queue; the next one blocks it. Bounds the work of a
 /// grant.
 const OVERTAKEN_MAX: usize = 16;
-/// When so many waiters were looked at to find out who may be overtaken, the next multi-lock that
-/// does not fit blocks the queue.
-const LOOKS_MAX: usize = 512;
+/// They have together at most so many parts. Bounds the work of a grant by what stands in this
+/// queue: a bound on what was looked at elsewhere would fall when another queue changes, and
+/// nothing would look at this one again.
+const OVERTAKEN_PARTS_MAX: usize = 128;
 
 /// A ticket whose turn it is. The oldest ticket of all locks comes first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -126,14 +127,15 @@ impl State {
 
     fn next_in(&self, lock: &ZPath, now: Zxid) -> Look {
         let Some(queue) = self.queue(lock) else { return Look::Nobody };
-        let (mut overtaken, mut looks) = (0, 0);
+        let (mut overtaken, mut parts) = (0, 0);
         for (position, ticket) in queue.waiters() {
             let fits = match ticket.origin {
                 Origin::MultiLock => {
                     let Some(multi) = self.multi_at(lock, position) else { return Look::Nobody };
-                    let fits = self.fits_everywhere(multi, &mut looks);
-                    if !fits && looks <= LOOKS_MAX && overtaken < OVERTAKEN_MAX && may_be_overtaken(multi, queue) {
-                        overtaken += 1;
+                    let fits = self.fits_everywhere(multi);
+                    (overtaken, parts) = (overtaken + 1, parts + multi.tickets.len());
+                    let within = overtaken <= OVERTAKEN_MAX && parts <= OVERTAKEN_PARTS_MAX;
+                    if !fits && within && may_be_overtaken(multi, queue) {
                         continue;
                     }
                     fits
@@ -156,7 +158,9 @@ impl State {
     /// multi-lock, any of its grants.
     fn repeats_token(&self, lock: &ZPath, position: &Position, ticket: &Ticket, now: Zxid) -> bool {
         let repeats = |lock: &ZPath, position: &Position| {
-            self.queue(lock).is_some_and(|queue| queue.repeats_token(position, now))
+            let queue = self.queue(lock);
+            let waiter = queue.and_then(|queue| Some((queue, queue.waiter(position)?)));
+            waiter.is_some_and(|(queue, ticket)| queue.repeats_token(position, ticket.demand, now))
         };
         match ticket.origin {
             Origin::MultiLock => self.multi_at(lock, position).is_some_and(|multi| {
@@ -166,9 +170,8 @@ impl State {
         }
     }
 
-    /// Whether every part fits in its lock, and may be next there. Adds what it looks at to
-    /// `looks`.
-    fn fits_everywhere(&self, multi: &MultiLock, looks: &mut usize) -> bool {
+    /// Whether every part fits in its lock, and may be next there.
+    fn fits_everywhere(&self, multi: &MultiLock) -> bool {
         multi.tickets.iter().all(|ticket| {
             let (lock, position) = self.position_of(ticket);
             let Some(queue) = self.queue(&lock) else { return false };
@@ -176,7 +179,6 @@ impl State {
             let turn = queue.turn(&position);
             // One more than may be overtaken: then it is blocked.
             let before: Vec<_> = queue.waiters_before(Some(&turn)).take(OVERTAKEN_MAX + 1).collect();
-            *looks += before.len() + 1;
             let overtakes =
                 |at: &Position| self.multi_at(&lock, at).is_some_and(|other| may_be_overtaken(other, queue));
             before.len() <= OVERTAKEN_MAX

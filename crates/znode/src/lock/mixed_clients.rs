@@ -51,7 +51,7 @@ pub struct BlindSpot {
 impl Naming {
     /// By the name of a lock node.
     pub fn of(name: &str) -> Naming {
-        let family = &name[..name.len().saturating_sub(10)];
+        let family = name.get(..name.len().saturating_sub(10)).unwrap_or_default();
         let ends = |end: &str| family.ends_with(end);
         if ends("__READ__") || ends("__WRIT__") {
             Naming::CuratorReadWrite

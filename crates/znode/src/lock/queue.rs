@@ -130,8 +130,8 @@ pub(crate) struct Queue {
     upgrade: Option<Upgrade>,
     /// The largest token that was granted.
     top_token: FencingToken,
-    /// Readers that wait as parts of multi-locks.
-    reading_parts: u32,
+    /// Those of the readers that wait as parts of multi-locks.
+    reading_parts: OrdMap<Turn, Ticket>,
 }
 
 /// Entering, leaving, granting.
@@ -148,8 +148,10 @@ impl Queue {
 
     /// A ticket comes, and waits.
     pub(crate) fn enter(&mut self, position: Position, ticket: Ticket) {
-        self.reading_parts += u32::from(is_reading_part(&ticket));
         let turn = self.turn_of(position);
+        if is_reading_part(&ticket) {
+            self.reading_parts.insert(turn.clone(), ticket);
+        }
         self.side_mut(ticket.demand).insert(turn, ticket);
     }
 
@@ -206,7 +208,7 @@ impl Queue {
         let turn = self.turn_of(position.clone());
         let ticket = self.others.remove(&turn).or_else(|| self.readers.remove(&turn))?;
         self.priorities.remove(position);
-        self.reading_parts -= u32::from(is_reading_part(&ticket));
+        self.reading_parts.remove(&turn);
         Some(ticket)
     }
 
@@ -261,10 +263,12 @@ impl Queue {
         if own > self.top_token { own } else { FencingToken::from(now) }
     }
 
-    /// Whether a grant in this entry would repeat the token of a present holder where tokens tell
-    /// holders apart.
-    pub(crate) fn repeats_token(&self, position: &Position, now: Zxid) -> bool {
-        self.settings.limit.is_some() && self.holders_with(self.token_at(position, now)).next().is_some()
+    /// Whether a grant in this entry would repeat a token: that of a present holder where tokens
+    /// tell holders apart, and for one that would hold alone any that was granted.
+    pub(crate) fn repeats_token(&self, position: &Position, demand: Demand, now: Zxid) -> bool {
+        let token = self.token_at(position, now);
+        let alone = Taken::by(demand, self.settings.limit).alone > 0;
+        alone && token <= self.top_token || self.settings.limit.is_some() && self.holders_with(token).next().is_some()
     }
 
     fn rank_of(&self, position: &Position) -> u64 {
@@ -305,9 +309,7 @@ impl Queue {
         turn: Option<&Turn>,
     ) -> impl Iterator<Item = (&'a Position, &'a Ticket)> + use<'a> {
         let end = || turn.map_or(Bound::Unbounded, Bound::Excluded).cloned();
-        let parts = (self.reading_parts > 0).then(|| self.readers.range((Bound::Unbounded, end())));
-        let parts = parts.into_iter().flatten().filter(|(_, ticket)| is_reading_part(ticket));
-        merge(parts, self.others.range((Bound::Unbounded, end())))
+        merge(self.reading_parts.range((Bound::Unbounded, end())), self.others.range((Bound::Unbounded, end())))
     }
 
     /// The waiter whose turn is just before one.

@@ -156,14 +156,19 @@ pub fn queue(state: &State, lock: &ZPath, from: usize, max: usize) -> Result<Que
     Ok(Queue { contenders: count(queue.len()), entries, permits, settings })
 }
 
-/// The first of those who hold; `None` when no ticket does, as while a dead holder lingers.
+/// The first of those who hold; `None` when no ticket does, as while only dead holders linger.
 ///
 /// # Errors
 /// None that a consistent state can have; the signature says that nothing here panics.
 pub fn holder(state: &State, lock: &ZPath) -> Result<Option<QueueEntry>, Error> {
     let Some(queue) = state.queue(lock) else { return Ok(None) };
-    let Some((position, _)) = queue.holders().next() else { return Ok(None) };
-    Ok(Some(entry(state, lock, queue, 0, position)?).filter(|entry| entry.held))
+    for (at, (position, _)) in queue.holders().enumerate() {
+        let entry = entry(state, lock, queue, at, position)?;
+        if entry.held {
+            return Ok(Some(entry));
+        }
+    }
+    Ok(None)
 }
 
 /// The locks at and under `prefix` that have contenders, sorted by path: at most `max`, after
@@ -213,11 +218,13 @@ fn is_held(state: &State, lock: &ZPath, token: FencingToken, session: Option<Ses
         return parent.czxid == Zxid(token.0) && sequence_of(lock.name()).is_none() && theirs(parent);
     }
     let holds = |position: &Position| {
-        let ticket = lock.child(&position.name).ok();
-        let ticket = ticket.filter(|ticket| session.is_none() || state.node(ticket).is_some_and(theirs));
-        ticket.is_some_and(|ticket| matches!(status(state, &ticket), Ok(LockStatus::Held { .. })))
+        lock.child(&position.name).is_ok_and(|ticket| matches!(status(state, &ticket), Ok(LockStatus::Held { .. })))
     };
-    state.queue(lock).is_some_and(|queue| queue.holders_with(token).any(holds))
+    let Some(queue) = state.queue(lock) else { return false };
+    let theirs = |position: &&Position| {
+        session.is_none() || queue.holder(position).is_some_and(|holder| holder.ticket.session == session)
+    };
+    queue.holders_with(token).filter(theirs).any(holds)
 }
 
 /// The queue, the lock node and its position.

@@ -142,7 +142,8 @@ impl State {
         let reads = |reader: &&Ticket| reader.demand == Demand::Shared && reader.origin != Origin::MultiLock;
         let reader = self.queue(&lock).and_then(|queue| queue.waiter(&position)).filter(reads);
         let own = reader.and_then(|reader| reader.session).is_some_and(|id| self.writes(&lock, position.number, id));
-        if own {
+        let repeats = |queue: &Queue| queue.repeats_token(&position, Demand::Shared, changes.zxid);
+        if own && !self.queue(&lock).is_some_and(repeats) {
             self.grant_out_of_turn(&lock, &position, changes);
         }
     }

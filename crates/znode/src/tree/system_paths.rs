@@ -25,11 +25,11 @@ pub(crate) enum Place<'a> {
 
 impl Place<'_> {
     pub(crate) fn of(path: &str) -> Place<'_> {
-        let Some(below) = path.strip_prefix(SYSTEM).filter(|rest| rest.is_empty() || rest.starts_with('/')) else {
+        if !is_system(path) {
             return Place::Client;
-        };
+        }
         let Some(subtree) = path.strip_prefix(QUOTA).filter(|rest| rest.is_empty() || rest.starts_with('/')) else {
-            return if below.is_empty() { Place::Directory("/") } else { Place::System };
+            return if path == SYSTEM { Place::Directory("/") } else { Place::System };
         };
         let (above, name) = subtree.rsplit_once('/').unwrap_or_default();
         let is_quota = matches!(name, LIMITS | STATS);
@@ -45,7 +45,7 @@ impl Place<'_> {
 
 /// Whether a path is `/zookeeper` or below it.
 pub(crate) fn is_system(path: &str) -> bool {
-    Place::of(path) != Place::Client
+    path.strip_prefix(SYSTEM).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// The subtree whose ACL is that of a path below `/zookeeper/quota`.
@@ -89,5 +89,13 @@ mod tests {
         check("/zookeeper/quota/a/zookeeper_stats", Place::Quota("/a"));
         check("/zookeeper/quota/zookeeper_stats", Place::Quota("/"));
         check("/zookeeper/quota/a/zookeeper_limits/b", Place::Directory("/a/zookeeper_limits/b"));
+    }
+
+    /// A client may send it, and the entry is applied before its length is looked at.
+    #[test]
+    fn a_path_that_repeats_the_name_of_the_quotas_is_looked_at_once() {
+        let path = QUOTA.repeat(65_000);
+        assert_eq!(Place::of(&path), Place::System);
+        assert!(is_system(&path));
     }
 }

@@ -161,11 +161,15 @@ impl Model {
         if made > top { made } else { self.last_zxid.0 }
     }
 
-    /// Whether a holder of the same semaphore has it.
+    /// Whether a holder of the same semaphore has it, or, for one that would hold alone, any had
+    /// it.
     pub(super) fn token_is_taken(&self, ticket: &str) -> bool {
         let holders = self.holders(parent_of(ticket).unwrap());
-        let taken = |holder: &String| self.token(holder).0 == self.next_token(ticket);
-        self.limit_over(ticket).is_some() && holders.iter().any(taken)
+        let next = self.next_token(ticket);
+        let taken = |holder: &String| self.token(holder).0 == next;
+        let top = self.queue_over(ticket).map_or(0, |queue| queue.top_token);
+        self.demand(ticket) == Demand::Alone && next <= top
+            || self.limit_over(ticket).is_some() && holders.iter().any(taken)
     }
 
     pub(super) fn grant(&mut self, ticket: &str) {

@@ -40,8 +40,8 @@ impl Queue {
         }
         let sorted = self.readers.values().all(|ticket| ticket.demand == Demand::Shared)
             && self.others.values().all(|ticket| ticket.demand != Demand::Shared);
-        let parts = self.readers.values().filter(|ticket| is_reading_part(ticket)).count();
-        if !sorted || parts != self.reading_parts as usize || !self.priorities.keys().all(|at| self.waits(at)) {
+        let parts = self.readers.iter().filter(|(_, ticket)| is_reading_part(ticket));
+        if !sorted || parts.ne(&self.reading_parts) || !self.priorities.keys().all(|at| self.waits(at)) {
             return Err(format!("waiters are kept wrongly: {self:?}"));
         }
         match self.is_over() {

@@ -76,8 +76,8 @@ impl State {
             }
             return self.answer_again(&op, id, key, attempt, &answered);
         }
-        let (is_full, before) = (self.is_full_of_keys(), self.state_bytes());
-        if is_full && !gives_back(&op) {
+        let full_at = Some(self.state_bytes()).filter(|bytes| self.is_full_of_keys(*bytes));
+        if full_at.is_some() && !gives_back(&op) {
             // An acquire whose key is forgotten may have been done all the same.
             return match self.counted_under(&op, id, key) {
                 Some(Some(ticket)) => (now, self.acquire_again(&ticket, id, key, attempt)),
@@ -87,7 +87,7 @@ impl State {
         let answer = self.guarded(guard, turn, op, changes);
         let answered = Answered { zxid: now, fingerprint, answer: Some(answer.clone()) };
         // What was to give something back, and did not, leaves no trace either.
-        if !is_full || self.state_bytes() + answered.weight() <= before {
+        if full_at.is_none_or(|before| self.state_bytes() + answered.weight() <= before) {
             self.keep_answer(id, key, answered);
         }
         (now, answer)
@@ -202,11 +202,11 @@ impl State {
         }
     }
 
-    /// Whether there is no room for another key with its answer, unless the request gives something
-    /// back.
-    fn is_full_of_keys(&self) -> bool {
+    /// Whether a state of so many bytes has no room for another key with its answer, unless the
+    /// request gives something back.
+    fn is_full_of_keys(&self, bytes: u64) -> bool {
         let max = self.limits.state_bytes_max;
-        self.state_bytes() > max.saturating_add(max / 8)
+        bytes > max.saturating_add(max / 8)
     }
 }
 

@@ -12,6 +12,7 @@ use crate::lock::locks::MultiLock;
 use crate::lock::queue::{Position, Queue, Upgrade};
 use crate::lock::readings;
 use crate::lock::revocations::Revocation;
+use crate::lock::ticket_name::sequence_of;
 use crate::session::{Answered, Requests};
 use crate::tree::Tree;
 use crate::tree::ops::shared_acl;
@@ -319,7 +320,7 @@ fn push_beside(state: &mut State, record: Record) -> Result<(), DecodeError> {
         Record::Unsettled { lock } => state.locks.leave_unsettled(lock),
         Record::Revocation { ticket, revocation } => {
             let owned = |node: &Znode| node.owner().is_some() && node.lingers_until_ms().is_none();
-            let open = Position::of(ticket.name(), Zxid(0)).is_some() && state.node(&ticket).is_some_and(owned);
+            let open = sequence_of(ticket.name()).is_some() && state.node(&ticket).is_some_and(owned);
             let good = open && state.locks.revocations.get(&ticket).is_none();
             if good {
                 state.locks.revocations.put(&ticket, revocation);
@@ -438,7 +439,7 @@ fn restored(record: QueueRecord) -> Arc<Queue> {
 
 /// Lets a ticket hold, or wait with its priority, as it did. It waits since it was linked.
 fn stand(state: &mut State, ticket: &ZPath, standing: Option<Standing>) -> Result<(), DecodeError> {
-    if Position::of(ticket.name(), Zxid(0)).is_none() {
+    if sequence_of(ticket.name()).is_none() {
         return if standing.is_none() { Ok(()) } else { Err(damaged("no ticket holds a lock")) };
     }
     let (lock, position) = state.position_of(ticket);

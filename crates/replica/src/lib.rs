@@ -59,7 +59,6 @@
 
 mod config;
 mod error;
-#[cfg_attr(not(feature = "fault-injection"), allow(unreachable_pub))]
 mod fault_injection;
 mod follower;
 mod host;
@@ -82,8 +81,6 @@ pub mod fuzzing {
 
 pub use config::{Config, Member};
 pub use error::{Error, EventsError, Failure, StartError, WaitEnd};
-#[cfg(feature = "fault-injection")]
-pub use fault_injection::{Planted, plant, plant_everywhere};
 pub use follower::session_heartbeats::Touch;
 pub use operate::background;
 pub use operate::counters::{Counts, Entrance, RequestEnd};

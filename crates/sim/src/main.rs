@@ -20,7 +20,7 @@ struct Args {
     #[arg(long)]
     seed: Option<u64>,
     /// Plants a bug, to see whether it is found.
-    #[arg(long)]
+    #[arg(long, value_parser = Plant::named)]
     plant: Option<Plant>,
     /// Goes on after a seed that failed.
     #[arg(long)]

@@ -1,5 +1,6 @@
 //! A few seeds, that a seed repeats itself, and that planted bugs are found.
 
+use plant::Planted;
 use sim::cluster::{Outcome, Plan, run};
 use sim::fault_injection::Plant;
 use sim::trace::Detail;
@@ -79,20 +80,20 @@ fn forgotten_votes_are_found() {
 
 #[test]
 fn reads_without_a_quorum_are_found() {
-    found(Plant::ReadsWithoutQuorum, &[27, 28, 60, 44], &["reads are fresh"]);
+    found(Plant::Product(Planted::ReadsWithoutQuorum), &[27, 28, 60, 44], &["reads are fresh"]);
 }
 
 #[test]
 fn expiries_by_a_deposed_leader_are_found() {
-    found(Plant::DeposedExpiry, &[20, 65, 45, 34], &["no early expiry", "one holder"]);
+    found(Plant::Product(Planted::DeposedExpiry), &[20, 65, 45, 34], &["no early expiry", "one holder"]);
 }
 
 #[test]
 fn watches_set_after_the_look_are_found() {
-    found(Plant::WatchAfterLook, &[5, 26, 4, 10], &["watches fire once"]);
+    found(Plant::Product(Planted::WatchAfterLook), &[5, 26, 4, 10], &["watches fire once"]);
 }
 
 #[test]
 fn lost_grants_are_found() {
-    found(Plant::LostGrant, &[1, 5, 9, 14], &["watches fire once", "grants are told"]);
+    found(Plant::Product(Planted::LostGrant), &[1, 5, 9, 14], &["watches fire once", "grants are told"]);
 }

@@ -46,7 +46,6 @@
 //!
 //! codec.rs     the bytes of records    error.rs      why a storage does not open
 //! fatal.rs     the first disk error    failpoint.rs  where crash tests strike
-//! fault_injection.rs   a bug for harnesses to find
 //! ```
 //!
 //! docs/storage-format.md describes the bytes, docs/storage-trouble.md each fault and its remedy.
@@ -57,8 +56,6 @@ mod directory;
 mod error;
 mod failpoint;
 mod fatal;
-#[cfg_attr(not(feature = "fault-injection"), allow(unreachable_pub))]
-mod fault_injection;
 mod log;
 pub mod memory;
 mod raft;
@@ -71,8 +68,6 @@ pub use error::Error;
 #[cfg(feature = "failpoints")]
 pub use failpoint::FAILPOINTS;
 pub use fatal::Fatal;
-#[cfg(feature = "fault-injection")]
-pub use fault_injection::plant_ack_before_fsync;
 pub use log::log_store::{LogStore, without_a_gap};
 pub use log::log_writes::LogWrites;
 pub use raft::responder::Responder;

@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use replica::Planted;
+use plant::Planted;
 
 const VARIABLE: &str = "ZLOCK_PLANT";
 
@@ -17,13 +17,13 @@ pub(crate) fn plant() -> Result<(), String> {
     let line = format!("WARNING: this zlock was built to have bugs planted ({planted}). Never trust it with anything.");
     let _ = writeln!(std::io::stderr(), "{line}");
     if let Some(bug) = bug {
-        replica::plant_everywhere(bug);
+        plant::everywhere(bug);
     }
     Ok(())
 }
 
 fn named(name: &str) -> Result<Planted, String> {
-    Planted::ALL.into_iter().find(|bug| bug.name() == name).ok_or_else(|| {
+    Planted::ALL.iter().copied().find(|bug| bug.name() == name).ok_or_else(|| {
         let names: Vec<&str> = Planted::ALL.iter().map(|bug| bug.name()).collect();
         format!("{VARIABLE}: there is no bug `{name}`, only {}", names.join(", "))
     })
@@ -36,7 +36,7 @@ mod tests {
     #[test]
     fn every_bug_has_a_name_and_no_other_name_is_taken() {
         for bug in Planted::ALL {
-            assert_eq!(named(bug.name()), Ok(bug));
+            assert_eq!(named(bug.name()), Ok(*bug));
         }
         let refused = named("ack-before-fsyncs").unwrap_err();
         assert!(refused.contains("ack-before-fsync,"), "{refused}");

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use bincode::{Decode, Encode};
+use plant::Planted;
 
 use crate::entry::codec::{decode, encode};
 use crate::lock::ended::{EndedSession, Grant, History};
@@ -146,7 +147,11 @@ impl State {
             level: cluster.level,
             removed: cluster.removed().collect(),
         });
-        let sessions = self.sessions.walk().flat_map(|(session, ending)| session_records(&session, ending));
+        let forgets = plant::is(Planted::RepliesLostInSnapshot);
+        let sessions = self.sessions.walk().flat_map(move |(session, ending)| {
+            let kept = if forgets { 1 } else { usize::MAX };
+            session_records(&session, ending).into_iter().take(kept)
+        });
         let tree = self.tree.clone();
         let znodes = self.tree.walk().map(move |(path, node)| znode_record(&tree, path, &node));
         let multis = self.locks.multis().clone().into_iter().map(|(czxid, multi)| {

@@ -23,7 +23,7 @@ fn compiles(debug_assertions: &str) -> (bool, String) {
         ])
         .args(["-A", "warnings", "-C", &format!("debug-assertions={debug_assertions}"), "--out-dir"])
         .arg(dir.path())
-        .arg(root().join("crates/storage/src/fault_injection.rs"))
+        .arg(root().join("crates/plant/src/lib.rs"))
         .output()
         .unwrap();
     (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
@@ -51,9 +51,9 @@ fn every_way_to_planted_bugs_leads_through_the_guard_and_none_is_a_default() {
         let planted = features.and_then(|features| features.get("fault-injection")).and_then(|on| on.as_array());
         let leads_on = planted
             .is_some_and(|on| on.iter().any(|on| on.as_str().is_some_and(|on| on.ends_with("/fault-injection"))));
-        // The guard stands in storage.
-        if planted.is_some() && !leads_on && manifest.path != "crates/storage/Cargo.toml" {
-            findings.push(format!("{}: `fault-injection` does not lead to storage/fault-injection", manifest.path));
+        // The guard stands in `plant`.
+        if planted.is_some() && !leads_on && manifest.path != "crates/plant/Cargo.toml" {
+            findings.push(format!("{}: `fault-injection` does not lead to plant/fault-injection", manifest.path));
         }
         // Tests may; what is built from a release's dependencies may not.
         for section in ["dependencies", "build-dependencies"] {

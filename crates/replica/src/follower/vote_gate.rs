@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use plant::Planted;
 use tokio::time::{Instant, sleep_until};
 
 /// What a node may take part in.
@@ -23,16 +24,18 @@ impl VoteGate {
     /// Whether the node may help to depose a leader that it may have followed before it was started
     /// again. Raft keeps that promise, not to do so for an election timeout, in memory only.
     pub(crate) fn is_unbound(&self) -> bool {
-        Instant::now() >= self.bound_until
+        Instant::now() >= self.bound_until || plant::is(Planted::RestartLeaseSkipped)
     }
 
     pub(crate) async fn unbound(&self) {
-        sleep_until(self.bound_until).await;
+        if !self.is_unbound() {
+            sleep_until(self.bound_until).await;
+        }
     }
 
     /// Whether the node has a vote.
     pub(crate) fn joined(&self) -> bool {
-        self.joined.load(Ordering::Acquire)
+        self.joined.load(Ordering::Acquire) || plant::is(Planted::WipedNodeVotes)
     }
 
     /// Whether it takes entries from a leader of this term.

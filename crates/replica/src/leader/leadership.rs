@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use plant::Planted;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use znode::{ClusterUuid, Credential, Founding, Op, Request, SessionId, State, Term, ZXID_BASE_MAX};
 
-use crate::fault_injection::{self, Planted};
 use crate::leader::quota_log::QuotaLog;
 use crate::leader::session_tracker::{Noted, SessionTracker};
 use crate::raft::consensus::Consensus;
@@ -131,7 +131,7 @@ impl Leadership {
             return Err("the leader has no quorum".into());
         }
         // Whom it asks may lead at once, however recently it was followed itself.
-        if self.consensus.hands_over_in(term) {
+        if self.consensus.hands_over_in(term) && !plant::is(Planted::HeartbeatsAtHandOver) {
             return Err("leadership is changing hands".into());
         }
         let mut sessions = self.sessions();
@@ -151,7 +151,7 @@ impl Leadership {
         let mut sessions = self.sessions();
         // Until the first entry of its own term is applied, a leader may not know of all sessions
         // that were opened.
-        let deposed = fault_injection::is(Planted::DeposedExpiry);
+        let deposed = plant::is(Planted::DeposedExpiry);
         let current = sessions.current.as_ref().filter(|_| deposed).map(|current| (current.term, true)).or(current);
         let Some((term, listening)) = current.filter(|(term, _)| deposed || state.last_term() == *term) else {
             sessions.current = None;
@@ -215,7 +215,7 @@ impl Leadership {
                 let ids: Vec<u64> = sessions.iter().map(|session| session.0).collect();
                 tracing::info!(sessions = ?ids, term = term.0, "sessions were silent for their whole timeout");
                 let sessions = sessions.clone();
-                if fault_injection::is(Planted::DeposedExpiry) {
+                if plant::is(Planted::DeposedExpiry) {
                     let term = self.proposer.view.state().last_term();
                     let request = Request::new(Op::ExpireSessions { sessions, term });
                     let _ = self.proposer.propose(request, Instant::now() + DUTY_MAX).await;
@@ -224,7 +224,12 @@ impl Leadership {
                 // However long it takes: until the log has decided, it may come to pass, and nobody
                 // may be told that the session lives.
                 let (command, _) = self.proposer.command(Request::new(Op::ExpireSessions { sessions, term: *term }));
-                note(&self.consensus.raft.client_write(command).await);
+                let written = self.consensus.raft.client_write(command);
+                if plant::is(Planted::ExpiryGivenUp) {
+                    let _ = timeout(DUTY_MAX, written).await;
+                } else {
+                    note(&written.await);
+                }
             }
             Duty::Reap => {
                 for _ in 0..REAPS_AT_ONCE {
@@ -323,7 +328,8 @@ pub(crate) async fn lead(leadership: Arc<Leadership>, stopped: Stop) {
 }
 
 fn touch(state: &State, tracker: &mut SessionTracker, credential: &Credential, now: Instant) -> TouchAnswer {
-    match state.authenticate(credential) {
+    let known = state.session(credential.session).filter(|_| plant::is(Planted::StrangerTouches));
+    match known.map_or_else(|| state.authenticate(credential), Ok) {
         Err(error) => TouchAnswer::Refused(error),
         Ok(session) => match tracker.heard(session.id, session.timeout_ms, now) {
             Noted::Alive => TouchAnswer::Alive { timeout_ms: session.timeout_ms },

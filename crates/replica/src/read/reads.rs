@@ -8,12 +8,12 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use openraft::ReadPolicy;
 use openraft::error::{LinearizableReadError, RaftError};
+use plant::Planted;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
 use znode::{State, Zxid};
 
 use crate::Error;
-use crate::fault_injection::{self, Planted};
 use crate::follower::vote_gate::VoteGate;
 use crate::life::Life;
 use crate::raft::consensus::Consensus;
@@ -74,6 +74,7 @@ impl Reads {
         let consensus = Arc::clone(&proposer.consensus);
         let (view, life) = (Arc::clone(&proposer.view), Arc::clone(&proposer.life));
         let (indexes, queue) = mpsc::channel(consensus.config.reads_max);
+        let recover_to = if plant::is(Planted::RestartPositionIgnored) { Zxid(0) } else { recover_to };
         (Reads { consensus, view, life, gate, recover_to, under_way: AtomicUsize::new(0), indexes }, queue)
     }
 
@@ -139,7 +140,7 @@ impl Reads {
         if !self.consensus.cluster.is_founded_at(self.view.applied()) {
             return Err("the cluster is being founded".into());
         }
-        if fault_injection::is(Planted::ReadsWithoutQuorum) {
+        if plant::is(Planted::ReadsWithoutQuorum) {
             return Ok(self.view.applied());
         }
         let began = Instant::now();
@@ -151,6 +152,9 @@ impl Reads {
             }
             Ok(Err(error)) => return Err(error.to_string()),
         };
+        if plant::is(Planted::ReadsByOldAnswers) {
+            return Ok(self.consensus.zxid(at.index()));
+        }
         // Raft may have taken old answers for answers to what it has sent since. Mostly the right
         // ones are here, too.
         let give_up = deadline.min(Instant::now() + Duration::from_millis(self.consensus.config.lease_ms()));

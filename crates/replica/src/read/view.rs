@@ -8,11 +8,12 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, Weak};
 
+use plant::Planted;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 use znode::{Identity, Recorded, Request, State, Zxid};
 
-use crate::fault_injection::{self, Planted};
+use crate::fault_injection;
 use crate::operate::counters::Counters;
 use crate::read::event_ring::{EventRing, Found};
 use crate::read::observer::Observer;
@@ -107,7 +108,8 @@ impl View {
             observing.iter().any(|observing| observing.wants(credential.session, turn))
         };
         let mut state = self.state.write().expect(NOT_HALF_CHANGED);
-        let events = change(Arc::make_mut(&mut state), &wanted);
+        let mut events = change(Arc::make_mut(&mut state), &wanted);
+        events.retain(|recorded| !fault_injection::drops(&recorded.event));
         observing.into_iter().for_each(|observing| observing.published(&state, &events));
         let applied = state.last_zxid();
         self.applied.store(applied.0, Ordering::Release);
@@ -129,7 +131,9 @@ impl View {
         let before = std::mem::replace(&mut *published, state);
         drop(published);
         guarded.watches.fire_all();
-        guarded.ring.reset(applied);
+        if !plant::is(Planted::EventsKeptOverSnapshot) {
+            guarded.ring.reset(applied);
+        }
         guarded.open_gates(applied);
         drop(guarded);
         // Freeing a large tree takes a while, for which no other task should wait.
@@ -203,7 +207,7 @@ impl View {
                 Step::Ready(value) => return Ok(value),
                 Step::Watch(key) => key,
             };
-            let blind = fault_injection::is(Planted::WatchAfterLook);
+            let blind = plant::is(Planted::WatchAfterLook);
             if blind {
                 fault_injection::dawdle().await;
             }
@@ -259,7 +263,7 @@ impl View {
                     }
                     Found::NotYet { scanned, more: false } => from = scanned,
                 }
-                if fault_injection::is(Planted::WatchAfterLook) {
+                if plant::is(Planted::WatchAfterLook) {
                     None
                 } else {
                     Some(self.register(&mut guarded, key.clone(), &wake).ok_or(EventsError::TooMany)?)

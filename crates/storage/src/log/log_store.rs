@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
 use openraft::{OptionalSend, RaftLogReader};
+use plant::Planted;
 use raft_log::api::raft_log_writer::RaftLogWriter;
 use raft_log::{RaftLog, Segment};
 use tokio::sync::{oneshot, watch};
@@ -17,7 +18,6 @@ use tokio::sync::{oneshot, watch};
 use crate::codec::{EntryRecord, OwnerRecord};
 use crate::failpoint;
 use crate::fatal::Fatal;
-use crate::fault_injection;
 use crate::log::callback::{Done, Reach};
 use crate::log::flushes::{OnClose, SharedLog};
 use crate::log::log_writes::LogWrites;
@@ -350,7 +350,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
             .map(|last| self.log.flushes.wrote(&last))
             .and_then(|()| failpoint::pass("log.flush"))
             .and_then(|()| {
-                if fault_injection::acks_before_fsync() {
+                if plant::is(Planted::AckBeforeFsync) {
                     self.log.flushes.write(&mut log)?;
                     flushed.io_completed(Ok(()));
                     return Ok(());

@@ -6,8 +6,10 @@
 
 use std::collections::BTreeMap;
 
+use plant::Planted;
+
 use crate::entry::changes::Changes;
-use crate::lock::ended::{Grant, Moment};
+use crate::lock::ended::{Grant, Moment, TicketEnd};
 use crate::lock::locks::MultiLock;
 use crate::lock::queue::{Origin, Position, Queue, Ticket};
 use crate::{EventKind, Policy, State, ZPath, Zxid};
@@ -115,6 +117,9 @@ impl State {
 
     /// Who holds this lock next, if it is a ticket's turn in this entry.
     fn look(&mut self, lock: &ZPath, changes: &Changes) -> Option<Next> {
+        if plant::is(Planted::SecondGranted) && changes.end == Some(TicketEnd::Expired) {
+            return self.second_in(lock);
+        }
         match self.next_in(lock, changes.zxid) {
             Look::Next(next) => Some(next),
             Look::Nobody => None,
@@ -123,6 +128,15 @@ impl State {
                 None
             }
         }
+    }
+
+    /// For [`Planted::SecondGranted`].
+    fn second_in(&self, lock: &ZPath) -> Option<Next> {
+        let queue = self.queue(lock)?;
+        let alone = |(_, ticket): &(&Position, &Ticket)| ticket.origin != Origin::MultiLock;
+        let (position, ticket) = queue.waiters().filter(alone).nth(1)?;
+        let next = || Next { czxid: position.czxid, lock: lock.clone(), position: position.clone() };
+        queue.fits(position, ticket.demand).then(next)
     }
 
     fn next_in(&self, lock: &ZPath, now: Zxid) -> Look {
@@ -190,6 +204,7 @@ impl State {
     fn is_of_ending_session(&self, next: &Next) -> bool {
         let ticket = || self.queue(&next.lock)?.waiter(&next.position);
         self.sessions.are_ending()
+            && !plant::is(Planted::GrantedToTheEnding)
             && ticket().and_then(|ticket| ticket.session).is_some_and(|id| self.sessions.is_ending(id))
     }
 

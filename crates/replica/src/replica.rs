@@ -9,7 +9,7 @@ use openraft::storage::RaftLogStorage;
 use sha2::{Digest, Sha256};
 use storage::TypeConfig;
 use tokio::time::Instant;
-use znode::{Applied, Credential, Identity, Request, State, Zxid};
+use znode::{Applied, Credential, Identity, Request, State, Term, Zxid};
 
 use crate::follower::session_heartbeats::Touch;
 use crate::node::Node;
@@ -122,6 +122,12 @@ impl Replica {
     /// another node.
     pub async fn touch(&self, credential: Credential, deadline: Instant) -> Result<Touch, Error> {
         self.node.heartbeats.touch(credential, deadline).await
+    }
+
+    /// The term in which this node is sure to lead: no other has been elected meanwhile, and until
+    /// that changes it acknowledges heartbeats.
+    pub fn sure_to_lead(&self) -> Option<Term> {
+        self.node.heartbeats.leadership.sure_to_lead()
     }
 
     /// A request of the session arrived: counts as a heartbeat, no caller waits for it. Never

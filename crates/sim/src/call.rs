@@ -6,7 +6,7 @@ use std::time::Duration;
 use replica::{Consistency, Error, EventBatch, EventKinds, EventsError, Replica, Step, Touch, WaitEnd, WatchKey};
 use tokio::time::{Instant, sleep};
 use znode::lock::LockStatus;
-use znode::{Applied, Credential, FencingToken, Request, State, ZPath, Zxid, lock};
+use znode::{Applied, Credential, FencingToken, Request, SessionId, State, ZPath, Zxid, lock};
 
 /// A call's number, unique in a run.
 pub type CallId = u64;
@@ -32,6 +32,17 @@ pub enum Call {
     WaitGrant(ZPath),
     /// Tell when the znode is there.
     WaitExists(ZPath),
+}
+
+impl Call {
+    /// The session for which it counts as a heartbeat.
+    pub fn session(&self) -> Option<SessionId> {
+        match self {
+            Call::Propose(request) => request.credential.map(|credential| credential.session),
+            Call::Touch(credential) => Some(credential.session),
+            Call::Read(_) | Call::Events { .. } | Call::WaitGrant(_) | Call::WaitExists(_) => None,
+        }
+    }
 }
 
 /// What a wait came to.

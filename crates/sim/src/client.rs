@@ -2,6 +2,7 @@
 //! idempotency key.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -30,6 +31,8 @@ pub struct Shared {
     pub nodes: u64,
     /// What clients saw, for the invariants.
     pub seen: Rc<RefCell<Vec<Observation>>>,
+    /// All sessions.
+    pub leases: Rc<RefCell<BTreeMap<SessionId, Rc<RefCell<Lease>>>>>,
     /// The newest zxid that any client was told of.
     pub newest: Rc<RefCell<Zxid>>,
     /// The longest pause between two things that a client does.
@@ -102,12 +105,23 @@ impl Client {
 
     /// Asks the node that it talks to. `None`: no answer.
     pub async fn call(&mut self, call: Call) -> Option<Reply> {
+        let session = call.session();
+        self.is_heard(session);
         let answer = self.shared.switchboard.call(&self.shared.hub, self.id, self.node, call);
         let reply = timeout(PATIENCE, answer).await.ok().and_then(Result::ok);
+        self.is_heard(session);
         if reply.is_none() {
             self.move_on();
         }
         reply
+    }
+
+    /// A request of a session is under way.
+    fn is_heard(&self, session: Option<SessionId>) {
+        let leases = self.shared.leases.borrow();
+        if let Some(lease) = session.and_then(|session| leases.get(&session)) {
+            lease.borrow_mut().heard_ms = self.now_ms();
+        }
     }
 
     /// Tells the invariants.
@@ -190,9 +204,54 @@ impl Client {
         };
         let Written::Done(applied) = self.write(Request::new(op)).await else { return None };
         let Ok(znode::Reply::SessionOpened { session, timeout_ms }) = applied.reply else { return None };
-        let lease = Rc::new(RefCell::new(Lease { session, timeout_ms, sent_ms, over: false }));
+        let (timeout_max_ms, heard_ms) = (timeout_ms, self.now_ms());
+        let lease = Lease { session, timeout_ms, timeout_max_ms, sent_ms, heard_ms, over: false };
+        let lease = Rc::new(RefCell::new(lease));
+        self.shared.leases.borrow_mut().insert(session, Rc::clone(&lease));
         self.observe(Observation::Opened { lease: Rc::clone(&lease) });
         Some(Session { credential: Credential { session, secret_hash }, lease })
+    }
+
+    /// Takes the session along to another connection, and agrees on another timeout.
+    pub async fn attach(&mut self, session: &Session, timeout_ms: u32) {
+        let connection = self.random.u64(1..);
+        {
+            let mut lease = session.lease.borrow_mut();
+            lease.timeout_ms = lease.timeout_ms.min(timeout_ms);
+        }
+        let request = self.request(session, Op::AttachSession { connection, timeout_ms });
+        if let Written::Done(Applied { reply: Ok(znode::Reply::SessionOpened { timeout_ms, .. }), .. }) =
+            self.write(request).await
+        {
+            let mut lease = session.lease.borrow_mut();
+            (lease.timeout_ms, lease.timeout_max_ms) = (timeout_ms, timeout_ms);
+        }
+    }
+
+    /// Sends a heartbeat of a session that is another client's, without its secret.
+    pub async fn touch_as_a_stranger(&mut self) {
+        let sessions: Vec<SessionId> = self.shared.leases.borrow().keys().copied().collect();
+        let Some(session) = self.random.choice(sessions) else { return };
+        let mut secret_hash = [0; 16];
+        self.random.fill(&mut secret_hash);
+        let answer = self.shared.switchboard.call(
+            &self.shared.hub,
+            self.id,
+            self.node,
+            Call::Touch(Credential { session, secret_hash }),
+        );
+        if let Ok(Ok(Reply::Touched(Ok(_)))) = timeout(PATIENCE, answer).await {
+            self.observe(Observation::StrangerTouched { session });
+        }
+    }
+
+    /// Reads whatever the node shows that it talks to.
+    pub async fn glimpse(&mut self) {
+        let (node, asked_ms) = (self.node, self.now_ms());
+        let consistency = Consistency::Local { min_zxid: Zxid(0) };
+        if let Some(Reply::State(Ok(state))) = self.call(Call::Read(consistency)).await {
+            self.observe(Observation::Glimpsed { node, asked_ms, zxid: state.last_zxid() });
+        }
     }
 
     /// Heartbeats until the session is over.

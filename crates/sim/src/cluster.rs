@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 
-use replica::{Config, Role};
+use replica::Config;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::{JoinSet, LocalSet};
 use tokio::time::Instant;
@@ -18,7 +18,7 @@ use crate::history::History;
 use crate::hub::{Event, FIRST_CLIENT, Hub};
 use crate::invariants::{Invariants, World};
 use crate::machine::{Clock, Node, Stepped};
-use crate::observation::{NodeView, Observation};
+use crate::observation::{NodeView, Observation, Standing};
 use crate::switchboard::Switchboard;
 use crate::trace::Detail;
 use crate::{panics, workload};
@@ -153,6 +153,7 @@ impl Cluster {
             switchboard: Switchboard::default(),
             nodes: count,
             seen: Rc::default(),
+            leases: Rc::default(),
             newest: Rc::default(),
             pace_ms: [10, 50, 150, 400][random.usize(..4)],
             queueing: Rc::new(RefCell::new(false)),
@@ -315,11 +316,13 @@ impl Cluster {
     /// Shows the invariants what there is to see.
     fn observe(&mut self) -> Result<(), String> {
         let now_ms = self.hub.now_ms();
+        let standings: Vec<Standing> = self.nodes.iter().filter_map(|node| node.standing(now_ms)).collect();
+        self.invariants.step(&standings, now_ms)?;
         let mut views = Vec::new();
         for (node, shown) in self.nodes.iter().zip(&mut self.shown) {
             let Some(replica) = node.replica() else { continue };
             let state = replica.state();
-            let leads = leads(node);
+            let leads = node.leads_in();
             let now = (node.boots, state.last_zxid(), leads);
             if *shown != now {
                 *shown = now;
@@ -413,9 +416,4 @@ impl Cluster {
 
 fn is_ready(node: &Node) -> bool {
     node.status.as_ref().is_some_and(|status| status.ready == replica::Readiness::Ready)
-}
-
-fn leads(node: &Node) -> Option<znode::Term> {
-    let status = node.status.as_ref()?;
-    (status.role == Role::Leader).then_some(status.term)
 }

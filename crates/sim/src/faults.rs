@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::hub::{Hub, MachineId};
+use crate::lease_faults::{Deed, LeaseFaults};
 use crate::machine::{Clock, Node};
 
 /// What is broken now.
@@ -22,6 +23,7 @@ pub struct Faults {
     whole: BTreeSet<MachineId>,
     election: Election,
     flush: Option<DecisiveFlush>,
+    lease: LeaseFaults,
     /// How many faults there were, but for disks that fail: [`crate::log_disk::LogDisk::failures`]
     /// counts those.
     pub count: u64,
@@ -55,6 +57,7 @@ impl Faults {
         let calm_ms = [500, 1_500, 4_000][random.usize(..3)];
         let next_ms = random.u64(500..3_000);
         let restarts = Vec::new();
+        let lease = LeaseFaults::new(hub.clone(), random.fork());
         let (whole, election) = (BTreeSet::new(), Election::Undisturbed);
         Faults {
             random,
@@ -67,6 +70,7 @@ impl Faults {
             whole,
             election,
             flush: None,
+            lease,
             count: 0,
         }
     }
@@ -88,6 +92,7 @@ impl Faults {
         }
         self.follow_election(nodes, now_ms);
         self.follow_flush(nodes, now_ms);
+        self.follow_lease(nodes, now_ms);
         if self.next_ms <= now_ms {
             self.next_ms = now_ms + 50 + self.random.u64(..self.calm_ms);
             self.strike(nodes, now_ms);
@@ -100,6 +105,7 @@ impl Faults {
         self.hub.lock().heal();
         self.election = Election::Undisturbed;
         self.flush = None;
+        self.lease.end();
         for node in nodes {
             node.log.slow_down(0);
             node.paused_until_ms = node.paused_until_ms.min(self.hub.now_ms());
@@ -145,7 +151,14 @@ impl Faults {
                 nodes[chosen].shut_down();
                 self.hub.lock().event(&[7, chosen as u64], || format!("node {} shuts down", chosen + 1));
             }
-            41..60 => self.partition(count as u64, chosen as u64 + 1),
+            41..47 => match self.lease.begin(nodes) {
+                Some(deeds) => {
+                    self.heal_ms = None;
+                    self.does(deeds, nodes, now_ms);
+                }
+                None => self.partition(count as u64, chosen as u64 + 1),
+            },
+            47..60 => self.partition(count as u64, chosen as u64 + 1),
             60..66 => self.slow_links(count as u64),
             66..74 => {
                 let chosen = chosen as u64 + 1;
@@ -280,6 +293,25 @@ impl Faults {
                 self.heal_ms = Some(now_ms);
             }
             _ => {}
+        }
+    }
+
+    fn follow_lease(&mut self, nodes: &mut [Node], now_ms: u64) {
+        let deeds = self.lease.follow(nodes);
+        self.does(deeds, nodes, now_ms);
+    }
+
+    fn does(&mut self, deeds: Vec<Deed>, nodes: &mut [Node], now_ms: u64) {
+        for deed in deeds {
+            match deed {
+                Deed::ShutDown(leader) => nodes.iter_mut().filter(|node| node.id == leader).for_each(Node::shut_down),
+                Deed::Restart(follower, after_ms) => {
+                    let Some(node) = nodes.iter_mut().find(|node| node.id == follower && node.runs()) else { continue };
+                    node.kill(None);
+                    self.restarts.push((now_ms + after_ms, follower));
+                }
+                Deed::Over => self.heal_ms = Some(now_ms),
+            }
         }
     }
 

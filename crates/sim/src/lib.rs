@@ -25,6 +25,7 @@ pub mod faults;
 pub mod history;
 pub mod hub;
 pub mod invariants;
+mod lease_faults;
 pub mod log_disk;
 pub mod machine;
 pub mod network;

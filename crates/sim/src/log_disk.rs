@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
 use openraft::{OptionalSend, RaftLogReader};
+use plant::Planted;
 use storage::{Entry, LogId, LogWrites, TypeConfig, Vote};
 use tokio::sync::oneshot;
 
@@ -386,7 +387,8 @@ impl RaftLogStorage<TypeConfig> for MemoryLog {
     }
 
     async fn read_committed(&mut self) -> io::Result<Option<LogId>> {
-        Ok(self.disk()?.current.committed)
+        let forgotten = plant::is(Planted::RestartPositionIgnored);
+        Ok(self.disk()?.current.committed.filter(|_| !forgotten))
     }
 
     async fn append<I>(&mut self, entries: I, flushed: IOFlushed<TypeConfig>) -> io::Result<()>

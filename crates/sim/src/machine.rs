@@ -13,10 +13,12 @@ use storage::memory::MemoryDisk;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
+use znode::Term;
 
 use crate::call::{self, Call, CallId};
 use crate::hub::{Event, Hub, MachineId};
 use crate::log_disk::LogDisk;
+use crate::observation::Standing;
 
 /// Connections that wait to be accepted.
 const BACKLOG: usize = 128;
@@ -73,6 +75,8 @@ pub struct Node {
     pub paused_until_ms: u64,
     /// When it was started last.
     pub boots: u64,
+    /// How often it has lost something that it wrote, or its disk.
+    pub losses: u64,
     /// What the process said of itself after its last step; asked on its own clock.
     pub status: Option<NodeStatus>,
     config: Config,
@@ -139,6 +143,7 @@ impl Node {
             clock,
             paused_until_ms: 0,
             boots: 0,
+            losses: 0,
             status: None,
             config,
             hub,
@@ -156,6 +161,23 @@ impl Node {
     /// Whether it called itself the leader when it was last looked at.
     pub fn leads(&self) -> bool {
         self.status.as_ref().is_some_and(|status| status.role == replica::Role::Leader)
+    }
+
+    /// The term in which it called itself the leader when it was last looked at.
+    pub fn leads_in(&self) -> Option<Term> {
+        let status = self.status.as_ref()?;
+        (status.role == replica::Role::Leader).then_some(status.term)
+    }
+
+    /// What it takes itself for, if its process has run in this step.
+    pub fn standing(&self, now_ms: u64) -> Option<Standing> {
+        let process = self.process.as_ref()?;
+        let replica = process.running.as_ref().filter(|_| now_ms >= self.paused_until_ms)?;
+        // It asks its own clock.
+        let _entered = process.runtime.enter();
+        let (leads, sure) = (self.leads_in(), replica.sure_to_lead());
+        let applied = replica.state().last_zxid();
+        Some(Standing { node: self.id, boot: self.boots, losses: self.losses, applied, leads, sure })
     }
 
     /// Whether its process runs.
@@ -287,6 +309,7 @@ impl Node {
         // Syncs of a snapshot never fail. But one disk holds both, and a log that lost something is
         // not alone.
         let lost = self.log.crash(power);
+        self.losses += u64::from(lost.is_some());
         self.disk.crash(lost.map_or(usize::MAX, |part| self.disk.unsynced() * usize::from(part) / 256));
         self.drop_process();
     }
@@ -300,6 +323,7 @@ impl Node {
     pub fn wipe(&mut self) {
         self.log.wipe();
         self.disk.wipe();
+        self.losses += 1;
         let id = self.id;
         self.hub.lock().event(&[6, id], || format!("node {id} loses its disk"));
     }

@@ -246,6 +246,21 @@ impl Shared {
         }
     }
 
+    /// Heals one direction of a link. What it held back arrives soon.
+    pub fn heal_link(&mut self, from: MachineId, to: MachineId) {
+        self.network.cut.remove(&(from, to));
+        let held: Vec<Pipe> = self.pipes(|_, flow| flow.held);
+        for pipe in held {
+            if self.machines(pipe) == Some([from, to]) {
+                if let Some(flow) = self.flow(pipe) {
+                    flow.held = false;
+                }
+                let delay_ms = 1 + self.random.u64(..10);
+                self.schedule(delay_ms, Event::Arrival(pipe));
+            }
+        }
+    }
+
     /// Breaks the connections for which `chosen` says so: both ends get an error.
     pub fn break_connections(&mut self, chosen: impl Fn([MachineId; 2]) -> bool) {
         for pipe in self.pipes(|machines, _| chosen(machines)) {

@@ -14,10 +14,15 @@ use crate::hub::MachineId;
 pub struct Lease {
     /// The session.
     pub session: SessionId,
-    /// Its timeout.
+    /// Its timeout; while it is not known, the shortest that it may be.
     pub timeout_ms: u32,
+    /// The longest that its timeout may be.
+    pub timeout_max_ms: u32,
     /// When the last heartbeat that was acknowledged was sent.
     pub sent_ms: u64,
+    /// When the last request of the session, or an answer to one, was under way: a node may have
+    /// taken it for a heartbeat.
+    pub heard_ms: u64,
     /// The client knows that it is over, or has closed it.
     pub over: bool,
 }
@@ -35,6 +40,27 @@ pub enum Observation {
         applied: Applied,
         /// When it first asked.
         began_ms: u64,
+    },
+    /// A node acknowledged the heartbeat of a client that does not have the session's secret.
+    StrangerTouched {
+        /// The session.
+        session: SessionId,
+    },
+    /// A client entered a queue, and asked for a delay of the lock should its session expire.
+    AskedForDelay {
+        /// Its lock node.
+        ticket: ZPath,
+        /// The delay.
+        delay_ms: u32,
+    },
+    /// A local read without a minimum was answered.
+    Glimpsed {
+        /// The node.
+        node: MachineId,
+        /// When it was asked.
+        asked_ms: u64,
+        /// The zxid of the state.
+        zxid: Zxid,
     },
     /// A session was opened.
     Opened {
@@ -113,10 +139,14 @@ impl Observation {
     pub fn zxid(&self) -> Zxid {
         match self {
             Observation::Acknowledged { applied, .. } => applied.zxid,
-            Observation::Read { zxid, .. } | Observation::Missed { zxid, .. } => *zxid,
+            Observation::Read { zxid, .. } | Observation::Missed { zxid, .. } | Observation::Glimpsed { zxid, .. } => {
+                *zxid
+            }
             Observation::Batch { batch, .. } => batch.upto,
             Observation::Granted { token, .. } => Zxid(token.0),
             Observation::Opened { .. }
+            | Observation::StrangerTouched { .. }
+            | Observation::AskedForDelay { .. }
             | Observation::Waits { .. }
             | Observation::GaveUp { .. }
             | Observation::LetGo { .. } => Zxid(0),
@@ -142,6 +172,23 @@ pub struct Commit<'a> {
     pub written_ms: u64,
     /// Now.
     pub now_ms: u64,
+}
+
+/// What a node that runs takes itself for.
+#[derive(Clone, Copy, Debug)]
+pub struct Standing {
+    /// Its id.
+    pub node: MachineId,
+    /// Which start of it.
+    pub boot: u64,
+    /// How often it has lost something that it wrote, or its disk.
+    pub losses: u64,
+    /// What it has applied.
+    pub applied: Zxid,
+    /// The term in which it leads.
+    pub leads: Option<Term>,
+    /// The term in which it is sure to lead.
+    pub sure: Option<Term>,
 }
 
 /// A node as it stands after a step.

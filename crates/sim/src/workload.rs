@@ -49,11 +49,16 @@ pub async fn live(mut client: Client) {
     prepare(&mut client).await;
     while !client.is_closing() {
         let timeout_ms = client.random.u32(500..3_000);
-        let Some(session) = client.open_session(timeout_ms).await else {
+        // Some agree on it over a second connection only, as a ZooKeeper client may.
+        let first_ms = if client.random.u8(..5) == 0 { 20_000 } else { timeout_ms };
+        let Some(session) = client.open_session(first_ms).await else {
             client.move_on();
             client.pause(200).await;
             continue;
         };
+        if first_ms != timeout_ms {
+            client.attach(&session, timeout_ms).await;
+        }
         let keeper = Client::new(client.id, client.shared.clone(), client.random.fork());
         tokio::task::spawn_local(keeper.keep_alive(session.clone()));
         for _ in 0..client.random.u32(5..60) {
@@ -162,7 +167,8 @@ async fn lock_cycle(client: &mut Client, session: &Session, number: u64) {
         (_, false) => LockMode::Write,
     };
     let lock_delay_ms = if client.random.u8(..4) == 0 { 500 } else { 0 };
-    let owner = if client.random.u8(..4) == 0 { "me".into() } else { String::new() };
+    let owned = client.random.u8(..4) == 0;
+    let owner = if owned { "me".into() } else { String::new() };
     let acquire =
         Acquire { lock: lock.clone(), mode, owner, label: String::new(), lock_delay_ms, priority: 0, keyless: None };
     let request = client.request(session, Op::Acquire(acquire));
@@ -173,6 +179,10 @@ async fn lock_cycle(client: &mut Client, session: &Session, number: u64) {
         return;
     };
     let Ok(Reply::Acquired { ticket, status }) = applied.reply else { return };
+    // The hold of an owner that has come before goes on as it was asked for then.
+    if mode == LockMode::Exclusive && !owned && lock_delay_ms > 0 {
+        client.observe(Observation::AskedForDelay { ticket: ticket.clone(), delay_ms: lock_delay_ms });
+    }
     let token = match status {
         LockStatus::Held { token, .. } => Some(token),
         LockStatus::Waiting { .. } => wait_for_grant(client, session, &ticket).await,
@@ -246,6 +256,8 @@ pub async fn look(mut client: Client) {
     while !client.is_closing() {
         client.move_on();
         client.read(true).await;
+        client.glimpse().await;
+        client.touch_as_a_stranger().await;
         client.pause(100).await;
     }
 }

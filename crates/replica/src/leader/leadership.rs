@@ -124,16 +124,27 @@ impl Leadership {
         self.sessions.lock().expect("nothing panics under this guard")
     }
 
-    /// Notes heartbeats, if this node is sure to lead.
-    pub(crate) fn touch_here(&self, credentials: &[Credential]) -> Result<Vec<TouchAnswer>, String> {
+    /// The term in which this node is sure to lead, so that it may acknowledge heartbeats.
+    fn sure_term(&self) -> Result<u64, &'static str> {
         let (term, followed) = self.consensus.leading_term().ok_or("this node does not lead")?;
         if !followed {
-            return Err("the leader has no quorum".into());
+            return Err("the leader has no quorum");
         }
         // Whom it asks may lead at once, however recently it was followed itself.
         if self.consensus.hands_over_in(term) && !plant::is(Planted::HeartbeatsAtHandOver) {
-            return Err("leadership is changing hands".into());
+            return Err("leadership is changing hands");
         }
+        Ok(term)
+    }
+
+    /// See [`crate::Replica::sure_to_lead`].
+    pub(crate) fn sure_to_lead(&self) -> Option<Term> {
+        self.sure_term().ok().map(Term)
+    }
+
+    /// Notes heartbeats, if this node is sure to lead.
+    pub(crate) fn touch_here(&self, credentials: &[Credential]) -> Result<Vec<TouchAnswer>, String> {
+        let term = self.sure_term()?;
         let mut sessions = self.sessions();
         let current = sessions.current.as_mut().filter(|current| current.term == Term(term));
         let current = current.ok_or("the leader is new and not ready yet")?;

@@ -74,7 +74,6 @@ impl Reads {
         let consensus = Arc::clone(&proposer.consensus);
         let (view, life) = (Arc::clone(&proposer.view), Arc::clone(&proposer.life));
         let (indexes, queue) = mpsc::channel(consensus.config.reads_max);
-        let recover_to = if plant::is(Planted::RestartPositionIgnored) { Zxid(0) } else { recover_to };
         (Reads { consensus, view, life, gate, recover_to, under_way: AtomicUsize::new(0), indexes }, queue)
     }
 

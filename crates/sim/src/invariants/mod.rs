@@ -5,15 +5,20 @@
 
 mod acknowledged_survive;
 mod applied_rises;
+mod delays_last;
 mod ephemerals_have_owners;
 mod exactly_once;
 mod grants_are_told;
 mod no_early_expiry;
 mod one_holder;
 mod one_leader;
+mod one_sure_leader;
 mod parents_exist;
 mod reads_are_fresh;
 mod replicas_agree;
+mod restarts_go_on;
+mod silent_sessions_end;
+mod strangers_count_for_nothing;
 mod tokens_rise;
 mod watches_fire_once;
 
@@ -25,7 +30,7 @@ use znode::Zxid;
 use crate::history::History;
 use crate::log_disk::LogDisk;
 use crate::machine::Clock;
-use crate::observation::{Commit, NodeView, Observation};
+use crate::observation::{Commit, NodeView, Observation, Standing};
 
 /// What invariants know of the simulated world.
 #[derive(Clone, Copy, Debug)]
@@ -60,6 +65,14 @@ pub trait Invariant {
     /// # Errors
     /// Why it does not hold.
     fn committed(&mut self, _commit: &Commit<'_>, _history: &History) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// A step is over: what the nodes that ran in it take themselves for.
+    ///
+    /// # Errors
+    /// Why it does not hold.
+    fn step(&mut self, _standings: &[Standing], _now_ms: u64) -> Result<(), String> {
         Ok(())
     }
 
@@ -104,11 +117,16 @@ impl Invariants {
                 Box::new(replicas_agree::ReplicasAgree),
                 Box::new(applied_rises::AppliedRises::default()),
                 Box::new(one_leader::OneLeader::default()),
+                Box::new(one_sure_leader::OneSureLeader::default()),
+                Box::new(restarts_go_on::RestartsGoOn::default()),
                 Box::new(parents_exist::ParentsExist),
                 Box::new(ephemerals_have_owners::EphemeralsHaveOwners),
                 Box::new(one_holder::OneHolder::new(world)),
                 Box::new(tokens_rise::TokensRise::default()),
                 Box::new(no_early_expiry::NoEarlyExpiry::new(world)),
+                Box::new(silent_sessions_end::SilentSessionsEnd::new(Rc::clone(&calm))),
+                Box::new(strangers_count_for_nothing::StrangersCountForNothing),
+                Box::new(delays_last::DelaysLast::default()),
                 Box::new(acknowledged_survive::AcknowledgedSurvive::default()),
                 Box::new(exactly_once::ExactlyOnce::default()),
                 Box::new(reads_are_fresh::ReadsAreFresh),
@@ -142,6 +160,14 @@ impl Invariants {
     pub fn committed(&mut self, history: &History, zxid: Zxid, now_ms: u64) -> Result<(), String> {
         let Some(commit) = history.commit(zxid, now_ms) else { return Ok(()) };
         self.ask(|invariant| invariant.committed(&commit, history))
+    }
+
+    /// Tells all of them that a step is over.
+    ///
+    /// # Errors
+    /// The first that does not hold, and why.
+    pub fn step(&mut self, standings: &[Standing], now_ms: u64) -> Result<(), String> {
+        self.ask(|invariant| invariant.step(standings, now_ms))
     }
 
     /// Shows all of them what a node shows.

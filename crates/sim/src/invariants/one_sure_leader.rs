@@ -1,0 +1,33 @@
+//! A leader that is sure to lead is the only one: none of a later term leads.
+//!
+//! Source: a leader's lease (Gray and Cheriton, "Leases", 1989; Ongaro's dissertation, section
+//! 6.4.1). zlock promises by it that no heartbeat is acknowledged by a leader while the next one
+//! counts the silence of sessions (docs/sessions-and-time.md).
+
+use znode::Term;
+
+use super::Invariant;
+use crate::observation::Standing;
+
+/// The latest term in which a node was seen to lead.
+#[derive(Default)]
+pub(super) struct OneSureLeader {
+    latest: Term,
+}
+
+impl Invariant for OneSureLeader {
+    fn name(&self) -> &'static str {
+        "one sure leader"
+    }
+
+    fn step(&mut self, standings: &[Standing], _: u64) -> Result<(), String> {
+        let latest = self.latest;
+        self.latest = standings.iter().filter_map(|node| node.leads).chain([latest]).max().unwrap_or(latest);
+        match standings.iter().find(|node| node.sure.is_some_and(|term| term < self.latest)) {
+            Some(Standing { node, sure, .. }) => {
+                Err(format!("node {node} is sure to lead in {sure:?}, and another one leads in {:?}", self.latest))
+            }
+            None => Ok(()),
+        }
+    }
+}

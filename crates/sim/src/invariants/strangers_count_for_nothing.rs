@@ -1,0 +1,25 @@
+//! A heartbeat with another secret than the session's is refused.
+//!
+//! Source: docs/http-api.md: a client that knows a session's id alone can neither keep it alive nor end
+//! it.
+
+use super::Invariant;
+use crate::history::History;
+use crate::observation::Observation;
+
+pub(super) struct StrangersCountForNothing;
+
+impl Invariant for StrangersCountForNothing {
+    fn name(&self) -> &'static str {
+        "strangers count for nothing"
+    }
+
+    fn client(&mut self, seen: &Observation, _: &History, _: u64) -> Result<(), String> {
+        match seen {
+            Observation::StrangerTouched { session } => {
+                Err(format!("a heartbeat without the secret of session {session} was acknowledged"))
+            }
+            _ => Ok(()),
+        }
+    }
+}

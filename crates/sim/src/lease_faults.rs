@@ -1,0 +1,129 @@
+//! Faults that aim at the leader's lease: each takes a few steps in the right order, which chance
+//! alone hardly ever makes.
+
+use crate::hub::{Hub, MachineId};
+use crate::machine::Node;
+
+/// What is under way.
+#[derive(Clone, Debug)]
+enum Plot {
+    /// The answers of its followers to a leader are held back. When it has sent a little more, it
+    /// is cut off altogether, and deposed; then it gets the answers, and is still not heard.
+    HeldAnswers { leader: MachineId, stage: usize, next_ms: u64 },
+    /// A leader and one other do not hear each other; when that one stands for election, those that
+    /// follow the leader are killed and started again at once, and do not hear it any more either.
+    RestartInLease { leader: MachineId, followers: Vec<MachineId>, next_ms: u64 },
+    /// A leader hands over because it stops, and what the others tell it comes late.
+    SlowHandOver { next_ms: u64 },
+}
+
+/// What such a fault asks its owner to do.
+pub(crate) enum Deed {
+    /// Kill this node, and start it again in so many milliseconds.
+    Restart(MachineId, u64),
+    /// Shut this node down in good order.
+    ShutDown(MachineId),
+    /// All is as before.
+    Over,
+}
+
+/// See the file. One at a time.
+pub(crate) struct LeaseFaults {
+    hub: Hub,
+    random: fastrand::Rng,
+    plot: Option<Plot>,
+}
+
+impl LeaseFaults {
+    pub(crate) fn new(hub: Hub, random: fastrand::Rng) -> LeaseFaults {
+        LeaseFaults { hub, random, plot: None }
+    }
+
+    /// Begins one, if a node leads and all run. What it asks for, or `None`.
+    pub(crate) fn begin(&mut self, nodes: &[Node]) -> Option<Vec<Deed>> {
+        let leader = nodes.iter().find(|node| node.leads()).map(|node| node.id)?;
+        if self.plot.is_some() || !nodes.iter().all(Node::runs) {
+            return None;
+        }
+        let mut deeds = Vec::new();
+        let now_ms = self.hub.now_ms();
+        let mut others: Vec<MachineId> = nodes.iter().map(|node| node.id).filter(|id| *id != leader).collect();
+        match self.random.u8(..3) {
+            0 => {
+                self.cut(others.iter().map(|other| (*other, leader)));
+                let next_ms = now_ms + 40 + self.random.u64(..100);
+                self.plot = Some(Plot::HeldAnswers { leader, stage: 0, next_ms });
+            }
+            1 => {
+                let candidate = others.swap_remove(self.random.usize(..others.len()));
+                self.cut([(leader, candidate), (candidate, leader)].into_iter());
+                // As many as the candidate needs beside itself.
+                others.truncate(nodes.len() / 2);
+                let next_ms = now_ms + 600 + self.random.u64(..1_500);
+                self.plot = Some(Plot::RestartInLease { leader, followers: others, next_ms });
+            }
+            _ => {
+                let by_ms = 100 + self.random.u64(..500);
+                let mut shared = self.hub.lock();
+                others.iter().for_each(|other| shared.network.slow_down(*other, leader, by_ms));
+                drop(shared);
+                deeds.push(Deed::ShutDown(leader));
+                self.plot = Some(Plot::SlowHandOver { next_ms: now_ms + 1_500 });
+            }
+        }
+        self.hub.lock().event(&[22, leader], || format!("{:?}", self.plot));
+        Some(deeds)
+    }
+
+    /// Does what is due.
+    pub(crate) fn follow(&mut self, nodes: &[Node]) -> Vec<Deed> {
+        let now_ms = self.hub.now_ms();
+        match &mut self.plot {
+            Some(Plot::HeldAnswers { leader, stage, next_ms }) if *next_ms <= now_ms => {
+                *stage += 1;
+                let (leader, stage) = (*leader, *stage);
+                *next_ms =
+                    now_ms + if stage == 1 { 700 + self.random.u64(..2_000) } else { 100 + self.random.u64(..600) };
+                let others: Vec<MachineId> = nodes.iter().map(|node| node.id).filter(|id| *id != leader).collect();
+                match stage {
+                    1 => self.cut(others.iter().map(|other| (leader, *other))),
+                    2 => others.iter().for_each(|other| self.hub.lock().heal_link(*other, leader)),
+                    _ => {
+                        self.plot = None;
+                        return vec![Deed::Over];
+                    }
+                }
+                Vec::new()
+            }
+            Some(Plot::RestartInLease { leader, followers, next_ms }) if *next_ms <= now_ms => {
+                let followers = std::mem::take(followers);
+                if followers.is_empty() {
+                    self.plot = None;
+                    return vec![Deed::Over];
+                }
+                // The leader must lead still, or there is no lease.
+                let leads = nodes.iter().any(|node| node.id == *leader && node.leads());
+                *next_ms = now_ms + 1_000 + self.random.u64(..1_000);
+                let (leader, followers) = (*leader, followers.into_iter().filter(|_| leads));
+                let followers: Vec<MachineId> = followers.collect();
+                self.cut(followers.iter().flat_map(|follower| [(leader, *follower), (*follower, leader)]));
+                followers.into_iter().map(|follower| Deed::Restart(follower, self.random.u64(5..40))).collect()
+            }
+            Some(Plot::SlowHandOver { next_ms }) if *next_ms <= now_ms => {
+                self.plot = None;
+                vec![Deed::Over]
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Ends what is under way.
+    pub(crate) fn end(&mut self) {
+        self.plot = None;
+    }
+
+    fn cut(&self, links: impl Iterator<Item = (MachineId, MachineId)>) {
+        let mut shared = self.hub.lock();
+        links.for_each(|(from, to)| shared.network.cut(from, to));
+    }
+}

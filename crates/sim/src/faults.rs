@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::hub::{Hub, MachineId};
+use crate::hub::{CLIENTS_MAX, FIRST_CLIENT, Hub, MachineId};
 use crate::lease_faults::{Deed, LeaseFaults};
 use crate::machine::{Clock, Node};
 
@@ -93,7 +93,7 @@ impl Faults {
         self.follow_election(nodes, now_ms);
         self.follow_flush(nodes, now_ms);
         self.follow_lease(nodes, now_ms);
-        if self.next_ms <= now_ms {
+        if self.next_ms <= now_ms && !self.lease.is_under_way() {
             self.next_ms = now_ms + 50 + self.random.u64(..self.calm_ms);
             self.strike(nodes, now_ms);
         }
@@ -151,14 +151,14 @@ impl Faults {
                 nodes[chosen].shut_down();
                 self.hub.lock().event(&[7, chosen as u64], || format!("node {} shuts down", chosen + 1));
             }
-            41..47 => match self.lease.begin(nodes) {
+            41..50 => match self.lease.begin(nodes) {
                 Some(deeds) => {
                     self.heal_ms = None;
                     self.does(deeds, nodes, now_ms);
                 }
                 None => self.partition(count as u64, chosen as u64 + 1),
             },
-            47..60 => self.partition(count as u64, chosen as u64 + 1),
+            50..60 => self.partition(count as u64, chosen as u64 + 1),
             60..66 => self.slow_links(count as u64),
             66..74 => {
                 let chosen = chosen as u64 + 1;
@@ -326,7 +326,7 @@ impl Faults {
 
     fn partition(&mut self, count: u64, chosen: MachineId) {
         let mut cuts: Vec<(MachineId, MachineId)> = Vec::new();
-        let all: Vec<MachineId> = (1..=count).chain(crate::hub::FIRST_CLIENT..crate::hub::FIRST_CLIENT + 9).collect();
+        let all: Vec<MachineId> = (1..=count).chain(FIRST_CLIENT..FIRST_CLIENT + CLIENTS_MAX).collect();
         let others = |of: MachineId| all.iter().copied().filter(move |other| *other != of);
         let nodes = |of: MachineId| (1..=count).filter(move |other| *other != of);
         let kind = self.random.u32(..6);

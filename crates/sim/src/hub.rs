@@ -20,6 +20,9 @@ pub type MachineId = u64;
 /// The first client's machine.
 pub const FIRST_CLIENT: MachineId = 100;
 
+/// There are no more clients than that.
+pub const CLIENTS_MAX: u64 = 9;
+
 /// Who waits for a connection.
 pub type Dialing = oneshot::Sender<std::io::Result<SimStream>>;
 

@@ -1,7 +1,7 @@
 //! Faults that aim at the leader's lease: each takes a few steps in the right order, which chance
 //! alone hardly ever makes.
 
-use crate::hub::{Hub, MachineId};
+use crate::hub::{CLIENTS_MAX, FIRST_CLIENT, Hub, MachineId};
 use crate::machine::Node;
 
 /// What is under way.
@@ -12,7 +12,7 @@ enum Plot {
     HeldAnswers { leader: MachineId, stage: usize, next_ms: u64 },
     /// A leader and one other do not hear each other; when that one stands for election, those that
     /// follow the leader are killed and started again at once, and do not hear it any more either.
-    RestartInLease { leader: MachineId, followers: Vec<MachineId>, next_ms: u64 },
+    RestartInLease { leader: MachineId, candidate: MachineId, followers: Vec<MachineId>, next_ms: u64 },
     /// A leader hands over because it stops, and what the others tell it comes late.
     SlowHandOver { next_ms: u64 },
 }
@@ -57,10 +57,14 @@ impl LeaseFaults {
             1 => {
                 let candidate = others.swap_remove(self.random.usize(..others.len()));
                 self.cut([(leader, candidate), (candidate, leader)].into_iter());
+                // Nothing is written meanwhile, or the others would not vote for one that has not
+                // heard of it.
+                let clients = FIRST_CLIENT..FIRST_CLIENT + CLIENTS_MAX;
+                self.cut(clients.flat_map(|client| nodes.iter().map(move |node| (client, node.id))));
                 // As many as the candidate needs beside itself.
                 others.truncate(nodes.len() / 2);
-                let next_ms = now_ms + 600 + self.random.u64(..1_500);
-                self.plot = Some(Plot::RestartInLease { leader, followers: others, next_ms });
+                let next_ms = now_ms + 1_200 + self.random.u64(..1_000);
+                self.plot = Some(Plot::RestartInLease { leader, candidate, followers: others, next_ms });
             }
             _ => {
                 let by_ms = 100 + self.random.u64(..500);
@@ -95,7 +99,13 @@ impl LeaseFaults {
                 }
                 Vec::new()
             }
-            Some(Plot::RestartInLease { leader, followers, next_ms }) if *next_ms <= now_ms => {
+            Some(Plot::RestartInLease { leader, candidate, followers, next_ms }) if *next_ms <= now_ms => {
+                // Some time after it has asked for votes it asks again.
+                let asked = followers.first().map(|follower| self.hub.lock().network.sent_ms(*candidate, *follower));
+                let soon = asked.is_none_or(|asked_ms| (30..=120).contains(&(now_ms - asked_ms)));
+                if !soon && now_ms < *next_ms + 1_000 {
+                    return Vec::new();
+                }
                 let followers = std::mem::take(followers);
                 if followers.is_empty() {
                     self.plot = None;
@@ -107,7 +117,7 @@ impl LeaseFaults {
                 let (leader, followers) = (*leader, followers.into_iter().filter(|_| leads));
                 let followers: Vec<MachineId> = followers.collect();
                 self.cut(followers.iter().flat_map(|follower| [(leader, *follower), (*follower, leader)]));
-                followers.into_iter().map(|follower| Deed::Restart(follower, self.random.u64(5..40))).collect()
+                followers.into_iter().map(|follower| Deed::Restart(follower, self.random.u64(1..10))).collect()
             }
             Some(Plot::SlowHandOver { next_ms }) if *next_ms <= now_ms => {
                 self.plot = None;
@@ -115,6 +125,11 @@ impl LeaseFaults {
             }
             _ => Vec::new(),
         }
+    }
+
+    /// Whether one is under way, which other faults would spoil.
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.plot.is_some()
     }
 
     /// Ends what is under way.

@@ -74,6 +74,8 @@ pub struct Network {
     pub presence: BTreeMap<MachineId, Presence>,
     cut: BTreeSet<(MachineId, MachineId)>,
     slow: BTreeMap<(MachineId, MachineId), u64>,
+    /// When one machine last sent another something.
+    sent_ms: BTreeMap<(MachineId, MachineId), u64>,
     pub(crate) connections: BTreeMap<ConnectionId, Connection>,
     last_connection: ConnectionId,
     /// Most deliveries take up to this long.
@@ -88,6 +90,7 @@ impl Network {
             presence: BTreeMap::new(),
             cut: BTreeSet::new(),
             slow: BTreeMap::new(),
+            sent_ms: BTreeMap::new(),
             connections: BTreeMap::new(),
             last_connection: 0,
             spread_ms: [1, 3, 5, 10, 30][random.usize(..5)],
@@ -108,6 +111,11 @@ impl Network {
     /// Whether the machine has power.
     pub fn is_up(&self, machine: MachineId) -> bool {
         self.presence.get(&machine).is_none_or(|presence| presence.up)
+    }
+
+    /// When `from` last sent `to` something; at the beginning, if never.
+    pub fn sent_ms(&self, from: MachineId, to: MachineId) -> u64 {
+        self.sent_ms.get(&(from, to)).copied().unwrap_or(0)
     }
 
     /// Cuts one direction.
@@ -154,6 +162,7 @@ impl Shared {
         let Some([from, to]) = self.machines(pipe) else { return };
         let delay_ms = self.latency_ms(from, to);
         let at_ms = self.now_ms + delay_ms.max(self.step_ms);
+        self.network.sent_ms.insert((from, to), self.now_ms);
         let Some(flow) = self.flow(pipe) else { return };
         flow.last_ms = flow.last_ms.max(at_ms);
         flow.under_way.push_back((flow.last_ms, bytes.to_vec()));

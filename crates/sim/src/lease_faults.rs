@@ -12,7 +12,7 @@ enum Plot {
     HeldAnswers { leader: MachineId, stage: usize, next_ms: u64 },
     /// A leader and one other do not hear each other; when that one stands for election, those that
     /// follow the leader are killed and started again at once, and do not hear it any more either.
-    RestartInLease { leader: MachineId, candidate: MachineId, followers: Vec<MachineId>, next_ms: u64 },
+    RestartInLease { leader: MachineId, candidate: MachineId, followers: Vec<MachineId>, stage: usize, next_ms: u64 },
     /// A leader hands over because it stops, and what the others tell it comes late.
     SlowHandOver { next_ms: u64 },
 }
@@ -64,7 +64,7 @@ impl LeaseFaults {
                 // As many as the candidate needs beside itself.
                 others.truncate(nodes.len() / 2);
                 let next_ms = now_ms + 1_200 + self.random.u64(..1_000);
-                self.plot = Some(Plot::RestartInLease { leader, candidate, followers: others, next_ms });
+                self.plot = Some(Plot::RestartInLease { leader, candidate, followers: others, stage: 0, next_ms });
             }
             _ => {
                 let by_ms = 100 + self.random.u64(..500);
@@ -99,25 +99,38 @@ impl LeaseFaults {
                 }
                 Vec::new()
             }
-            Some(Plot::RestartInLease { leader, candidate, followers, next_ms }) if *next_ms <= now_ms => {
-                // Some time after it has asked for votes it asks again.
-                let asked = followers.first().map(|follower| self.hub.lock().network.sent_ms(*candidate, *follower));
-                let soon = asked.is_none_or(|asked_ms| (30..=120).contains(&(now_ms - asked_ms)));
-                if !soon && now_ms < *next_ms + 1_000 {
-                    return Vec::new();
+            Some(Plot::RestartInLease { leader, candidate, followers, stage, next_ms }) if *next_ms <= now_ms => {
+                let (leader, followers) = (*leader, followers.clone());
+                let mut shared = self.hub.lock();
+                match stage {
+                    // Just after they have answered the leader, and some time after the other one
+                    // has asked for votes: it asks again soon.
+                    0 => {
+                        let since_ms = |from, to| now_ms - shared.network.sent_ms(from, to);
+                        let asked_ms = since_ms(*candidate, followers[0]);
+                        let answered = followers.iter().all(|follower| since_ms(*follower, leader) <= 5);
+                        if !((30..=120).contains(&asked_ms) && answered) && now_ms < *next_ms + 1_000 {
+                            return Vec::new();
+                        }
+                        (*stage, *next_ms) = (1, now_ms + 12);
+                        followers.iter().for_each(|follower| shared.network.cut(leader, *follower));
+                        // It must lead still, or there is no lease.
+                        let leads = nodes.iter().any(|node| node.id == leader && node.leads());
+                        let followers = followers.into_iter().filter(|_| leads);
+                        followers.map(|follower| Deed::Restart(follower, self.random.u64(1..10))).collect()
+                    }
+                    // Those answers have come by now. What they ask for now is not heard.
+                    1 => {
+                        (*stage, *next_ms) = (2, now_ms + 1_000 + self.random.u64(..1_000));
+                        followers.iter().for_each(|follower| shared.network.cut(*follower, leader));
+                        Vec::new()
+                    }
+                    _ => {
+                        drop(shared);
+                        self.plot = None;
+                        vec![Deed::Over]
+                    }
                 }
-                let followers = std::mem::take(followers);
-                if followers.is_empty() {
-                    self.plot = None;
-                    return vec![Deed::Over];
-                }
-                // The leader must lead still, or there is no lease.
-                let leads = nodes.iter().any(|node| node.id == *leader && node.leads());
-                *next_ms = now_ms + 1_000 + self.random.u64(..1_000);
-                let (leader, followers) = (*leader, followers.into_iter().filter(|_| leads));
-                let followers: Vec<MachineId> = followers.collect();
-                self.cut(followers.iter().flat_map(|follower| [(leader, *follower), (*follower, leader)]));
-                followers.into_iter().map(|follower| Deed::Restart(follower, self.random.u64(1..10))).collect()
             }
             Some(Plot::SlowHandOver { next_ms }) if *next_ms <= now_ms => {
                 self.plot = None;

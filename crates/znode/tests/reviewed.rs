@@ -109,6 +109,7 @@ fn whether_a_waiter_may_overtake_depends_on_its_own_queue_alone() {
     }
     let waiter = world.acquire(session, "/l", LockMode::Exclusive, 0);
     let before = world.token(&waiter);
+    assert!(before.is_none(), "before it stand more parts than may be overtaken");
     // The first multi-lock is found not to fit sooner than before. The world looks whether one
     // waits that could hold.
     world.acquire(session, "/f0-0", LockMode::Exclusive, 0);

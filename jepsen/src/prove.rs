@@ -51,8 +51,6 @@ const PROOFS: &[Proof] = &[
     proof("deposed-expiry", "ephemeral", "isolate-leader"),
     // A change in the moment between look and watch is told to nobody.
     Proof { rate: "300", ..proof("watch-after-look", "watch", "kill") },
-    // A node that was away goes on telling events, and lacks those of the time in between.
-    with_snapshots("events-kept-over-snapshot", "watch", "pause,isolate-leader"),
     // Its observers are told who led, and clients that wait whether they lead.
     proof("reads-without-quorum", "election", "isolate-leader"),
     // Who asks for two or three permits holds more than the semaphore knows.

@@ -56,8 +56,6 @@ bugs! {
     DeposedExpiry = "deposed-expiry",
     /// A heartbeat counts, whatever secret comes with it.
     StrangerTouches = "stranger-touches",
-    /// Of the heartbeats that a follower passes on together, only the first of each session counts.
-    StrangerSilences = "stranger-silences",
     /// A session that agrees on a shorter timeout is looked at when the longer one ends.
     ShorterTimeoutIgnored = "shorter-timeout-ignored",
     /// An expiry that takes long is given up while its entry is in the log: the session is told

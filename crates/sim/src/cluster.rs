@@ -116,7 +116,8 @@ fn config(random: &mut fastrand::Rng, nodes: u64) -> Config {
         heartbeat_ms: random.u64(election_timeout_min_ms / 10..=election_timeout_min_ms / 8),
         election_timeout_min_ms,
         election_timeout_max_ms: election_timeout_min_ms * random.u64(12..=20) / 10,
-        peer_timeout_ms: random.u64(500..1_200),
+        // The longer ones let answers wait for long that are on their way.
+        peer_timeout_ms: if random.u8(..4) == 0 { random.u64(1_500..3_000) } else { random.u64(500..1_200) },
         snapshot_log_entries: random.u64(20..300),
         log_entries_kept: random.u64(0..50),
         event_ring_max: random.usize(20..2_000),

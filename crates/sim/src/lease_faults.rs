@@ -87,7 +87,7 @@ impl LeaseFaults {
                 *stage += 1;
                 let (leader, stage) = (*leader, *stage);
                 *next_ms =
-                    now_ms + if stage == 1 { 700 + self.random.u64(..2_000) } else { 100 + self.random.u64(..600) };
+                    now_ms + if stage == 1 { 500 + self.random.u64(..1_500) } else { 100 + self.random.u64(..600) };
                 let others: Vec<MachineId> = nodes.iter().map(|node| node.id).filter(|id| *id != leader).collect();
                 match stage {
                     1 => self.cut(others.iter().map(|other| (leader, *other))),

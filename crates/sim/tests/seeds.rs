@@ -95,5 +95,45 @@ fn watches_set_after_the_look_are_found() {
 
 #[test]
 fn lost_grants_are_found() {
-    found(Plant::Product(Planted::LostGrant), &[1, 5, 9, 14], &["watches fire once", "grants are told"]);
+    let by = ["watches fire once", "grants are told"];
+    found(Plant::Product(Planted::LostGrant), &[1, 5, 9, 14], &by);
+    found(Plant::Product(Planted::RarelyLostGrant), &[47, 54], &by);
+}
+
+#[test]
+fn leaders_that_are_not_sure_to_lead_are_found() {
+    let by = ["one sure leader"];
+    found(Plant::Product(Planted::OldFramesCounted), &[9, 20, 38, 51], &by);
+    found(Plant::Product(Planted::HeartbeatsAtHandOver), &[29, 49, 57], &by);
+    found(Plant::Product(Planted::RestartLeaseSkipped), &[145, 181], &by);
+}
+
+#[test]
+fn a_wiped_node_that_votes_is_found() {
+    let by = LOST.into_iter().chain(["node"]).collect::<Vec<_>>();
+    found(Plant::Product(Planted::WipedNodeVotes), &[5, 10, 14, 16], &by);
+}
+
+#[test]
+fn a_node_that_forgets_where_it_was_is_found() {
+    found(Plant::Product(Planted::RestartPositionIgnored), &[12, 17, 22, 26], &["restarts go on"]);
+}
+
+#[test]
+fn what_is_wrong_with_sessions_is_found() {
+    found(Plant::Product(Planted::StrangerTouches), &[0], &["strangers count for nothing"]);
+    found(Plant::Product(Planted::ShorterTimeoutIgnored), &[6, 16, 25, 45], &["silent sessions end"]);
+    found(Plant::Product(Planted::LockDelayIgnored), &[2, 8, 80], &["delays last"]);
+}
+
+#[test]
+fn events_that_are_not_told_are_found() {
+    found(Plant::Product(Planted::EventsKeptOverSnapshot), &[7, 9, 28], &["watches fire once"]);
+    found(Plant::Product(Planted::ChildrenChangedDropped), &[7, 8, 9], &["watches fire once"]);
+}
+
+#[test]
+fn what_a_snapshot_or_an_expiry_breaks_is_found() {
+    found(Plant::Product(Planted::RepliesLostInSnapshot), &[48], &["replicas agree"]);
+    found(Plant::Product(Planted::SecondGranted), &[4, 29, 39], &["parents exist"]);
 }

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use znode::{Limits, Zxid};
 
 use crate::client::{self, Client};
+use crate::coverage::Coverage;
 use crate::fault_injection::{self, Plant};
 use crate::faults::Faults;
 use crate::history::History;
@@ -67,6 +68,8 @@ pub struct Outcome {
     pub faults: u64,
     /// Disks that failed among them: one whose process ended before its next flush has not.
     pub disk_faults: u64,
+    /// What was hit.
+    pub coverage: Coverage,
     /// Simulated milliseconds.
     pub simulated_ms: u64,
     /// What went wrong.
@@ -396,6 +399,7 @@ impl Cluster {
             grants: self.invariants.grants(),
             faults: self.faults.count + disk_faults,
             disk_faults,
+            coverage: self.faults.watcher.coverage.clone(),
             simulated_ms: shared.now_ms,
             last: shared.trace.last().map(str::to_string).collect(),
             failure,

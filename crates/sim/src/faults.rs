@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::coverage::Watcher;
 use crate::hub::{CLIENTS_MAX, FIRST_CLIENT, Hub, MachineId};
 use crate::lease_faults::{Deed, LeaseFaults};
 use crate::machine::{Clock, Node};
@@ -24,6 +25,8 @@ pub struct Faults {
     election: Election,
     flush: Option<DecisiveFlush>,
     lease: LeaseFaults,
+    /// What was hit.
+    pub(crate) watcher: Watcher,
     /// How many faults there were, but for disks that fail: [`crate::log_disk::LogDisk::failures`]
     /// counts those.
     pub count: u64,
@@ -71,6 +74,7 @@ impl Faults {
             election,
             flush: None,
             lease,
+            watcher: Watcher::default(),
             count: 0,
         }
     }
@@ -81,6 +85,7 @@ impl Faults {
     /// A node that cannot start again.
     pub fn act(&mut self, nodes: &mut [Node]) -> Result<(), String> {
         let now_ms = self.hub.now_ms();
+        self.watcher.look(nodes, now_ms);
         self.restart(nodes, now_ms)?;
         if self.heal_ms.is_some_and(|at_ms| at_ms <= now_ms) {
             self.heal_ms = None;
@@ -139,41 +144,62 @@ impl Faults {
     fn strike(&mut self, nodes: &mut [Node], now_ms: u64) {
         let count = nodes.len();
         let chosen = self.random.usize(..count);
-        match self.random.u32(..100) {
-            0..14 => self.kill(&mut nodes[chosen], false),
-            14..28 => self.kill(&mut nodes[chosen], true),
-            28..31 => {
+        let fault = match self.random.u32(..100) {
+            0..14 => "kill",
+            14..28 => "loss of power",
+            28..31 => "end of all",
+            31..36 => "lost disk",
+            36..41 => "clean stop",
+            41..50 => "lease",
+            50..60 => "cut",
+            60..66 => "slow links",
+            66..74 => "broken connections",
+            74..82 => "pause",
+            82..86 => "slow disk",
+            86..88 => "failing disk",
+            88..92 => "failing disk that is needed",
+            92..97 => "disturbed election",
+            _ => "clock",
+        };
+        // Some aim at the leader.
+        let leader = || nodes.iter().position(Node::leads).unwrap_or(chosen);
+        let aim = if matches!(fault, "lease" | "disturbed election") { leader() } else { chosen };
+        self.watcher.hit(fault, nodes, aim, now_ms);
+        match fault {
+            "kill" => self.kill(&mut nodes[chosen], false),
+            "loss of power" => self.kill(&mut nodes[chosen], true),
+            "end of all" => {
                 let power = self.random.bool();
                 nodes.iter_mut().for_each(|node| self.kill(node, power));
             }
-            31..36 => self.wipe(count, &mut nodes[chosen]),
-            36..41 => {
+            "lost disk" => self.wipe(count, &mut nodes[chosen]),
+            "clean stop" => {
                 nodes[chosen].shut_down();
                 self.hub.lock().event(&[7, chosen as u64], || format!("node {} shuts down", chosen + 1));
             }
-            41..50 => match self.lease.begin(nodes) {
+            "lease" => match self.lease.begin(nodes) {
                 Some(deeds) => {
                     self.heal_ms = None;
                     self.does(deeds, nodes, now_ms);
                 }
                 None => self.partition(count as u64, chosen as u64 + 1),
             },
-            50..60 => self.partition(count as u64, chosen as u64 + 1),
-            60..66 => self.slow_links(count as u64),
-            66..74 => {
+            "cut" => self.partition(count as u64, chosen as u64 + 1),
+            "slow links" => self.slow_links(count as u64),
+            "broken connections" => {
                 let chosen = chosen as u64 + 1;
                 let mut shared = self.hub.lock();
                 shared.event(&[8, chosen], || format!("connections of node {chosen} break"));
                 shared.break_connections(|machines| machines.contains(&chosen));
             }
-            74..82 => {
+            "pause" => {
                 let for_ms = 50 + self.random.u64(..4_000);
                 self.hub
                     .lock()
                     .event(&[9, chosen as u64, for_ms], || format!("node {} stands still for {for_ms} ms", chosen + 1));
                 nodes[chosen].paused_until_ms = now_ms + for_ms;
             }
-            82..86 => {
+            "slow disk" => {
                 let by_ms = [50, 300, 2_000][self.random.usize(..3)];
                 self.calm_disks_ms = Some(now_ms + 200 + self.random.u64(..3_000));
                 self.hub.lock().event(&[11, chosen as u64, by_ms], || {
@@ -182,23 +208,24 @@ impl Faults {
                 nodes[chosen].log.slow_down(by_ms);
             }
             // These count when a flush has failed: the process may end before.
-            86..88 => {
+            "failing disk" => {
                 self.hub.lock().event(&[12, chosen as u64], || format!("the disk of node {} fails", chosen + 1));
                 nodes[chosen].log.fail();
                 return;
             }
-            88..92 => return self.fail_decisive_flush(nodes, chosen),
-            92..97 => self.disturb_election(nodes, chosen),
-            _ => {
-                let ahead_ms = self.random.i64(-20_000..20_000);
-                let rate = Clock::TRUE_RATE;
-                nodes[chosen].clock = Clock { ahead_ms, rate: nodes[chosen].clock.rate.max(rate - 200) };
-                self.hub.lock().event(&[13, chosen as u64, ahead_ms.unsigned_abs()], || {
-                    format!("the clock of node {} is set {ahead_ms} ms ahead", chosen + 1)
-                });
-            }
+            "failing disk that is needed" => return self.fail_decisive_flush(nodes, chosen),
+            "disturbed election" => self.disturb_election(nodes, chosen),
+            _ => self.set_clock(&mut nodes[chosen]),
         }
         self.count += 1;
+    }
+
+    fn set_clock(&mut self, node: &mut Node) {
+        let ahead_ms = self.random.i64(-20_000..20_000);
+        node.clock = Clock { ahead_ms, rate: node.clock.rate.max(Clock::TRUE_RATE - 200) };
+        self.hub.lock().event(&[13, node.id - 1, ahead_ms.unsigned_abs()], || {
+            format!("the clock of node {} is set {ahead_ms} ms ahead", node.id)
+        });
     }
 
     fn kill(&mut self, node: &mut Node, power: bool) {

@@ -17,6 +17,7 @@
 pub mod call;
 pub mod client;
 pub mod cluster;
+pub mod coverage;
 mod dialing;
 #[cfg(test)]
 mod failover;

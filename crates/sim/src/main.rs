@@ -6,8 +6,12 @@ use std::time::Instant;
 
 use clap::Parser;
 use sim::cluster::{Outcome, Plan, run};
+use sim::coverage::Coverage;
 use sim::fault_injection::Plant;
 use sim::trace::Detail;
+
+/// In so many seeds snapshots are written, sent and installed, and logs purged.
+const ENOUGH_SEEDS: u64 = 20;
 
 /// Runs simulated clusters, one for each seed, and checks what must always be true.
 #[derive(Debug, Parser)]
@@ -28,6 +32,9 @@ struct Args {
     /// Runs every seed twice and compares the traces.
     #[arg(long)]
     twice: bool,
+    /// Prints which fault hit a node in which role and phase, and what was never hit.
+    #[arg(long)]
+    coverage: bool,
     /// Shows what the nodes log, with `--seed`.
     #[arg(long)]
     logs: bool,
@@ -97,11 +104,20 @@ fn many(args: &Args) -> ExitCode {
         }
     }
     total.print(began);
-    if total.failed.is_empty() {
-        ExitCode::SUCCESS
-    } else {
+    if args.coverage {
+        println!("{}", total.coverage.table());
+    }
+    if !total.failed.is_empty() {
         println!("failed seeds: {:?}", total.failed);
-        ExitCode::FAILURE
+        return ExitCode::FAILURE;
+    }
+    // A few seeds may well be without.
+    match total.coverage.is_vacuous().filter(|_| total.seeds >= ENOUGH_SEEDS) {
+        Some(why) => {
+            println!("vacuous: {why}");
+            ExitCode::FAILURE
+        }
+        None => ExitCode::SUCCESS,
     }
 }
 
@@ -127,6 +143,7 @@ struct Total {
     without_grants: u64,
     faults: u64,
     disk_faults: u64,
+    coverage: Coverage,
     failed: Vec<u64>,
 }
 
@@ -140,6 +157,7 @@ impl Total {
         self.without_grants += u64::from(outcome.grants == 0);
         self.faults += outcome.faults;
         self.disk_faults += outcome.disk_faults;
+        self.coverage.add(&outcome.coverage);
     }
 
     fn print(&self, began: Instant) {
@@ -157,5 +175,6 @@ impl Total {
             self.disk_faults,
             self.failed.len()
         );
+        println!("{}", self.coverage.told());
     }
 }

@@ -42,6 +42,8 @@ impl RequestEnd {
 pub(crate) struct Counters {
     requests: [[AtomicU64; RequestEnd::ALL.len()]; Entrance::ALL.len()],
     sessions_expired: AtomicU64,
+    snapshots_built: AtomicU64,
+    snapshots_installed: AtomicU64,
     /// The end of the log at this start: the state may have applied it all before, and applies it
     /// again.
     again_up_to: AtomicU64,
@@ -69,9 +71,24 @@ impl Counters {
         }
     }
 
+    /// This node has written a snapshot of its own.
+    pub(crate) fn snapshot_built(&self) {
+        self.snapshots_built.fetch_add(1, Relaxed);
+    }
+
+    /// The leader's snapshot has taken the place of what was applied here.
+    pub(crate) fn snapshot_installed(&self) {
+        self.snapshots_installed.fetch_add(1, Relaxed);
+    }
+
     pub(crate) fn look(&self) -> Counts {
         let row = |row: &[AtomicU64; RequestEnd::ALL.len()]| row.each_ref().map(|count| count.load(Relaxed));
-        Counts { requests: self.requests.each_ref().map(row), sessions_expired: self.sessions_expired.load(Relaxed) }
+        Counts {
+            requests: self.requests.each_ref().map(row),
+            sessions_expired: self.sessions_expired.load(Relaxed),
+            snapshots_built: self.snapshots_built.load(Relaxed),
+            snapshots_installed: self.snapshots_installed.load(Relaxed),
+        }
     }
 }
 
@@ -81,6 +98,10 @@ pub struct Counts {
     requests: [[u64; RequestEnd::ALL.len()]; Entrance::ALL.len()],
     /// Sessions that entries expired which came after this start; a snapshot's are not among them.
     pub sessions_expired: u64,
+    /// Snapshots that this node has written of its own state.
+    pub snapshots_built: u64,
+    /// Snapshots of leaders that have taken the place of what was applied here.
+    pub snapshots_installed: u64,
 }
 
 impl Counts {

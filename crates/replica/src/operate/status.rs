@@ -149,6 +149,10 @@ pub struct NodeStatus {
     /// How often another member turned out to have lost entries that it had told this leader to be
     /// on its disk, since this node started.
     pub peer_losses: u64,
+    /// How often this node sent a snapshot to a follower.
+    pub snapshots_sent: u64,
+    /// The last entry that was purged from its log; 0 for none.
+    pub purged: Zxid,
     /// How often a snapshot did not get to a follower, since this node started.
     pub snapshots_unsent: u64,
     /// Waits that this node keeps.
@@ -213,7 +217,9 @@ impl Status {
             mixed_locks: state.mixed_lock_count() as u64,
             unsaved_bytes: self.unsaved_bytes.load(Ordering::Relaxed),
             peer_losses: self.consensus.peers.entries_lost(),
+            snapshots_sent: self.consensus.peers.snapshots_sent(),
             snapshots_unsent: self.consensus.peers.snapshots_unsent(),
+            purged: self.consensus.peers.purged.up_to().map_or(Zxid(0), |index| self.consensus.zxid(index)),
             watches: self.proposer.view.watches() as u64,
             observed: self.proposer.view.observed() as u64,
             proposals: self.proposer.proposals.count() as u64,

@@ -43,6 +43,8 @@ pub(crate) struct Peer {
     pub(crate) following: Arc<Following>,
     /// Whether it can be reached.
     pub(crate) reach: Arc<Reach>,
+    /// Snapshots that got to it.
+    sent: AtomicU64,
     /// Snapshots that did not get to it.
     unsent: Unsent,
     /// Votes and questions about the ensemble.
@@ -65,6 +67,7 @@ impl Peer {
     /// Notes what came of sending it a snapshot. Raft tries again after a pause; a line is for each
     /// change.
     fn note_snapshot(&self, failed: Option<&io::Error>) {
+        self.sent.fetch_add(u64::from(failed.is_none()), Ordering::Relaxed);
         if self.unsent.note(failed.map(io::Error::kind)) {
             match failed {
                 Some(error) => tracing::warn!(to = self.id, %error, "a snapshot was not sent"),
@@ -102,8 +105,12 @@ impl Purged {
 
     /// Whether a follower that has no more than this needs an entry that is gone.
     pub(crate) fn is_needed_behind(&self, prev: Option<LogId>) -> bool {
-        let purged = self.0.get().and_then(|metrics| metrics.borrow_watched().purged);
-        purged.is_some_and(|purged| prev.is_none_or(|prev| prev.index < purged.index))
+        self.up_to().is_some_and(|purged| prev.is_none_or(|prev| prev.index < purged))
+    }
+
+    /// The index of the last entry that is gone.
+    pub(crate) fn up_to(&self) -> Option<u64> {
+        self.0.get()?.borrow_watched().purged.map(|purged| purged.index)
     }
 }
 
@@ -164,6 +171,11 @@ impl Peers {
         }
     }
 
+    /// How often a snapshot got to a peer.
+    pub(crate) fn snapshots_sent(&self) -> u64 {
+        self.by_id.values().map(|peer| peer.sent.load(Ordering::Relaxed)).sum()
+    }
+
     /// How often a snapshot did not get to a peer.
     pub(crate) fn snapshots_unsent(&self) -> u64 {
         self.by_id.values().map(|peer| peer.unsent.count.load(Ordering::Relaxed)).sum()
@@ -195,8 +207,8 @@ impl Peer {
         };
         let (control, forward) = (open(Lane::Control), open(Lane::Forward));
         let following = Arc::new(Following::new(Arc::clone(noted)));
-        let (identity, unsent) = (identity.clone(), Unsent::default());
-        Peer { identity, id: member.id, addr, peer_timeout, following, reach, unsent, control, forward }
+        let (identity, sent, unsent) = (identity.clone(), AtomicU64::default(), Unsent::default());
+        Peer { identity, id: member.id, addr, peer_timeout, following, reach, sent, unsent, control, forward }
     }
 }
 

@@ -281,6 +281,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         self.last_applied = meta.last_log_id;
         self.membership = meta.last_membership.clone();
         self.unsaved_bytes.store(0, Ordering::Relaxed);
+        self.view.counters.snapshot_installed();
         self.view.replace(Arc::new(state));
         Ok(())
     }
@@ -297,6 +298,7 @@ impl StateMachine {
             state: Some(self.view.state()),
             meta: SnapshotMeta { last_log_id: self.last_applied, last_membership: self.membership.clone() },
             snapshots: self.snapshots.clone(),
+            view: Arc::clone(&self.view),
             host: self.identified.host.clone(),
         }
     }
@@ -308,6 +310,7 @@ pub(crate) struct SnapshotBuilder {
     state: Option<Arc<State>>,
     meta: SnapshotMeta,
     snapshots: SnapshotStore,
+    view: Arc<View>,
     host: Host,
 }
 
@@ -327,6 +330,7 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
             writer.finish(&meta)
         });
         let snapshot = snapshot.await?;
+        self.view.counters.snapshot_built();
         tracing::info!(id = snapshot.id(), bytes = snapshot.bytes(), "snapshot built");
         // What was built, though a newer one that was received meanwhile may be current: Raft must
         // still install that.

@@ -96,6 +96,13 @@ fn log(text: &mut Text, status: &NodeStatus) {
     text.gauge("disk_stalled", help, u8::from(status.disk_stalls));
     let help = "How often another member had lost entries that it had told this leader to be on its disk.";
     text.counter("peer_entries_lost_total", help, status.peer_losses);
+    let help = "Snapshots that this node has written of its own state since it started.";
+    text.counter("snapshots_built_total", help, status.counts.snapshots_built);
+    let help = "Snapshots that this node has sent to followers since it started.";
+    text.counter("snapshots_sent_total", help, status.snapshots_sent);
+    let help = "Snapshots of leaders that took the place of what was applied here, since it started.";
+    text.counter("snapshots_installed_total", help, status.counts.snapshots_installed);
+    text.gauge("log_purged_zxid", "The last entry that was purged from the node's log; 0 for none.", status.purged);
     let help = "How often this node could not send a snapshot to a follower; it tries again.";
     text.counter("snapshots_unsent_total", help, status.snapshots_unsent);
     let help = "Writes of this node that are on their way through the log.";

@@ -1,0 +1,237 @@
+//! What was hit: which fault, in which role of the node, in which phase. And how often snapshots
+//! were written, sent and installed, and logs purged.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use replica::{Readiness, Role};
+use znode::Zxid;
+
+use crate::machine::Node;
+
+/// Something is still going on so long after it was seen.
+const RECENT_MS: u64 = 50;
+
+/// What a node is just doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    /// The cluster is not founded yet.
+    Founding,
+    /// No node leads.
+    Electing,
+    /// A node hands over or stops in good order.
+    Stopping,
+    /// It has just taken over a snapshot.
+    Installing,
+    /// It has just written a snapshot.
+    Building,
+    /// It has just purged its log.
+    Purging,
+    /// It is behind.
+    CatchingUp,
+    /// Entries are committed.
+    Writing,
+    /// Nothing of all that.
+    Idle,
+}
+
+impl Phase {
+    /// All of them.
+    pub const ALL: [Phase; 9] = [
+        Phase::Founding,
+        Phase::Electing,
+        Phase::Stopping,
+        Phase::Installing,
+        Phase::Building,
+        Phase::Purging,
+        Phase::CatchingUp,
+        Phase::Writing,
+        Phase::Idle,
+    ];
+
+    fn name(self) -> &'static str {
+        match self {
+            Phase::Founding => "founding",
+            Phase::Electing => "electing",
+            Phase::Stopping => "stopping",
+            Phase::Installing => "installing a snapshot",
+            Phase::Building => "building a snapshot",
+            Phase::Purging => "purging",
+            Phase::CatchingUp => "catching up",
+            Phase::Writing => "writing",
+            Phase::Idle => "idle",
+        }
+    }
+}
+
+/// What there is to know of snapshots.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Snapshots {
+    /// Written by a node of its own state.
+    pub built: u64,
+    /// Sent to a follower.
+    pub sent: u64,
+    /// Taken over from a leader.
+    pub installed: u64,
+    /// Times that a log was purged.
+    pub purged: u64,
+}
+
+impl Snapshots {
+    fn each(&self) -> [u64; 4] {
+        [self.built, self.sent, self.installed, self.purged]
+    }
+
+    fn plus(&mut self, other: Snapshots) {
+        self.built += other.built;
+        self.sent += other.sent;
+        self.installed += other.installed;
+        self.purged += other.purged;
+    }
+}
+
+/// One node, as it was looked at last.
+#[derive(Default)]
+struct Seen {
+    boot: u64,
+    now: Snapshots,
+    purged: Zxid,
+    committed: Zxid,
+    /// When it last built, installed, purged and committed.
+    at_ms: [Option<u64>; 4],
+}
+
+/// What a run has hit.
+#[derive(Clone, Debug, Default)]
+pub struct Coverage {
+    hits: BTreeMap<(&'static str, &'static str, Phase), u64>,
+    /// In all nodes.
+    pub snapshots: Snapshots,
+    /// Runs with any of them, in the order of [`Snapshots`].
+    runs_with: [u64; 4],
+}
+
+impl Coverage {
+    /// Adds what another run has hit.
+    pub fn add(&mut self, other: &Coverage) {
+        for (hit, count) in &other.hits {
+            *self.hits.entry(*hit).or_default() += count;
+        }
+        self.snapshots.plus(other.snapshots);
+        for (runs, count) in self.runs_with.iter_mut().zip(other.snapshots.each()) {
+            *runs += u64::from(count > 0);
+        }
+    }
+
+    /// Why these runs prove little: nothing of snapshots happened in any of them.
+    pub fn is_vacuous(&self) -> Option<String> {
+        let names = ["was built", "was sent", "was installed", "purged a log"];
+        let missing = names.iter().zip(self.snapshots.each()).filter(|(_, count)| *count == 0);
+        let missing: Vec<&str> = missing.map(|(name, _)| *name).collect();
+        (!missing.is_empty()).then(|| format!("in no run a snapshot {}", missing.join(", ")))
+    }
+
+    /// One line on snapshots.
+    pub fn told(&self) -> String {
+        let Snapshots { built, sent, installed, purged } = self.snapshots;
+        let [with_built, with_sent, with_installed, with_purged] = self.runs_with;
+        format!(
+            "snapshots: {built} built (in {with_built} seeds), {sent} sent ({with_sent}), {installed} installed \
+             ({with_installed}); logs purged {purged} times ({with_purged})"
+        )
+    }
+
+    /// A table of what was hit, and a list of what was not.
+    pub fn table(&self) -> String {
+        let rows: BTreeSet<(&str, &str)> = self.hits.keys().map(|(fault, role, _)| (*fault, *role)).collect();
+        let heads: Vec<&str> = Phase::ALL.into_iter().map(Phase::name).collect();
+        let mut table = format!("| fault | role | {} |\n|---|---|{}\n", heads.join(" | "), "---|".repeat(heads.len()));
+        let mut never = Vec::new();
+        for (fault, role) in rows {
+            let count = |phase: Phase| self.hits.get(&(fault, role, phase)).copied().unwrap_or(0);
+            let cells: Vec<String> = Phase::ALL.into_iter().map(|phase| count(phase).to_string()).collect();
+            table.push_str(&format!("| {fault} | {role} | {} |\n", cells.join(" | ")));
+            let missed = Phase::ALL.into_iter().filter(|phase| count(*phase) == 0);
+            never.extend(missed.map(|phase| format!("{fault} of a {role} while {}", phase.name())));
+        }
+        let hit = self.hits.len();
+        format!("{table}\n{hit} combinations were hit, {} never: {}", never.len(), never.join("; "))
+    }
+}
+
+/// Watches the nodes of one run.
+#[derive(Default)]
+pub(crate) struct Watcher {
+    seen: BTreeMap<u64, Seen>,
+    pub(crate) coverage: Coverage,
+}
+
+impl Watcher {
+    /// Looks at all nodes. To be called in each step.
+    pub(crate) fn look(&mut self, nodes: &[Node], now_ms: u64) {
+        for node in nodes {
+            let Some(status) = &node.status else { continue };
+            let seen = self.seen.entry(node.id).or_default();
+            if seen.boot != node.boots {
+                *seen =
+                    Seen { boot: node.boots, purged: status.purged, committed: status.committed, ..Seen::default() };
+            }
+            let (built, installed) = (status.counts.snapshots_built, status.counts.snapshots_installed);
+            let purged = seen.now.purged + u64::from(status.purged > seen.purged);
+            let now = Snapshots { built, sent: status.snapshots_sent, installed, purged };
+            let news = [
+                built > seen.now.built,
+                installed > seen.now.installed,
+                purged > seen.now.purged,
+                status.committed > seen.committed,
+            ];
+            for (at_ms, _) in seen.at_ms.iter_mut().zip(news).filter(|(_, new)| *new) {
+                *at_ms = Some(now_ms);
+            }
+            let (new, old) = (now.each(), seen.now.each());
+            let [built, sent, installed, purged] = [0, 1, 2, 3].map(|at| new[at].saturating_sub(old[at]));
+            self.coverage.snapshots.plus(Snapshots { built, sent, installed, purged });
+            (seen.now, seen.purged, seen.committed) = (now, status.purged, status.committed);
+        }
+    }
+
+    /// A fault strikes a node.
+    pub(crate) fn hit(&mut self, fault: &'static str, nodes: &[Node], node: usize, now_ms: u64) {
+        let hit = (fault, role(&nodes[node]), self.phase(nodes, node, now_ms));
+        *self.coverage.hits.entry(hit).or_default() += 1;
+    }
+
+    fn phase(&self, nodes: &[Node], node: usize, now_ms: u64) -> Phase {
+        let statuses = || nodes.iter().filter_map(|node| node.status.as_ref());
+        if statuses().all(|status| status.cluster.is_none()) {
+            return Phase::Founding;
+        }
+        if nodes.iter().any(Node::is_stopping) {
+            return Phase::Stopping;
+        }
+        if !nodes.iter().any(Node::leads) {
+            return Phase::Electing;
+        }
+        let recent = self.seen.get(&nodes[node].id).map(|seen| seen.at_ms).unwrap_or_default();
+        let [built, installed, purged, committed] =
+            recent.map(|at_ms| at_ms.is_some_and(|at_ms| at_ms + RECENT_MS >= now_ms));
+        let ready = nodes[node].status.as_ref().is_some_and(|status| status.ready == Readiness::Ready);
+        match () {
+            () if installed => Phase::Installing,
+            () if built => Phase::Building,
+            () if purged => Phase::Purging,
+            () if !ready => Phase::CatchingUp,
+            () if committed => Phase::Writing,
+            () => Phase::Idle,
+        }
+    }
+}
+
+fn role(node: &Node) -> &'static str {
+    match node.status.as_ref().map(|status| status.role) {
+        None | Some(Role::Stopped) => "stopped node",
+        Some(Role::Leader) => "leader",
+        Some(Role::Follower) => "follower",
+        Some(Role::Candidate) => "candidate",
+        Some(Role::Learner) => "learner",
+    }
+}

@@ -340,6 +340,10 @@ impl Run {
         if faults.contains_key(Fault::PowerLoss.name()) {
             ends::judge_losses(cluster.disks.losses(), &ends, &mut convergence);
         }
+        if !cluster.nodes.is_empty() {
+            ends::count_snapshots(&cluster.nodes, &mut convergence);
+            ends::judge_snapshots(&self.options.settings, &mut convergence);
+        }
         // No node may take a failed fsync and go on: when none has ended, none has failed.
         if faults.contains_key(Fault::Fsync.name()) && !ends.iter().any(|end| end.for_its_disk) {
             convergence.doubt("no fsync has failed: no node ended for its disk".to_owned());

@@ -328,7 +328,12 @@ impl Node {
     pub fn wipe(&mut self) -> io::Result<()> {
         self.kill();
         self.data = Data::Sound;
-        if self.data_dir.exists() { remove_inside(&self.data_dir) } else { Ok(()) }
+        if !self.data_dir.exists() {
+            return Ok(());
+        }
+        remove_inside(&self.data_dir)?;
+        // A loss of power must not bring a part of it back.
+        fs::File::open(&self.data_dir)?.sync_all()
     }
 
     /// Sets the wall clock. Nothing happens to a node that runs without libfaketime, which has the
@@ -366,6 +371,24 @@ impl Node {
             return Err(io::Error::other(message));
         }
         self.set_clock(Clock::RIGHT)
+    }
+
+    /// How many lines of the log have this message.
+    pub fn told(&self, message: &str) -> u64 {
+        let log = fs::read(&self.log).unwrap_or_default();
+        let log = String::from_utf8_lossy(&log);
+        log.lines().filter(|line| line.contains(message)).count() as u64
+    }
+
+    /// Whether a node that was killed was writing, receiving or swapping a snapshot, by what its
+    /// data directory has (docs/storage-format.md).
+    pub fn has_unfinished_snapshot(&self) -> bool {
+        let Ok(entries) = fs::read_dir(self.data_dir.join("sled")) else { return false };
+        let names: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+        let being_written = names.iter().any(|path| path.extension().is_some_and(|end| end == "new"));
+        let finished = names.iter().filter(|path| path.extension().is_none()).count();
+        // More than the one that is current.
+        being_written || finished > usize::from(self.data_dir.join("snapshot").exists())
     }
 
     /// Lines of the log that tell of a bug.

@@ -126,7 +126,7 @@ const ROWS: [Row; 27] = [
     Row { fault: Fault::Clock, name: "clock", need: Need::Faketime, make: || Box::new(Jumps) },
     Row { fault: Fault::DiskFull, name: "disk-full", need: FULL, make: || Box::new(BrokenDisk(Breakage::Full)) },
     Row { fault: Fault::Fsync, name: "fsync", need: FSYNC, make: || Box::new(BrokenDisk(Breakage::LosesWrites)) },
-    Row { fault: Fault::PowerLoss, name: "power-loss", need: POWER, make: || Box::new(PowerLoss) },
+    Row { fault: Fault::PowerLoss, name: "power-loss", need: POWER, make: || Box::new(PowerLoss::default()) },
     Row { fault: Fault::HeldAnswers, name: "held-answers", need: Need::Delays, make: || Box::new(HeldAnswers::default()) },
     Row { fault: Fault::RestartInLease, name: "restart-in-lease", need: Need::Nothing, make: || Box::new(RestartInLease::default()) },
     Row { fault: Fault::Flapping, name: "flapping", need: Need::Nothing, make: || Box::new(Flapping::default()) },

@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Parser, Subcommand};
 use jepsen::check::Workload;
 use jepsen::cluster::NetworkKind;
+use jepsen::needs;
 use jepsen::nemesis::{Fault, Pace};
 use jepsen::runner::{Door, Options, has_negative};
 use zlock_client::api::Millis;
@@ -103,8 +104,9 @@ pub(crate) struct Test {
     #[arg(long)]
     workload: String,
     /// none, or any of kill, kill-leader, kill-majority, kill-all, stop, stop-leader, pause,
-    /// pause-leader, partition (halves, isolate-leader, ring, one-way), slow, loss, wipe, clock,
-    /// disk-full, fsync, power-loss; separated by commas.
+    /// pause-leader, restart-in-lease, partition (halves, isolate-leader, ring, one-way),
+    /// asymmetric, flapping, slow, loss, held-answers, wipe, clock, clock-steps, clock-rates,
+    /// disk-full, fsync, slow-disk, disk-stall, power-loss; separated by commas.
     #[arg(long, default_value = "none", value_delimiter = ',')]
     nemesis: Vec<String>,
     /// `host:port` of a cluster that runs already. Nothing of it is broken, so only `--nemesis
@@ -232,7 +234,7 @@ impl Common {
     /// The options of one run.
     pub(crate) fn options(&self, workload: Workload, faults: Vec<Fault>, seed: u64) -> Result<Options, String> {
         let network = match self.network.as_str() {
-            "auto" => NetworkKind::best(faults.contains(&Fault::Slow)),
+            "auto" => needs::best_network(&faults),
             "proxy" => NetworkKind::Proxies,
             "namespaces" => NetworkKind::Namespaces,
             other => return Err(format!("no network is called `{other}`: auto, proxy or namespaces")),

@@ -1,11 +1,12 @@
-//! Why nodes ended, and what their disks lost: what a run is told apart from its history.
+//! Why nodes ended, what their disks lost, and which snapshots there were: what a run is told apart
+//! from its history.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use power_disk::Cut;
 
-use crate::cluster::Ended;
 use crate::cluster::disk::{self, Losses};
+use crate::cluster::{Ended, Node};
 use crate::verdict::Verdict;
 
 /// A node that ends has to have a reason: a broken disk is one.
@@ -47,6 +48,28 @@ pub(crate) fn judge_losses(losses: Losses, ends: &[Ended], verdict: &mut Verdict
     }
 }
 
+/// Snapshots, as the nodes' logs tell: figure and message.
+const SNAPSHOTS: [(&str, &str); 3] = [
+    ("snapshots-built", "snapshot built"),
+    ("snapshots-sent", "snapshot sent"),
+    ("snapshots-installed", "snapshot installed"),
+];
+
+/// How many snapshots were built, sent and installed.
+pub(crate) fn count_snapshots(nodes: &[Node], verdict: &mut Verdict) {
+    for (name, message) in SNAPSHOTS {
+        verdict.figure(name, nodes.iter().map(|node| node.told(message)).sum::<u64>());
+    }
+}
+
+/// A run that was to cut the power among snapshots, and had none, has shown nothing about them.
+pub(crate) fn judge_snapshots(settings: &str, verdict: &mut Verdict) {
+    let built = verdict.figures.get("snapshots-built").and_then(serde_json::Value::as_u64).unwrap_or(0);
+    if settings.contains("snapshot_log_entries") && built == 0 {
+        verdict.doubt("snapshot_log_entries is set, and no snapshot was built".to_owned());
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -68,5 +91,18 @@ mod tests {
         assert_eq!((verdict.valid, verdict.finding_count), (Validity::Invalid, 1));
         let finding = &verdict.findings[0];
         assert_eq!((finding.kind.as_str(), finding.part.as_slice()), ("node-ended", &["x".to_owned()][..]));
+    }
+
+    #[test]
+    fn a_run_that_was_to_have_snapshots_and_had_none_is_unknown() {
+        let judged = |settings: &str, built: u64| {
+            let mut verdict = Verdict::default();
+            verdict.figure("snapshots-built", built);
+            judge_snapshots(settings, &mut verdict);
+            verdict.valid
+        };
+        assert_eq!(judged("snapshot_log_entries = 200", 0), Validity::Unknown);
+        assert_eq!(judged("snapshot_log_entries = 200", 1), Validity::Valid);
+        assert_eq!(judged("", 0), Validity::Valid);
     }
 }

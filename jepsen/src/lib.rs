@@ -2,7 +2,7 @@
 //! how to use it.
 //!
 //! A run goes through `runner.rs`: `cluster/` starts nodes, `workload/` lets clients act through
-//! `client.rs` and `http.rs` or `testkit`'s client of the ZooKeeper door, `nemesis.rs` breaks
+//! `client.rs` and `http.rs` or `testkit`'s client of the ZooKeeper door, `nemesis/` breaks
 //! things meanwhile, and `recorder.rs` takes the history down. `answer.rs` is the one table that
 //! says which answer is ok, fail or info. Then `check/` judges the history and `report/` writes it
 //! up.

@@ -4,8 +4,9 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::cluster::{NetworkKind, disk, namespaces_available};
-use crate::nemesis::Fault;
+use crate::cluster::disk::{self, DiskKind};
+use crate::cluster::{NetworkKind, namespaces_available};
+use crate::nemesis::{Fault, Need};
 
 /// Where distributions put the library.
 const FAKETIME_DIRS: [&str; 5] =
@@ -29,25 +30,54 @@ pub fn faketime() -> io::Result<PathBuf> {
 /// What is missing.
 pub fn check(faults: &[Fault], network: NetworkKind) -> Result<(), String> {
     for fault in faults {
-        let missing = match fault {
-            Fault::Clock => faketime().err().map(|error| error.to_string()),
-            Fault::PowerLoss if power_disk::available().is_ok() => None,
-            Fault::DiskFull | Fault::Fsync | Fault::PowerLoss if !disk::available() => {
-                Some("it needs root, mount and mkfs.ext4".into())
-            }
-            Fault::Slow if network == NetworkKind::Namespaces => {
-                Some("namespaces cannot delay packets: use --network proxy".into())
-            }
-            _ => None,
-        };
-        if let Some(why) = missing {
+        if let Some(why) = missing(fault.need(), network) {
             return Err(format!("the nemesis {} cannot be run here: {why}", fault.name()));
         }
     }
+    disk_kind(faults)?;
     if network == NetworkKind::Namespaces {
         namespaces_available().map_err(|error| format!("no network namespaces here: {error}; use --network proxy"))?;
     }
     Ok(())
+}
+
+fn missing(need: Need, network: NetworkKind) -> Option<String> {
+    match need {
+        Need::Faketime => faketime().err().map(|error| error.to_string()),
+        Need::Disk(DiskKind::Slow) => power_disk::available().err().map(|error| error.to_string()),
+        Need::Disk(DiskKind::PowerLoss) if power_disk::available().is_ok() => None,
+        Need::Disk(_) if !disk::available() => Some("it needs root, mount and mkfs.ext4".into()),
+        Need::Delays if network == NetworkKind::Namespaces => {
+            Some("namespaces cannot delay packets: use --network proxy".into())
+        }
+        Need::Nothing | Need::Delays | Need::Disk(_) => None,
+    }
+}
+
+/// The kind of network that is best for these faults.
+pub fn best_network(faults: &[Fault]) -> NetworkKind {
+    NetworkKind::best(faults.iter().any(|fault| fault.need() == Need::Delays))
+}
+
+/// The disks that the faults need. None when any disk will do.
+///
+/// # Errors
+/// When they need two kinds.
+pub fn disk_kind(faults: &[Fault]) -> Result<Option<DiskKind>, String> {
+    let mut needed: Option<(Fault, DiskKind)> = None;
+    for fault in faults {
+        let Need::Disk(kind) = fault.need() else { continue };
+        needed = match needed {
+            None => Some((*fault, kind)),
+            Some((other, before)) => {
+                let both = before.with(kind).ok_or_else(|| {
+                    format!("{} takes another kind of disk than {}: run it by itself", fault.name(), other.name())
+                })?;
+                Some((*fault, both))
+            }
+        };
+    }
+    Ok(needed.map(|(_, kind)| kind))
 }
 
 #[cfg(test)]
@@ -59,5 +89,13 @@ mod tests {
         assert_eq!(check(&[Fault::Kill, Fault::Slow, Fault::Halves], NetworkKind::Proxies), Ok(()));
         let why = check(&[Fault::Kill, Fault::Slow], NetworkKind::Namespaces).unwrap_err();
         assert_eq!(why, "the nemesis slow cannot be run here: namespaces cannot delay packets: use --network proxy");
+    }
+
+    #[test]
+    fn faults_share_a_disk_or_are_refused_together() {
+        assert_eq!(disk_kind(&[Fault::Kill]), Ok(None));
+        assert_eq!(disk_kind(&[Fault::DiskFull, Fault::Fsync]), Ok(Some(DiskKind::FailingFsync)));
+        let why = "power-loss takes another kind of disk than fsync: run it by itself";
+        assert_eq!(disk_kind(&[Fault::Fsync, Fault::PowerLoss]), Err(why.to_owned()));
     }
 }

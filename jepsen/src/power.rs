@@ -23,6 +23,8 @@ use crate::{exit_code, harness_failed, run_shown, say, show, word};
 const CALM: Duration = Duration::from_millis(800);
 /// Nodes are without power for so long, more or less.
 const DARK: Duration = Duration::from_millis(200);
+/// The key for entries that stay in the log behind a snapshot.
+const ENTRIES_KEPT: &str = "log_entries_kept";
 const NODES: u64 = 3;
 const CLIENTS: usize = 10;
 /// Operations that change nothing.
@@ -36,6 +38,8 @@ struct Sum {
     refusals: u64,
     writes: u64,
     broken: usize,
+    /// Built, sent, installed, and in the making when the power went.
+    snapshots: [u64; 4],
     /// Runs that were not valid: seed, workload, verdict, directory.
     bad: Vec<(u64, &'static str, Validity, PathBuf)>,
 }
@@ -69,6 +73,10 @@ pub(crate) async fn run(power: &Power) -> ExitCode {
 
 fn options(power: &Power, workload: Workload, seed: u64) -> Options {
     let mut settings = vec![format!("snapshot_log_entries = {}", power.snapshot_every)];
+    // A leader that keeps the whole log never sends a snapshot.
+    if !power.set.iter().any(|line| line.starts_with(ENTRIES_KEPT)) {
+        settings.push(format!("{ENTRIES_KEPT} = {}", power.snapshot_every / 2));
+    }
     settings.extend_from_slice(&power.set);
     Options {
         workload,
@@ -97,6 +105,8 @@ impl Sum {
         let figure =
             |name: &str| results.convergence.figures.get(name).and_then(serde_json::Value::as_u64).unwrap_or(0);
         let (losses, refusals) = (figure("node-power-losses"), figure("refusals-after-power-loss"));
+        let snapshots =
+            ["snapshots-built", "snapshots-sent", "snapshots-installed", "power-lost-among-snapshots"].map(figure);
         let (writes, broken) = (acknowledged_writes(&results.dir)?, results.checker.finding_count);
         if results.valid != Validity::Valid {
             show(results);
@@ -107,6 +117,9 @@ impl Sum {
         self.refusals += refusals;
         self.writes += writes;
         self.broken += broken;
+        for (sum, count) in self.snapshots.iter_mut().zip(snapshots) {
+            *sum += count;
+        }
         let (seed, workload, valid) = (results.seed, results.workload, word(results.valid));
         say(&format!(
             "seed {seed} {workload}: {losses} losses, {refusals} refusals, {writes} acknowledged writes, {broken} findings: {valid}; \
@@ -117,10 +130,12 @@ impl Sum {
     }
 
     fn tell(&self) {
-        let Sum { runs, losses, refusals, writes, broken, bad } = self;
+        let Sum { runs, losses, refusals, writes, broken, snapshots, bad } = self;
+        let [built, sent, installed, among] = snapshots;
         for (seed, workload, valid, dir) in bad {
             say(&format!("seed {seed} {workload}: {}; see {}", word(*valid), dir.display()));
         }
+        say(&format!("{built} snapshots built, {sent} sent, {installed} installed; {among} losses among snapshots"));
         let bad = bad.len();
         say(&format!(
             "{losses} node power losses in {runs} runs: {refusals} refusals, {writes} acknowledged writes, {broken} findings of lost or \

@@ -12,13 +12,13 @@ use tokio::task::JoinSet;
 use crate::ballast;
 use crate::check::{self, Workload};
 use crate::client::Client;
-use crate::cluster::disk::{DiskKind, Disks};
+use crate::cluster::disk::Disks;
 use crate::cluster::{Cluster, NetworkKind, Plan, program_beside};
 use crate::convergence;
 use crate::ends;
 use crate::history::Entry;
 use crate::needs;
-use crate::nemesis::{Fault, Injected, Nemesis, Pace, Trouble};
+use crate::nemesis::{Broken, Fault, Injected, Need, Nemesis, Pace, Trouble};
 use crate::pulse;
 use crate::recorder::{Counts, Recorder};
 use crate::report;
@@ -190,7 +190,7 @@ async fn start_cluster(options: &Options, dir: &std::path::Path) -> io::Result<C
     if !options.endpoints.is_empty() {
         return Ok(Cluster::of(options.endpoints.clone()));
     }
-    let own_disk = disk_kind(&options.faults)?;
+    let own_disk = needs::disk_kind(&options.faults).map_err(io::Error::other)?;
     let (mut disks, mut data_dirs) = (Disks::default(), Vec::new());
     for id in 1..=options.nodes {
         let node_dir = dir.join(format!("node{id}"));
@@ -204,27 +204,11 @@ async fn start_cluster(options: &Options, dir: &std::path::Path) -> io::Result<C
         Some(program) => program.clone(),
         None => program_beside()?,
     };
-    let faketime = if options.faults.contains(&Fault::Clock) { Some(needs::faketime()?) } else { None };
+    let jumps = options.faults.iter().any(|fault| fault.need() == Need::Faketime);
+    let faketime = if jumps { Some(needs::faketime()?) } else { None };
     let (nodes, dir, network) = (options.nodes, dir.to_owned(), options.network);
     let plan = Plan { nodes, program, dir, faketime, data_dirs, settings, network };
     Cluster::start(&plan, disks).await
-}
-
-/// The disks that the faults need. None when any disk will do.
-fn disk_kind(faults: &[Fault]) -> io::Result<Option<DiskKind>> {
-    let has = |fault| faults.contains(&fault);
-    let (full, fsync, power) = (has(Fault::DiskFull), has(Fault::Fsync), has(Fault::PowerLoss));
-    if power && (full || fsync) {
-        return Err(io::Error::other(
-            "power-loss takes another kind of disk than disk-full and fsync: run it by itself",
-        ));
-    }
-    Ok(match (full, fsync, power) {
-        (_, true, _) => Some(DiskKind::FailingFsync),
-        (true, _, _) => Some(DiskKind::Full),
-        (_, _, true) => Some(DiskKind::PowerLoss),
-        _ => None,
-    })
 }
 
 struct Run {
@@ -298,16 +282,15 @@ impl Run {
         let (workers, mended) = tokio::join!(self.work_until(&work, &endpoints, &end), mend);
         drop(ticking);
         stop.send_replace(true);
-        let injected = if last_calm { mended } else { breaking.join_next().await };
-        let injected = injected.ok_or("the nemesis is gone")?;
-        let (injected, healed) = injected.map_err(|error| format!("the nemesis: {error}"))?;
+        let broken = if last_calm { mended } else { breaking.join_next().await };
+        let broken = broken.ok_or("the nemesis is gone")?.map_err(|error| format!("the nemesis: {error}"))?;
         let settled = tokio::time::timeout(SETTLE_MAX, settle(&*work, workers?, &mut client)).await;
         let unsettled = match settled {
             Ok(Ok(())) => None,
             Ok(Err(why)) => Some(why),
             Err(_) => Some(format!("the last reads were not answered within {} s", SETTLE_MAX.as_secs())),
         };
-        self.judge(injected, healed.err(), unsettled).await
+        self.judge(broken, unsettled).await
     }
 
     async fn work_until<W: Work>(
@@ -347,12 +330,8 @@ impl Run {
         Ok(done)
     }
 
-    async fn judge(
-        self,
-        faults: Injected,
-        trouble: Option<Trouble>,
-        unsettled: Option<String>,
-    ) -> Result<Results, String> {
+    async fn judge(self, broken: Broken, unsettled: Option<String>) -> Result<Results, String> {
+        let Broken { injected: faults, figures, wrong, trouble } = broken;
         let entries = self.recorder.finish(&self.dir).map_err(|error| told("the history", &error))?;
         let mut cluster = self.cluster.lock().await;
         let mut convergence = convergence::check(&mut cluster).await;
@@ -361,10 +340,16 @@ impl Run {
         if faults.contains_key(Fault::PowerLoss.name()) {
             ends::judge_losses(cluster.disks.losses(), &ends, &mut convergence);
         }
+        if !cluster.nodes.is_empty() {
+            ends::count_snapshots(&cluster.nodes, &mut convergence);
+            ends::judge_snapshots(&self.options.settings, &mut convergence);
+        }
         // No node may take a failed fsync and go on: when none has ended, none has failed.
         if faults.contains_key(Fault::Fsync.name()) && !ends.iter().any(|end| end.for_its_disk) {
             convergence.doubt("no fsync has failed: no node ended for its disk".to_owned());
         }
+        figures.into_iter().for_each(|(name, count)| convergence.figure(name, count));
+        wrong.into_iter().for_each(|why| convergence.found("fault-not-met", why, &[]));
         match trouble {
             Some(Trouble::NotRecovered(why)) => convergence.found("not-recovered", why, &[]),
             Some(Trouble::Harness(why)) => convergence.doubt(why),

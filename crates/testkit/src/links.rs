@@ -4,10 +4,12 @@
 //! Which node connects stands in the first frame: behind the cluster's name come the ids of both
 //! ends. So every directed link has a rule of its own, for each direction of the bytes. A cut link
 //! swallows bytes and keeps connections open, as a cable that was pulled does; when it heals, they
-//! break.
+//! break. A link that holds keeps bytes and delivers them when it is let go.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -22,6 +24,8 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 pub struct LinkRule {
     /// They vanish.
     pub cut: bool,
+    /// They wait until the rule ends, and then arrive all at once.
+    pub hold: bool,
     /// They arrive so much later.
     pub delay: Duration,
     /// And up to this much later again, at random.
@@ -36,13 +40,17 @@ const HELLO_MAX: Duration = Duration::from_secs(2);
 impl LinkRule {
     /// Bytes vanish.
     pub const CUT: LinkRule = LinkRule { cut: true, ..LinkRule::PASS };
+    /// Bytes wait.
+    pub const HOLD: LinkRule = LinkRule { hold: true, ..LinkRule::PASS };
     /// Bytes pass.
-    pub const PASS: LinkRule = LinkRule { cut: false, delay: Duration::ZERO, jitter: Duration::ZERO, break_one_in: 0 };
+    pub const PASS: LinkRule =
+        LinkRule { cut: false, hold: false, delay: Duration::ZERO, jitter: Duration::ZERO, break_one_in: 0 };
 
     /// Both rules at once.
     pub fn and(self, other: LinkRule) -> LinkRule {
         LinkRule {
             cut: self.cut || other.cut,
+            hold: self.hold || other.hold,
             delay: self.delay.max(other.delay),
             jitter: self.jitter.max(other.jitter),
             break_one_in: self.break_one_in.max(other.break_one_in),
@@ -56,6 +64,7 @@ type Rules = BTreeMap<(u64, u64), LinkRule>;
 pub struct Links {
     addrs: Vec<String>,
     rules: watch::Sender<Rules>,
+    late_bytes: Arc<AtomicU64>,
     tasks: Vec<JoinHandle<()>>,
 }
 
@@ -78,11 +87,18 @@ impl Links {
 
     async fn start_for(cluster_id: Option<&'static str>, targets: &[String]) -> io::Result<Links> {
         let (rules, watched) = watch::channel(Rules::new());
-        let mut links = Links { addrs: Vec::new(), rules, tasks: Vec::new() };
+        let late_bytes = Arc::new(AtomicU64::new(0));
+        let mut links = Links { addrs: Vec::new(), rules, late_bytes: late_bytes.clone(), tasks: Vec::new() };
         for (to, target) in (1..).zip(targets) {
             let listener = TcpListener::bind("127.0.0.1:0").await?;
             links.addrs.push(listener.local_addr()?.to_string());
-            let entrance = Entrance { to, target: target.clone(), cluster_id, rules: watched.clone() };
+            let entrance = Entrance {
+                to,
+                target: target.clone(),
+                cluster_id,
+                rules: watched.clone(),
+                late_bytes: late_bytes.clone(),
+            };
             links.tasks.push(tokio::spawn(entrance.run(listener)));
         }
         Ok(links)
@@ -96,6 +112,12 @@ impl Links {
     /// Gives every directed link its rule; links that are not named pass everything.
     pub fn set(&self, rules: BTreeMap<(u64, u64), LinkRule>) {
         self.rules.send_replace(rules);
+    }
+
+    /// Bytes that were held and then delivered, while the one that they were for had not closed the
+    /// connection.
+    pub fn late_bytes(&self) -> u64 {
+        self.late_bytes.load(Ordering::Relaxed)
     }
 }
 
@@ -149,6 +171,7 @@ struct Entrance {
     /// `None` for clients: they do not say who they are.
     cluster_id: Option<&'static str>,
     rules: watch::Receiver<Rules>,
+    late_bytes: Arc<AtomicU64>,
 }
 
 impl Entrance {
@@ -177,44 +200,76 @@ impl Entrance {
         }
         let (inside_read, inside_write) = inside.into_split();
         let (outside_read, outside_write) = outside.into_split();
+        let (inside_closed, outside_closed) = (AtomicBool::new(false), AtomicBool::new(false));
+        let (link, back, late_bytes) = ((source, self.to), (self.to, source), &self.late_bytes);
+        let there = Way { link, closed: &inside_closed, gone: &outside_closed, late_bytes };
+        let back = Way { link: back, closed: &outside_closed, gone: &inside_closed, late_bytes };
         tokio::select! {
-            () = pump(inside_read, outside_write, (source, self.to), self.rules.clone()) => {}
-            () = pump(outside_read, inside_write, (self.to, source), self.rules) => {}
+            () = there.pump(inside_read, outside_write, self.rules.clone()) => {}
+            () = back.pump(outside_read, inside_write, self.rules) => {}
         }
     }
 }
 
-/// Carries bytes one way. Delayed ones wait in a queue, so that delay costs no throughput. What was
-/// sent before the sender closed the connection arrives, as it does with TCP.
-async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, link: (u64, u64), mut rules: watch::Receiver<Rules>) {
-    let mut queue: std::collections::VecDeque<(Instant, Vec<u8>)> = std::collections::VecDeque::new();
-    let mut buffer = vec![0; 64 << 10];
-    let mut closed = false;
-    while !closed || !queue.is_empty() {
-        let rule = rules.borrow_and_update().get(&link).copied().unwrap_or_default();
-        if rule.cut {
-            // What is sent meanwhile is lost, so the connection is of no use afterwards.
-            let _ = rules.wait_for(|rules| !rules.get(&link).is_some_and(|rule| rule.cut)).await;
-            return;
-        }
-        let due = queue.front().map(|(due, _)| *due);
-        tokio::select! {
-            changed = rules.changed() => if changed.is_err() { return },
-            () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
-                let Some((_, bytes)) = queue.pop_front() else { continue };
-                if to.write_all(&bytes).await.is_err() {
-                    return;
-                }
+/// One direction of a connection.
+struct Way<'a> {
+    link: (u64, u64),
+    /// The sender has closed the connection.
+    closed: &'a AtomicBool,
+    /// So has the one that the bytes are for.
+    gone: &'a AtomicBool,
+    late_bytes: &'a AtomicU64,
+}
+
+/// Bytes on their way.
+struct Carried {
+    due: Instant,
+    /// A rule has held them.
+    held: bool,
+    bytes: Vec<u8>,
+}
+
+impl Way<'_> {
+    /// Carries bytes. Delayed ones wait in a queue, so that delay costs no throughput. What was
+    /// sent before the sender closed the connection arrives, as it does with TCP.
+    async fn pump(&self, mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut rules: watch::Receiver<Rules>) {
+        let mut queue: VecDeque<Carried> = VecDeque::new();
+        let mut buffer = vec![0; 64 << 10];
+        let mut closed = false;
+        while !closed || !queue.is_empty() {
+            let rule = rules.borrow_and_update().get(&self.link).copied().unwrap_or_default();
+            if rule.cut {
+                // What is sent meanwhile is lost, so the connection is of no use afterwards.
+                let _ = rules.wait_for(|rules| !rules.get(&self.link).is_some_and(|rule| rule.cut)).await;
+                return;
             }
-            read = from.read(&mut buffer), if !closed && queue.len() < 256 => {
-                let Ok(length) = read else { return };
-                if rule.break_one_in > 0 && fastrand::u32(..rule.break_one_in) == 0 {
-                    return;
+            if rule.hold {
+                queue.iter_mut().for_each(|carried| carried.held = true);
+            }
+            let due = queue.front().map(|carried| carried.due).filter(|_| !rule.hold);
+            tokio::select! {
+                changed = rules.changed() => if changed.is_err() { return },
+                () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
+                    let Some(carried) = queue.pop_front() else { continue };
+                    if to.write_all(&carried.bytes).await.is_err() {
+                        return;
+                    }
+                    if carried.held && !self.gone.load(Ordering::Relaxed) {
+                        self.late_bytes.fetch_add(carried.bytes.len() as u64, Ordering::Relaxed);
+                    }
                 }
-                closed = length == 0;
-                let after = queue.back().map_or_else(Instant::now, |(due, _)| *due);
-                let due = Instant::now() + rule.delay + rule.jitter.mul_f64(fastrand::f64());
-                queue.push_back((due.max(after), buffer[..length].to_vec()));
+                read = from.read(&mut buffer), if !closed && queue.len() < 256 => {
+                    let Ok(length) = read else { return };
+                    if rule.break_one_in > 0 && fastrand::u32(..rule.break_one_in) == 0 {
+                        return;
+                    }
+                    closed = length == 0;
+                    self.closed.store(closed, Ordering::Relaxed);
+                    let after = queue.back().map_or_else(Instant::now, |carried| carried.due);
+                    let due = Instant::now() + rule.delay + rule.jitter.mul_f64(fastrand::f64());
+                    let bytes = buffer[..length].to_vec();
+                    queue.push_back(Carried { due: due.max(after), held: rule.hold, bytes });
+                }
             }
         }
     }

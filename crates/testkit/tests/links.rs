@@ -71,6 +71,45 @@ async fn a_slow_link_is_late_and_in_order() {
 }
 
 #[tokio::test]
+async fn a_link_that_holds_delivers_everything_at_once_when_it_is_let_go() {
+    let (links, listener) = links().await;
+    let (mut inside, mut outside) = connected(&links, &listener).await;
+    passes(&mut inside, &mut outside, 1).await;
+    links.set(BTreeMap::from([((2, 1), LinkRule::HOLD)]));
+    // The other way still passes. Once it does, the rule has been taken in by all.
+    passes(&mut inside, &mut outside, 2).await;
+    for byte in 3..8 {
+        outside.write_all(&[byte]).await.unwrap();
+        passes(&mut inside, &mut outside, byte).await;
+    }
+    let nothing = inside.try_read(&mut [0]).unwrap_err();
+    assert_eq!((nothing.kind(), links.late_bytes()), (std::io::ErrorKind::WouldBlock, 0));
+    links.set(BTreeMap::new());
+    let mut got = [0; 5];
+    inside.read_exact(&mut got).await.unwrap();
+    assert_eq!(got, [3, 4, 5, 6, 7]);
+    // What comes now was not held.
+    passes(&mut outside, &mut inside, 8).await;
+    passes(&mut inside, &mut outside, 9).await;
+    assert_eq!(links.late_bytes(), 5);
+}
+
+#[tokio::test]
+async fn what_was_held_for_an_end_that_has_closed_does_not_count() {
+    let (links, listener) = links().await;
+    let (mut inside, mut outside) = connected(&links, &listener).await;
+    passes(&mut inside, &mut outside, 1).await;
+    links.set(BTreeMap::from([((2, 1), LinkRule::HOLD)]));
+    outside.write_all(&[2]).await.unwrap();
+    drop(inside);
+    while outside.read(&mut [0]).await.is_ok_and(|length| length > 0) {}
+    links.set(BTreeMap::new());
+    let (mut inside, mut outside) = connected(&links, &listener).await;
+    passes(&mut outside, &mut inside, 3).await;
+    assert_eq!(links.late_bytes(), 0);
+}
+
+#[tokio::test]
 async fn a_caller_that_does_not_say_who_it_is_is_turned_away() {
     let (links, _listener) = links().await;
     let mut inside = TcpStream::connect(links.addr(2)).await.unwrap();

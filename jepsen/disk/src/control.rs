@@ -5,10 +5,12 @@
 //! | | `mounted`, once, at the beginning |
 //! | `cut SEED` | pages kept, pages lost, names kept, names lost: four numbers |
 //! | `hang` | `done`; an fsync does not return from now on |
+//! | `slow MS` | `done`; an fsync takes so many milliseconds from now on |
 //! | `fail` | `done`; an fsync fails with EIO from now on |
 //! | `mend` | `done`; an fsync works from now on, and those that hang do |
 //! | `drop` | `done`; the same, but those that hang have failed |
-//! | `hung` | how many fsyncs hang |
+//! | `hung` | how many fsyncs hang, or have not returned yet |
+//! | `delayed` | how many have hung or been slow, since the beginning |
 //!
 //! It is unmounted when stdin ends. A process of its own: a caller that hangs in a system call on
 //! the disk does not stop it.
@@ -17,6 +19,7 @@ use std::fs::OpenOptions;
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
 
 use fuser::{Config, MountOption};
 use rustix::mount::{UnmountFlags, unmount};
@@ -67,11 +70,16 @@ fn obey(disk: &Disk, input: impl BufRead, output: &mut impl Write) -> io::Result
                 }
                 Err(error) => format!("error: the seed: {error}"),
             },
+            ("slow", delay_ms) => match delay_ms.parse().map(Duration::from_millis) {
+                Ok(delay) => done(|| disk.slow(delay)),
+                Err(error) => format!("error: the milliseconds: {error}"),
+            },
             ("hang", "") => done(|| disk.hang()),
             ("fail", "") => done(|| disk.fail()),
             ("mend", "") => done(|| disk.mend()),
             ("drop", "") => done(|| disk.drop_hung()),
             ("hung", "") => disk.hung().to_string(),
+            ("delayed", "") => disk.delayed().to_string(),
             _ => format!("error: no such word: {line}"),
         };
         writeln!(output, "{answer}")?;
@@ -133,6 +141,14 @@ impl Mounted {
         self.tell("hang")
     }
 
+    /// From now on an fsync returns that much later.
+    ///
+    /// # Errors
+    /// As for `cut`.
+    pub fn slow(&mut self, delay: Duration) -> io::Result<()> {
+        self.tell(&format!("slow {}", delay.as_millis()))
+    }
+
     /// From now on an fsync fails with EIO.
     ///
     /// # Errors
@@ -158,7 +174,16 @@ impl Mounted {
         self.tell("drop")
     }
 
-    /// How many fsyncs hang.
+    /// How many fsyncs have hung or been slow, since the beginning.
+    ///
+    /// # Errors
+    /// As for `cut`.
+    pub fn delayed(&mut self) -> io::Result<u64> {
+        let answer = self.ask("delayed")?;
+        answer.parse().map_err(|_| unexpected(&answer))
+    }
+
+    /// How many fsyncs hang, or have not returned yet.
     ///
     /// # Errors
     /// As for `cut`.

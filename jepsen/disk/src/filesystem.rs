@@ -33,18 +33,23 @@ enum Syncs {
     Work,
     /// It does not return until it is let go.
     Hang,
+    /// It returns that much later.
+    Slow(Duration),
     /// It fails with EIO.
     Fail,
 }
 
-/// An fsync that hangs: of which inode, and who waits.
-type Hung = (u64, ReplyEmpty);
+/// An fsync that has not returned: of which inode, and who waits.
+type Waiting = (u64, ReplyEmpty);
 
 #[derive(Debug, Default)]
 struct State {
     tree: Tree,
     syncs: Syncs,
-    hung: Vec<Hung>,
+    /// By a number that no other has had.
+    waiting: BTreeMap<u64, Waiting>,
+    /// How many have ever waited.
+    delayed: u64,
     /// What a directory had when it was opened, by handle: entries are removed while others are
     /// still being listed.
     listings: BTreeMap<u64, Vec<(u64, FileType, OsString)>>,
@@ -74,6 +79,12 @@ impl Disk {
         self.state().syncs = Syncs::Hang;
     }
 
+    /// From now on an fsync returns that much later. What was written meanwhile is durable then,
+    /// too.
+    pub fn slow(&self, delay: Duration) {
+        self.state().syncs = Syncs::Slow(delay);
+    }
+
     /// From now on an fsync fails, and forgets what it should have written.
     pub fn fail(&self) {
         self.state().syncs = Syncs::Fail;
@@ -83,7 +94,7 @@ impl Disk {
     pub fn mend(&self) {
         let mut state = self.state();
         state.syncs = Syncs::Work;
-        for (inode, reply) in std::mem::take(&mut state.hung) {
+        for (inode, reply) in std::mem::take(&mut state.waiting).into_values() {
             reply_empty(reply, state.sync(inode));
         }
     }
@@ -93,19 +104,40 @@ impl Disk {
     pub fn drop_hung(&self) {
         let mut state = self.state();
         state.syncs = Syncs::Work;
-        state.hung.drain(..).for_each(|(_, reply)| reply.error(Errno::EIO));
+        std::mem::take(&mut state.waiting).into_values().for_each(|(_, reply)| reply.error(Errno::EIO));
     }
 
-    /// How many fsyncs hang.
+    /// How many fsyncs hang, or have not returned yet.
     pub fn hung(&self) -> usize {
-        self.state().hung.len()
+        self.state().waiting.len()
+    }
+
+    /// How many fsyncs have hung or been slow, since the beginning.
+    pub fn delayed(&self) -> u64 {
+        self.state().delayed
+    }
+
+    /// The time of a slow fsync is over, if nothing has ended it before.
+    fn let_go(&self, number: u64) {
+        let mut state = self.state();
+        if let Some((inode, reply)) = state.waiting.remove(&number) {
+            reply_empty(reply, state.sync(inode));
+        }
     }
 
     fn sync_as_told(&self, inode: u64, reply: ReplyEmpty) {
         let mut state = self.state();
         match state.syncs {
             Syncs::Work => reply_empty(reply, state.sync(inode)),
-            Syncs::Hang => state.hung.push((inode, reply)),
+            Syncs::Hang => _ = state.wait(inode, reply),
+            Syncs::Slow(delay) => {
+                let (number, disk) = (state.wait(inode, reply), self.clone());
+                // A thread for each: few fsyncs wait at a time.
+                std::thread::spawn(move || {
+                    std::thread::sleep(delay);
+                    disk.let_go(number);
+                });
+            }
             Syncs::Fail => {
                 if let Ok(file) = state.tree.file(inode) {
                     file.sync_failed();
@@ -117,6 +149,12 @@ impl Disk {
 }
 
 impl State {
+    fn wait(&mut self, inode: u64, reply: ReplyEmpty) -> u64 {
+        self.delayed += 1;
+        self.waiting.insert(self.delayed, (inode, reply));
+        self.delayed
+    }
+
     fn sync(&mut self, inode: u64) -> Result<(), Errno> {
         match self.tree.file(inode) {
             Ok(file) => {

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let Some(dir) = std::env::args_os().nth(1) else {
-        eprintln!("power-disk DIR: then cut SEED, hang, fail, mend or drop on stdin, a word a line");
+        eprintln!("power-disk DIR: then cut SEED, hang, slow MS, fail, mend or drop on stdin, a word a line");
         return ExitCode::from(2);
     };
     match power_disk::serve(dir.as_ref(), std::io::stdin().lock(), std::io::stdout()) {

@@ -9,6 +9,7 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use power_disk::{Mounted, PAGE_BYTES};
 use tempfile::TempDir;
@@ -143,6 +144,43 @@ fn an_fsync_hangs_until_it_is_let_go() {
             assert_eq!(waiting.join().unwrap().unwrap_err().raw_os_error(), Some(5));
         }
         file.sync_all().unwrap();
+    }
+}
+
+#[test]
+fn a_slow_fsync_takes_its_time_and_makes_durable() {
+    let Some((dir, mut mounted)) = disk("a_slow_fsync_takes_its_time_and_makes_durable") else { return };
+    let file = File::create(dir.path().join("a")).unwrap();
+    sync_dir(dir.path());
+    let delay = Duration::from_millis(80);
+    mounted.slow(delay).unwrap();
+    file.write_all_at(b"x", 0).unwrap();
+    let began = Instant::now();
+    file.sync_all().unwrap();
+    assert!(began.elapsed() >= delay, "{:?}", began.elapsed());
+    assert_eq!((mounted.delayed().unwrap(), mounted.hung().unwrap()), (1, 0));
+    mounted.cut(1).unwrap();
+    assert_eq!(fs::read(dir.path().join("a")).unwrap(), b"x");
+}
+
+#[test]
+fn a_slow_fsync_ends_when_the_disk_is_mended() {
+    let Some((dir, mut mounted)) = disk("a_slow_fsync_ends_when_the_disk_is_mended") else { return };
+    for mends in [true, false] {
+        let file = File::create(dir.path().join("a")).unwrap();
+        file.write_all_at(b"x", 0).unwrap();
+        // Longer than any test may take.
+        mounted.slow(Duration::from_secs(1_000_000)).unwrap();
+        let waiting = thread::spawn(move || file.sync_all());
+        while mounted.hung().unwrap() == 0 {
+            thread::yield_now();
+        }
+        if mends {
+            mounted.mend().unwrap()
+        } else {
+            mounted.drop_hung().unwrap()
+        }
+        assert_eq!(waiting.join().unwrap().is_ok(), mends);
     }
 }
 

@@ -6,15 +6,18 @@
 //! them fails, as on a dying disk. What is deleted in that image is given back (`discard`), or it
 //! would soon have all the space that it promises.
 //!
-//! For losses of power a node has a FUSE disk (`power-disk`), which this program serves in a
-//! process of its own. Where none can be mounted, an image stands for the machine's disk. It has
-//! what the kernel was made to write by fsync, and what it wrote of its own will, `sync_file_range`
-//! included; all the rest is in the page cache and goes with the power.
+//! For losses of power, and for fsyncs that are slow or hang, a node has a FUSE disk
+//! (`power-disk`), which this program serves in a process of its own. Where none can be mounted, an
+//! image stands for the machine's disk when the power goes. It has what the kernel was made to
+//! write by fsync, and what it wrote of its own will, `sync_file_range` included; all the rest is
+//! in the page cache and goes with the power.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use power_disk::{Cut, Mounted};
 
@@ -44,6 +47,31 @@ pub enum DiskKind {
     FailingFsync,
     /// It can lose what was not fsynced.
     PowerLoss,
+    /// Its fsync can be slow or hang.
+    Slow,
+}
+
+impl DiskKind {
+    /// The kind that does what both do.
+    pub fn with(self, other: DiskKind) -> Option<DiskKind> {
+        use DiskKind::{FailingFsync, Full, PowerLoss, Slow};
+        match (self, other) {
+            (one, other) if one == other => Some(one),
+            (Full, FailingFsync) | (FailingFsync, Full) => Some(FailingFsync),
+            // A FUSE disk does both, and an image loses power only.
+            (PowerLoss, Slow) | (Slow, PowerLoss) => Some(Slow),
+            _ => None,
+        }
+    }
+}
+
+/// What is wrong with the fsyncs of a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Impaired {
+    /// Each takes so long.
+    Slow(Duration),
+    /// None returns.
+    Hanging,
 }
 
 /// Mounts that are undone when this is dropped.
@@ -51,6 +79,10 @@ pub enum DiskKind {
 pub struct Disks {
     mounted: Vec<PathBuf>,
     powered: Vec<Mounted>,
+    /// The data on disks whose fsyncs are slow or hang.
+    impaired: BTreeSet<PathBuf>,
+    /// When those of a disk were last slow, or hung.
+    mended: BTreeMap<PathBuf, Instant>,
     losses: Losses,
 }
 
@@ -82,7 +114,7 @@ impl Disks {
         let disk = dir.join("disk");
         fs::create_dir_all(&disk)?;
         let disk = fs::canonicalize(disk)?;
-        if kind == DiskKind::PowerLoss && power_disk::available().is_ok() {
+        if kind == DiskKind::Slow || (kind == DiskKind::PowerLoss && power_disk::available().is_ok()) {
             return self.mount_powered(&disk);
         }
         run(Command::new("mount").args(["-t", "tmpfs", "-o", &format!("size={DISK_BYTES}"), "jepsen"]).arg(&disk))?;
@@ -94,7 +126,8 @@ impl Disks {
                 return Ok(data);
             }
             DiskKind::FailingFsync => (IMAGE_BYTES, "^has_journal", "loop,discard"),
-            DiskKind::PowerLoss => (POWERED_IMAGE_BYTES, "has_journal", POWERED_OPTIONS),
+            // Of these two only the loss of power comes here.
+            DiskKind::PowerLoss | DiskKind::Slow => (POWERED_IMAGE_BYTES, "has_journal", POWERED_OPTIONS),
         };
         let image = disk.join("image");
         File::create(&image)?.set_len(bytes)?;
@@ -117,6 +150,79 @@ impl Disks {
         Ok(data)
     }
 
+    /// Makes every fsync on that disk slow or hang.
+    ///
+    /// # Errors
+    /// When the disk is none whose fsyncs can be delayed, or does not answer.
+    pub fn impair(&mut self, data_dir: &Path, how: Impaired) -> io::Result<()> {
+        let disk = self.powered(data_dir).ok_or_else(|| io::Error::other("it is no FUSE disk"))?;
+        match how {
+            Impaired::Slow(delay) => disk.slow(delay)?,
+            Impaired::Hanging => disk.hang()?,
+        }
+        self.impaired.insert(data_dir.to_owned());
+        Ok(())
+    }
+
+    /// How many fsyncs of that disk have been kept waiting, since the beginning.
+    ///
+    /// # Errors
+    /// As for `impair`.
+    pub fn delayed(&mut self, data_dir: &Path) -> io::Result<u64> {
+        self.powered(data_dir).ok_or_else(|| io::Error::other("it is no FUSE disk"))?.delayed()
+    }
+
+    /// All fsyncs work, and those that wait have worked.
+    ///
+    /// # Errors
+    /// When a disk does not answer.
+    pub fn mend(&mut self) -> io::Result<()> {
+        self.impaired.clone().iter().try_for_each(|data_dir| self.mend_one(data_dir))
+    }
+
+    /// The same for one disk, if anything is wrong with it.
+    ///
+    /// # Errors
+    /// When the disk does not answer.
+    pub fn mend_one(&mut self, data_dir: &Path) -> io::Result<()> {
+        let impaired = self.recovers(data_dir);
+        self.powered(data_dir).filter(|_| impaired).map_or(Ok(()), Mounted::mend)
+    }
+
+    /// All fsyncs work, and those that wait have failed: their processes are to end.
+    ///
+    /// # Errors
+    /// When a disk does not answer.
+    pub fn let_go(&mut self) -> io::Result<()> {
+        self.impaired.clone().iter().try_for_each(|data_dir| self.let_go_of(data_dir))
+    }
+
+    /// The same for one disk, if anything is wrong with it.
+    ///
+    /// # Errors
+    /// When the disk does not answer.
+    pub fn let_go_of(&mut self, data_dir: &Path) -> io::Result<()> {
+        let impaired = self.recovers(data_dir);
+        self.powered(data_dir).filter(|_| impaired).map_or(Ok(()), Mounted::drop_hung)
+    }
+
+    /// Whether nothing has been wrong with the fsyncs of that disk for so long.
+    pub fn rested(&self, data_dir: &Path, time: Duration) -> bool {
+        !self.impaired.contains(data_dir) && self.mended.get(data_dir).is_none_or(|mended| mended.elapsed() > time)
+    }
+
+    fn recovers(&mut self, data_dir: &Path) -> bool {
+        let impaired = self.impaired.remove(data_dir);
+        if impaired {
+            self.mended.insert(data_dir.to_owned(), Instant::now());
+        }
+        impaired
+    }
+
+    fn powered(&mut self, data_dir: &Path) -> Option<&mut Mounted> {
+        self.powered.iter_mut().find(|disk| data_dir.starts_with(disk.dir()))
+    }
+
     /// Takes everything from the disk that `data_dir` lies on that was not written to it, as when
     /// the power goes. The node must have been killed. The seed decides what survives of what was
     /// not synced, on a disk that can choose.
@@ -124,7 +230,7 @@ impl Disks {
     /// # Errors
     /// When the disk does not answer, or the image cannot be copied or mounted again.
     pub fn lose_power(&mut self, data_dir: &Path, seed: u64) -> io::Result<Cut> {
-        let cut = match self.powered.iter_mut().find(|disk| data_dir.starts_with(disk.dir())) {
+        let cut = match self.powered(data_dir) {
             Some(disk) => disk.cut(seed)?,
             None => lose_power_of_image(data_dir).map(|()| Cut::default())?,
         };
@@ -170,7 +276,9 @@ pub fn unmount_below(dir: &Path) {
     let points = mounts.lines().filter_map(|line| line.split(' ').nth(1)).map(PathBuf::from);
     let below: Vec<PathBuf> = points.filter(|point| point.starts_with(&dir)).collect();
     // Undone from the last to the first: the image before the tmpfs that it lies on.
-    drop(Disks { mounted: below, powered: Vec::new(), losses: Losses::default() });
+    let mut disks = Disks::default();
+    disks.mounted = below;
+    drop(disks);
 }
 
 /// Takes all the space of the disk that `data_dir` lies on.

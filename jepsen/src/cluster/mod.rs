@@ -15,7 +15,7 @@ use zlock_client::api::Cluster as View;
 
 pub(crate) use namespaces::{LOSS_PERCENT, available as namespaces_available};
 pub use network::{Network, NetworkKind, Place};
-pub use process::{Breakage, Ended, Node};
+pub use process::{Breakage, Clock, Ended, Node};
 
 use crate::answer::Effect;
 use crate::http::{Call, Http};
@@ -63,6 +63,16 @@ pub struct Cluster {
     pub network: Option<Network>,
     /// The nodes' own disks, where faults need them. Behind the nodes: they must be gone first.
     pub disks: disk::Disks,
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        // A process that waits for its disk does not even die.
+        for node in &mut self.nodes {
+            node.condemn();
+        }
+        let _ = self.disks.let_go();
+    }
 }
 
 impl Cluster {
@@ -114,6 +124,81 @@ impl Cluster {
             node.wipe()?;
         }
         node.start()
+    }
+
+    /// A node, from 1.
+    pub fn node(&mut self, id: u64) -> &mut Node {
+        &mut self.nodes[(id - 1) as usize]
+    }
+
+    /// kill -9 of a node; returns when the process is gone. Its disk answers again, if it did not.
+    ///
+    /// # Errors
+    /// When the disk cannot be told.
+    pub fn kill(&mut self, id: u64) -> Result<(), String> {
+        let node = &mut self.nodes[(id - 1) as usize];
+        node.condemn();
+        self.disks.let_go_of(&node.data_dir).map_err(|error| format!("disk of node {id}: {error}"))?;
+        node.kill();
+        Ok(())
+    }
+
+    /// SIGTERM, and waits for the end. Its disk answers again, if it did not.
+    ///
+    /// # Errors
+    /// When the disk cannot be told.
+    pub async fn stop(&mut self, id: u64) -> Result<(), String> {
+        let node = &mut self.nodes[(id - 1) as usize];
+        self.disks.mend_one(&node.data_dir).map_err(|error| format!("disk of node {id}: {error}"))?;
+        node.stop().await;
+        Ok(())
+    }
+
+    /// Why a node says that it is not ready, or that it does not answer; nothing when it is.
+    pub async fn not_ready(&self, id: u64) -> Option<String> {
+        let answer = Http::new(&self.endpoints).send(id, Call::get("/readyz")).await;
+        (!answer.is_ok())
+            .then(|| format!("{} {}", answer.error.unwrap_or_default(), String::from_utf8_lossy(&answer.body)))
+    }
+
+    /// Makes every fsync of a node slow or hang.
+    ///
+    /// # Errors
+    /// When its disk cannot do that.
+    pub fn impair_disk(&mut self, id: u64, how: disk::Impaired) -> Result<(), String> {
+        let data_dir = &self.nodes[(id - 1) as usize].data_dir;
+        self.disks.impair(data_dir, how).map_err(|error| format!("disk of node {id}: {error}"))
+    }
+
+    /// How many fsyncs of these nodes have been kept waiting, since the beginning.
+    ///
+    /// # Errors
+    /// When their disks cannot say.
+    pub fn delayed_fsyncs(&mut self, ids: &[u64]) -> Result<u64, String> {
+        let mut sum = 0;
+        for id in ids {
+            let data_dir = &self.nodes[(id - 1) as usize].data_dir;
+            sum += self.disks.delayed(data_dir).map_err(|error| format!("disk of node {id}: {error}"))?;
+        }
+        Ok(sum)
+    }
+
+    /// Whether nothing has been wrong with the fsyncs of a node for so long.
+    pub fn disk_rested(&self, id: u64, time: Duration) -> bool {
+        self.disks.rested(&self.nodes[(id - 1) as usize].data_dir, time)
+    }
+
+    /// Bytes between nodes that have come late, because a link had held them.
+    pub fn late_bytes(&self) -> u64 {
+        self.network.as_ref().map_or(0, Network::late_bytes)
+    }
+
+    /// Takes the power of a node that was killed.
+    ///
+    /// # Errors
+    /// As [`disk::Disks::lose_power`].
+    pub fn lose_power(&mut self, id: u64, seed: u64) -> io::Result<power_disk::Cut> {
+        self.disks.lose_power(&self.nodes[(id - 1) as usize].data_dir, seed)
     }
 
     /// Starts every node again that has ended for its disk and not come back yet.
@@ -189,8 +274,14 @@ impl Cluster {
 
     /// Who leads, as most nodes that answer see it.
     pub async fn leader(&self) -> Option<u64> {
+        let all: Vec<u64> = (1..=self.endpoints.len() as u64).collect();
+        self.leader_seen_by(&all).await
+    }
+
+    /// Who leads, as most of these nodes see it.
+    pub async fn leader_seen_by(&self, nodes: &[u64]) -> Option<u64> {
         let mut votes = std::collections::BTreeMap::<u64, usize>::new();
-        for view in views(&self.endpoints).await.into_iter().flatten() {
+        for view in views(&self.endpoints, nodes).await.into_iter().flatten() {
             if let Some(leader) = view.leader {
                 *votes.entry(leader).or_default() += if view.role == "leader" { 1 } else { 2 };
             }
@@ -219,12 +310,12 @@ async fn probe(http: &mut Http) -> Option<u64> {
     None
 }
 
-/// What every node says of itself; `None` for one that does not answer.
-async fn views(endpoints: &[String]) -> Vec<Option<View>> {
+/// What these nodes say of themselves; `None` for one that does not answer.
+async fn views(endpoints: &[String], nodes: &[u64]) -> Vec<Option<View>> {
     let mut http = Http::new(endpoints);
     let mut views = Vec::new();
-    for id in 1..=endpoints.len() as u64 {
-        views.push(http.send(id, Call::get("/v1/cluster")).await.read(Effect::Read));
+    for id in nodes {
+        views.push(http.send(*id, Call::get("/v1/cluster")).await.read(Effect::Read));
     }
     views
 }

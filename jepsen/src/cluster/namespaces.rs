@@ -125,9 +125,9 @@ impl Namespaces {
     /// Gives every directed link its rule; links that are not named pass everything.
     ///
     /// # Errors
-    /// When a rule delays: there is no tool for that here.
+    /// When a rule delays or holds: there is no tool for that here.
     pub fn set(&self, rules: &BTreeMap<(u64, u64), LinkRule>) -> io::Result<()> {
-        if rules.values().any(|rule| !rule.delay.is_zero()) {
+        if rules.values().any(|rule| rule.hold || !rule.delay.is_zero()) {
             return Err(io::Error::other("namespaces cannot delay packets: use --network proxy"));
         }
         let elements = |which: fn(&LinkRule) -> bool| {

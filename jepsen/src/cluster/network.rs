@@ -99,4 +99,12 @@ impl Network {
         }
         Ok(())
     }
+
+    /// Bytes that a link has held back and then delivered.
+    pub fn late_bytes(&self) -> u64 {
+        match self {
+            Network::Proxies(links, _) => links.late_bytes(),
+            Network::Namespaces(_) => 0,
+        }
+    }
 }

@@ -88,6 +88,33 @@ enum Disk {
     Mended,
 }
 
+/// How far a wall clock is off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Clock {
+    /// Where it stands now, against the true time.
+    pub offset_ms: i64,
+    /// How far it goes on in a thousand true milliseconds.
+    pub rate_permille: u32,
+}
+
+impl Clock {
+    /// The true time.
+    pub const RIGHT: Clock = Clock::offset(0);
+
+    /// One that is off and stays so far off.
+    pub const fn offset(offset_ms: i64) -> Clock {
+        Clock { offset_ms, rate_permille: 1_000 }
+    }
+
+    /// As libfaketime reads it, for a process of that age: its rate counts from the start of the
+    /// process.
+    fn told(self, age: Duration) -> String {
+        let rate = f64::from(self.rate_permille) / 1e3;
+        let gone_ahead = age.as_secs_f64() * (rate - 1.0);
+        format!("{:+.3} x{rate:.3}\n", self.offset_ms as f64 / 1e3 - gone_ahead)
+    }
+}
+
 /// A node of an own cluster.
 pub struct Node {
     /// Its id, from 1.
@@ -101,7 +128,11 @@ pub struct Node {
     log: PathBuf,
     faketime: Option<(PathBuf, PathBuf)>,
     process: Option<Process>,
+    /// When the process was started.
+    started: Instant,
     paused: bool,
+    /// SIGKILL was sent, and the end is still to come.
+    condemned: bool,
     disk: Disk,
     data: Data,
     ends: Vec<Ended>,
@@ -145,7 +176,9 @@ impl Node {
             log,
             faketime,
             process: None,
+            started: Instant::now(),
             paused: false,
+            condemned: false,
             disk: Disk::Sound,
             data: Data::Sound,
             ends: Vec::new(),
@@ -169,6 +202,7 @@ impl Node {
             command.env("LD_PRELOAD", library).env("FAKETIME_TIMESTAMP_FILE", offset);
             command.env("FAKETIME_NO_CACHE", "1").env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
         }
+        self.started = Instant::now();
         self.process = Some(Process::start(command, &self.log)?);
         self.paused = false;
         if self.disk == Disk::Mended {
@@ -231,10 +265,22 @@ impl Node {
     /// kill -9; returns when the process is gone.
     pub fn kill(&mut self) {
         // Who has ended by itself before is not excused by it.
-        self.runs();
+        if !std::mem::take(&mut self.condemned) {
+            self.runs();
+        }
         // A stopped process dies of SIGKILL too.
         self.process = None;
         self.paused = false;
+    }
+
+    /// SIGKILL for a process that a disk may keep from ending: [`Node::kill`] waits for its end.
+    pub fn condemn(&mut self) {
+        if self.runs()
+            && let Some(process) = &self.process
+        {
+            let _ = process.signal(Signal::KILL);
+            self.condemned = true;
+        }
     }
 
     /// SIGTERM, and waits for the end. One that does not stop cleanly counts as one that ended by
@@ -282,19 +328,30 @@ impl Node {
     pub fn wipe(&mut self) -> io::Result<()> {
         self.kill();
         self.data = Data::Sound;
-        if self.data_dir.exists() { remove_inside(&self.data_dir) } else { Ok(()) }
+        if !self.data_dir.exists() {
+            return Ok(());
+        }
+        remove_inside(&self.data_dir)?;
+        // A loss of power must not bring a part of it back.
+        fs::File::open(&self.data_dir)?.sync_all()
     }
 
-    /// Sets the wall clock so many seconds off. False when the node runs without libfaketime.
+    /// Sets the wall clock. Nothing happens to a node that runs without libfaketime, which has the
+    /// right time.
     ///
     /// # Errors
-    /// When the file that libfaketime reads cannot be written.
-    pub fn set_clock(&mut self, offset_s: i64) -> io::Result<bool> {
-        let Some((_, file)) = &self.faketime else { return Ok(false) };
-        let next = file.with_extension("next");
-        fs::write(&next, format!("{offset_s:+}\n"))?;
-        fs::rename(next, file)?;
-        Ok(true)
+    /// When the file that libfaketime reads cannot be written, or the node runs without libfaketime
+    /// and is to have another time.
+    pub fn set_clock(&mut self, clock: Clock) -> io::Result<()> {
+        match &self.faketime {
+            Some((_, file)) => {
+                let next = file.with_extension("next");
+                fs::write(&next, clock.told(self.started.elapsed()))?;
+                fs::rename(next, file)
+            }
+            None if clock == Clock::RIGHT => Ok(()),
+            None => Err(io::Error::other("the node runs without libfaketime")),
+        }
     }
 
     /// Sees in the log of a node that has just started whether libfaketime reaches it, and sets the
@@ -313,7 +370,25 @@ impl Node {
             let message = format!("libfaketime does not reach node {}: no line of its log is an hour old", self.id);
             return Err(io::Error::other(message));
         }
-        self.set_clock(0).map(|_| ())
+        self.set_clock(Clock::RIGHT)
+    }
+
+    /// How many lines of the log have this message.
+    pub fn told(&self, message: &str) -> u64 {
+        let log = fs::read(&self.log).unwrap_or_default();
+        let log = String::from_utf8_lossy(&log);
+        log.lines().filter(|line| line.contains(message)).count() as u64
+    }
+
+    /// Whether a node that was killed was writing, receiving or swapping a snapshot, by what its
+    /// data directory has (docs/storage-format.md).
+    pub fn has_unfinished_snapshot(&self) -> bool {
+        let Ok(entries) = fs::read_dir(self.data_dir.join("sled")) else { return false };
+        let names: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+        let being_written = names.iter().any(|path| path.extension().is_some_and(|end| end == "new"));
+        let finished = names.iter().filter(|path| path.extension().is_none()).count();
+        // More than the one that is current.
+        being_written || finished > usize::from(self.data_dir.join("snapshot").exists())
     }
 
     /// Lines of the log that tell of a bug.
@@ -352,6 +427,15 @@ fn remove_inside(dir: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_rate_leaves_the_clock_where_it_stands() {
+        let ten = Duration::from_secs(10);
+        assert_eq!(Clock::RIGHT.told(ten), "+0.000 x1.000\n");
+        assert_eq!(Clock::offset(-1_250).told(ten), "-1.250 x1.000\n");
+        // After ten seconds at twice the rate it would stand ten seconds ahead.
+        assert_eq!(Clock { offset_ms: 500, rate_permille: 2_000 }.told(ten), "-9.500 x2.000\n");
+    }
 
     #[test]
     fn a_panic_is_an_alarm_and_one_of_sleds_is_none_where_the_disk_has_failed() {

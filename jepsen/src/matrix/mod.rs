@@ -19,7 +19,7 @@ use crate::{exit_code, harness_failed, say};
 use table::{Cell, Table};
 
 /// What is run when nothing is named: everything there is, and some of it together.
-const NEMESES: [&str; 17] = [
+const NEMESES: [&str; 25] = [
     "none",
     "kill",
     "kill-leader",
@@ -28,13 +28,21 @@ const NEMESES: [&str; 17] = [
     "stop-leader",
     "pause",
     "pause-leader",
+    "restart-in-lease",
     "partition",
+    "asymmetric",
+    "flapping",
     "slow",
     "loss",
+    "held-answers",
     "wipe",
     "clock",
+    "clock-steps",
+    "clock-rates",
     "disk-full",
     "fsync",
+    "slow-disk",
+    "disk-stall",
     "power-loss",
     "kill+pause-leader+partition",
 ];

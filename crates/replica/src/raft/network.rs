@@ -351,10 +351,15 @@ impl RaftNetworkV2<TypeConfig> for Network {
     ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
         let peer = Arc::clone(self.peer().map_err(|error| streaming(&error))?);
         let target = peer.target(Lane::Snapshot);
+        let (id, bytes) = (snapshot.snapshot.id(), snapshot.snapshot.bytes());
         tokio::select! {
             biased;
             sent = send_snapshot(&target, self.peer_timeout, (&vote).into(), snapshot.snapshot) => {
                 peer.note_snapshot(sent.as_ref().err());
+                // A vote above ours is a refusal.
+                if sent.as_ref().is_ok_and(|answered| *answered == storage::codec::VoteRecord::from(&vote)) {
+                    tracing::info!(to = peer.id, id, bytes, "snapshot sent");
+                }
                 sent.map(|vote| SnapshotResponse::new(vote.into())).map_err(|error| streaming(&error))
             }
             closed = cancel => Err(closed.into()),

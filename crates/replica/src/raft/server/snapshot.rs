@@ -40,10 +40,13 @@ pub(super) async fn receive(server: &Arc<Server>, mut framed: Framed) -> io::Res
         if let Some(higher) = agree(server, vote, last).await? {
             return Ok(higher);
         }
+        let (id, bytes) = (received.id(), received.bytes());
         let snapshot = RaftSnapshot { meta: received.meta().clone(), snapshot: received };
         let install = server.consensus.raft.install_full_snapshot(Vote::from(vote), snapshot);
         let installed = while_working(&mut framed, server.consensus.peer_timeout(), install).await?;
-        installed.map(|response| (&response.vote).into()).map_err(|error| io::Error::other(error.to_string()))
+        let response = installed.map_err(|error| io::Error::other(error.to_string()))?;
+        tracing::info!(id, bytes, "snapshot installed");
+        Ok((&response.vote).into())
     };
     let answer = match installed.await {
         Ok(vote) => SnapshotAnswer::Done(vote),

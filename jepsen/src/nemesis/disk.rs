@@ -1,0 +1,25 @@
+//! A disk takes no more, or loses what it took.
+
+use serde_json::Value;
+
+use super::kind::{Doing, Kind, Scene, nodes};
+use crate::cluster::{Breakage, disk};
+
+/// The disk of one node breaks so.
+pub(super) struct BrokenDisk(pub(super) Breakage);
+
+impl Kind for BrokenDisk {
+    fn begin<'a>(&'a mut self, mut scene: Scene<'a>) -> Doing<'a, Value> {
+        Box::pin(async move {
+            let one = scene.one();
+            let node = scene.cluster.node(one);
+            node.break_disk(self.0);
+            let filled = match self.0 {
+                Breakage::Full => disk::fill(&node.data_dir),
+                Breakage::LosesWrites => disk::fill_below(&node.data_dir),
+            };
+            filled.map_err(|error| format!("disk of node {one}: {error}"))?;
+            Ok(nodes(&[one]))
+        })
+    }
+}

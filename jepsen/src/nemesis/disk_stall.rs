@@ -1,0 +1,90 @@
+//! The leader's disk does not answer for longer than a node bears it.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::kind::{Doing, Kind, Outcome, Scene};
+use crate::cluster::disk::Impaired;
+
+/// Between two looks at who leads.
+const LOOK: Duration = Duration::from_millis(100);
+/// A leader that has said that its disk stalls has handed over within this time: it asks its
+/// followers for up to a second, and again half a second later.
+const HAND_OVER_MAX: Duration = Duration::from_secs(3);
+/// `disk_stall_max` is 2 s, a write comes soon, and then the leader has its time.
+const LEAST: Duration = Duration::from_secs(6);
+/// A follower counts only when its disk has answered for ten times `disk_stall_max`. The rest is
+/// for it to write what has waited.
+const RESTED: Duration = Duration::from_secs(25);
+
+/// Every fsync of the leader hangs until everything is mended.
+#[derive(Default)]
+pub(super) struct DiskStall {
+    leader: u64,
+    began: Option<Instant>,
+    /// When the leader said first that its disk stalls.
+    stalls: Option<Instant>,
+    /// When another was seen to lead.
+    handed_over: Option<Instant>,
+    /// Whether the others could be asked to take over at every look.
+    able: bool,
+}
+
+impl Kind for DiskStall {
+    fn begin<'a>(&'a mut self, mut scene: Scene<'a>) -> Doing<'a, Value> {
+        Box::pin(async move {
+            self.leader = scene.leader().await;
+            let others = scene.others(self.leader);
+            self.able = scene.alone && others.iter().all(|id| scene.cluster.disk_rested(*id, RESTED));
+            scene.cluster.impair_disk(self.leader, Impaired::Hanging)?;
+            self.began = Some(Instant::now());
+            Ok(json!({"leader": self.leader, "must_hand_over": self.able}))
+        })
+    }
+
+    fn go_on<'a>(&'a mut self, scene: Scene<'a>) -> Doing<'a, Option<Duration>> {
+        Box::pin(async move {
+            let others = scene.others(self.leader);
+            let leader = scene.cluster.leader_seen_by(&others).await;
+            if leader.is_some_and(|leader| leader != self.leader) {
+                self.handed_over = Some(Instant::now());
+                return Ok(None);
+            }
+            let why = scene.cluster.not_ready(self.leader).await;
+            if self.stalls.is_none() && why.is_some_and(|why| why.contains("disk-stalled")) {
+                self.stalls = Some(Instant::now());
+            }
+            Ok(Some(LOOK))
+        })
+    }
+
+    fn end<'a>(&'a mut self, scene: Scene<'a>) -> Doing<'a, Outcome> {
+        Box::pin(async move {
+            let ms = |at: Option<Instant>| at.zip(self.began).map(|(at, began)| (at - began).as_millis() as u64);
+            let mut able = self.able;
+            for id in scene.others(self.leader) {
+                able &= scene.cluster.not_ready(id).await.is_none();
+            }
+            let late = self.handed_over.is_none() && self.stalls.is_some_and(|at| at.elapsed() > HAND_OVER_MAX);
+            let wrong = (able && late).then(|| {
+                format!(
+                    "node {} led on for {} s after it had said that its disk stalls, and the others were ready",
+                    self.leader,
+                    HAND_OVER_MAX.as_secs()
+                )
+            });
+            Ok(Outcome {
+                made: self.stalls.is_some() || self.handed_over.is_some(),
+                told: json!({"said_after_ms": ms(self.stalls), "handed_over_after_ms": ms(self.handed_over)}),
+                figures: vec![("handed-over-for-a-disk", u64::from(self.handed_over.is_some()))],
+                wrong,
+            })
+        })
+    }
+
+    fn least(&self) -> Duration {
+        LEAST
+    }
+}

@@ -1,0 +1,186 @@
+//! The kinds of faults there are: name, what each needs of the machine, how one is made.
+
+use super::asymmetric::Asymmetric;
+use super::clock::Jumps;
+use super::clock_steps::{Change, ClockSteps};
+use super::disk::BrokenDisk;
+use super::disk_stall::DiskStall;
+use super::flapping::Flapping;
+use super::held_answers::HeldAnswers;
+use super::kill::Kill;
+use super::kind::{Kind, Whom};
+use super::links::{Loss, Slow};
+use super::partition::{Halves, IsolateLeader, OneWay, Ring};
+use super::pause::Pause;
+use super::power_loss::PowerLoss;
+use super::restart_in_lease::RestartInLease;
+use super::slow_disk::SlowDisk;
+use super::stop::Stop;
+use super::wipe::Wipe;
+use crate::cluster::Breakage;
+use crate::cluster::disk::DiskKind;
+
+/// A kind of fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Fault {
+    /// kill -9 of one node.
+    Kill,
+    /// kill -9 of the leader.
+    KillLeader,
+    /// kill -9 of a majority at once.
+    KillMajority,
+    /// kill -9 of all nodes at once.
+    KillAll,
+    /// SIGTERM of one node, which stops cleanly.
+    Stop,
+    /// SIGTERM of the leader, which stops cleanly.
+    StopLeader,
+    /// SIGSTOP of one node.
+    Pause,
+    /// SIGSTOP of the leader.
+    PauseLeader,
+    /// The network falls into two parts.
+    Halves,
+    /// The leader is cut off from all others.
+    IsolateLeader,
+    /// Every node sees a majority, but no two the same.
+    Ring,
+    /// One node is heard by none but hears all, or hears none but is heard.
+    OneWay,
+    /// All links are slow, by tens of milliseconds that vary.
+    Slow,
+    /// Packets between nodes are lost, or, with proxies, connections break again and again.
+    Loss,
+    /// A node loses its data and comes back.
+    Wipe,
+    /// Wall clocks jump by up to an hour, forwards and backwards.
+    Clock,
+    /// One node's disk is full.
+    DiskFull,
+    /// One node's fsync fails, and what it had not written is lost.
+    Fsync,
+    /// One node or all at once lose power, and with it what they had not fsynced.
+    PowerLoss,
+    /// What followers send to a leader is held until it is deposed, and comes late.
+    HeldAnswers,
+    /// A follower or the leader is there again before the lease is over.
+    RestartInLease,
+    /// A link goes up and down again and again.
+    Flapping,
+    /// One node hears another and is not heard by it.
+    Asymmetric,
+    /// Wall clocks of single nodes step by up to five seconds, again and again.
+    ClockSteps,
+    /// Wall clocks of single nodes go at another rate.
+    ClockRates,
+    /// An fsync takes long.
+    SlowDisk,
+    /// The leader's fsync does not return.
+    DiskStall,
+}
+
+/// What a fault needs of this machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// Nothing.
+    Nothing,
+    /// Links that can be late: proxies.
+    Delays,
+    /// libfaketime.
+    Faketime,
+    /// A disk of its own for each node.
+    Disk(DiskKind),
+}
+
+/// What is known of one kind.
+struct Row {
+    fault: Fault,
+    name: &'static str,
+    need: Need,
+    make: fn() -> Box<dyn Kind>,
+}
+
+const FULL: Need = Need::Disk(DiskKind::Full);
+const FSYNC: Need = Need::Disk(DiskKind::FailingFsync);
+const SLOW: Need = Need::Disk(DiskKind::Slow);
+const POWER: Need = Need::Disk(DiskKind::PowerLoss);
+
+/// One row for each, in the order of the variants.
+#[rustfmt::skip]
+const ROWS: [Row; 27] = [
+    Row { fault: Fault::Kill, name: "kill", need: Need::Nothing, make: || Box::new(Kill(Whom::One)) },
+    Row { fault: Fault::KillLeader, name: "kill-leader", need: Need::Nothing, make: || Box::new(Kill(Whom::Leader)) },
+    Row { fault: Fault::KillMajority, name: "kill-majority", need: Need::Nothing, make: || Box::new(Kill(Whom::Majority)) },
+    Row { fault: Fault::KillAll, name: "kill-all", need: Need::Nothing, make: || Box::new(Kill(Whom::All)) },
+    Row { fault: Fault::Stop, name: "stop", need: Need::Nothing, make: || Box::new(Stop(Whom::One)) },
+    Row { fault: Fault::StopLeader, name: "stop-leader", need: Need::Nothing, make: || Box::new(Stop(Whom::Leader)) },
+    Row { fault: Fault::Pause, name: "pause", need: Need::Nothing, make: || Box::new(Pause(Whom::One)) },
+    Row { fault: Fault::PauseLeader, name: "pause-leader", need: Need::Nothing, make: || Box::new(Pause(Whom::Leader)) },
+    Row { fault: Fault::Halves, name: "halves", need: Need::Nothing, make: || Box::new(Halves) },
+    Row { fault: Fault::IsolateLeader, name: "isolate-leader", need: Need::Nothing, make: || Box::new(IsolateLeader) },
+    Row { fault: Fault::Ring, name: "ring", need: Need::Nothing, make: || Box::new(Ring) },
+    Row { fault: Fault::OneWay, name: "one-way", need: Need::Nothing, make: || Box::new(OneWay) },
+    Row { fault: Fault::Slow, name: "slow", need: Need::Delays, make: || Box::new(Slow) },
+    Row { fault: Fault::Loss, name: "loss", need: Need::Nothing, make: || Box::new(Loss) },
+    Row { fault: Fault::Wipe, name: "wipe", need: Need::Nothing, make: || Box::new(Wipe) },
+    Row { fault: Fault::Clock, name: "clock", need: Need::Faketime, make: || Box::new(Jumps) },
+    Row { fault: Fault::DiskFull, name: "disk-full", need: FULL, make: || Box::new(BrokenDisk(Breakage::Full)) },
+    Row { fault: Fault::Fsync, name: "fsync", need: FSYNC, make: || Box::new(BrokenDisk(Breakage::LosesWrites)) },
+    Row { fault: Fault::PowerLoss, name: "power-loss", need: POWER, make: || Box::new(PowerLoss::default()) },
+    Row { fault: Fault::HeldAnswers, name: "held-answers", need: Need::Delays, make: || Box::new(HeldAnswers::default()) },
+    Row { fault: Fault::RestartInLease, name: "restart-in-lease", need: Need::Nothing, make: || Box::new(RestartInLease::default()) },
+    Row { fault: Fault::Flapping, name: "flapping", need: Need::Nothing, make: || Box::new(Flapping::default()) },
+    Row { fault: Fault::Asymmetric, name: "asymmetric", need: Need::Nothing, make: || Box::new(Asymmetric) },
+    Row { fault: Fault::ClockSteps, name: "clock-steps", need: Need::Faketime, make: || Box::new(ClockSteps::new(Change::Steps)) },
+    Row { fault: Fault::ClockRates, name: "clock-rates", need: Need::Faketime, make: || Box::new(ClockSteps::new(Change::Rates)) },
+    Row { fault: Fault::SlowDisk, name: "slow-disk", need: SLOW, make: || Box::new(SlowDisk::default()) },
+    Row { fault: Fault::DiskStall, name: "disk-stall", need: SLOW, make: || Box::new(DiskStall::default()) },
+];
+
+impl Fault {
+    /// All of them.
+    pub fn all() -> impl Iterator<Item = Fault> {
+        ROWS.iter().map(|row| row.fault)
+    }
+
+    fn row(self) -> &'static Row {
+        &ROWS[self as usize]
+    }
+
+    /// What it is called on the command line.
+    pub fn name(self) -> &'static str {
+        self.row().name
+    }
+
+    /// What it needs of this machine.
+    pub fn need(self) -> Need {
+        self.row().need
+    }
+
+    /// One of its kind.
+    pub(super) fn make(self) -> Box<dyn Kind> {
+        (self.row().make)()
+    }
+
+    /// The faults that a name on the command line stands for; `partition` stands for four, `none`
+    /// for none.
+    pub fn from_name(name: &str) -> Option<Vec<Fault>> {
+        match name {
+            "none" => Some(Vec::new()),
+            "partition" => Some(vec![Fault::Halves, Fault::IsolateLeader, Fault::Ring, Fault::OneWay]),
+            name => Fault::all().find(|fault| fault.name() == name).map(|fault| vec![fault]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_fault_has_its_row_and_a_name_of_its_own() {
+        for (i, row) in ROWS.iter().enumerate() {
+            assert_eq!((row.fault as usize, Fault::from_name(row.name)), (i, Some(vec![row.fault])), "{}", row.name);
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Old answers that come late.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use testkit::LinkRule;
+use tokio::time::Instant;
+
+use super::kind::{Doing, Kind, Outcome, Rules, Scene, between, rules};
+
+/// Between two looks at who leads.
+const LOOK: Duration = Duration::from_millis(20);
+/// Without another leader by then the links are let go, and it begins again.
+const DEPOSED_MAX: Duration = Duration::from_secs(3);
+/// Requests stay held that much longer than answers: the first word of the new leader must not come
+/// before the old answers.
+const ANSWERS_FIRST: Duration = Duration::from_millis(150);
+/// One time of all.
+const LEAST: Duration = Duration::from_millis(4_500);
+
+/// Where one time of holding is.
+#[derive(Clone, Copy, Debug, Default)]
+enum Stage {
+    /// Nothing is held.
+    #[default]
+    Apart,
+    /// What followers send to the leader is held, and they still hear it.
+    Answers,
+    /// Everything from and to the leader is held since then.
+    CutOff(Instant),
+    /// Another leads: followers' answers go on to the old one in a moment.
+    Deposed,
+    /// They have gone on, and what the old leader sends is still held.
+    Late,
+}
+
+/// What followers send to their leader is held back, then the leader is cut off until another
+/// leads, and then it hears all that was held at once. Again and again.
+#[derive(Default)]
+pub(super) struct HeldAnswers {
+    stage: Stage,
+    leader: u64,
+    deposed: u64,
+    late_before: u64,
+}
+
+impl HeldAnswers {
+    fn answers(&self, scene: &Scene<'_>) -> Rules {
+        rules(scene.others(self.leader).into_iter().map(|id| (id, self.leader)), LinkRule::HOLD)
+    }
+
+    fn requests(&self, scene: &Scene<'_>) -> Rules {
+        rules(scene.others(self.leader).into_iter().map(|id| (self.leader, id)), LinkRule::HOLD)
+    }
+
+    async fn hold(&mut self, scene: &mut Scene<'_>) -> Result<(), String> {
+        self.leader = scene.leader().await;
+        let answers = self.answers(scene);
+        self.stage = Stage::Answers;
+        scene.set_links(answers)
+    }
+
+    async fn next(&mut self, scene: &mut Scene<'_>) -> Result<Duration, String> {
+        let (stage, pause) = match self.stage {
+            Stage::Apart => {
+                self.hold(scene).await?;
+                (Stage::Answers, between(scene.rng, 10, 80))
+            }
+            Stage::Answers => {
+                let mut all = self.answers(scene);
+                all.extend(self.requests(scene));
+                scene.set_links(all)?;
+                (Stage::CutOff(Instant::now()), LOOK)
+            }
+            Stage::CutOff(since) => {
+                let others = scene.others(self.leader);
+                let leader = scene.cluster.leader_seen_by(&others).await;
+                if leader.is_some_and(|leader| leader != self.leader) {
+                    // Time for the new leader to acknowledge something. The old one gives its
+                    // connections up a second after it was heard last.
+                    (Stage::Deposed, between(scene.rng, 20, 150))
+                } else if since.elapsed() > DEPOSED_MAX {
+                    scene.set_links(Rules::new())?;
+                    (Stage::Apart, between(scene.rng, 500, 1_000))
+                } else {
+                    (self.stage, LOOK)
+                }
+            }
+            Stage::Deposed => {
+                self.deposed += 1;
+                let requests = self.requests(scene);
+                scene.set_links(requests)?;
+                (Stage::Late, ANSWERS_FIRST)
+            }
+            Stage::Late => {
+                scene.set_links(Rules::new())?;
+                (Stage::Apart, between(scene.rng, 500, 1_000))
+            }
+        };
+        self.stage = stage;
+        Ok(pause)
+    }
+}
+
+impl Kind for HeldAnswers {
+    fn begin<'a>(&'a mut self, mut scene: Scene<'a>) -> Doing<'a, Value> {
+        Box::pin(async move {
+            self.late_before = scene.cluster.late_bytes();
+            self.hold(&mut scene).await?;
+            Ok(json!({"leader": self.leader}))
+        })
+    }
+
+    fn go_on<'a>(&'a mut self, mut scene: Scene<'a>) -> Doing<'a, Option<Duration>> {
+        Box::pin(async move { self.next(&mut scene).await.map(Some) })
+    }
+
+    fn end<'a>(&'a mut self, scene: Scene<'a>) -> Doing<'a, Outcome> {
+        Box::pin(async move {
+            let late = scene.cluster.late_bytes() - self.late_before;
+            Ok(Outcome {
+                made: self.deposed > 0 && late > 0,
+                told: json!({"deposed": self.deposed, "late_bytes": late}),
+                figures: vec![("leaders-deposed-unheard", self.deposed), ("late-bytes", late)],
+                ..Outcome::default()
+            })
+        })
+    }
+
+    fn least(&self) -> Duration {
+        LEAST
+    }
+}

@@ -1,0 +1,171 @@
+//! What a kind of fault is, and what it can lay hands on.
+
+use std::collections::BTreeMap;
+use std::future::{Future, ready};
+use std::pin::Pin;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use testkit::LinkRule;
+
+use crate::cluster::Cluster;
+
+/// Directed links and what holds for them.
+pub(super) type Rules = BTreeMap<(u64, u64), LinkRule>;
+
+/// A step of a fault. It fails when the fault could not be made.
+pub(super) type Doing<'a, T> = Pin<Box<dyn Future<Output = Result<T, String>> + Send + 'a>>;
+
+/// One fault, from its beginning to its end. What it has done to links, disks, clocks and processes
+/// is undone by the nemesis.
+pub(super) trait Kind: Send {
+    /// Breaks. Gives what the history says of it.
+    fn begin<'a>(&'a mut self, scene: Scene<'a>) -> Doing<'a, Value>;
+
+    /// Goes on with it. Gives the time until the next such step; nothing when there is none.
+    fn go_on<'a>(&'a mut self, _scene: Scene<'a>) -> Doing<'a, Option<Duration>> {
+        Box::pin(ready(Ok(None)))
+    }
+
+    /// What came of it, just before everything is mended.
+    fn end<'a>(&'a mut self, _scene: Scene<'a>) -> Doing<'a, Outcome> {
+        Box::pin(ready(Ok(Outcome::default())))
+    }
+
+    /// How long it has to last to come to anything.
+    fn least(&self) -> Duration {
+        Duration::ZERO
+    }
+}
+
+/// What came of a fault.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Outcome {
+    /// False when the fault met nothing: such a one does not count as made.
+    pub(super) made: bool,
+    /// What the history says of it, if anything.
+    pub(super) told: Value,
+    /// Figures of the run, summed over faults.
+    pub(super) figures: Vec<(&'static str, u64)>,
+    /// What the cluster should have done and has not.
+    pub(super) wrong: Option<String>,
+}
+
+impl Default for Outcome {
+    fn default() -> Outcome {
+        Outcome { made: true, told: Value::Null, figures: Vec::new(), wrong: None }
+    }
+}
+
+/// Which nodes a fault meets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Whom {
+    One,
+    Leader,
+    Majority,
+    All,
+}
+
+/// What a fault works on.
+pub(super) struct Scene<'a> {
+    pub(super) cluster: &'a mut Cluster,
+    pub(super) rng: &'a mut fastrand::Rng,
+    /// What each fault that is under way does to links.
+    pub(super) links: &'a mut BTreeMap<&'static str, Rules>,
+    /// The fault's name.
+    pub(super) name: &'static str,
+    /// No other fault is under way.
+    pub(super) alone: bool,
+}
+
+impl Scene<'_> {
+    /// The ids of all nodes.
+    pub(super) fn all(&self) -> Vec<u64> {
+        (1..=self.cluster.endpoints.len() as u64).collect()
+    }
+
+    /// All but one.
+    pub(super) fn others(&self, than: u64) -> Vec<u64> {
+        self.all().into_iter().filter(|id| *id != than).collect()
+    }
+
+    /// Any node.
+    pub(super) fn one(&mut self) -> u64 {
+        self.rng.u64(1..=self.cluster.endpoints.len() as u64)
+    }
+
+    /// The leader; any node when there is none.
+    pub(super) async fn leader(&mut self) -> u64 {
+        let one = self.one();
+        self.cluster.leader().await.unwrap_or(one)
+    }
+
+    /// The nodes that are meant.
+    pub(super) async fn choose(&mut self, whom: Whom) -> Vec<u64> {
+        match whom {
+            Whom::One => vec![self.one()],
+            Whom::Leader => vec![self.leader().await],
+            Whom::All => self.all(),
+            Whom::Majority => {
+                let mut some = self.all();
+                self.rng.shuffle(&mut some);
+                some.truncate(some.len() / 2 + 1);
+                some
+            }
+        }
+    }
+
+    /// All directed links.
+    pub(super) fn pairs(&self) -> Vec<(u64, u64)> {
+        let all = self.all();
+        all.iter().flat_map(|a| all.iter().map(move |b| (*a, *b))).filter(|(a, b)| a != b).collect()
+    }
+
+    /// Gives links these rules, on top of what other faults have done to them. What this fault has
+    /// done to links before is undone.
+    pub(super) fn set_links(&mut self, rules: Rules) -> Result<(), String> {
+        self.links.insert(self.name, rules);
+        let network = self.cluster.network.as_ref();
+        let network = network.ok_or("the links of a cluster that was there before are not ours")?;
+        network.set(together(self.links)).map_err(|error| error.to_string())
+    }
+}
+
+/// All rules at once.
+fn together(links: &BTreeMap<&'static str, Rules>) -> Rules {
+    let mut all = Rules::new();
+    for (link, rule) in links.values().flatten() {
+        let sum = all.entry(*link).or_default();
+        *sum = sum.and(*rule);
+    }
+    all
+}
+
+/// These links, all with one rule.
+pub(super) fn rules(links: impl IntoIterator<Item = (u64, u64)>, rule: LinkRule) -> Rules {
+    links.into_iter().map(|link| (link, rule)).collect()
+}
+
+/// What the history says of faults that meet nodes.
+pub(super) fn nodes(ids: &[u64]) -> Value {
+    json!({"nodes": ids})
+}
+
+/// A time between two, at random.
+pub(super) fn between(rng: &mut fastrand::Rng, low_ms: u64, high_ms: u64) -> Duration {
+    Duration::from_millis(rng.u64(low_ms..=high_ms))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_has_what_all_faults_do_to_it() {
+        let slow = LinkRule { delay: Duration::from_millis(9), ..LinkRule::PASS };
+        let links = BTreeMap::from([("a", rules([(1, 2)], LinkRule::CUT)), ("b", rules([(1, 2), (2, 1)], slow))]);
+        let all = together(&links);
+        assert_eq!((all[&(1, 2)].cut, all[&(1, 2)].delay), (true, slow.delay));
+        assert_eq!((all[&(2, 1)].cut, all[&(2, 1)].delay), (false, slow.delay));
+    }
+}

@@ -1,0 +1,40 @@
+//! All links are bad.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use testkit::LinkRule;
+
+use super::kind::{Doing, Kind, Scene, rules};
+use crate::cluster::{LOSS_PERCENT, Network};
+
+/// Late by tens of milliseconds that vary.
+pub(super) struct Slow;
+
+impl Kind for Slow {
+    fn begin<'a>(&'a mut self, mut scene: Scene<'a>) -> Doing<'a, Value> {
+        Box::pin(async move {
+            let delay = Duration::from_millis(scene.rng.u64(5..60));
+            let all = scene.pairs();
+            scene.set_links(rules(all, LinkRule { delay, jitter: delay, ..LinkRule::PASS }))?;
+            Ok(json!({"delay_ms": delay.as_millis() as u64}))
+        })
+    }
+}
+
+/// Packets are lost, or, with proxies, connections break again and again.
+pub(super) struct Loss;
+
+impl Kind for Loss {
+    fn begin<'a>(&'a mut self, mut scene: Scene<'a>) -> Doing<'a, Value> {
+        Box::pin(async move {
+            let rule = LinkRule { break_one_in: 20, ..LinkRule::PASS };
+            let all = scene.pairs();
+            scene.set_links(rules(all, rule))?;
+            Ok(match &scene.cluster.network {
+                Some(Network::Namespaces(_)) => json!({"packets_dropped_percent": LOSS_PERCENT}),
+                _ => json!({"connection_breaks_one_read_in": rule.break_one_in}),
+            })
+        })
+    }
+}

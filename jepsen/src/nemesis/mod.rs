@@ -1,0 +1,269 @@
+//! The one that breaks things, and mends them.
+//!
+//! ```text
+//!  kind.rs      what a kind of fault is, and the scene that it works on
+//!  kill.rs, stop.rs, pause.rs, wipe.rs, restart_in_lease.rs          processes and data
+//!  partition.rs, asymmetric.rs, flapping.rs, links.rs, held_answers.rs   links between nodes
+//!  clock.rs, clock_steps.rs                                          wall clocks
+//!  disk.rs, slow_disk.rs, disk_stall.rs, power_loss.rs               disks
+//!  fault.rs     the list of them all: name, need, how one is made
+//!  mod.rs       whose turn it is, and how everything is mended
+//! ```
+
+mod asymmetric;
+mod clock;
+mod clock_steps;
+mod disk;
+mod disk_stall;
+mod fault;
+mod flapping;
+mod held_answers;
+mod kill;
+mod kind;
+mod links;
+mod partition;
+mod pause;
+mod power_loss;
+mod restart_in_lease;
+mod slow_disk;
+mod stop;
+mod wipe;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::sync::{Mutex, watch};
+use tokio::time::{Instant, timeout};
+
+use crate::cluster::{self, Clock, Cluster};
+use crate::recorder::Recorder;
+
+pub use fault::{Fault, Need};
+use kind::{Kind, Rules, Scene};
+
+/// How often each fault was made.
+pub type Injected = BTreeMap<&'static str, u64>;
+
+/// What a nemesis has done, and what came of it.
+#[derive(Debug, Default)]
+pub struct Broken {
+    /// How often each fault was made.
+    pub injected: Injected,
+    /// Sums that faults have kept.
+    pub figures: BTreeMap<&'static str, u64>,
+    /// What the cluster should have done under a fault and has not.
+    pub wrong: Vec<String>,
+    /// Why the nemesis did not come to its end, if it did not.
+    pub trouble: Option<Trouble>,
+}
+
+/// Why a nemesis did not come to its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// A fault could not be made or mended: nothing can be said about the cluster.
+    Harness(String),
+    /// Everything was mended and the cluster did not recover.
+    NotRecovered(String),
+}
+
+/// The pace of faults.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// Between the end of a fault and the next.
+    pub calm: Duration,
+    /// How long a fault lasts.
+    pub fault: Duration,
+}
+
+/// A fault that is under way, and when it goes on.
+struct UnderWay {
+    fault: Fault,
+    kind: Box<dyn Kind>,
+    next: Option<Instant>,
+}
+
+/// Breaks a cluster, for as long as it is let.
+pub struct Nemesis {
+    faults: Vec<Fault>,
+    pace: Pace,
+    rng: fastrand::Rng,
+    recorder: Arc<Recorder>,
+    cluster: Arc<Mutex<Cluster>>,
+    broken: Broken,
+    /// Ends of nodes that the history has already.
+    ends_told: usize,
+    /// Faults whose turn is still to come before any comes again.
+    bag: Vec<Fault>,
+    /// What holds for links just now, by fault.
+    links: BTreeMap<&'static str, Rules>,
+}
+
+impl Nemesis {
+    /// One that knows these faults.
+    pub fn new(
+        faults: Vec<Fault>,
+        pace: Pace,
+        seed: u64,
+        recorder: Arc<Recorder>,
+        cluster: Arc<Mutex<Cluster>>,
+    ) -> Nemesis {
+        let rng = fastrand::Rng::with_seed(seed);
+        Nemesis {
+            faults,
+            pace,
+            rng,
+            recorder,
+            cluster,
+            broken: Broken::default(),
+            ends_told: 0,
+            bag: Vec::new(),
+            links: BTreeMap::new(),
+        }
+    }
+
+    /// Breaks and mends until told to stop, then mends.
+    pub async fn run(mut self, mut stop: watch::Receiver<bool>) -> Broken {
+        let mut result = Ok(());
+        while !self.faults.is_empty() && result.is_ok() {
+            if timeout(self.pace.calm, stop.wait_for(|stop| *stop)).await.is_ok() {
+                break;
+            }
+            result = self.round(&mut stop).await;
+        }
+        let healed = self.heal("final-heal").await;
+        self.broken.trouble = result.and(healed).err();
+        self.broken
+    }
+
+    fn next_fault(&mut self) -> Option<Fault> {
+        if self.bag.is_empty() {
+            self.bag.clone_from(&self.faults);
+            self.rng.shuffle(&mut self.bag);
+        }
+        self.bag.pop()
+    }
+
+    async fn round(&mut self, stop: &mut watch::Receiver<bool>) -> Result<(), Trouble> {
+        let mut faults: Vec<Fault> = self.next_fault().into_iter().collect();
+        // Now and then two at once.
+        if self.faults.len() > 1 && self.rng.u8(..3) == 0 {
+            faults.extend(self.next_fault());
+            faults.dedup();
+        }
+        let alone = faults.len() == 1;
+        let mut under_way = Vec::new();
+        for fault in faults {
+            self.recorder.nemesis(&format!("begin-{}", fault.name()), Value::Null);
+            let mut kind = fault.make();
+            let mut cluster = self.cluster.lock().await;
+            let scene = scene(&mut self.rng, &mut self.links, &mut cluster, fault, alone);
+            let done = kind.begin(scene).await.map_err(Trouble::Harness)?;
+            drop(cluster);
+            self.recorder.nemesis(&format!("start-{}", fault.name()), done);
+            under_way.push(UnderWay { fault, kind, next: Some(Instant::now()) });
+        }
+        let least = under_way.iter().map(|one| one.kind.least()).max().unwrap_or_default();
+        let lasts = self.pace.fault.mul_f64(0.6 + 0.8 * self.rng.f64()).max(least);
+        self.go_on(&mut under_way, Instant::now() + lasts, alone, stop).await?;
+        for one in &mut under_way {
+            self.end(one, alone).await?;
+        }
+        self.heal("heal").await
+    }
+
+    /// Lets faults go on until then, or until told to stop.
+    async fn go_on(
+        &mut self,
+        under_way: &mut [UnderWay],
+        until: Instant,
+        alone: bool,
+        stop: &mut watch::Receiver<bool>,
+    ) -> Result<(), Trouble> {
+        loop {
+            let due = under_way.iter().filter_map(|one| one.next).min().unwrap_or(until).min(until);
+            let stopped = timeout(due - Instant::now(), stop.wait_for(|stop| *stop)).await.is_ok();
+            if stopped || Instant::now() >= until {
+                return Ok(());
+            }
+            for one in under_way.iter_mut().filter(|one| one.next.is_some_and(|next| next <= Instant::now())) {
+                let mut cluster = self.cluster.lock().await;
+                let scene = scene(&mut self.rng, &mut self.links, &mut cluster, one.fault, alone);
+                let pause = one.kind.go_on(scene).await.map_err(Trouble::Harness)?;
+                one.next = pause.map(|pause| Instant::now() + pause);
+            }
+        }
+    }
+
+    async fn end(&mut self, one: &mut UnderWay, alone: bool) -> Result<(), Trouble> {
+        let name = one.fault.name();
+        let mut cluster = self.cluster.lock().await;
+        let scene = scene(&mut self.rng, &mut self.links, &mut cluster, one.fault, alone);
+        let outcome = one.kind.end(scene).await.map_err(Trouble::Harness)?;
+        if outcome.made {
+            *self.broken.injected.entry(name).or_default() += 1;
+        }
+        for (figure, count) in outcome.figures {
+            *self.broken.figures.entry(figure).or_default() += count;
+        }
+        self.broken.wrong.extend(outcome.wrong);
+        if !outcome.told.is_null() {
+            self.recorder.nemesis(&format!("end-{name}"), outcome.told);
+        }
+        Ok(())
+    }
+
+    /// Undoes everything and starts what does not run, be it killed or ended because of its disk. A
+    /// node that ended for no such reason is started too, so that the run can go on, and is held
+    /// against it at the end.
+    async fn heal(&mut self, f: &str) -> Result<(), Trouble> {
+        let mut cluster = self.cluster.lock().await;
+        self.links.clear();
+        mend(&mut cluster).map_err(Trouble::Harness)?;
+        let ended: Vec<Value> =
+            cluster.ends().into_iter().map(|end| json!({"node": end.node, "how": end.how})).collect();
+        let (_, ended) = ended.split_at(std::mem::replace(&mut self.ends_told, ended.len()));
+        // A second disk must not be lost before the first node has its data back.
+        let careful = self.faults.iter().any(|fault| matches!(fault, Fault::Wipe | Fault::Fsync | Fault::DiskFull));
+        // Now and then the power goes again while a node still recovers.
+        let patient = self.faults.contains(&Fault::PowerLoss) && self.rng.u8(..4) > 0;
+        let waits = careful || patient || f == "final-heal";
+        self.recorder.nemesis(f, json!({"ended_by_themselves": ended, "waits_for_nodes": waits}));
+        for id in 1..=cluster.nodes.len() as u64 {
+            cluster.restart(id).map_err(|error| Trouble::Harness(format!("start of node {id}: {error}")))?;
+        }
+        if waits {
+            cluster.recover().await.map_err(|error| Trouble::NotRecovered(error.to_string()))?;
+            self.recorder.nemesis("recovered", Value::Null);
+        }
+        Ok(())
+    }
+}
+
+fn scene<'a>(
+    rng: &'a mut fastrand::Rng,
+    links: &'a mut BTreeMap<&'static str, Rules>,
+    cluster: &'a mut Cluster,
+    fault: Fault,
+    alone: bool,
+) -> Scene<'a> {
+    Scene { cluster, rng, links, name: fault.name(), alone }
+}
+
+/// Undoes what was done to links, disks, clocks and processes that stand still.
+fn mend(cluster: &mut Cluster) -> Result<(), String> {
+    if let Some(network) = &cluster.network {
+        network.set(BTreeMap::new()).map_err(|error| error.to_string())?;
+    }
+    cluster.disks.mend().map_err(|error| format!("a disk: {error}"))?;
+    for node in &mut cluster.nodes {
+        cluster::disk::mend(&node.data_dir).map_err(|error| format!("disk of node {}: {error}", node.id))?;
+        node.mend_disk();
+        if node.is_paused() {
+            node.pause(false);
+        }
+        node.set_clock(Clock::RIGHT).map_err(|error| error.to_string())?;
+    }
+    Ok(())
+}

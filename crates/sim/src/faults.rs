@@ -144,23 +144,7 @@ impl Faults {
     fn strike(&mut self, nodes: &mut [Node], now_ms: u64) {
         let count = nodes.len();
         let chosen = self.random.usize(..count);
-        let fault = match self.random.u32(..100) {
-            0..14 => "kill",
-            14..28 => "loss of power",
-            28..31 => "end of all",
-            31..36 => "lost disk",
-            36..41 => "clean stop",
-            41..50 => "lease",
-            50..60 => "cut",
-            60..66 => "slow links",
-            66..74 => "broken connections",
-            74..82 => "pause",
-            82..86 => "slow disk",
-            86..88 => "failing disk",
-            88..92 => "failing disk that is needed",
-            92..97 => "disturbed election",
-            _ => "clock",
-        };
+        let fault = self.choose();
         // Some aim at the leader.
         let leader = || nodes.iter().position(Node::leads).unwrap_or(chosen);
         let aim = if matches!(fault, "lease" | "disturbed election") { leader() } else { chosen };
@@ -218,6 +202,26 @@ impl Faults {
             _ => self.set_clock(&mut nodes[chosen]),
         }
         self.count += 1;
+    }
+
+    fn choose(&mut self) -> &'static str {
+        match self.random.u32(..100) {
+            0..14 => "kill",
+            14..28 => "loss of power",
+            28..31 => "end of all",
+            31..36 => "lost disk",
+            36..41 => "clean stop",
+            41..50 => "lease",
+            50..60 => "cut",
+            60..66 => "slow links",
+            66..74 => "broken connections",
+            74..82 => "pause",
+            82..86 => "slow disk",
+            86..88 => "failing disk",
+            88..92 => "failing disk that is needed",
+            92..97 => "disturbed election",
+            _ => "clock",
+        }
     }
 
     fn set_clock(&mut self, node: &mut Node) {

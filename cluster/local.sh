@@ -9,7 +9,11 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 config=${ZLOCK_CLUSTER:-cluster}
 run=${ZLOCK_RUN:-zlock-data/cluster}
-program=${ZLOCK:-${CARGO_TARGET_DIR:-target}/release/zlock}
+# Wherever cargo builds: its own configuration may say so, too.
+built() {
+    cargo metadata --no-deps --format-version 1 | sed 's/.*"target_directory":"\([^"]*\)".*/\1/'
+}
+program=${ZLOCK:-$(built)/release/zlock}
 # How long nodes may take to serve, in tenths of a second.
 patience=300
 

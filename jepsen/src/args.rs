@@ -9,6 +9,7 @@ use jepsen::cluster::NetworkKind;
 use jepsen::needs;
 use jepsen::nemesis::{Fault, Pace};
 use jepsen::runner::{Door, Options, has_negative};
+use jepsen::snapshots::SMALL;
 use zlock_client::api::Millis;
 
 /// Breaks a zlock cluster while clients use it, and judges what they saw.
@@ -29,6 +30,18 @@ pub(crate) enum Command {
     Check {
         /// A directory with `history.jsonl`.
         dir: PathBuf,
+        /// The workload, when the directory does not say.
+        #[arg(long)]
+        workload: Option<String>,
+    },
+    /// Writes a stored history of `register` or `lock` for other checkers, such as Knossos and
+    /// Porcupine: a file for each register or lock.
+    Export {
+        /// A directory with `history.jsonl`.
+        dir: PathBuf,
+        /// Where the files go.
+        #[arg(long)]
+        to: PathBuf,
         /// The workload, when the directory does not say.
         #[arg(long)]
         workload: Option<String>,
@@ -74,6 +87,13 @@ pub(crate) struct Common {
     /// The program `zlock`; the one beside this program unless given.
     #[arg(long)]
     pub(crate) zlock: Option<PathBuf>,
+    /// A program `zlock` that knows one level more than the other, for the nemesis `upgrade`:
+    /// `cargo build -p zlock --features next-level` makes one.
+    #[arg(long)]
+    pub(crate) zlock_next: Option<PathBuf>,
+    /// The program `replay`: what the logs of the stopped nodes tell is judged as well.
+    #[arg(long)]
+    pub(crate) replay: Option<PathBuf>,
     /// Time between faults.
     #[arg(long, default_value = "5s", value_parser = duration)]
     pub(crate) calm: Duration,
@@ -83,12 +103,17 @@ pub(crate) struct Common {
     /// How links are broken: proxy, namespaces (needs root), or auto, the best that can be had.
     #[arg(long, default_value = "auto")]
     pub(crate) network: String,
-    /// Through which door clients come: http or zookeeper (register, lock, watch and multi only).
+    /// Through which door clients come: http, zookeeper or both (register, lock, watch and multi
+    /// only).
     #[arg(long, default_value = "http")]
     pub(crate) door: String,
     /// Znodes of 24 KiB that are there before clients begin: snapshots take longer.
     #[arg(long, default_value_t = 0)]
     pub(crate) ballast: u64,
+    /// How far apart snapshots are: small (every 200 entries, 20 kept in the log), large (as
+    /// configured), or half: small in runs with an odd seed.
+    #[arg(long, default_value = "half")]
+    pub(crate) snapshots: String,
     /// A line for the configuration of every node, such as 'snapshot_log_entries = 500'. May be
     /// repeated.
     #[arg(long)]
@@ -99,14 +124,15 @@ pub(crate) struct Common {
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Test {
     /// register, lock, fenced-lock, unguarded-lock, reentrant-lock, rw-lock, queue, sequential,
-    /// ephemeral, watch, multi, session, exactly-once, semaphore, multi-lock, election, upgrade or
-    /// revoke.
+    /// ephemeral, watch, multi, session, exactly-once, semaphore, multi-lock, election, upgrade,
+    /// mixed, revoke or lock-delay.
     #[arg(long)]
     workload: String,
     /// none, or any of kill, kill-leader, kill-majority, kill-all, stop, stop-leader, pause,
     /// pause-leader, restart-in-lease, partition (halves, isolate-leader, ring, one-way),
     /// asymmetric, flapping, slow, loss, held-answers, wipe, clock, clock-steps, clock-rates,
-    /// disk-full, fsync, slow-disk, disk-stall, power-loss; separated by commas.
+    /// disk-full, fsync, slow-disk, disk-stall, power-loss, memory, cpu, upgrade; separated by
+    /// commas.
     #[arg(long, default_value = "none", value_delimiter = ',')]
     nemesis: Vec<String>,
     /// `host:port` of a cluster that runs already. Nothing of it is broken, so only `--nemesis
@@ -241,10 +267,7 @@ impl Common {
         };
         let door = self.door()?;
         if !door.has(workload) {
-            return Err(format!(
-                "{} is not made over ZooKeeper's protocol: register, lock, watch, multi",
-                workload.name()
-            ));
+            return Err(format!("{} is made over HTTP alone; others: register, lock, watch, multi", workload.name()));
         }
         Ok(Options {
             workload,
@@ -258,9 +281,11 @@ impl Common {
             store: self.store.clone(),
             dir: None,
             zlock: self.zlock.clone(),
+            zlock_next: self.zlock_next.clone(),
+            replay: self.replay.clone(),
             endpoints: Vec::new(),
             pace: Pace { calm: self.calm, fault: self.fault },
-            settings: self.set.join("\n"),
+            settings: self.settings(seed)?,
             network,
             ballast: self.ballast,
             negative: false,
@@ -269,11 +294,25 @@ impl Common {
 
     /// The door of that name.
     pub(crate) fn door(&self) -> Result<Door, String> {
-        match self.door.as_str() {
-            "http" => Ok(Door::Http),
-            "zookeeper" => Ok(Door::Zookeeper),
-            other => Err(format!("no door is called `{other}`: http or zookeeper")),
+        let named = Door::ALL.into_iter().find(|door| door.name() == self.door);
+        named.ok_or_else(|| format!("no door is called `{}`: http, zookeeper or both", self.door))
+    }
+
+    /// More lines for the configuration of every node of the run with this seed. What `--set` says
+    /// stays.
+    fn settings(&self, seed: u64) -> Result<String, String> {
+        let small = match self.snapshots.as_str() {
+            "small" => true,
+            "large" => false,
+            "half" => seed % 2 == 1,
+            other => return Err(format!("no snapshots are called `{other}`: small, large or half")),
+        };
+        let mut lines = self.set.clone();
+        let own = |(key, _): &(&str, &str)| self.set.iter().any(|line| line.trim_start().starts_with(key));
+        for setting in SMALL.iter().filter(|setting| small && !own(setting)) {
+            lines.push(format!("{} = {}", setting.0, setting.1));
         }
+        Ok(lines.join("\n"))
     }
 
     /// The seed, or a fresh one.
@@ -290,8 +329,8 @@ impl Test {
             return Err("a cluster that was there before is not broken: leave --nemesis or --endpoints out".into());
         }
         let mut options = self.common.options(workload(&self.workload)?, faults, self.common.seed())?;
-        if options.door == Door::Zookeeper && !self.endpoints.is_empty() {
-            return Err("--endpoints are HTTP doors: leave --door zookeeper out".into());
+        if options.door != Door::Http && !self.endpoints.is_empty() {
+            return Err("--endpoints are HTTP doors: leave --door out".into());
         }
         options.endpoints.clone_from(&self.endpoints);
         options.negative = self.negative;

@@ -1,29 +1,32 @@
-//! Why nodes ended, what their disks lost, and which snapshots there were: what a run is told apart
-//! from its history.
+//! Why nodes ended, and what their disks lost: what a run is told apart from its history.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use power_disk::Cut;
 
+use crate::cluster::Ended;
 use crate::cluster::disk::{self, Losses};
-use crate::cluster::{Ended, Node};
 use crate::verdict::Verdict;
 
-/// A node that ends has to have a reason: a broken disk is one.
+/// A node that ends has to have a reason: a broken disk is one, and no memory.
 pub(crate) fn judge(ends: &[Ended], verdict: &mut Verdict) {
     let mut times = BTreeMap::<u64, u64>::new();
-    for end in ends.iter().filter(|end| !end.for_its_disk) {
+    for end in ends.iter().filter(|end| !end.is_excused()) {
         *times.entry(end.node).or_default() += 1;
     }
     for (node, times) in times {
         // The first tells most.
-        let Some(end) = ends.iter().find(|end| end.node == node && !end.for_its_disk) else { continue };
+        let Some(end) = ends.iter().find(|end| end.node == node && !end.is_excused()) else { continue };
         let detail = format!("node {node} ended unexpectedly ({times}x): {}", end.how);
         verdict.found_outside("node-ended", detail, end.last_lines.clone());
     }
     let for_disks = ends.iter().filter(|end| end.for_its_disk).count();
     if for_disks > 0 {
         verdict.figure("ended-for-their-disk", for_disks);
+    }
+    let for_memory = ends.iter().filter(|end| end.for_its_memory).count();
+    if for_memory > 0 {
+        verdict.figure("ended-for-their-memory", for_memory);
     }
     let refused = ends.iter().filter(|end| end.refused_damage).count();
     if refused > 0 {
@@ -48,28 +51,6 @@ pub(crate) fn judge_losses(losses: Losses, ends: &[Ended], verdict: &mut Verdict
     }
 }
 
-/// Snapshots, as the nodes' logs tell: figure and message.
-const SNAPSHOTS: [(&str, &str); 3] = [
-    ("snapshots-built", "snapshot built"),
-    ("snapshots-sent", "snapshot sent"),
-    ("snapshots-installed", "snapshot installed"),
-];
-
-/// How many snapshots were built, sent and installed.
-pub(crate) fn count_snapshots(nodes: &[Node], verdict: &mut Verdict) {
-    for (name, message) in SNAPSHOTS {
-        verdict.figure(name, nodes.iter().map(|node| node.told(message)).sum::<u64>());
-    }
-}
-
-/// A run that was to cut the power among snapshots, and had none, has shown nothing about them.
-pub(crate) fn judge_snapshots(settings: &str, verdict: &mut Verdict) {
-    let built = verdict.figures.get("snapshots-built").and_then(serde_json::Value::as_u64).unwrap_or(0);
-    if settings.contains("snapshot_log_entries") && built == 0 {
-        verdict.doubt("snapshot_log_entries is set, and no snapshot was built".to_owned());
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -81,6 +62,7 @@ mod tests {
             node: 2,
             how: "exit status: 3".into(),
             for_its_disk,
+            for_its_memory: false,
             refused_damage: false,
             last_lines: vec!["x".into()],
         };
@@ -91,18 +73,5 @@ mod tests {
         assert_eq!((verdict.valid, verdict.finding_count), (Validity::Invalid, 1));
         let finding = &verdict.findings[0];
         assert_eq!((finding.kind.as_str(), finding.part.as_slice()), ("node-ended", &["x".to_owned()][..]));
-    }
-
-    #[test]
-    fn a_run_that_was_to_have_snapshots_and_had_none_is_unknown() {
-        let judged = |settings: &str, built: u64| {
-            let mut verdict = Verdict::default();
-            verdict.figure("snapshots-built", built);
-            judge_snapshots(settings, &mut verdict);
-            verdict.valid
-        };
-        assert_eq!(judged("snapshot_log_entries = 200", 0), Validity::Unknown);
-        assert_eq!(judged("snapshot_log_entries = 200", 1), Validity::Valid);
-        assert_eq!(judged("", 0), Validity::Valid);
     }
 }

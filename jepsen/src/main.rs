@@ -1,4 +1,4 @@
-//! `jepsen test`, `jepsen check`, `jepsen all`, `jepsen power`, `jepsen prove`.
+//! `jepsen test`, `jepsen check`, `jepsen export`, `jepsen all`, `jepsen power`, `jepsen prove`.
 
 mod args;
 mod matrix;
@@ -12,7 +12,9 @@ use std::time::Duration;
 
 use clap::Parser as _;
 use jepsen::check::{self, Workload};
-use jepsen::history;
+use jepsen::export;
+use jepsen::history::{self, Entry};
+use jepsen::replay;
 use jepsen::report;
 use jepsen::runner::{self, Options, Progress, Results};
 use jepsen::verdict::{Validity, Verdict};
@@ -33,6 +35,7 @@ fn main() -> ExitCode {
             Err(why) => harness_failed(&why),
         },
         Command::Check { dir, workload } => check_stored(&dir, workload.as_deref()),
+        Command::Export { dir, to, workload } => export_stored(&dir, &to, workload.as_deref()),
         Command::All(all) => runtime.block_on(matrix::run(&all)),
         Command::Power(power) => runtime.block_on(power::run(&power)),
         Command::Prove(prove) => runtime.block_on(prove::run(&prove)),
@@ -158,18 +161,16 @@ fn show_verdict(name: &str, verdict: &Verdict) {
 /// Judges a stored history again. The workload is that of `results.json`, or of the directory's
 /// parent.
 fn check_stored(dir: &Path, workload: Option<&str>) -> ExitCode {
-    let text = match std::fs::read_to_string(dir.join("history.jsonl")) {
-        Ok(text) => text,
-        Err(error) => return harness_failed(&format!("{}: {error}", dir.join("history.jsonl").display())),
+    let (workload, entries) = match stored(dir, workload) {
+        Ok(stored) => stored,
+        Err(why) => return harness_failed(&why),
     };
-    let Some(workload) = workload.map_or_else(|| stored_workload(dir), Workload::from_name) else {
-        return harness_failed("of which workload is this? Say --workload");
-    };
-    let entries = match history::read_jsonl(&text) {
-        Ok(entries) => entries,
+    let facts = match replay::stored(dir) {
+        Ok(facts) => facts,
         Err(why) => return harness_failed(&why),
     };
     let mut verdict = check::check(workload, &entries);
+    replay::judge(workload, &entries, &facts, &mut verdict);
     check::check_worth(workload, &mut verdict);
     show_verdict("checker", &verdict);
     if let Err(error) = report::plots(dir, &entries) {
@@ -177,6 +178,29 @@ fn check_stored(dir: &Path, workload: Option<&str>) -> ExitCode {
     }
     say(&format!("{}: {} entries: {}", workload.name(), entries.len(), word(verdict.valid)));
     exit_code(verdict.valid)
+}
+
+/// The history of a run, and its workload.
+fn stored(dir: &Path, workload: Option<&str>) -> Result<(Workload, Vec<Entry>), String> {
+    let path = dir.join("history.jsonl");
+    let text = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let workload = workload.map_or_else(|| stored_workload(dir), Workload::from_name);
+    let workload = workload.ok_or("of which workload is this? Say --workload")?;
+    Ok((workload, history::read_jsonl(&text)?))
+}
+
+fn export_stored(dir: &Path, to: &Path, workload: Option<&str>) -> ExitCode {
+    let written = stored(dir, workload).and_then(|(workload, entries)| {
+        let operations = history::operations(&entries).map_err(|why| why.to_string())?;
+        export::write(workload, &operations, to).map_err(|error| error.to_string())
+    });
+    match written {
+        Ok(files) => {
+            say(&format!("{files} files in {}", to.display()));
+            ExitCode::SUCCESS
+        }
+        Err(why) => harness_failed(&why),
+    }
 }
 
 fn stored_workload(dir: &Path) -> Option<Workload> {

@@ -4,6 +4,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::cluster::cgroup;
 use crate::cluster::disk::{self, DiskKind};
 use crate::cluster::{NetworkKind, namespaces_available};
 use crate::nemesis::{Fault, Need};
@@ -43,6 +44,7 @@ pub fn check(faults: &[Fault], network: NetworkKind) -> Result<(), String> {
 
 fn missing(need: Need, network: NetworkKind) -> Option<String> {
     match need {
+        Need::Group(resource) => cgroup::available(resource).err().map(|error| error.to_string()),
         Need::Faketime => faketime().err().map(|error| error.to_string()),
         Need::Disk(DiskKind::Slow) => power_disk::available().err().map(|error| error.to_string()),
         Need::Disk(DiskKind::PowerLoss) if power_disk::available().is_ok() => None,
@@ -50,13 +52,18 @@ fn missing(need: Need, network: NetworkKind) -> Option<String> {
         Need::Delays if network == NetworkKind::Namespaces => {
             Some("namespaces cannot delay packets: use --network proxy".into())
         }
-        Need::Nothing | Need::Delays | Need::Disk(_) => None,
+        Need::NextProgram | Need::Operator if network == NetworkKind::Namespaces => {
+            Some("operators come by this machine's own address: use --network proxy".into())
+        }
+        Need::Nothing | Need::Delays | Need::NextProgram | Need::Operator | Need::Disk(_) => None,
     }
 }
 
 /// The kind of network that is best for these faults.
 pub fn best_network(faults: &[Fault]) -> NetworkKind {
-    NetworkKind::best(faults.iter().any(|fault| fault.need() == Need::Delays))
+    NetworkKind::best(
+        faults.iter().any(|fault| matches!(fault.need(), Need::Delays | Need::NextProgram | Need::Operator)),
+    )
 }
 
 /// The disks that the faults need. None when any disk will do.

@@ -90,6 +90,8 @@ fn options(power: &Power, workload: Workload, seed: u64) -> Options {
         store: power.store.clone(),
         dir: None,
         zlock: power.zlock.clone(),
+        zlock_next: None,
+        replay: None,
         endpoints: Vec::new(),
         pace: Pace { calm: CALM, fault: DARK },
         settings: settings.join("\n"),

@@ -67,6 +67,12 @@ const PROOFS: &[Proof] = &[
     proof("lost-grant", "lock", "none"),
     proof("lost-grant", "queue", "none"),
     Proof { rate: "1000", ..proof("rarely-lost-grant", "lock", "none") },
+    // The next one holds before the delay of a holder that is gone has passed.
+    proof("lock-delay-ignored", "lock-delay", "none"),
+    // Who watches children hears of none that come or go.
+    proof("children-changed-dropped", "watch", "none"),
+    // A deposed leader reads behind answers that were held back.
+    Proof { rate: "300", ..proof("reads-by-old-answers", "register", "held-answers") },
     // A retry after a node came back by snapshot is done twice, or the nodes differ.
     with_snapshots("replies-lost-in-snapshot", "exactly-once", "wipe"),
 ];
@@ -158,9 +164,7 @@ async fn test(prove: &Prove, proof: &Proof, seed: u64, planted: bool, within: Du
     let own = std::env::current_exe().map_err(|error| format!("this program: {error}"))?;
     let mut command = Command::new(own);
     command.args(["test", "--workload", proof.workload, "--nemesis", proof.nemesis, "--rate", proof.rate]);
-    if proof.snapshots {
-        command.args(["--set", "snapshot_log_entries = 200", "--set", "log_entries_kept = 20"]);
-    }
+    command.args(["--snapshots", if proof.snapshots { "small" } else { "large" }]);
     command.args(["--calm", "3s", "--fault", "5s", "--time", &format!("{}s", prove.time.as_secs())]);
     command.args(["--seed", &seed.to_string()]).arg("--zlock").arg(&prove.zlock).arg("--store").arg(&prove.store);
     command.env_remove("ZLOCK_PLANT");

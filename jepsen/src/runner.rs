@@ -10,6 +10,7 @@ use tokio::sync::{Mutex, watch};
 use tokio::task::JoinSet;
 
 use crate::ballast;
+use crate::check::replayed::NodeFacts;
 use crate::check::{self, Workload};
 use crate::client::Client;
 use crate::cluster::disk::Disks;
@@ -21,19 +22,21 @@ use crate::needs;
 use crate::nemesis::{Broken, Fault, Injected, Need, Nemesis, Pace, Trouble};
 use crate::pulse;
 use crate::recorder::{Counts, Recorder};
+use crate::replay;
 use crate::report;
+use crate::snapshots;
 use crate::store;
 use crate::verdict::{Validity, Verdict};
 use crate::workload::{
-    Bank, Elections, Ephemerals, Fenced, LockKind, Locks, MultiLocks, Queue, Registers, Retries, Revokes, Semaphores,
-    Sequences, Sessions, Upgrades, Watchers, Work, door,
+    Bank, Delays, Elections, Ephemerals, Fenced, LockKind, Locks, Mixed, MultiLocks, Queue, Registers, Retries,
+    Revokes, Semaphores, Sequences, Sessions, Upgrades, Watchers, Work, door,
 };
 
 /// How long the workers may take to settle and the last reads to be answered.
 const SETTLE_MAX: Duration = Duration::from_secs(120);
 
-/// How long clients of locks go on when all is mended, so that there is a time in which grants must
-/// come soon: the time to settle, twice what a grant may take, and three seconds more.
+/// How long clients go on when all is mended, so that there is a time in which grants and events
+/// must come soon: the time to settle, twice what a grant may take, and three seconds more.
 const LAST_CALM: Duration = Duration::from_nanos(check::SETTLE_NS + 2 * check::GRANT_MAX_NS + 3_000_000_000);
 
 /// Which door clients use.
@@ -44,13 +47,27 @@ pub enum Door {
     Http,
     /// ZooKeeper's protocol.
     Zookeeper,
+    /// Every other client through each, on the same znodes.
+    Both,
 }
 
 impl Door {
+    /// All of them.
+    pub const ALL: [Door; 3] = [Door::Http, Door::Zookeeper, Door::Both];
+
+    /// What it is called on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Door::Http => "http",
+            Door::Zookeeper => "zookeeper",
+            Door::Both => "both",
+        }
+    }
+
     /// Whether the workload can be run over it.
     pub fn has(self, workload: Workload) -> bool {
-        let both = [Workload::Register, Workload::Lock, Workload::Watch, Workload::Multi];
-        self == Door::Http || both.contains(&workload)
+        let of_either = [Workload::Register, Workload::Lock, Workload::Watch, Workload::Multi];
+        self == Door::Http || of_either.contains(&workload)
     }
 }
 
@@ -79,6 +96,10 @@ pub struct Options {
     pub dir: Option<PathBuf>,
     /// The program `zlock`; `None` is the one beside this program.
     pub zlock: Option<PathBuf>,
+    /// A program `zlock` that knows one level more, for the nemesis `upgrade`.
+    pub zlock_next: Option<PathBuf>,
+    /// The program `replay`, which tells what the nodes' logs have: see [`crate::replay`].
+    pub replay: Option<PathBuf>,
     /// A cluster that runs already, `host:port` each; empty for an own one.
     pub endpoints: Vec<String>,
     /// The pace of faults.
@@ -149,6 +170,9 @@ pub struct Results {
 /// be written.
 pub async fn run(options: &Options, progress: impl Fn(Progress) + Send + 'static) -> Result<Results, String> {
     needs::check(&options.faults, options.network)?;
+    if options.faults.contains(&Fault::Upgrade) && options.zlock_next.is_none() {
+        return Err("the nemesis upgrade needs a second program: name it with --zlock-next".into());
+    }
     let dir = match &options.dir {
         Some(dir) => dir.clone(),
         None => store::new_run(&options.store, options.workload.name()).map_err(|error| told("the store", &error))?,
@@ -157,8 +181,17 @@ pub async fn run(options: &Options, progress: impl Fn(Progress) + Send + 'static
     let recorder = Arc::new(Recorder::create(&dir).map_err(|error| told("the history", &error))?);
     let run = Run { options: options.clone(), cluster: Arc::new(Mutex::new(cluster)), recorder, dir };
     let (n, negative) = (options.concurrency, options.negative);
-    if options.door == Door::Zookeeper {
-        return run.go_zookeeper(progress).await;
+    let zookeeper = || async { run.cluster.lock().await.zookeeper.clone() };
+    match options.door {
+        Door::Http => {}
+        Door::Zookeeper => {
+            let door = door::ZooKeeper::new(zookeeper().await);
+            return run.go_through(door, progress).await;
+        }
+        Door::Both => {
+            let door = door::Both::new(zookeeper().await);
+            return run.go_through(door, progress).await;
+        }
     }
     match options.workload {
         Workload::Register => run.go(Registers::new(door::Http, negative), progress).await,
@@ -178,7 +211,9 @@ pub async fn run(options: &Options, progress: impl Fn(Progress) + Send + 'static
         Workload::MultiLock => run.go(MultiLocks::new(n), progress).await,
         Workload::Election => run.go(Elections::new(n), progress).await,
         Workload::Upgrade => run.go(Upgrades::new(n), progress).await,
+        Workload::Mixed => run.go(Mixed::new(n), progress).await,
         Workload::Revoke => run.go(Revokes::new(n), progress).await,
+        Workload::LockDelay => run.go(Delays::new(n), progress).await,
     }
 }
 
@@ -207,7 +242,8 @@ async fn start_cluster(options: &Options, dir: &std::path::Path) -> io::Result<C
     let jumps = options.faults.iter().any(|fault| fault.need() == Need::Faketime);
     let faketime = if jumps { Some(needs::faketime()?) } else { None };
     let (nodes, dir, network) = (options.nodes, dir.to_owned(), options.network);
-    let plan = Plan { nodes, program, dir, faketime, data_dirs, settings, network };
+    let next = options.zlock_next.clone();
+    let plan = Plan { nodes, program, next, dir, faketime, data_dirs, settings, network };
     Cluster::start(&plan, disks).await
 }
 
@@ -234,15 +270,18 @@ impl Pacer {
 }
 
 impl Run {
-    async fn go_zookeeper(self, progress: impl Fn(Progress) + Send + 'static) -> Result<Results, String> {
-        let door = door::ZooKeeper::new(self.cluster.lock().await.zookeeper.clone());
+    /// A workload that can be run through any door.
+    async fn go_through<D>(self, door: D, progress: impl Fn(Progress) + Send + 'static) -> Result<Results, String>
+    where
+        D: door::RegisterDoor + door::LockDoor + door::WatchDoor + door::AccountDoor,
+    {
         let (n, negative) = (self.options.concurrency, self.options.negative);
         match self.options.workload {
             Workload::Register => self.go(Registers::new(door, negative), progress).await,
             Workload::Lock => self.go(Locks::new(door, LockKind::Plain, n), progress).await,
             Workload::Watch => self.go(Watchers::new(door, n, negative), progress).await,
             Workload::Multi => self.go(Bank::new(door), progress).await,
-            other => Err(format!("{} is not made over ZooKeeper's protocol", other.name())),
+            other => Err(format!("{} is made over HTTP alone", other.name())),
         }
     }
 
@@ -266,8 +305,8 @@ impl Run {
         breaking.spawn(nemesis.run(stopped));
         ticking.spawn(tick(self.recorder.clone(), began, progress));
         let (end, over) = (Arc::new(OnceLock::new()), began + self.options.time);
-        let last_calm = self.options.workload.has_locks() && !self.options.faults.is_empty();
-        if self.options.workload.has_locks() {
+        let last_calm = self.options.workload.is_timed() && !self.options.faults.is_empty();
+        if self.options.workload.is_timed() {
             ticking.spawn(pulse::beat(Client::new(&endpoints, &self.recorder, self.options.seed ^ 0x9015e)));
         }
         let mend = async {
@@ -330,19 +369,18 @@ impl Run {
         Ok(done)
     }
 
-    async fn judge(self, broken: Broken, unsettled: Option<String>) -> Result<Results, String> {
+    /// What the nodes and the nemesis tell, without what clients were told.
+    async fn judge_cluster(&self, cluster: &mut Cluster, broken: Broken, entries: &[Entry]) -> (Injected, Verdict) {
         let Broken { injected: faults, figures, wrong, trouble } = broken;
-        let entries = self.recorder.finish(&self.dir).map_err(|error| told("the history", &error))?;
-        let mut cluster = self.cluster.lock().await;
-        let mut convergence = convergence::check(&mut cluster).await;
+        let mut convergence = convergence::check(cluster).await;
         let ends = cluster.ends();
         ends::judge(&ends, &mut convergence);
         if faults.contains_key(Fault::PowerLoss.name()) {
             ends::judge_losses(cluster.disks.losses(), &ends, &mut convergence);
         }
         if !cluster.nodes.is_empty() {
-            ends::count_snapshots(&cluster.nodes, &mut convergence);
-            ends::judge_snapshots(&self.options.settings, &mut convergence);
+            snapshots::count(cluster, &mut convergence).await;
+            snapshots::judge(&self.options.settings, snapshots::missed(entries), &mut convergence);
         }
         // No node may take a failed fsync and go on: when none has ended, none has failed.
         if faults.contains_key(Fault::Fsync.name()) && !ends.iter().any(|end| end.for_its_disk) {
@@ -355,14 +393,26 @@ impl Run {
             Some(Trouble::Harness(why)) => convergence.doubt(why),
             None => {}
         }
+        (faults, convergence)
+    }
+
+    async fn judge(self, broken: Broken, unsettled: Option<String>) -> Result<Results, String> {
+        let entries = self.recorder.finish(&self.dir).map_err(|error| told("the history", &error))?;
+        let mut cluster = self.cluster.lock().await;
+        let (faults, convergence) = self.judge_cluster(&mut cluster, broken, &entries).await;
         let alarms: Vec<String> = cluster.nodes.iter().flat_map(|node| node.alarms()).collect();
         let own = cluster.network.is_some();
         // The processes are not needed any more; the checkers may need the memory.
         let data_dirs: Vec<PathBuf> = cluster.nodes.drain(..).map(|node| node.data_dir.clone()).collect();
+        let facts = match &self.options.replay {
+            Some(program) => replay::run(program, &data_dirs, &self.dir).await?,
+            None => Vec::new(),
+        };
         let (options, counts) = (self.options.clone(), self.recorder.counts());
-        let (entries, mut checker, check_ms) = tokio::task::spawn_blocking(move || timed_check(&options, entries))
-            .await
-            .map_err(|error| format!("the checker: {error}"))?;
+        let (entries, mut checker, check_ms) =
+            tokio::task::spawn_blocking(move || timed_check(&options, entries, &facts))
+                .await
+                .map_err(|error| format!("the checker: {error}"))?;
         self.check_worth(&faults, counts, &mut checker);
         if let Some(why) = unsettled {
             checker.doubt(why);
@@ -426,9 +476,10 @@ async fn settle<W: Work>(work: &W, workers: Vec<(W::Worker, Client)>, client: &m
     work.finish(client).await
 }
 
-fn timed_check(options: &Options, entries: Vec<Entry>) -> (Vec<Entry>, Verdict, u64) {
+fn timed_check(options: &Options, entries: Vec<Entry>, facts: &[NodeFacts]) -> (Vec<Entry>, Verdict, u64) {
     let began = Instant::now();
-    let verdict = check::check(options.workload, &entries);
+    let mut verdict = check::check(options.workload, &entries);
+    replay::judge(options.workload, &entries, facts, &mut verdict);
     let took = began.elapsed().as_millis();
     (entries, verdict, u64::try_from(took).unwrap_or(u64::MAX))
 }

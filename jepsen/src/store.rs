@@ -71,8 +71,8 @@ pub fn arguments(options: &Options) -> Vec<String> {
     let mut words = vec!["test".to_owned()];
     let mut say = |name: &str, value: String| words.extend([format!("--{name}"), value]);
     say("workload", options.workload.name().into());
-    if options.door == Door::Zookeeper {
-        say("door", "zookeeper".into());
+    if options.door != Door::Http {
+        say("door", options.door.name().into());
     }
     say("nemesis", if faults.is_empty() { "none".to_owned() } else { faults.join(",") });
     if options.endpoints.is_empty() {
@@ -94,11 +94,15 @@ pub fn arguments(options: &Options) -> Vec<String> {
     if options.ballast > 0 {
         say("ballast", options.ballast.to_string());
     }
+    say("snapshots", "large".into());
     for setting in options.settings.lines() {
         say("set", setting.into());
     }
-    if let Some(zlock) = &options.zlock {
-        say("zlock", zlock.display().to_string());
+    let programs = [("zlock", &options.zlock), ("zlock-next", &options.zlock_next), ("replay", &options.replay)];
+    for (name, program) in programs {
+        if let Some(program) = program {
+            say(name, program.display().to_string());
+        }
     }
     if options.negative {
         words.push("--negative".into());

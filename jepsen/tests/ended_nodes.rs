@@ -44,6 +44,7 @@ impl Rig {
         let plan = Plan {
             nodes: 1,
             program: "/bin/sh".into(),
+            next: None,
             dir: dir.path().to_owned(),
             faketime: None,
             data_dirs: Vec::new(),
@@ -59,6 +60,7 @@ impl Rig {
             endpoints: vec![http],
             zookeeper: Vec::new(),
             nodes: vec![node],
+            raised: false,
             network: None,
             disks: Disks::default(),
         };

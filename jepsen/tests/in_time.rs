@@ -1,10 +1,10 @@
-//! A free lock is granted in time and a wait ends in time, while nothing is broken; histories are
-//! written by hand.
+//! A free lock is granted in time, a wait ends in time and a watcher is told in time, while nothing
+//! is broken; histories are written by hand.
 //!
 //! A line is one operation: `begin..end process f value -> ok`, times in milliseconds, with what
-//! came back behind it as `+"token":10` for more fields of the value, and `error=NAME`; or `at
-//! nemesis f` for what is broken and mended. All answers come from node 1. A write is acknowledged
-//! every 200 ms, unless the history says `silent`.
+//! came back behind it as `+"token":10` for more fields of the value, `zxid=N` and `error=NAME`; or
+//! `at nemesis f` for what is broken and mended. All answers come from node 1. A write is
+//! acknowledged every 200 ms, unless the history says `silent`.
 
 use jepsen::check::{Workload, check, check_worth};
 use jepsen::history::{Entry, Kind, NemesisTag, Process};
@@ -41,6 +41,8 @@ fn line(line: &str) -> Vec<Entry> {
     for word in &words[6..] {
         if let Some(error) = word.strip_prefix("error=") {
             ended.error = Some(error.to_owned());
+        } else if let Some(zxid) = word.strip_prefix("zxid=") {
+            ended.zxid = Some(zxid.parse().expect("a zxid"));
         } else if let Some(fields) = word.strip_prefix('+') {
             let more = json(&format!("{{{fields}}}"));
             let fields = more.as_object().expect("fields in braces").clone();
@@ -294,4 +296,56 @@ fn a_run_in_which_no_grant_was_judged_is_unknown() {
     assert_eq!(granted.valid, Validity::Valid, "{granted:#?}");
     let none = worth(r#"900 1 acquire {"lock":"l","owner":2,"wait_ms":400} -> fail error=not-acquired"#);
     assert!(none.doubts.iter().any(|doubt| doubt == "nothing was judged: granted-in-time 0"), "{none:#?}");
+}
+
+/// The change is acknowledged at 110 ms. Polls as given.
+fn watched(polls: &str) -> Verdict {
+    let change = r#"100..110 1 write {"path":"/w/a"} -> ok zxid=5"#;
+    judge(Workload::Watch, &format!("{change}\n{polls}\n9000..9010 1 write {{\"path\":\"/w/b\"}} -> fail"))
+}
+
+#[test]
+fn an_event_that_comes_long_after_its_change_is_found() {
+    let told = |from: u64, to: u64| {
+        format!(r#"{from}..{to} 2 poll {{"watcher":1,"since":4}} -> ok +"events":[[5,"data_changed","/w/a"]],"upto":5"#)
+    };
+    let nothing =
+        |from: u64, to: u64| format!(r#"{from}..{to} 2 poll {{"watcher":1,"since":4}} -> ok +"events":[],"upto":4"#);
+    let in_time = watched(&told(50, 120));
+    assert_eq!(in_time.valid, Validity::Valid, "{in_time:#?}");
+    assert_eq!((&in_time.figures["told-in-time"], &in_time.figures["slowest-event-ms"]), (&json!(1), &json!(10)));
+    assert!(watched(&told(50, 3200)).has("late-event"));
+    // Asked again and again, and told of nothing.
+    let again = [nothing(50, 800), nothing(801, 1600), nothing(1601, 2400), nothing(2401, 3200)].join("\n");
+    assert!(watched(&again).has("late-event"));
+    // It did not ask.
+    assert_eq!(watched(&told(5000, 5010)).figures["told-in-time"], 1);
+    // Something was broken.
+    let broken = format!("60 nemesis kill\n{}", told(50, 3200));
+    assert_eq!(watched(&broken).valid, Validity::Valid);
+}
+
+#[test]
+fn a_grant_within_the_delay_of_one_that_expired_is_found() {
+    let history = |granted: u64, delay_ms: u64| {
+        let before = granted - 10;
+        format!(
+            r#"
+            0..10 1 open {{}} -> ok +"owner":1,"safe_for_ms":1500
+            20..30 1 acquire {{"lock":"l","owner":1,"delay_ms":{delay_ms},"wait_ms":300}} -> ok +"token":10
+            40..41 1 abandon {{"owner":1}} -> ok
+            {before}..{granted} 2 acquire {{"lock":"l","owner":2,"delay_ms":0,"wait_ms":300}} -> ok +"token":11
+            9000..9010 3 again {{"lock":"l","owner":3}} -> ok"#
+        )
+    };
+    let kept = judge(Workload::LockDelay, &history(2600, 1000));
+    assert_eq!(kept.valid, Validity::Valid, "{kept:#?}");
+    assert_eq!(kept.figures["delays-kept"], 1);
+    assert!(judge(Workload::LockDelay, &history(2400, 1000)).has("granted-in-delay"));
+    // Without a delay it has the lock as long as it lives.
+    assert_eq!(judge(Workload::LockDelay, &history(1600, 0)).valid, Validity::Valid);
+    assert!(judge(Workload::LockDelay, &history(1400, 0)).has("granted-in-delay"));
+    // The log's clock was set.
+    let clocks = format!("60 nemesis clock\n{}", history(2400, 1000));
+    assert_eq!(judge(Workload::LockDelay, &clocks).valid, Validity::Valid);
 }

@@ -340,6 +340,26 @@ fn a_lost_a_double_and_an_invented_event_are_found() {
 }
 
 #[test]
+fn a_watcher_of_children_hears_each_time_that_one_comes_or_goes() {
+    let history = |children: bool, events: &str| {
+        format!(
+            r#"
+            0 create {{"path":"/w/b"}} -> ok zxid=5
+            0 write {{"path":"/w/b"}} -> ok zxid=6
+            1 poll {{"watcher":1,"since":4,"children":{children}}} -> ok +"events":{events},"upto":6"#
+        )
+    };
+    let own = r#"[5,"created","/w/b"]"#;
+    let (parent, data) = (r#"[5,"children_changed","/w"]"#, r#"[6,"data_changed","/w/b"]"#);
+    good(Workload::Watch, &history(true, &format!("[{own},{parent},{data}]")));
+    good(Workload::Watch, &history(false, &format!("[{own},{data}]")));
+    // No watcher was told: the create says that each had to be.
+    bad(Workload::Watch, "lost-event", &history(true, &format!("[{own},{data}]")));
+    let invented = r#"[6,"children_changed","/w"]"#;
+    bad(Workload::Watch, "event-from-nowhere", &history(true, &format!("[{own},{parent},{data},{invented}]")));
+}
+
+#[test]
 fn a_change_of_unknown_outcome_explains_one_event_and_no_more() {
     let history = |events: &str| {
         format!(
@@ -459,9 +479,11 @@ fn a_run_in_which_nothing_was_judged_is_in_doubt() {
         )
     };
     let told = history(r#"ok +"events":[[5,"data_changed","/w/a"]],"upto":5"#);
-    for (history, valid) in [(told, Validity::Valid), (history("fail error=events-gone"), Validity::Unknown)] {
+    for (history, events) in [(told, 1), (history("fail error=events-gone"), 0)] {
         let mut verdict = judge(Workload::Watch, &history);
         check_worth(Workload::Watch, &mut verdict);
-        assert_eq!(verdict.valid, valid, "{verdict:#?}");
+        assert_eq!(verdict.figures["events"], events, "{verdict:#?}");
+        let doubted = verdict.doubts.iter().any(|doubt| doubt == "nothing was judged: events 0");
+        assert_eq!(doubted, events == 0, "{verdict:#?}");
     }
 }

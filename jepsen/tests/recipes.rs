@@ -441,3 +441,21 @@ fn one_who_is_passed_over_when_a_lock_was_taken_away_is_found() {
     );
     bad(Workload::Revoke, "overtaken", &taken(&jumped));
 }
+
+#[test]
+fn leases_and_parts_of_multi_locks_exclude_what_does_not_fit_beside_them() {
+    let history = |second: &str| {
+        format!(
+            r#"
+            0 enqueue {{"locks":[{{"lock":"l","mode":"semaphore","permits":2,"limit":4}},{{"lock":"m","mode":"write"}}],"owner":1,"policy":"strict"}} -> ok +"locks":[{{"lock":"l","mode":"semaphore","permits":2,"limit":4,"token":10}},{{"lock":"m","mode":"write","token":10}}] zxid=10
+            1 enqueue {{"lock":"l",{second},"owner":2}} -> ok +"token":11 zxid=11
+            0 release {{"locks":[{{"lock":"l","mode":"semaphore","permits":2,"limit":4}},{{"lock":"m","mode":"write"}}],"owner":1}} -> ok zxid=13
+            1 release {{"lock":"l",{second},"owner":2}} -> ok zxid=14
+            2 again {{"locks":[{{"lock":"l","mode":"exclusive"}}],"owner":3}} -> ok zxid=15"#
+        )
+    };
+    good(Workload::Mixed, &history(r#""mode":"semaphore","permits":2,"limit":4"#));
+    bad(Workload::Mixed, "over-limit", &history(r#""mode":"semaphore","permits":3,"limit":4"#));
+    bad(Workload::Mixed, "two-holders", &history(r#""mode":"read""#));
+    bad(Workload::Mixed, "two-holders", &history(r#""mode":"write""#));
+}

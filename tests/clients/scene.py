@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -112,7 +113,9 @@ def built(program):
     """The program under test, built when none is given."""
     if program is None:
         subprocess.run(["cargo", "build", "--bin", "zlock"], check=True, cwd=ROOT)
-        program = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "debug/zlock"
+        told = ["cargo", "metadata", "--no-deps", "--format-version", "1"]
+        target = json.loads(subprocess.run(told, check=True, cwd=ROOT, capture_output=True).stdout)["target_directory"]
+        program = Path(target) / "debug/zlock"
     return Path(program).resolve()
 
 

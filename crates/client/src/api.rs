@@ -32,7 +32,10 @@ mod txn;
 mod znode;
 
 pub use client_info::{Actor, ClientDetails, ClientInfo};
-pub use cluster::{Cluster, Liveness, MemberInfo, Readiness, SnapshotInfo, StateDigest, Version};
+pub use cluster::{
+    Cluster, ClusterHealth, Drain, Liveness, MemberHealth, MemberInfo, MemberState, MemberUpgrade, Members, Readiness,
+    RemovedMember, SnapshotInfo, StateDigest, Transfer, Upgrade, Version,
+};
 pub use duration::{DurationError, Millis};
 pub use election::{Election, Leader};
 pub use group::{Group, GroupMember};

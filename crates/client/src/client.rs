@@ -8,6 +8,7 @@ mod claim;
 mod clock;
 mod connection;
 mod double_barrier;
+mod download;
 mod election;
 mod endpoints;
 mod environment;
@@ -24,6 +25,7 @@ mod lock;
 mod losses;
 mod multi_lock;
 mod opened_session;
+mod operate;
 mod own_details;
 #[cfg(test)]
 mod secrets;
@@ -72,6 +74,7 @@ pub use semaphore::Semaphore;
 pub use session::SessionEvent;
 pub use simple_lock::SimpleLock;
 pub use txn::Transaction;
+pub use views::NewMember;
 pub use watch::{WatchKind, Watcher};
 pub use znodes::{Create, Delete, Set, Znode};
 

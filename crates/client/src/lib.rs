@@ -40,7 +40,8 @@
 //! | `client.rs`, `builder.rs`, `environment.rs` | [`Client`], its session, its settings |
 //! | `lock.rs`, `claim.rs`, `guard.rs`, `fate.rs` | locks, a place in a queue, a lock that is held, why it was lost |
 //! | `simple_lock.rs`, `semaphore.rs`, `multi_lock.rs`, `election.rs`, `group.rs`, `barrier.rs`, `double_barrier.rs` | the other recipes |
-//! | `znodes.rs`, `txn.rs`, `watch.rs`, `views.rs` | the calls |
+//! | `znodes.rs`, `txn.rs`, `watch.rs`, `views.rs`, `download.rs` | the calls |
+//! | `operate.rs` | what is for operators |
 //! | `session.rs`, `life.rs`, `clock.rs` | heartbeats and the deadline |
 //! | `window.rs` | keeps retries within the memory of the state |
 //! | `transport.rs`, `tries.rs`, `verdict.rs`, `endpoints.rs`, `backoff.rs`, `call.rs` | tries and what they mean |
@@ -51,14 +52,14 @@ pub mod api;
 mod client;
 
 pub use crate::api::{
-    AclEntry, AclInfo, Actor, ClientInfo, Cluster, Contender, Created, Deleted, EndedTicket, EventInfo, EventKind,
-    GroupMember, HeldPart, Leader, LockHistory, LockMode, LockQueue, LockSet, LockSettings, LockSummary, MemberInfo,
-    Mode, NamedStat, NodeSet, Problem, ProblemType, RevokeRequest, Revoked, SessionInfo, SimpleHolder, Stat, TxnDone,
-    TxnOp, TxnResult,
+    AclEntry, AclInfo, Actor, ClientInfo, Cluster, Contender, Created, Deleted, Drain, EndedTicket, EventInfo,
+    EventKind, GroupMember, HeldPart, Leader, LockHistory, LockMode, LockQueue, LockSet, LockSettings, LockSummary,
+    MemberInfo, MemberState, MemberUpgrade, Members, Mode, NamedStat, NodeSet, Problem, ProblemType, RevokeRequest,
+    Revoked, SessionInfo, SimpleHolder, Stat, Transfer, TxnDone, TxnOp, TxnResult, Upgrade,
 };
 #[cfg(feature = "client")]
 pub use client::{
     Client, ClientBuilder, Create, Delete, DistributedBarrier, DistributedDoubleBarrier, Election, Error, Group, Guard,
-    Leadership, Lock, Loss, MultiGuard, MultiLock, Observer, OpenedSession, RwLock, Semaphore, SessionEvent,
+    Leadership, Lock, Loss, MultiGuard, MultiLock, NewMember, Observer, OpenedSession, RwLock, Semaphore, SessionEvent,
     SessionEvents, SessionState, Set, SimpleLock, Transaction, WatchKind, Watcher, WithError, Znode,
 };

@@ -2,7 +2,7 @@
 //!
 //! A crate asks [`is`] at the place of a bug. Without the feature `fault-injection`, which no
 //! release can have, the answer is a constant and nothing of the bug is left. Each bug has been
-//! one: a review or a trial found it, or a harness did (docs/evidence.md).
+//! one: a review or a trial found it, or a harness did (docs/bugs-found.md).
 
 #[cfg(all(feature = "fault-injection", not(debug_assertions)))]
 compile_error!(
@@ -49,6 +49,14 @@ bugs! {
     OldFramesCounted = "old-frames-counted",
     /// A leader goes on acknowledging heartbeats while it hands its leadership over.
     HeartbeatsAtHandOver = "heartbeats-at-hand-over",
+
+    // replica: members
+    /// A leader counts a majority of the members of its configuration as its quorum.
+    QuorumByFile = "quorum-by-file",
+    /// Members without a vote count for the quorum of a leader, too.
+    LearnerCounts = "learner-counts",
+    /// A wiped node takes the members of its configuration for those that it must hear.
+    GateByFile = "gate-by-file",
 
     // replica: sessions
     /// A leader goes on counting the silence of sessions after it was deposed, and has the new one

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use znode::{Limits, ZXID_BASE_MAX};
+use znode::{Levels, Limits, ZXID_BASE_MAX};
 
 use crate::StartError;
 
@@ -19,6 +19,30 @@ pub struct Member {
     pub http_addr: String,
 }
 
+impl Member {
+    /// As the membership has it.
+    pub(crate) fn of(id: u64, member: &storage::Member) -> Member {
+        Member { id, peer_addr: member.peer_addr.clone(), http_addr: member.http_addr.clone() }
+    }
+}
+
+/// What a node runs, as it tells the other members.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Program {
+    /// Its version, for people.
+    pub version: String,
+    /// Levels of the format that it knows.
+    pub levels: Levels,
+}
+
+impl Default for Program {
+    /// This one.
+    fn default() -> Self {
+        let next = if cfg!(feature = "next-level") { "+next-level" } else { "" };
+        Program { version: format!("{}{next}", env!("CARGO_PKG_VERSION")), levels: Levels::OWN }
+    }
+}
+
 /// Settings of one node. All durations are in milliseconds.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -26,8 +50,17 @@ pub struct Config {
     pub node_id: u64,
     /// The cluster's name. Peers and data directories of another cluster are refused.
     pub cluster_id: String,
-    /// All members, this node included; the same list on every node.
+    /// The members that found the cluster, the same list on every node. From then on the log says
+    /// who is a member, and these are only asked first.
     pub members: Vec<Member>,
+    /// This node joins a cluster that is there: it never helps to found one, and need not be among
+    /// `members`.
+    pub join: bool,
+    /// How much this node is preferred as leader, 0 to 100: of voters that are equally far the one
+    /// with the highest leads. One with 0 leads only as long as no other can.
+    pub leader_priority: u8,
+    /// For so long a learner must have nearly everything before it becomes a voter of itself.
+    pub promote_after_ms: u64,
     /// Where the zxids of a cluster begin that is founded now; the time in milliseconds since 1970,
     /// times 1,024, when it is `None`, so that they are larger than those of a cluster before it.
     /// At most [`znode::ZXID_BASE_MAX`].
@@ -80,6 +113,9 @@ pub struct Config {
     pub reap_batch_max: usize,
     /// A node whose applied entry is this far behind the committed one is not ready.
     pub ready_lag_max: u64,
+    /// What this node runs. Only a simulation says otherwise than it is: a node then plays an older
+    /// program.
+    pub program: Program,
 }
 
 impl Config {
@@ -109,6 +145,9 @@ impl Default for Config {
             node_id: 1,
             cluster_id: "zlock".into(),
             members: Vec::new(),
+            join: false,
+            leader_priority: 50,
+            promote_after_ms: 10_000,
             zxid_base: None,
             data_dir: PathBuf::from("data"),
             peer_listen: SocketAddr::from(([127, 0, 0, 1], 7101)),
@@ -131,6 +170,7 @@ impl Default for Config {
             tick_ms: 100,
             reap_batch_max: 256,
             ready_lag_max: 10_000,
+            program: Program::default(),
         }
     }
 }
@@ -149,8 +189,11 @@ impl Config {
         if ids.windows(2).any(|pair| pair[0] == pair[1]) || ids.first() == Some(&0) {
             return refuse(format!("member ids must be different and not 0, but are {ids:?}"));
         }
-        if !ids.contains(&self.node_id) {
+        if self.node_id == 0 || !self.join && !ids.contains(&self.node_id) {
             return refuse(format!("node_id {} is not among the members {ids:?}", self.node_id));
+        }
+        if self.leader_priority > 100 {
+            return refuse(format!("leader_priority is {}, and is 0 to 100", self.leader_priority));
         }
         if self.cluster_id.is_empty() {
             return refuse("cluster_id is empty".into());

@@ -1,6 +1,6 @@
 //! How a call can fail. Refused, unavailable and unknown are three things and never merged.
 
-use znode::Zxid;
+use znode::{OtherLevel, Zxid};
 
 /// Why a call has no answer from the state machine.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -14,6 +14,14 @@ pub enum Error {
     Unavailable {
         /// For people.
         reason: String,
+        /// When a retry may do better.
+        retry_after_ms: u64,
+    },
+    /// Nothing was proposed: the cluster was restored just now, and grants no lock yet.
+    #[error(
+        "the cluster was restored a short time ago and grants no lock yet: clients of before may believe in theirs"
+    )]
+    Restoring {
         /// When a retry may do better.
         retry_after_ms: u64,
     },
@@ -75,6 +83,19 @@ pub enum Failure {
     /// What this node has and what its leader has exclude each other; see docs/storage-trouble.md.
     #[error("{0}")]
     Contradiction(String),
+    /// This node is no member any more.
+    #[error(
+        "this node was removed from the cluster at zxid {}: its data directory must go before it can be added again, under \
+         another id",
+        zxid.0
+    )]
+    Removed {
+        /// The entry that says so.
+        zxid: Zxid,
+    },
+    /// The cluster is at a level that this program does not know.
+    #[error(transparent)]
+    Level(OtherLevel),
 }
 
 /// Why a node does not start. Shown to the operator, so each says what to do where that is not
@@ -98,4 +119,7 @@ pub enum StartError {
     /// Raft refuses its configuration or what it finds in storage.
     #[error("raft: {0}")]
     Raft(String),
+    /// The cluster is at a level that this program does not know.
+    #[error(transparent)]
+    Level(OtherLevel),
 }

@@ -1,8 +1,10 @@
 //! Bugs that can be planted here and take more than a condition (crate `plant`).
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use plant::Planted;
+use storage::StoredMembership;
 use znode::{Acquire, Event, EventKind, LockMode, Op};
 
 /// Whether the waits that an event concerns do not hear of it: [`Planted::LostGrant`] and
@@ -27,6 +29,31 @@ pub(crate) fn loses(event: &Event) -> bool {
 /// Whether an event is told to no client of any node.
 pub(crate) fn drops(event: &Event) -> bool {
     plant::is(Planted::ChildrenChangedDropped) && event.kind == EventKind::ChildrenChanged
+}
+
+/// Whom a leader counts instead of the voters: [`Planted::QuorumByFile`] and
+/// [`Planted::LearnerCounts`], by which members without a vote take the places of voters.
+pub(crate) fn miscounted(
+    membership: &StoredMembership,
+    own: u64,
+    founders: impl FnOnce() -> BTreeSet<u64>,
+) -> Option<Vec<BTreeSet<u64>>> {
+    if plant::is(Planted::QuorumByFile) {
+        return Some(vec![founders()]);
+    }
+    let with_learners = |set: &BTreeSet<u64>| {
+        let learners = membership.nodes().map(|(id, _)| *id).filter(|id| !set.contains(id));
+        let others = set.iter().copied().filter(|id| *id != own);
+        [own].into_iter().chain(learners).chain(others).take(set.len()).collect()
+    };
+    plant::is(Planted::LearnerCounts).then(|| membership.get_joint_config().iter().map(with_learners).collect())
+}
+
+/// Whose answers a node without data waits for instead of the voters': [`Planted::GateByFile`].
+pub(crate) fn misjudged(voters: &mut Vec<BTreeSet<u64>>, founders: impl Iterator<Item = u64>) {
+    if plant::is(Planted::GateByFile) {
+        *voters = vec![founders.collect()];
+    }
 }
 
 /// Where bugs change what was asked for.

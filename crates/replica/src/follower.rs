@@ -2,6 +2,7 @@
 
 pub(crate) mod bootstrap;
 pub(crate) mod campaign;
+pub(crate) mod follow_members;
 pub(crate) mod leader_watch;
 pub(crate) mod session_heartbeats;
 pub(crate) mod vote_gate;

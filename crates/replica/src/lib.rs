@@ -37,24 +37,33 @@
 //!              event_ring.rs the last events · reads.rs Reads: read indexes
 //!              observer.rs doors with watches of their own
 //! raft/        consensus.rs Consensus: Raft as the other parts see it · state_machine.rs its state machine
-//!              network.rs its calls to peers · server/ Server: answers to peers
+//!              network.rs its calls to peers · peers.rs Peers: the other members
+//!              purged.rs up to where the log is gone · server/ Server: answers to peers
 //!              transport/ connections, frames, messages · reach.rs whether peers can be reached
 //!              decoded.rs entries that were read as they came · found.rs what a node finds on its disk
 //!              known_cluster.rs the cluster's uuid, zxid base and level, as far as the node knows
-//!              continuity.rs appends and what is committed
+//!              continuity.rs appends and what is committed · transitions.rs which membership may follow which
 //!              ahead_of_leader.rs Accounts: two histories, and no telling which is right
 //! leader/      leadership.rs Leadership: what a leader does of itself
 //!              session_tracker.rs when each session was last heard · entry_clock.rs the time on entries
 //!              quorum_contact.rs when a peer last followed this node · quota_log.rs subtrees beyond their quota
+//!              member_steps.rs what is next for the members · members.rs Members: changing them
+//!              member_duty.rs the steps, one after the other · transfer.rs another voter leads
+//!              operators.rs Operators: their orders, here or at the leader
 //! follower/    campaign.rs when a follower asks for votes · leader_watch.rs what it has seen of its leader
 //!              bootstrap.rs Bootstrap: founding and joining · vote_gate.rs whether the node has a vote
+//!              follow_members.rs peers are the members, and a removed node ends
 //!              session_heartbeats.rs heartbeats of sessions on their way to the leader
 //! operate/     status.rs Status: what a node tells of itself · counters.rs what has passed through
+//!              health.rs whether the cluster is well · drained.rs a node that is not to lead
 //!              story.rs what changes, as the log tells it · told.rs what was told last
 //!              forced.rs locks that are taken from their sessions · seldom.rs lines that strangers cause
 //!              disk_watch.rs a disk that does not answer · disk_stall.rs what a leader does then
 //!              disk_space.rs whether there is room · housekeeping.rs what is looked after now and then
 //!              background.rs long work beside all that
+//!              orders.rs what an operator may order · upgrade.rs which programs the members run, and raising the level
+//! offline/     beginning.rs the data directory of a restored cluster's member
+//!              survivor.rs what a stopped node has · error.rs why not
 //! ```
 
 mod config;
@@ -65,6 +74,7 @@ mod host;
 mod leader;
 mod life;
 mod node;
+pub mod offline;
 mod operate;
 mod raft;
 mod read;
@@ -79,15 +89,19 @@ pub mod fuzzing {
     pub use crate::raft::transport::peer_message;
 }
 
-pub use config::{Config, Member};
+pub use config::{Config, Member, Program};
 pub use error::{Error, EventsError, Failure, StartError, WaitEnd};
 pub use follower::session_heartbeats::Touch;
 pub use operate::background;
 pub use operate::counters::{Counts, Entrance, RequestEnd};
+pub use operate::health::{Health, MemberHealth, Part};
+pub use operate::orders::{Done, MemberReport, MembersReport, NewMember, Order, OrderError, RefusedOrder};
 pub use operate::seldom::Seldom;
-pub use operate::status::{Leader, NodeStatus, Readiness, Role, SnapshotStatus};
+pub use operate::status::{Check, Leader, NodeStatus, Readiness, Role, SnapshotStatus};
+pub use operate::upgrade::{Finalized, MemberProgram, UpgradeStatus};
 pub use read::observer::{Observer, Observing};
 pub use read::reads::Consistency;
 pub use read::watches::{EventBatch, EventKinds, Step, WatchKey};
 pub use replica::Replica;
+pub use storage::random_uuid;
 pub use znode::ZXID_BASE_MAX;

@@ -19,24 +19,31 @@ use znode::{State, Zxid};
 
 use crate::follower::bootstrap::{self, Bootstrap};
 use crate::follower::campaign;
+use crate::follower::follow_members::follow_members;
 use crate::follower::session_heartbeats::{self, SessionHeartbeats};
 use crate::follower::vote_gate::VoteGate;
 use crate::host::Host;
 use crate::leader::entry_clock::EntryClock;
 use crate::leader::leadership::{self, Leadership};
+use crate::leader::member_duty::MemberDuty;
+use crate::leader::members::Members;
+use crate::leader::operators::Operators;
+use crate::leader::transfer::Transfer;
 use crate::life::Life;
 use crate::operate::disk_space::DiskSpace;
 use crate::operate::disk_stall::DiskStall;
 use crate::operate::disk_watch::DiskWatch;
+use crate::operate::drained::Drained;
 use crate::operate::housekeeping::Housekeeping;
 use crate::operate::seldom::Seldom;
 use crate::operate::status::Status;
 use crate::operate::story::{self, Teller};
+use crate::operate::upgrade::Upgrade;
 use crate::raft::ahead_of_leader::Accounts;
 use crate::raft::consensus::{Consensus, Raft};
 use crate::raft::decoded::Decoded;
 use crate::raft::found::Found;
-use crate::raft::network::Peers;
+use crate::raft::peers::Peers;
 use crate::raft::server::{self, Server};
 use crate::raft::state_machine::{Identified, StateMachine};
 use crate::raft::transport::{Identity, Listener};
@@ -61,6 +68,9 @@ pub(crate) struct Node {
     pub(crate) reads: Arc<Reads>,
     pub(crate) heartbeats: Arc<SessionHeartbeats>,
     pub(crate) status: Arc<Status>,
+    pub(crate) operators: Arc<Operators>,
+    pub(crate) upgrade: Arc<Upgrade>,
+    pub(crate) drained: Arc<Drained>,
     tasks: Mutex<JoinSet<()>>,
     disk: Mutex<Option<Disk>>,
     /// Closed once Raft has let go of the state machine.
@@ -113,6 +123,14 @@ impl Parts {
         })
     }
 
+    fn operators(&self, proposer: &Arc<Proposer>) -> (Arc<Operators>, MemberDuty) {
+        let (consensus, life) = (Arc::clone(&self.consensus), Arc::clone(&self.life));
+        let members = Arc::new(Members { consensus: Arc::clone(&consensus), proposer: Arc::clone(proposer) });
+        let transfer = Arc::new(Transfer { consensus: Arc::clone(&consensus) });
+        let duty = MemberDuty { members: Arc::clone(&members), transfer: Arc::clone(&transfer) };
+        (Arc::new(Operators { consensus, life, members, transfer }), duty)
+    }
+
     fn housekeeping(&self) -> Housekeeping {
         Housekeeping {
             consensus: Arc::clone(&self.consensus),
@@ -131,6 +149,8 @@ impl Parts {
         let (heartbeats, heartbeats_queue) = SessionHeartbeats::new(&proposer, Arc::clone(&leadership));
         let heartbeats = Arc::new(heartbeats);
         let status = self.status(&proposer, &reads);
+        let (operators, member_duty) = self.operators(&proposer);
+        let upgrade = Arc::new(Upgrade { consensus: Arc::clone(&self.consensus), proposer: Arc::clone(&proposer) });
         let Parts { life, consensus, view, gate, .. } = self;
         let server = Arc::new(Server {
             identity: self.identity,
@@ -140,6 +160,8 @@ impl Parts {
             proposer: Arc::clone(&proposer),
             reads: Arc::clone(&reads),
             heartbeats: Arc::clone(&heartbeats),
+            operators: Arc::clone(&operators),
+            upgrade: Arc::clone(&upgrade),
             snapshots: self.snapshots,
             decoded: self.decoded,
             refused: Seldom::default(),
@@ -154,23 +176,29 @@ impl Parts {
             reads,
             heartbeats: Arc::clone(&heartbeats),
             status: Arc::clone(&status),
+            operators,
+            upgrade,
+            drained: Arc::new(Drained::new(Arc::clone(&consensus))),
             tasks: Mutex::new(JoinSet::new()),
             disk: Mutex::new(Some(disk)),
             state_machine_gone: Mutex::new(Some(state_machine_gone)),
         });
-        let stopped = || life.stopped();
+        let stopped = || node.life.stopped();
         housekeeping.widen_horizon();
         node.spawn(server::serve(server, listener));
         node.spawn(bootstrap::form(bootstrap, stopped()));
+        node.spawn(follow_members(Arc::clone(&consensus), Arc::clone(&gate), life));
         node.spawn(campaign::stand(Arc::clone(&consensus), gate, stopped()));
         node.spawn(DiskStall { consensus: Arc::clone(&consensus) }.watch(stopped()));
         node.spawn(leadership::lead(leadership, stopped()));
+        node.spawn(member_duty.fulfil(stopped()));
         node.spawn(session_heartbeats::forward(heartbeats, heartbeats_queue, stopped()));
         node.spawn(reads::forward(Arc::clone(&consensus), indexes, stopped()));
         node.spawn(housekeeping.keep_house(stopped()));
         node.spawn(watch_failure(Arc::clone(&node)));
         // A simulation has no operator.
         if !node.consensus.host.is_simulated() {
+            node.spawn(Arc::clone(&node.drained).keep_away(stopped()));
             node.spawn(story::tell(Teller { consensus, view, status }, stopped()));
         }
         node
@@ -242,7 +270,7 @@ impl Node {
         // its own.
         let view = Arc::new(View::new(State::default(), ViewLimits::of(&config)));
         let unsaved_bytes = Arc::new(AtomicU64::new(0));
-        let decoded = Arc::<Decoded>::default();
+        let decoded = Arc::new(Decoded::knowing(config.program.levels));
         let (alive, state_machine_gone) = mpsc::channel(1);
         let state_machine = StateMachine::new(
             Arc::clone(&view),
@@ -257,7 +285,11 @@ impl Node {
         view.counters.again_up_to(found.last_log);
         let raft = Raft::new(config.node_id, raft_config(&config)?.into(), peers.clone(), storage.log, state_machine)
             .await
-            .map_err(|error| StartError::Raft(error.to_string()))?;
+            .map_err(|error| match *identity.cluster.outgrown().borrow() {
+                // Its own log has told.
+                Some(other) => StartError::Level(other),
+                None => StartError::Raft(error.to_string()),
+            })?;
         peers.purged.told_by(raft.metrics());
         let bound_until = Instant::now() + Duration::from_millis(bound_ms(&config, &found));
         let gate = Arc::new(VoteGate::new(found.joined, bound_until));
@@ -321,13 +353,10 @@ impl Node {
         let Some(term) = self.consensus.leader_term(&metrics) else {
             return;
         };
-        let replication = metrics.replication.iter().flatten();
-        let best =
-            replication.filter(|(id, _)| **id != self.consensus.config.node_id).max_by_key(|(_, matched)| **matched);
-        let Some((successor, _)) = best else {
+        let Some(successor) = self.consensus.successor(term) else {
             return;
         };
-        if !self.consensus.hand_over_to(*successor, term).await {
+        if !self.consensus.hand_over_to(successor, term).await {
             return;
         }
         let mut changes = self.consensus.role_changes();
@@ -354,7 +383,7 @@ async fn open_storage(config: &Config) -> Result<Storage, StartError> {
         node_id: config.node_id,
         free_disk_min_bytes: config.free_disk_min_bytes,
         ballast_bytes: BALLAST_BYTES.min(config.free_disk_min_bytes),
-        has_peers: config.members.len() > 1,
+        has_peers: config.join || config.members.len() > 1,
     };
     let opened = Host::Machine.blocking(move || Ok(Storage::open(storage_config))).await;
     let opened = opened.map_err(|error| StartError::Storage(error.to_string()))?;
@@ -363,7 +392,7 @@ async fn open_storage(config: &Config) -> Result<Storage, StartError> {
 
 /// For how long a node that may have followed a leader elects no node.
 fn bound_ms(config: &Config, found: &Found) -> u64 {
-    if found.vote.is_some() && config.members.len() > 1 { config.lease_ms() } else { 0 }
+    if found.vote.is_some() { config.lease_ms() } else { 0 }
 }
 
 fn raft_config(config: &Config) -> Result<openraft::Config, StartError> {
@@ -409,11 +438,17 @@ async fn watch_failure(node: Arc<Node>) {
             }
         }
     };
-    let reason = tokio::select! {
+    let mut outgrown = node.consensus.cluster.outgrown();
+    let failure = tokio::select! {
         biased;
         () = stopped.wait() => return,
-        reason = fatal.failed() => reason.to_string(),
-        reason = raft_ended => reason,
+        // Before Raft: it ends by what it cannot read.
+        Ok(other) = async { outgrown.wait_for(Option::is_some).await.map(|other| *other) } => match other {
+            Some(other) => Failure::Level(other),
+            None => return,
+        },
+        reason = fatal.failed() => Failure::Broken(reason.to_string()),
+        reason = raft_ended => Failure::Broken(reason),
     };
-    node.life.fail(Failure::Broken(reason));
+    node.life.fail(failure);
 }

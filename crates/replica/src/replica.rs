@@ -1,5 +1,6 @@
 //! The handle.
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::net::TcpListener;
 use std::path::Path;
@@ -13,11 +14,13 @@ use znode::{Applied, Credential, Identity, Request, State, Term, Zxid};
 
 use crate::follower::session_heartbeats::Touch;
 use crate::node::Node;
+use crate::operate::health::health;
 use crate::read::reads::Consistency;
 use crate::simulation::Machine;
 use crate::{
-    Config, Entrance, Error, EventBatch, EventKinds, EventsError, Failure, Leader, NodeStatus, Observer, RequestEnd,
-    StartError, Step, WaitEnd, WatchKey,
+    Check, Config, Done, Entrance, Error, EventBatch, EventKinds, EventsError, Failure, Finalized, Health, Leader,
+    MembersReport, NodeStatus, Observer, Order, OrderError, RequestEnd, StartError, Step, UpgradeStatus, WaitEnd,
+    WatchKey,
 };
 
 /// One node of the ensemble. Clones are the same node, which runs until [`Replica::shutdown`].
@@ -183,9 +186,74 @@ impl Replica {
         self.node.view.observe(Arc::downgrade(&observer));
     }
 
+    /// Does what an operator wants, through the leader: see [`Order`].
+    ///
+    /// # Errors
+    /// `Refused` when it is not done and why, `Unavailable` when nothing was done, `Unknown` when
+    /// it may have been.
+    pub async fn order(&self, order: Order, deadline: Instant) -> Result<Done, OrderError> {
+        self.node.operators.order(order, deadline).await
+    }
+
+    /// The members as this node sees them; a leader knows most.
+    pub fn members(&self) -> MembersReport {
+        self.node.operators.members.report()
+    }
+
+    /// The index of the entry with the membership that rules at this node, and its sets of voters.
+    pub fn voters(&self) -> (u64, Vec<BTreeSet<u64>>) {
+        let membership = self.node.consensus.membership();
+        (membership.log_id().as_ref().map_or(0, |id| id.index), membership.get_joint_config().clone())
+    }
+
     /// This node's view of itself and the ensemble.
     pub fn status(&self) -> NodeStatus {
         self.node.status.status()
+    }
+
+    /// The cluster's level, and what its members run: asked of the leader.
+    ///
+    /// # Errors
+    /// `Unavailable` when no leader answers.
+    pub async fn upgrade(&self, deadline: Instant) -> Result<UpgradeStatus, Error> {
+        self.node.upgrade.status(deadline).await
+    }
+
+    /// Raises the cluster's level, for good: to `level`, or to the highest that a member knows.
+    /// Only when every member knows it and follows the leader. At the level already, it does
+    /// nothing.
+    ///
+    /// # Errors
+    /// As [`Replica::propose`]; `Refused` with `BadArguments` for a level below the cluster's.
+    pub async fn finalize(&self, level: Option<u16>, deadline: Instant) -> Result<Finalized, Error> {
+        self.node.upgrade.finalize(level, deadline).await
+    }
+
+    /// Each condition of [`NodeStatus::ready`], with the number of entries that the node may be
+    /// behind; [`Config::ready_lag_max`] when not given.
+    pub fn checks(&self, lag_max: Option<u64>) -> Vec<Check> {
+        self.node.status.checks_now(lag_max)
+    }
+
+    /// Whether the cluster is well, as far as this node knows.
+    pub fn health(&self) -> Health {
+        health(&self.node.status)
+    }
+
+    /// Drains this node: another is to lead, where there is one, and doors send their clients
+    /// elsewhere. Or takes that back. True when it was otherwise before. It is forgotten when the
+    /// node stops.
+    pub async fn set_drained(&self, drained: bool) -> bool {
+        let changed = self.node.drained.wish(drained);
+        if drained {
+            self.node.drained.give_away().await;
+        }
+        changed
+    }
+
+    /// Whether the node is drained.
+    pub fn is_drained(&self) -> bool {
+        self.node.drained.is_wished()
     }
 
     /// Where this node keeps what it must not forget.
@@ -206,8 +274,8 @@ impl Replica {
     /// Who leads, as far as this node knows.
     pub fn leader(&self) -> Option<Leader> {
         let id = self.node.consensus.leader()?;
-        let member = self.node.consensus.config.members.iter().find(|member| member.id == id)?;
-        Some(Leader { id, http_addr: member.http_addr.clone() })
+        let member = self.node.consensus.members().into_iter().find(|member| member.id == id)?;
+        Some(Leader { id, http_addr: member.http_addr })
     }
 
     /// SHA-256 over the state's snapshot records: equal on all nodes at equal zxid.

@@ -1,14 +1,18 @@
 //! One file for each resource.
 
 pub(crate) mod acquire;
+pub(crate) mod backup;
 pub(crate) mod convert;
+pub(crate) mod drain;
 pub(crate) mod elections;
 pub(crate) mod ensure;
 pub(crate) mod fence;
 pub(crate) mod groups;
+pub(crate) mod health;
 pub(crate) mod history;
 pub(crate) mod holders;
 pub(crate) mod locks;
+pub(crate) mod members;
 pub(crate) mod metrics;
 pub(crate) mod mixed_clients;
 pub(crate) mod multilocks;
@@ -18,5 +22,6 @@ pub(crate) mod revoke;
 pub(crate) mod sessions;
 pub(crate) mod simple_locks;
 pub(crate) mod txn;
+pub(crate) mod upgrade;
 pub(crate) mod watch;
 pub(crate) mod znodes;

@@ -9,6 +9,9 @@ pub struct RestConfig {
     /// Who proves to be this one may do everything: a digest, `user:base64(sha1(user:password))`;
     /// nobody when empty.
     pub super_digest: String,
+    /// Subjects of certificates, as `x509` ACLs write them, whose clients may do what is for
+    /// operators.
+    pub operators: Vec<String>,
     /// Names and addresses by which clients may call this node, as [`crate::normal_host`] gives
     /// them. A listener on loopback takes these and the names of its machine. Others take any name
     /// when there are none here, and any address. Beyond: 421.
@@ -64,6 +67,8 @@ pub struct RestConfig {
     pub page_max: usize,
     /// How long the door tries to take a waiter out of the queue whose client has gone.
     pub withdraw_timeout_ms: u64,
+    /// At shutdown, before `drain_time_ms`: how long the node is not ready, and all else goes on.
+    pub drain_delay_ms: u64,
     /// At shutdown: how long the door serves on, is not ready, and ends each connection with its
     /// next answer.
     pub drain_time_ms: u64,
@@ -77,6 +82,7 @@ impl Default for RestConfig {
     fn default() -> Self {
         RestConfig {
             super_digest: String::new(),
+            operators: Vec::new(),
             http_hosts: Vec::new(),
             own_host: String::new(),
             http_origins: Vec::new(),
@@ -100,6 +106,7 @@ impl Default for RestConfig {
             read_timeout_ms: 5_000,
             page_max: 1_000,
             withdraw_timeout_ms: 60_000,
+            drain_delay_ms: 0,
             drain_time_ms: 0,
             shutdown_timeout_ms: 5_000,
             session_timeout_default_ms: 30_000,

@@ -8,7 +8,7 @@
 //!                          origin.rs which pages of a browser may ask · delivery.rs that answers leave
 //!                          long_answers.rs their place among the bodies (bodies.rs) · waiter.rs what an acquire leaves in a queue
 //!             -> request/  door.rs what all requests share · call.rs one request: headers (caller.rs), query (query.rs),
-//!                          path (paths.rs), body · access.rs what it may read
+//!                          path (paths.rs), body · access.rs what it may read · operator.rs who may operate the node
 //!             -> api/      one file for each resource, and convert.rs, which says things of the state in the words of the API
 //!             -> problem.rs    the only place where an error meets HTTP
 //!  routes.rs     the routes, and openapi.rs, the document of them
@@ -28,5 +28,6 @@ mod routes;
 
 pub use config::RestConfig;
 pub use http::origin::{normal_host, normal_origin};
-pub use http::serve::serve;
+pub use http::serve::{Entrances, serve};
+pub use request::operator::for_operators;
 pub use routes::{openapi_document, router};

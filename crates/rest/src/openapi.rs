@@ -21,8 +21,8 @@ use utoipa::OpenApi as _;
 use zlock_client::api::Problem;
 
 use crate::api::{
-    acquire, elections, fence, groups, locks, metrics, multilocks, node, release, revoke, sessions, simple_locks, txn,
-    znodes,
+    acquire, backup, drain, elections, fence, groups, health, locks, members, metrics, multilocks, node, release,
+    revoke, sessions, simple_locks, txn, upgrade, znodes,
 };
 use crate::http::long_answers::OfTheState;
 use crate::openapi;
@@ -64,9 +64,25 @@ use crate::request::door::AtZxid;
         groups::leave,
         groups::list,
         revoke::revoke,
+        backup::save,
+        drain::look,
+        drain::begin,
+        drain::end,
+        members::look,
+        members::add,
+        members::promote,
+        members::update,
+        members::remove,
+        members::transfer,
+        upgrade::look,
+        upgrade::finalize,
         node::cluster,
         node::live,
-        node::ready,
+        health::cluster,
+        health::ready,
+        health::leader,
+        health::voter,
+        health::serving,
         node::version,
         metrics::metrics,
         openapi::answer

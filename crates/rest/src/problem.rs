@@ -253,7 +253,10 @@ impl Problem {
             headers.insert(RETRY_AFTER, HeaderValue::from(ms.div_ceil(1_000).max(1)));
         }
         if self.status == StatusCode::UNAUTHORIZED {
-            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Zlock-Session"));
+            // Not `Basic`: a browser would ask for the password, keep it, and send it with all that
+            // a page asks for.
+            let way = if self.kind == ProblemType::OperatorOnly { "Zlock-Operator" } else { "Zlock-Session" };
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static(way));
         }
         response
     }
@@ -305,6 +308,9 @@ impl From<replica::Error> for Problem {
         match error {
             replica::Error::Refused(error) => error.into(),
             replica::Error::Unavailable { reason, retry_after_ms } => Problem::unavailable(reason, retry_after_ms),
+            replica::Error::Restoring { retry_after_ms } => {
+                Problem { kind: ProblemType::Restoring, ..Problem::unavailable(error.to_string(), retry_after_ms) }
+            }
             replica::Error::Unknown { reason } => Problem::unknown(reason),
         }
     }
@@ -345,9 +351,9 @@ pub(crate) fn statuses(kind: ProblemType) -> &'static [u16] {
     use ProblemType as P;
     match kind {
         P::BadRequest | P::InvalidAcl => &[400],
-        P::SessionRequired => &[401],
+        P::SessionRequired | P::OperatorOnly => &[401],
         P::AuthFailed | P::NoAuth | P::ForeignOrigin | P::NotOwner => &[403],
-        P::NoNode | P::NoSession | P::NoRoute | P::NotHolder => &[404],
+        P::NoNode | P::NoSession | P::NoRoute | P::NotHolder | P::NoMember => &[404],
         P::MethodNotAllowed => &[405],
         P::RequestTimeout => &[408],
         P::NotAcquired
@@ -360,6 +366,20 @@ pub(crate) fn statuses(kind: ProblemType) -> &'static [u16] {
         | P::HandOverRefused
         | P::Superseded
         | P::SeveralHeld
+        | P::LevelTooLow
+        | P::AlreadyMember
+        | P::IdUsedBefore
+        | P::MemberUnreachable
+        | P::MemberHasOtherData
+        | P::ChangeInProgress
+        | P::TooManyLearners
+        | P::LearnerLagging
+        | P::LearnerSilent
+        | P::WouldLoseQuorum
+        | P::LastVoter
+        | P::AnotherNodeAnswers
+        | P::TransferFailed
+        | P::MembersNotReady
         | P::BlockedByOwnSession
         | P::NodeExists
         | P::NotEmpty
@@ -379,7 +399,7 @@ pub(crate) fn statuses(kind: ProblemType) -> &'static [u16] {
         P::TooMany => &[429],
         P::HeadersTooLarge => &[431],
         P::Internal => &[500],
-        P::Unavailable => &[503],
+        P::Unavailable | P::Restoring => &[503],
         P::Unknown => &[504],
         P::QuotaExceeded => &[507],
     }

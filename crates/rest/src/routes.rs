@@ -3,18 +3,19 @@
 use axum::Router;
 use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::from_fn_with_state;
-use axum::routing::{any, get, post};
+use axum::routing::{MethodRouter, any, get, post, put};
 use replica::Replica;
 use tokio_util::sync::CancellationToken;
 use zlock_client::api::ProblemType;
 
 use crate::api::{
-    acquire, elections, fence, groups, locks, metrics, multilocks, node, release, revoke, sessions, simple_locks, txn,
-    znodes,
+    acquire, backup, drain, elections, fence, groups, health, locks, members, metrics, multilocks, node, release,
+    revoke, sessions, simple_locks, txn, upgrade, znodes,
 };
 use crate::http::layer::at_the_door;
 use crate::problem::Problem;
 use crate::request::door::Door;
+use crate::request::operator::operators_only;
 use crate::{RestConfig, openapi};
 
 /// All routes, for a server of the caller's own: the bounds of connections are [`crate::serve`]'s.
@@ -25,6 +26,30 @@ pub fn router(replica: Replica, config: RestConfig) -> Router {
 /// The OpenAPI document that `/openapi.json` answers.
 pub fn openapi_document() -> &'static serde_json::Value {
     openapi::document()
+}
+
+/// The handlers of one path.
+type Handlers = fn() -> MethodRouter<Door>;
+
+/// What is for operators, and for no other client: every route under `/v1/admin/`, and no other. A
+/// test asks for each of them as each kind of caller.
+pub(crate) const ADMIN: &[(&str, Handlers)] = &[
+    ("/v1/admin/backup", || get(backup::save)),
+    ("/v1/admin/drain", || get(drain::look).put(drain::begin).delete(drain::end)),
+    ("/v1/admin/leader", || put(members::transfer)),
+    ("/v1/admin/members", || get(members::look).post(members::add)),
+    ("/v1/admin/members/{id}", || put(members::update).delete(members::remove)),
+    ("/v1/admin/members/{id}/promote", || post(members::promote)),
+    ("/v1/admin/upgrade", || get(upgrade::look).put(upgrade::finalize)),
+];
+
+/// The routes of [`ADMIN`], behind the layer that lets operators in.
+fn admin(door: &Door) -> Router<Door> {
+    let routes = ADMIN.iter().fold(Router::new(), |router, (path, handlers)| router.route(path, handlers()));
+    // What is not there is told to operators only, too.
+    let routes = routes.route("/v1/admin", any(no_route));
+    let routes = routes.route("/v1/admin/", any(no_route)).route("/v1/admin/{*rest}", any(no_route));
+    routes.method_not_allowed_fallback(no_method).layer(from_fn_with_state(door.clone(), operators_only))
 }
 
 pub(crate) fn routes(door: Door) -> Router {
@@ -61,10 +86,15 @@ pub(crate) fn routes(door: Door) -> Router {
         .route("/v1/groups/{*path}", post(groups::join).get(groups::list).delete(groups::leave))
         .route("/v1/cluster", get(node::cluster))
         .route("/livez", get(node::live))
-        .route("/readyz", get(node::ready))
+        .route("/v1/cluster/health", get(health::cluster))
+        .route("/readyz", get(health::ready))
+        .route("/health/leader", get(health::leader).options(health::leader))
+        .route("/health/voter", get(health::voter).options(health::voter))
+        .route("/health/serving", get(health::serving).options(health::serving))
         .route("/version", get(node::version))
         .route("/metrics", get(metrics::metrics))
         .route("/openapi.json", get(openapi::answer))
+        .merge(admin(&door))
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
         .layer(from_fn_with_state(door.clone(), at_the_door))
@@ -96,3 +126,6 @@ fn missing(uri: &Uri) -> Option<&'static str> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests;

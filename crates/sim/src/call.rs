@@ -3,7 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use replica::{Consistency, Error, EventBatch, EventKinds, EventsError, Replica, Step, Touch, WaitEnd, WatchKey};
+use replica::{
+    Consistency, Done, Error, EventBatch, EventKinds, EventsError, Finalized, Order, OrderError, Replica, Step, Touch,
+    WaitEnd, WatchKey,
+};
 use tokio::time::{Instant, sleep};
 use znode::lock::LockStatus;
 use znode::{Applied, Credential, FencingToken, Request, SessionId, State, ZPath, Zxid, lock};
@@ -28,10 +31,14 @@ pub enum Call {
         /// After which zxid.
         since: Zxid,
     },
+    /// Raise the level to the highest that a member knows.
+    Finalize,
     /// Tell when the ticket holds, or is gone.
     WaitGrant(ZPath),
     /// Tell when the znode is there.
     WaitExists(ZPath),
+    /// An operator's order.
+    Order(Order),
 }
 
 impl Call {
@@ -40,7 +47,8 @@ impl Call {
         match self {
             Call::Propose(request) => request.credential.map(|credential| credential.session),
             Call::Touch(credential) => Some(credential.session),
-            Call::Read(_) | Call::Events { .. } | Call::WaitGrant(_) | Call::WaitExists(_) => None,
+            Call::Read(_) | Call::Finalize | Call::Events { .. } => None,
+            Call::WaitGrant(_) | Call::WaitExists(_) | Call::Order(_) => None,
         }
     }
 }
@@ -67,10 +75,14 @@ pub enum Reply {
     Applied(Result<Applied, Error>),
     /// To [`Call::Read`].
     State(Result<Arc<State>, Error>),
+    /// To [`Call::Finalize`].
+    Finalized(Result<Finalized, Error>),
     /// To [`Call::Touch`].
     Touched(Result<Touch, Error>),
     /// To [`Call::Events`].
     Events(Result<EventBatch, EventsError>),
+    /// To [`Call::Order`].
+    Ordered(Result<Done, OrderError>),
     /// To the waits.
     Waited {
         /// What it came to.
@@ -99,8 +111,10 @@ pub async fn serve(replica: &Replica, call: Call, within: Duration) -> Reply {
             Reply::Applied(replica.propose(request, deadline).await)
         }
         Call::Read(consistency) => Reply::State(replica.read(consistency, deadline).await),
+        Call::Finalize => Reply::Finalized(replica.finalize(None, deadline).await),
         Call::Touch(credential) => Reply::Touched(replica.touch(credential, deadline).await),
         Call::Events { key, since } => Reply::Events(replica.events(key, EventKinds::ALL, since, deadline).await),
+        Call::Order(order) => Reply::Ordered(replica.order(order, deadline).await),
         Call::WaitGrant(ticket) => wait(replica, deadline, |state| granted(state, &ticket)).await,
         Call::WaitExists(path) => wait(replica, deadline, |state| exists(state, &path)).await,
     }

@@ -27,8 +27,8 @@ pub struct Shared {
     pub hub: Hub,
     /// Calls on their way.
     pub switchboard: Switchboard,
-    /// How many nodes there are.
-    pub nodes: u64,
+    /// The nodes that clients know of.
+    pub nodes: Rc<RefCell<Vec<MachineId>>>,
     /// What clients saw, for the invariants.
     pub seen: Rc<RefCell<Vec<Observation>>>,
     /// All sessions.
@@ -78,7 +78,7 @@ pub enum Written {
 impl Client {
     /// A client that has seen nothing yet.
     pub fn new(id: MachineId, shared: Shared, mut random: fastrand::Rng) -> Client {
-        let node = random.u64(1..=shared.nodes);
+        let node = any(&shared, &mut random);
         Client { id, shared, random, seen_zxid: Zxid(0), node }
     }
 
@@ -100,7 +100,7 @@ impl Client {
 
     /// Goes to another node, as a client does that got no good answer.
     pub fn move_on(&mut self) {
-        self.node = self.random.u64(1..=self.shared.nodes);
+        self.node = any(&self.shared, &mut self.random);
     }
 
     /// Asks the node that it talks to. `None`: no answer.
@@ -318,4 +318,11 @@ impl Client {
     pub fn session_id(session: &Session) -> SessionId {
         session.credential.session
     }
+}
+
+/// Any node that clients know of.
+fn any(shared: &Shared, random: &mut fastrand::Rng) -> MachineId {
+    let nodes = shared.nodes.borrow();
+    let at = random.u64(1..=nodes.len().max(1) as u64) - 1;
+    nodes.get(at as usize).copied().unwrap_or(1)
 }

@@ -9,17 +9,19 @@ use replica::Config;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::{JoinSet, LocalSet};
 use tokio::time::Instant;
-use znode::{Limits, Zxid};
+use znode::{LEVEL_MIN, Limits, Zxid};
 
-use crate::client::{self, Client};
-use crate::coverage::Coverage;
+use crate::client;
+use crate::coverage::{Changes, Coverage};
 use crate::fault_injection::{self, Plant};
 use crate::faults::Faults;
 use crate::history::History;
-use crate::hub::{Event, FIRST_CLIENT, Hub};
-use crate::invariants::{Invariants, World};
-use crate::machine::{Clock, Node, Stepped};
+use crate::hub::{Event, Hub};
+use crate::invariants::{Invariants, World, nodes_can_apply};
+use crate::machine::{Clock, Fate, Node, Stepped};
+use crate::member_faults::{MemberFaults, Recruits, unsettled};
 use crate::observation::{NodeView, Observation, Standing};
+use crate::programs::Upgrades;
 use crate::switchboard::Switchboard;
 use crate::trace::Detail;
 use crate::{panics, workload};
@@ -30,6 +32,11 @@ const ACTIVE_MS: u64 = 15_000;
 const CALM_MS: u64 = 2_500;
 /// When every node must be ready at the latest, counted from the last fault.
 const READY_MS: u64 = 12_000;
+/// Every so many seeds one changes the members.
+const MEMBERS_EVERY: u64 = 4;
+/// When the changes of the members must be through at the latest, and every member ready, counted
+/// from the last fault.
+const SETTLED_MEMBERS_MS: u64 = 25_000;
 /// How long a client may still wait, after everything was mended, for an answer that was lost
 /// before.
 const SETTLED_MS: u64 = 3_000;
@@ -70,6 +77,8 @@ pub struct Outcome {
     pub disk_faults: u64,
     /// What was hit.
     pub coverage: Coverage,
+    /// Programs that nodes ran.
+    pub upgrades: Upgrades,
     /// Simulated milliseconds.
     pub simulated_ms: u64,
     /// What went wrong.
@@ -87,11 +96,18 @@ struct Cluster {
     started: Instant,
     lives: JoinSet<()>,
     faults: Faults,
+    /// In seeds that change the members.
+    members: Option<MemberFaults>,
     history: History,
     invariants: Invariants,
     shown: Vec<(u64, Zxid, Option<znode::Term>)>,
     /// What clients saw of entries that are not known to be committed yet, and when.
     early: VecDeque<(u64, Observation)>,
+}
+
+/// Whether an operator changes the members in this seed.
+pub fn changes_members(seed: u64) -> bool {
+    seed % MEMBERS_EVERY == MEMBERS_EVERY - 1
 }
 
 /// Runs a plan from beginning to end.
@@ -101,7 +117,7 @@ pub fn run(plan: Plan) -> Outcome {
     fault_injection::plant(plan.plant);
     panics::begin(plan.seed);
     let hub = Hub::new(random.u64(..), plan.detail);
-    let mut cluster = Cluster::new(hub, &mut random);
+    let mut cluster = Cluster::new(hub, &mut random, plan.seed);
     let failure = cluster.live().err();
     let outcome = cluster.outcome(plan.seed, failure);
     cluster.clear();
@@ -137,9 +153,13 @@ fn config(random: &mut fastrand::Rng, nodes: u64) -> Config {
 }
 
 impl Cluster {
-    fn new(hub: Hub, random: &mut fastrand::Rng) -> Cluster {
+    fn new(hub: Hub, random: &mut fastrand::Rng, seed: u64) -> Cluster {
         let count = if random.u8(..4) == 0 { 5 } else { 3 };
-        let config = config(random, count);
+        let mut config = config(random, count);
+        let mut of_members = fastrand::Rng::with_seed(seed ^ 0x6d65_6d62_6572_7321);
+        if changes_members(seed) {
+            config.promote_after_ms = of_members.u64(100..1_000);
+        }
         let flush_ms = [0, 2, 5, 20][random.usize(..4)];
         let drift = random.u64(..3) * 100;
         let node = |id| {
@@ -155,7 +175,7 @@ impl Cluster {
         let shared = client::Shared {
             hub: hub.clone(),
             switchboard: Switchboard::default(),
-            nodes: count,
+            nodes: Rc::new(RefCell::new((1..=count).collect())),
             seen: Rc::default(),
             leases: Rc::default(),
             newest: Rc::default(),
@@ -164,35 +184,46 @@ impl Cluster {
             closing: Rc::new(RefCell::new(false)),
         };
         let faults = Faults::new(hub.clone(), random.fork());
+        let rates = nodes.iter().map(|node| node.clock.rate).collect();
+        let recruits = Recruits { config: config.clone(), flush_ms, rates };
+        let members = changes_members(seed)
+            .then(|| MemberFaults::new(hub.clone(), shared.switchboard.clone(), of_members, recruits));
         let local = LocalSet::new();
-        let lives = clients.block_on(local.run_until(async {
-            let mut lives = JoinSet::new();
-            for index in 0..random.u64(3..7) {
-                let client = Client::new(FIRST_CLIENT + index, shared.clone(), random.fork());
-                lives.spawn_local(workload::live(client));
-            }
-            for (index, root) in [(6, "/"), (7, "/locks")] {
-                let client = Client::new(FIRST_CLIENT + index, shared.clone(), random.fork());
-                lives.spawn_local(workload::watch(client, root));
-            }
-            let client = Client::new(FIRST_CLIENT + 8, shared.clone(), random.fork());
-            lives.spawn_local(workload::look(client));
-            lives
-        }));
-        let invariants = Invariants::new(World { fastest_rate: fastest });
+        let lives = clients.block_on(local.run_until(async { workload::begin(&shared, random) }));
+        let invariants = Invariants::new(World { fastest_rate: fastest }, hub.clone());
         let shown = vec![(0, Zxid(0), None); nodes.len()];
-        let history = History::default();
+        let mut history = History::default();
+        history.found(1..=count);
         let early = VecDeque::new();
-        Cluster { hub, nodes, shared, clients, local, started, lives, faults, history, invariants, shown, early }
+        Cluster {
+            hub,
+            nodes,
+            shared,
+            clients,
+            local,
+            started,
+            lives,
+            faults,
+            members,
+            history,
+            invariants,
+            shown,
+            early,
+        }
     }
 
     fn live(&mut self) -> Result<(), String> {
         for node in &mut self.nodes {
+            self.faults.programs.choose(node, LEVEL_MIN);
             node.start()?;
         }
         while self.hub.now_ms() < ACTIVE_MS {
             self.faults.act(&mut self.nodes)?;
+            self.change_members()?;
             self.step()?;
+        }
+        if let Some(members) = &mut self.members {
+            members.end();
         }
         self.hub.lock().event(&[16], || "no more faults".into());
         while self.hub.now_ms() < ACTIVE_MS + CALM_MS {
@@ -201,9 +232,10 @@ impl Cluster {
         }
         self.mend()?;
         *self.shared.closing.borrow_mut() = true;
+        let converged_ms = CONVERGED_MS + if self.members.is_some() { SETTLED_MEMBERS_MS - READY_MS } else { 0 };
         while !(self.lives.is_empty() && self.is_converged()) {
-            if self.hub.now_ms() > ACTIVE_MS + CONVERGED_MS {
-                return Err(self.why_not_converged(CONVERGED_MS));
+            if self.hub.now_ms() > ACTIVE_MS + converged_ms {
+                return Err(self.why_not_converged(converged_ms));
             }
             self.repair()?;
             self.step()?;
@@ -219,9 +251,10 @@ impl Cluster {
     /// Waits until every node is ready, and lets clients wait for a lock while nothing goes wrong
     /// any more.
     fn mend(&mut self) -> Result<(), String> {
-        while !self.nodes.iter().all(is_ready) {
-            if self.hub.now_ms() > ACTIVE_MS + READY_MS {
-                return Err(self.why_not_converged(READY_MS));
+        let ready_ms = if self.members.is_some() { SETTLED_MEMBERS_MS } else { READY_MS };
+        while let Some(why) = unsettled(&self.nodes, &self.faults, &self.history) {
+            if self.hub.now_ms() > ACTIVE_MS + ready_ms {
+                return Err(format!("{}; {why}", self.why_not_converged(ready_ms)));
             }
             self.repair()?;
             self.step()?;
@@ -256,14 +289,19 @@ impl Cluster {
                 Stepped::Failed(why) => {
                     let id = node.id;
                     self.hub.lock().event(&[17, id], || format!("node {id} ends itself: {why}"));
-                    if !why.contains("the disk has failed") {
-                        return Err(format!("node {id} ended itself: {why}"));
-                    }
+                    let turned_away = self.faults.programs.may_end(node, &why);
                     node.bury();
-                    self.faults.ended(self.nodes[index].id);
+                    if why.starts_with(nodes_can_apply::REMOVED) {
+                        node.fate = Fate::Removed;
+                    }
+                    self.faults.ended(id);
+                    if !turned_away {
+                        self.invariants.ended(&self.history, id, &why)?;
+                    }
                 }
             }
         }
+        self.tell_clients();
         let until = self.started + Duration::from_millis(self.hub.now_ms());
         let sleep = async { tokio::time::sleep_until(until).await };
         self.clients.block_on(self.local.run_until(sleep));
@@ -330,7 +368,8 @@ impl Cluster {
             let now = (node.boots, state.last_zxid(), leads);
             if *shown != now {
                 *shown = now;
-                views.push(NodeView { node: node.id, boot: node.boots, state, leads });
+                let levels = node.levels();
+                views.push(NodeView { node: node.id, boot: node.boots, levels, state, leads });
             }
         }
         for view in &views {
@@ -360,8 +399,32 @@ impl Cluster {
 
     fn is_converged(&self) -> bool {
         let zxid = |node: &Node| node.replica().map(|replica| replica.state().last_zxid());
-        let first = self.nodes.first().and_then(zxid);
-        first.is_some() && self.nodes.iter().all(|node| zxid(node) == first && is_ready(node))
+        let members = || self.nodes.iter().filter(|node| self.is_member(node));
+        let first = members().next().and_then(zxid);
+        first.is_some() && members().all(|node| zxid(node) == first && is_ready(node))
+    }
+
+    /// Whether it is a member by the last membership that is known to be committed.
+    fn is_member(&self, node: &Node) -> bool {
+        self.history
+            .membership()
+            .map_or_else(|| self.history.was_member(node.id), |(_, membership)| membership.get_node(&node.id).is_some())
+    }
+
+    /// Where this seed has an operator: what it orders, and what becomes of members.
+    fn change_members(&mut self) -> Result<(), String> {
+        let Some(members) = &mut self.members else { return Ok(()) };
+        members.act(&mut self.nodes, &mut self.faults, &self.history)?;
+        self.shown.resize(self.nodes.len(), (0, Zxid(0), None));
+        Ok(())
+    }
+
+    /// Clients know the members.
+    fn tell_clients(&self) {
+        if self.members.is_some() {
+            let members = self.nodes.iter().filter(|node| node.fate != Fate::Removed && self.is_member(node));
+            *self.shared.nodes.borrow_mut() = members.map(|node| node.id).collect();
+        }
     }
 
     fn why_not_converged(&self, after_ms: u64) -> String {
@@ -399,11 +462,24 @@ impl Cluster {
             grants: self.invariants.grants(),
             faults: self.faults.count + disk_faults,
             disk_faults,
-            coverage: self.faults.watcher.coverage.clone(),
+            coverage: self.coverage(),
+            upgrades: self.upgrades(),
             simulated_ms: shared.now_ms,
             last: shared.trace.last().map(str::to_string).collect(),
             failure,
         }
+    }
+
+    fn upgrades(&self) -> Upgrades {
+        let level = self.history.state(self.history.last()).map_or(LEVEL_MIN, znode::State::level);
+        Upgrades { level, ..self.faults.programs.seen }
+    }
+
+    fn coverage(&self) -> Coverage {
+        let transferred = self.members.as_ref().map_or(0, |members| members.transfers);
+        let mut coverage = self.faults.watcher.coverage.clone();
+        coverage.changes = Changes { transferred, ..self.history.changes };
+        coverage
     }
 
     /// Ends everything, in an order in which no task calls upon what is gone.

@@ -89,6 +89,44 @@ impl Snapshots {
     }
 }
 
+/// How often members changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Nodes that became members.
+    pub added: u64,
+    /// Members that became voters, but for those that replaced one.
+    pub promoted: u64,
+    /// Voters whose place another one took.
+    pub replaced: u64,
+    /// Members that are none any more.
+    pub removed: u64,
+    /// Orders to let another one lead that were done.
+    pub transferred: u64,
+}
+
+impl Changes {
+    fn each(&self) -> [u64; 5] {
+        [self.added, self.promoted, self.replaced, self.removed, self.transferred]
+    }
+
+    /// A membership with these sets of voters follows one with those.
+    pub(crate) fn note(&mut self, before: &[BTreeSet<u64>], now: &[BTreeSet<u64>]) {
+        match (before, now) {
+            ([before], [now]) => self.promoted += now.difference(before).count() as u64,
+            ([_, _], [_]) => self.replaced += 1,
+            _ => {}
+        }
+    }
+
+    fn plus(&mut self, other: Changes) {
+        self.added += other.added;
+        self.promoted += other.promoted;
+        self.replaced += other.replaced;
+        self.removed += other.removed;
+        self.transferred += other.transferred;
+    }
+}
+
 /// One node, as it was looked at last.
 #[derive(Default)]
 struct Seen {
@@ -106,6 +144,8 @@ pub struct Coverage {
     hits: BTreeMap<(&'static str, &'static str, Phase), u64>,
     /// In all nodes.
     pub snapshots: Snapshots,
+    /// Of the members.
+    pub changes: Changes,
     /// Runs with any of them, in the order of [`Snapshots`].
     runs_with: [u64; 4],
 }
@@ -117,17 +157,35 @@ impl Coverage {
             *self.hits.entry(*hit).or_default() += count;
         }
         self.snapshots.plus(other.snapshots);
+        self.changes.plus(other.changes);
         for (runs, count) in self.runs_with.iter_mut().zip(other.snapshots.each()) {
             *runs += u64::from(count > 0);
         }
     }
 
-    /// Why these runs prove little: nothing of snapshots happened in any of them.
+    /// Why these runs prove little: something of snapshots or of changes of the members happened in
+    /// none of them.
     pub fn is_vacuous(&self) -> Option<String> {
         let names = ["was built", "was sent", "was installed", "purged a log"];
         let missing = names.iter().zip(self.snapshots.each()).filter(|(_, count)| *count == 0);
         let missing: Vec<&str> = missing.map(|(name, _)| *name).collect();
-        (!missing.is_empty()).then(|| format!("in no run a snapshot {}", missing.join(", ")))
+        let names = ["added", "promoted", "replaced", "removed", "asked to lead"];
+        let changes = names.iter().zip(self.changes.each()).filter(|(_, count)| *count == 0);
+        let changes: Vec<&str> = changes.map(|(name, _)| *name).collect();
+        match () {
+            () if !missing.is_empty() => Some(format!("in no run a snapshot {}", missing.join(", "))),
+            () if !changes.is_empty() => Some(format!("in no run a member was {}", changes.join(", "))),
+            () => None,
+        }
+    }
+
+    /// One line on changes of the members.
+    pub fn changes_told(&self) -> String {
+        let [added, promoted, replaced, removed, transferred] = self.changes.each();
+        format!(
+            "members: {added} added, {promoted} promoted, {replaced} replaced, {removed} removed; leadership transferred \
+             {transferred} times"
+        )
     }
 
     /// One line on snapshots.

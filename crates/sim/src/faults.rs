@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use crate::coverage::Watcher;
 use crate::hub::{CLIENTS_MAX, FIRST_CLIENT, Hub, MachineId};
 use crate::lease_faults::{Deed, LeaseFaults};
-use crate::machine::{Clock, Node};
+use crate::machine::{Clock, Fate, Node};
+use crate::programs::Programs;
 
 /// What is broken now.
 pub struct Faults {
@@ -25,6 +26,8 @@ pub struct Faults {
     election: Election,
     flush: Option<DecisiveFlush>,
     lease: LeaseFaults,
+    /// Which programs nodes run.
+    pub(crate) programs: Programs,
     /// What was hit.
     pub(crate) watcher: Watcher,
     /// How many faults there were, but for disks that fail: [`crate::log_disk::LogDisk::failures`]
@@ -61,6 +64,9 @@ impl Faults {
         let next_ms = random.u64(500..3_000);
         let restarts = Vec::new();
         let lease = LeaseFaults::new(hub.clone(), random.fork());
+        // Other builds must play the same seeds as before.
+        let programs =
+            Programs::new(if cfg!(feature = "next-level") { random.fork() } else { fastrand::Rng::with_seed(0) });
         let (whole, election) = (BTreeSet::new(), Election::Undisturbed);
         Faults {
             random,
@@ -74,6 +80,7 @@ impl Faults {
             election,
             flush: None,
             lease,
+            programs,
             watcher: Watcher::default(),
             count: 0,
         }
@@ -111,10 +118,12 @@ impl Faults {
         self.election = Election::Undisturbed;
         self.flush = None;
         self.lease.end();
+        self.programs.settle();
         for node in nodes {
             node.log.slow_down(0);
             node.paused_until_ms = node.paused_until_ms.min(self.hub.now_ms());
-            if !node.runs() {
+            if !node.runs() && node.fate != Fate::Removed {
+                node.fate = Fate::Serves;
                 self.restarts.push((0, node.id));
             }
         }
@@ -133,7 +142,10 @@ impl Faults {
     pub fn restart(&mut self, nodes: &mut [Node], now_ms: u64) -> Result<(), String> {
         let due: Vec<MachineId> =
             self.restarts.extract_if(.., |(at_ms, _)| *at_ms <= now_ms).map(|due| due.1).collect();
-        for node in nodes.iter_mut().filter(|node| due.contains(&node.id) && !node.runs()) {
+        let level = level_of(nodes);
+        let back = |node: &&mut Node| due.contains(&node.id) && !node.runs() && node.fate == Fate::Serves;
+        for node in nodes.iter_mut().filter(back) {
+            self.programs.choose(node, level);
             node.start().map_err(|why| format!("node {} does not start: {why}", node.id))?;
         }
         let ready = |node: &&Node| node.status.as_ref().is_some_and(|it| it.ready == replica::Readiness::Ready);
@@ -156,7 +168,7 @@ impl Faults {
                 let power = self.random.bool();
                 nodes.iter_mut().for_each(|node| self.kill(node, power));
             }
-            "lost disk" => self.wipe(count, &mut nodes[chosen]),
+            "lost disk" => self.wipe(nodes, chosen),
             "clean stop" => {
                 nodes[chosen].shut_down();
                 self.hub.lock().event(&[7, chosen as u64], || format!("node {} shuts down", chosen + 1));
@@ -191,6 +203,7 @@ impl Faults {
                 });
                 nodes[chosen].log.slow_down(by_ms);
             }
+            "other program" => self.change_program(&mut nodes[chosen]),
             // These count when a flush has failed: the process may end before.
             "failing disk" => {
                 self.hub.lock().event(&[12, chosen as u64], || format!("the disk of node {} fails", chosen + 1));
@@ -205,6 +218,9 @@ impl Faults {
     }
 
     fn choose(&mut self) -> &'static str {
+        if cfg!(feature = "next-level") && self.random.u8(..5) == 0 {
+            return "other program";
+        }
         match self.random.u32(..100) {
             0..14 => "kill",
             14..28 => "loss of power",
@@ -224,6 +240,11 @@ impl Faults {
         }
     }
 
+    /// A clean stop, or none, and the next start is that of an upgrade or of the way back.
+    fn change_program(&mut self, node: &mut Node) {
+        if self.random.bool() { node.shut_down() } else { self.kill(node, false) }
+    }
+
     fn set_clock(&mut self, node: &mut Node) {
         let ahead_ms = self.random.i64(-20_000..20_000);
         node.clock = Clock { ahead_ms, rate: node.clock.rate.max(Clock::TRUE_RATE - 200) };
@@ -232,7 +253,8 @@ impl Faults {
         });
     }
 
-    fn kill(&mut self, node: &mut Node, power: bool) {
+    /// Ends a process, and starts it again in a while.
+    pub(crate) fn kill(&mut self, node: &mut Node, power: bool) {
         if !node.runs() {
             return;
         }
@@ -346,13 +368,29 @@ impl Faults {
         }
     }
 
-    fn wipe(&mut self, count: usize, node: &mut Node) {
-        if self.whole.len() < count || !node.runs() {
+    /// Whether this node was ready since it last lost its disk.
+    pub(crate) fn is_whole(&self, node: MachineId) -> bool {
+        self.whole.contains(&node)
+    }
+
+    /// Whether that is so of all nodes, and none is dead.
+    pub(crate) fn is_all_whole(&self, nodes: &[Node]) -> bool {
+        let is_fine = |node: &Node| match node.fate {
+            Fate::Serves => self.is_whole(node.id),
+            Fate::Dead => false,
+            Fate::Removed => true,
+        };
+        nodes.iter().all(is_fine)
+    }
+
+    /// A node loses its disk, if all others have theirs.
+    pub(crate) fn wipe(&mut self, nodes: &mut [Node], at: usize) {
+        if !self.is_all_whole(nodes) || !nodes[at].runs() {
             return;
         }
-        self.whole.remove(&node.id);
-        self.kill(node, true);
-        node.wipe();
+        self.whole.remove(&nodes[at].id);
+        self.kill(&mut nodes[at], true);
+        nodes[at].wipe();
     }
 
     fn partition(&mut self, count: u64, chosen: MachineId) {
@@ -384,7 +422,8 @@ impl Faults {
         self.cut(cuts, for_ms, [u64::from(kind), chosen]);
     }
 
-    fn cut(&mut self, cuts: Vec<(MachineId, MachineId)>, for_ms: u64, [kind, chosen]: [u64; 2]) {
+    /// Nothing gets over these links for a while.
+    pub(crate) fn cut(&mut self, cuts: Vec<(MachineId, MachineId)>, for_ms: u64, [kind, chosen]: [u64; 2]) {
         self.heal_ms = Some(self.hub.now_ms() + for_ms);
         let mut shared = self.hub.lock();
         shared.event(&[14, kind, chosen], || format!("for {for_ms} ms, cut: {cuts:?}"));
@@ -404,4 +443,10 @@ impl Faults {
             }
         }
     }
+}
+
+/// The highest level that a node shows.
+fn level_of(nodes: &[Node]) -> u16 {
+    let levels = nodes.iter().filter_map(|node| node.status.as_ref()?.cluster.as_ref());
+    levels.map(znode::Cluster::level).max().unwrap_or(znode::LEVEL_MIN)
 }

@@ -1,7 +1,11 @@
 //! The committed entries and the states that they lead to, applied once more by a plain loop.
 
+use std::collections::BTreeSet;
+
+use storage::Membership;
 use znode::{Applied, LogPosition, State, Term, Txn, Zxid, decode_txn};
 
+use crate::coverage::Changes;
 use crate::log_disk::LogDisk;
 use crate::observation::Commit;
 
@@ -12,6 +16,8 @@ pub struct Entry {
     pub term: Term,
     /// What it says.
     pub txn: Option<Txn>,
+    /// The members from here on, if it says so.
+    pub membership: Option<Membership>,
     /// What it came to.
     pub applied: Option<Applied>,
     /// The state after it.
@@ -28,6 +34,12 @@ pub struct Entry {
 pub struct History {
     entries: Vec<Entry>,
     start: State,
+    /// The index of the last membership.
+    members: Option<u64>,
+    /// All that are, or were, members; from the beginning those that found.
+    ever_members: BTreeSet<u64>,
+    /// What the changes of the members came to.
+    pub changes: Changes,
 }
 
 impl History {
@@ -55,6 +67,36 @@ impl History {
     pub fn between(&self, since: Zxid, upto: Zxid) -> impl Iterator<Item = &Entry> {
         let first = self.entries.partition_point(|entry| entry.zxid <= since);
         self.entries[first..].iter().take_while(move |entry| entry.zxid <= upto)
+    }
+
+    /// The last membership that is known to be committed, and its index; `None` before the first
+    /// change.
+    pub fn membership(&self) -> Option<(u64, &Membership)> {
+        let index = self.members?;
+        Some((index, self.entries.get(index as usize - 1)?.membership.as_ref()?))
+    }
+
+    /// Whether this node is, or was, a member.
+    pub fn was_member(&self, id: u64) -> bool {
+        self.ever_members.contains(&id)
+    }
+
+    /// These nodes found the cluster.
+    pub fn found(&mut self, founders: impl Iterator<Item = u64>) {
+        self.ever_members = founders.collect();
+    }
+
+    fn note(&mut self, index: u64, membership: &Membership) {
+        let (sets, members) = match self.membership() {
+            Some((_, before)) => (before.get_joint_config().clone(), before.nodes().map(|(id, _)| *id).collect()),
+            None => (vec![self.ever_members.clone()], self.ever_members.clone()),
+        };
+        let now: BTreeSet<u64> = membership.nodes().map(|(id, _)| *id).collect();
+        self.changes.note(&sets, membership.get_joint_config());
+        self.changes.added += now.difference(&members).count() as u64;
+        self.changes.removed += members.difference(&now).count() as u64;
+        self.ever_members.extend(now);
+        self.members = Some(index);
     }
 
     fn position(&self, zxid: Zxid) -> Option<usize> {
@@ -86,12 +128,16 @@ impl History {
             let id = archived.entry.log_id;
             let term = Term(id.committed_leader_id().term);
             let mut state = self.state(self.last()).cloned().unwrap_or_default();
-            let txn = match archived.entry.payload {
+            let (txn, membership) = match archived.entry.payload {
                 openraft::EntryPayload::Normal(command) => {
-                    Some(decode_txn(&command.0).map_err(|error| format!("entry {index}: {error}"))?)
+                    (Some(decode_txn(&command.0).map_err(|error| format!("entry {index}: {error}"))?), None)
                 }
-                _ => None,
+                openraft::EntryPayload::Membership(membership) => (None, Some(membership)),
+                openraft::EntryPayload::Blank => (None, None),
             };
+            if let Some(membership) = &membership {
+                self.note(index, membership);
+            }
             let zxid = state.zxid_of(index, txn.as_ref().map(|txn| &txn.request));
             let at = LogPosition { term, zxid };
             let applied = txn.clone().map(|txn| state.apply(at, txn));
@@ -99,7 +145,17 @@ impl History {
                 state.skip(at);
             }
             let written_ms = archived.written_ms;
-            self.entries.push(Entry { zxid, term, txn, applied, state, written_ms, seen_ms: now_ms, digest: None });
+            self.entries.push(Entry {
+                zxid,
+                term,
+                txn,
+                membership,
+                applied,
+                state,
+                written_ms,
+                seen_ms: now_ms,
+                digest: None,
+            });
             learnt.push(zxid);
         }
         Ok(learnt)
@@ -111,6 +167,9 @@ impl History {
             Some(Entry { term, txn: Some(txn), applied: Some(applied), .. }) => {
                 let reply = format!("{:?}", applied.reply);
                 format!("committed {zxid} in term {term}: {:?} -> {}", txn.request.op, crate::words::short(&reply))
+            }
+            Some(Entry { term, membership: Some(membership), .. }) => {
+                format!("committed {zxid} in term {term}: {}", crate::words::membership(membership))
             }
             Some(entry) => format!("committed {zxid} in term {}: nothing for the state", entry.term),
             None => format!("committed {zxid}"),
@@ -126,6 +185,7 @@ impl History {
             zxid,
             term: entry.term,
             txn: entry.txn.as_ref(),
+            membership: entry.membership.as_ref(),
             applied: entry.applied.as_ref(),
             before,
             after: &entry.state,

@@ -10,6 +10,7 @@ use crate::call::{Call, CallId, Reply};
 use crate::network::{Network, Pipe};
 use crate::stream::SimStream;
 use crate::trace::{Detail, Trace};
+use crate::votes::Votes;
 
 /// The time at which a simulation begins, in milliseconds since 1970.
 const EPOCH_MS: u64 = 1_700_000_000_000;
@@ -21,7 +22,10 @@ pub type MachineId = u64;
 pub const FIRST_CLIENT: MachineId = 100;
 
 /// There are no more clients than that.
-pub const CLIENTS_MAX: u64 = 9;
+pub const CLIENTS_MAX: u64 = if cfg!(feature = "next-level") { 10 } else { 9 };
+
+/// The operator's machine. It reaches every node that has a network.
+pub const OPERATOR: MachineId = FIRST_CLIENT + CLIENTS_MAX;
 
 /// Who waits for a connection.
 pub type Dialing = oneshot::Sender<std::io::Result<SimStream>>;
@@ -93,6 +97,8 @@ pub struct Shared {
     pub trace: Trace,
     /// Who can reach whom.
     pub network: Network,
+    /// Who voted for whom.
+    pub votes: Votes,
     events: BTreeMap<(u64, u64), Event>,
     sequence: u64,
 }
@@ -109,7 +115,16 @@ impl Hub {
         let network = Network::new(&mut random);
         let trace = Trace::new(detail);
         let events = BTreeMap::new();
-        Hub(Arc::new(Mutex::new(Shared { now_ms: 0, step_ms, random, trace, network, events, sequence: 0 })))
+        Hub(Arc::new(Mutex::new(Shared {
+            now_ms: 0,
+            step_ms,
+            random,
+            trace,
+            network,
+            votes: Votes::default(),
+            events,
+            sequence: 0,
+        })))
     }
 
     /// Any event, due or not, to clear up.

@@ -5,10 +5,12 @@
 //! again, step by step.
 //!
 //! ```text
-//! cluster.rs   one run, step by step             client.rs, workload.rs   what clients do
+//! cluster.rs   one run, step by step             client.rs, workload.rs, operator.rs  what clients do
 //! machine.rs   a node: process, clock, disk      faults.rs                what goes wrong
 //! hub.rs       time, what is due, the trace      history.rs               the committed log, applied once more
-//! network.rs   links and connections             invariants/              what must always be true
+//! network.rs   links and connections             member_faults.rs         members come, go and are replaced
+//! votes.rs     who voted for whom                invariants/              what must always be true
+//! programs.rs  older and newer programs
 //! log_disk.rs  a log that can lose its end       fault_injection.rs               bugs, to see that they are found
 //! ```
 //!
@@ -29,13 +31,17 @@ pub mod invariants;
 mod lease_faults;
 pub mod log_disk;
 pub mod machine;
+mod member_faults;
 pub mod network;
 pub mod observation;
+mod operator;
 mod panics;
+pub mod programs;
 #[cfg(test)]
 mod stalls;
 pub mod stream;
 pub mod switchboard;
 pub mod trace;
+pub mod votes;
 mod words;
 pub mod workload;

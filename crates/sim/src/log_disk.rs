@@ -374,9 +374,12 @@ impl RaftLogStorage<TypeConfig> for MemoryLog {
 
     async fn save_vote(&mut self, vote: &Vote) -> io::Result<()> {
         if fault_injection::is(Plant::ForgottenVote) {
+            self.log.hub.lock().votes.note(self.log.node, vote);
             return self.write(Write::Vote(*vote), None);
         }
-        self.durably(Write::Vote(*vote)).await
+        self.durably(Write::Vote(*vote)).await?;
+        self.log.hub.lock().votes.note(self.log.node, vote);
+        Ok(())
     }
 
     async fn save_committed(&mut self, committed: Option<LogId>) -> io::Result<()> {

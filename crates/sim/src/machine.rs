@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use replica::simulation::{self, Duplex, Machine};
-use replica::{Config, Member, NodeStatus, Replica};
+use replica::{Config, Member, NodeStatus, Program, Replica};
 use storage::Identity;
 use storage::memory::MemoryDisk;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
-use znode::Term;
+use znode::{Levels, Term};
 
 use crate::call::{self, Call, CallId};
 use crate::hub::{Event, Hub, MachineId};
@@ -48,6 +48,17 @@ impl Clock {
     pub const TRUE_RATE: u64 = 10_000;
 }
 
+/// Whether a node is there for good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It serves, or comes back soon.
+    Serves,
+    /// It is dead, and comes back when it is replaced or everything is mended.
+    Dead,
+    /// It was removed, and has ended because of that.
+    Removed,
+}
+
 /// A running process.
 struct Process {
     runtime: Runtime,
@@ -71,6 +82,8 @@ pub struct Node {
     pub disk: MemoryDisk,
     /// Its clock.
     pub clock: Clock,
+    /// Whether it is there for good.
+    pub fate: Fate,
     /// Until when its process is stopped.
     pub paused_until_ms: u64,
     /// When it was started last.
@@ -141,6 +154,7 @@ impl Node {
             log,
             disk,
             clock,
+            fate: Fate::Serves,
             paused_until_ms: 0,
             boots: 0,
             losses: 0,
@@ -156,6 +170,16 @@ impl Node {
     pub fn members(count: u64) -> Vec<Member> {
         let member = |id| Member { id, peer_addr: format!("node-{id}"), http_addr: format!("node-{id}") };
         (1..=count).map(member).collect()
+    }
+
+    /// Levels that its program knows.
+    pub fn levels(&self) -> Levels {
+        self.config.program.levels
+    }
+
+    /// It runs this program from its next start on.
+    pub fn run_program(&mut self, program: Program) {
+        self.config.program = program;
     }
 
     /// Whether it called itself the leader when it was last looked at.
@@ -177,7 +201,12 @@ impl Node {
         let _entered = process.runtime.enter();
         let (leads, sure) = (self.leads_in(), replica.sure_to_lead());
         let applied = replica.state().last_zxid();
-        Some(Standing { node: self.id, boot: self.boots, losses: self.losses, applied, leads, sure })
+        let role = self.status.as_ref().map(|status| status.role);
+        let term = self.status.as_ref().map_or(Term(0), |status| status.term);
+        let elects = matches!(role, Some(replica::Role::Leader | replica::Role::Candidate)) || sure.is_some();
+        let voters = if elects { replica.voters().1 } else { Vec::new() };
+        let (node, boot, losses) = (self.id, self.boots, self.losses);
+        Some(Standing { node, boot, losses, applied, leads, sure, term, voters })
     }
 
     /// Whether it shuts down in good order.
@@ -350,6 +379,7 @@ async fn answer(hub: Hub, node: MachineId, replica: Replica, mut calls: mpsc::Re
         tokio::spawn(async move {
             let within = Duration::from_millis(match call {
                 Call::Events { .. } | Call::WaitGrant(_) | Call::WaitExists(_) => 700,
+                Call::Order(_) => 3_000,
                 _ => 1_000,
             });
             let reply = call::serve(&replica, call, within).await;

@@ -5,13 +5,16 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser;
-use sim::cluster::{Outcome, Plan, run};
+use sim::cluster::{Outcome, Plan, changes_members, run};
 use sim::coverage::Coverage;
 use sim::fault_injection::Plant;
+use sim::programs::Upgrades;
 use sim::trace::Detail;
+use znode::{LEVEL_MAX, LEVEL_MIN};
 
-/// In so many seeds snapshots are written, sent and installed, and logs purged.
-const ENOUGH_SEEDS: u64 = 20;
+/// In so many seeds snapshots are written, sent and installed, logs purged, and members changed in
+/// every way.
+const ENOUGH_SEEDS: u64 = 100;
 
 /// Runs simulated clusters, one for each seed, and checks what must always be true.
 #[derive(Debug, Parser)]
@@ -26,6 +29,9 @@ struct Args {
     /// Plants a bug, to see whether it is found.
     #[arg(long, value_parser = Plant::named)]
     plant: Option<Plant>,
+    /// Only those seeds that change the members.
+    #[arg(long)]
+    members: bool,
     /// Goes on after a seed that failed.
     #[arg(long)]
     keep_going: bool,
@@ -84,7 +90,7 @@ fn one(plan: Plan) -> ExitCode {
 fn many(args: &Args) -> ExitCode {
     let began = Instant::now();
     let mut total = Total::default();
-    for seed in args.seeds.clone() {
+    for seed in args.seeds.clone().filter(|seed| !args.members || changes_members(*seed)) {
         let plan = Plan { seed, detail: Detail::Hash, plant: args.plant };
         let outcome = run(plan);
         total.add(&outcome);
@@ -112,7 +118,7 @@ fn many(args: &Args) -> ExitCode {
         return ExitCode::FAILURE;
     }
     // A few seeds may well be without.
-    match total.coverage.is_vacuous().filter(|_| total.seeds >= ENOUGH_SEEDS) {
+    match total.is_vacuous().filter(|_| total.seeds >= ENOUGH_SEEDS) {
         Some(why) => {
             println!("vacuous: {why}");
             ExitCode::FAILURE
@@ -129,7 +135,8 @@ fn report(plan: Plan, failure: &str) {
     if again.failure.as_deref() != Some(failure) {
         println!("it did not fail alike a second time: {:?}", again.failure);
     }
-    println!("replay: cargo run --release -p sim -- --seed {}", plan.seed);
+    let features = if LEVEL_MAX > LEVEL_MIN { "--features next-level " } else { "" };
+    println!("replay: cargo run --release -p sim {features}-- --seed {}", plan.seed);
 }
 
 #[derive(Default)]
@@ -144,6 +151,9 @@ struct Total {
     faults: u64,
     disk_faults: u64,
     coverage: Coverage,
+    upgrades: Upgrades,
+    /// Seeds in which the level was raised.
+    raised: u64,
     failed: Vec<u64>,
 }
 
@@ -158,6 +168,11 @@ impl Total {
         self.faults += outcome.faults;
         self.disk_faults += outcome.disk_faults;
         self.coverage.add(&outcome.coverage);
+        let Upgrades { upgrades, downgrades, turned_away, level } = outcome.upgrades;
+        self.upgrades.upgrades += upgrades;
+        self.upgrades.downgrades += downgrades;
+        self.upgrades.turned_away += turned_away;
+        self.raised += u64::from(level > LEVEL_MIN);
     }
 
     fn print(&self, began: Instant) {
@@ -176,5 +191,24 @@ impl Total {
             self.failed.len()
         );
         println!("{}", self.coverage.told());
+        println!("{}", self.coverage.changes_told());
+        if LEVEL_MAX > LEVEL_MIN {
+            let Upgrades { upgrades, downgrades, turned_away, .. } = self.upgrades;
+            println!(
+                "programs: {upgrades} upgrades, {downgrades} the way back; the level was raised in {} seeds, and an old \
+                 program turned away {turned_away} times",
+                self.raised
+            );
+        }
+    }
+
+    /// Why these runs prove little.
+    fn is_vacuous(&self) -> Option<String> {
+        let Upgrades { downgrades, turned_away, .. } = self.upgrades;
+        let upgraded = downgrades > 0 && turned_away > 0 && self.raised > 0;
+        if LEVEL_MAX > LEVEL_MIN && !upgraded {
+            return Some("in no run the level was raised, a node went back, or an old program was turned away".into());
+        }
+        self.coverage.is_vacuous()
     }
 }

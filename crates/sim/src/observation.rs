@@ -1,11 +1,12 @@
 //! What clients and nodes show from outside: all that the invariants may look at.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use replica::{EventBatch, WatchKey};
-use znode::{Applied, FencingToken, RequestKey, SessionId, State, Term, Txn, ZPath, Zxid};
+use znode::{Applied, FencingToken, Levels, RequestKey, SessionId, State, Term, Txn, ZPath, Zxid};
 
 use crate::hub::MachineId;
 
@@ -162,6 +163,8 @@ pub struct Commit<'a> {
     pub term: Term,
     /// What it says; none for blank entries and memberships.
     pub txn: Option<&'a Txn>,
+    /// The members from here on, if it says so.
+    pub membership: Option<&'a storage::Membership>,
     /// What applying it came to.
     pub applied: Option<&'a Applied>,
     /// The state before.
@@ -175,7 +178,7 @@ pub struct Commit<'a> {
 }
 
 /// What a node that runs takes itself for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Standing {
     /// Its id.
     pub node: MachineId,
@@ -189,6 +192,10 @@ pub struct Standing {
     pub leads: Option<Term>,
     /// The term in which it is sure to lead.
     pub sure: Option<Term>,
+    /// Its term.
+    pub term: Term,
+    /// The sets of voters in its log; none unless it leads or stands for election.
+    pub voters: Vec<BTreeSet<MachineId>>,
 }
 
 /// A node as it stands after a step.
@@ -197,6 +204,8 @@ pub struct NodeView {
     pub node: MachineId,
     /// Which start of it.
     pub boot: u64,
+    /// Levels that its program knows.
+    pub levels: Levels,
     /// What it has applied and shows.
     pub state: Arc<State>,
     /// The term in which it leads.

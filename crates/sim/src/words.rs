@@ -1,5 +1,7 @@
 //! Things in words, for people who read a trace.
 
+use storage::Membership;
+
 use crate::call::Reply;
 
 const CHARS_MAX: usize = 240;
@@ -10,6 +12,17 @@ pub(crate) fn reply(reply: &Reply) -> String {
         Reply::State(Ok(state)) => format!("the state at {}", state.last_zxid()),
         other => short(&format!("{other:?}")).to_string(),
     }
+}
+
+/// Members in one line: the sets of voters, and what else is said of whom.
+pub(crate) fn membership(membership: &Membership) -> String {
+    let said = |(id, member): (&u64, &storage::Member)| {
+        let marks: Vec<String> =
+            member.extra.iter().map(|(name, value)| format!("{name}={}", String::from_utf8_lossy(value))).collect();
+        if marks.is_empty() { id.to_string() } else { format!("{id} ({})", marks.join(", ")) }
+    };
+    let members: Vec<String> = membership.nodes().map(said).collect();
+    format!("voters {:?} of the members {}", membership.get_joint_config(), members.join(", "))
 }
 
 /// The beginning of a line that may be long.

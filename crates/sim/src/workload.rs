@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use replica::WatchKey;
+use tokio::task::JoinSet;
 use znode::lock::LockStatus;
 use znode::{
     Acl, Acquire, Applied, Attempt, Create, CreateMode, Ensure, FencingToken, LockGuard, LockMode, Op, Reply, Request,
@@ -10,7 +11,8 @@ use znode::{
 };
 
 use crate::call::{Call, Reply as Answer, Waited};
-use crate::client::{Client, Session, Written};
+use crate::client::{Client, Session, Shared, Written};
+use crate::hub::FIRST_CLIENT;
 use crate::observation::Observation;
 
 /// Directories that everything else is under.
@@ -286,4 +288,21 @@ pub async fn watch(mut client: Client, root: &'static str) {
         }
         client.pause(30).await;
     }
+}
+
+/// Starts all clients.
+pub(crate) fn begin(shared: &Shared, random: &mut fastrand::Rng) -> JoinSet<()> {
+    let mut lives = JoinSet::new();
+    for index in 0..random.u64(3..7) {
+        lives.spawn_local(live(Client::new(FIRST_CLIENT + index, shared.clone(), random.fork())));
+    }
+    for (index, root) in [(6, "/"), (7, "/locks")] {
+        lives.spawn_local(watch(Client::new(FIRST_CLIENT + index, shared.clone(), random.fork()), root));
+    }
+    lives.spawn_local(look(Client::new(FIRST_CLIENT + 8, shared.clone(), random.fork())));
+    if cfg!(feature = "next-level") {
+        let client = Client::new(FIRST_CLIENT + 9, shared.clone(), random.fork());
+        lives.spawn_local(crate::operator::upgrade(client));
+    }
+    lives
 }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+use plant::Planted;
 use replica::{Config, Consistency, Role};
 use sim::call::{Call, Reply};
 use sim::hub::{Event, FIRST_CLIENT, Hub};
@@ -88,6 +89,19 @@ impl Machine {
 
 #[test]
 fn a_session_whose_expiry_is_on_its_way_is_not_told_that_it_lives() {
+    assert_eq!(silent_while_the_disk_stalls(), (false, 0));
+}
+
+#[test]
+fn an_expiry_that_is_given_up_is_found() {
+    plant::here(Some(Planted::ExpiryGivenUp));
+    let (lives, told_alive) = silent_while_the_disk_stalls();
+    plant::here(None);
+    assert!(!lives && told_alive > 0, "lives: {lives}, told {told_alive} times that it does");
+}
+
+/// Whether the session lives in the end, and how often it was told so meanwhile.
+fn silent_while_the_disk_stalls() -> (bool, u32) {
     let mut machine = Machine::start();
     let secret_hash = [7; 16];
     let open = Op::OpenSession {
@@ -114,5 +128,5 @@ fn a_session_whose_expiry_is_on_its_way_is_not_told_that_it_lives() {
     let read = machine.ask(Call::Read(Consistency::Linearizable));
     let Reply::State(Ok(state)) = read else { panic!("{read:?}") };
     let lives = state.session(session.session).is_some();
-    assert_eq!((lives, told_alive), (false, 0));
+    (lives, told_alive)
 }

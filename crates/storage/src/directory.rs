@@ -3,4 +3,5 @@
 pub(crate) mod disk_guard;
 pub(crate) mod layout;
 pub(crate) mod node_meta;
+pub(crate) mod page_cache;
 pub(crate) mod place;

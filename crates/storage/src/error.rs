@@ -59,6 +59,14 @@ pub enum Error {
         /// What is wrong.
         what: String,
     },
+    /// There is something in a directory that was to be new.
+    #[error(
+        "{dir} is not empty: a new node needs a directory of its own; move away what is there, or name another one"
+    )]
+    NotEmpty {
+        /// The directory.
+        dir: PathBuf,
+    },
     /// No space is left, and there was no ballast to give up, or it is the next start that has what
     /// that freed.
     #[error("the disk of {dir} is full, and opening needs some space; free some and start again ({source})")]

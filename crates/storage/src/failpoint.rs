@@ -66,3 +66,16 @@ pub(crate) fn pass(name: &'static str) -> std::io::Result<()> {
 pub(crate) fn pass(_name: &'static str) -> std::io::Result<()> {
     Ok(())
 }
+
+/// How large a chunk of the log becomes, where a test wants another size.
+#[cfg(feature = "failpoints")]
+pub(crate) fn chunk_bytes() -> Option<usize> {
+    fail::eval("log.chunk-bytes", |bytes| bytes?.parse().ok()).flatten()
+}
+
+/// How large a chunk of the log becomes, where a test wants another size: never in this build.
+#[cfg(not(feature = "failpoints"))]
+#[inline(always)]
+pub(crate) fn chunk_bytes() -> Option<usize> {
+    None
+}

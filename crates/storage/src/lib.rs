@@ -29,6 +29,7 @@
 //!
 //! ```text
 //! storage.rs   opens a data directory and checks that its parts fit together
+//! seeding.rs   makes one whose whole past is a snapshot
 //! memory.rs    a disk in memory, for simulations; no other file knows it
 //!
 //! log/         log_store.rs the log as openraft sees it · flushes.rs who waits for which flush
@@ -40,7 +41,7 @@
 //! databases/   database.rs the chunks of each snapshot · engine.rs what holds them · sled_engine.rs sled does
 //!              copying.rs the copy through which they are read · closers.rs databases that are being closed
 //! directory/   layout.rs names and lock · place.rs small records · node_meta.rs whose data it is
-//!              disk_guard.rs free space, ballast
+//!              disk_guard.rs free space, ballast · page_cache.rs what only the page cache has
 //! raft/        types.rs the types of Raft · responder.rs the way of an answer · runtime.rs where it runs
 //!              watch.rs its watch channel
 //!
@@ -59,6 +60,7 @@ mod fatal;
 mod log;
 pub mod memory;
 mod raft;
+mod seeding;
 mod snapshots;
 mod storage;
 
@@ -75,6 +77,7 @@ pub use raft::runtime::{Random, Runtime, random_uuid, seed_random};
 pub use raft::types::{
     Command, Entry, LogId, Member, Membership, Outcome, Payload, SnapshotMeta, StoredMembership, TypeConfig, Vote,
 };
+pub use seeding::{Seed, owner_of};
 pub use snapshots::manifest::Manifest;
 pub use snapshots::snapshot::{Records, Snapshot};
 pub use snapshots::snapshot_receiver::SnapshotReceiver;

@@ -14,12 +14,13 @@ use crate::databases::database::Databases;
 use crate::databases::sled_engine::SledEngine;
 use crate::directory::disk_guard::DiskGuard;
 use crate::directory::layout::Layout;
-use crate::directory::node_meta::{Identity, NodeMeta};
+use crate::directory::node_meta::{Identity, NODE, NodeMeta};
+use crate::directory::page_cache::drop_unwritten;
 use crate::directory::place::{Files, Place, sync_dir};
 use crate::error::{Doing, Error, is_damage, is_full};
 use crate::fatal::Fatal;
 use crate::log::log_store::LogStore;
-use crate::snapshots::snapshot_store::SnapshotStore;
+use crate::snapshots::snapshot_store::{CURRENT, SnapshotStore};
 
 /// What to open, and as whom.
 #[derive(Clone, Debug)]
@@ -132,6 +133,11 @@ fn open_parts(
 ) -> Result<Parts, Error> {
     let dir = &layout.dir;
     layout.tidy().doing(|| format!("tidying {}", dir.display()))?;
+    // Before anything is read: what is read counts as durable from then on. No more than that: the
+    // directory may have what belongs to others, such as `lost+found`.
+    let mut read = [dir.join(NODE), dir.join(CURRENT), layout.log(), layout.sled()].into_iter();
+    let dropped = read.try_for_each(|path| drop_unwritten(&path)).and_then(|()| sync_dir(dir));
+    dropped.doing(|| format!("syncing what is in {}", dir.display()))?;
     let place: Arc<dyn Place> = Arc::new(Files(dir.clone()));
     let doing = || "reading the node's identity".to_string();
     if !NodeMeta::is_there(&*place).doing(doing)? {

@@ -6,14 +6,19 @@
 //! | `options.rs`, `connection.rs`, `context.rs` | what all commands share: options, nodes and user, a client |
 //! | `output.rs`, `failure.rs` | what is printed; errors in one line, exit codes |
 //! | `lock.rs`, `lock/` | `zlock lock`: a command under a lock, with a watchdog of its own |
+//! | `backup.rs`, `restore.rs`, `recover.rs` | files with a state, and clusters from them; `seeds.rs` is what the latter share |
+//! | `new_file.rs`, `calendar.rs` | a file that is whole or not there; times |
 //! | `session.rs` | `zlock session exec`: a command in a session, with the same watchdog |
 //! | the others | the command of that name |
 
 mod acl;
+mod backup;
+mod calendar;
 mod completions;
 mod connection;
 mod context;
 mod create;
+mod drain;
 mod elect;
 mod failure;
 mod get;
@@ -21,12 +26,17 @@ mod lock;
 mod locks;
 mod ls;
 mod man;
+mod member;
+mod new_file;
 mod options;
 mod output;
 mod quota;
+mod recover;
 mod release;
+mod restore;
 mod revoke;
 mod rm;
+mod seeds;
 mod semaphore;
 mod session;
 mod sessions;
@@ -35,11 +45,12 @@ mod settings;
 mod stat;
 mod status;
 mod tree;
+mod upgrade;
 mod watch;
 
 use std::time::Duration;
 
-use clap::{Arg, ArgMatches, Command};
+use clap::{Arg, ArgAction, ArgMatches, Command};
 use context::Context;
 use failure::Failure;
 
@@ -61,6 +72,10 @@ pub(crate) fn commands() -> Vec<Command> {
         acl::command(),
         sessions::command(),
         status::command(),
+        member::command(),
+        member::leader_command(),
+        upgrade::command(),
+        drain::command(),
         ls::command(),
         tree::command(),
         get::command(),
@@ -69,10 +84,19 @@ pub(crate) fn commands() -> Vec<Command> {
         create::command(),
         rm::command(),
         watch::command(),
+        backup::command(),
     ];
     let mut commands: Vec<Command> = shared.into_iter().map(options::with_options).collect();
-    commands.extend([completions::command(), man::command()]);
+    commands.extend([restore::command(), recover::command(), completions::command(), man::command()]);
     commands
+}
+
+/// Commands that ask no node.
+const OFFLINE: [&str; 4] = ["restore", "recover", "completions", "man"];
+
+/// Of a command that has no options of a client.
+fn json_arg() -> Arg {
+    Arg::new("json").long("json").action(ArgAction::SetTrue).help("Prints JSON")
 }
 
 /// Commands that the program calls itself by.
@@ -81,7 +105,7 @@ pub(crate) fn internal_commands() -> [Command; 2] {
 }
 
 /// The shared options, for the command line before a command.
-pub(crate) fn options_before() -> [Arg; 9] {
+pub(crate) fn options_before() -> [Arg; 10] {
     options::before_commands()
 }
 
@@ -90,13 +114,15 @@ pub(crate) fn options_before() -> [Arg; 9] {
 pub(crate) fn run(before: &ArgMatches, whole: impl Fn() -> Command) -> Option<u8> {
     let (name, matches) = before.subcommand()?;
     let takes_options = commands().iter().any(|command| command.get_name() == name);
-    if let Some(option) = options::stray(before).filter(|_| !takes_options || ["completions", "man"].contains(&name)) {
+    if let Some(option) = options::stray(before).filter(|_| !takes_options || OFFLINE.contains(&name)) {
         let line = format!("--{option} is for the commands of a client, and {name} is none of them");
         return Some(Failure::usage(line).tell());
     }
     let ended = match name {
         "completions" => completions::run(matches, whole()),
         "man" => man::run(matches, whole()),
+        "restore" => restore::run(matches),
+        "recover" => recover::run(matches),
         lock::WATCHDOG => return Some(lock::run_watchdog(matches)),
         lock::EXEC => return Some(lock::run_exec(matches)),
         "lock" | "semaphore" | "elect" | "session" => with_client(before).map_err(Failure::of_a_run),
@@ -133,6 +159,13 @@ fn with_client(before: &ArgMatches) -> Result<u8, Failure> {
     })
 }
 
+/// Runs what needs a runtime and no client.
+fn block_on<T>(work: impl Future<Output = T>) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::refused(format!("cannot start: {error}")))?;
+    Ok(runtime.block_on(work))
+}
+
 async fn run_with(context: &Context, words: &[&str], matches: &ArgMatches) -> Result<u8, Failure> {
     match words {
         ["lock"] => lock::run(context, matches).await,
@@ -150,6 +183,16 @@ async fn run_with(context: &Context, words: &[&str], matches: &ArgMatches) -> Re
         ["acl", "set"] => acl::set(context, matches).await,
         ["sessions"] => sessions::run(context).await,
         ["status"] => status::run(context).await,
+        ["member", "list"] => member::list(context).await,
+        ["member", "add"] => member::add(context, matches).await,
+        ["member", "promote"] => member::promote(context, matches).await,
+        ["member", "replace"] => member::replace(context, matches).await,
+        ["member", "remove"] => member::remove(context, matches).await,
+        ["member", "update"] => member::update(context, matches).await,
+        ["leader", "transfer"] => member::transfer(context, matches).await,
+        ["upgrade", "status"] => upgrade::status(context).await,
+        ["upgrade", "finalize"] => upgrade::finalize(context, matches).await,
+        ["drain"] => drain::run(context, matches).await,
         ["ls"] => ls::run(context, matches).await,
         ["tree"] => tree::run(context, matches).await,
         ["get"] => get::run(context, matches).await,
@@ -158,6 +201,9 @@ async fn run_with(context: &Context, words: &[&str], matches: &ArgMatches) -> Re
         ["create"] => create::run(context, matches).await,
         ["rm"] => rm::run(context, matches).await,
         ["watch"] => watch::run(context, matches).await,
+        ["backup", "save"] => backup::save(context, matches).await,
+        ["backup", "inspect"] => backup::inspect(context.out, matches),
+        ["backup", "verify"] => backup::verify(context.out, matches),
         other => Err(Failure::refused(format!("{} has no code", other.join(" ")))),
     }
 }

@@ -43,6 +43,8 @@ pub struct Settings {
     pub session_rate_max: u32,
     /// Who may do everything at both doors.
     pub super_digest: String,
+    /// Where operators on this machine connect to; nowhere when empty.
+    pub admin_socket: PathBuf,
     /// Where the HTTP door listens; the port of this node's `http_addr` when not given.
     pub http_listen: Option<SocketAddr>,
     /// Where peers connect to; the port of this node's `peer_addr` when not given.
@@ -54,7 +56,7 @@ pub struct Settings {
     /// Where lines go; to stderr when empty.
     pub log_file: PathBuf,
     /// How long a clean stop may take before it is cut short, behind the HTTP door's
-    /// `drain_time_ms`.
+    /// `drain_delay_ms` and `drain_time_ms`.
     pub stop_timeout_ms: u64,
     /// Threads that serve clients and peers; zero for as many as suit the machine.
     pub threads: usize,
@@ -122,7 +124,8 @@ impl TlsSettings {
 impl Settings {
     /// The longest time from the signal to stop to the end of the program.
     pub fn stop_time_max(&self) -> Duration {
-        Duration::from_millis(self.rest.drain_time_ms.saturating_add(self.stop_timeout_ms))
+        let drains = self.rest.drain_delay_ms.saturating_add(self.rest.drain_time_ms);
+        Duration::from_millis(drains.saturating_add(self.stop_timeout_ms))
     }
 }
 
@@ -148,6 +151,7 @@ impl Default for Settings {
             exempt_addresses: tls::Networks::default(),
             session_rate_max: rest::RestConfig::default().session_rate_max,
             super_digest: String::new(),
+            admin_socket: PathBuf::new(),
             http_listen: None,
             peer_listen: None,
             log: "info,openraft=error,raft_log=warn,chunked_wal=warn,sled=warn".to_owned(),

@@ -7,6 +7,7 @@
 //! | `cli.rs` | the commands of a client |
 //! | `config.rs` | the table of keys; flags, variables and file become [`config::Settings`] |
 //! | `serve.rs` | one node, from its settings to its exit code |
+//! | `admin_socket.rs` | the socket of its operators |
 //! | `logging.rs`, `reload.rs` | its log, and SIGHUP |
 //! | `usage.rs` | what is said of a command line that is wrong |
 //! | `dev.rs` | an ensemble of child processes that run `serve` |
@@ -14,6 +15,7 @@
 //! The program is a library with a small `main` so that the integration tests can build it as a
 //! binary of their own.
 
+mod admin_socket;
 mod cli;
 pub mod config;
 mod dev;
@@ -31,6 +33,12 @@ use std::process::ExitCode;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
+/// What the program says that it is.
+#[cfg(not(feature = "next-level"))]
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+#[cfg(feature = "next-level")]
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "+next-level");
+
 /// How the program ends. The numbers are promised in docs/operating.md.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Exit {
@@ -43,11 +51,21 @@ enum Exit {
     Usage = 2,
     /// It ran and cannot go on: the disk failed, or a clean stop took too long.
     Failed = 3,
-    /// What was to be printed could not be written.
-    Unwritten = 4,
+    /// This node was removed from the cluster, and may not come back.
+    Removed = 4,
     /// It ran, and what it has and what its leader has exclude each other: one of their disks has
     /// gone back in time.
     Contradiction = 5,
+    /// What was to be printed could not be written: 4 as well, as for all commands. A node that
+    /// runs prints nothing.
+    Unwritten = 6,
+}
+
+impl Exit {
+    /// The number.
+    fn code(self) -> u8 {
+        if self == Exit::Unwritten { Exit::Removed as u8 } else { self as u8 }
+    }
 }
 
 /// Runs the program with its arguments, the program's name first.
@@ -68,7 +86,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             if error.use_stderr() { Exit::Usage } else { after_writing(printed) }
         }
     };
-    ExitCode::from(exit as u8)
+    ExitCode::from(exit.code())
 }
 
 fn dispatch(matches: &ArgMatches) -> Exit {
@@ -88,9 +106,9 @@ fn dispatch(matches: &ArgMatches) -> Exit {
             serve_args: matches.get_many("serve-args").map(|args| args.cloned().collect()).unwrap_or_default(),
         }),
         Some(("version", matches)) if matches.get_flag("json") => {
-            print(&format!(r#"{{"name":"zlock","version":"{}"}}"#, env!("CARGO_PKG_VERSION")))
+            print(&format!(r#"{{"name":"zlock","version":"{}"}}"#, VERSION))
         }
-        _ => print(&format!("zlock {}", env!("CARGO_PKG_VERSION"))),
+        _ => print(&format!("zlock {VERSION}")),
     }
 }
 
@@ -113,7 +131,7 @@ fn serve_command() -> Command {
 fn command() -> Command {
     Command::new("zlock")
         .about("A lock service: a quorum of nodes replicates ZooKeeper's znode model and serves locks over HTTP")
-        .version(env!("CARGO_PKG_VERSION"))
+        .version(VERSION)
         .subcommand_required(true)
         .arg_required_else_help(true)
         .args(cli::options_before())

@@ -9,6 +9,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{oneshot, watch};
 use tracing::{error, info, warn};
 
+use crate::admin_socket::AdminSocket;
 use crate::config::Settings;
 use crate::reload::{ReadSettings, Reload};
 use crate::{Exit, logging, refuse, say};
@@ -22,6 +23,11 @@ pub(crate) fn run(settings: Settings, read: ReadSettings, until_stdin_ends: bool
     #[cfg(feature = "fault-injection")]
     if let Err(reason) = crate::fault_injection::plant() {
         return refuse(&reason);
+    }
+    if cfg!(feature = "next-level") {
+        warn!(
+            "this zlock knows a level of the format that is not released: for tests of upgrades, and for nothing else"
+        );
     }
     let runtime = match runtime(settings.threads) {
         Ok(runtime) => runtime,
@@ -120,23 +126,28 @@ fn stdin_ended() -> oneshot::Receiver<()> {
 
 /// Where clients are let in.
 struct Doors {
-    http: tls::Listeners,
+    http: rest::Entrances,
+    /// The file of the socket of operators.
+    admin: Option<AdminSocket>,
     zookeeper: Option<tls::Listeners>,
 }
 
 impl Doors {
     fn listen(settings: &Settings) -> Result<Doors, String> {
         let http_listen = settings.http_listen.expect("checked settings have it");
-        let http = tls::Listeners {
+        let listeners = tls::Listeners {
             plain: Some(async_listener("http_listen", http_listen)?),
             secure: secure("http_tls_listen", settings.http_tls_listen, settings)?,
         };
+        let path = Some(&*settings.admin_socket).filter(|path| !path.as_os_str().is_empty());
+        let (admin, admin_listener) = path.map(AdminSocket::listen).transpose()?.unzip();
+        let http = rest::Entrances { listeners, admin: admin_listener };
         let zookeeper = tls::Listeners {
             plain: settings.zookeeper_listen.map(|addr| async_listener("zookeeper_listen", addr)).transpose()?,
             secure: secure("zookeeper_tls_listen", settings.zookeeper_tls_listen, settings)?,
         };
         let zookeeper = Some(zookeeper).filter(|listeners| listeners.plain.is_some() || listeners.secure.is_some());
-        Ok(Doors { http, zookeeper })
+        Ok(Doors { http, admin, zookeeper })
     }
 }
 
@@ -156,6 +167,8 @@ fn addresses(settings: &Settings) -> String {
 async fn serve(settings: Settings, reload: Reload, until_stdin_ends: bool) -> Result<Exit, String> {
     let mut stop = StopSignals::listen(until_stdin_ends, reload)?;
     let doors = Doors::listen(&settings)?;
+    // Its file goes when this does.
+    let _admin = doors.admin;
     let peers = listen("peer_listen", settings.replica.peer_listen)?;
     let (addresses, replica_config) = (addresses(&settings), settings.replica.clone());
     let (node_id, cluster_id) = (replica_config.node_id, replica_config.cluster_id.clone());
@@ -171,7 +184,7 @@ async fn serve(settings: Settings, reload: Reload, until_stdin_ends: bool) -> Re
     let http = tokio::spawn(rest::serve(doors.http, replica.clone(), settings.rest.clone(), told(doors_stop.clone())));
     let zookeeper = match doors.zookeeper {
         Some(listeners) => {
-            let drained = drained(doors_stop, settings.rest.drain_time_ms);
+            let drained = drained(doors_stop, settings.rest.drain_delay_ms.saturating_add(settings.rest.drain_time_ms));
             let served = wire::serve(listeners, replica.clone(), settings.wire.clone(), drained);
             Some(tokio::spawn(served))
         }
@@ -187,11 +200,7 @@ async fn serve(settings: Settings, reload: Reload, until_stdin_ends: bool) -> Re
         // At once: a node that cannot trust its disk has nothing more to tell, and others wait to
         // take over.
         reason = &mut failed => return Ok(give_up(&replica, &reason)),
-        reason = stop.next() => {
-            let (role, term, zxid) = standing(&replica);
-            let (drain_time_ms, stop_timeout_ms) = (settings.rest.drain_time_ms, settings.stop_timeout_ms);
-            info!(reason, role, term, zxid, drain_time_ms, stop_timeout_ms, "stopping");
-        }
+        reason = stop.next() => tell_that_it_stops(reason, &replica, &settings),
     }
     let began = Instant::now();
     let stopped = async {
@@ -212,8 +221,12 @@ async fn serve(settings: Settings, reload: Reload, until_stdin_ends: bool) -> Re
     };
     let took_ms = began.elapsed().as_millis() as u64;
     if stopped.is_err() {
-        let (drain_time_ms, stop_timeout_ms) = (settings.rest.drain_time_ms, settings.stop_timeout_ms);
-        warn!(took_ms, drain_time_ms, stop_timeout_ms, "the clean stop took too long and was cut short");
+        let (drain_delay_ms, drain_time_ms) = (settings.rest.drain_delay_ms, settings.rest.drain_time_ms);
+        let stop_timeout_ms = settings.stop_timeout_ms;
+        warn!(
+            took_ms,
+            drain_delay_ms, drain_time_ms, stop_timeout_ms, "the clean stop took too long and was cut short"
+        );
         return Ok(Exit::Failed);
     }
     let (_, term, zxid) = standing(&replica);
@@ -221,13 +234,23 @@ async fn serve(settings: Settings, reload: Reload, until_stdin_ends: bool) -> Re
     Ok(Exit::Clean)
 }
 
+fn tell_that_it_stops(reason: &str, replica: &Replica, settings: &Settings) {
+    let (role, term, zxid) = standing(replica);
+    let (drain_delay_ms, drain_time_ms) = (settings.rest.drain_delay_ms, settings.rest.drain_time_ms);
+    let stop_timeout_ms = settings.stop_timeout_ms;
+    info!(reason, role, term, zxid, drain_delay_ms, drain_time_ms, stop_timeout_ms, "stopping");
+}
+
 fn give_up(replica: &Replica, reason: &Failure) -> Exit {
     let exit = match reason {
         Failure::Broken(_) => Exit::Failed,
         Failure::Contradiction(_) => Exit::Contradiction,
+        Failure::Removed { .. } => Exit::Removed,
+        // As at a start: another one of the same program would end in the same way.
+        Failure::Level(_) => Exit::Refused,
     };
     let (role, term, zxid) = standing(replica);
-    error!(%reason, exit_code = exit as u8, role, term, zxid, "this node cannot go on");
+    error!(%reason, exit_code = exit.code(), role, term, zxid, "this node cannot go on");
     exit
 }
 
@@ -246,10 +269,10 @@ async fn told(mut stop: watch::Receiver<bool>) {
 /// Resolves when a door is to close that does not drain by itself. A balancer may stand before
 /// ZooKeeper clients, too, and asks `/readyz`: until it has turned away, a client whose connection
 /// is closed would come back to this node.
-async fn drained(stop: watch::Receiver<bool>, drain_time_ms: u64) {
+async fn drained(stop: watch::Receiver<bool>, drains_ms: u64) {
     told(stop).await;
-    if drain_time_ms > 0 {
-        tokio::time::sleep(Duration::from_millis(drain_time_ms)).await;
+    if drains_ms > 0 {
+        tokio::time::sleep(Duration::from_millis(drains_ms)).await;
     }
 }
 

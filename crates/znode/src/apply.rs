@@ -169,6 +169,11 @@ impl State {
     }
 
     fn execute(&mut self, op: Op, session: Option<SessionId>, changes: &mut Changes) -> Result<Reply, Refusal> {
+        // No leader proposes it: members that know the cluster's level and no more could not read
+        // it.
+        if op.row().level > self.level() {
+            return Err(Error::LevelTooLow.into());
+        }
         match op {
             Op::OpenSession { secret_hash, timeout_ms, label, address, client } => {
                 self.open_session(secret_hash, timeout_ms, &label, address, client, changes)
@@ -195,6 +200,8 @@ impl State {
             Op::Found(founding) => self.found(founding),
             Op::SetLevel { level } => self.set_level(level),
             Op::NoteRemoved { node_id } => self.note_removed(node_id, changes.zxid),
+            #[cfg(feature = "next-level")]
+            Op::SetNote { text } => self.set_note(&text),
             Op::SetLimits(limits) => {
                 self.limits = Arc::new(limits);
                 Ok(Reply::Done)

@@ -7,6 +7,8 @@
 mod ops;
 
 use std::fmt;
+#[cfg(feature = "next-level")]
+use std::sync::Arc;
 
 use bincode::{Decode, Encode};
 use imbl::OrdMap;
@@ -52,9 +54,22 @@ pub struct Cluster {
     pub(crate) level: u16,
     /// Ids of nodes that were members, with the zxids of the entries that say so.
     pub(crate) removed: OrdMap<u64, Zxid>,
+    /// Free text for people.
+    #[cfg(feature = "next-level")]
+    pub(crate) note: Option<Arc<str>>,
 }
 
 impl Cluster {
+    pub(crate) fn new(founding: Founding, level: u16) -> Cluster {
+        Cluster {
+            founding,
+            level,
+            removed: OrdMap::new(),
+            #[cfg(feature = "next-level")]
+            note: None,
+        }
+    }
+
     /// What was decided when it was founded.
     pub fn founding(&self) -> &Founding {
         &self.founding
@@ -69,5 +84,11 @@ impl Cluster {
     /// again.
     pub fn removed(&self) -> impl Iterator<Item = (u64, Zxid)> {
         self.removed.iter().map(|(id, zxid)| (*id, *zxid))
+    }
+
+    /// What stands there for people; none before the level with which that came.
+    #[cfg(feature = "next-level")]
+    pub fn note(&self) -> Option<&str> {
+        self.note.as_deref()
     }
 }

@@ -8,7 +8,7 @@
 //! other. A file's first lines say what it is for.
 //!
 //! ```text
-//! words        error ids path acl stat limits weight   lock/: mode ticket_name
+//! words        error ids level path acl stat limits weight   lock/: mode ticket_name
 //! requests     entry/: txn (what is asked)  ops (their table)  codec (their bytes)  applied (answers)
 //! one lock     lock/: contender demand queue ended revocations mixed_clients
 //! one znode    tree/: znode usage system_paths acls
@@ -19,6 +19,7 @@
 //!              lock/: readings history grant deadlock acquire keyless multilock upgrade managed
 //!                     release_held revoke
 //! everything   apply (one entry, from its credential to its answer)  snapshot  invariants
+//!              restore (the first state of a restored cluster)
 //! ```
 //!
 //! `Tree`, `Sessions`, `Locks` and `Quotas` own their fields, and `State` composes them. An
@@ -31,9 +32,11 @@ mod entry;
 mod error;
 mod ids;
 mod invariants;
+mod level;
 mod limits;
 pub mod lock;
 mod path;
+mod restore;
 mod session;
 mod snapshot;
 mod stat;
@@ -45,17 +48,19 @@ pub use acl::{ADMIN, ALL, Acl, CREATE, DELETE, Identity, KEEPER, READ, SUPER, WR
 pub use cluster::{Cluster, ClusterUuid, Founding, ZXID_BASE_MAX};
 pub use entry::applied::{Applied, Event, EventKind, Recorded, Refusal, Reply};
 pub use entry::codec::{BYTES_MAX, DecodeError, decode_request, decode_txn, encode_request, encode_txn, fingerprint};
-pub use entry::ops::{Asker, LEVEL, OpRow};
+pub use entry::ops::{Asker, OpRow};
 pub use entry::txn::{
     Acquire, AcquireAll, Create, CreateMode, Credential, Ensure, Keyless, LockGuard, LockSettings, Op, Policy,
     ReapCandidate, ReleaseHeld, Request, SecretHash, Turn, Txn, Upgrade, ZnodeOp, secret_hash,
 };
 pub use error::Error;
 pub use ids::{Attempt, FencingToken, LogPosition, RequestKey, SessionId, Term, Zxid};
+pub use level::{LEVEL_MAX, LEVEL_MIN, Levels, OtherLevel};
 pub use limits::{LimitRow, Limits, Unit};
 pub use lock::contender::{Contender, Hold};
 pub use lock::mode::LockMode;
 pub use path::ZPath;
+pub use restore::{RESTORED_INDEX, RESTORED_TERM, RESTORING, Restore, RestoreError};
 pub use session::Session;
 pub use session::client_info::{Actor, ClientInfo};
 pub use snapshot::StateBuilder;

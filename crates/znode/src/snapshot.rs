@@ -19,7 +19,7 @@ use crate::tree::Tree;
 use crate::tree::ops::shared_acl;
 use crate::tree::znode::Family;
 use crate::{
-    Acl, ClientInfo, Cluster, Contender, DecodeError, FencingToken, Founding, Kind, LEVEL, Limits, LockSettings,
+    Acl, ClientInfo, Cluster, Contender, DecodeError, FencingToken, Founding, Kind, Levels, Limits, LockSettings,
     Policy, RequestKey, SecretHash, Session, SessionId, State, Term, Usage, ZPath, ZXID_BASE_MAX, Znode, Zxid,
 };
 
@@ -80,6 +80,11 @@ enum Record {
     Tail {
         records: u64,
     },
+    /// Behind `Cluster`, where it has one.
+    #[cfg(feature = "next-level")]
+    Note {
+        text: String,
+    },
 }
 
 #[derive(Encode, Decode)]
@@ -122,6 +127,8 @@ impl Record {
         match self {
             Head { .. } | Cluster { .. } | Session { .. } | Request { .. } | Znode(_) | MultiLock { .. } => 1,
             Unsettled { .. } | Revocation { .. } | History { .. } | EndedSession(_) | Tail { .. } => 1,
+            #[cfg(feature = "next-level")]
+            Note { .. } => 2,
         }
     }
 }
@@ -147,6 +154,11 @@ impl State {
             level: cluster.level,
             removed: cluster.removed().collect(),
         });
+        #[cfg(feature = "next-level")]
+        let cluster = {
+            let note = self.cluster.as_deref().and_then(Cluster::note);
+            cluster.into_iter().chain(note.map(|text| Record::Note { text: text.to_owned() }))
+        };
         let forgets = plant::is(Planted::RepliesLostInSnapshot);
         let sessions = self.sessions.walk().flat_map(move |(session, ending)| {
             let kept = if forgets { 1 } else { usize::MAX };
@@ -231,6 +243,8 @@ fn standing(tree: &Tree, path: &ZPath, node: &Znode) -> Option<Standing> {
 /// Reads a state back from its records, pushed in order.
 #[derive(Debug, Default)]
 pub struct StateBuilder {
+    /// Levels of the format that may be read.
+    known: Levels,
     state: Option<State>,
     records: u64,
     /// Queues with an upgrade, to be looked at when all tickets are there.
@@ -242,6 +256,11 @@ impl StateBuilder {
     /// Waits for the first record.
     pub fn new() -> StateBuilder {
         StateBuilder::default()
+    }
+
+    /// As the program reads that knows these levels: not more of them than this one.
+    pub fn knowing(known: Levels) -> StateBuilder {
+        StateBuilder { known, ..StateBuilder::default() }
     }
 
     /// Takes the next record.
@@ -264,7 +283,10 @@ impl StateBuilder {
         let state = self.state.as_mut().ok_or_else(|| damaged("no head"))?;
         match record {
             Record::Head { .. } => unreachable!("the head was handled above"),
-            Record::Cluster { founding, level, removed } => push_cluster(state, founding, level, removed)?,
+            Record::Cluster { founding, level, removed } => {
+                self.known.check(level)?;
+                push_cluster(state, founding, level, removed)?;
+            }
             Record::Session { .. } => push_session(state, record)?,
             Record::Request { session, key, answered } => {
                 let restored = state.sessions.edit_requests(session, |requests| requests.restore(key, answered));
@@ -307,12 +329,9 @@ fn push_cluster(
     level: u16,
     removed: BTreeMap<u64, Zxid>,
 ) -> Result<(), DecodeError> {
-    if level > LEVEL {
-        return Err(DecodeError::Level(level));
-    }
     let good = founding.zxid_base <= ZXID_BASE_MAX && state.last_zxid.0 > founding.zxid_base && level > 0;
     let removed = removed.into_iter().collect();
-    match state.cluster.replace(Arc::new(Cluster { founding, level, removed })) {
+    match state.cluster.replace(Arc::new(Cluster { removed, ..Cluster::new(founding, level) })) {
         None if good => Ok(()),
         _ => Err(damaged("a cluster that cannot be")),
     }
@@ -334,6 +353,8 @@ fn push_beside(state: &mut State, record: Record) -> Result<(), DecodeError> {
         }
         Record::History { lock, history } => state.locks.histories.restore_history(lock, history),
         Record::EndedSession(session) => state.locks.histories.restore_session(session),
+        #[cfg(feature = "next-level")]
+        Record::Note { text } => state.restore_note(&text),
         _ => false,
     };
     if good { Ok(()) } else { Err(damaged("what is kept beside the znodes does not fit")) }

@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use znode::{
-    Cluster, ClusterUuid, DecodeError, Error, Founding, LEVEL, LogPosition, Op, Reply, Request, State, StateBuilder,
-    Term, Txn, ZXID_BASE_MAX, Zxid,
+    Cluster, ClusterUuid, DecodeError, Error, Founding, LEVEL_MAX, Levels, LogPosition, Op, OtherLevel, Reply, Request,
+    State, StateBuilder, Term, Txn, ZXID_BASE_MAX, Zxid,
 };
 
 const FOUNDING: Founding = Founding { uuid: ClusterUuid([7; 16]), zxid_base: 1_000, group: 0 };
@@ -63,9 +63,10 @@ fn levels_only_rise_and_a_snapshot_above_the_known_one_is_not_read() {
     let mut state = founded();
     assert_eq!(apply(&mut state, 3, Op::SetLevel { level: 1 }).1, Err(Error::BadArguments));
     assert_eq!(restored(&state).unwrap().level(), 1);
-    assert_eq!(apply(&mut state, 4, Op::SetLevel { level: LEVEL + 1 }).1, Ok(Reply::Done));
-    assert_eq!(state.level(), LEVEL + 1);
-    assert_eq!(restored(&state).unwrap_err(), DecodeError::Level(LEVEL + 1));
+    let level = LEVEL_MAX + 1;
+    assert_eq!(apply(&mut state, 4, Op::SetLevel { level }).1, Ok(Reply::Done));
+    assert_eq!(state.level(), level);
+    assert_eq!(restored(&state).unwrap_err(), DecodeError::Level(OtherLevel { level, known: Levels::OWN }));
 }
 
 #[test]
@@ -79,4 +80,28 @@ fn a_removed_member_is_remembered_for_good() {
     let removed = |state: &State| state.cluster().unwrap().removed().collect::<Vec<_>>();
     assert_eq!(removed(&state), [(3, Zxid(1_005))]);
     assert_eq!(removed(&restored(&state).unwrap()), [(3, Zxid(1_005))]);
+}
+
+/// The level of the feature: nothing of it is there before it is raised, in the state or in its
+/// records, and an older program is told then.
+#[cfg(feature = "next-level")]
+#[test]
+fn what_came_with_the_next_level_waits_for_it() {
+    let note = || Op::SetNote { text: "note".into() };
+    let mut state = founded();
+    let before: Vec<Vec<u8>> = state.records().skip(1).collect();
+    assert_eq!(apply(&mut state, 3, note()).1, Err(Error::LevelTooLow));
+    assert!(state.records().skip(1).eq(before), "but for the head, which has the last zxid");
+    let old = Levels { min: 1, max: 1 };
+    let read = |state: &State, known| {
+        let mut builder = StateBuilder::knowing(known);
+        state.records().try_for_each(|record| builder.push(&record)).and_then(|()| builder.finish())
+    };
+    read(&state, old).unwrap();
+    apply(&mut state, 4, Op::SetLevel { level: 2 }).1.unwrap();
+    assert_eq!(apply(&mut state, 5, note()).1, Ok(Reply::Done));
+    let restored = read(&state, Levels::OWN).unwrap();
+    assert_eq!(restored.cluster().and_then(Cluster::note), Some("note"));
+    assert!(restored.records().eq(state.records()));
+    assert_eq!(read(&state, old).unwrap_err(), DecodeError::Level(OtherLevel { level: 2, known: old }));
 }

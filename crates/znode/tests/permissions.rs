@@ -315,6 +315,9 @@ fn rows_after(world: &World, op: Option<&Op>) -> Rows<Op> {
         Some(Op::Found(_)) => vec![(Op::SetLevel { level: 2 }, MALFORMED)],
         Some(Op::SetLevel { .. }) => vec![(Op::NoteRemoved { node_id: 1 }, MALFORMED)],
         Some(Op::NoteRemoved { .. }) => revoke_rows(ticket),
+        // It is refused at level 1, by whom it may be asked.
+        #[cfg(feature = "next-level")]
+        Some(Op::SetNote { .. }) => Vec::new(),
         Some(Op::Revoke { .. }) => {
             // The owner may not enter any queue here: a ledger is no way around that.
             let own = if mode == LockMode::Read { NO } else { Err(Error::BadArguments) };

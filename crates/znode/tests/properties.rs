@@ -17,7 +17,10 @@ use model::{Model, Stay, number, zpath};
 use plant::Planted;
 use specification::Specification;
 use znode::lock::{self, LockStatus, QueueEntry};
-use znode::{Cluster, Error, FencingToken, Limits, Op, Refusal, Reply, Request, SessionId, State, StateBuilder, ZPath};
+use znode::{
+    Cluster, ClusterUuid, Error, FencingToken, Founding, Limits, Op, Refusal, Reply, Request, Restore, SessionId,
+    State, StateBuilder, ZPath,
+};
 
 const SEEDS: u64 = 600;
 const STEPS: usize = 80;
@@ -169,6 +172,33 @@ fn a_replica_from_a_snapshot_goes_on_as_the_others() {
         let records: Vec<_> = whole.records().collect();
         assert!(records == restored.records().collect::<Vec<_>>(), "seed {seed}: the records differ");
         assert!(records == restore(&whole).records().collect::<Vec<_>>(), "seed {seed}: the snapshot differs");
+    });
+}
+
+#[test]
+fn a_state_restored_for_another_cluster_is_whole_and_has_no_session() {
+    for_seeds(SEEDS, |seed| {
+        let mut history = any_history(seed);
+        let limits = history.limits();
+        let (mut state, mut model) = (State::new(limits.clone()), Model::new(limits));
+        for _ in 0..=seed as usize % STEPS {
+            let (at, txn) = history.next(&model);
+            state.apply(at, txn.clone());
+            model.apply(at, txn);
+        }
+        let founding = Founding { uuid: ClusterUuid([9; 16]), zxid_base: state.last_zxid().0 + 1, group: 0 };
+        let mut restored = restore(&state);
+        restored.restore(Restore { founding, time_ms: 5_000_000, grace_ms: seed % 2 * 7_000 }).unwrap();
+        restored.check_invariants().unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        assert_eq!((restored.session_count(), restored.holder_count()), (0, 0), "seed {seed}");
+        assert_eq!(restored.grace_ms(), (seed % 2 == 1).then_some(7_000), "seed {seed}");
+        for (path, node) in &model.nodes {
+            let kept = restored.node(&zpath(path)).map(|node| (node.stat().czxid, node.stat().mzxid));
+            let stat = model.stat(path);
+            let expected = (!matches!(node.stay, Stay::Session(_))).then_some((stat.czxid, stat.mzxid));
+            assert_eq!(kept, expected, "seed {seed}: {path}");
+        }
+        assert!(restore(&restored).records().eq(restored.records()), "seed {seed}: the snapshot differs");
     });
 }
 

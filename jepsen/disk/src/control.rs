@@ -21,11 +21,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-use fuser::{Config, MountOption};
+use fuser::{BackgroundSession, Config, MountOption};
 use rustix::mount::{UnmountFlags, unmount};
 
+use crate::disk::Disk;
 use crate::file::Cut;
-use crate::filesystem::Disk;
 
 /// Whether this process may mount a disk.
 ///
@@ -45,9 +45,7 @@ pub fn available() -> io::Result<()> {
 /// When the disk cannot be mounted, or a line not be read or written.
 pub fn serve(dir: &Path, input: impl BufRead, mut output: impl Write) -> io::Result<()> {
     let disk = Disk::default();
-    let mut config = Config::default();
-    config.mount_options = vec![MountOption::FSName("power-disk".into()), MountOption::NoAtime];
-    let session = fuser::spawn_mount(disk.clone(), dir, &config)?;
+    let session = fuser::spawn_mount(disk.clone(), dir, &config())?;
     let obeyed = obey(&disk, input, &mut output);
     // Lazily: a node may still have files open, and finds an error in their place.
     disk.drop_hung();
@@ -55,6 +53,38 @@ pub fn serve(dir: &Path, input: impl BufRead, mut output: impl Write) -> io::Res
     // The thread ends with the process; the kernel then ends whatever still waits.
     std::mem::forget(session);
     obeyed.and(unmounted.map_err(io::Error::from))
+}
+
+/// A disk that this process serves. It is unmounted when this is dropped; no process may wait for
+/// it then.
+#[derive(Debug)]
+pub struct Served {
+    dir: PathBuf,
+    session: Option<BackgroundSession>,
+}
+
+impl Served {
+    /// Mounts `disk` on `dir`.
+    ///
+    /// # Errors
+    /// When it cannot be mounted.
+    pub fn mount(disk: &Disk, dir: &Path) -> io::Result<Served> {
+        Ok(Served { dir: dir.to_owned(), session: Some(fuser::spawn_mount(disk.clone(), dir, &config())?) })
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        // Lazily; the thread ends with the last open file, or with the process.
+        let _gone = unmount(&self.dir, UnmountFlags::DETACH);
+        std::mem::forget(self.session.take());
+    }
+}
+
+fn config() -> Config {
+    let mut config = Config::default();
+    config.mount_options = vec![MountOption::FSName("power-disk".into()), MountOption::NoAtime];
+    config
 }
 
 fn obey(disk: &Disk, input: impl BufRead, output: &mut impl Write) -> io::Result<()> {

@@ -141,6 +141,17 @@ impl File {
         self.forgotten.append(&mut self.unsynced);
     }
 
+    /// What no fsync will write any more is read from the medium from now on.
+    pub(crate) fn drop_forgotten(&mut self) {
+        for number in std::mem::take(&mut self.forgotten) {
+            match self.durable.pages.get(&number) {
+                Some(page) => self.now.pages.insert(number, page.clone()),
+                None => self.now.pages.remove(&number),
+            };
+        }
+        self.now.resize(self.now.size);
+    }
+
     fn keep(&mut self, number: u64) {
         match self.now.pages.get(&number) {
             Some(page) => self.durable.pages.insert(number, page.clone()),
@@ -179,6 +190,22 @@ mod tests {
 
     fn all(file: &File) -> Vec<u8> {
         file.read(0, usize::MAX)
+    }
+
+    #[test]
+    fn what_a_failed_sync_has_forgotten_is_read_until_it_is_dropped() {
+        let mut file = File::default();
+        file.write(0, b"old");
+        file.sync();
+        file.write(0, b"new");
+        file.write(PAGE, b"more");
+        file.sync_failed();
+        file.write(2 * PAGE, b"later");
+        file.sync();
+        assert_eq!((&all(&file)[..3], &all(&file)[4096..4100]), (&b"new"[..], &b"more"[..]));
+        file.drop_forgotten();
+        assert_eq!((&all(&file)[..3], &all(&file)[4096..4100]), (&b"old"[..], &[0; 4][..]));
+        assert_eq!(&all(&file)[8192..], b"later");
     }
 
     #[test]

@@ -16,14 +16,18 @@
 //!
 //! - `file`: the content of one file, twice
 //! - `tree`: names and inodes, and the changes between two syncs
+//! - `faults`: what is wrong with it, and from when on
+//! - `disk`: all of it, and what is done to it
 //! - `filesystem`: the kernel's requests
 //! - `control`: the program around it, and the handle of the one that started it
 
 mod control;
+mod disk;
+mod faults;
 mod file;
 mod filesystem;
 mod tree;
 
-pub use control::{Mounted, available, serve};
+pub use control::{Mounted, Served, available, serve};
+pub use disk::{CAPACITY_BYTES, Disk};
 pub use file::{Cut, PAGE_BYTES};
-pub use filesystem::{CAPACITY_BYTES, Disk};

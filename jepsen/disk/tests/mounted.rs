@@ -195,6 +195,10 @@ fn an_fsync_fails_and_forgets_what_it_should_have_written() {
     mounted.mend().unwrap();
     file.sync_data().unwrap();
     drop(file);
+    assert_eq!(fs::read_to_string(dir.path().join("a")).unwrap(), "lost");
+    // A process that is started later reads it from the disk.
+    File::open(dir.path().join("a")).unwrap().sync_all().unwrap();
+    assert_eq!(fs::read(dir.path().join("a")).unwrap(), [0; 4]);
     mounted.cut(1).unwrap();
     assert!(!fs::read_to_string(dir.path().join("a")).unwrap().contains("lost"));
 }

@@ -16,12 +16,23 @@ const SHRINK_CONFIGURATIONS_MAX: usize = 5_000;
 
 /// Judges a mutex that knows its owner.
 pub(super) fn check_lock(operations: &[Operation]) -> Verdict {
-    check(operations, &LockModel, |operation, owner| match operation.f.as_str() {
+    check(operations, &LockModel, lock_op)
+}
+
+/// What was done to each lock, and may have been.
+pub fn calls_of_locks(operations: &[Operation]) -> BTreeMap<String, Vec<Call<LockOp>>> {
+    let ends = Ends::new(operations);
+    let calls = |part: Vec<&Operation>| calls(&part, &ends, &lock_op).1;
+    partition(operations).into_iter().map(|(lock, part)| (lock.to_owned(), calls(part))).collect()
+}
+
+fn lock_op(operation: &Operation, owner: u64) -> Option<LockOp> {
+    match operation.f.as_str() {
         "acquire" => Some(LockOp::Acquire(owner)),
         "release" => Some(LockOp::Release(owner)),
         "close" => Some(LockOp::Close(owner)),
         _ => None,
-    })
+    }
 }
 
 /// Judges a mutex that its owner may take again.
@@ -67,44 +78,48 @@ fn check<M: Model<Op: Clone + From<CloseOf>>>(
     let ends = Ends::new(operations);
     verdict.figure("sessions-lost", ends.lost.len());
     for (lock, part) in partition(operations) {
-        let mut subjects: Vec<&Operation> = Vec::new();
-        let mut calls = Vec::new();
-        let mut owners = BTreeSet::new();
-        let last_of_use = last_of_use(&part);
-        for operation in part {
-            let Some(owner) = operation.number("owner") else { continue };
-            let op = match operation.f.as_str() {
-                "close" if !operation.is_ok() => Some(M::Op::from(CloseOf(owner))),
-                "acquire"
-                    if !operation.is_ok() && last_of_use.get(&owner).is_none_or(|last| *last < operation.call) =>
-                {
-                    None
-                }
-                _ => op(operation, owner),
-            };
-            if operation.is_possible()
-                && let Some(op) = op
-            {
-                calls.push(Call {
-                    op,
-                    call: operation.call,
-                    complete: operation.is_ok().then_some(operation.complete),
-                });
-                subjects.push(operation);
-                owners.insert(owner);
-            }
-        }
-        // A lost session may have ended at any time since it was last of use.
-        for (owner, lost) in ends.lost.iter().filter(|(owner, _)| owners.contains(owner)) {
-            let begin = subjects.iter().filter(|op| op.number("owner") == Some(*owner)).map(|op| op.call).min();
-            let op = M::Op::from(CloseOf(*owner));
-            let from = ends.over_from(*owner).or(begin).unwrap_or(lost.call);
-            calls.push(Call { op, call: from, complete: None });
-            subjects.push(lost);
-        }
-        search(lock, model, &spread(calls), &subjects, &mut verdict);
+        let (subjects, calls) = calls(&part, &ends, &op);
+        search(lock, model, &calls, &subjects, &mut verdict);
     }
     verdict
+}
+
+/// The operations on one lock that count, and what each is to the model.
+fn calls<'a, O: Clone + From<CloseOf>>(
+    part: &[&'a Operation],
+    ends: &Ends<'a>,
+    op: &impl Fn(&Operation, u64) -> Option<O>,
+) -> (Vec<&'a Operation>, Vec<Call<O>>) {
+    let mut subjects: Vec<&'a Operation> = Vec::new();
+    let mut calls = Vec::new();
+    let mut owners = BTreeSet::new();
+    let last_of_use = last_of_use(part);
+    for operation in part {
+        let Some(owner) = operation.number("owner") else { continue };
+        let op = match operation.f.as_str() {
+            "close" if !operation.is_ok() => Some(O::from(CloseOf(owner))),
+            "acquire" if !operation.is_ok() && last_of_use.get(&owner).is_none_or(|last| *last < operation.call) => {
+                None
+            }
+            _ => op(operation, owner),
+        };
+        if operation.is_possible()
+            && let Some(op) = op
+        {
+            calls.push(Call { op, call: operation.call, complete: operation.is_ok().then_some(operation.complete) });
+            subjects.push(operation);
+            owners.insert(owner);
+        }
+    }
+    // A lost session may have ended at any time since it was last of use.
+    for (owner, lost) in ends.lost.iter().filter(|(owner, _)| owners.contains(owner)) {
+        let begin = subjects.iter().filter(|op| op.number("owner") == Some(*owner)).map(|op| op.call).min();
+        let op = O::from(CloseOf(*owner));
+        let from = ends.over_from(*owner).or(begin).unwrap_or(lost.call);
+        calls.push(Call { op, call: from, complete: None });
+        subjects.push(lost);
+    }
+    (subjects, spread(calls))
 }
 
 /// When each owner last had an answer that says that it held the lock.

@@ -8,12 +8,15 @@ mod fenced;
 mod guarded;
 mod in_time;
 mod lock;
+mod lock_delay;
+mod mixed;
 mod multi;
 mod multi_lock;
 pub mod order;
 mod places;
 mod queue;
 mod register;
+pub mod replayed;
 mod revoke;
 mod semaphore;
 mod sequential;
@@ -21,6 +24,7 @@ mod session;
 mod set;
 pub mod stay;
 pub mod tenure;
+mod told_in_time;
 mod upgrade;
 mod watch;
 mod worth;
@@ -32,6 +36,8 @@ use crate::verdict::Verdict;
 
 pub use calm::SETTLE_NS;
 pub use in_time::GRANT_MAX_NS;
+pub use lock::calls_of_locks;
+pub use register::calls_of_registers;
 pub use worth::check_worth;
 
 /// What the harness can do to a cluster, and judge.
@@ -71,13 +77,17 @@ pub enum Workload {
     Election,
     /// From reading to writing and back, with no writer in between.
     Upgrade,
+    /// All kinds of claims to the same locks.
+    Mixed,
     /// What was taken away is gone, and its token dead.
     Revoke,
+    /// The delay of a holder whose session expired.
+    LockDelay,
 }
 
 impl Workload {
     /// All of them.
-    pub const ALL: [Workload; 18] = [
+    pub const ALL: [Workload; 20] = [
         Workload::Register,
         Workload::Lock,
         Workload::FencedLock,
@@ -95,7 +105,9 @@ impl Workload {
         Workload::MultiLock,
         Workload::Election,
         Workload::Upgrade,
+        Workload::Mixed,
         Workload::Revoke,
+        Workload::LockDelay,
     ];
 
     /// What it is called on the command line.
@@ -118,7 +130,9 @@ impl Workload {
             Workload::MultiLock => "multi-lock",
             Workload::Election => "election",
             Workload::Upgrade => "upgrade",
+            Workload::Mixed => "mixed",
             Workload::Revoke => "revoke",
+            Workload::LockDelay => "lock-delay",
         }
     }
 
@@ -135,7 +149,9 @@ impl Workload {
             | Workload::MultiLock
             | Workload::Election
             | Workload::Upgrade
-            | Workload::Revoke => true,
+            | Workload::Mixed
+            | Workload::Revoke
+            | Workload::LockDelay => true,
             // Each client of `exactly-once` has a lock of its own.
             Workload::ExactlyOnce
             | Workload::Register
@@ -145,6 +161,11 @@ impl Workload {
             | Workload::Multi
             | Workload::Session => false,
         }
+    }
+
+    /// Whether something has to come in time, as long as nothing is broken.
+    pub fn is_timed(self) -> bool {
+        self.has_locks() || self == Workload::Watch
     }
 
     /// The workload of that name.
@@ -166,6 +187,11 @@ pub fn check(workload: Workload, entries: &[Entry]) -> Verdict {
     let mut verdict = check_operations(workload, &operations);
     if workload.has_locks() {
         in_time::check(entries, &operations, &mut verdict);
+    }
+    match workload {
+        Workload::Watch => told_in_time::check(entries, &operations, &mut verdict),
+        Workload::LockDelay => lock_delay::check_delays(entries, &operations, &mut verdict),
+        _ => {}
     }
     for operation in &operations {
         if let Some(why) = operation.error.as_deref().and_then(|error| error.strip_prefix(WRONG)) {
@@ -210,6 +236,8 @@ fn check_promise(workload: Workload, operations: &[Operation]) -> Verdict {
         Workload::MultiLock => multi_lock::check(operations),
         Workload::Election => election::check(operations),
         Workload::Upgrade => upgrade::check(operations),
+        Workload::Mixed => mixed::check(operations),
         Workload::Revoke => revoke::check(operations),
+        Workload::LockDelay => lock_delay::check(operations),
     }
 }

@@ -31,7 +31,7 @@ fn locks(value: &Value) -> impl Iterator<Item = &Value> {
 }
 
 /// An answer has tokens of exactly the locks that were asked for, or of none.
-fn check_whole(operations: &[Operation], verdict: &mut Verdict) {
+pub(super) fn check_whole(operations: &[Operation], verdict: &mut Verdict) {
     let mut granted = [0, 0];
     for operation in operations.iter().filter(|operation| operation.is_ok()) {
         let names = |value| locks(value).filter_map(|part: &Value| part["lock"].as_str()).collect::<Vec<_>>();
@@ -54,7 +54,7 @@ fn check_whole(operations: &[Operation], verdict: &mut Verdict) {
 }
 
 /// Operations on several locks as one for each of them.
-fn split(operations: &[Operation]) -> Vec<Operation> {
+pub(super) fn split(operations: &[Operation]) -> Vec<Operation> {
     let mut parts = Vec::new();
     for operation in operations {
         let mut of = locks(&operation.result).chain(locks(&operation.argument)).peekable();
@@ -68,7 +68,7 @@ fn split(operations: &[Operation]) -> Vec<Operation> {
             seen.push(lock);
             let with = |value: &Value| {
                 let mut one = json!({"owner": value["owner"], "policy": value["policy"]});
-                ["lock", "mode", "token"].iter().for_each(|name| one[*name] = part[*name].clone());
+                ["lock", "mode", "token", "permits", "limit"].iter().for_each(|name| one[*name] = part[*name].clone());
                 one
             };
             let mut one = Operation { argument: with(&operation.argument), ..operation.clone() };

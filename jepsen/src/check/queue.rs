@@ -14,13 +14,30 @@ struct Place<'a> {
     grant: Option<&'a Operation>,
     /// The lock node's czxid, told with the grant.
     token: Option<u64>,
-    /// Together with other readers.
-    shared: bool,
+    together: Together,
     /// A later one has to wait for it.
     strict: bool,
     /// From this index on it may have left the queue.
     until: u64,
     end: Option<&'a Operation>,
+}
+
+/// Who may hold beside a place.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Together {
+    Alone,
+    Readers,
+    Leases,
+}
+
+impl Together {
+    fn of(enqueue: &Operation) -> Together {
+        match enqueue.text("mode") {
+            Some("read") => Together::Readers,
+            _ if enqueue.number("permits").is_some() => Together::Leases,
+            _ => Together::Alone,
+        }
+    }
 }
 
 /// Judges `enqueue` (answers a ticket, with a token when it holds at once), `await` (answers the
@@ -49,7 +66,8 @@ pub(super) fn check(operations: &[Operation]) -> Verdict {
 /// Finds those who asked after another had been told its place, and were granted before it was gone
 /// from the queue.
 ///
-/// A place with the policy `backfill` may be passed, and readers hold beside readers.
+/// A place with the policy `backfill` may be passed; readers hold beside readers, leases beside
+/// leases.
 pub(super) fn check_places(operations: &[Operation], verdict: &mut Verdict) {
     for (lock, places) in places(operations) {
         overtaken_later(lock, &places, verdict);
@@ -65,15 +83,16 @@ fn overtaken_later(lock: &str, places: &[Place<'_>], verdict: &mut Verdict) {
         }
     }
     order.sort_by_key(|(at, ..)| *at);
-    // Those that stay longest in the queue, of readers and of all others.
-    let mut longest: [Option<&Place<'_>>; 2] = [None, None];
+    // Those that stay longest in the queue, of each kind.
+    let mut longest: [Option<&Place<'_>>; 3] = [None; 3];
     for (_, is_told, place) in order {
-        let slot = &mut longest[usize::from(place.shared)];
+        let slot = &mut longest[place.together as usize];
         if is_told {
             *slot = [*slot, Some(place)].into_iter().flatten().max_by_key(|place| place.until);
             continue;
         }
-        let before = longest.iter().flatten().filter(|before| !(before.shared && place.shared));
+        let fits = |before: &Place<'_>| before.together == place.together && place.together != Together::Alone;
+        let before = longest.iter().flatten().filter(|before| !fits(before));
         before.for_each(|before| overtakes(lock, before, place, verdict));
     }
 }
@@ -113,13 +132,12 @@ fn places(operations: &[Operation]) -> BTreeMap<&str, Vec<Place<'_>>> {
                 let end = ends.first_after(owner, lock, operation.text("mode"), operation.call);
                 let until = ends.until(owner, operation, end);
                 open.insert((owner, lock), places.len());
-                let shared = operation.text("mode") == Some("read");
                 let strict = operation.text("policy") != Some("backfill");
                 places.push(Place {
                     enqueue: operation,
                     grant: token.and(Some(operation)),
                     token,
-                    shared,
+                    together: Together::of(operation),
                     strict,
                     until,
                     end,

@@ -21,13 +21,10 @@ const SECOND_OPINION_OPS: usize = 300;
 /// linearizable together when each of them is.
 pub(super) fn check(operations: &[Operation]) -> Verdict {
     let mut verdict = Verdict::default();
-    let mut keys: BTreeMap<String, Vec<&Operation>> = BTreeMap::new();
-    for operation in operations {
-        match operation.argument.get(0) {
-            Some(key) => keys.entry(key.to_string()).or_default().push(operation),
-            None => verdict.doubt(format!("an operation without a key: {}", operation.describe())),
-        }
+    for operation in operations.iter().filter(|operation| operation.argument.get(0).is_none()) {
+        verdict.doubt(format!("an operation without a key: {}", operation.describe()));
     }
+    let keys = by_key(operations);
     verdict.figure("keys", keys.len());
     for (key, operations) in keys {
         check_key(&key, &operations, &mut verdict);
@@ -35,10 +32,45 @@ pub(super) fn check(operations: &[Operation]) -> Verdict {
     verdict
 }
 
+/// What was done to each register, and may have been.
+pub fn calls_of_registers(operations: &[Operation]) -> BTreeMap<String, Vec<Call<RegisterOp>>> {
+    let mut doubts = Verdict::default();
+    let mut calls = |key: &str, operations: &[&Operation]| calls(key, operations, &mut doubts).1;
+    by_key(operations).iter().map(|(key, operations)| (key.clone(), calls(key, operations))).collect()
+}
+
+fn by_key(operations: &[Operation]) -> BTreeMap<String, Vec<&Operation>> {
+    let mut keys: BTreeMap<String, Vec<&Operation>> = BTreeMap::new();
+    for operation in operations {
+        if let Some(key) = operation.argument.get(0) {
+            keys.entry(key.to_string()).or_default().push(operation);
+        }
+    }
+    keys
+}
+
 fn check_key(key: &str, operations: &[&Operation], verdict: &mut Verdict) {
     for operation in operations.iter().filter(|operation| operation.error.as_deref() == Some("no-node")) {
         verdict.found("lost-create", format!("key {key}: the created znode is gone"), &[operation]);
     }
+    let (subjects, calls) = calls(key, operations, verdict);
+    match zones::decide(&calls) {
+        ZoneVerdict::Linearizable => second_opinion(key, &calls, true, verdict),
+        ZoneVerdict::NotLinearizable { kind, part } => {
+            let part: Vec<&Operation> = part.into_iter().map(|i| subjects[i]).collect();
+            verdict.found(kind, format!("key {key} is not linearizable"), &part);
+            second_opinion(key, &calls, false, verdict);
+        }
+        ZoneVerdict::NotApplicable => search(key, &calls, &subjects, verdict),
+    }
+}
+
+/// The operations that count, and what each is to the model.
+fn calls<'a>(
+    key: &str,
+    operations: &[&'a Operation],
+    verdict: &mut Verdict,
+) -> (Vec<&'a Operation>, Vec<Call<RegisterOp>>) {
     let mut subjects = Vec::new();
     let mut calls = Vec::new();
     for operation in operations.iter().filter(|operation| operation.is_possible()) {
@@ -53,15 +85,7 @@ fn check_key(key: &str, operations: &[&Operation], verdict: &mut Verdict) {
             None => verdict.doubt(format!("key {key}: not understood: {}", operation.describe())),
         }
     }
-    match zones::decide(&calls) {
-        ZoneVerdict::Linearizable => second_opinion(key, &calls, true, verdict),
-        ZoneVerdict::NotLinearizable { kind, part } => {
-            let part: Vec<&Operation> = part.into_iter().map(|i| subjects[i]).collect();
-            verdict.found(kind, format!("key {key} is not linearizable"), &part);
-            second_opinion(key, &calls, false, verdict);
-        }
-        ZoneVerdict::NotApplicable => search(key, &calls, &subjects, verdict),
-    }
+    (subjects, calls)
 }
 
 /// Two checkers that share no code must agree.

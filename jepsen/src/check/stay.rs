@@ -35,6 +35,18 @@ pub struct Stay<'a> {
     pub shown: Vec<&'a Operation>,
 }
 
+impl Stay<'_> {
+    /// Whether the two may hold at once, as far as there is room: readers, and leases.
+    fn fits_beside(&self, other: &Stay<'_>) -> bool {
+        self.shared && other.shared || self.permits.is_some() && other.permits.is_some()
+    }
+
+    /// Whether it may hold beside others of its kind.
+    fn is_together(&self) -> bool {
+        self.shared || self.permits.is_some()
+    }
+}
+
 /// What the time of stays is counted in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clock {
@@ -108,8 +120,8 @@ pub fn of_tenures<'a>(tenures: &[Tenure<'a>]) -> Vec<Stay<'a>> {
     tenures.iter().map(stay).collect()
 }
 
-/// No two sessions hold one lock at once, but for readers, neither on the clients' clock nor in the
-/// log, and tokens rise in the log. Answers with the stays in the log.
+/// No two sessions hold one lock at once, but for readers and leases, neither on the clients' clock
+/// nor in the log, and tokens rise in the log. Answers with the stays in the log.
 pub fn check_holders<'a>(operations: &'a [Operation], verdict: &mut Verdict) -> Vec<Stay<'a>> {
     check_exclusion(&stays(operations, Clock::History), Clock::History, verdict);
     let stays = stays(operations, Clock::Log);
@@ -118,7 +130,7 @@ pub fn check_holders<'a>(operations: &'a [Operation], verdict: &mut Verdict) -> 
     stays
 }
 
-/// No two sessions hold one lock at once, but for readers.
+/// No two sessions hold one lock at once, but for readers and leases.
 pub fn check_exclusion(stays: &[Stay<'_>], clock: Clock, verdict: &mut Verdict) {
     check_alone("two-holders", stays, clock, verdict);
 }
@@ -126,8 +138,8 @@ pub fn check_exclusion(stays: &[Stay<'_>], clock: Clock, verdict: &mut Verdict) 
 /// The same under another name.
 pub fn check_alone(kind: &str, stays: &[Stay<'_>], clock: Clock, verdict: &mut Verdict) {
     crowds(stays, |stay, others| {
-        let beside = |other: &&&Stay<'_>| other.owner != stay.owner && !(other.shared && stay.shared);
-        if let Some(before) = others.iter().find(beside) {
+        let against = |other: &&&Stay<'_>| other.owner != stay.owner && !other.fits_beside(stay);
+        if let Some(before) = others.iter().find(against) {
             let (lock, at) = (stay.lock, told(clock, stay.begin));
             let detail = format!("{lock}: sessions {} and {} have it at once, {at}", before.owner, stay.owner);
             verdict.found(kind, detail, &[&before.shown[..], &stay.shown[..]].concat());
@@ -180,20 +192,20 @@ fn by_lock<'s, 'a>(stays: &'s [Stay<'a>]) -> BTreeMap<&'a str, Vec<&'s Stay<'a>>
     locks
 }
 
-/// Tokens rise from holder to holder in the order of the log. Readers that may hold together have
-/// no order, and where a ticket was passed those of one grant share a token.
+/// Tokens rise from holder to holder in the order of the log. Readers and leases, which may hold
+/// together, have no order, and where a ticket was passed those of one grant share a token.
 pub fn check_tokens_rise(stays: &[Stay<'_>], verdict: &mut Verdict) {
     for (lock, stays) in by_lock(stays) {
         // The highest so far: of those who held alone, and of all.
         let (mut alone, mut all): (Option<&Stay<'_>>, Option<&Stay<'_>>) = (None, None);
         for stay in stays {
-            let before = if stay.shared { alone } else { all };
+            let before = if stay.is_together() { alone } else { all };
             if let Some(before) = before.filter(|before| before.token >= stay.token && before.until < stay.begin) {
                 let detail = format!("{lock}: token {} held after token {}", stay.token, before.token);
                 verdict.found("falling-token", detail, &[&before.shown[..], &stay.shown[..]].concat());
             }
             let higher = |than: Option<&Stay<'_>>| than.is_none_or(|than| than.token < stay.token);
-            if !stay.shared && higher(alone) {
+            if !stay.is_together() && higher(alone) {
                 alone = Some(stay);
             }
             if higher(all) {

@@ -175,7 +175,7 @@ fn later<'a>(ends: Option<&Vec<&'a Operation>>, mode: Option<&str>, after: u64) 
     ends[ends.partition_point(|end| end.call <= after)..].iter().copied().filter(move |end| !other(end))
 }
 
-/// No two clients hold one lock at once, but for readers.
+/// No two clients hold one lock at once, but for readers and leases.
 pub fn check_exclusion(tenures: &[Tenure<'_>], verdict: &mut Verdict) {
     stay::check_exclusion(&stay::of_tenures(tenures), Clock::History, verdict);
 }

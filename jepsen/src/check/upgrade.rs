@@ -18,11 +18,16 @@ pub(super) fn check(operations: &[Operation]) -> Verdict {
     let stays = stay::check_holders(operations, &mut verdict);
     stay::check_looks(operations, &stays, &stay::waits(operations), &mut verdict);
     guarded::check_znode(operations, &mut verdict);
-    check_one_at_a_time(operations, &mut verdict);
-    check_refusals(operations, &mut verdict);
-    check_downgrades(operations, &mut verdict);
+    check_conversions(operations, &mut verdict);
     again::check(operations, &mut verdict);
     verdict
+}
+
+/// What is promised of upgrades and downgrades themselves.
+pub(super) fn check_conversions(operations: &[Operation], verdict: &mut Verdict) {
+    check_one_at_a_time(operations, verdict);
+    check_refusals(operations, verdict);
+    check_downgrades(operations, verdict);
 }
 
 /// A reader is refused while another one of the same lock is being upgraded, or has been.

@@ -1,4 +1,5 @@
-//! `watch`: every watcher sees every change once and in order, across nodes and restarts.
+//! `watch`: every watcher sees every change once and in order, across nodes and restarts; one that
+//! is told of children, each time that they change.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,8 +22,13 @@ struct Stream<'a> {
     /// everything about.
     covered: Vec<(u64, u64, &'a Operation)>,
     events: BTreeMap<u64, BTreeSet<Change>>,
+    /// It is told when the children of a znode change.
+    children: bool,
     resets: usize,
 }
+
+/// The event of a parent whose children have changed.
+const CHILDREN: &str = "children_changed";
 
 /// Judges changes (`write`, `create`, `delete`, each with its zxid) and `poll`s, which answer
 /// `events` and `upto`.
@@ -44,13 +50,21 @@ pub(super) fn check(operations: &[Operation]) -> Verdict {
     let mut all: BTreeMap<u64, BTreeSet<Change>> = BTreeMap::new();
     for stream in streams.values() {
         for (zxid, changes) in &stream.events {
-            all.entry(*zxid).or_default().extend(changes.iter().cloned());
+            let of_znodes = changes.iter().filter(|(kind, _)| kind != CHILDREN).cloned();
+            all.entry(*zxid).or_default().extend(of_znodes);
         }
     }
     check_sources(operations, &mut all, &mut verdict);
+    let parents = parents(&all);
     for (watcher, stream) in &streams {
         check_complete(*watcher, stream, &all, &mut verdict);
+        if stream.children {
+            check_complete(*watcher, stream, &parents, &mut verdict);
+        }
+        check_parents(*watcher, stream, &parents, &mut verdict);
     }
+    let children = |stream: &Stream<'_>| stream.events.values().flatten().filter(|(kind, _)| kind == CHILDREN).count();
+    verdict.figure("children-events", streams.values().map(children).sum::<usize>());
     let told: usize = streams.values().flat_map(|stream| stream.events.values()).map(BTreeSet::len).sum();
     verdict.figure("watchers", streams.len());
     verdict.figure("events", told);
@@ -70,6 +84,7 @@ fn events(operation: &Operation) -> Vec<(u64, Change)> {
 fn take_poll<'a>(watcher: u64, stream: &mut Stream<'a>, poll: &'a Operation, verdict: &mut Verdict) {
     let since = poll.argument.get("since").and_then(Value::as_u64).unwrap_or(0);
     let Some(upto) = poll.number("upto") else { return };
+    stream.children = poll.argument["children"] == true;
     if let Some((before, earlier)) = stream.upto.filter(|(before, _)| *before != since) {
         let detail = format!("watcher {watcher} went on at {since} instead of {before}: the harness is at fault");
         verdict.doubt(format!("{detail}: {} {}", earlier.describe(), poll.describe()));
@@ -121,7 +136,7 @@ fn check_sources(operations: &[Operation], all: &mut BTreeMap<u64, BTreeSet<Chan
         }
     }
     for (zxid, changes) in &*all {
-        for change in changes.iter().filter(|(kind, _)| kind != "children_changed") {
+        for change in changes {
             if known.contains(&(*zxid, change.clone())) {
                 continue;
             }
@@ -136,6 +151,29 @@ fn check_sources(operations: &[Operation], all: &mut BTreeMap<u64, BTreeSet<Chan
     }
     for (zxid, change) in known {
         all.entry(zxid).or_default().insert(change);
+    }
+}
+
+/// What is to be told of parents: where a znode was created or deleted, that the children of its
+/// parent have changed.
+fn parents(all: &BTreeMap<u64, BTreeSet<Change>>) -> BTreeMap<u64, BTreeSet<Change>> {
+    let parent = |(kind, path): &Change| {
+        let comes_or_goes = kind == "created" || kind == "deleted";
+        let (parent, _) = path.rsplit_once('/').filter(|_| comes_or_goes)?;
+        Some((CHILDREN.to_owned(), parent.to_owned()))
+    };
+    all.iter().map(|(zxid, changes)| (*zxid, changes.iter().filter_map(parent).collect())).collect()
+}
+
+/// The children of a znode change when one of them comes or goes, and not else.
+fn check_parents(watcher: u64, stream: &Stream<'_>, parents: &BTreeMap<u64, BTreeSet<Change>>, verdict: &mut Verdict) {
+    for (zxid, changes) in &stream.events {
+        for change in changes.iter().filter(|(kind, _)| kind == CHILDREN) {
+            if !parents.get(zxid).is_some_and(|changes| changes.contains(change)) {
+                let detail = format!("watcher {watcher}: no child of {} came or went at {zxid}", change.1);
+                verdict.found("event-from-nowhere", detail, &[]);
+            }
+        }
     }
 }
 

@@ -22,6 +22,7 @@ fn judged_by_zxid(workload: Workload, f: &str) -> bool {
         Workload::Semaphore | Workload::MultiLock => LOCKS.contains(&f),
         Workload::Election => LOCKS.contains(&f) || matches!(f, "append" | "observe" | "proclaim"),
         Workload::Upgrade => LOCKS.contains(&f) || matches!(f, "append" | "downgrade" | "upgrade"),
+        Workload::Mixed => LOCKS.contains(&f) || matches!(f, "downgrade" | "upgrade"),
         Workload::Revoke => LOCKS.contains(&f) || matches!(f, "append" | "listen" | "revoke"),
         // By the clients' clock and by what answers say, no more.
         Workload::Lock
@@ -30,6 +31,7 @@ fn judged_by_zxid(workload: Workload, f: &str) -> bool {
         | Workload::ReentrantLock
         | Workload::RwLock
         | Workload::Queue
+        | Workload::LockDelay
         | Workload::Ephemeral
         | Workload::ExactlyOnce => false,
     }
@@ -52,6 +54,8 @@ fn needed(workload: Workload) -> &'static [&'static str] {
         Workload::MultiLock => &["locks-granted", "locks-waited-for", "looks"],
         Workload::Election => &["leaders", "observations", "proclamations", "znode-updates-kept"],
         Workload::Upgrade => &["downgrades", "looks", "upgrades", "znode-updates-kept"],
+        Workload::Mixed => &["downgrades", "granted-backfill", "granted-strict", "leases", "looks", "upgrades"],
+        Workload::LockDelay => &["delays-kept", "grants"],
         Workload::Revoke => &["grants", "revocations", "znode-updates-kept"],
     }
 }
@@ -68,12 +72,18 @@ pub(super) fn check_zxids(workload: Workload, operations: &[Operation], verdict:
 
 /// Doubts when a run has nothing of what its workload is about. A part of a run may well have none.
 pub fn check_worth(workload: Workload, verdict: &mut Verdict) {
-    let in_time: &[&str] = if workload.has_locks() { &["granted-in-time"] } else { &[] };
+    let in_time: &[&str] = match workload {
+        Workload::Watch => &["told-in-time"],
+        workload if workload.has_locks() => &["granted-in-time"],
+        _ => &[],
+    };
     // Over ZooKeeper's protocol no node is asked to wait.
     let waits = ["waits-ended"].into_iter().filter(|name| verdict.figures.contains_key(*name));
     let needed: Vec<&str> = needed(workload).iter().chain(in_time).copied().chain(waits).collect();
     for name in needed {
-        if verdict.figures.get(name).and_then(Value::as_u64).unwrap_or(0) == 0 {
+        // A text says why it was not judged.
+        let judged = |figure: &Value| figure.is_string() || figure.as_u64().is_some_and(|count| count > 0);
+        if !verdict.figures.get(name).is_some_and(judged) {
             verdict.doubt(format!("nothing was judged: {name} 0"));
         }
     }

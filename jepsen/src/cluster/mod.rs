@@ -1,6 +1,9 @@
 //! The cluster under test: real `zlock serve` processes on this machine, or an own cluster that is
 //! only talked to.
 
+mod alarms;
+pub mod cgroup;
+mod clock;
 pub mod disk;
 mod namespaces;
 mod network;
@@ -13,15 +16,16 @@ use std::time::Duration;
 use tokio::time::Instant;
 use zlock_client::api::Cluster as View;
 
+pub use clock::Clock;
 pub(crate) use namespaces::{LOSS_PERCENT, available as namespaces_available};
 pub use network::{Network, NetworkKind, Place};
-pub use process::{Breakage, Clock, Ended, Node};
+pub use process::{Breakage, Ended, Node, Which};
 
 use crate::answer::Effect;
 use crate::http::{Call, Http};
 
 /// The name of every cluster that is started.
-const CLUSTER_ID: &str = "jepsen";
+pub(crate) const CLUSTER_ID: &str = "jepsen";
 
 /// How long a cluster may take until every node is ready.
 const READY_MAX: Duration = Duration::from_secs(60);
@@ -39,6 +43,8 @@ pub struct Plan {
     pub nodes: u64,
     /// The program `zlock`.
     pub program: PathBuf,
+    /// Another program `zlock`, for upgrades.
+    pub next: Option<PathBuf>,
     /// Where configurations, data and logs go.
     pub dir: PathBuf,
     /// `libfaketime`, when wall clocks are to jump.
@@ -59,6 +65,8 @@ pub struct Cluster {
     pub zookeeper: Vec<String>,
     /// The processes; none for a cluster that was there before.
     pub nodes: Vec<Node>,
+    /// Whether its level was raised beyond what the first program knows.
+    pub raised: bool,
     /// The links between the nodes; none for a cluster that was there before.
     pub network: Option<Network>,
     /// The nodes' own disks, where faults need them. Behind the nodes: they must be gone first.
@@ -89,7 +97,8 @@ impl Cluster {
         let members: Vec<String> = places.iter().enumerate().map(member).collect();
         let endpoints = places.iter().map(|place| place.http.clone()).collect();
         let zookeeper = places.iter().map(|place| place.zookeeper.clone()).collect();
-        let mut cluster = Cluster { endpoints, zookeeper, nodes: Vec::new(), network: Some(network), disks };
+        let network = Some(network);
+        let mut cluster = Cluster { endpoints, zookeeper, nodes: Vec::new(), raised: false, network, disks };
         for (i, place) in places.iter().enumerate() {
             cluster.nodes.push(Node::prepare(plan, i as u64 + 1, place, &members.concat())?);
             cluster.restart(i as u64 + 1)?;
@@ -106,7 +115,8 @@ impl Cluster {
 
     /// A cluster that runs already.
     pub fn of(endpoints: Vec<String>) -> Cluster {
-        Cluster { endpoints, zookeeper: Vec::new(), nodes: Vec::new(), network: None, disks: disk::Disks::default() }
+        let (zookeeper, nodes, disks) = (Vec::new(), Vec::new(), disk::Disks::default());
+        Cluster { endpoints, zookeeper, nodes, raised: false, network: None, disks }
     }
 
     /// Starts a node unless it runs. One that refused to start on what a broken disk has left is
@@ -201,14 +211,14 @@ impl Cluster {
         self.disks.lose_power(&self.nodes[(id - 1) as usize].data_dir, seed)
     }
 
-    /// Starts every node again that has ended for its disk and not come back yet.
+    /// Starts every node again that has ended for its disk or its memory and not come back yet.
     ///
     /// # Errors
     /// When the program cannot be started.
     pub fn restart_excused(&mut self) -> io::Result<()> {
         for id in 1..=self.nodes.len() as u64 {
             let node = &mut self.nodes[(id - 1) as usize];
-            if !node.runs() && node.ends().last().is_some_and(|end| end.for_its_disk) {
+            if !node.runs() && node.ends().last().is_some_and(|end| end.is_excused()) {
                 self.restart(id)?;
             }
         }

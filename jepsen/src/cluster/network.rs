@@ -9,7 +9,7 @@ use super::CLUSTER_ID;
 use super::namespaces::{self, Namespaces};
 
 /// Which way to break links.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NetworkKind {
     /// A user-space TCP proxy for each link. Needs nothing.
     Proxies,

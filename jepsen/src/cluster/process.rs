@@ -10,6 +10,9 @@ use rustix::process::Signal;
 use testkit::{Process, last_lines, serve};
 use tokio::time::{Instant, sleep};
 
+use super::alarms::alarms;
+use super::cgroup::{Group, Scarcity};
+use super::clock::Clock;
 use super::{CLUSTER_ID, Place, Plan};
 use crate::store::log_minute;
 
@@ -33,6 +36,8 @@ const STOP_PAUSE: Duration = Duration::from_millis(20);
 
 /// What a node says that does not start on the data that it has.
 const DAMAGED: &str = "is damaged: ";
+/// How a process ends that the kernel has killed.
+const KILLED: &str = "signal: 9";
 
 /// That a node ended, and nobody had killed it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +48,8 @@ pub struct Ended {
     pub how: String,
     /// Its disk was broken during its life, or has left its data damaged: it has to end then.
     pub for_its_disk: bool,
+    /// The kernel killed it because its control group had no memory left.
+    pub for_its_memory: bool,
     /// It found its data damaged and refused to start; its message says to move the data away.
     pub refused_damage: bool,
     /// The end of its log.
@@ -50,10 +57,33 @@ pub struct Ended {
 }
 
 impl Ended {
+    /// What was done to it is reason enough.
+    pub fn is_excused(&self) -> bool {
+        self.for_its_disk || self.for_its_memory
+    }
+
     /// Its last word was that its data is damaged, whatever had been done to its disk.
     pub fn says_damaged(&self) -> bool {
         self.last_lines.last().is_some_and(|line| line.contains(DAMAGED))
     }
+}
+
+/// Which of two programs a node runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// The one that it was first started with.
+    First,
+    /// The other one, which knows one level more.
+    Next,
+}
+
+/// How a process ended that had to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// Its exit code, unless a signal ended it.
+    pub code: Option<i32>,
+    /// The end of its log.
+    pub last_lines: Vec<String>,
 }
 
 /// How a disk breaks.
@@ -88,40 +118,15 @@ enum Disk {
     Mended,
 }
 
-/// How far a wall clock is off.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Clock {
-    /// Where it stands now, against the true time.
-    pub offset_ms: i64,
-    /// How far it goes on in a thousand true milliseconds.
-    pub rate_permille: u32,
-}
-
-impl Clock {
-    /// The true time.
-    pub const RIGHT: Clock = Clock::offset(0);
-
-    /// One that is off and stays so far off.
-    pub const fn offset(offset_ms: i64) -> Clock {
-        Clock { offset_ms, rate_permille: 1_000 }
-    }
-
-    /// As libfaketime reads it, for a process of that age: its rate counts from the start of the
-    /// process.
-    fn told(self, age: Duration) -> String {
-        let rate = f64::from(self.rate_permille) / 1e3;
-        let gone_ahead = age.as_secs_f64() * (rate - 1.0);
-        format!("{:+.3} x{rate:.3}\n", self.offset_ms as f64 / 1e3 - gone_ahead)
-    }
-}
-
 /// A node of an own cluster.
 pub struct Node {
     /// Its id, from 1.
     pub id: u64,
     /// Where its data lives.
     pub data_dir: PathBuf,
+    /// The one that it runs, and the other one that it may run.
     program: PathBuf,
+    programs: (PathBuf, Option<PathBuf>),
     config: PathBuf,
     /// What the command begins with: the way into the node's network namespace.
     enter: Vec<String>,
@@ -135,6 +140,8 @@ pub struct Node {
     condemned: bool,
     disk: Disk,
     data: Data,
+    /// The control group that bounds its memory or its processor time.
+    group: Option<Group>,
     ends: Vec<Ended>,
 }
 
@@ -167,10 +174,12 @@ impl Node {
         };
         let log = dir.join("log");
         let (program, enter) = (fs::canonicalize(&plan.program)?, place.enter.clone());
+        let programs = (program.clone(), plan.next.as_ref().map(fs::canonicalize).transpose()?);
         Ok(Node {
             id,
             data_dir,
             program,
+            programs,
             config,
             enter,
             log,
@@ -181,8 +190,43 @@ impl Node {
             condemned: false,
             disk: Disk::Sound,
             data: Data::Sound,
+            group: None,
             ends: Vec::new(),
         })
+    }
+
+    /// From its next start on it runs this program.
+    ///
+    /// # Errors
+    /// When there is no other one.
+    pub fn run_program(&mut self, which: Which) -> Result<(), String> {
+        self.program = match (which, &self.programs) {
+            (Which::First, (first, _)) => first.clone(),
+            (Which::Next, (_, Some(next))) => next.clone(),
+            (Which::Next, (_, None)) => return Err("there is no second program".into()),
+        };
+        Ok(())
+    }
+
+    /// Starts the process, which has to end by itself soon. That is not held against it.
+    ///
+    /// # Errors
+    /// When it cannot be started, or goes on.
+    pub async fn start_to_the_end(&mut self) -> io::Result<Refused> {
+        self.start()?;
+        let deadline = Instant::now() + STOP_MAX;
+        loop {
+            let process = self.process.as_mut().ok_or_else(|| io::Error::other("it does not run"))?;
+            if let Some(status) = process.ended()? {
+                self.process = None;
+                return Ok(Refused { code: status.code(), last_lines: last_lines(&self.log, LAST_LINES) });
+            }
+            if Instant::now() > deadline {
+                let what = format!("node {} was to end by itself and has not after {} s", self.id, STOP_MAX.as_secs());
+                return Err(io::Error::new(io::ErrorKind::TimedOut, what));
+            }
+            sleep(STOP_PAUSE).await;
+        }
     }
 
     /// Starts the process; its log goes on in the same file.
@@ -232,7 +276,9 @@ impl Node {
             let refused_damage =
                 self.data != Data::Sound && last_lines.last().is_some_and(|line| line.contains(DAMAGED));
             let for_its_disk = self.disk != Disk::Sound || refused_damage;
-            self.ends.push(Ended { node: self.id, how, for_its_disk, refused_damage, last_lines });
+            let for_its_memory = how.contains(KILLED) && self.group.as_ref().is_some_and(Group::has_killed);
+            let node = self.id;
+            self.ends.push(Ended { node, how, for_its_disk, for_its_memory, refused_damage, last_lines });
         }
     }
 
@@ -321,6 +367,35 @@ impl Node {
         self.paused
     }
 
+    /// Gives it less of something, until [`Node::release`].
+    ///
+    /// # Errors
+    /// When it does not run, or the control group cannot be made.
+    pub fn starve(&mut self, scarcity: Scarcity) -> io::Result<()> {
+        self.release()?;
+        let process = self.process.as_ref().ok_or_else(|| io::Error::other("it does not run"))?;
+        self.group = Some(Group::around(process.id(), scarcity)?);
+        Ok(())
+    }
+
+    /// How often it has met its bound.
+    ///
+    /// # Errors
+    /// When the control group cannot say.
+    pub fn bound_met(&self) -> io::Result<u64> {
+        self.group.as_ref().map_or(Ok(0), Group::bound_met)
+    }
+
+    /// Gives it all that there is again.
+    ///
+    /// # Errors
+    /// When the control group cannot be removed.
+    pub fn release(&mut self) -> io::Result<()> {
+        // Whether it ended for its memory is known as long as the group is there.
+        self.runs();
+        self.group.take().map_or(Ok(()), Group::remove)
+    }
+
     /// Throws the data of a stopped node away.
     ///
     /// # Errors
@@ -394,21 +469,9 @@ impl Node {
     /// Lines of the log that tell of a bug.
     pub fn alarms(&self) -> Vec<String> {
         let log = fs::read_to_string(&self.log).unwrap_or_default();
-        let ended_for_the_disk = self.ends.iter().filter(|end| end.for_its_disk).count();
-        alarms(&log, ended_for_the_disk).into_iter().map(|line| format!("node {}: {line}", self.id)).collect()
+        let excused = self.ends.iter().filter(|end| end.is_excused()).count();
+        alarms(&log, excused).into_iter().map(|line| format!("node {}: {line}", self.id)).collect()
     }
-}
-
-/// Lines that tell of a bug, at most 20. A panic of sled's is the end of a node whose disk has
-/// failed (docs/storage-trouble.md), once for each such end.
-fn alarms(log: &str, ended_for_the_disk: usize) -> Vec<&str> {
-    let mut excused = ended_for_the_disk;
-    let alarm = |line: &&str| {
-        let is_sleds = line.contains("panicked at") && line.contains("/sled-0.") && excused > 0;
-        excused -= usize::from(is_sleds);
-        !is_sleds && (line.contains("panicked at") || line.contains("assertion"))
-    };
-    log.lines().filter(alarm).take(20).collect()
 }
 
 /// Empties a directory that may be a mount point.
@@ -422,26 +485,4 @@ fn remove_inside(dir: &Path) -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_rate_leaves_the_clock_where_it_stands() {
-        let ten = Duration::from_secs(10);
-        assert_eq!(Clock::RIGHT.told(ten), "+0.000 x1.000\n");
-        assert_eq!(Clock::offset(-1_250).told(ten), "-1.250 x1.000\n");
-        // After ten seconds at twice the rate it would stand ten seconds ahead.
-        assert_eq!(Clock { offset_ms: 500, rate_permille: 2_000 }.told(ten), "-9.500 x2.000\n");
-    }
-
-    #[test]
-    fn a_panic_is_an_alarm_and_one_of_sleds_is_none_where_the_disk_has_failed() {
-        let log =
-            "x\nthread 'a' panicked at /registry/sled-0.34.7/src/b.rs:1:2:\nthread 'c' panicked at crates/d.rs:3:4:\n";
-        assert_eq!([0, 1, 2].map(|ended| alarms(log, ended).len()), [2, 1, 1]);
-        assert_eq!(alarms(&log.repeat(2), 1).len(), 3);
-    }
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use jepsen::check::Workload;
 use jepsen::cluster::NetworkKind;
 use jepsen::needs;
+use jepsen::nemesis::Fault;
 use jepsen::runner::Options;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -19,7 +20,7 @@ use crate::{exit_code, harness_failed, say};
 use table::{Cell, Table};
 
 /// What is run when nothing is named: everything there is, and some of it together.
-const NEMESES: [&str; 25] = [
+const NEMESES: [&str; 27] = [
     "none",
     "kill",
     "kill-leader",
@@ -44,6 +45,8 @@ const NEMESES: [&str; 25] = [
     "slow-disk",
     "disk-stall",
     "power-loss",
+    "memory",
+    "cpu",
     "kill+pause-leader+partition",
 ];
 
@@ -82,14 +85,12 @@ fn prepare(all: &All, seed: u64) -> Result<(Table, Vec<Planned>), String> {
         let options = all.common.options(workload, args::faults(&parts)?, seed + i as u64)?;
         planned.push(Planned { cell: Cell { workload: workload.name().to_owned(), nemesis }, options });
     }
-    for network in [NetworkKind::Proxies, NetworkKind::Namespaces] {
-        let there = planned.iter().filter(|planned| planned.options.network == network);
-        let mut faults: Vec<_> = there.clone().flat_map(|planned| planned.options.faults.clone()).collect();
-        faults.sort_unstable();
-        faults.dedup();
-        if there.count() > 0 {
-            needs::check(&faults, network).map_err(|why| format!("{why}. Leave it out with --nemeses"))?;
-        }
+    let mut asked: Vec<(&[Fault], NetworkKind)> =
+        planned.iter().map(|planned| (planned.options.faults.as_slice(), planned.options.network)).collect();
+    asked.sort_unstable();
+    asked.dedup();
+    for (faults, network) in asked {
+        needs::check(faults, network).map_err(|why| format!("{why}. Leave it out with --nemeses"))?;
     }
     let table = if all.resume { Table::resume(&all.common, seed)? } else { Table::new(&all.common, seed) };
     planned.retain(|planned| !table.has(&planned.cell));

@@ -151,8 +151,8 @@ fn replace(path: &Path, text: &str) -> Result<(), String> {
 fn settings(common: &Common) -> String {
     let (time, calm, fault) = (common.time.as_millis(), common.calm.as_millis(), common.fault.as_millis());
     let mut text = format!(
-        "--nodes {} --time {time}ms --concurrency {} --rate {} --calm {calm}ms --fault {fault}ms --network {}",
-        common.nodes, common.concurrency, common.rate, common.network
+        "--nodes {} --time {time}ms --concurrency {} --rate {} --calm {calm}ms --fault {fault}ms --network {} --door {} --snapshots {}",
+        common.nodes, common.concurrency, common.rate, common.network, common.door, common.snapshots
     );
     common.set.iter().for_each(|setting| text.push_str(&format!(" --set '{setting}'")));
     text

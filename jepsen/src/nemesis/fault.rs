@@ -14,10 +14,14 @@ use super::partition::{Halves, IsolateLeader, OneWay, Ring};
 use super::pause::Pause;
 use super::power_loss::PowerLoss;
 use super::restart_in_lease::RestartInLease;
+use super::scarce::{Kept, Scarce};
 use super::slow_disk::SlowDisk;
 use super::stop::Stop;
+use super::transfer::Transfer;
+use super::upgrade::Upgrade;
 use super::wipe::Wipe;
 use crate::cluster::Breakage;
+use crate::cluster::cgroup::Resource;
 use crate::cluster::disk::DiskKind;
 
 /// A kind of fault.
@@ -77,6 +81,14 @@ pub enum Fault {
     SlowDisk,
     /// The leader's fsync does not return.
     DiskStall,
+    /// A node has hardly any memory more than it uses.
+    Memory,
+    /// A node gets a few percent of a processor.
+    Cpu,
+    /// Nodes are restarted one at a time with another program, and the level is raised.
+    Upgrade,
+    /// Leadership is transferred again and again.
+    Transfer,
 }
 
 /// What a fault needs of this machine.
@@ -86,8 +98,14 @@ pub enum Need {
     Nothing,
     /// Links that can be late: proxies.
     Delays,
+    /// Links that leave callers on this machine: the password of an operator is not sent elsewhere.
+    Operator,
+    /// A second program, and links that leave callers on this machine.
+    NextProgram,
     /// libfaketime.
     Faketime,
+    /// Control groups for this resource.
+    Group(Resource),
     /// A disk of its own for each node.
     Disk(DiskKind),
 }
@@ -107,7 +125,7 @@ const POWER: Need = Need::Disk(DiskKind::PowerLoss);
 
 /// One row for each, in the order of the variants.
 #[rustfmt::skip]
-const ROWS: [Row; 27] = [
+const ROWS: [Row; 31] = [
     Row { fault: Fault::Kill, name: "kill", need: Need::Nothing, make: || Box::new(Kill(Whom::One)) },
     Row { fault: Fault::KillLeader, name: "kill-leader", need: Need::Nothing, make: || Box::new(Kill(Whom::Leader)) },
     Row { fault: Fault::KillMajority, name: "kill-majority", need: Need::Nothing, make: || Box::new(Kill(Whom::Majority)) },
@@ -135,6 +153,10 @@ const ROWS: [Row; 27] = [
     Row { fault: Fault::ClockRates, name: "clock-rates", need: Need::Faketime, make: || Box::new(ClockSteps::new(Change::Rates)) },
     Row { fault: Fault::SlowDisk, name: "slow-disk", need: SLOW, make: || Box::new(SlowDisk::default()) },
     Row { fault: Fault::DiskStall, name: "disk-stall", need: SLOW, make: || Box::new(DiskStall::default()) },
+    Row { fault: Fault::Memory, name: "memory", need: Need::Group(Resource::Memory), make: || Box::new(Scarce::new(Kept::Memory)) },
+    Row { fault: Fault::Cpu, name: "cpu", need: Need::Group(Resource::Cpu), make: || Box::new(Scarce::new(Kept::Cpu)) },
+    Row { fault: Fault::Upgrade, name: "upgrade", need: Need::NextProgram, make: || Box::new(Upgrade::default()) },
+    Row { fault: Fault::Transfer, name: "transfer", need: Need::Operator, make: || Box::new(Transfer::default()) },
 ];
 
 impl Fault {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  kind.rs      what a kind of fault is, and the scene that it works on
-//!  kill.rs, stop.rs, pause.rs, wipe.rs, restart_in_lease.rs          processes and data
+//!  kill.rs, stop.rs, pause.rs, wipe.rs, restart_in_lease.rs, upgrade.rs, transfer.rs   processes and data
 //!  partition.rs, asymmetric.rs, flapping.rs, links.rs, held_answers.rs   links between nodes
 //!  clock.rs, clock_steps.rs                                          wall clocks
 //!  disk.rs, slow_disk.rs, disk_stall.rs, power_loss.rs               disks
@@ -25,8 +25,11 @@ mod partition;
 mod pause;
 mod power_loss;
 mod restart_in_lease;
+mod scarce;
 mod slow_disk;
 mod stop;
+mod transfer;
+mod upgrade;
 mod wipe;
 
 use std::collections::BTreeMap;
@@ -264,6 +267,7 @@ fn mend(cluster: &mut Cluster) -> Result<(), String> {
             node.pause(false);
         }
         node.set_clock(Clock::RIGHT).map_err(|error| error.to_string())?;
+        node.release().map_err(|error| format!("control group of node {}: {error}", node.id))?;
     }
     Ok(())
 }

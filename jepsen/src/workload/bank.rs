@@ -58,7 +58,7 @@ impl<D: AccountDoor> Bank<D> {
     /// Looks at all accounts; the transaction says whether all of it is true at once. A look that
     /// shows one moment is an operation of its own.
     async fn read(&self, door: &D, client: &mut Client) -> Answer {
-        let look = if D::LOOKS_AT_ONCE { "snapshot" } else { "read" };
+        let look = if door.looks_at_once() { "snapshot" } else { "read" };
         client.invoke(look, json!({}));
         let paths: Vec<String> = (0..ACCOUNTS).map(path).collect();
         let (seen, looked) = match door.look(client, &paths).await {
@@ -71,7 +71,7 @@ impl<D: AccountDoor> Bank<D> {
         let balances: Vec<i64> = seen.iter().map(|seen| seen.balance).collect();
         let versions: Vec<i32> = seen.iter().map(|seen| seen.version).collect();
         let value = json!({"balances": balances, "versions": versions});
-        if D::LOOKS_AT_ONCE {
+        if door.looks_at_once() {
             client.end_as(&looked, look, value.clone());
             client.invoke("read", json!({}));
         }

@@ -95,7 +95,7 @@ impl<D: LockDoor> Locks<D> {
         };
         let wait = waits::next(WAIT, &mut client.rng);
         let mut value = json!({"lock": lock, "owner": D::id(&session), "mode": mode});
-        if D::NODE_WAITS {
+        if D::node_waits(&session) {
             value["wait_ms"] = (wait.as_millis() as u64).into();
         }
         client.invoke("acquire", value.clone());

@@ -6,12 +6,15 @@
 
 mod again;
 mod bank;
+mod conversions;
+mod delays;
 pub mod door;
 mod elections;
 mod ephemerals;
 mod fenced;
 mod guarded;
 mod locks;
+mod mixed;
 mod multi_locks;
 mod owner;
 mod patience;
@@ -39,10 +42,12 @@ use crate::client::Client;
 use crate::http::Call;
 
 pub use bank::Bank;
+pub use delays::Delays;
 pub use elections::Elections;
 pub use ephemerals::Ephemerals;
 pub use fenced::Fenced;
 pub use locks::{LockKind, Locks};
+pub use mixed::Mixed;
 pub use multi_locks::MultiLocks;
 pub use queue::Queue;
 pub use register::Registers;

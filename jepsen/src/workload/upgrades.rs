@@ -7,8 +7,9 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::again::{Used, again};
+use super::conversions::Convertible;
 use super::owner::SESSION_TIMEOUT_MS;
-use super::waiter::{Place, Tickets, Waiter, look, owned};
+use super::waiter::{Place, Tickets, look, owned};
 use super::{Made, Work, epoch, guarded, make_root};
 use crate::client::{Client, Session};
 use crate::http::Call;
@@ -24,12 +25,10 @@ pub struct Upgrades {
     made: Made,
 }
 
-/// A worker, the place that it asked for, and the writer that its reader became.
+/// A worker with its places.
 #[derive(Default)]
 pub struct Reader {
-    waiter: Waiter,
-    /// The upgraded writer, or the one that was downgraded.
-    writer: Option<Place>,
+    places: Convertible,
     /// What was read under the lock and not yet written back.
     list: Option<String>,
     /// It has done what it came for.
@@ -55,7 +54,7 @@ impl Upgrades {
         (reader.list, reader.done) = (None, false);
         let mode = if client.rng.u8(..4) == 0 { "write" } else { "read" };
         let call = Call::post(format!("/v1/locks{lock}?mode={mode}&owner=worker&keep=true"));
-        reader.waiter.enqueue(session, Tickets::One, json!({"lock": lock, "mode": mode}), call, client).await;
+        reader.places.waiter.enqueue(session, Tickets::One, json!({"lock": lock, "mode": mode}), call, client).await;
         Ok(())
     }
 
@@ -63,17 +62,14 @@ impl Upgrades {
     async fn upgrade(&self, reader: &mut Reader, session: Session, place: Place, client: &mut Client) {
         let lock = place.lock().to_owned();
         let Ok(list) = guarded::read(&lock, client).await else {
-            reader.waiter.place = Some(place);
-            return reader.waiter.keep(session);
+            reader.places.waiter.place = Some(place);
+            return reader.places.waiter.keep(session);
         };
         reader.list = Some(list);
-        let call = Call::post(format!("/v1/locks{lock}?upgrade={}&keep=true", place.ticket));
         let upgrade = self.next_upgrade.fetch_add(1, Ordering::Relaxed);
-        let value = json!({"lock": lock, "mode": "write", "upgrade": upgrade});
-        let answer = reader.waiter.ask("upgrade", session, Tickets::One, value, call, client).await;
+        let answer = reader.places.upgrade(session, place, upgrade, client).await;
         // One of two that want to write has to stop reading.
         reader.done = answer.is_problem("upgrade-conflict");
-        reader.writer_was_used(place);
     }
 
     /// Writes back what was read, with one element more.
@@ -93,50 +89,26 @@ impl Upgrades {
         };
         client.end_as(&answer, "append", value);
         reader.done = true;
-        reader.waiter.after(session, &answer, client);
-    }
-
-    /// The writer reads on, and then lets go of the write lock.
-    async fn downgrade(&self, reader: &mut Reader, session: Session, place: Place, client: &mut Client) {
-        let lock = place.lock().to_owned();
-        let call = Call::post(format!("/v1/locks{lock}?mode=read&owner=worker&keep=true"));
-        let value = json!({"lock": lock, "mode": "read"});
-        reader.waiter.ask("downgrade", session, Tickets::One, value, call, client).await;
-        if !reader.waiter.owner.has_session() {
-            reader.writer = None;
-        } else if reader.waiter.place.is_some() {
-            reader.writer = Some(place);
-        } else {
-            reader.waiter.place = Some(place);
-        }
+        reader.places.waiter.after(session, &answer, client);
     }
 
     /// A step of one whose reader became a writer, or the other way round.
     async fn use_writer(&self, reader: &mut Reader, session: Session, writer: Place, client: &mut Client) {
-        let read_place = reader.waiter.place.take();
+        let read_place = reader.places.waiter.place.take();
         let leaves = client.rng.u8(..20) == 0;
         if !writer.held && !leaves {
-            reader.waiter.wait(session, writer, client).await;
+            reader.places.waiter.wait(session, writer, client).await;
         } else if writer.held && !reader.done {
             self.write(reader, session, &writer, client).await;
-            if reader.waiter.owner.has_session() {
-                reader.waiter.place = Some(writer);
+            if reader.places.waiter.owner.has_session() {
+                reader.places.waiter.place = Some(writer);
             }
         } else {
-            reader.waiter.release(session, writer, client).await;
+            reader.places.waiter.release(session, writer, client).await;
         }
         if let Some(place) = read_place {
-            reader.writer_was_used(place);
+            reader.places.writer_was_used(place);
         }
-    }
-}
-
-impl Reader {
-    /// What the waiter has now is the writer; the reader stays beside it, unless the session has
-    /// gone.
-    fn writer_was_used(&mut self, reader: Place) {
-        self.writer = self.waiter.place.take();
-        self.waiter.place = self.waiter.owner.has_session().then_some(reader);
     }
 }
 
@@ -152,36 +124,36 @@ impl Work for Upgrades {
     }
 
     async fn step(&self, reader: &mut Reader, client: &mut Client) -> Result<(), String> {
-        let Some(session) = reader.waiter.owner.session(client).await? else { return Ok(()) };
-        if let Some(writer) = reader.writer.take() {
+        let Some(session) = reader.places.waiter.owner.session(client).await? else { return Ok(()) };
+        if let Some(writer) = reader.places.writer.take() {
             self.use_writer(reader, session, writer, client).await;
             return Ok(());
         }
         let dice = client.rng.u8(..20);
-        let Some(place) = reader.waiter.place.take() else {
+        let Some(place) = reader.places.waiter.place.take() else {
             return self.enqueue(reader, session, client).await;
         };
         let writes = place.value["mode"] == "write";
         if dice < 2 {
             look(place.lock(), client).await;
-            reader.waiter.place = Some(place);
-            reader.waiter.keep(session);
+            reader.places.waiter.place = Some(place);
+            reader.places.waiter.keep(session);
         } else if !place.held && dice > 2 {
-            reader.waiter.wait(session, place, client).await;
+            reader.places.waiter.wait(session, place, client).await;
         } else if !place.held || reader.done && !(writes && dice < 12) {
-            reader.waiter.release(session, place, client).await;
+            reader.places.waiter.release(session, place, client).await;
         } else if writes && reader.done {
-            self.downgrade(reader, session, place, client).await;
+            reader.places.downgrade(session, place, client).await;
         } else if writes {
             self.write(reader, session, &place, client).await;
-            if reader.waiter.owner.has_session() {
-                reader.waiter.place = Some(place);
+            if reader.places.waiter.owner.has_session() {
+                reader.places.waiter.place = Some(place);
             }
         } else if dice < 6 {
             // Only read.
             reader.done = true;
-            reader.waiter.place = Some(place);
-            reader.waiter.keep(session);
+            reader.places.waiter.place = Some(place);
+            reader.places.waiter.keep(session);
         } else {
             self.upgrade(reader, session, place, client).await;
         }
@@ -189,7 +161,7 @@ impl Work for Upgrades {
     }
 
     async fn settle(&self, reader: Reader, client: &mut Client) -> Result<(), String> {
-        reader.waiter.owner.settle(client).await
+        reader.places.waiter.owner.settle(client).await
     }
 
     async fn finish(&self, client: &mut Client) -> Result<(), String> {

@@ -48,8 +48,10 @@ impl Tickets {
                 MultiTicket::Held { ticket, locks, .. } => {
                     let asked = std::mem::take(&mut value["locks"]);
                     let part = |(i, part): (usize, &zlock_client::api::HeldPart)| {
-                        let mode = asked[i]["mode"].clone();
-                        json!({"lock": part.lock, "mode": mode, "token": part.fencing_token})
+                        let mut held = asked[i].clone();
+                        held["lock"] = part.lock.clone().into();
+                        held["token"] = part.fencing_token.into();
+                        held
                     };
                     value["locks"] = locks.iter().enumerate().map(part).collect();
                     Some((ticket, true))

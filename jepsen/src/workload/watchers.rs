@@ -78,13 +78,15 @@ impl<D: WatchDoor> Watchers<D> {
         client: &mut Client,
     ) -> Answer {
         let (watcher, since) = (follower.watcher, follower.since);
-        let value = json!({"watcher": watcher, "since": since});
+        let value = json!({"watcher": watcher, "since": since, "children": door.tells_children()});
         client.invoke("poll", value.clone());
         let poll = Poll { since, wait, careless: self.careless };
         match door.poll(client, &root(), &mut follower.place, poll).await {
             Ok((batch, answer)) => {
                 (follower.since, follower.gone) = (batch.upto, 0);
-                let done = json!({"watcher": watcher, "since": since, "events": batch.events, "upto": batch.upto});
+                let mut done = value;
+                done["events"] = batch.events.into();
+                done["upto"] = batch.upto.into();
                 client.end_as(&answer, "poll", done);
                 answer
             }
@@ -92,7 +94,7 @@ impl<D: WatchDoor> Watchers<D> {
                 // A node that was restarted knows no old events; another may. Only when none does
                 // the watcher begins anew.
                 follower.gone = if answer.is_problem("events-gone") { follower.gone + 1 } else { 0 };
-                if D::FOLLOWS_ONE_NODE || follower.gone > 4 * client.http.node_count() {
+                if door.follows_one_node() || follower.gone > 4 * client.http.node_count() {
                     follower.since = 0;
                 }
                 client.end_as(&answer, "poll", value);
@@ -136,7 +138,10 @@ impl<D: WatchDoor> Work for Watchers<D> {
         let answer = match follower {
             None => self.change(door, client).await,
             Some(follower) if follower.since == 0 => self.reset(door, follower, client).await,
-            Some(follower) => self.poll(door, follower, D::WAIT, client).await,
+            Some(follower) => {
+                let wait = door.wait();
+                self.poll(door, follower, wait, client).await
+            }
         };
         door.after(&answer);
         Ok(())

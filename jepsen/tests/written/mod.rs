@@ -4,6 +4,8 @@
 //! behind it: a value of its own, or `+"token":10` for more fields of the one that was asked with,
 //! and `zxid=N` or `error=NAME`. No operation begins before the one above has ended.
 
+#![allow(dead_code, reason = "not every file uses all of it")]
+
 use jepsen::check::{Workload, check};
 use jepsen::history::{Entry, Kind, Process};
 use jepsen::verdict::{Validity, Verdict};
@@ -46,10 +48,14 @@ fn operation((number, line): (usize, &str)) -> [Entry; 2] {
     [invoke, end]
 }
 
+/// The entries of a history.
+pub(crate) fn entries(history: &str) -> Vec<Entry> {
+    history.lines().filter(|line| !line.trim().is_empty()).enumerate().flat_map(operation).collect()
+}
+
 /// What the checker says.
 pub(crate) fn judge(workload: Workload, history: &str) -> Verdict {
-    let lines = history.lines().filter(|line| !line.trim().is_empty()).enumerate();
-    check(workload, &lines.flat_map(operation).collect::<Vec<_>>())
+    check(workload, &entries(history))
 }
 
 /// The promise was kept.
@@ -68,7 +74,6 @@ pub(crate) fn bad(workload: Workload, kind: &str, history: &str) {
 }
 
 /// Nobody can tell whether the promise was kept, for this reason.
-#[allow(dead_code, reason = "not every file has something to doubt")]
 #[track_caller]
 pub(crate) fn doubtful(workload: Workload, why: &str, history: &str) {
     let verdict = judge(workload, history);

@@ -162,7 +162,7 @@ async fn endpoints_come_from_the_flag_the_variable_or_a_file() {
     let (_, stdout, _) = run(status(&["--endpoints", cluster.endpoint(3)])).await;
     assert!(stdout.contains("\"node_id\":3"), "{stdout}");
     // A variable that is there and empty says nothing, as to the Rust client.
-    let names = ["ENDPOINTS", "CLIENT_CONFIG", "CA", "CERTIFICATE", "KEY", "USER", "USER_FILE"];
+    let names = ["ENDPOINTS", "ADMIN_SOCKET", "CLIENT_CONFIG", "CA", "CERTIFICATE", "KEY", "USER", "USER_FILE"];
     let home = dir.path().join("home/zlock");
     std::fs::create_dir_all(&home).unwrap();
     std::fs::copy(&file, home.join("client.toml")).unwrap();

@@ -253,14 +253,15 @@ async fn a_node_with_the_data_of_another_cluster_of_the_same_name_is_turned_away
     let mut reader = Reader { format: Format::Text, read: BTreeMap::new() };
     reader.turn_the_page(&cluster);
     cluster.restart(3);
-    for peer in [1, 2] {
-        let turned_away = [is("peer", peer), is("reason", "turned-away")];
-        let line = reader.tells(&cluster, 3, "peer unreachable", &turned_away).await;
+    // Node 3 looks for the members that its log names, those of the other cluster.
+    for node in [1, 2] {
+        let turned_away = [is("peer", 3), is("reason", "turned-away")];
+        let line = reader.tells(&cluster, node, "peer unreachable", &turned_away).await;
         assert!(line.contains("another cluster of the same name: their uuids differ"), "{line}");
     }
     let refused = "refused at the peer port: no member says this";
-    let line = reader.tells(&cluster, 1, refused, &[]).await;
-    assert!(line.contains("node 3 was turned away, with versions (1, 1) and levels (1, 1)"), "{line}");
+    let line = reader.tells(&cluster, 3, refused, &[]).await;
+    assert!(line.contains("was turned away, with versions (1, 2) and levels (1, "), "{line}");
     // The other two go on, and node 3 serves nobody.
     assert_eq!(cluster.client(1).send(Call::post("/v1/znodes/a")).await.unwrap().status, 201);
     let stranger = cluster.client(3).send(Call::get("/readyz")).await.unwrap();

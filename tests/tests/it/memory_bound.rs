@@ -18,6 +18,7 @@ const OWN: u64 = 16 << 20;
 const CLIENTS: u64 = 16;
 
 const OPTIONS: Options = Options {
+    joining: 0,
     nodes: 1,
     settings: "state_max = \"16MiB\"\nsessions_max = 1000000\nsessions_per_address_max = 1000000\nsession_rate_max = 0\n\
         ephemerals_max = 1000000\nwaiters_max = 1000000\nevent_ring_max = 1000\nevent_ring_bytes_max = \"1MiB\"\nsnapshot_log_entries = 5000\n\

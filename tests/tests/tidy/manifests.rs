@@ -12,14 +12,15 @@ const EDGES: &[(&str, &[&str])] = &[
     ("plant", &[]),
     ("znode", &["plant"]),
     ("storage", &["plant"]),
+    ("backup", &["znode"]),
     ("replica", &["plant", "znode", "storage"]),
     ("jute", &[]),
     ("tls", &[]),
     ("jute-fuzz", &["jute"]),
     ("replica-fuzz", &["replica"]),
-    ("rest", &["replica", "zlock-client", "znode", "tls"]),
+    ("rest", &["replica", "zlock-client", "znode", "backup", "tls"]),
     ("wire", &["replica", "jute", "znode", "tls"]),
-    ("zlock", &["rest", "wire", "replica", "znode", "zlock-client", "tls", "plant"]),
+    ("zlock", &["rest", "wire", "replica", "znode", "backup", "zlock-client", "tls", "plant"]),
     ("zlock-client", &[]),
     ("testkit", &["zlock-client", "jute"]),
     ("bench", &["zlock-client", "jute", "testkit"]),
@@ -27,11 +28,12 @@ const EDGES: &[(&str, &[&str])] = &[
     ("jepsen", &["zlock-client", "jute", "power-disk", "testkit"]),
     ("power-disk", &[]),
     ("sim", &["plant", "replica", "storage", "znode"]),
+    ("replay", &["replica", "storage", "znode"]),
 ];
 
 /// Libraries that stand for a layer, and the only crates that may name them.
 const OWNED: &[(&str, &[&str])] = &[
-    ("openraft", &["storage", "replica", "sim"]),
+    ("openraft", &["storage", "replica", "sim", "replay"]),
     ("raft-log", &["storage"]),
     ("sled", &["storage"]),
     ("axum", &["rest"]),

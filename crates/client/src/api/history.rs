@@ -91,7 +91,7 @@ pub struct LockHistory {
 pub struct SessionEnded {
     /// Its id.
     pub id: u64,
-    /// `closed` by its client, or `expired`.
+    /// `closed` by its client, `expired`, or `restored`: ended when the cluster was restored.
     pub why: SessionEnd,
     /// The entry in which it ended.
     pub ended_zxid: u64,
@@ -119,4 +119,6 @@ pub enum SessionEnd {
     Closed,
     /// Nothing was heard of it for its timeout.
     Expired,
+    /// The cluster was restored from a backup, which no session outlives.
+    Restored,
 }

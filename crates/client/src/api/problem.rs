@@ -133,6 +133,38 @@ problem_types! {
     AuthFailed = "auth-failed", "The session's secret is wrong";
     /// The request needs a session.
     SessionRequired = "session-required", "The request needs a session";
+    /// The route is for operators.
+    OperatorOnly = "operator-only", "This is for operators";
+    /// What is asked for came with a later level than the cluster's.
+    LevelTooLow = "level-too-low", "The cluster is at too low a level";
+    /// Not all members know the level.
+    MembersNotReady = "members-not-ready", "Not all members are ready for this level";
+    /// There is no such member.
+    NoMember = "no-member", "There is no such member";
+    /// The node is a member already.
+    AlreadyMember = "already-member", "The node is a member already";
+    /// The id was a member's that was removed.
+    IdUsedBefore = "id-used-before", "The id was used before";
+    /// The node that is to be a member does not answer as one.
+    MemberUnreachable = "member-unreachable", "The node does not answer as a member to be";
+    /// The node that is to be a member has data of something else.
+    MemberHasOtherData = "member-has-other-data", "The node has other data";
+    /// Another change of the members is under way.
+    ChangeInProgress = "change-in-progress", "Another change of the members is under way";
+    /// There are as many members without a vote as may be.
+    TooManyLearners = "too-many-learners", "There are too many members without a vote";
+    /// The learner lacks too much to become a voter.
+    LearnerLagging = "learner-lagging", "The learner lacks too much";
+    /// The learner does not follow the leader.
+    LearnerSilent = "learner-silent", "The learner does not follow the leader";
+    /// The voters that would be left are no quorum that is in contact.
+    WouldLoseQuorum = "would-lose-quorum", "The quorum would be lost";
+    /// The last voter stays.
+    LastVoter = "last-voter", "This is the last voter";
+    /// Another node answers at the new address.
+    AnotherNodeAnswers = "another-node-answers", "Another node answers there";
+    /// Leadership did not go where it was to go.
+    TransferFailed = "transfer-failed", "Leadership was not transferred";
     /// An ACL is malformed.
     InvalidAcl = "invalid-acl", "The ACL is malformed";
     /// The state is full.
@@ -172,6 +204,8 @@ problem_types! {
     EventsGone = "events-gone", "The events since then are no longer kept";
     /// Nothing was done; try again.
     Unavailable = "unavailable", "The node cannot serve this now";
+    /// Nothing was done: the cluster was restored from a backup a short time ago.
+    Restoring = "restoring", "The cluster was restored and grants no lock yet";
     /// It may have been done.
     Unknown = "outcome-unknown", "The outcome is unknown";
     /// The semaphore has another limit.

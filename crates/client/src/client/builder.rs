@@ -11,14 +11,15 @@ use hyper::header::HeaderValue;
 
 use crate::Error;
 use crate::client::Client;
-use crate::client::connection::Approach;
+use crate::client::connection::{Approach, UNIX};
 use crate::client::own_details::{own_details, plain};
 use crate::client::secure::{Connector, Pem, Trust};
 use crate::client::transport::Timeouts;
 
 impl Client {
     /// A client of these nodes, each `host:port`. One is enough to work; all of them are needed to
-    /// outlive any.
+    /// outlive any. `unix:/path` is the admin socket of a node on this machine: by it the client is
+    /// an operator.
     pub fn builder<E: Into<String>>(endpoints: impl IntoIterator<Item = E>) -> ClientBuilder {
         ClientBuilder::new(endpoints.into_iter().map(Into::into).collect())
     }
@@ -226,9 +227,18 @@ impl fmt::Debug for ClientBuilder {
     }
 }
 
-/// `host:port`, with or without `http://` or `https://` before it; whether it is the latter.
+/// `host:port`, with or without `http://` or `https://` before it, or `unix:/path`; whether it is
+/// the one with TLS.
 fn addr(text: &str) -> Result<(bool, String), Error> {
     let text = text.trim();
+    if let Some(path) = text.strip_prefix(UNIX) {
+        if path.starts_with('/') {
+            return Ok((false, text.to_owned()));
+        }
+        return Err(bad(format!(
+            "endpoint {text:?}: write unix: and the whole path, as in unix:/run/zlock/admin.sock"
+        )));
+    }
     let secure = text.strip_prefix("https://");
     let bare = secure.or_else(|| text.strip_prefix("http://")).unwrap_or(text).trim_end_matches('/');
     let parts = bare.rsplit_once(':').filter(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
@@ -262,6 +272,8 @@ mod tests {
         check("localhost:7001", Some("localhost:7001"));
         check(" http://10.0.0.1:7001/ ", Some("10.0.0.1:7001"));
         check("[::1]:7001", Some("[::1]:7001"));
+        check("unix:/run/zlock/admin.sock", Some("unix:/run/zlock/admin.sock"));
+        check("unix:admin.sock", None);
         check("https://node1.example:7443", Some("node1.example:7443"));
         for bad in [
             "",

@@ -1,16 +1,18 @@
 //! Connections to one endpoint.
 
+use std::io;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::api::headers;
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::Incoming;
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::header::{AUTHORIZATION, HOST, HeaderValue};
-use hyper::{HeaderMap, Request};
+use hyper::{HeaderMap, Request, Response};
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio::task::JoinHandle;
 
 use crate::client::call::Call;
@@ -24,6 +26,9 @@ const IDLE_MAX: Duration = Duration::from_secs(10);
 const IDLE_COUNT_MAX: usize = 16;
 /// The longest answer that is read: pages and data are far below it.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
+
+/// How an endpoint begins that is the path of a socket of a node on this machine.
+pub(crate) const UNIX: &str = "unix:";
 
 /// How this client comes to a node.
 #[derive(Clone, Default)]
@@ -68,6 +73,17 @@ pub(crate) enum Ending {
     Unsendable(String),
     /// It may have arrived.
     Lost(String),
+}
+
+/// How an answer ended that was passed on as it came.
+#[derive(Debug)]
+pub(crate) enum Passed {
+    /// To its end: so many bytes.
+    All(u64),
+    /// Not to its end.
+    Part(String),
+    /// There was none, or it was none to pass on.
+    Nothing(Ending),
 }
 
 /// An answer as it came.
@@ -122,12 +138,58 @@ impl Pool {
         }
     }
 
+    /// Sends a call once, and passes the answer's bytes on as they come, if it is a good one.
+    /// `silence` is how long none may come.
+    pub(crate) async fn pass_on(
+        &self,
+        call: &Call,
+        connect_timeout: Duration,
+        silence: Duration,
+        take: &mut impl FnMut(Bytes) -> io::Result<()>,
+    ) -> Passed {
+        let request = match self.request(call) {
+            Ok(request) => request,
+            Err(why) => return Passed::Nothing(Ending::Unsendable(why)),
+        };
+        let mut connection = match tokio::time::timeout(connect_timeout, self.connection()).await {
+            Ok(Ok(connection)) => connection,
+            Ok(Err(why)) => return Passed::Nothing(Ending::Unreachable(why)),
+            Err(_) => return Passed::Nothing(Ending::Unreachable("no connection in time".into())),
+        };
+        let sent = Moment::now();
+        let response = match tokio::time::timeout(silence, connection.begin(request)).await {
+            Ok(Ok(response)) => response,
+            Ok(Err(ending)) => return Passed::Nothing(ending),
+            Err(_) => return Passed::Nothing(Ending::Lost(format!("no answer within {} s", silence.as_secs()))),
+        };
+        if !response.status().is_success() {
+            return Passed::Nothing(whole(response, sent).await);
+        }
+        let (mut body, mut bytes) = (response.into_body(), 0);
+        loop {
+            let data = match tokio::time::timeout(silence, body.frame()).await {
+                Ok(None) => return Passed::All(bytes),
+                Ok(Some(Ok(frame))) => frame.into_data().unwrap_or_default(),
+                Ok(Some(Err(error))) => return Passed::Part(format!("it broke off: {}", words(&error))),
+                Err(_) => return Passed::Part(format!("nothing came for {} s", silence.as_secs())),
+            };
+            bytes += data.len() as u64;
+            if let Err(error) = take(data) {
+                return Passed::Part(format!("what came cannot be kept: {error}"));
+            }
+        }
+    }
+
     fn request(&self, call: &Call) -> Result<Request<Full<Bytes>>, String> {
         let mut request = Request::new(Full::new(call.body.clone()));
         *request.method_mut() = call.method.clone();
         *request.uri_mut() = call.target.parse().map_err(|error| format!("the URL: {error}"))?;
         *request.headers_mut() = call.headers.clone();
-        let host = self.addr.parse().expect("the builder checked that the address is ASCII");
+        let host = match self.socket_path() {
+            // By whatever path, it is this machine.
+            Some(_) => HeaderValue::from_static("localhost"),
+            None => self.addr.parse().expect("the builder checked that the address is ASCII"),
+        };
         request.headers_mut().insert(HOST, host);
         if let Some(authorization) = &self.approach.authorization {
             request.headers_mut().insert(AUTHORIZATION, authorization.clone());
@@ -143,18 +205,26 @@ impl Pool {
                 return Ok(kept);
             }
         }
-        let stream = TcpStream::connect(&self.addr).await.map_err(|error| error.to_string())?;
-        stream.set_nodelay(true).map_err(|error| error.to_string())?;
-        let stream = match &self.approach.connector {
-            None => Stream::Plain(stream),
-            Some(connector) => {
-                let host = self.addr.rsplit_once(':').map_or(&*self.addr, |(host, _)| host);
-                connector.connect(host, stream).await?
-            }
-        };
+        let stream = self.stream().await?;
         let with_tls = self.approach.connector.is_some();
         let (sender, driver) = handshake(TokioIo::new(stream)).await.map_err(|error| words(&error))?;
         Ok(Connection { sender, driver: tokio::spawn(driver), rests_since: Moment::now(), with_tls })
+    }
+
+    async fn stream(&self) -> Result<Stream, String> {
+        if let Some(path) = self.socket_path() {
+            return Ok(Stream::Unix(UnixStream::connect(path).await.map_err(|error| error.to_string())?));
+        }
+        let stream = TcpStream::connect(&self.addr).await.map_err(|error| error.to_string())?;
+        stream.set_nodelay(true).map_err(|error| error.to_string())?;
+        let Some(connector) = &self.approach.connector else { return Ok(Stream::Plain(stream)) };
+        let host = self.addr.rsplit_once(':').map_or(&*self.addr, |(host, _)| host);
+        connector.connect(host, stream).await
+    }
+
+    /// The socket of a node on this machine, where the endpoint is one.
+    fn socket_path(&self) -> Option<&str> {
+        self.addr.strip_prefix(UNIX)
     }
 
     fn keep(&self, mut connection: Connection) {
@@ -166,33 +236,40 @@ impl Pool {
     }
 }
 
+/// An answer with its whole body.
+async fn whole(response: Response<Incoming>, sent: Moment) -> Ending {
+    let (head, body) = response.into_parts();
+    match Limited::new(body, ANSWER_BYTES_MAX).collect().await {
+        Ok(body) => {
+            let (status, body) = (head.status.as_u16(), body.to_bytes());
+            Ending::Answered(Reply { status, headers: head.headers, body, sent })
+        }
+        Err(error) => Ending::Lost(words(&*error)),
+    }
+}
+
 impl Connection {
     async fn carry(&mut self, request: Request<Full<Bytes>>, sent: Moment) -> Ending {
+        match self.begin(request).await {
+            Ok(response) => whole(response, sent).await,
+            Err(ending) => ending,
+        }
+    }
+
+    /// Until the head of the answer is there.
+    async fn begin(&mut self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Ending> {
         if let Err(error) = self.sender.ready().await {
             // It says no more than that the connection has ended. Why, its driver knows.
-            return match (&mut self.driver).await {
+            return Err(match (&mut self.driver).await {
                 Ok(Err(why)) => self.failed(&why, Ending::NotSent),
                 Ok(Ok(())) | Err(_) => self.failed(&error, Ending::NotSent),
-            };
+            });
         }
-        let response = match self.sender.try_send_request(request).await {
-            Ok(response) => response,
-            Err(mut error) => {
-                // hyper gives the request back when it has not begun to write it.
-                let ending = if error.take_message().is_some() { Ending::NotSent } else { Ending::Lost };
-                return self.failed(error.error(), ending);
-            }
-        };
-        let (head, body) = response.into_parts();
-        match Limited::new(body, ANSWER_BYTES_MAX).collect().await {
-            Ok(body) => Ending::Answered(Reply {
-                status: head.status.as_u16(),
-                headers: head.headers,
-                body: body.to_bytes(),
-                sent,
-            }),
-            Err(error) => Ending::Lost(words(&*error)),
-        }
+        self.sender.try_send_request(request).await.map_err(|mut error| {
+            // hyper gives the request back when it has not begun to write it.
+            let ending = if error.take_message().is_some() { Ending::NotSent } else { Ending::Lost };
+            self.failed(error.error(), ending)
+        })
     }
 
     /// How a try ended that the connection failed under.
@@ -238,6 +315,25 @@ mod tests {
         let ending = pool.exchange(&Call::get(Target::route("/livez").finish()), patience, patience).await;
         answering.abort();
         ending
+    }
+
+    #[tokio::test]
+    async fn a_node_on_this_machine_is_asked_by_its_socket() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("admin.sock");
+        let listener = tokio::net::UnixListener::bind(&path).unwrap();
+        let asked = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut request = Vec::new();
+            stream.read_buf(&mut request).await.unwrap();
+            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}").await.unwrap();
+            String::from_utf8(request).unwrap()
+        });
+        let (pool, patience) =
+            (Pool::new(format!("unix:{}", path.display()), Approach::default()), Duration::from_secs(30));
+        let ending = pool.exchange(&Call::get(Target::route("/livez").finish()), patience, patience).await;
+        assert!(matches!(&ending, Ending::Answered(reply) if reply.status == 200), "{ending:?}");
+        assert!(asked.await.unwrap().contains("host: localhost\r\n"));
     }
 
     #[tokio::test]

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::client::Resumption;
@@ -49,6 +49,8 @@ pub(crate) struct Connector(TlsConnector);
 /// A connection, with TLS or without.
 pub(crate) enum Stream {
     Plain(TcpStream),
+    /// To a program on this machine.
+    Unix(UnixStream),
     Tls(Box<TlsStream<TcpStream>>),
 }
 
@@ -239,6 +241,7 @@ macro_rules! inside {
     ($stream:expr, $inner:ident => $poll:expr) => {
         match $stream {
             Stream::Plain($inner) => $poll,
+            Stream::Unix($inner) => $poll,
             Stream::Tls($inner) => $poll,
         }
     };

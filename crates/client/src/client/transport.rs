@@ -57,6 +57,11 @@ impl Transport {
         Transport { pools, endpoints, reached: AtomicBool::new(false), timeouts, calls, polls }
     }
 
+    /// The way to each endpoint, in the order in which they were given.
+    pub(crate) fn pools(&self) -> &[Pool] {
+        &self.pools
+    }
+
     /// The addresses, in the order in which they were given.
     pub(crate) fn addrs(&self) -> impl Iterator<Item = &str> {
         self.pools.iter().map(Pool::addr)

@@ -3,14 +3,33 @@
 use std::time::Duration;
 
 use crate::api::{
-    Cluster, LockHistory, LockList, LockQueue, LockSet, LockSettings, LockSummary, Millis, Revoked, SessionInfo,
-    SessionList,
+    Cluster, LockHistory, LockList, LockQueue, LockSet, LockSettings, LockSummary, Members, Millis, Revoked,
+    SessionInfo, SessionList, Transfer, Upgrade,
 };
 use hyper::Method;
 
 use crate::Error;
 use crate::client::Client;
-use crate::client::call::{Call, Target};
+use crate::client::call::{Call, Repeat, Target};
+
+/// A node that is to be a member.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NewMember {
+    /// Its node id.
+    pub id: u64,
+    /// `host:port` of its peer listener.
+    pub peer_addr: String,
+    /// `host:port` of its HTTP door.
+    pub http_addr: String,
+    /// It serves and never votes.
+    pub observer: bool,
+    /// It becomes a voter only when it is promoted, and not of itself.
+    pub manual: bool,
+    /// Where it stands, for people.
+    pub zone: Option<String>,
+    /// The voter that it takes the place of.
+    pub replaces: Option<u64>,
+}
 
 /// How a cursor begins that only the node can read which gave it.
 const SEALED: char = '~';
@@ -101,6 +120,91 @@ impl Client {
         let deadline = deadline.map(|deadline| Millis(u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX)));
         let target = Target::path("/v1/revoke", path)?.with_some("deadline", deadline);
         self.write(Call::write(Method::POST, target.finish())).await
+    }
+
+    /// The level that the cluster is at, and what its members run. For operators.
+    ///
+    /// # Errors
+    /// As any read; `Refused` with `OperatorOnly`.
+    pub async fn upgrade(&self) -> Result<Upgrade, Error> {
+        Ok(self.read(Target::route("/v1/admin/upgrade")).await?.0)
+    }
+
+    /// Raises the cluster's level, for good: to this one, or to the highest that a member knows.
+    /// For operators.
+    ///
+    /// # Errors
+    /// As any write; `Refused` with `MembersNotReady` when not every member knows it.
+    pub async fn finalize_upgrade(&self, level: Option<u16>) -> Result<Upgrade, Error> {
+        let target = Target::route("/v1/admin/upgrade").with_some("level", level);
+        // At the level already, it does nothing.
+        let call = Call { repeat: Repeat::Safe, ..Call::write(Method::PUT, target.finish()) };
+        self.write(call).await
+    }
+
+    /// Who is a member, as the leader knows it. For operators.
+    ///
+    /// # Errors
+    /// As any read; `Refused` with `OperatorOnly`.
+    pub async fn members(&self) -> Result<Members, Error> {
+        Ok(self.read(Target::route("/v1/admin/members")).await?.0)
+    }
+
+    /// Takes in a member; it is started already, and waits. For operators.
+    ///
+    /// # Errors
+    /// As any write; `Refused` with what is in the way.
+    pub async fn add_member(&self, member: &NewMember) -> Result<Members, Error> {
+        let NewMember { id, peer_addr, http_addr, observer, manual, zone, replaces } = member;
+        let target = Target::route("/v1/admin/members").with("id", id).with("peer_addr", peer_addr);
+        let target = target.with("http_addr", http_addr).with("observer", observer).with("manual", manual);
+        let target = target.with_some("zone", zone.as_deref()).with_some("replaces", *replaces);
+        self.write(Call::write(Method::POST, target.finish())).await
+    }
+
+    /// Makes a voter of a learner. For operators.
+    ///
+    /// # Errors
+    /// As any write; `Refused` with what is in the way.
+    pub async fn promote_member(&self, id: u64) -> Result<Members, Error> {
+        let target = Target::route(&format!("/v1/admin/members/{id}/promote"));
+        let call = Call { repeat: Repeat::Safe, ..Call::write(Method::POST, target.finish()) };
+        self.write(call).await
+    }
+
+    /// Removes a member for good; with `force` also if the quorum is lost by it. For operators.
+    ///
+    /// # Errors
+    /// As any write; `Refused` with what is in the way.
+    pub async fn remove_member(&self, id: u64, force: bool) -> Result<Members, Error> {
+        let target = Target::route(&format!("/v1/admin/members/{id}")).with("force", force);
+        self.write(Call::write(Method::DELETE, target.finish())).await
+    }
+
+    /// Says where a member is from now on. For operators.
+    ///
+    /// # Errors
+    /// As any write; `Refused` with what is in the way.
+    pub async fn update_member(
+        &self,
+        id: u64,
+        peer_addr: Option<&str>,
+        http_addr: Option<&str>,
+        zone: Option<&str>,
+    ) -> Result<Members, Error> {
+        let target = Target::route(&format!("/v1/admin/members/{id}")).with_some("peer_addr", peer_addr);
+        let target = target.with_some("http_addr", http_addr).with_some("zone", zone);
+        let call = Call { repeat: Repeat::Safe, ..Call::write(Method::PUT, target.finish()) };
+        self.write(call).await
+    }
+
+    /// Lets another voter lead: this one, or the one that is furthest. For operators.
+    ///
+    /// # Errors
+    /// As any write; `Refused` with `TransferFailed`.
+    pub async fn transfer_leader(&self, to: Option<u64>) -> Result<Transfer, Error> {
+        let target = Target::route("/v1/admin/leader").with_some("to", to);
+        self.write(Call::write(Method::PUT, target.finish())).await
     }
 
     /// The open sessions, by id.

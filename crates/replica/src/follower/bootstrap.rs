@@ -5,29 +5,38 @@
 //! current term and acknowledged entries that it no longer has. So it takes part in nothing before
 //! it knows better:
 //!
-//! - When all members answer and none of them has an entry beyond the first membership, the cluster
-//!   is new. It founds the cluster with the configured members; that every founder does so makes no
-//!   difference. A majority would not do: one of it may be a lost disk and the other a node that
-//!   has nothing yet, while the third, who does not answer, has everything.
-//! - Else it asks until a majority of all members, not counting itself, has answered with their
-//!   terms. Whatever it promised before, one of these knows the term. It takes entries from leaders
+//! - When all configured members answer and none of them has an entry beyond the first membership,
+//!   the cluster is new. It founds the cluster with the configured members; that every founder does
+//!   so makes no difference. A majority would not do: one of it may be a lost disk and the other a
+//!   node that has nothing yet, while the third, who does not answer, has everything. A node that
+//!   is told to join never founds.
+//! - Else there is a cluster, and its members are in its log; the configuration only says whom to
+//!   ask first. The node takes the newest membership that a node with a vote names, asks those that
+//!   it names, too, and asks until a majority of each of its sets of voters, not counting itself,
+//!   has answered with their terms. Whatever it promised before, one of these knows the term, and
+//!   one knows of any newer membership that this node had a part in. It takes entries from leaders
 //!   of the highest of these terms on, and none from older ones, and has no vote and stands for no
 //!   election until it has applied what such a leader's log held when it answered.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use storage::NodeMeta;
+use storage::codec::StoredMembershipRecord;
 use tokio::time::{Instant, sleep};
 use znode::Zxid;
 
+use crate::fault_injection;
 use crate::follower::vote_gate::VoteGate;
 use crate::raft::consensus::Consensus;
-use crate::raft::transport::Standing;
+use crate::raft::transport::{Answer, Ask, KnownMembers, Standing};
 use crate::read::view::View;
 use crate::stop::Stop;
 
+/// What a node says that must not choose between clusters.
+const SEVERAL: &str = "the nodes that answer belong to several clusters of this name, as their uuids say: check the addresses \
+                       in `members`";
 /// Between two rounds of questions.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -40,21 +49,71 @@ enum Verdict {
     Found,
     /// The cluster is there, and no promise of this node was made in a later term than this.
     Join { floor: u64 },
+    /// The answers come from several clusters of this name.
+    Several,
 }
 
-/// `answers` of other members; `fresh`: this node has nothing.
-fn judge(members: usize, fresh: bool, answers: &[Standing]) -> Verdict {
-    let majority = members / 2 + 1;
-    if fresh && answers.iter().all(|answer| answer.fresh) {
+/// What another node said.
+#[derive(Clone, Debug)]
+struct Heard {
+    id: u64,
+    standing: Standing,
+    /// None from a program that does not know the question.
+    members: Option<KnownMembers>,
+}
+
+impl Heard {
+    /// The members that it names, and where they stand in its log.
+    fn membership(&self) -> Option<&StoredMembershipRecord> {
+        self.members.as_ref().map(|known| &known.membership).filter(|stored| !stored.membership.nodes.is_empty())
+    }
+
+    /// Whether what it says of the cluster counts: it has a vote there.
+    fn counts(&self) -> bool {
+        self.standing.joined && self.members.as_ref().is_none_or(|known| !known.removed)
+    }
+}
+
+/// The node that asks.
+#[derive(Clone, Copy, Debug)]
+struct Asker {
+    id: u64,
+    /// It has nothing.
+    fresh: bool,
+    /// How many members are to found the cluster, this node included; `None` when it is not one of
+    /// them.
+    founders: Option<usize>,
+}
+
+/// The newest membership among these answers.
+fn newest(answers: &[Heard]) -> Option<&StoredMembershipRecord> {
+    let position = |stored: &StoredMembershipRecord| stored.log_id.map(|id| (id.term, id.index));
+    answers.iter().filter(|heard| heard.counts()).filter_map(Heard::membership).max_by_key(|stored| position(stored))
+}
+
+fn judge(asker: Asker, answers: &[Heard]) -> Verdict {
+    if asker.fresh
+        && let Some(founders) = asker.founders
+        && answers.iter().all(|answer| answer.standing.fresh)
+    {
         // All of them, not a majority: one that does not answer may be the only one left that knows
         // of a cluster.
-        return if answers.len() + 1 >= members { Verdict::Found } else { Verdict::Ask };
+        return if answers.len() + 1 >= founders { Verdict::Found } else { Verdict::Ask };
     }
-    let sure = answers.iter().filter(|answer| answer.joined);
-    if sure.clone().count() < majority {
+    let sure = || answers.iter().filter(|answer| answer.counts());
+    let uuids: BTreeSet<_> = sure().filter_map(|answer| answer.members.as_ref()?.uuid.map(|uuid| uuid.0)).collect();
+    if uuids.len() > 1 {
+        return Verdict::Several;
+    }
+    let Some(newest) = newest(answers) else { return Verdict::Ask };
+    let has_majority = |set: &BTreeSet<u64>| {
+        let others = sure().filter(|answer| answer.id != asker.id && set.contains(&answer.id));
+        others.count() > set.len() / 2
+    };
+    if !newest.membership.configs.iter().all(has_majority) {
         return Verdict::Ask;
     }
-    Verdict::Join { floor: sure.map(|answer| answer.term).max().unwrap_or(0) }
+    Verdict::Join { floor: sure().map(|answer| answer.standing.term).max().unwrap_or(0) }
 }
 
 /// Runs until the node has joined and is initialised, or stops.
@@ -79,18 +138,18 @@ impl Bootstrap {
         let mut catch_up: Option<u64> = None;
         let mut told: Option<String> = None;
         while !(self.gate.joined() && self.consensus.is_initialized()) {
-            let answers = self.consensus.peers.standings(Instant::now() + self.consensus.peer_timeout()).await;
+            let answers = self.ask().await;
             let missing = self.missing(&answers);
-            let answers: Vec<Standing> = answers.into_iter().map(|(_, standing)| standing).collect();
-            let verdict = judge(self.consensus.config.members.len(), self.standing().fresh, &answers);
-            match verdict {
+            self.meet_those_named(&answers);
+            match judge(self.asker(), &answers) {
                 Verdict::Found => self.found().await,
                 Verdict::Join { .. } if self.gate.joined() => {}
                 Verdict::Join { floor } => {
                     if self.gate.admit_from(floor) {
                         tracing::info!(floor, "new data directory in a cluster that exists: catching up before voting");
                     }
-                    let leader = answers.iter().find(|answer| answer.leads && answer.term >= floor);
+                    let mut standings = answers.iter().map(|answer| answer.standing);
+                    let leader = standings.find(|standing| standing.leads && standing.term >= floor);
                     catch_up = catch_up.or(leader.map(|leader| leader.last_log));
                 }
                 // Once for each change of who is there.
@@ -98,7 +157,11 @@ impl Bootstrap {
                     tracing::info!(missing, "waiting for other members to found the cluster or to join it");
                     told = Some(missing);
                 }
-                Verdict::Ask => {}
+                Verdict::Several if told.as_deref() != Some(SEVERAL) => {
+                    tracing::error!(SEVERAL);
+                    told = Some(SEVERAL.into());
+                }
+                Verdict::Ask | Verdict::Several => {}
             }
             if let Some(index) = catch_up.filter(|_| !self.gate.joined()) {
                 let _ = self.view.applied_at_least(self.consensus.zxid(index), Instant::now() + PAUSE).await;
@@ -113,14 +176,45 @@ impl Bootstrap {
         }
     }
 
+    fn asker(&self) -> Asker {
+        let config = &self.consensus.config;
+        let founders = (!config.join).then_some(config.members.len());
+        Asker { id: config.node_id, fresh: self.standing().fresh, founders }
+    }
+
+    /// What the others say, as far as they answer.
+    async fn ask(&self) -> Vec<Heard> {
+        let deadline = Instant::now() + self.consensus.peer_timeout();
+        let known = |answer| match answer {
+            Answer::Members(known) => Some(known),
+            _ => None,
+        };
+        let peers = &self.consensus.peers;
+        let (standings, known) = tokio::join!(peers.standings(deadline), peers.ask_all(Ask::Members, known, deadline));
+        let mut known: BTreeMap<u64, KnownMembers> = known.into_iter().collect();
+        for known in known.values_mut().filter(|known| !known.membership.membership.configs.is_empty()) {
+            let founders = self.consensus.config.members.iter().map(|member| member.id);
+            fault_injection::misjudged(&mut known.membership.membership.configs, founders);
+        }
+        let heard = |(id, standing)| Heard { id, standing, members: known.remove(&id) };
+        standings.into_iter().map(heard).collect()
+    }
+
+    /// All members may call, and are asked in the next round.
+    fn meet_those_named(&self, answers: &[Heard]) {
+        let Some(newest) = newest(answers) else { return };
+        let nodes = &newest.membership.nodes;
+        nodes.iter().for_each(|(id, member)| self.consensus.peers.reach(*id, &member.peer_addr));
+        if self.consensus.membership().nodes().next().is_none() {
+            let configured = self.consensus.config.members.iter().map(|member| member.id);
+            self.consensus.cluster.note_members(nodes.keys().copied().chain(configured).collect());
+        }
+    }
+
     /// The ids of the other members that did not answer.
-    fn missing(&self, answers: &[(u64, Standing)]) -> String {
-        let silent = self
-            .consensus
-            .peers
-            .all()
-            .map(|(id, _)| id)
-            .filter(|id| answers.iter().all(|(answered, _)| answered != id));
+    fn missing(&self, answers: &[Heard]) -> String {
+        let silent = self.consensus.peers.all().into_iter().map(|(id, _)| id);
+        let silent = silent.filter(|id| answers.iter().all(|answer| answer.id != *id));
         silent.map(|id| id.to_string()).collect::<Vec<_>>().join(",")
     }
 
@@ -150,6 +244,17 @@ impl Bootstrap {
         true
     }
 
+    /// What this node knows of the members, for those who join.
+    pub(crate) fn known_members(&self, asker: u64) -> KnownMembers {
+        let cluster = &self.consensus.cluster;
+        KnownMembers {
+            uuid: cluster.uuid(),
+            membership: self.consensus.membership().as_ref().into(),
+            removed: cluster.removed_at(self.consensus.config.node_id).is_some(),
+            asker_removed: cluster.removed_at(asker).map(|zxid| zxid.0),
+        }
+    }
+
     /// How far this node is, for those who found or join.
     pub(crate) fn standing(&self) -> Standing {
         let metrics = self.consensus.metrics();
@@ -170,51 +275,118 @@ impl Bootstrap {
 
 #[cfg(test)]
 mod tests {
+    use storage::codec::{LogIdRecord, MembershipRecord};
+    use znode::ClusterUuid;
+
     use super::*;
 
     const FRESH: Standing = Standing { fresh: true, joined: false, term: 0, leads: false, last_log: 0, steady: true };
+    const FORMED: Standing = Standing { fresh: false, joined: true, term: 1, leads: false, last_log: 10, steady: true };
 
-    fn formed(term: u64) -> Standing {
-        Standing { fresh: false, joined: true, term, leads: false, last_log: 10, steady: true }
+    /// What node `id` says that knows of these sets of voters since the entry with this index.
+    fn formed(id: u64, term: u64, sets: &[&[u64]], index: u64) -> Heard {
+        let configs: Vec<BTreeSet<u64>> = sets.iter().map(|set| set.iter().copied().collect()).collect();
+        let nodes = configs.iter().flatten().map(|id| (*id, storage::Member::default())).collect();
+        let membership = MembershipRecord { configs, nodes };
+        let log_id = Some(LogIdRecord { term: 1, index });
+        let membership = StoredMembershipRecord { log_id, membership };
+        let members =
+            Some(KnownMembers { uuid: Some(ClusterUuid([1; 16])), membership, removed: false, asker_removed: None });
+        Heard { id, standing: Standing { term, ..FORMED }, members }
     }
 
+    fn fresh(id: u64) -> Heard {
+        let membership = StoredMembershipRecord {
+            log_id: None,
+            membership: MembershipRecord { configs: Vec::new(), nodes: BTreeMap::new() },
+        };
+        Heard {
+            id,
+            standing: FRESH,
+            members: Some(KnownMembers { uuid: None, membership, removed: false, asker_removed: None }),
+        }
+    }
+
+    /// What node 3 makes of the answers, which is one of so many founders.
     #[track_caller]
-    fn check(members: usize, answers: &[Standing], expected: Verdict) {
-        assert_eq!(judge(members, true, answers), expected, "{members} {answers:?}");
+    fn check(founders: usize, answers: &[Heard], expected: Verdict) {
+        let asker = Asker { id: 3, fresh: true, founders: Some(founders) };
+        assert_eq!(judge(asker, answers), expected, "{founders} {answers:?}");
     }
+
+    const THREE: &[&[u64]] = &[&[1, 2, 3]];
 
     #[test]
     fn a_new_node_founds_only_when_all_members_answer_and_have_nothing() {
         check(1, &[], Verdict::Found);
         check(3, &[], Verdict::Ask);
-        check(3, &[FRESH, FRESH], Verdict::Found);
-        check(5, &[FRESH, FRESH], Verdict::Ask);
-        check(5, &[FRESH; 4], Verdict::Found);
+        check(3, &[fresh(1), fresh(2)], Verdict::Found);
+        check(5, &[fresh(1), fresh(2)], Verdict::Ask);
+        check(5, &[1, 2, 4, 5].map(fresh), Verdict::Found);
         // A founder that ended before its first entry, and one that has heard of the founding only.
         let begun = Standing { joined: true, term: 1, ..FRESH };
-        check(3, &[FRESH, begun], Verdict::Found);
+        check(3, &[fresh(1), Heard { standing: begun, ..fresh(2) }], Verdict::Found);
+        // A node that is told to join waits for a cluster.
+        let asker = Asker { id: 3, fresh: true, founders: None };
+        assert_eq!(judge(asker, &[fresh(1), fresh(2)]), Verdict::Ask);
     }
 
     #[test]
     fn a_lost_disk_and_a_member_without_entries_found_nothing_while_the_third_is_away() {
         // Simulation seed 20672 of an early version: the third had everything, and it was lost.
         let begun = Standing { joined: true, term: 1, ..FRESH };
-        check(3, &[FRESH], Verdict::Ask);
-        check(3, &[begun], Verdict::Ask);
-        assert_eq!(judge(3, true, &[formed(2)]), Verdict::Ask);
+        check(3, &[fresh(1)], Verdict::Ask);
+        check(3, &[Heard { standing: begun, ..fresh(1) }], Verdict::Ask);
+        check(3, &[formed(1, 2, THREE, 0)], Verdict::Ask);
     }
 
     #[test]
     fn a_wiped_node_never_founds_and_waits_for_a_majority_of_the_others() {
-        check(3, &[formed(4)], Verdict::Ask);
-        check(3, &[formed(4), FRESH], Verdict::Ask);
-        check(3, &[formed(4), formed(7)], Verdict::Join { floor: 7 });
-        check(5, &[formed(4), formed(7), FRESH, FRESH], Verdict::Ask);
-        check(5, &[formed(4), formed(7), formed(5), FRESH], Verdict::Join { floor: 7 });
+        const FIVE: &[&[u64]] = &[&[1, 2, 3, 4, 5]];
+        check(3, &[formed(1, 4, THREE, 0)], Verdict::Ask);
+        check(3, &[formed(1, 4, THREE, 0), fresh(2)], Verdict::Ask);
+        check(3, &[formed(1, 4, THREE, 0), formed(2, 7, THREE, 0)], Verdict::Join { floor: 7 });
+        check(5, &[formed(1, 4, FIVE, 0), formed(2, 7, FIVE, 0), fresh(4), fresh(5)], Verdict::Ask);
+        let three = [formed(1, 4, FIVE, 0), formed(2, 7, FIVE, 0), formed(4, 5, FIVE, 0), fresh(5)];
+        check(5, &three, Verdict::Join { floor: 7 });
         // Another wiped node knows nothing that counts.
-        let wiped = Standing { joined: false, ..formed(9) };
-        check(3, &[formed(4), wiped], Verdict::Ask);
+        let mut wiped = formed(2, 9, THREE, 0);
+        wiped.standing.joined = false;
+        check(3, &[formed(1, 4, THREE, 0), wiped], Verdict::Ask);
         // This node has begun to catch up: it is not fresh any more, and neither is the cluster.
-        assert_eq!(judge(3, false, &[FRESH, FRESH]), Verdict::Ask);
+        let asker = Asker { id: 3, fresh: false, founders: Some(3) };
+        assert_eq!(judge(asker, &[fresh(1), fresh(2)]), Verdict::Ask);
+    }
+
+    /// Its file names 1, 2 and 3, and the cluster has become 3, 4 and 5. Node 3 is wiped, and 1 and
+    /// 2 still run with what they had.
+    #[test]
+    fn the_newest_membership_counts_and_not_the_file() {
+        const LATER: &[&[u64]] = &[&[3, 4, 5]];
+        let old = |id| formed(id, 4, THREE, 0);
+        // Node 1 was in the majority that agreed to the change, and knows the joint membership.
+        let knows = formed(1, 5, &[&[1, 2, 3], &[3, 4, 5]], 90);
+        check(3, &[knows.clone(), old(2)], Verdict::Ask);
+        check(3, &[knows.clone(), old(2), formed(4, 9, LATER, 91)], Verdict::Ask);
+        let all = [knows, old(2), formed(4, 9, LATER, 91), formed(5, 8, LATER, 91)];
+        check(3, &all, Verdict::Join { floor: 9 });
+        // A node that was removed says nothing that counts.
+        let mut removed = formed(1, 5, THREE, 99);
+        removed.members.as_mut().unwrap().removed = true;
+        check(3, &[removed, old(2), formed(4, 9, LATER, 91), formed(5, 8, LATER, 91)], Verdict::Join { floor: 9 });
+    }
+
+    #[test]
+    fn a_node_that_was_never_a_voter_waits_for_a_majority_of_those() {
+        check(3, &[formed(1, 4, &[&[1]], 5)], Verdict::Join { floor: 4 });
+        check(3, &[formed(1, 4, &[&[1, 2]], 5)], Verdict::Ask);
+        check(3, &[formed(1, 4, &[&[1, 2]], 5), formed(2, 4, &[&[1, 2]], 5)], Verdict::Join { floor: 4 });
+    }
+
+    #[test]
+    fn two_clusters_of_one_name_are_none_to_join() {
+        let mut other = formed(2, 7, THREE, 0);
+        other.members.as_mut().unwrap().uuid = Some(ClusterUuid([2; 16]));
+        check(3, &[formed(1, 4, THREE, 0), other], Verdict::Several);
     }
 }

@@ -14,6 +14,7 @@
 //! |<---------------------------- between election_timeout_min and _max ------------------->|
 //! ```
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -118,7 +119,9 @@ impl State {
             consensus.raft.runtime_config().elect(true);
             return seldom;
         };
-        let timing = Timing { patience: self.patience(&consensus.config, heard), ..timing(&consensus.config, leader) };
+        let voters: BTreeSet<u64> = consensus.membership().voter_ids().collect();
+        let patience = self.patience(&consensus.config, heard);
+        let timing = Timing { patience, ..timing(&consensus.config, &voters, leader) };
         let silent = now >= timing.patient_until(heard);
         consensus.raft.runtime_config().elect(silent);
         if silent {
@@ -147,8 +150,8 @@ impl State {
     }
 }
 
-fn timing(config: &Config, leader: u64) -> Timing {
-    let followers = || config.members.iter().map(|member| member.id).filter(|id| *id != leader);
+fn timing(config: &Config, voters: &BTreeSet<u64>, leader: u64) -> Timing {
+    let followers = || voters.iter().copied().filter(|id| *id != leader);
     let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
     Timing {
         leader,

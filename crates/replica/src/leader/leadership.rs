@@ -12,7 +12,10 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use plant::Planted;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
-use znode::{ClusterUuid, Credential, Founding, Op, Request, SessionId, State, Term, ZXID_BASE_MAX};
+use znode::{
+    ClusterUuid, Credential, Founding, Identity, KEEPER, Op, RESTORING, Request, SUPER, SessionId, State, Term, ZPath,
+    ZXID_BASE_MAX, ZnodeOp,
+};
 
 use crate::leader::quota_log::QuotaLog;
 use crate::leader::session_tracker::{Noted, SessionTracker};
@@ -41,6 +44,8 @@ struct Sessions {
 /// One term as leader, from the moment on at which everything of earlier terms is applied.
 struct LeaderTerm {
     term: Term,
+    /// Since when.
+    began: Instant,
     tracker: SessionTracker,
     /// Sessions up to this one are watched.
     watched: SessionId,
@@ -51,7 +56,7 @@ impl LeaderTerm {
     /// Every session has its whole timeout ahead: it is not known what the last leader had heard.
     fn begin(term: Term, state: &State, now: Instant, tick: Duration) -> LeaderTerm {
         let tracker = SessionTracker::new(now, tick);
-        let mut current = LeaderTerm { term, tracker, watched: SessionId(0), ticks: 0 };
+        let mut current = LeaderTerm { term, began: now, tracker, watched: SessionId(0), ticks: 0 };
         current.watch_new(state, now);
         current
     }
@@ -75,6 +80,10 @@ enum Duty {
     Reap,
     SetLimits,
     Found,
+    /// What came with the next level is seen at once.
+    #[cfg(feature = "next-level")]
+    Note,
+    EndGrace,
 }
 
 /// What may be expired beside the expiries that are under way. A session that has more znodes than
@@ -207,6 +216,15 @@ impl Leadership {
         if !busy.contains(&Duty::SetLimits) && *state.limits() != self.consensus.config.limits {
             duties.push(Duty::SetLimits);
         }
+        #[cfg(feature = "next-level")]
+        if state.level() >= 2 && state.cluster().is_some_and(|it| it.note().is_none()) && !busy.contains(&Duty::Note) {
+            duties.push(Duty::Note);
+        }
+        // Counted by each leader anew: what the one before it has waited, no clock here knows.
+        let waited = |ms| now.saturating_duration_since(current.began) >= Duration::from_millis(ms);
+        if !busy.contains(&Duty::EndGrace) && state.grace_ms().is_some_and(waited) {
+            duties.push(Duty::EndGrace);
+        }
         duties
     }
 
@@ -270,6 +288,14 @@ impl Leadership {
                     tracing::info!(uuid = uuid.to_string(), zxid_base, "the cluster has its uuid");
                 }
             }
+            #[cfg(feature = "next-level")]
+            Duty::Note => {
+                self.propose_as_duty(Op::SetNote { text: "the level was raised".into() }).await;
+            }
+            Duty::EndGrace => {
+                tracing::info!("the grace period of the restored cluster is over: locks are granted from here on");
+                self.propose_request(end_of_grace()).await;
+            }
             Duty::SetLimits => {
                 self.propose_as_duty(Op::SetLimits(self.consensus.config.limits.clone())).await;
             }
@@ -279,7 +305,11 @@ impl Leadership {
 
     /// Whether it was applied, as far as this node knows.
     async fn propose_as_duty(&self, op: Op) -> bool {
-        let (command, _) = self.proposer.command(Request::new(op));
+        self.propose_request(Request::new(op)).await
+    }
+
+    async fn propose_request(&self, request: Request) -> bool {
+        let (command, _) = self.proposer.command(request);
         let written = timeout(DUTY_MAX, self.consensus.raft.client_write(command)).await;
         written.is_ok_and(|written| note(&written))
     }
@@ -299,6 +329,14 @@ impl Leadership {
 /// keep it from being founded.
 fn zxid_base_at(now_ms: u64) -> u64 {
     now_ms.saturating_mul(1 << 10).min(ZXID_BASE_MAX)
+}
+
+/// Removes the znode of the grace, which no client may.
+fn end_of_grace() -> Request {
+    let path = ZPath::parse(RESTORING).expect("a constant");
+    let keeper = [SUPER, KEEPER].map(|scheme| Identity { scheme: scheme.into(), id: "zlock".into() });
+    let delete = Op::Znode(ZnodeOp::Delete { path, version: -1 });
+    Request { identities: keeper.into(), ..Request::new(delete) }
 }
 
 /// Whether a leader's own proposal was applied.
@@ -351,7 +389,7 @@ fn touch(state: &State, tracker: &mut SessionTracker, credential: &Credential, n
 
 #[cfg(test)]
 mod tests {
-    use znode::{Acl, Create, CreateMode, Ensure, Limits, LogPosition, Txn, ZPath, ZnodeOp, Zxid};
+    use znode::{Acl, Create, CreateMode, Ensure, Limits, LogPosition, Txn, Zxid};
 
     use super::*;
     use crate::write::propose::tests::{leader, soon};

@@ -8,6 +8,7 @@
 //! expired (crates/sim/tests/seeds.rs); linearizable reads of such a leader missed what the new one
 //! had acknowledged.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -88,35 +89,91 @@ impl Following {
     }
 }
 
-/// When the frame was sent that a quorum has taken: of `members` nodes, this one and enough of
-/// `peers`. `None` before.
-pub(crate) fn quorum(members: usize, peers: impl Iterator<Item = Option<Instant>>) -> Option<Instant> {
-    let others = members / 2;
-    let mut since: Vec<Instant> = peers.flatten().collect();
-    since.sort_unstable();
-    // The newest ones are last. `others` of them and this node are a majority.
-    since.len().checked_sub(others).and_then(|at| since.get(at).copied())
+/// When the frame was sent that a quorum has taken: a majority of each of these sets of voters.
+/// `own` is this node, which counts where it is a voter and takes its own frames at once. `None`
+/// as long as there is none, and without voters.
+pub(crate) fn quorum(voters: &[BTreeSet<u64>], own: u64, since: impl Fn(u64) -> Option<Instant>) -> Option<Instant> {
+    let now = Instant::now();
+    let of_set = |set: &BTreeSet<u64>| {
+        let taken = |id: &u64| if *id == own { Some(now) } else { since(*id) };
+        let mut taken: Vec<Instant> = set.iter().filter_map(taken).collect();
+        taken.sort_unstable();
+        // The newest ones are last: so many of them are a majority.
+        taken.len().checked_sub(set.len() / 2 + 1).and_then(|at| taken.get(at).copied())
+    };
+    let sets: Option<Vec<Instant>> = voters.iter().map(of_set).collect();
+    sets?.into_iter().min()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
     use std::time::Duration;
 
     use super::*;
 
     #[test]
     fn a_quorum_is_as_recent_as_its_slowest_member() {
-        let start = Instant::now();
+        let start = Instant::now() - Duration::from_secs(1);
         let at = |ms: u64| Some(start + Duration::from_millis(ms));
-        let check = |members, peers: &[Option<Instant>], expected| {
-            assert_eq!(quorum(members, peers.iter().copied()), expected, "{members} {peers:?}");
+        let check = |voters: &[&[u64]], taken: &[(u64, u64)], expected| {
+            let sets: Vec<BTreeSet<u64>> = voters.iter().map(|set| set.iter().copied().collect()).collect();
+            let since = |id| taken.iter().find(|(peer, _)| *peer == id).and_then(|(_, ms)| at(*ms));
+            assert_eq!(quorum(&sets, 1, since), expected, "{voters:?} {taken:?}");
         };
-        check(3, &[None, None], None);
-        check(3, &[at(5), None], at(5));
-        check(3, &[at(5), at(9)], at(9));
-        check(5, &[at(5), None, None, None], None);
-        check(5, &[at(5), at(9), None, at(7)], at(7));
-        check(2, &[at(3)], at(3));
+        check(&[&[1, 2, 3]], &[], None);
+        check(&[&[1, 2, 3]], &[(2, 5)], at(5));
+        check(&[&[1, 2, 3]], &[(2, 5), (3, 9)], at(9));
+        check(&[&[1, 2, 3, 4, 5]], &[(2, 5)], None);
+        check(&[&[1, 2, 3, 4, 5]], &[(2, 5), (3, 9), (5, 7)], at(7));
+        check(&[&[1, 2]], &[(2, 3)], at(3));
+        // Who does not vote does not count, this node included.
+        check(&[&[1, 2, 3]], &[(4, 9)], None);
+        check(&[&[2, 3, 4]], &[(2, 5)], None);
+        check(&[&[2, 3, 4]], &[(2, 5), (4, 6)], at(5));
+        // In a joint membership each set must have a majority.
+        check(&[&[1, 2, 3], &[3, 4, 5]], &[(2, 5), (4, 8)], None);
+        check(&[&[1, 2, 3], &[3, 4, 5]], &[(2, 5), (4, 8), (5, 7)], at(5));
+        check(&[&[1, 2, 3], &[3, 4, 5]], &[(3, 6), (4, 8)], at(6));
+        check(&[], &[(2, 5)], None);
+    }
+
+    #[test]
+    fn a_leader_alone_is_followed_now() {
+        let before = Instant::now();
+        assert!(quorum(&[BTreeSet::from([1])], 1, |_| None).is_some_and(|since| since >= before));
+    }
+
+    /// Raft's own question for a quorum, over memberships and frames by chance.
+    #[test]
+    fn a_quorum_here_is_one_for_raft() {
+        let mut rng = fastrand::Rng::with_seed(7);
+        let now = Instant::now();
+        for _ in 0..20_000 {
+            let mut sets = Vec::new();
+            for _ in 0..rng.usize(1..4) {
+                let set: BTreeSet<u64> = (0..rng.usize(1..6)).map(|_| rng.u64(1..8)).collect();
+                sets.push(set);
+            }
+            let all: BTreeSet<u64> = sets.iter().flatten().copied().collect();
+            let nodes: BTreeMap<u64, storage::Member> =
+                all.iter().map(|id| (*id, storage::Member::default())).collect();
+            let mut followers = BTreeMap::new();
+            for id in 1..9 {
+                if rng.bool() {
+                    followers.insert(id, now - Duration::from_millis(rng.u64(0..20)));
+                }
+            }
+            let membership = storage::Membership::new(sets.clone(), nodes).unwrap();
+            // A frame counts from a moment on: those who took it then, and this node, are a quorum.
+            let found = quorum(&sets, 1, |id| followers.get(&id).copied());
+            for moment in followers.values().copied().chain([now]) {
+                let taken: BTreeSet<u64> =
+                    followers.iter().filter(|(_, since)| **since >= moment).map(|(id, _)| *id).chain([1]).collect();
+                let is_quorum = quorum_set::QuorumSet::is_quorum(&membership, taken.iter());
+                assert_eq!(found.is_some_and(|since| since >= moment), is_quorum, "{sets:?} {followers:?}");
+            }
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What a leader does whose disk does not answer: it hands over, if a quorum is there without it.
 //! `disk_watch.rs` says when that is.
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -39,11 +40,14 @@ impl DiskStall {
         steady.retain(|(_, standing)| standing.steady && standing.joined);
         let metrics = self.consensus.metrics();
         let leads = self.consensus.leader_term(&metrics) == Some(term) && self.consensus.disk_watch.stalls();
-        let majority = self.consensus.config.members.len() / 2 + 1;
+        let membership = self.consensus.membership();
+        let is_steady = |id: u64| steady.iter().any(|(other, _)| *other == id);
+        let has_majority = |set: &BTreeSet<u64>| set.iter().filter(|id| is_steady(**id)).count() > set.len() / 2;
+        let quorum = membership.get_joint_config().iter().all(has_majority);
         let followers = metrics.replication.iter().flatten();
-        let able = followers.filter(|(id, _)| steady.iter().any(|(other, _)| other == *id));
+        let able = followers.filter(|(id, _)| is_steady(**id) && membership.voter_ids().any(|voter| voter == **id));
         let best = able.max_by_key(|(_, matched)| **matched);
-        match best.filter(|_| leads && steady.len() >= majority) {
+        match best.filter(|_| leads && quorum) {
             Some((successor, _)) => {
                 tracing::warn!(term, successor, "handing leadership over: the disk does not answer");
                 self.consensus.hand_over_to(*successor, term).await;

@@ -1,5 +1,6 @@
 //! What a node tells about itself.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -85,6 +86,15 @@ impl Readiness {
             Readiness::Stopped => "stopped",
         }
     }
+}
+
+/// One condition of a node's readiness.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Check {
+    /// What it is called, for those who leave it out.
+    pub name: &'static str,
+    /// What the node is for want of it, and why; `None` when it is met.
+    pub failure: Option<(Readiness, Cow<'static, str>)>,
 }
 
 /// The newest durable snapshot.
@@ -192,6 +202,7 @@ impl Status {
             bytes: snapshot.bytes(),
         });
         let (followers, synced_followers) = self.followers(&metrics, committed);
+        let tally = self.consensus.peers.tally();
         NodeStatus {
             followers,
             synced_followers,
@@ -205,7 +216,7 @@ impl Status {
             committed,
             applied: state.last_zxid(),
             snapshot: snapshot.unwrap_or_default(),
-            members: self.consensus.config.members.clone(),
+            members: self.consensus.members(),
             sessions: state.session_count() as u64,
             znodes: state.znode_count() as u64,
             data_bytes: state.data_bytes(),
@@ -216,9 +227,9 @@ impl Status {
             waiters: state.contender_count().saturating_sub(state.holder_count()),
             mixed_locks: state.mixed_lock_count() as u64,
             unsaved_bytes: self.unsaved_bytes.load(Ordering::Relaxed),
-            peer_losses: self.consensus.peers.entries_lost(),
-            snapshots_sent: self.consensus.peers.snapshots_sent(),
-            snapshots_unsent: self.consensus.peers.snapshots_unsent(),
+            peer_losses: tally.entries_lost,
+            snapshots_sent: tally.snapshots_sent,
+            snapshots_unsent: tally.snapshots_unsent,
             purged: self.consensus.peers.purged.up_to().map_or(Zxid(0), |index| self.consensus.zxid(index)),
             watches: self.proposer.view.watches() as u64,
             observed: self.proposer.view.observed() as u64,
@@ -235,7 +246,8 @@ impl Status {
         let Some(term) = self.consensus.leader_term(metrics) else { return (0, 0) };
         let disconnected_after = self.consensus.disconnected_after();
         let follows = |since: tokio::time::Instant| since.elapsed() < disconnected_after;
-        let following = self.consensus.peers.all().filter(|(_, peer)| peer.following.since(term).is_some_and(follows));
+        let peers = self.consensus.peers.all().into_iter();
+        let following = peers.filter(|(_, peer)| peer.following.since(term).is_some_and(follows));
         let has = |id| {
             metrics
                 .replication
@@ -271,23 +283,61 @@ impl Status {
     }
 
     fn readiness(&self, metrics: &RaftMetrics<TypeConfig>, committed: Zxid, applied: Zxid) -> Readiness {
-        if self.life.is_stopped() || metrics.running_state.is_err() || self.life.failure().borrow().is_some() {
-            return Readiness::Stopped;
-        }
-        if !self.reads.has_recovered() {
-            return Readiness::Recovering;
-        }
-        if self.consensus.disk_watch.stalls() {
-            return Readiness::DiskStalled;
-        }
+        let checks = self.checks(metrics, committed.0.saturating_sub(applied.0), self.consensus.config.ready_lag_max);
+        checks.into_iter().find_map(|check| check.failure).map_or(Readiness::Ready, |(readiness, _)| readiness)
+    }
+
+    /// See [`crate::Replica::checks`].
+    pub(crate) fn checks_now(&self, lag_max: Option<u64>) -> Vec<Check> {
+        let metrics = self.consensus.metrics();
+        let lag = self.consensus.committed(&metrics).0.saturating_sub(self.proposer.view.applied().0);
+        self.checks(&metrics, lag, lag_max.unwrap_or(self.consensus.config.ready_lag_max)).into()
+    }
+
+    /// The first that fails is why the node is not ready.
+    fn checks(&self, metrics: &RaftMetrics<TypeConfig>, lag: u64, lag_max: u64) -> [Check; 6] {
+        let check = |name, readiness, fails: bool, why: &'static str| Check {
+            name,
+            failure: fails.then_some((readiness, Cow::Borrowed(why))),
+        };
+        let ended = self.life.is_stopped() || metrics.running_state.is_err() || self.life.failure().borrow().is_some();
         let connected =
             self.consensus.leading_term().map_or_else(|| self.consensus.hears_leader(), |(_, followed)| followed);
-        if metrics.current_leader.is_none() || !connected {
-            return Readiness::NoQuorum;
+        let alone = metrics.current_leader.is_none() || !connected;
+        [
+            check("alive", Readiness::Stopped, ended, "the node has failed or is shutting down"),
+            check(
+                "recovered",
+                Readiness::Recovering,
+                !self.reads.has_recovered(),
+                "it has not caught up with what it had before the start",
+            ),
+            check("disk", Readiness::DiskStalled, self.consensus.disk_watch.stalls(), "the disk does not answer"),
+            check("quorum", Readiness::NoQuorum, alone, "no leader is heard, or this leader has lost its quorum"),
+            lag_check(lag, lag_max),
+            check("space", Readiness::DiskLow, self.proposer.space.is_low(), "the disk is low on space: no writes"),
+        ]
+    }
+}
+
+fn lag_check(lag: u64, lag_max: u64) -> Check {
+    let why = || Cow::Owned(format!("{lag} entries behind, and {lag_max} may be missing"));
+    Check { name: "lag", failure: (lag > lag_max).then(|| (Readiness::Lagging, why())) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_may_lack_as_many_entries_as_is_said() {
+        for (lag, lag_max) in [(0, 0), (10, 10), (9, 10)] {
+            assert_eq!(lag_check(lag, lag_max).failure, None, "{lag} {lag_max}");
         }
-        if committed.0.saturating_sub(applied.0) > self.consensus.config.ready_lag_max {
-            return Readiness::Lagging;
+        for (lag, lag_max, said) in
+            [(1, 0, "1 entries behind, and 0 may be missing"), (11, 10, "11 entries behind, and 10 may be missing")]
+        {
+            assert_eq!(lag_check(lag, lag_max).failure, Some((Readiness::Lagging, said.into())));
         }
-        if self.proposer.space.is_low() { Readiness::DiskLow } else { Readiness::Ready }
     }
 }

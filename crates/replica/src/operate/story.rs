@@ -81,18 +81,22 @@ impl Story {
     fn new(config: &Config, now: Instant) -> Story {
         // An ordinary change of leader takes no longer, and has its own lines.
         let lasts = Duration::from_millis(config.election_timeout_min_ms);
-        let peers = config.members.iter().map(|member| member.id).filter(|id| *id != config.node_id);
         Story {
             leading: Told::new(Leading::NoLeader, Duration::ZERO, now),
             quorum: Told::new(false, lasts, now),
             ready: Told::new(None, lasts, now),
-            contacts: peers.map(|id| (id, Told::new(Contact::Untried, PEER_LASTS, now))).collect(),
+            contacts: BTreeMap::new(),
         }
     }
 
     /// The lines that are due.
     fn look(&mut self, sight: &Sight, now: Instant) -> Vec<Line> {
         let mut lines = Vec::new();
+        // Members come and go.
+        self.contacts.retain(|id, _| sight.contacts.contains_key(id));
+        for id in sight.contacts.keys() {
+            self.contacts.entry(*id).or_insert_with(|| Told::new(Contact::Untried, PEER_LASTS, now));
+        }
         for (id, told) in &mut self.contacts {
             let contact = sight.contacts.get(id).copied().unwrap_or_default();
             if told.look(contact, now).is_some() {
@@ -148,13 +152,15 @@ impl Teller {
             Leading::NoLeader => false,
             // It follows a leader that a quorum elected, and hears it.
             Leading::Peer { .. } => true,
-            Leading::ThisNode { .. } if self.consensus.config.members.len() == 1 => true,
+            Leading::ThisNode { .. } if self.consensus.votes_alone() => true,
             Leading::ThisNode { term } => {
                 let patience = Duration::from_millis(self.consensus.config.election_timeout_max_ms);
-                self.consensus.peers.followed_since(term).is_some_and(|since| since.elapsed() < patience)
+                let followed = self.consensus.peers.followed_since(term, &self.consensus.membership());
+                followed.is_some_and(|since| since.elapsed() < patience)
             }
         };
-        let contacts = self.consensus.peers.all().map(|(id, peer)| (id, peer.reach.contact())).collect();
+        let peers = self.consensus.peers.all();
+        let contacts = peers.into_iter().map(|(id, peer)| (id, peer.reach.contact())).collect();
         Sight { leading, quorum, ready: self.status.is_ready(), contacts }
     }
 
@@ -197,15 +203,13 @@ impl Teller {
             Line::Ready => tracing::info!(term = now, zxid, "ready"),
             Line::NotReady { why } => tracing::warn!(why = why.as_str(), term = now, zxid, "not ready"),
             Line::Reached { peer } => {
-                tracing::info!(
-                    peer,
-                    addr = self.consensus.peers.get(*peer).map_or("", |peer| peer.addr()),
-                    "peer reachable"
-                );
+                let addr = self.consensus.peers.get(*peer).map(|peer| peer.addr());
+                tracing::info!(peer, addr = addr.as_deref(), "peer reachable");
             }
             Line::Lost { peer, obstacle } => {
                 let known = self.consensus.peers.get(*peer);
-                let (addr, error) = known.map_or(("", String::new()), |peer| (peer.addr(), peer.reach.error()));
+                let (addr, error) = known.map(|peer| (peer.addr(), peer.reach.error())).unzip();
+                let addr = addr.as_deref();
                 tracing::warn!(peer, addr, reason = obstacle.as_str(), error, "peer unreachable");
             }
         }
@@ -216,7 +220,7 @@ impl Teller {
     async fn probe(&self) {
         // Longer than a connection may be silent: it is the connection that finds out.
         let deadline = Instant::now() + self.consensus.peer_timeout() * 3;
-        let asks = self.consensus.peers.all().map(|(_, peer)| async move {
+        let asks = self.consensus.peers.all().into_iter().map(|(_, peer)| async move {
             if let Ok(Answer::Pong) = peer.control.ask(Ask::Ping, deadline).await {
                 peer.reach.reached();
             }

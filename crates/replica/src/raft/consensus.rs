@@ -1,5 +1,7 @@
 //! Raft as the rest of the node sees it: who leads, in which term, and whether that is sure.
 
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -8,8 +10,9 @@ use openraft::ServerState;
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::metrics::{RaftMetrics, RaftServerMetrics};
 use openraft::type_config::alias::WatchReceiverOf;
-use storage::TypeConfig;
 use storage::codec::{LogIdRecord, VoteRecord};
+use storage::{StoredMembership, TypeConfig};
+use tokio::sync::watch;
 use tokio::time::Instant;
 use znode::Zxid;
 
@@ -17,9 +20,9 @@ use crate::follower::leader_watch::LeaderWatch;
 use crate::host::Host;
 use crate::operate::disk_watch::{DiskWatch, STALLED};
 use crate::raft::known_cluster::KnownCluster;
-use crate::raft::network::Peers;
+use crate::raft::peers::Peers;
 use crate::raft::state_machine::StateMachine;
-use crate::raft::transport::{Answer, Ask, ChannelError};
+use crate::raft::transport::{Answer, Ask, ChannelError, Standing};
 use crate::{Config, Error};
 
 pub(crate) type Raft = openraft::Raft<TypeConfig, StateMachine>;
@@ -37,6 +40,8 @@ pub(crate) struct Consensus {
     /// In this term this node has asked another to take over, and may be the last to hear that it
     /// did; 0: in none.
     hands_over: AtomicU64,
+    /// Proposals wait, for a moment, until the next leader has everything.
+    pub(crate) holds: watch::Sender<bool>,
     server_metrics: WatchReceiverOf<TypeConfig, RaftServerMetrics<TypeConfig>>,
     raft_metrics: WatchReceiverOf<TypeConfig, RaftMetrics<TypeConfig>>,
 }
@@ -61,6 +66,7 @@ impl Consensus {
             disk_watch,
             leader_watch,
             hands_over,
+            holds: watch::Sender::new(false),
             server_metrics,
             raft_metrics,
         }
@@ -118,16 +124,105 @@ impl Consensus {
     /// The term in which this node leads, and whether a quorum followed it just now, so that no
     /// other can have been elected meanwhile. Copies nothing, for those who ask often.
     pub(crate) fn leading_term(&self) -> Option<(u64, bool)> {
-        let term = {
+        let (term, membership) = {
             let metrics = self.server_metrics.borrow_watched();
             let vote = &metrics.vote;
             let leads = metrics.state == ServerState::Leader && vote.committed;
-            (leads && vote.leader_id.voted_for == self.config.node_id).then_some(vote.leader_id.term)?
+            let term = (leads && vote.leader_id.voted_for == self.config.node_id).then_some(vote.leader_id.term)?;
+            (term, Arc::clone(&metrics.membership_config))
         };
         let recent = Duration::from_millis(self.config.sure_ms());
-        let since = self.peers.followed_since(term);
-        let followed = self.config.members.len() == 1 || since.is_some_and(|since| since.elapsed() < recent);
-        Some((term, followed))
+        // From a leader that is no member any more Raft may pass leadership on at any moment, and
+        // this node would not hear of it first.
+        let is_member = membership.get_node(&self.config.node_id).is_some();
+        let followed = self.peers.followed_since(term, &membership).is_some_and(|since| since.elapsed() < recent);
+        Some((term, is_member && followed))
+    }
+
+    /// The membership that rules, from the moment at which it stands in this node's log.
+    pub(crate) fn membership(&self) -> Arc<StoredMembership> {
+        Arc::clone(&self.server_metrics.borrow_watched().membership_config)
+    }
+
+    /// The last membership that is known to be committed; see [`Consensus::membership`].
+    pub(crate) fn committed_membership(&self) -> Arc<StoredMembership> {
+        Arc::clone(&self.server_metrics.borrow_watched().committed_membership_config)
+    }
+
+    /// Who votes, and while a change is half done who will; before there is a membership the
+    /// configured members.
+    pub(crate) fn voters(&self) -> BTreeSet<u64> {
+        let membership = self.membership();
+        let configured = || self.config.members.iter().map(|member| member.id).collect();
+        membership.get_joint_config().last().cloned().unwrap_or_else(configured)
+    }
+
+    /// Whether this node is the only voter.
+    pub(crate) fn votes_alone(&self) -> bool {
+        let membership = self.membership();
+        let alone = membership.get_joint_config().iter().all(|set| set.iter().eq([&self.config.node_id]));
+        alone && !membership.get_joint_config().is_empty()
+    }
+
+    /// The members, and before there are any the configured ones.
+    pub(crate) fn members(&self) -> Vec<crate::Member> {
+        let membership = self.membership();
+        if membership.nodes().next().is_none() {
+            return self.config.members.clone();
+        }
+        membership.nodes().map(|(id, member)| crate::Member::of(*id, member)).collect()
+    }
+
+    /// Waits until a quorum has taken a frame of `term` that was sent at `since` or later.
+    pub(crate) async fn followed_again(&self, term: u64, since: Instant) {
+        loop {
+            let noted = self.peers.noted();
+            let followed = self.peers.followed_since(term, &self.membership());
+            if self.votes_alone() || followed.is_some_and(|followed| followed >= since) {
+                return;
+            }
+            noted.await;
+        }
+    }
+
+    /// How many entries of this leader a peer lacks, as far as it has said.
+    pub(crate) fn lag(&self, id: u64) -> Option<u64> {
+        let metrics = self.raft_metrics.borrow_watched();
+        let matched = metrics.replication.as_ref()?.get(&id)?.as_ref()?.index;
+        Some(metrics.last_log_index.unwrap_or(0).saturating_sub(matched))
+    }
+
+    /// Whether a peer follows this leader of `term` now.
+    pub(crate) fn is_in_contact(&self, id: u64, term: u64) -> bool {
+        let recent = Duration::from_millis(self.config.election_timeout_max_ms);
+        let peer = self.peers.get(id);
+        peer.and_then(|peer| peer.following.since(term)).is_some_and(|since| since.elapsed() < recent)
+    }
+
+    /// The voter that is to lead next: of those that follow this leader of `term` the one that is
+    /// preferred, and of equals the one that is furthest.
+    pub(crate) fn successor(&self, term: u64) -> Option<u64> {
+        let membership = self.membership();
+        let voters = membership.voter_ids().filter(|id| *id != self.config.node_id && self.is_in_contact(*id, term));
+        let rank = |id: u64| (self.cluster.priority_of(id).unwrap_or(50), Reverse(self.lag(id).unwrap_or(u64::MAX)));
+        voters.max_by_key(|id| rank(*id))
+    }
+
+    /// What a member says of itself.
+    pub(crate) async fn standing(&self, id: u64) -> Option<Standing> {
+        let peer = self.peers.get(id)?;
+        match peer.control.ask(Ask::Standing, Instant::now() + self.peer_timeout()).await {
+            Ok(Answer::Standing(standing)) => Some(standing),
+            _ => None,
+        }
+    }
+
+    /// Waits until proposals may go on.
+    pub(crate) async fn unheld(&self) {
+        if *self.holds.borrow() {
+            // The sender lives as long as this.
+            let _ = self.holds.subscribe().wait_for(|held| !held).await;
+        }
     }
 
     /// Asks a member to take over from this leader of `term`. True when Raft has taken it on.

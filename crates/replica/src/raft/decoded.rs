@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use znode::{DecodeError, Txn, decode_txn};
+use znode::{DecodeError, Levels, Op, OtherLevel, Txn, decode_txn};
 
 /// Entries that are kept. Beyond, the state machine reads again.
 const ENTRIES_MAX: usize = 2_048;
@@ -21,6 +21,8 @@ const BYTES_MAX: usize = 4 << 20;
 /// Entries that were read and are not applied yet.
 #[derive(Debug, Default)]
 pub(crate) struct Decoded {
+    /// Levels that this node's program knows.
+    known: Levels,
     kept: Mutex<Kept>,
     /// How many there are, for the leader, whose own entries never are.
     count: AtomicUsize,
@@ -33,12 +35,29 @@ struct Kept {
 }
 
 impl Decoded {
+    /// None yet, for a program that knows these levels.
+    pub(crate) fn knowing(known: Levels) -> Decoded {
+        Decoded { known, ..Decoded::default() }
+    }
+
+    /// Reads what is to be applied by a program that knows these levels. What stands behind an
+    /// entry that raises the level beyond them may mean something else to those who know it.
+    fn decode(&self, command: &Bytes) -> Result<Box<Txn>, DecodeError> {
+        let txn = Box::new(decode_txn(command)?);
+        let level = match txn.request.op {
+            Op::SetLevel { level } => level,
+            ref op => op.row().level,
+        };
+        let known = self.known;
+        if level > known.max { Err(OtherLevel { level, known }.into()) } else { Ok(txn) }
+    }
+
     /// Reads the command of an entry at `index`, and keeps it.
     ///
     /// # Errors
     /// When no replica could read it.
     pub(crate) fn read(&self, index: u64, command: &Bytes) -> Result<(), DecodeError> {
-        let txn = Box::new(decode_txn(command)?);
+        let txn = self.decode(command)?;
         let mut kept = self.kept();
         if kept.by_index.len() < ENTRIES_MAX && kept.bytes + command.len() <= BYTES_MAX {
             kept.remove(index);
@@ -71,7 +90,7 @@ impl Decoded {
                 return Ok(txn);
             }
         }
-        decode_txn(command).map(Box::new)
+        self.decode(command)
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
@@ -126,5 +145,19 @@ mod tests {
         assert_eq!(decoded.count.load(Ordering::Acquire), 0);
         assert_eq!(decoded.kept().bytes, 0);
         assert!(decoded.read(1, &Bytes::from_static(&[0xff; 9])).is_err());
+    }
+
+    #[test]
+    fn what_raises_the_level_beyond_the_program_is_not_taken() {
+        let raise = |level| {
+            let request = Request::new(Op::SetLevel { level });
+            Bytes::from(encode_txn(&Txn { time_ms: 7, request }))
+        };
+        let known = Levels { min: 1, max: 2 };
+        let decoded = Decoded::knowing(known);
+        decoded.read(1, &raise(2)).unwrap();
+        let beyond = Err(DecodeError::Level(OtherLevel { level: 3, known }));
+        assert_eq!(decoded.read(2, &raise(3)), beyond);
+        assert_eq!(decoded.take(2, &raise(3)).map(drop), beyond);
     }
 }

@@ -2,8 +2,8 @@
 
 use openraft::RaftLogReader;
 use openraft::storage::RaftLogStorage;
-use storage::{NodeMeta, SnapshotStore, TypeConfig, Vote};
-use znode::Zxid;
+use storage::{NodeMeta, Snapshot, SnapshotStore, TypeConfig, Vote};
+use znode::{DecodeError, Levels, OtherLevel, StateBuilder, Zxid};
 
 use crate::StartError;
 use crate::raft::known_cluster::KnownCluster;
@@ -38,6 +38,11 @@ impl Found {
         let vote = log.get_log_reader().await.read_vote().await.map_err(unreadable)?;
         let committed = log.read_committed().await.map_err(unreadable)?.map(|id| id.index);
         let last_log = log.get_log_state().await.map_err(unreadable)?.last_log_id.map(|id| id.index);
+        if let Some(other) =
+            snapshots.current().and_then(|snapshot| at_other_level(&snapshot, cluster.program().levels))
+        {
+            return Err(StartError::Level(other));
+        }
         let snapshot = snapshots.current().and_then(|snapshot| snapshot.meta().last_log_id).map(|id| id.index);
         let (last_log, committed, snapshot) = (zxid(last_log), zxid(committed), zxid(snapshot));
         Ok(Found { joined: meta.joined(), vote, last_log, committed, snapshot })
@@ -47,4 +52,18 @@ impl Found {
     pub(crate) fn is_new(&self) -> bool {
         !self.joined && self.last_log == Zxid(0) && self.snapshot == Zxid(0)
     }
+}
+
+/// Records of a snapshot that say of which level it is: its head, and what stands right behind it.
+const HEAD_RECORDS: usize = 2;
+
+/// Whether a snapshot is of a level that a program with these levels does not know. Raft would only
+/// say that it cannot be read. Other damage is left to Raft.
+fn at_other_level(snapshot: &Snapshot, known: Levels) -> Option<OtherLevel> {
+    let mut builder = StateBuilder::knowing(known);
+    let mut heads = snapshot.records().take(HEAD_RECORDS);
+    heads.find_map(|record| match builder.push(&record.ok()?) {
+        Err(DecodeError::Level(other)) => Some(other),
+        _ => None,
+    })
 }

@@ -1,33 +1,56 @@
 //! What this node knows of its cluster, from its disk and from the entries that it has applied. Its
 //! peers are asked to agree with it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use storage::NodeMeta;
+use tokio::sync::watch;
 use tokio::time::Instant;
-use znode::{Cluster, ClusterUuid, Founding, LEVEL, Zxid};
+use znode::{Cluster, ClusterUuid, Founding, Levels, OtherLevel, Zxid};
 
+use crate::Program;
 use crate::operate::seldom::Seldom;
+
+/// What a peer said of itself.
+#[derive(Clone, Debug)]
+pub(crate) struct Met {
+    /// Of its data directory.
+    pub(crate) incarnation: u64,
+    /// What it runs, if it said so.
+    pub(crate) program: Option<Program>,
+    /// How much it is preferred as leader, if it said so.
+    pub(crate) leader_priority: Option<u8>,
+}
 
 /// Which cluster it is, at which level, and who was removed from it.
 #[derive(Debug, Default)]
 pub(crate) struct KnownCluster {
+    /// What this node runs.
+    program: Program,
     founding: OnceLock<Founding>,
     /// 0 as long as this node does not know.
     level: AtomicU16,
     removed: Mutex<BTreeMap<u64, Zxid>>,
-    /// The data directories of the peers, as they said when they were met last.
-    incarnations: Mutex<BTreeMap<u64, u64>>,
+    /// The ids of the members, as the effective membership has them; none before there is one.
+    members: Mutex<BTreeSet<u64>>,
+    /// What the peers said of themselves when they were met last.
+    met: Mutex<BTreeMap<u64, Met>>,
     changed: Seldom,
+    /// The cluster's level, once it is known to be above those of this node's program.
+    outgrown: watch::Sender<Option<OtherLevel>>,
+    /// The member whose word was heard last for a level beyond this node's program.
+    doubts: watch::Sender<u64>,
+    /// When this node was removed, as a peer has said.
+    own_removal: watch::Sender<Option<Zxid>>,
 }
 
 impl KnownCluster {
-    /// What the data directory says.
-    pub(crate) fn of(meta: &NodeMeta) -> KnownCluster {
-        let known = KnownCluster::default();
+    /// What the data directory of a node that runs this program says.
+    pub(crate) fn of(meta: &NodeMeta, program: Program) -> KnownCluster {
+        let known = KnownCluster { program, ..KnownCluster::default() };
         if let Some((uuid, zxid_base, group)) = meta.founding() {
             known.note(Founding { uuid: ClusterUuid(uuid), zxid_base, group });
         }
@@ -79,14 +102,29 @@ impl KnownCluster {
         uuid.zip(self.uuid()).is_none_or(|(theirs, own)| theirs == own)
     }
 
-    /// Notes which data directory a peer has.
-    pub(crate) fn met(&self, peer: u64, incarnation: u64) {
-        let before = self.incarnations.lock().unwrap_or_else(PoisonError::into_inner).insert(peer, incarnation);
-        if before.is_some_and(|before| before != incarnation)
+    /// Notes what a peer said of itself.
+    pub(crate) fn met(&self, peer: u64, met: Met) {
+        let incarnation = met.incarnation;
+        let before = self.met.lock().unwrap_or_else(PoisonError::into_inner).insert(peer, met);
+        if before.is_some_and(|before| before.incarnation != incarnation)
             && let Some(times) = self.changed.note(Instant::now())
         {
             tracing::warn!(peer, times, "a peer has come back with another data directory");
         }
+    }
+
+    fn last_met(&self, peer: u64) -> Option<Met> {
+        self.met.lock().unwrap_or_else(PoisonError::into_inner).get(&peer).cloned()
+    }
+
+    /// Which data directory a peer had when it was met last.
+    pub(crate) fn incarnation_of(&self, peer: u64) -> Option<u64> {
+        self.last_met(peer).map(|met| met.incarnation)
+    }
+
+    /// How much a peer is preferred as leader, as it said.
+    pub(crate) fn priority_of(&self, peer: u64) -> Option<u8> {
+        self.last_met(peer)?.leader_priority
     }
 
     /// Whether the founding is applied where the last zxid is this one.
@@ -99,12 +137,74 @@ impl KnownCluster {
         Zxid(self.founding().map_or(0, |founding| founding.zxid_base) + index)
     }
 
-    /// The levels that the other end must know: the cluster's, or any of this program's.
+    /// What this node runs.
+    pub(crate) fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// What a peer ran when it was met last, if it said so.
+    pub(crate) fn program_of(&self, peer: u64) -> Option<Program> {
+        self.last_met(peer)?.program
+    }
+
+    /// The levels at which this node and a peer can go on together: from the cluster's, or the
+    /// lowest that this program knows, to the highest that it knows. A peer that is ahead may have
+    /// applied what raises the level already.
     pub(crate) fn levels(&self) -> (u16, u16) {
-        match self.level.load(Ordering::Acquire) {
-            0 => (1, LEVEL),
-            level => (level, level),
+        let Levels { min, max } = self.program.levels;
+        (self.level.load(Ordering::Acquire).max(min), max)
+    }
+
+    /// The same of a peer. One that is in a cluster beyond this program is the end of this node.
+    pub(crate) fn note_levels(&self, (low, _): (u16, u16)) {
+        if low > self.program.levels.max {
+            self.outgrow(OtherLevel { level: low, known: self.program.levels });
         }
+    }
+
+    /// The members are these.
+    pub(crate) fn note_members(&self, ids: BTreeSet<u64>) {
+        *self.members.lock().unwrap_or_else(PoisonError::into_inner) = ids;
+    }
+
+    /// The ids of the members, as far as this node knows; none before it knows any.
+    pub(crate) fn member_ids(&self) -> BTreeSet<u64> {
+        self.members.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// A peer of this cluster says that this node was removed.
+    pub(crate) fn hear_of_own_removal(&self, zxid: Zxid) {
+        self.own_removal.send_if_modified(|heard| heard.replace(zxid).is_none());
+    }
+
+    /// Resolves when this node was removed.
+    pub(crate) async fn own_removal(&self) -> Zxid {
+        let mut heard = self.own_removal.subscribe();
+        match heard.wait_for(Option::is_some).await.map(|zxid| *zxid) {
+            Ok(Some(zxid)) => zxid,
+            _ => std::future::pending().await,
+        }
+    }
+
+    /// What came as this member's tells of a level that this program does not know. It may be a
+    /// stranger's, so the member is to be called at its own address: what it says there counts.
+    pub(crate) fn doubt_level(&self, member: u64) {
+        self.doubts.send_replace(member);
+    }
+
+    /// Tells which member is to be called.
+    pub(crate) fn doubts(&self) -> watch::Receiver<u64> {
+        self.doubts.subscribe()
+    }
+
+    /// The cluster is at a level that this program does not know: the node must stop.
+    pub(crate) fn outgrow(&self, level: OtherLevel) {
+        self.outgrown.send_if_modified(|outgrown| outgrown.replace(level).is_none());
+    }
+
+    /// That, once it is so.
+    pub(crate) fn outgrown(&self) -> watch::Receiver<Option<OtherLevel>> {
+        self.outgrown.subscribe()
     }
 
     /// When a node was removed.
@@ -142,7 +242,7 @@ mod tests {
         let refused = known.join(&meta, founding(8)).unwrap_err();
         assert!(refused.to_string().contains("this data directory is of cluster uuid 07070707"), "{refused}");
         // The next process finds it on the disk.
-        let again = KnownCluster::of(&meta);
+        let again = KnownCluster::of(&meta, Program::default());
         assert_eq!(again.founding(), Some(&founding(7)));
         assert!(again.may_be(None) && again.may_be(again.uuid()) && !again.may_be(Some(ClusterUuid([8; 16]))));
     }
@@ -155,10 +255,18 @@ mod tests {
             let at = LogPosition { term: Term(1), zxid: state.zxid_of(index, Some(&request)) };
             state.apply(at, Txn { time_ms: 1, request }).reply.unwrap();
         }
-        let known = KnownCluster::default();
-        assert_eq!((known.levels(), known.removed_at(3)), ((1, LEVEL), None));
+        let request = Request::new(Op::SetLevel { level: 3 });
+        let at = LogPosition { term: Term(1), zxid: state.zxid_of(3, Some(&request)) };
+        state.apply(at, Txn { time_ms: 1, request }).reply.unwrap();
+        let program = Program { version: String::new(), levels: Levels { min: 2, max: 4 } };
+        let known = KnownCluster::of(&meta(), program);
+        assert_eq!((known.levels(), known.removed_at(3)), ((2, 4), None));
         known.learn(state.cluster().unwrap());
-        assert_eq!((known.levels(), known.removed_at(3)), ((1, 1), Some(Zxid(1_002))));
+        assert_eq!((known.levels(), known.removed_at(3)), ((3, 4), Some(Zxid(1_002))));
         assert_eq!(known.removed_at(2), None);
+        known.note_levels((4, 9));
+        assert_eq!(*known.outgrown().borrow(), None);
+        known.note_levels((5, 9));
+        assert_eq!(known.outgrown().borrow().map(|other| other.level), Some(5));
     }
 }

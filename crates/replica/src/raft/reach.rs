@@ -112,15 +112,15 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-    use crate::raft::transport::{Identity, Lane, Target};
+    use crate::raft::transport::{Addresses, Identity, Lane, Target};
 
     /// What a try to reach a peer at `addr` comes to.
     async fn check(addr: &str, expected: Obstacle) {
         let reach = Arc::<Reach>::default();
         let identity = Identity::new("c", 1, &[1, 2]);
         let peer_timeout = Duration::from_millis(200);
-        let (addr, lane) = (Arc::from(addr), Lane::Control);
-        let target = Target { identity, to: 2, addr: Arc::clone(&addr), lane, peer_timeout, reach: Arc::clone(&reach) };
+        let (addrs, lane) = (Arc::new(Addresses::new(addr, None)), Lane::Control);
+        let target = Target { identity, to: 2, addrs, lane, peer_timeout, reach: Arc::clone(&reach), is_peer: true };
         assert_eq!(reach.contact(), Contact::Untried);
         let error = target.connect().await.map(drop).expect_err("there is no peer");
         assert_eq!(reach.contact(), Contact::Lost(expected), "{addr}: {error}");

@@ -11,7 +11,9 @@ use openraft::storage::{ApplyResponder, EntryResponder, RaftStateMachine};
 use openraft::{EntryPayload, OptionalSend, RaftSnapshotBuilder};
 use storage::{LogId, NodeMeta, Outcome, Snapshot, SnapshotMeta, SnapshotStore, StoredMembership, TypeConfig};
 use tokio::sync::mpsc;
-use znode::{Applied, DecodeError, Founding, LEVEL, LogPosition, Op, Recorded, State, StateBuilder, Term, Txn, Zxid};
+use znode::{
+    Applied, DecodeError, Founding, Levels, LogPosition, Op, OtherLevel, Recorded, State, StateBuilder, Term, Txn, Zxid,
+};
 
 use crate::host::Host;
 use crate::operate::forced::{ForcedLog, Suspect};
@@ -71,6 +73,13 @@ impl Identified {
         self.host.blocking(move || cluster.join(&meta, founding)).await
     }
 
+    /// What was committed cannot be read: the end of this node.
+    fn unread(&self, what: &str, error: DecodeError) -> io::Error {
+        let error = unread(what, error);
+        other_level(&error).into_iter().for_each(|other| self.cluster.outgrow(other));
+        error
+    }
+
     /// After this was applied.
     fn learn(&self, state: &State) {
         state.cluster().into_iter().for_each(|cluster| self.cluster.learn(cluster));
@@ -128,16 +137,8 @@ impl StateMachine {
             let what = match entry.payload {
                 EntryPayload::Normal(command) => {
                     bytes += command.0.len();
-                    let txn = self.decoded.take(id.index, &command.0).map_err(|error| {
-                        io::Error::new(io::ErrorKind::InvalidData, format!("entry {id} cannot be read: {error}"))
-                    })?;
-                    match txn.request.op {
-                        // What follows may mean something else to those who know the level.
-                        Op::SetLevel { level } if level > LEVEL => {
-                            return Err(io::Error::new(io::ErrorKind::InvalidData, DecodeError::Level(level)));
-                        }
-                        _ => What::Txn(txn),
-                    }
+                    let txn = self.decoded.take(id.index, &command.0);
+                    What::Txn(txn.map_err(|error| self.identified.unread(&format!("entry {id}"), error))?)
                 }
                 EntryPayload::Membership(membership) => What::Membership(StoredMembership::new(Some(id), membership)),
                 EntryPayload::Blank => What::Nothing,
@@ -220,10 +221,11 @@ impl StateMachine {
         applied
     }
 
-    /// Reads a snapshot's records into a state. Blocking.
-    pub(crate) fn read(snapshot: &Snapshot) -> io::Result<State> {
-        let mut builder = StateBuilder::new();
-        let damaged = |error| io::Error::new(io::ErrorKind::InvalidData, format!("a snapshot cannot be read: {error}"));
+    /// Reads a snapshot's records into a state, as the program does that knows these levels.
+    /// Blocking.
+    pub(crate) fn read(snapshot: &Snapshot, known: Levels) -> io::Result<State> {
+        let mut builder = StateBuilder::knowing(known);
+        let damaged = |error| unread("a snapshot", error);
         for record in snapshot.records() {
             builder.push(&record?).map_err(damaged)?;
         }
@@ -273,7 +275,11 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
     }
 
     async fn install_snapshot(&mut self, meta: &SnapshotMeta, snapshot: Snapshot) -> io::Result<()> {
-        let state = self.identified.host.blocking(move || StateMachine::read(&snapshot)).await?;
+        let known = self.identified.cluster.program().levels;
+        let state = self.identified.host.blocking(move || StateMachine::read(&snapshot, known)).await;
+        let state = state.inspect_err(|error| {
+            other_level(error).into_iter().for_each(|other| self.identified.cluster.outgrow(other));
+        })?;
         if let Some(cluster) = state.cluster() {
             self.identified.join(*cluster.founding()).await?;
             self.identified.learn(&state);
@@ -335,6 +341,24 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
         // What was built, though a newer one that was received meanwhile may be current: Raft must
         // still install that.
         Ok(RaftSnapshot { meta: self.meta.clone(), snapshot })
+    }
+}
+
+/// Why an entry or a snapshot cannot be read.
+fn unread(what: &str, error: DecodeError) -> io::Error {
+    match error {
+        // Whole, so that `other_level` finds it.
+        DecodeError::Level(_) => io::Error::new(io::ErrorKind::InvalidData, error),
+        error => io::Error::new(io::ErrorKind::InvalidData, format!("{what} cannot be read: {error}")),
+    }
+}
+
+/// Whether something cannot be read because the cluster is at a level that this program does not
+/// know.
+pub(crate) fn other_level(error: &io::Error) -> Option<OtherLevel> {
+    match error.get_ref()?.downcast_ref::<DecodeError>()? {
+        DecodeError::Level(other) => Some(*other),
+        _ => None,
     }
 }
 

@@ -157,7 +157,7 @@ impl Reads {
         // Raft may have taken old answers for answers to what it has sent since. Mostly the right
         // ones are here, too.
         let give_up = deadline.min(Instant::now() + Duration::from_millis(self.consensus.config.lease_ms()));
-        match timeout_at(give_up, self.consensus.peers.followed_again(at.committed_leader_id().term, began)).await {
+        match timeout_at(give_up, self.consensus.followed_again(at.committed_leader_id().term, began)).await {
             Ok(()) => Ok(self.consensus.zxid(at.index())),
             Err(_) => Err("the leader has no quorum".into()),
         }

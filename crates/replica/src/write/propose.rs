@@ -31,6 +31,9 @@ use crate::write::retry::Retry;
 /// which is what a reader bounds.
 const SURELY_READABLE_BYTES: usize = BYTES_MAX / 64;
 
+/// When a client may ask again whom a restored cluster refuses a lock.
+const RESTORING_RETRY_MS: u64 = 2_000;
+
 /// What is given back when Raft lets go of a proposal.
 type Held = Arc<dyn Any + Send + Sync>;
 
@@ -72,11 +75,13 @@ impl Proposer {
         };
         let place = Arc::new(place);
         self.writable()?;
+        self.check_grace(&request)?;
         let mut tries = Retry::new(&self.consensus.config, deadline);
         loop {
             let tried = match self.consensus.heard_leader() {
                 Some(leader) if leader == self.consensus.config.node_id => {
-                    self.check_cost(&request)?;
+                    self.check_grace(&request)?;
+                    self.check(&request)?;
                     let held = self.held_with(&request, &place, deadline).await?;
                     let (command, again) = self.command(request);
                     request = again;
@@ -109,7 +114,7 @@ impl Proposer {
         }
         let bytes = request.len();
         // Every other member may have as many under way as this node itself.
-        let others = self.consensus.config.members.len().max(2) - 1;
+        let others = self.consensus.members().len().max(2) - 1;
         let (count_max, bytes_max) =
             (self.consensus.config.proposals_max * others, self.consensus.config.proposal_bytes_max * others);
         let refused = match self.peer_proposals.take(bytes, count_max, bytes_max) {
@@ -135,7 +140,7 @@ impl Proposer {
             if self.consensus.leader() != Some(self.consensus.config.node_id) {
                 return Answer::NotLeader(self.consensus.leader());
             }
-            let held = match self.check_cost(&request) {
+            let held = match self.check_grace(&request).and_then(|()| self.check(&request)) {
                 Ok(()) => self.held_with(&request, &place, deadline).await,
                 Err(error) => Err(error),
             };
@@ -155,6 +160,17 @@ impl Proposer {
                     }
                 }
             }
+        }
+    }
+
+    /// A proposal of this leader itself, tried once. Where it stands, and what it came to.
+    pub(crate) async fn propose_own(&self, op: Op, deadline: Instant) -> Result<(Zxid, Applied), Error> {
+        self.writable()?;
+        let (command, _) = self.command(Request::new(op));
+        match self.propose_here(command, Arc::new(()), deadline).await {
+            Try::Applied { at, applied } => Ok((at, applied)),
+            Try::Failed(error) => Err(error),
+            Try::Again(reason) => Err(Error::unavailable(reason)),
         }
     }
 
@@ -192,6 +208,7 @@ impl Proposer {
         }
         let (responder, answer) = Responder::new(held);
         let write = async {
+            self.consensus.unheld().await;
             self.consensus.raft.client_write_ff(command, Some(responder)).await.map_err(|fatal| fatal.to_string())?;
             answer.await.map_err(|_| "raft has stopped".into())
         };
@@ -249,10 +266,21 @@ impl Proposer {
         sleep(self.consensus.peer_timeout()).await;
     }
 
+    /// Refuses what might grant a lock while a restored cluster waits. Each node has the znode that
+    /// says so since it began, and loses it no sooner than the leader.
+    fn check_grace(&self, request: &Request) -> Result<(), Error> {
+        if request.op.may_grant() && self.view.state().is_restoring() {
+            return Err(Error::Restoring { retry_after_ms: RESTORING_RETRY_MS });
+        }
+        Ok(())
+    }
+
     /// Refuses what would do too much in one entry, unless it would be answered otherwise. The
-    /// state decides again when it is applied.
-    fn check_cost(&self, request: &Request) -> Result<(), Error> {
+    /// state decides again when it is applied. And what came with a later level than the cluster's:
+    /// a member that does not know it would end at the entry.
+    fn check(&self, request: &Request) -> Result<(), Error> {
         match &request.op {
+            op if op.row().level > self.view.state().level() => Err(Error::Refused(znode::Error::LevelTooLow)),
             Op::Multi(_) | Op::Revoke { .. } => self.view.state().check_cost(request).map_err(Error::Refused),
             _ => Ok(()),
         }
@@ -304,6 +332,9 @@ impl From<Error> for ProposeAnswer {
     fn from(error: Error) -> Self {
         match error {
             Error::Unavailable { reason, retry_after_ms } => ProposeAnswer::Unavailable { reason, retry_after_ms },
+            Error::Restoring { retry_after_ms } => {
+                ProposeAnswer::Unavailable { reason: error.to_string(), retry_after_ms }
+            }
             Error::Unknown { reason } => ProposeAnswer::Unknown(reason),
             Error::Refused(error) => ProposeAnswer::Refused(error),
         }

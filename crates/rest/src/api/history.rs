@@ -79,8 +79,12 @@ pub(crate) fn ticket_gone_for(identities: &[Identity], state: &State, ticket: &Z
 pub(crate) fn no_session(identities: &[Identity], state: &State, id: SessionId) -> Problem {
     let problem = match state.ended_session(id) {
         Some(ended) => {
-            let shown = session_ended(ended, shows_client(identities, state, ended));
-            let how = if ended.expired { "expired" } else { "was closed" };
+            let shown = session_ended(state, ended, shows_client(identities, state, ended));
+            let how = match shown.why {
+                SessionEnd::Expired => "expired",
+                SessionEnd::Closed => "was closed",
+                SessionEnd::Restored => "ended when the cluster was restored from a backup,",
+            };
             let client = shown.client.as_ref().map(|client| format!(" of {client}")).unwrap_or_default();
             let detail = format!("the session{client} {how} at zxid {}", ended.ended.zxid);
             let problem = Problem::new(ProblemType::SessionExpired, StatusCode::GONE, detail);
@@ -101,11 +105,16 @@ fn shows_client(identities: &[Identity], state: &State, session: &EndedSession) 
     is_super || lock::may_read_of_ended(state, session, identities)
 }
 
-fn session_ended(session: &EndedSession, shows_client: bool) -> SessionEnded {
+fn session_ended(state: &State, session: &EndedSession, shows_client: bool) -> SessionEnded {
+    let why = match session.expired {
+        _ if state.ended_by_restore(session) => SessionEnd::Restored,
+        true => SessionEnd::Expired,
+        false => SessionEnd::Closed,
+    };
     SessionEnded {
         client: convert::client(&session.client).filter(|_| shows_client),
         id: session.id.0,
-        why: if session.expired { SessionEnd::Expired } else { SessionEnd::Closed },
+        why,
         ended_zxid: session.ended.zxid.0,
         ended_ms: session.ended.time_ms,
         opened_ms: session.opened_ms,

@@ -13,6 +13,8 @@ use replica::{Entrance, NodeStatus, Readiness, RequestEnd, Role};
 use crate::request::call::{Answer, Call};
 use crate::request::door::AtZxid;
 
+const TOLERANCE: &str =
+    "Voters that may fail from now on, so that the rest still is a quorum; the leader tells it alone.";
 const FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// The node's numbers, for Prometheus.
@@ -22,10 +24,14 @@ pub(crate) async fn metrics(mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;
     let status = call.door.replica().status();
     let mut text = Text::default();
-    node(&mut text, &status, call.door.is_draining());
+    node(&mut text, &status, call.door.drains().is_some());
+    if let Some(tolerance) = call.door.replica().health().failure_tolerance {
+        text.gauge("failure_tolerance", TOLERANCE, tolerance);
+    }
     log(&mut text, &status);
     state(&mut text, &status);
     traffic(&mut text, &status, call.door.waits());
+    backups(&mut text, call.door.backups().last.read());
     let mut response = (StatusCode::OK, text.0).into_response();
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(FORMAT));
     response.extensions_mut().insert(AtZxid(status.applied));
@@ -141,6 +147,12 @@ fn traffic(text: &mut Text, status: &NodeStatus, waits: usize) {
             text.labelled("requests_total", &labels, status.counts.requests(entrance, end));
         }
     }
+}
+
+fn backups(text: &mut Text, (at_seconds, bytes): (u64, u64)) {
+    let help = "When this node wrote a backup to its end last, in seconds since 1970; 0 for not since it started.";
+    text.gauge("backup_last_success_timestamp_seconds", help, at_seconds);
+    text.gauge("backup_last_bytes", "The length of that backup.", bytes);
 }
 
 fn door(entrance: Entrance) -> &'static str {

@@ -1,14 +1,15 @@
-//! The node itself: `/v1/cluster`, `/livez`, `/readyz`, `/version`.
+//! The node itself: `/v1/cluster`, `/livez`, `/version`.
 
 use std::sync::{Arc, PoisonError};
 
 use axum::http::StatusCode;
-use replica::{NodeStatus, Readiness, Replica};
+use replica::{NodeStatus, Replica};
 use tokio::runtime::Handle;
 use tokio::time::{Duration, Instant, sleep, timeout};
 use zlock_client::api::{Cluster, Liveness, MemberInfo, SnapshotInfo, StateDigest, Version};
 use znode::{Error, SUPER, State};
 
+use crate::api::health::readiness;
 use crate::http::peer::Peer;
 use crate::problem::Problem;
 use crate::request::call::{Answer, Call, json};
@@ -26,7 +27,7 @@ pub(crate) async fn cluster(mut call: Call) -> Answer {
     let state = if with_digest { Some(state_digest(&call).await?) } else { None };
     let status = call.door.replica().status();
     let zxid = status.applied;
-    let ready = readiness(&call, &status).into();
+    let ready = readiness(&call.door).into();
     Ok(json(StatusCode::OK, zxid, &Cluster { state, ready, ..cluster_info(status) }))
 }
 
@@ -118,28 +119,6 @@ fn cluster_info(status: NodeStatus) -> Cluster {
 pub(crate) async fn live(mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;
     Ok(json(StatusCode::OK, call.door.replica().state().last_zxid(), &Liveness { live: true }))
-}
-
-/// `ready`, or why clients should go elsewhere.
-fn readiness(call: &Call, status: &NodeStatus) -> &'static str {
-    match status.ready {
-        Readiness::Ready if call.door.is_draining() => "draining",
-        ready => ready.as_str(),
-    }
-}
-
-/// Whether clients should be sent here: not while the node has no quorum, lags, or is short of
-/// disk.
-#[utoipa::path(get, path = "/readyz", operation_id = "nodeReady", tag = "node",
-    responses((status = 200, description = "They should", body = zlock_client::api::Readiness)))]
-pub(crate) async fn ready(mut call: Call) -> Answer {
-    std::mem::take(&mut call.query).finish()?;
-    let status = call.door.replica().status();
-    let ready = readiness(&call, &status);
-    if ready != Readiness::Ready.as_str() {
-        return Err(Problem::unavailable(format!("not ready: {ready}"), 1_000));
-    }
-    Ok(json(StatusCode::OK, status.applied, &zlock_client::api::Readiness { ready: ready.into() }))
 }
 
 /// The version of the program.

@@ -108,7 +108,7 @@ impl Door {
         to.insert(HeaderName::from_static(headers::LEADER), leader);
         to.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         to.insert(CROSS_ORIGIN_RESOURCE_POLICY, HeaderValue::from_static("same-origin"));
-        if self.is_draining() {
+        if self.is_closing() {
             to.insert(CONNECTION, HeaderValue::from_static("close"));
         }
     }

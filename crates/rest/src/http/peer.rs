@@ -76,6 +76,11 @@ impl Peer {
         self.0.on_loopback
     }
 
+    /// Whether its connection has TLS.
+    pub(crate) fn is_secure(&self) -> bool {
+        self.0.is_secure
+    }
+
     /// How URLs of this connection begin.
     pub(crate) fn scheme(&self) -> &'static str {
         if self.0.is_secure { "https" } else { "http" }

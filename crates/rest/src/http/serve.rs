@@ -2,14 +2,14 @@
 
 use std::future::Future;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use replica::{Replica, Seldom};
 use tls::{Admission, AdmissionConfig, Full, Incoming, Listeners, Place};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -19,8 +19,12 @@ use crate::RestConfig;
 use crate::http::connection::Connections;
 use crate::http::peer::{Known, Peer};
 use crate::request::door::Door;
+use crate::request::operator::for_operators;
 use crate::routes::routes;
 
+/// Connections of operators at once. Beyond: a silent or idle one gives way, else the new one is
+/// closed.
+const ADMIN_CONNECTIONS_MAX: usize = 64;
 /// Connections over the cap that are told so, at once. More are closed without a word.
 const REFUSALS_MAX: usize = 64;
 /// How long one of them may take to hear it.
@@ -30,24 +34,32 @@ const LAST_LOOKS: usize = 2;
 /// After an accept that failed for want of something (file descriptors).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves the API on `listeners` until `shutdown` resolves, and for the configured time more, in
-/// which it is not ready and ends connections with their next answers; then ends waits, lets open
+/// Serves the API until `shutdown` resolves, and for two configured times more. In both it is not
+/// ready, and in the second it ends connections with their next answers; then ends waits, lets open
 /// requests end for a bounded time, and returns.
 ///
 /// # Errors
 /// None at present: a failing accept is logged and tried again.
 pub async fn serve(
-    listeners: impl Into<Listeners>,
+    entrances: impl Into<Entrances>,
     replica: Replica,
     config: RestConfig,
     shutdown: impl Future<Output = ()> + Send,
 ) -> io::Result<()> {
     let stopping = CancellationToken::new();
-    let listeners = listeners.into();
-    let drain_time = Duration::from_millis(config.drain_time_ms);
+    let Entrances { listeners, admin } = entrances.into();
+    let (drain_delay, drain_time) =
+        (Duration::from_millis(config.drain_delay_ms), Duration::from_millis(config.drain_time_ms));
     let server = Arc::new(Server::new(replica, config, stopping.clone()));
+    if let Some(admin) = admin {
+        tokio::spawn(Arc::clone(&server).accept_operators(admin));
+    }
     server.accept(&listeners, shutdown).await;
-    server.door.drain();
+    server.door.stops_soon();
+    if !drain_delay.is_zero() {
+        server.accept(&listeners, tokio::time::sleep(drain_delay)).await;
+    }
+    server.door.close();
     if !drain_time.is_zero() {
         server.accept(&listeners, tokio::time::sleep(drain_time)).await;
     }
@@ -58,11 +70,36 @@ pub async fn serve(
     Ok(())
 }
 
+/// Where a door lets clients in.
+#[derive(Debug, Default)]
+pub struct Entrances {
+    /// All clients.
+    pub listeners: Listeners,
+    /// Callers that are operators by coming here: the socket's file lets no others.
+    pub admin: Option<UnixListener>,
+}
+
+impl From<Listeners> for Entrances {
+    fn from(listeners: Listeners) -> Entrances {
+        Entrances { listeners, admin: None }
+    }
+}
+
+impl From<TcpListener> for Entrances {
+    fn from(listener: TcpListener) -> Entrances {
+        Listeners::from(listener).into()
+    }
+}
+
 struct Server {
     door: Door,
     connections: Connections,
+    /// The same routes, for operators.
+    admin_connections: Connections,
     config: RestConfig,
     places: Arc<Admission>,
+    /// Of their own: operators come in also when the door is full.
+    admin_places: Arc<Admission>,
     refusals: Arc<Semaphore>,
     stopping: CancellationToken,
     refusals_to_tell: [String; 2],
@@ -74,17 +111,26 @@ impl Server {
     fn new(replica: Replica, config: RestConfig, stopping: CancellationToken) -> Server {
         let refusals_to_tell = ["", " from your address"].map(|whose| refusal(&replica, whose));
         let door = Door::new(replica, config.clone(), stopping.clone());
-        let connections = Connections::new(routes(door.clone()), &config, stopping.clone());
+        let routes = routes(door.clone());
+        let admin_connections = Connections::new(for_operators(routes.clone()), &config, stopping.clone());
+        let connections = Connections::new(routes, &config, stopping.clone());
         let places = Admission::new(&AdmissionConfig {
             connections_max: config.connections_max,
             connections_per_address_max: config.connections_per_address_max,
             exempt: config.exempt.clone(),
         });
+        let admin_places = Admission::new(&AdmissionConfig {
+            connections_max: ADMIN_CONNECTIONS_MAX,
+            connections_per_address_max: ADMIN_CONNECTIONS_MAX,
+            exempt: config.exempt.clone(),
+        });
         Server {
             door,
             connections,
+            admin_connections,
             config,
             places,
+            admin_places,
             refusals: Arc::new(Semaphore::new(REFUSALS_MAX)),
             stopping,
             refusals_to_tell,
@@ -127,6 +173,37 @@ impl Server {
                 }
             }
         }
+    }
+
+    /// Lets operators in until the door closes.
+    async fn accept_operators(self: Arc<Self>, admin: UnixListener) {
+        loop {
+            let accepted = tokio::select! {
+                () = self.stopping.cancelled() => return,
+                accepted = admin.accept() => accepted,
+            };
+            match accepted {
+                Ok((stream, _)) => Arc::clone(&self).take_operator(stream),
+                Err(error) => {
+                    if let Some(times) = self.unaccepted.note(Instant::now()) {
+                        warn!(%error, times, "cannot accept a connection of an operator");
+                    }
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    /// Serves a connection of the admin socket, if there is room for it.
+    fn take_operator(self: Arc<Self>, stream: UnixStream) {
+        // It is a program on this machine.
+        let addr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let Ok(place) = self.admin_places.enter(addr) else { return };
+        place.serve(|place| async move {
+            let known =
+                Known { addr, place: Some(place), is_exempt: true, on_loopback: true, is_secure: false, subject: None };
+            self.admin_connections.serve(stream, Some(Peer::new(known))).await;
+        });
     }
 
     /// Serves a connection, if there is room for it.
@@ -184,7 +261,7 @@ impl Server {
     /// Waits until every connection has ended and every waiter whose client has gone is withdrawn,
     /// but not for ever.
     async fn drain(&self) {
-        let ended = async { tokio::join!(self.places.emptied(), self.door.quiet()) };
+        let ended = async { tokio::join!(self.places.emptied(), self.admin_places.emptied(), self.door.quiet()) };
         let timeout = Duration::from_millis(self.config.shutdown_timeout_ms);
         if tokio::time::timeout(timeout, ended).await.is_err() {
             warn!("connections were still open at shutdown");

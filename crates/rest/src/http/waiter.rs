@@ -99,10 +99,12 @@ impl Waiter {
 
 impl Stage {
     fn after(result: &Result<Applied, replica::Error>) -> Stage {
+        use replica::Error;
         match result {
             Ok(Applied { reply: Ok(Reply::Acquired { ticket, .. }), .. }) => Stage::Queued(ticket.clone()),
-            Ok(_) | Err(replica::Error::Refused(_) | replica::Error::Unavailable { .. }) => Stage::Nothing,
-            Err(replica::Error::Unknown { .. }) => Stage::Unknown,
+            Ok(_) => Stage::Nothing,
+            Err(Error::Refused(_) | Error::Unavailable { .. } | Error::Restoring { .. }) => Stage::Nothing,
+            Err(Error::Unknown { .. }) => Stage::Unknown,
         }
     }
 }

@@ -157,10 +157,17 @@ fn show_request(id: &str, operation: &mut Value) {
 fn add_responses(id: &str, method: &str, operation: &mut Value) {
     let Some(responses) = operation.get_mut("responses").and_then(Value::as_object_mut) else { return };
     for (status, response) in responses.iter_mut() {
-        for (kind, content) in response.get_mut("content").and_then(Value::as_object_mut).into_iter().flatten() {
-            if kind == "application/octet-stream" {
+        let Some(contents) = response.get_mut("content").and_then(Value::as_object_mut) else { continue };
+        // Bytes beside JSON are shown by that.
+        let alone = contents.len() == 1;
+        for (kind, content) in contents.iter_mut() {
+            let is_data = kind == "application/octet-stream";
+            if is_data {
                 content["schema"] = json!({"type": "string", "format": "binary"});
-            } else if let Some(example) = EXAMPLES.get(id).and_then(|example| example.get(status)) {
+            }
+            if let Some(example) =
+                EXAMPLES.get(id).and_then(|example| example.get(status)).filter(|_| alone || !is_data)
+            {
                 content["example"] = example.clone();
             }
         }
@@ -181,6 +188,10 @@ fn add_responses(id: &str, method: &str, operation: &mut Value) {
 fn security(id: &str) -> Value {
     if IN_SESSION.contains(&id) {
         return json!([{"session": []}, {"session": [], "digest": []}, {"session": [], "certificate": []}]);
+    }
+    if id.starts_with("admin") {
+        // Or by the admin socket, which is no part of the request.
+        return json!([{"digest": []}, {"certificate": []}]);
     }
     json!([{}, {"session": []}, {"digest": []}, {"certificate": []}])
 }

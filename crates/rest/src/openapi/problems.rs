@@ -34,8 +34,10 @@ const WRITE: &[ProblemType] = &[
     RequestKeyEvicted,
     LimitReached,
     TooMany,
+    Restoring,
     Unknown,
     QuotaExceeded,
+    LevelTooLow,
 ];
 
 /// Any write that makes znodes.
@@ -57,9 +59,31 @@ const QUEUE: &[ProblemType] = &[
     SequenceExhausted,
 ];
 
+/// Any change of the members.
+const MEMBERS: &[&[ProblemType]] = &[&[
+    OperatorOnly,
+    NoMember,
+    AlreadyMember,
+    IdUsedBefore,
+    MemberUnreachable,
+    MemberHasOtherData,
+    ChangeInProgress,
+    TooManyLearners,
+    LearnerLagging,
+    LearnerSilent,
+    WouldLoseQuorum,
+    LastVoter,
+    AnotherNodeAnswers,
+]];
+
 /// What an operation may answer beyond what its method says.
 fn own(id: &str) -> &'static [&'static [ProblemType]] {
     match id {
+        "adminMembersAdd" | "adminMembersUpdate" | "adminMembersPromote" | "adminMembersRemove" => MEMBERS,
+        "adminLeaderTransfer" => &[&[OperatorOnly, TransferFailed]],
+        "adminUpgradeFinalize" => &[&[OperatorOnly, MembersNotReady]],
+        // All else that is for operators.
+        id if id.starts_with("admin") => &[&[OperatorOnly]],
         "sessionsLook" => &[&[NoSession, SessionExpired]],
         "znodesCreate" => &[CREATE, &[InvalidAcl]],
         "znodesRead" => &[&[NoNode, EventsGone]],
@@ -84,6 +108,11 @@ fn own(id: &str) -> &'static [&'static [ProblemType]] {
 
 /// What any request must keep beyond the schemas: parts of what the refusal says.
 const RULES: &[&str] = &["unknown parameter", "given twice", "bad arguments", "not UTF-8", "If-Lock: not a znode path"];
+
+/// Operations that tell by the status alone, with an empty body.
+fn is_bodiless(id: &str) -> bool {
+    ["healthLeader", "healthVoter", "healthServing"].contains(&id)
+}
 
 /// To JSON Schema `2.0` is an integer. A body that is read into types takes it for none.
 const NO_FRACTION: &str = "invalid type: floating point";
@@ -148,6 +177,16 @@ pub(super) fn responses(id: &str, method: &str) -> Vec<(u16, Value)> {
     }
     let mut declared: Vec<_> =
         by_status.into_iter().map(|(status, kinds)| (status, response(status, &kinds))).collect();
+    if let Some((_, unavailable)) = declared.iter_mut().find(|(status, _)| *status == 503) {
+        match id {
+            "nodeReady" => unavailable["content"]["text/plain"] = json!({"schema": {"type": "string"}}),
+            id if is_bodiless(id) => {
+                unavailable["x-may-be-empty"] = true.into();
+                unavailable["description"] = "It is not so, and the body is empty; or the node cannot answer.".into();
+            }
+            _ => {}
+        }
+    }
     if let Some((_, refused)) = declared.iter_mut().find(|(status, _)| *status == 400) {
         let rules: Vec<&str> = RULES.iter().chain(own_rules(id)).copied().collect();
         let words = refused["description"].as_str().unwrap_or_default();

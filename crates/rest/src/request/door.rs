@@ -13,6 +13,7 @@ use znode::Zxid;
 use crate::RestConfig;
 use crate::http::bodies::Bodies;
 use crate::problem::Problem;
+use crate::request::backups::Backups;
 use crate::request::cursors::Cursors;
 use crate::request::digests::Digests;
 
@@ -30,9 +31,19 @@ struct Inner {
     bodies: Bodies,
     cursors: Cursors,
     digests: Digests,
+    backups: Backups,
     session_rates: Rates,
     stopping: CancellationToken,
-    draining: AtomicBool,
+    drain: Drain,
+}
+
+/// How far the end of the door has come.
+#[derive(Default)]
+struct Drain {
+    /// The node stops soon.
+    stops: AtomicBool,
+    /// The door is about to close: each connection ends with its next answer.
+    closes: AtomicBool,
 }
 
 /// Where in history an answer stands; becomes the header `Zlock-Zxid`.
@@ -45,9 +56,21 @@ impl Door {
         let waits = Arc::new(Semaphore::new(config.waits_max.min(Semaphore::MAX_PERMITS)));
         let (bodies, digests) = (Bodies::new(config.bodies_bytes_max), Digests::default());
         let session_rates = Rates::new(config.session_rate_max);
-        let (cursors, draining) = (Cursors::default(), AtomicBool::new(false));
-        let inner =
-            Inner { replica, config, node_id, waits, bodies, cursors, digests, session_rates, stopping, draining };
+        let (cursors, drain) = (Cursors::default(), Drain::default());
+        let backups = Backups::default();
+        let inner = Inner {
+            replica,
+            config,
+            node_id,
+            waits,
+            bodies,
+            cursors,
+            digests,
+            backups,
+            session_rates,
+            stopping,
+            drain,
+        };
         Door { inner: Arc::new(inner) }
     }
 
@@ -69,14 +92,27 @@ impl Door {
         self.inner.stopping.cancelled().await;
     }
 
+    /// From here on the node is not ready, and all else goes on.
+    pub(crate) fn stops_soon(&self) {
+        self.inner.drain.stops.store(true, Ordering::Relaxed);
+    }
+
     /// From here on the node is not ready, and each connection ends with its next answer.
-    pub(crate) fn drain(&self) {
-        self.inner.draining.store(true, Ordering::Relaxed);
+    pub(crate) fn close(&self) {
+        self.inner.drain.closes.store(true, Ordering::Relaxed);
     }
 
     /// Whether the door is about to close.
-    pub(crate) fn is_draining(&self) -> bool {
-        self.inner.draining.load(Ordering::Relaxed)
+    pub(crate) fn is_closing(&self) -> bool {
+        self.inner.drain.closes.load(Ordering::Relaxed)
+    }
+
+    /// Why clients should go elsewhere though the node could serve them.
+    pub(crate) fn drains(&self) -> Option<&'static str> {
+        if self.inner.drain.stops.load(Ordering::Relaxed) || self.is_closing() {
+            return Some("the node stops soon");
+        }
+        self.replica().is_drained().then_some("an operator has drained the node")
     }
 
     /// A place among those who wait.
@@ -118,6 +154,11 @@ impl Door {
         &self.inner.digests
     }
 
+    /// Backups.
+    pub(crate) fn backups(&self) -> &Backups {
+        &self.inner.backups
+    }
+
     /// How often one address may open a session.
     pub(crate) fn session_rates(&self) -> &Rates {
         &self.inner.session_rates
@@ -126,6 +167,12 @@ impl Door {
     /// When a write that begins now is given up.
     pub(crate) fn propose_deadline(&self) -> Instant {
         Instant::now() + std::time::Duration::from_millis(self.config().propose_timeout_ms)
+    }
+
+    /// When an operator's order that begins now is given up: a change of the members may take two
+    /// elections.
+    pub(crate) fn order_deadline(&self) -> Instant {
+        self.propose_deadline() + std::time::Duration::from_millis(self.config().propose_timeout_ms)
     }
 
     /// When a read that begins now is given up.

@@ -33,6 +33,9 @@ enum Value {
     Flag(bool),
 }
 
+/// What may be given several times in a query.
+const SEVERAL: [&str; 1] = ["exclude"];
+
 impl Query {
     /// Reads `a=1&b`. A plus is a space, as in forms.
     pub(crate) fn parse(raw: &str) -> Result<Query, Problem> {
@@ -43,7 +46,7 @@ impl Query {
                 None => (pair, Value::Bare),
             };
             let name = decode(name)?;
-            if query.has(&name) {
+            if query.has(&name) && !SEVERAL.contains(&&*name) {
                 return Err(Problem::bad(&name, "given twice"));
             }
             query.params.push((name, value));
@@ -73,6 +76,15 @@ impl Query {
             Some(Value::Written(text) | Value::Text(text)) => Ok(Some(text)),
             Some(Value::Number(_) | Value::Flag(_)) => Err(Problem::bad(name, "a JSON string is expected")),
         }
+    }
+
+    /// Takes a parameter that may be given several times.
+    pub(crate) fn take_all(&mut self, name: &str) -> Result<Vec<String>, Problem> {
+        let mut found = Vec::new();
+        while let Some(text) = self.take(name)? {
+            found.push(text);
+        }
+        Ok(found)
     }
 
     /// Whether the parameter is there.

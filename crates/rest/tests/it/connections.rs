@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use rest::RestConfig;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use rest::{Entrances, RestConfig};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -56,7 +56,7 @@ impl Server {
 const LOOK: &str = "HEAD /livez HTTP/1.1\r\nhost: localhost\r\n\r\n";
 
 /// Everything until the server closes.
-async fn read_to_end(mut stream: TcpStream) -> String {
+async fn read_to_end(mut stream: impl AsyncRead + Unpin) -> String {
     let mut bytes = Vec::new();
     // A reset after the answer is a close, too.
     let _ = timeout(PATIENCE, stream.read_to_end(&mut bytes)).await.expect("the server closes in time");
@@ -157,6 +157,63 @@ async fn a_door_that_drains_serves_on_and_closes_with_each_answer() {
     let Server { stop, task, .. } = Server::start(RestConfig { drain_time_ms: 50, ..RestConfig::default() }).await;
     stop.send(()).unwrap();
     timeout(PATIENCE, task).await.expect("it ends when its time is over").unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_node_that_stops_after_a_delay_is_not_ready_and_ends_no_connection_before() {
+    let config = RestConfig { drain_delay_ms: 600_000, drain_time_ms: 600_000, ..RestConfig::default() };
+    let server = Server::start(config).await;
+    let mut kept = server.send(LOOK).await;
+    read_head(&mut kept).await;
+    server.stop.send(()).unwrap();
+    let told = timeout(PATIENCE, async {
+        loop {
+            // All on the connection that was there.
+            kept.write_all(b"HEAD /readyz HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+            let head = read_head(&mut kept).await;
+            assert!(!head.contains("connection: close"), "{head}");
+            if head.starts_with("HTTP/1.1 503 ") {
+                return;
+            }
+        }
+    });
+    told.await.expect("it is told in time");
+    kept.write_all(LOOK.as_bytes()).await.unwrap();
+    assert!(read_head(&mut kept).await.starts_with("HTTP/1.1 200 OK\r\n"));
+    server.task.abort();
+}
+
+#[tokio::test]
+async fn operators_come_in_by_their_socket_also_when_the_door_is_full_and_are_as_many_as_it_takes() {
+    let (node, dir) = (Node::start().await, tempfile::tempdir().unwrap());
+    let path = dir.path().join("admin.sock");
+    let (tcp, admin) = (TcpListener::bind("127.0.0.1:0").await.unwrap(), UnixListener::bind(&path).unwrap());
+    let addr = tcp.local_addr().unwrap();
+    let entrances = Entrances { listeners: tcp.into(), admin: Some(admin) };
+    let config = RestConfig { connections_max: 1, ..RestConfig::default() };
+    tokio::spawn(rest::serve(entrances, node.replica.clone(), config, std::future::pending()));
+    // The only place is taken by a client that waits.
+    let mut waiting = TcpStream::connect(addr).await.unwrap();
+    let wait = "GET /v1/znodes?watch=data&since=0&wait=10m HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    let since = wait.replace("since=0", &format!("since={}", node.replica.state().last_zxid()));
+    waiting.write_all(since.as_bytes()).await.unwrap();
+    node.until_watches(1).await;
+    // More than the socket keeps: those that say nothing give way.
+    let mut silent = Vec::new();
+    for _ in 0..70 {
+        silent.push(UnixStream::connect(&path).await.unwrap());
+    }
+    for (route, status) in
+        [("/v1/admin/drain", "200 OK"), ("/v1/cluster", "200 OK"), ("/v1/admin/none", "404 Not Found")]
+    {
+        let mut stream = UnixStream::connect(&path).await.unwrap();
+        let request = format!("GET {route} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let answer = read_to_end(stream).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{route}: {answer}");
+    }
+    // The first ones were closed.
+    assert_eq!(read_to_end(silent.swap_remove(0)).await, "");
 }
 
 #[tokio::test]

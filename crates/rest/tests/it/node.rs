@@ -24,6 +24,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) struct Node {
     pub(crate) replica: Replica,
     pub(crate) router: Router,
+    /// The same routes, for callers that are operators.
+    operators: Router,
     _dir: TempDir,
 }
 
@@ -99,7 +101,8 @@ impl Node {
         edit(&mut config);
         let replica = Replica::start_on(config, listener).await.unwrap();
         let router = rest::router(replica.clone(), rest);
-        Node { replica, router, _dir: dir }
+        let operators = rest::for_operators(router.clone());
+        Node { replica, router, operators, _dir: dir }
     }
 
     /// Until it leads and its limits count.
@@ -128,6 +131,15 @@ impl Node {
         let answer = tokio::time::timeout(PATIENCE, self.router.clone().oneshot(request));
         let answer = read(answer.await.expect("an answer in time").unwrap()).await;
         crate::contract::check(&method, &path, &answer);
+        answer
+    }
+
+    /// A call of an operator.
+    pub(crate) async fn operate(&self, method: Method, uri: &str, body: &str) -> Answer {
+        let request = Request::builder().method(method.clone()).uri(uri).body(Body::from(body.to_owned())).unwrap();
+        let answer = tokio::time::timeout(PATIENCE, self.operators.clone().oneshot(request));
+        let answer = read(answer.await.expect("an answer in time").unwrap()).await;
+        crate::contract::check(&method, uri.split('?').next().unwrap(), &answer);
         answer
     }
 

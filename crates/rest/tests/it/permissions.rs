@@ -106,13 +106,15 @@ impl Vault {
         let at = |route: &str, rest: &[(&str, Told)]| {
             rest.iter().map(|(rest, told)| (format!("{route}{rest}"), *told)).collect::<Vec<_>>()
         };
-        if method != "get" || route == "/openapi.json" {
+        // What is for operators has a table of its own, beside the routes.
+        if method != "get" || route == "/openapi.json" || route.starts_with("/v1/admin/") {
             return None;
         }
         Some(match route {
-            "/v1/sessions" | "/v1/cluster" | "/livez" | "/readyz" | "/version" | "/metrics" => {
+            "/v1/sessions" | "/v1/cluster" | "/v1/cluster/health" | "/livez" | "/readyz" | "/version" | "/metrics" => {
                 one(route, WithoutSecrets)
             }
+            "/health/leader" | "/health/voter" | "/health/serving" => one(route, WithoutSecrets),
             "/v1/sessions/{id}" => vec![
                 (format!("/v1/sessions/{id}"), OwnNames),
                 // A cursor is a name as well.

@@ -191,7 +191,7 @@ async fn the_description_is_of_what_is_there() {
             operations += 1;
         }
     }
-    assert_eq!(operations, 37);
+    assert_eq!(operations, 53);
     for schema in ["Problem", "Ticket", "TextZnode", "Children", "Events", "LockQueue", "TokenCheck", "Txn"] {
         assert!(described.body["components"]["schemas"][schema].is_object(), "{schema}");
     }

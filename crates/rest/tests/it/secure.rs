@@ -195,7 +195,8 @@ impl SecureDoor {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
         let listeners = Listeners { plain: None, secure: Some((listener, Acceptor::load(&config).unwrap())) };
-        let config = RestConfig { connections_max: 1, ..RestConfig::default() };
+        let operators = vec!["CN=bob,O=zlock".to_owned()];
+        let config = RestConfig { connections_max: 1, operators, ..RestConfig::default() };
         tokio::spawn(rest::serve(listeners, node.replica.clone(), config, std::future::pending()));
         SecureDoor { node, addr, authority, files }
     }
@@ -234,6 +235,15 @@ async fn a_certificates_subject_is_an_identity() {
             let answer = door.ask(name, request).await.unwrap();
             assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{name:?} {request}: {answer}");
         }
+    }
+}
+
+#[tokio::test]
+async fn a_certificates_subject_may_be_an_operators() {
+    let door = SecureDoor::open(Clients::MayHaveCertificates).await;
+    for (name, status) in [(Some("bob"), "200 OK"), (Some("eve"), "401 Unauthorized"), (None, "401 Unauthorized")] {
+        let answer = door.ask(name, "GET /v1/admin/drain").await.unwrap();
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{name:?}: {answer}");
     }
 }
 

@@ -9,9 +9,13 @@ mod delays_last;
 mod ephemerals_have_owners;
 mod exactly_once;
 mod grants_are_told;
+mod ids_once;
+mod levels_are_known;
 mod no_early_expiry;
+pub(crate) mod nodes_can_apply;
 mod one_holder;
 mod one_leader;
+mod one_quorum;
 mod one_sure_leader;
 mod parents_exist;
 mod reads_are_fresh;
@@ -28,6 +32,7 @@ use std::rc::Rc;
 use znode::Zxid;
 
 use crate::history::History;
+use crate::hub::{Hub, MachineId};
 use crate::log_disk::LogDisk;
 use crate::machine::Clock;
 use crate::observation::{Commit, NodeView, Observation, Standing};
@@ -84,6 +89,14 @@ pub trait Invariant {
         Ok(())
     }
 
+    /// A node has ended by itself, and says why.
+    ///
+    /// # Errors
+    /// Why it does not hold.
+    fn ended(&mut self, _node: MachineId, _why: &str, _history: &History) -> Result<(), String> {
+        Ok(())
+    }
+
     /// A client saw something.
     ///
     /// # Errors
@@ -110,14 +123,18 @@ pub struct Invariants {
 
 impl Invariants {
     /// All of them, at the beginning.
-    pub fn new(world: World) -> Invariants {
+    pub fn new(world: World, hub: Hub) -> Invariants {
         let calm = Rc::<RefCell<Calm>>::default();
         Invariants {
             all: vec![
+                Box::new(levels_are_known::LevelsAreKnown),
                 Box::new(replicas_agree::ReplicasAgree),
                 Box::new(applied_rises::AppliedRises::default()),
                 Box::new(one_leader::OneLeader::default()),
                 Box::new(one_sure_leader::OneSureLeader::default()),
+                Box::new(one_quorum::OneQuorum::new(hub)),
+                Box::new(ids_once::IdsOnce::default()),
+                Box::new(nodes_can_apply::NodesCanApply),
                 Box::new(restarts_go_on::RestartsGoOn::default()),
                 Box::new(parents_exist::ParentsExist),
                 Box::new(ephemerals_have_owners::EphemeralsHaveOwners),
@@ -176,6 +193,14 @@ impl Invariants {
     /// The first that does not hold, and why.
     pub fn node(&mut self, history: &mut History, log: &LogDisk, view: &NodeView) -> Result<(), String> {
         self.ask(|invariant| invariant.node(view, log, history))
+    }
+
+    /// Tells all of them that a node has ended by itself.
+    ///
+    /// # Errors
+    /// The first that does not hold, and why.
+    pub fn ended(&mut self, history: &History, node: MachineId, why: &str) -> Result<(), String> {
+        self.ask(|invariant| invariant.ended(node, why, history))
     }
 
     /// Shows all of them what a client saw.

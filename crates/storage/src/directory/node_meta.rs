@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bincode::{Decode, Encode};
 
 use crate::codec::{self, CodecError};
-use crate::directory::place::Place;
+use crate::directory::place::{Files, Place};
 use crate::error::{Doing, Error};
 use crate::failpoint;
 use crate::fatal::Fatal;
@@ -16,7 +16,7 @@ use crate::fatal::Fatal;
 /// more.
 pub const FORMAT: u32 = 1;
 
-const NODE: &str = "node";
+pub(crate) const NODE: &str = "node";
 
 /// Who a node is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,16 +93,17 @@ impl NodeMeta {
         identity: Identity,
         fatal: &Fatal,
     ) -> Result<NodeMeta, Error> {
-        let damaged = |what: String| Error::Damaged { dir: dir.into(), what };
-        let record = place.read(NODE).doing(|| "reading the node's identity".to_string())?;
-        let record = record.ok_or_else(|| damaged("the node's identity is gone".into()))?;
-        let record: NodeRecord = codec::unseal(&record).map_err(|error| match error {
-            CodecError::Version { found } => newer(dir, u32::from(found)),
-            error => damaged(format!("the node's identity is unreadable ({error})")),
-        })?;
+        let gone = || Error::Damaged { dir: dir.into(), what: "the node's identity is gone".into() };
+        let record = read(&**place, dir)?.ok_or_else(gone)?;
         check(&record, dir, &identity)?;
         let (record, change) = (Arc::new(Mutex::new(record)), Arc::default());
         Ok(NodeMeta { place: Arc::clone(place), record, change, identity, fatal: fatal.clone(), pristine: false })
+    }
+
+    /// Whose data a directory has; `None` when it has no identity.
+    pub(crate) fn identity_in(dir: &Path) -> Result<Option<Identity>, Error> {
+        let record = read(&Files(dir.into()), dir)?;
+        Ok(record.map(|record| Identity { cluster_id: record.cluster_id, node_id: record.node_id }))
     }
 
     /// Who this node is.
@@ -220,12 +221,21 @@ impl NodeMeta {
     }
 }
 
+/// The record in `place`, which lies in the data directory `dir`.
+fn read(place: &dyn Place, dir: &Path) -> Result<Option<NodeRecord>, Error> {
+    let record = place.read(NODE).doing(|| "reading the node's identity".to_string())?;
+    let Some(record) = record else { return Ok(None) };
+    let record: NodeRecord = codec::unseal(&record).map_err(|error| match error {
+        CodecError::Version { found } => newer(dir, u32::from(found)),
+        error => Error::Damaged { dir: dir.into(), what: format!("the node's identity is unreadable ({error})") },
+    })?;
+    if record.format > FORMAT { Err(newer(dir, record.format)) } else { Ok(Some(record)) }
+}
+
 fn check(record: &NodeRecord, dir: &Path, wanted: &Identity) -> Result<(), Error> {
     let dir = dir.to_path_buf();
     // The cluster first: node ids of another cluster mean nothing here.
-    if record.format > FORMAT {
-        Err(newer(&dir, record.format))
-    } else if record.cluster_id != wanted.cluster_id {
+    if record.cluster_id != wanted.cluster_id {
         Err(Error::OtherCluster { dir, found: record.cluster_id.clone(), wanted: wanted.cluster_id.clone() })
     } else if record.node_id != wanted.node_id {
         Err(Error::OtherNode { dir, found: record.node_id, wanted: wanted.node_id })

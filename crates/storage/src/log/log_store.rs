@@ -64,7 +64,7 @@ impl LogStore {
         tail::mend(dir, incarnation)?;
         let dir = dir.to_str().ok_or_else(|| io::Error::other("the data directory's name is not UTF-8"))?;
         let mut config = raft_log::Config::new(dir);
-        config.wal.chunk_max_size = Some(CHUNK_BYTES_MAX);
+        config.wal.chunk_max_size = Some(failpoint::chunk_bytes().unwrap_or(CHUNK_BYTES_MAX));
         config.wal.flush_batch_wait = Some(FLUSH_WAIT);
         config.wal.flush_queue_max_bytes = Some(FLUSH_QUEUE_BYTES_MAX);
         config.wal.read_buffer_size = Some(1 << 20);
@@ -142,6 +142,13 @@ impl LogStore {
     pub(crate) fn begin_vote(&self, vote: &Vote) -> io::Result<()> {
         let vote = WalVote(vote.into());
         self.durably_at_start(|log| log.save_vote(vote))
+    }
+
+    /// Lets a log that was begun just now go on behind this entry, which a snapshot has. Durable on
+    /// return. Blocking.
+    pub(crate) fn begin_behind(&self, last: LogId) -> io::Result<()> {
+        let last = WalLogId((&last).into());
+        self.durably_at_start(|log| log.purge(last))
     }
 
     /// How far the log reaches, without holding it open.

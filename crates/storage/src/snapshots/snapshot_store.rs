@@ -22,7 +22,7 @@ use crate::failpoint;
 use crate::snapshots::manifest::Manifest;
 use crate::snapshots::snapshot::{Parts, Snapshot};
 
-const CURRENT: &str = "snapshot";
+pub(crate) const CURRENT: &str = "snapshot";
 
 /// The record `snapshot`.
 #[derive(Encode, Decode)]

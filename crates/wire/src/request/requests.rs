@@ -40,6 +40,7 @@ pub(crate) async fn propose(connection: &Connection, turn: u64, op: Op, shape: &
                 continue;
             }
             Err(Error::Unavailable { .. }) => return Done::Cut("a write was not taken"),
+            Err(Error::Restoring { .. }) => return Done::Cut("the cluster was restored a short time ago"),
             Err(Error::Unknown { .. }) => return Done::Cut("the outcome of a write is not known"),
             // It is too long for the log. Those behind it wait for its turn, so nothing at all is
             // done in it.

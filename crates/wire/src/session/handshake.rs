@@ -130,6 +130,10 @@ async fn session(door: &Door, guest: Guest<'_>, request: &ConnectRequest) -> Res
     if !door.is_serving() {
         return Err(NoSession::Unavailable("this node does not serve".into()));
     }
+    // Such a client would hold by the order of names, which no answer of this door can forbid.
+    if door.replica.state().is_restoring() {
+        return Err(NoSession::Unavailable("the cluster was restored a short time ago".into()));
+    }
     let seen = Zxid(u64::try_from(request.last_zxid_seen).unwrap_or(0));
     if seen > door.replica.state().last_zxid() {
         let deadline = Instant::now() + CATCH_UP;

@@ -234,13 +234,16 @@ mod tests {
 
     #[test]
     fn watches_have_a_bound_and_leave_nothing_behind() {
-        let mut table = WatchTable::new(WatchLimits { all_max: 2, connection_max: 2 });
+        let mut table = WatchTable::new(WatchLimits { all_max: 3, connection_max: 2 });
+        assert_eq!(table.set(1, WatchKind::Child, &path("/a")), Ok(()));
         assert_eq!(table.set(1, WatchKind::Data, &path("/a")), Ok(()));
         assert_eq!(table.set(1, WatchKind::Data, &path("/a")), Ok(()));
         assert_eq!(table.set(2, WatchKind::Recursive, &path("/a")), Ok(()));
         assert_eq!(table.set(2, WatchKind::Data, &path("/b")), Err(Full));
         assert!(!table.remove(2, WatchKind::Data, &path("/a")));
         assert!(table.remove(2, WatchKind::Recursive, &path("/a")));
+        assert!(table.remove_some(1, 1));
+        assert_eq!(table.len(), 1, "no more than were asked for");
         assert!(table.remove_some(1, 1));
         assert!(!table.remove_some(1, 1) && !table.remove_some(9, 1));
         assert_eq!((table.len(), table.by_connection.len()), (0, 0));

@@ -40,6 +40,9 @@ struct File {
 impl Connection {
     /// Each from its option or variable, else the file, else the default.
     pub(crate) fn read(given: &Given) -> Result<Connection, Failure> {
+        if let Some(socket) = admin_socket(given)? {
+            return Connection::by_socket(given, &socket);
+        }
         let endpoints = given.of("endpoints").get_many::<String>("endpoints");
         let path = |name: &str| given.of(name).get_one::<PathBuf>(name).cloned();
         let file = match (&endpoints, path("client-config")) {
@@ -63,6 +66,29 @@ impl Connection {
             key: path("key").or(file.key),
             user,
         })
+    }
+
+    /// A node on this machine. What variables and the usual file say of TLS is for the endpoints
+    /// that are not asked.
+    fn by_socket(given: &Given, socket: &Path) -> Result<Connection, Failure> {
+        let path =
+            |name: &str| given.is_given(name).then(|| given.of(name).get_one::<PathBuf>(name).cloned()).flatten();
+        // It is named from where this program runs.
+        let whole = std::path::absolute(socket).unwrap_or_else(|_| socket.to_owned());
+        let text = whole.to_str().ok_or_else(|| Failure::refused("the path of the admin socket is not UTF-8"))?;
+        let (ca, certificate, key) = (path("ca"), path("certificate"), path("key"));
+        Ok(Connection { endpoints: vec![format!("unix:{text}")], ca, certificate, key, user: named_user(given)? })
+    }
+}
+
+/// The socket that is to be asked instead of endpoints: of the command line, else of its variable
+/// unless the command line names endpoints.
+fn admin_socket(given: &Given) -> Result<Option<PathBuf>, Failure> {
+    let socket = given.of("admin-socket").get_one::<PathBuf>("admin-socket").cloned();
+    match (given.is_given("admin-socket"), given.is_given("endpoints")) {
+        (true, true) => Err(Failure::usage("--admin-socket and --endpoints both say whom to ask: give one of them")),
+        (false, true) => Ok(None),
+        _ => Ok(socket.filter(|socket| *socket != Path::new(""))),
     }
 }
 

@@ -8,8 +8,9 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use zlock_client::api::Millis;
 
 /// Each, and the variable that says the same.
-const VARIABLES: [(&str, &str); 7] = [
+const VARIABLES: [(&str, &str); 8] = [
     ("endpoints", "ZLOCK_ENDPOINTS"),
+    ("admin-socket", "ZLOCK_ADMIN_SOCKET"),
     ("client-config", "ZLOCK_CLIENT_CONFIG"),
     ("ca", "ZLOCK_CA"),
     ("certificate", "ZLOCK_CERTIFICATE"),
@@ -46,7 +47,7 @@ fn says_something(variable: &str) -> bool {
 
 /// The options before a command: no variable and no default, so that those behind it can be told
 /// from what was said here.
-pub(crate) fn before_commands() -> [Arg; 9] {
+pub(crate) fn before_commands() -> [Arg; 10] {
     bare().map(|option| option.help_heading("Options of a client's commands, before the command or behind it"))
 }
 
@@ -60,7 +61,7 @@ fn is_given(matches: &ArgMatches, id: &str) -> bool {
     matches.value_source(id) == Some(ValueSource::CommandLine)
 }
 
-fn bare() -> [Arg; 9] {
+fn bare() -> [Arg; 10] {
     let option = |name: &'static str, value: &'static str, help: &'static str| {
         Arg::new(name).long(name).value_name(value).help(help).help_heading("Connection")
     };
@@ -72,6 +73,12 @@ fn bare() -> [Arg; 9] {
         "Who asks, for ACLs of the scheme digest. Others on this machine see it here: better in ZLOCK_USER or a file";
     [
         option("endpoints", "[https://]HOST:PORT,...", endpoints).value_delimiter(','),
+        option(
+            "admin-socket",
+            "PATH",
+            "The admin socket of a node on this machine, instead of endpoints: who may open it is an operator",
+        )
+        .value_parser(clap::value_parser!(PathBuf)),
         file("client-config", config),
         file("ca", "PEM file with the authorities that https nodes are known by [default: those of this system]"),
         file("certificate", "PEM file with a certificate to show to nodes that ask; with --key"),

@@ -70,7 +70,8 @@ fn url(endpoints: &[String], live: Option<&str>) -> String {
     let addr = |text: &str| text.split_once("://").map_or(text, |(_, addr)| addr).to_owned();
     let chosen = texts.iter().find(|text| live.is_some_and(|live| addr(text) == live)).or(texts.first());
     let chosen = chosen.copied().unwrap_or_default();
-    if chosen.contains("://") { chosen.to_owned() } else { format!("http://{chosen}") }
+    // A socket has no URL: curl takes its path beside one.
+    if chosen.contains("://") || chosen.starts_with("unix:") { chosen.to_owned() } else { format!("http://{chosen}") }
 }
 
 #[cfg(test)]
@@ -90,5 +91,6 @@ mod tests {
         check(&["127.0.0.1:1", "27.0.0.1:1"], Some("27.0.0.1:1"), "http://27.0.0.1:1");
         check(&["http://a:1/", "b:2"], None, "http://a:1");
         check(&["a:1"], Some("c:3"), "http://a:1");
+        check(&["unix:/run/zlock/admin.sock"], Some("unix:/run/zlock/admin.sock"), "unix:/run/zlock/admin.sock");
     }
 }

@@ -185,6 +185,10 @@ impl Settings {
                 !["optional", "required"].contains(&&*tls.clients),
                 format!("tls_clients ({}) must be optional or required", tls.clients),
             ),
+            (
+                !self.rest.operators.is_empty() && !given(&tls.client_ca),
+                "operators needs tls_client_ca: without it no client is asked for a certificate".to_owned(),
+            ),
             (tls.clients == "required" && !given(&tls.client_ca), "tls_clients = required needs tls_client_ca".to_owned()),
             (
                 twice || tls_listeners[0].is_some() && tls_listeners[0] == tls_listeners[1],
@@ -226,6 +230,10 @@ impl Settings {
             (
                 self.rest.drain_time_ms > DRAIN_MS_MAX,
                 format!("drain_time ({}ms) must be at most 5m", self.rest.drain_time_ms),
+            ),
+            (
+                self.rest.drain_delay_ms > DRAIN_MS_MAX,
+                format!("drain_delay ({}ms) must be at most 5m", self.rest.drain_delay_ms),
             ),
             (self.threads > THREADS_MAX, format!("threads ({}) must be at most {THREADS_MAX}", self.threads)),
             (limits.ops_max as usize > BATCH_MAX, format!("ops_max ({}) must be at most {BATCH_MAX}", limits.ops_max)),

@@ -46,7 +46,7 @@ fn plain(value: &Value) -> Option<Result<String, String>> {
 }
 
 /// Keys that may be lists.
-const LISTS: [&str; 4] = ["members", "exempt_addresses", "http_hosts", "http_origins"];
+const LISTS: [&str; 5] = ["members", "exempt_addresses", "http_hosts", "http_origins", "operators"];
 const MEMBER_KEYS: [&str; 3] = ["id", "peer_addr", "http_addr"];
 
 /// [`LISTS`] may be lists of texts, and `members` of tables with [`MEMBER_KEYS`], too. `Err` is an
@@ -79,7 +79,8 @@ fn list(key: &str, value: &Value) -> Option<Result<String, String>> {
             _ => return None,
         }
     }
-    Some(Ok(texts.join(",")))
+    // A subject has commas.
+    Some(Ok(texts.join(if key == "operators" { ";" } else { "," })))
 }
 
 /// The known name that looks most like an unknown one, when one does.

@@ -51,7 +51,8 @@ keys! {
     "Node" {
         node_id: count = replica.node_id, "This node's id, one of the members'.";
         cluster_id: text = replica.cluster_id, "The cluster's name; nodes and data of another cluster are refused.";
-        members: members = replica.members, "All members, this node included; the same list on every node.";
+        members: members = replica.members, "The members that found the cluster, this node included; the same list on every node. From then on the log says who is a member, and these are only asked first.";
+        join: flag = replica.join, "This node joins a cluster that is there, `true`, and founds none: members has some of that cluster's members and this node.";
         zxid_base: zxid_base = replica.zxid_base, "Where the zxids, and with them the fencing tokens, of a cluster begin that is founded now: `time` is the milliseconds since 1970 times 1,024, above those of a cluster before it. Looked at once, when the cluster is founded.";
         data_dir: directory = replica.data_dir, "Where log, snapshots and node metadata live; made when missing.";
         http_listen: listen = http_listen, "Where clients connect to; the port of this node's http_addr unless given.";
@@ -62,7 +63,7 @@ keys! {
         log: filter = log, "What is logged: error, warn, info, debug, trace or off, or a list such as `info,rest=debug`. SIGHUP reloads it.";
         log_format: log_format = log_format, "How: `text` for people, or `json`, an object in each line.";
         log_file: file = log_file, "Where to; stderr unless given. SIGHUP opens the file anew, behind logrotate for example.";
-        stop_timeout: duration = stop_timeout_ms, "How long a clean stop may take before it is cut short, when drain_time is over: the two together bound the whole stop.";
+        stop_timeout: duration = stop_timeout_ms, "How long a clean stop may take before it is cut short, when drain_delay and drain_time are over: the three together bound the whole stop.";
         threads: count = threads, "Threads that serve clients and peers, beside those of the disk; 0 is one for every two cores.";
     }
     "TLS and identities" {
@@ -73,6 +74,8 @@ keys! {
         tls_handshakes_max: count = tls.handshakes_max, "Handshakes of one door at once, and an eighth of them with one address; others wait within tls_handshake_timeout.";
         tls_handshake_timeout: duration = tls.handshake_timeout_ms, "From a connection's beginning to the end of its handshake.";
         super_digest: text = super_digest, "Who proves to be this one, `user:base64(sha1(user:password))`, may do everything; ZooKeeper's `superDigest`. No client unless given.";
+        operators: subjects = rest.operators, "Subjects of certificates whose clients may do what is for operators, a list such as `[\"CN=ops,O=Example\"]`, or one text with `;` between. No client unless given.";
+        admin_socket: file = admin_socket, "A Unix socket such as `/run/zlock/admin.sock`, made with mode 0600: all who can connect there are operators. No socket unless given.";
     }
     "Bounds for one address" {
         connections_per_address_max: count = rest.connections_per_address_max, "HTTP connections from one IPv4 address or one /64 network of IPv6; 0 is a quarter of connections_max.";
@@ -86,6 +89,8 @@ keys! {
         election_timeout_max: duration = replica.election_timeout_max_ms, "And at the latest; the moment is random between the two.";
         peer_timeout: duration = replica.peer_timeout_ms, "One round trip between peers, connecting included.";
         disk_stall_max: duration = replica.disk_stall_max_ms, "A node whose log has waited for the disk for longer is not ready; a leader hands over.";
+        leader_priority: count = replica.leader_priority, "How much this node is preferred as leader, 0 to 100; with 0 it leads only while no other node can.";
+        promote_after: duration = replica.promote_after_ms, "For so long a new member must have nearly everything before it becomes a voter of itself.";
         tick: duration = replica.tick_ms, "How often the leader looks for silent sessions and for znodes to collect.";
         reap_batch_max: count = replica.reap_batch_max, "Sessions or znodes that one entry of the leader may collect.";
         ready_lag_max: count = replica.ready_lag_max, "A node that is more entries than this behind is not ready.";
@@ -123,6 +128,7 @@ keys! {
         read_timeout: duration = rest.read_timeout_ms, "How long a read may take.";
         page_max: count = rest.page_max, "Children, sessions, waiters or locks in one answer.";
         withdraw_timeout: duration = rest.withdraw_timeout_ms, "How long the node tries to take a waiter out of the queue whose client has gone.";
+        drain_delay: duration = rest.drain_delay_ms, "At a clean stop, before drain_time: for so long the node is not ready, and all else goes on.";
         drain_time: duration = rest.drain_time_ms, "At a clean stop: for so long both doors serve on, the node is not ready, and the HTTP door ends each connection with its next answer, so that balancers turn to others. stop_timeout begins when it is over.";
         shutdown_timeout: duration = rest.shutdown_timeout_ms, "How long open requests may take to end at a clean stop.";
         session_timeout_default: duration = rest.session_timeout_default_ms, "The timeout of a session whose client named none.";

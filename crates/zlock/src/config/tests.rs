@@ -239,6 +239,25 @@ fn the_table_of_keys_in_the_documentation_is_current() {
 }
 
 #[test]
+fn operators_are_subjects_that_have_commas() {
+    let tls = "http_tls_listen = \"10.0.0.2:7443\"\ntls_certificate = \"/c.pem\"\ntls_key = \"/k.pem\"\n";
+    let whole = format!("{THREE}{tls}tls_client_ca = \"/ca.pem\"\n");
+    let listed = "operators = [\"CN=ops,O=Example\", \"CN=root\"]\n";
+    let settings = load_text(&format!("{whole}{listed}"), &[]).unwrap();
+    assert_eq!(settings.rest.operators, ["CN=ops,O=Example", "CN=root"]);
+    let written = load_text(&whole, &[("operators", r"CN=ops,O=Example; CN=a\;b,O=c\\;2.5.4.3=d")]).unwrap();
+    assert_eq!(written.rest.operators, ["CN=ops,O=Example", r"CN=a\;b,O=c\\", "2.5.4.3=d"]);
+    let key = KEYS.iter().find(|key| key.name == "operators").unwrap();
+    let shown = (key.show)(&written);
+    assert_eq!(load_text(&whole, &[("operators", &shown)]).unwrap().rest.operators, written.rest.operators);
+    refused(&format!("{THREE}{listed}"), "operators needs tls_client_ca");
+    for bad in ["ops", "", "=ops", "CN=", "CN=a;", "C N=a"] {
+        refused(&format!("{whole}operators = [\"{bad}\"]\n"), "is not a subject like `CN=ops,O=Example`");
+    }
+    refused(&format!("{THREE}drain_delay = \"6m\"\n"), "drain_delay (360000ms) must be at most 5m");
+}
+
+#[test]
 fn clients_of_the_zookeeper_door_are_told_an_address_that_reaches_it() {
     let told = |given: &[(&str, &str)]| load_text(THREE, given).unwrap().wire.addr;
     assert_eq!(told(&[]), "");

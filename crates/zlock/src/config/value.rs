@@ -27,6 +27,25 @@ pub mod count {
     }
 }
 
+/// Whether something is so.
+pub mod flag {
+    /// What help calls it.
+    pub const NAME: &str = "true|false";
+
+    /// Reads `true` or `false`.
+    ///
+    /// # Errors
+    /// When it is neither.
+    pub fn parse(text: &str) -> Result<bool, String> {
+        text.parse().map_err(|_| format!("`{text}` is neither true nor false"))
+    }
+
+    /// As `parse` reads it.
+    pub fn show(value: &bool) -> String {
+        value.to_string()
+    }
+}
+
 /// Where zxids begin.
 pub mod zxid_base {
     use replica::ZXID_BASE_MAX;
@@ -235,6 +254,42 @@ pub mod origins {
     }
 }
 
+/// Subjects of certificates with semicolons between, because they have commas; none when not given.
+pub mod subjects {
+    /// What help calls it.
+    pub const NAME: &str = "SUBJECT;...";
+
+    /// Reads `CN=ops,O=Example;CN=root`, each as ACLs of the scheme `x509` write it. A semicolon of
+    /// a subject has a backslash before it.
+    ///
+    /// # Errors
+    /// When one of them is none.
+    pub fn parse(text: &str) -> Result<Vec<String>, String> {
+        let (mut found, mut begin, mut escaped) = (Vec::new(), 0, false);
+        for (at, c) in text.char_indices() {
+            if c == ';' && !escaped {
+                found.push(&text[begin..at]);
+                begin = at + 1;
+            }
+            escaped = c == '\\' && !escaped;
+        }
+        found.push(&text[begin..]);
+        found.into_iter().map(|one| subject(one.trim())).collect()
+    }
+
+    /// It is compared as text: what looks alike and is not would let no client in.
+    fn subject(text: &str) -> Result<String, String> {
+        let parts = text.split_once('=').filter(|(word, value)| !value.is_empty() && super::is_attribute(word));
+        let wrong = || format!("`{text}` is not a subject like `CN=ops,O=Example`, as x509 ACLs write it");
+        parts.map(|_| text.to_owned()).ok_or_else(wrong)
+    }
+
+    /// As `parse` reads it.
+    pub fn show(value: &[String]) -> String {
+        value.join(";")
+    }
+}
+
 /// Networks with commas between; none when not given.
 pub mod networks {
     use tls::Networks;
@@ -358,6 +413,11 @@ pub mod members {
         let one = |member: &Member| format!("{}={}/{}", member.id, member.peer_addr, member.http_addr);
         value.iter().map(one).collect::<Vec<_>>().join(",")
     }
+}
+
+/// Whether a text is the name of an attribute of a subject: a word or numbers.
+fn is_attribute(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'.')
 }
 
 /// A number with a unit behind it; the first unit is that of a plain number.

@@ -18,10 +18,11 @@ use crate::config;
 /// How long a node may take to end, beyond its own bound on a clean stop.
 const STOP_WAIT_MORE: Duration = Duration::from_secs(5);
 /// The keys that bound a clean stop.
-const STOP_KEYS: [&str; 2] = ["stop_timeout", "drain_time"];
+const STOP_KEYS: [&str; 3] = ["stop_timeout", "drain_delay", "drain_time"];
 
 /// Variables that are about one node, and so are not passed on to all of them.
-const OWN_VARIABLES: [&str; 11] = [
+const OWN_VARIABLES: [&str; 12] = [
+    "ZLOCK_ADMIN_SOCKET",
     "ZLOCK_CONFIG",
     "ZLOCK_NODE_ID",
     "ZLOCK_CLUSTER_ID",

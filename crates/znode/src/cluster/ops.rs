@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use imbl::OrdMap;
-
 use crate::{Cluster, Error, Founding, Op, Refusal, Reply, Request, State, ZXID_BASE_MAX, Zxid};
 
 impl State {
@@ -34,7 +32,7 @@ impl State {
         if founding.zxid_base > ZXID_BASE_MAX {
             return Err(Error::BadArguments.into());
         }
-        self.cluster.get_or_insert_with(|| Cluster { founding, level: 1, removed: OrdMap::new() }.into());
+        self.cluster.get_or_insert_with(|| Cluster::new(founding, 1).into());
         Ok(Reply::Done)
     }
 
@@ -50,6 +48,19 @@ impl State {
     pub(crate) fn note_removed(&mut self, node_id: u64, now: Zxid) -> Result<Reply, Refusal> {
         self.founded()?.removed.entry(node_id).or_insert(now);
         Ok(Reply::Done)
+    }
+
+    #[cfg(feature = "next-level")]
+    pub(crate) fn set_note(&mut self, text: &str) -> Result<Reply, Refusal> {
+        self.founded()?.note = Some(text.into());
+        Ok(Reply::Done)
+    }
+
+    /// Whether the cluster is there, at a level that has notes, and had none.
+    #[cfg(feature = "next-level")]
+    pub(crate) fn restore_note(&mut self, text: &str) -> bool {
+        let good = self.level() >= 2 && self.cluster().is_some_and(|cluster| cluster.note().is_none());
+        good && self.set_note(text).is_ok()
     }
 
     fn founded(&mut self) -> Result<&mut Cluster, Refusal> {

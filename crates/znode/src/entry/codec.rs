@@ -14,7 +14,7 @@ use bincode::{Decode, Encode};
 use siphasher::sip::SipHasher13;
 
 use crate::ids::Compact;
-use crate::{Attempt, LEVEL, LockGuard, Op, Request, Txn};
+use crate::{Attempt, LockGuard, Op, OtherLevel, Request, Txn};
 
 /// The longest transaction or record, in bytes: what a decoder may be made to allocate.
 pub const BYTES_MAX: usize = 16 << 20;
@@ -29,9 +29,9 @@ pub enum DecodeError {
     /// Written by a newer zlock.
     #[error("version {0} is not known to this version of zlock")]
     Version(u8),
-    /// Of a cluster that was raised to a level that this zlock does not know.
-    #[error("the cluster is at level {0} of the format, and this version of zlock knows 1 to {LEVEL}: run a newer one")]
-    Level(u16),
+    /// Of a cluster at a level that this zlock does not know.
+    #[error(transparent)]
+    Level(#[from] OtherLevel),
     /// Too short, too long or not what it should be.
     #[error("damaged: {0}")]
     Damaged(String),

@@ -230,6 +230,13 @@ pub enum Op {
         /// Its id.
         node_id: u64,
     },
+    /// Replaces what stands at the cluster for people. Of the level after the newest one, for tests
+    /// of upgrades: no released program has it.
+    #[cfg(feature = "next-level")]
+    SetNote {
+        /// Free text.
+        text: String,
+    },
 }
 
 /// An operation that may stand in a multi.

@@ -264,6 +264,11 @@ impl Queue {
         if own > self.top_token || plant::is(Planted::TokenFalls) { own } else { FencingToken::from(now) }
     }
 
+    /// Tokens up to this one may have been shown to resources, whatever this queue remembers.
+    pub(crate) fn raise_top_token(&mut self, token: FencingToken) {
+        self.top_token = self.top_token.max(token);
+    }
+
     /// Whether a grant in this entry would repeat a token: that of a present holder where tokens
     /// tell holders apart, and for one that would hold alone any that was granted.
     pub(crate) fn repeats_token(&self, position: &Position, demand: Demand, now: Zxid) -> bool {

@@ -148,7 +148,7 @@ impl State {
         self.session(id).into_iter().flat_map(Session::ephemerals).filter(lingers).cloned().collect()
     }
 
-    fn end_session(&mut self, id: SessionId, lingering: &BTreeSet<ZPath>, changes: &mut Changes) {
+    pub(crate) fn end_session(&mut self, id: SessionId, lingering: &BTreeSet<ZPath>, changes: &mut Changes) {
         let session = self.sessions.remove(id).expect("the caller has seen it");
         self.remember_session(&session, changes.end == Some(TicketEnd::Expired), changes);
         changes.ended.insert(id, session.clone());

@@ -310,6 +310,8 @@ impl Model {
                 Ok(Reply::Done)
             }
             Op::Found(_) | Op::SetLevel { .. } | Op::NoteRemoved { .. } => self.of_cluster(&request.op),
+            #[cfg(feature = "next-level")]
+            Op::SetNote { .. } => Err(Error::LevelTooLow.into()),
             Op::Upgrade(upgrade) => self.upgrade(&upgrade, session, key),
             Op::Revoke { path, deadline_ms } => self.revoke(path.as_str(), deadline_ms),
             Op::AttachSession { connection, timeout_ms } => self.attach(session, connection, timeout_ms),

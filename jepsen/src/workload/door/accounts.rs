@@ -25,7 +25,7 @@ pub struct Seen {
 pub trait AccountDoor: Door {
     /// Whether a look shows all accounts as they were at one moment, perhaps some time ago.
     /// Otherwise it is one after the other.
-    const LOOKS_AT_ONCE: bool;
+    fn looks_at_once(&self) -> bool;
 
     /// Looks at accounts.
     fn look(&self, client: &mut Client, paths: &[String]) -> impl Future<Output = Told<Vec<Seen>>> + Send;
@@ -39,7 +39,9 @@ pub trait AccountDoor: Door {
 
 /// A check is a transaction of checks.
 impl AccountDoor for Http {
-    const LOOKS_AT_ONCE: bool = false;
+    fn looks_at_once(&self) -> bool {
+        false
+    }
 
     async fn look(&self, client: &mut Client, paths: &[String]) -> Told<Vec<Seen>> {
         let mut all = Vec::new();
@@ -87,7 +89,9 @@ async fn transact_over_http(client: &mut Client, ops: Vec<TxnOp>, effect: Effect
 
 /// A look is a multiRead, and a check is a multi of checks.
 impl AccountDoor for ZooKeeper {
-    const LOOKS_AT_ONCE: bool = true;
+    fn looks_at_once(&self) -> bool {
+        true
+    }
 
     async fn look(&self, _client: &mut Client, paths: &[String]) -> Told<Vec<Seen>> {
         told(Effect::Read, self.read_all(paths).await.map(|(reply, seen)| (seen, reply, None)))

@@ -61,8 +61,8 @@ pub struct Taken {
 
 /// How locks are taken and given back, in one try.
 pub trait LockDoor: SessionDoor {
-    /// A node does the waiting, so it has to end in time.
-    const NODE_WAITS: bool;
+    /// Whether a node does the waiting, so that it has to end in time.
+    fn node_waits(session: &Self::Session) -> bool;
 
     /// Takes a lock, or waits for it in vain.
     fn acquire(
@@ -97,7 +97,9 @@ impl SessionDoor for Http {
 }
 
 impl LockDoor for Http {
-    const NODE_WAITS: bool = true;
+    fn node_waits(_session: &Session) -> bool {
+        true
+    }
 
     async fn acquire(session: &mut Session, wish: &Wish<'_>, client: &mut Client) -> Told<Taken> {
         let owner = if wish.reentrant { "&owner=worker" } else { "" };
@@ -147,7 +149,9 @@ impl SessionDoor for ZooKeeper {
 }
 
 impl LockDoor for ZooKeeper {
-    const NODE_WAITS: bool = false;
+    fn node_waits(_zk: &Zk) -> bool {
+        false
+    }
 
     async fn acquire(zk: &mut Zk, wish: &Wish<'_>, client: &mut Client) -> Told<Taken> {
         maybe_hop(zk, client);

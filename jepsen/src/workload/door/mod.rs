@@ -5,6 +5,7 @@
 //! over HTTP before it begins.
 
 mod accounts;
+mod both;
 mod locks;
 mod registers;
 mod watching;
@@ -24,6 +25,7 @@ use crate::client::Client;
 use crate::history::Kind;
 
 pub use accounts::{AccountDoor, Seen};
+pub use both::Both;
 pub(crate) use locks::held;
 pub use locks::{LockDoor, SessionDoor, Taken, Wish};
 pub use registers::{Register, RegisterDoor};

@@ -41,9 +41,14 @@ pub trait WatchDoor: Door {
     type Place: Default + Send + 'static;
 
     /// How long a poll waits for an event.
-    const WAIT: Duration;
-    /// A follower that has no answer has missed events: it begins anew.
-    const FOLLOWS_ONE_NODE: bool;
+    fn wait(&self) -> Duration;
+
+    /// Whether a follower that has no answer has missed events, and begins anew.
+    fn follows_one_node(&self) -> bool;
+
+    /// Whether a follower is told that the root's children have changed, beside what became of
+    /// each.
+    fn tells_children(&self) -> bool;
 
     /// Makes a change. `marker` is a znode that may be set with it.
     fn change(
@@ -88,8 +93,17 @@ pub struct Poll {
 impl WatchDoor for Http {
     type Place = ();
 
-    const WAIT: Duration = Duration::from_millis(800);
-    const FOLLOWS_ONE_NODE: bool = false;
+    fn wait(&self) -> Duration {
+        Duration::from_millis(800)
+    }
+
+    fn follows_one_node(&self) -> bool {
+        false
+    }
+
+    fn tells_children(&self) -> bool {
+        true
+    }
 
     async fn change(&self, client: &mut Client, path: &str, change: Change, _marker: &str) -> Answer {
         let url = format!("/v1/znodes{path}");
@@ -137,8 +151,18 @@ pub struct Following {
 impl WatchDoor for ZooKeeper {
     type Place = Following;
 
-    const WAIT: Duration = Duration::from_millis(300);
-    const FOLLOWS_ONE_NODE: bool = true;
+    fn wait(&self) -> Duration {
+        Duration::from_millis(300)
+    }
+
+    fn follows_one_node(&self) -> bool {
+        true
+    }
+
+    /// As ZooKeeper: a recursive watch tells of each child, and no more.
+    fn tells_children(&self) -> bool {
+        false
+    }
 
     async fn change(&self, _client: &mut Client, path: &str, change: Change, marker: &str) -> Answer {
         let done = async {

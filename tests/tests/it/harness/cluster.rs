@@ -23,8 +23,10 @@ const ZOOKEEPER_PORTS: u16 = 10;
 /// How to build an ensemble.
 #[derive(Clone, Copy)]
 pub(crate) struct Options {
-    /// How many nodes.
+    /// How many nodes found the cluster.
     pub(crate) nodes: u64,
+    /// How many more are told to join it, and are not started yet.
+    pub(crate) joining: u64,
     /// More lines for every node's configuration.
     pub(crate) settings: &'static str,
     /// Whether peers talk through proxies, so that they can be cut off.
@@ -35,7 +37,7 @@ pub(crate) struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Options { nodes: 3, settings: "", proxied: false, zookeeper: false }
+        Options { nodes: 3, joining: 0, settings: "", proxied: false, zookeeper: false }
     }
 }
 
@@ -57,7 +59,7 @@ impl Cluster {
     /// An ensemble, ready to serve.
     pub(crate) async fn start_with(options: Options) -> Cluster {
         let mut cluster = Cluster::prepare(options).await;
-        for id in cluster.ids() {
+        for id in cluster.ids().into_iter().filter(|id| *id <= options.nodes) {
             cluster.restart(id);
         }
         cluster.all_ready().await;
@@ -68,18 +70,19 @@ impl Cluster {
     pub(crate) async fn prepare(options: Options) -> Cluster {
         let dir = tempfile::Builder::new().prefix("zlock-test-").tempdir().unwrap();
         let ports = Ports::claim(16).unwrap();
-        let ids = || (1..=options.nodes).zip(0..);
+        let ids = || (1..=options.nodes + options.joining).zip(0..);
         let mut peers: Vec<String> = ids().map(|(_, n)| ports.addr(2 * n + 1)).collect();
         let mut links = None;
         if options.proxied {
             let proxies = links.insert(Links::start(CLUSTER_ID, &peers).await.unwrap());
             peers = ids().map(|(id, _)| proxies.addr(id).to_owned()).collect();
         }
-        let mut members = String::new();
-        for ((id, n), peer_addr) in ids().zip(peers) {
+        let member = |((id, n), peer_addr): ((u64, u16), String)| {
             let http_addr = ports.addr(2 * n);
-            let _ = writeln!(members, "  {{ id = {id}, peer_addr = \"{peer_addr}\", http_addr = \"{http_addr}\" }},");
-        }
+            format!("  {{ id = {id}, peer_addr = \"{peer_addr}\", http_addr = \"{http_addr}\" }},\n")
+        };
+        let members: Vec<String> = ids().zip(peers).map(member).collect();
+        let (founders, joining) = members.split_at(options.nodes as usize);
         let node = |(id, n): (u64, u16)| {
             let node = Node {
                 id,
@@ -90,8 +93,11 @@ impl Cluster {
                 log: dir.path().join(format!("node{id}.log")),
                 process: None,
             };
+            // A node that joins knows the founders and itself.
+            let own = id.checked_sub(options.nodes + 1).map_or("", |at| &joining[at as usize]);
+            let (members, join) = (founders.concat() + own, !own.is_empty());
             let mut text = format!(
-                "node_id = {id}\ncluster_id = \"{CLUSTER_ID}\"\npeer_listen = \"{}\"\ndata_dir = {:?}\nfree_disk_min = \"1MiB\"\nmembers = [\n{members}]\n{}\n",
+                "node_id = {id}\ncluster_id = \"{CLUSTER_ID}\"\npeer_listen = \"{}\"\ndata_dir = {:?}\nfree_disk_min = \"1MiB\"\nmembers = [\n{members}]\njoin = {join}\n{}\n",
                 ports.addr(2 * n + 1),
                 node.data_dir,
                 options.settings,

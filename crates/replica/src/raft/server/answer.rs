@@ -78,6 +78,8 @@ async fn answer_one(server: &Arc<Server>, ask: Numbered<Ask>, from: u64) -> Numb
     let body = match ask.body {
         Ask::Ping => Answer::Pong,
         Ask::Standing => Answer::Standing(server.bootstrap.standing()),
+        Ask::Members => Answer::Members(server.bootstrap.known_members(from)),
+        Ask::Order(order) => server.operators.order_for_peer(&order).await,
         Ask::Vote(frame) => vote(server, frame, false).await,
         Ask::PreVote(frame) => vote(server, frame, true).await,
         Ask::TransferLeader(frame) => transfer_leader(server, frame).await,
@@ -87,6 +89,7 @@ async fn answer_one(server: &Arc<Server>, ask: Numbered<Ask>, from: u64) -> Numb
         }
         Ask::Touch(credentials) => server.heartbeats.touch_for_peer(&credentials),
         Ask::ReadIndex => server.reads.read_index_for_peer().await,
+        Ask::Upgrade(ask) => server.upgrade.answer_peer(ask).await,
         Ask::Account { index } => server
             .accounts
             .account(index, from)

@@ -11,6 +11,7 @@ use openraft::raft::{AppendEntriesRequest, AppendEntriesResponse};
 use storage::codec::{EntryRecord, PayloadRecord};
 use storage::{LogId, TypeConfig, Vote};
 use tokio::time::{Duration, Instant, sleep, timeout};
+use znode::DecodeError;
 
 use crate::Failure;
 use crate::follower::vote_gate::VoteGate;
@@ -18,6 +19,7 @@ use crate::operate::disk_watch::STALLED;
 use crate::raft::ahead_of_leader::Verdict;
 use crate::raft::consensus::Consensus;
 use crate::raft::continuity::{Continuity, Look};
+use crate::raft::transitions::Transitions;
 use crate::raft::transport::{AppendAnswer, AppendFrame, AppendResult, Exchange, FRAME_BYTES_MAX, Framed, malformed};
 
 use super::{Server, flush};
@@ -53,7 +55,7 @@ pub(super) async fn take(server: &Arc<Server>, framed: Framed, from: u64) -> io:
 /// own that never carries entries.
 async fn take_appends<'a>(server: &'a Server, mut framed: Framed, under_way: &mut Appends<'a>) -> io::Result<()> {
     let (mut sequence, mut bytes) = (0, 0);
-    let mut continuity = Continuity::default();
+    let (mut continuity, mut transitions) = (Continuity::default(), Transitions::default());
     let mut carries_entries = false;
     let mut idle = pin!(sleep(Duration::ZERO));
     loop {
@@ -76,6 +78,11 @@ async fn take_appends<'a>(server: &'a Server, mut framed: Framed, under_way: &mu
             () = &mut idle, if framed.is_idle() => framed.hurry(),
             exchange = framed.exchange::<AppendFrame>(), if room => match exchange {
                 Ok(Exchange::Message(frame)) if frame.sequence == sequence + 1 => {
+                    let (ruling, committed) = (server.consensus.membership(), server.consensus.committed_membership());
+                    if !transitions.are_possible(&frame, &ruling, &committed) {
+                        let error = malformed("a membership that cannot follow the one before it".into());
+                        return refuse_append(server, framed, sequence + 1, error).await;
+                    }
                     sequence += 1;
                     carries_entries |= !frame.entries.is_empty();
                     let idle = carries_entries && frame.entries.is_empty();
@@ -199,6 +206,10 @@ async fn append_one(server: &Server, frame: AppendFrame, came: Came) -> io::Resu
         if let PayloadRecord::Normal(command) = &entry.payload
             && let Err(error) = server.decoded.read(entry.log_id.index, &command.0)
         {
+            if let DecodeError::Level(other) = error {
+                server.consensus.cluster.doubt_level(frame.vote.node_id);
+                return refused(&other.to_string());
+            }
             note_refused(server, &format!("entry {:?} cannot be read: {error}", entry.log_id));
             return refused("an entry cannot be read by this node");
         }

@@ -16,8 +16,10 @@ use tokio::time::{Duration, Instant, sleep, timeout};
 
 use crate::follower::bootstrap::Bootstrap;
 use crate::follower::session_heartbeats::SessionHeartbeats;
+use crate::leader::operators::Operators;
 use crate::life::Life;
 use crate::operate::seldom::Seldom;
+use crate::operate::upgrade::Upgrade;
 use crate::raft::ahead_of_leader::Accounts;
 use crate::raft::consensus::Consensus;
 use crate::raft::decoded::Decoded;
@@ -39,6 +41,8 @@ pub(crate) struct Server {
     pub(crate) proposer: Arc<Proposer>,
     pub(crate) reads: Arc<Reads>,
     pub(crate) heartbeats: Arc<SessionHeartbeats>,
+    pub(crate) operators: Arc<Operators>,
+    pub(crate) upgrade: Arc<Upgrade>,
     pub(crate) snapshots: SnapshotStore,
     /// Entries of the leader that are read and not applied.
     pub(crate) decoded: Arc<Decoded>,

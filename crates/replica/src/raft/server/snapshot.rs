@@ -8,7 +8,7 @@ use storage::codec::{LogIdRecord, VoteRecord};
 use tokio::time::{Instant, timeout};
 
 use crate::raft::continuity;
-use crate::raft::state_machine::RaftSnapshot;
+use crate::raft::state_machine::{RaftSnapshot, other_level};
 use crate::raft::transport::{Framed, SnapshotAnswer, SnapshotFrame, malformed, receive_snapshot, while_working};
 
 use super::Server;
@@ -33,6 +33,7 @@ pub(super) async fn receive(server: &Arc<Server>, mut framed: Framed) -> io::Res
             &mut framed,
             server.consensus.peer_timeout(),
             &server.snapshots,
+            server.consensus.cluster.program().levels,
             manifest,
         )
         .await?;
@@ -51,6 +52,9 @@ pub(super) async fn receive(server: &Arc<Server>, mut framed: Framed) -> io::Res
     let answer = match installed.await {
         Ok(vote) => SnapshotAnswer::Done(vote),
         Err(error) => {
+            if other_level(&error).is_some() {
+                server.consensus.cluster.doubt_level(vote.node_id);
+            }
             if let Some(times) = server.uninstalled.note(Instant::now()) {
                 tracing::warn!(%error, times, "a snapshot was not installed");
             }

@@ -217,6 +217,13 @@ impl Line {
         if self.pending.is_empty() {
             self.heard_at = Instant::now();
         }
+        let (spoken, needed) = (self.framed.version(), question.ask.version());
+        if needed > spoken {
+            let why =
+                format!("the peer runs an older zlock: it speaks version {spoken} of the peer protocol, not {needed}");
+            let _ = question.reply.send(Err(ChannelError::NotSent(why)));
+            return Ok(());
+        }
         self.last_number += 1;
         let record = codec::encode(&Numbered { number: self.last_number, body: question.ask });
         if record.len() > FRAME_BYTES_MAX {
@@ -290,9 +297,9 @@ mod tests {
     use tokio::net::{TcpListener, TcpStream};
 
     use super::super::callers::Callers;
-    use super::super::connect::{Identity, welcome};
+    use super::super::connect::{Addresses, Identity, welcome};
     use super::super::frame::Terms;
-    use super::super::messages::Lane;
+    use super::super::messages::{Lane, VERSIONS};
     use super::*;
 
     const SILENCE: Duration = Duration::from_millis(200);
@@ -303,9 +310,9 @@ mod tests {
 
     /// A channel from node 1 to the node that listens.
     fn open(listener: &TcpListener, stop: &Stop) -> Channel {
-        let addr = listener.local_addr().unwrap().to_string().as_str().into();
+        let addrs = Arc::new(Addresses::new(&listener.local_addr().unwrap().to_string(), None));
         let (lane, reach) = (Lane::Control, Arc::default());
-        let target = Target { identity: identity(1), to: 2, addr, lane, peer_timeout: SILENCE, reach };
+        let target = Target { identity: identity(1), to: 2, addrs, lane, peer_timeout: SILENCE, reach, is_peer: true };
         Channel::open(target, stop.clone())
     }
 
@@ -427,7 +434,7 @@ mod tests {
         let (ours, theirs) = tokio::join!(TcpStream::connect(listener.local_addr().unwrap()), listener.accept());
         let terms = |framed: &mut Framed| {
             let rules = identity(1).rules(2);
-            framed.set_terms(Terms { frame_bytes_max: FRAME_BYTES_MAX, rules, place: None });
+            framed.set_terms(Terms { version: VERSIONS.1, frame_bytes_max: FRAME_BYTES_MAX, rules, place: None });
         };
         let mut framed = Framed::new(ours.unwrap(), SILENCE).unwrap();
         terms(&mut framed);

@@ -1,21 +1,27 @@
 //! Opening a connection and the handshake, from both ends.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use storage::NodeMeta;
+use storage::{NodeMeta, codec};
 use tokio::time::timeout;
+use znode::{Levels, OtherLevel, Zxid};
 
 use super::callers::Place;
 use super::frame::{Framed, Terms, malformed};
-use super::messages::{Accepted, Hello, Lane, Refusal, VERSIONS, Welcome};
+use super::messages::{
+    Accepted, Answer, Ask, Hello, LEADER_PRIORITY, Lane, Numbered, PROGRAM, ProgramRecord, Refusal, Standing, VERSIONS,
+    Welcome,
+};
 use super::rules::{Horizon, Rules};
 use super::stream::Stream;
-use crate::Config;
 use crate::host::Host;
-use crate::raft::known_cluster::KnownCluster;
+use crate::raft::known_cluster::{KnownCluster, Met};
 use crate::raft::reach::Reach;
+use crate::{Config, Program};
 
 /// Who this node is among its peers. The same for all its connections.
 #[derive(Clone, Debug)]
@@ -24,35 +30,51 @@ pub(crate) struct Identity {
     pub(crate) cluster_id: Arc<str>,
     /// This node.
     pub(crate) node_id: u64,
-    /// The ids of all members.
-    pub(crate) members: Arc<[u64]>,
+    /// The ids of the configured members, which found the cluster.
+    founders: Arc<[u64]>,
     /// How far this node has come.
     pub(crate) horizon: Arc<Horizon>,
     /// What it knows of its cluster.
     pub(crate) cluster: Arc<KnownCluster>,
     /// Of its data directory.
     incarnation: u64,
+    /// It joins a cluster that is there.
+    joins: bool,
+    /// How much it is preferred as leader.
+    leader_priority: u8,
     /// What it runs on.
     pub(crate) host: Host,
 }
 
 impl Identity {
     pub(crate) fn new(cluster_id: &str, node_id: u64, members: &[u64]) -> Identity {
-        let (cluster_id, members) = (cluster_id.into(), members.into());
+        let (cluster_id, founders) = (cluster_id.into(), members.into());
         let (horizon, cluster, host) = (Arc::default(), Arc::default(), Host::Machine);
-        Identity { cluster_id, node_id, members, horizon, cluster, incarnation: 0, host }
+        Identity {
+            cluster_id,
+            node_id,
+            founders,
+            horizon,
+            cluster,
+            incarnation: 0,
+            joins: false,
+            leader_priority: 50,
+            host,
+        }
     }
 
     /// The node that is configured like this and has this data.
     pub(crate) fn of(host: Host, config: &Config, meta: &NodeMeta) -> Identity {
         let members: Vec<u64> = config.members.iter().map(|member| member.id).collect();
-        let (cluster, incarnation) = (Arc::new(KnownCluster::of(meta)), meta.incarnation());
-        Identity { host, cluster, incarnation, ..Identity::new(&config.cluster_id, config.node_id, &members) }
+        let (cluster, incarnation) = (Arc::new(KnownCluster::of(meta, config.program.clone())), meta.incarnation());
+        let (joins, leader_priority) = (config.join, config.leader_priority);
+        let named = Identity::new(&config.cluster_id, config.node_id, &members);
+        Identity { host, cluster, incarnation, joins, leader_priority, ..named }
     }
 
     /// What a peer may say to this node.
     pub(crate) fn rules(&self, peer: u64) -> Rules {
-        Rules::new(&self.members, &self.horizon, peer)
+        Rules::new(&self.horizon, peer)
     }
 
     fn hello(&self, to: u64, lane: Lane) -> Hello {
@@ -66,8 +88,15 @@ impl Identity {
             group: self.cluster.group(),
             uuid: self.cluster.uuid(),
             incarnation: self.incarnation,
-            more: Vec::new(),
+            more: self.more(),
         }
+    }
+
+    /// What this node says beside the hello.
+    fn more(&self) -> Vec<(u16, Vec<u8>)> {
+        let Program { version, levels: Levels { min, max } } = self.cluster.program();
+        let program = codec::encode::<ProgramRecord>(&(version.clone(), *min, *max));
+        vec![(PROGRAM, program), (LEADER_PRIORITY, vec![self.leader_priority])]
     }
 
     fn accepted(&self, hello: &Hello) -> Accepted {
@@ -76,7 +105,7 @@ impl Identity {
             levels: self.cluster.levels(),
             uuid: self.cluster.uuid(),
             incarnation: self.incarnation,
-            more: Vec::new(),
+            more: self.more(),
         }
     }
 
@@ -95,10 +124,11 @@ impl Identity {
                 "this is node {own}, not node {}: check the peer addresses in the configuration of the caller, node {from}",
                 hello.to
             ))
-        } else if from == own || !self.members.contains(&from) {
+        } else if from == own || from == 0 || !self.may_call(hello) {
             Some(format!(
-                "the caller, node {from}, is no peer of node {own}: the members that it is configured with are {:?}",
-                self.members
+                "the caller, node {from}, is no peer of node {own}: the members that it knows are {:?}, and a node that \
+                 is new must be added first",
+                self.known_ids()
             ))
         } else {
             None
@@ -110,7 +140,7 @@ impl Identity {
             let Hello { versions, levels, .. } = hello;
             let why = match refusal {
                 Refusal::NoCommonVersion { versions } => format!("this node speaks only versions {versions:?}"),
-                Refusal::NoCommonLevel { levels } => format!("this node takes only levels {levels:?}"),
+                Refusal::NoCommonLevel { .. } => self.levels_in_words(*levels),
                 Refusal::Removed { zxid } => format!("it was removed from the cluster at zxid {zxid}"),
                 Refusal::OtherCluster | Refusal::NoMember => "it belongs to another cluster of the same name".into(),
             };
@@ -119,20 +149,41 @@ impl Identity {
         })
     }
 
+    /// Whether a caller may be a member. One that knows the cluster's uuid is let in whatever this
+    /// node knows of members: it may not have heard yet that the caller was added, and could never
+    /// hear of it if it turned that caller away as a leader.
+    fn may_call(&self, hello: &Hello) -> bool {
+        // One of another cluster of this name is told so. A node that is to join may not know of
+        // its members before one of them calls.
+        let knows = hello.uuid.is_some() && (self.cluster.uuid().is_some() || self.joins);
+        knows || self.known_ids().contains(&hello.from)
+    }
+
+    /// The members as far as this node knows; before it knows any the configured ones.
+    fn known_ids(&self) -> BTreeSet<u64> {
+        let known = self.cluster.member_ids();
+        if known.is_empty() { self.founders.iter().copied().collect() } else { known }
+    }
+
     /// Where a member and this node cannot go on together.
     fn disagreement(&self, hello: &Hello) -> Option<Refusal> {
+        // Before all else: what another cluster decided about its node of this id is none of the
+        // caller's.
+        if !self.cluster.may_be(hello.uuid) || hello.group != self.cluster.group() {
+            return Some(Refusal::OtherCluster);
+        }
         if let Some(zxid) = self.cluster.removed_at(hello.from) {
             return Some(Refusal::Removed { zxid: zxid.0 });
         }
         if !overlap(hello.versions, VERSIONS) {
             return Some(Refusal::NoCommonVersion { versions: VERSIONS });
         }
+        // What a caller says of its levels ends nothing here: it may be a stranger.
         let levels = self.cluster.levels();
-        if !overlap(hello.levels, levels) {
-            return Some(Refusal::NoCommonLevel { levels });
+        if hello.levels.0 > levels.1 {
+            self.cluster.doubt_level(hello.from);
         }
-        let other = !self.cluster.may_be(hello.uuid) || hello.group != self.cluster.group();
-        other.then_some(Refusal::OtherCluster)
+        (!overlap(hello.levels, levels)).then_some(Refusal::NoCommonLevel { levels })
     }
 
     /// Whether this node goes on with a peer that let it in.
@@ -141,16 +192,102 @@ impl Identity {
         if !overlap((*version, *version), VERSIONS) {
             return Err(Refusal::NoCommonVersion { versions: (*version, *version) });
         }
-        if !overlap(*levels, self.cluster.levels()) {
-            return Err(Refusal::NoCommonLevel { levels: *levels });
+        if !self.cluster.may_be(*uuid) {
+            return Err(Refusal::OtherCluster);
         }
-        if self.cluster.may_be(*uuid) { Ok(()) } else { Err(Refusal::OtherCluster) }
+        let common = overlap(*levels, self.cluster.levels());
+        if common { Ok(()) } else { Err(Refusal::NoCommonLevel { levels: *levels }) }
     }
+
+    /// Why this node does not go on with a peer: the end of this node, if the cluster is at a level
+    /// that it does not know.
+    fn turned_away(&self, refusal: Refusal) -> io::Error {
+        let words = match refusal {
+            Refusal::NoCommonLevel { levels } => {
+                self.cluster.note_levels(levels);
+                self.levels_in_words(levels)
+            }
+            Refusal::Removed { zxid } => {
+                self.cluster.hear_of_own_removal(Zxid(zxid));
+                refusal.to_string()
+            }
+            refusal => refusal.to_string(),
+        };
+        io::Error::new(io::ErrorKind::PermissionDenied, TurnedAway { refusal, words })
+    }
+
+    /// Of a peer that has no level in common with this node.
+    fn levels_in_words(&self, (min, max): (u16, u16)) -> String {
+        let known = self.cluster.program().levels;
+        if min > known.max {
+            return OtherLevel { level: min, known }.to_string();
+        }
+        let (low, high) = self.cluster.levels();
+        let (theirs, own) = (Levels { min, max }, Levels { min: low, max: high });
+        format!("the peer knows levels of the format {theirs}, and this node needs {own}: start a newer zlock there")
+    }
+}
+
+/// A refusal, in words for this node's log.
+#[derive(Debug, thiserror::Error)]
+#[error("{words}")]
+pub(crate) struct TurnedAway {
+    pub(crate) refusal: Refusal,
+    words: String,
+}
+
+/// What a peer says of itself.
+fn said(incarnation: u64, more: &[(u16, Vec<u8>)]) -> Met {
+    let priority = more.iter().find(|(number, _)| *number == LEADER_PRIORITY);
+    let leader_priority = priority.and_then(|(_, value)| value.first().copied());
+    Met { incarnation, program: program(more), leader_priority }
+}
+
+/// The longest version that is kept.
+const VERSION_BYTES_MAX: usize = 64;
+
+/// What a peer says that it runs.
+fn program(more: &[(u16, Vec<u8>)]) -> Option<Program> {
+    let (_, record) = more.iter().find(|(number, _)| *number == PROGRAM)?;
+    let (version, min, max) = codec::decode_short::<ProgramRecord>(record).ok()?;
+    let printable = version.len() <= VERSION_BYTES_MAX && version.bytes().all(|byte| byte.is_ascii_graphic());
+    (printable && min <= max).then_some(Program { version, levels: Levels { min, max } })
 }
 
 /// Whether two ranges have a number in common.
 fn overlap((low, high): (u16, u16), (own_low, own_high): (u16, u16)) -> bool {
     low.max(own_low) <= high.min(own_high)
+}
+
+/// Where a peer listens: as the membership says, and where nothing answers there as this node's
+/// configuration says. Who answers shows in the handshake.
+#[derive(Debug)]
+pub(crate) struct Addresses {
+    all: Vec<Arc<str>>,
+    at: AtomicUsize,
+}
+
+impl Addresses {
+    /// `host:port` of the listener, and another one of the same node.
+    pub(crate) fn new(addr: &str, other: Option<&str>) -> Addresses {
+        let other = other.filter(|other| *other != addr);
+        Addresses { all: [Some(addr), other].into_iter().flatten().map(Arc::from).collect(), at: AtomicUsize::new(0) }
+    }
+
+    /// What the membership says.
+    pub(crate) fn first(&self) -> &str {
+        &self.all[0]
+    }
+
+    /// Where it is tried now.
+    pub(crate) fn current(&self) -> Arc<str> {
+        Arc::clone(&self.all[self.at.load(Ordering::Relaxed) % self.all.len()])
+    }
+
+    /// Nothing came of the last try.
+    fn next(&self) {
+        self.at.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 /// Where and how a peer is reached.
@@ -160,14 +297,24 @@ pub(crate) struct Target {
     pub(crate) identity: Identity,
     /// The peer.
     pub(crate) to: u64,
-    /// `host:port` of the peer's listener.
-    pub(crate) addr: Arc<str>,
+    /// Where the peer listens.
+    pub(crate) addrs: Arc<Addresses>,
     /// What for.
     pub(crate) lane: Lane,
     /// How long a peer may be silent.
     pub(crate) peer_timeout: Duration,
     /// Learns what each try comes to.
     pub(crate) reach: Arc<Reach>,
+    /// It is a member, and not one that is only asked.
+    pub(crate) is_peer: bool,
+}
+
+/// What a node says that is asked whether it may become a member.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Introduction {
+    pub(crate) standing: Standing,
+    /// Of its data directory.
+    pub(crate) incarnation: u64,
 }
 
 impl Target {
@@ -180,24 +327,43 @@ impl Target {
         let connected = connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
         match &connected {
             Ok(_) => self.reach.reached(),
-            Err(error) => self.reach.lost(error),
+            Err(error) => {
+                self.reach.lost(error);
+                self.addrs.next();
+            }
         }
         connected
     }
 
+    /// Connects, and asks the node how far it is, without making it a peer.
+    pub(crate) async fn introduce(&self) -> io::Result<Introduction> {
+        let mut framed = self.connect().await?;
+        framed.send(&Numbered { number: 1, body: Ask::Standing }).await?;
+        match framed.next::<Numbered<Answer>>().await? {
+            Some(Numbered { body: Answer::Standing(standing), .. }) => {
+                Ok(Introduction { standing, incarnation: framed.incarnation() })
+            }
+            Some(_) => Err(malformed("the node answered something else".into())),
+            None => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+
     async fn shake_hands(&self) -> io::Result<Framed> {
-        let mut framed = Framed::new(Stream::connect(&self.identity.host, &self.addr).await?, self.peer_timeout)?;
+        let mut framed =
+            Framed::new(Stream::connect(&self.identity.host, &self.addrs.current()).await?, self.peer_timeout)?;
         framed.send(&self.identity.hello(self.to, self.lane)).await?;
-        let turned_away = |why: Refusal| io::Error::new(io::ErrorKind::PermissionDenied, why.to_string());
         match framed.greeting::<Welcome>().await? {
             Some(Welcome::Accepted(accepted)) => {
-                self.identity.agrees(&accepted).map_err(turned_away)?;
-                self.identity.cluster.met(self.to, accepted.incarnation);
+                self.identity.agrees(&accepted).map_err(|why| self.identity.turned_away(why))?;
+                if self.is_peer {
+                    self.identity.cluster.met(self.to, said(accepted.incarnation, &accepted.more));
+                }
+                framed.meet(accepted.incarnation);
                 let (rules, frame_bytes_max) = (self.identity.rules(self.to), self.lane.answer_bytes_max());
-                framed.set_terms(Terms { frame_bytes_max, rules, place: None });
+                framed.set_terms(Terms { version: accepted.version, frame_bytes_max, rules, place: None });
                 Ok(framed)
             }
-            Some(Welcome::Refused(why)) => Err(turned_away(why)),
+            Some(Welcome::Refused(why)) => Err(self.identity.turned_away(why)),
             None => Err(io::ErrorKind::UnexpectedEof.into()),
         }
     }
@@ -222,10 +388,11 @@ pub(crate) async fn welcome(
         None => Welcome::Accepted(identity.accepted(&hello)),
     };
     if refusal.is_none() {
-        identity.cluster.met(hello.from, hello.incarnation);
+        identity.cluster.met(hello.from, said(hello.incarnation, &hello.more));
         place.admit(hello.from, hello.lane);
         let (rules, frame_bytes_max) = (identity.rules(hello.from), hello.lane.question_bytes_max());
-        framed.set_terms(Terms { frame_bytes_max, rules, place: Some(place) });
+        let version = hello.versions.1.min(VERSIONS.1);
+        framed.set_terms(Terms { version, frame_bytes_max, rules, place: Some(place) });
     }
     timeout(within, framed.send(&answer)).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
     match refusal {
@@ -237,6 +404,7 @@ pub(crate) async fn welcome(
 #[cfg(test)]
 mod tests {
     use tokio::net::TcpListener;
+    use znode::LEVEL_MAX;
 
     use super::super::callers::Callers;
     use super::*;
@@ -251,8 +419,10 @@ mod tests {
         let expected = expected.map_err(str::to_string);
         async move {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-            let (addr, reach) = (listener.local_addr().unwrap().to_string().as_str().into(), Arc::<Reach>::default());
-            let target = Target { identity: caller, to, addr, lane: Lane::Control, peer_timeout: WITHIN, reach };
+            let (addr, reach) = (listener.local_addr().unwrap().to_string(), Arc::<Reach>::default());
+            let addrs = Arc::new(Addresses::new(&addr, None));
+            let target =
+                Target { identity: caller, to, addrs, lane: Lane::Control, peer_timeout: WITHIN, reach, is_peer: true };
             let answering = async {
                 let mut framed = Framed::new(listener.accept().await.unwrap().0, WITHIN).unwrap();
                 let (place, _) = Arc::<Callers>::default().enter(None);
@@ -284,17 +454,56 @@ mod tests {
         let hello = Identity::new("c", 2, &[1, 2]).hello(1, Lane::Append);
         let refusal = |hello: Hello| own.refusal(&hello).map(|(refusal, _)| refusal);
         // This node's log says it from the other side.
-        let (_, logged) = own.refusal(&Hello { versions: (2, 3), ..hello.clone() }).unwrap();
-        let other_side = "with versions (2, 3) and levels (1, 1): this node speaks only versions (1, 1)";
-        assert!(logged.ends_with(other_side), "{logged}");
+        let (_, logged) = own.refusal(&Hello { versions: (9, 9), levels: (1, 1), ..hello.clone() }).unwrap();
+        let other_side = format!("with versions (9, 9) and levels (1, 1): this node speaks only versions {VERSIONS:?}");
+        assert!(logged.ends_with(&other_side), "{logged}");
         assert_eq!(refusal(hello.clone()), None);
-        let later = Hello { versions: (2, 3), ..hello.clone() };
+        let later = Hello { versions: (9, 9), ..hello.clone() };
         assert_eq!(refusal(later), Some(Refusal::NoCommonVersion { versions: VERSIONS }));
-        let raised = Hello { levels: (2, 2), ..hello.clone() };
-        assert_eq!(refusal(raised), Some(Refusal::NoCommonLevel { levels: (1, 1) }));
+        let raised = Hello { levels: (8, 9), ..hello.clone() };
+        assert_eq!(refusal(raised), Some(Refusal::NoCommonLevel { levels: (1, LEVEL_MAX) }));
+        assert_eq!(*own.cluster.outgrown().borrow(), None, "a stranger ends no node");
         // A range that overlaps is enough, and fields that are not known are passed over.
         let wide = Hello { versions: (1, 9), levels: (1, 9), more: vec![(7, vec![1])], ..hello.clone() };
         assert_eq!(refusal(wide), None);
         assert_eq!(refusal(Hello { group: 1, ..hello }), Some(Refusal::OtherCluster));
+    }
+
+    /// Node 1 was stopped while the cluster, and what it runs, went on.
+    #[test]
+    fn a_member_that_is_behind_meets_one_that_has_applied_a_higher_level() {
+        let meta = |id| {
+            let identity = storage::Identity { cluster_id: "c".into(), node_id: id };
+            storage::memory::MemoryDisk::default().open(identity).unwrap().meta
+        };
+        let node = |id: u64, level: u16, max: u16| {
+            let member = |id| crate::Member { id, peer_addr: String::new(), http_addr: String::new() };
+            let program = Program { version: format!("0.{max}.0"), levels: Levels { min: 1, max } };
+            let (members, cluster_id) = (vec![member(1), member(2)], "c".into());
+            let config = Config { node_id: id, cluster_id, members, program, ..Config::default() };
+            let identity = Identity::of(Host::Machine, &config, &meta(id));
+            let mut state = znode::State::default();
+            let founding = znode::Founding { uuid: znode::ClusterUuid([7; 16]), zxid_base: 0, group: 0 };
+            for (op, index) in [znode::Op::Found(founding), znode::Op::SetLevel { level }].into_iter().zip(1..) {
+                let at = znode::LogPosition { term: znode::Term(1), zxid: znode::Zxid(index) };
+                state.apply(at, znode::Txn { time_ms: 1, request: znode::Request::new(op) });
+            }
+            identity.cluster.learn(state.cluster().unwrap());
+            identity
+        };
+        let (behind, ahead, old) = (node(1, 1, 2), node(2, 2, 2), node(1, 1, 1));
+        let hello = behind.hello(2, Lane::Append);
+        assert_eq!(ahead.refusal(&hello), None);
+        assert_eq!(behind.agrees(&ahead.accepted(&hello)), Ok(()));
+        assert_eq!(program(&hello.more), Some(behind.cluster.program().clone()));
+        // A program that does not know the level hears which one to start, and its node ends.
+        let (refusal, logged) = ahead.refusal(&old.hello(2, Lane::Append)).unwrap();
+        assert!(
+            logged
+                .ends_with("knows levels of the format only 1, and this node needs only 2: start a newer zlock there")
+        );
+        let heard = old.turned_away(refusal).to_string();
+        assert_eq!(heard, "this cluster is at level 2; this zlock knows only 1: start a newer zlock");
+        assert!(old.cluster.outgrown().borrow().is_some() && ahead.cluster.outgrown().borrow().is_none());
     }
 }

@@ -20,7 +20,7 @@ use storage::codec;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::callers::Place;
-use super::messages::FRAME_BYTES_MAX;
+use super::messages::{FRAME_BYTES_MAX, VERSIONS};
 use super::rules::{Checked, Rules};
 use super::stream::{READ_BYTES, Stream};
 
@@ -56,6 +56,8 @@ pub(crate) struct Framed {
     idle: bool,
     /// None while both ends greet each other.
     terms: Option<Terms>,
+    /// Of the data directory at the other end; 0 before it is known.
+    incarnation: u64,
     peer_timeout: Duration,
     /// How long this end has waited for the rest of the frame that is not whole yet.
     waited: Duration,
@@ -71,6 +73,8 @@ pub(crate) struct Framed {
 
 /// On what terms the other end is heard.
 pub(crate) struct Terms {
+    /// The version of the messages on this connection.
+    pub(crate) version: u16,
     /// The longest frame that it may send.
     pub(crate) frame_bytes_max: usize,
     /// What it may say.
@@ -92,6 +96,7 @@ impl Framed {
             output: BytesMut::new(),
             idle: false,
             terms: None,
+            incarnation: 0,
             peer_timeout,
             waited: Duration::ZERO,
             waits_since: None,
@@ -101,9 +106,24 @@ impl Framed {
         })
     }
 
+    /// The other end has this data directory.
+    pub(crate) fn meet(&mut self, incarnation: u64) {
+        self.incarnation = incarnation;
+    }
+
+    /// The data directory of the other end; 0 before it is known.
+    pub(crate) fn incarnation(&self) -> u64 {
+        self.incarnation
+    }
+
     /// Both ends know each other.
     pub(crate) fn set_terms(&mut self, terms: Terms) {
         self.terms = Some(terms);
+    }
+
+    /// The version of the messages that both ends have agreed on.
+    pub(crate) fn version(&self) -> u16 {
+        self.terms.as_ref().map_or(VERSIONS.0, |terms| terms.version)
     }
 
     /// Puts a message behind what is to be sent. Sends nothing yet.
@@ -349,7 +369,7 @@ mod tests {
     fn met(stream: impl Into<Stream>) -> Framed {
         let mut framed = Framed::new(stream, Duration::from_secs(30)).unwrap();
         let rules = Identity::new("c", 1, &[1, 2]).rules(2);
-        framed.set_terms(Terms { frame_bytes_max: FRAME_BYTES_MAX, rules, place: None });
+        framed.set_terms(Terms { version: VERSIONS.1, frame_bytes_max: FRAME_BYTES_MAX, rules, place: None });
         framed
     }
 

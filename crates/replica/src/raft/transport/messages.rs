@@ -4,12 +4,12 @@ use std::fmt;
 
 use bincode::{Decode, Encode};
 use storage::Manifest;
-use storage::codec::{LogIdRecord, VoteRecord};
-use znode::{Applied, ClusterUuid, Credential, LEVEL};
+use storage::codec::{LogIdRecord, StoredMembershipRecord, VoteRecord};
+use znode::{Applied, ClusterUuid, Credential};
 
 /// The versions of the messages in this file that this program speaks, lowest and highest.
 /// [`Hello`] and [`Welcome`] are the same in all of them.
-pub(crate) const VERSIONS: (u16, u16) = (1, 1);
+pub(crate) const VERSIONS: (u16, u16) = (1, 2);
 
 /// What a connection is for. Each has its own, so that a snapshot never holds up a heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Encode, Decode)]
@@ -52,6 +52,15 @@ impl Lane {
         }
     }
 }
+
+/// The number of what a node runs, in `more` of [`Hello`] and [`Accepted`].
+pub(crate) const PROGRAM: u16 = 1;
+
+/// What a node runs: its version, and the lowest and the highest level that it knows.
+pub(crate) type ProgramRecord = (String, u16, u16);
+
+/// The number of how much a node is preferred as leader, in the same place: one byte, 0 to 100.
+pub(crate) const LEADER_PRIORITY: u16 = 2;
 
 /// The first frame on a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
@@ -142,10 +151,7 @@ impl fmt::Display for Refusal {
                 )
             }
             Refusal::NoCommonLevel { levels: (low, high) } => {
-                write!(
-                    f,
-                    "the peer takes levels {low} to {high} of the log's format, and this zlock knows 1 to {LEVEL}"
-                )
+                write!(f, "the peer takes only levels {low} to {high} of the format")
             }
             Refusal::OtherCluster => {
                 f.write_str("the peer belongs to another cluster of the same name: their uuids differ")
@@ -227,6 +233,37 @@ pub(crate) enum Ask {
         /// Of the entry.
         index: u64,
     },
+    /// What do the members run? Or: raise the level. From version 2 on.
+    Upgrade(UpgradeAsk),
+    /// Who is a member? From version 2 on.
+    Members,
+    /// Do this as leader, for an operator; as `operate::orders` writes it. From version 2 on.
+    Order(Vec<u8>),
+}
+
+impl Ask {
+    /// The version of the messages with which it came.
+    pub(crate) fn version(&self) -> u16 {
+        match self {
+            Ask::Ping | Ask::Standing | Ask::Vote(_) | Ask::PreVote(_) | Ask::TransferLeader(_) => 1,
+            Ask::Propose { .. } | Ask::Touch(_) | Ask::ReadIndex | Ask::Account { .. } => 1,
+            Ask::Upgrade(_) | Ask::Members | Ask::Order(_) => 2,
+        }
+    }
+}
+
+/// A question about an upgrade, for the leader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+pub(crate) enum UpgradeAsk {
+    /// What do the members run?
+    Status,
+    /// Raise the level.
+    Finalize {
+        /// To this one; to the highest that a member knows when none is given.
+        level: Option<u16>,
+        /// How long the asker waits.
+        within_ms: u64,
+    },
 }
 
 /// The answer to an [`Ask`].
@@ -258,6 +295,49 @@ pub(crate) enum Answer {
     },
     /// To [`Ask::Account`].
     Account(Account),
+    /// To [`Ask::Upgrade`]; [`Answer::Propose`] where nothing, or something unknown, came of it.
+    Upgrade(UpgradeRecord),
+    /// To [`Ask::Members`].
+    Members(KnownMembers),
+    /// To [`Ask::Order`]: what came of it, as `operate::orders` writes it.
+    Order(Vec<u8>),
+}
+
+/// What the leader knows of the members.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub(crate) struct UpgradeRecord {
+    /// The zxid of the state that this is told from.
+    pub(crate) at: u64,
+    /// The cluster's level.
+    pub(crate) level: u16,
+    /// The members.
+    pub(crate) members: Vec<MemberRecord>,
+    /// The level that was asked for and that not all of them are ready for.
+    pub(crate) not_ready_for: Option<u16>,
+}
+
+/// What the leader knows of a member.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub(crate) struct MemberRecord {
+    /// Its id.
+    pub(crate) id: u64,
+    /// What it runs, as far as that is known.
+    pub(crate) program: Option<ProgramRecord>,
+    /// Whether it follows.
+    pub(crate) reachable: bool,
+}
+
+/// What a node knows of the members.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub(crate) struct KnownMembers {
+    /// Of the cluster, once it is known.
+    pub(crate) uuid: Option<ClusterUuid>,
+    /// The membership that rules at this node, and where it stands in its log.
+    pub(crate) membership: StoredMembershipRecord,
+    /// This node was removed, and what it knows is old.
+    pub(crate) removed: bool,
+    /// The node that asks was removed, by the entry with this zxid.
+    pub(crate) asker_removed: Option<u64>,
 }
 
 /// What a node says of its own log.
@@ -469,6 +549,22 @@ mod tests {
             Answer::Refused("r".into()),
             Answer::Account(Account { vote: VOTE, entry: None, last: Some(ID), acknowledged: Some(ID) }),
         ]
+    }
+
+    /// What came with version 2.
+    #[test]
+    fn messages_of_version_2_keep_their_bytes() {
+        let program = Some(("0.2.0".to_owned(), 1, 2));
+        let members = vec![MemberRecord { id: 3, program, reachable: true }];
+        let record = UpgradeRecord { at: 300, level: 1, members, not_ready_for: Some(2) };
+        let mut lines = Lines::default();
+        lines.add(UpgradeAsk::Status);
+        lines.add(UpgradeAsk::Finalize { level: Some(2), within_ms: 1_000 });
+        lines.add(record);
+        lines.add::<ProgramRecord>(("0.2.0".into(), 1, 2));
+        let hex: Vec<&str> = lines.0.lines().skip(1).step_by(2).map(str::trim).collect();
+        let frozen = ["0100", "01010102fbe803", "01fb2c010101030105302e322e300102010102", "0105302e322e300102"];
+        assert_eq!(hex, frozen);
     }
 
     fn append() -> AppendFrame {

@@ -26,14 +26,15 @@ pub(crate) use append::{AppendLine, AppendStream};
 pub(crate) use append_frame::AppendFrame;
 pub(crate) use callers::{Callers, Place};
 pub(crate) use channel::{Channel, ChannelError};
-pub(crate) use connect::{Identity, Target, welcome};
+pub(crate) use connect::{Addresses, Identity, Introduction, Target, TurnedAway, welcome};
 pub(crate) use frame::{Exchange, Framed, malformed};
 #[cfg(fuzzing)]
 pub use fuzzing::peer_message;
 pub(crate) use messages::{
-    Account, Answer, AppendAnswer, AppendResult, Ask, FRAME_BYTES_MAX, Lane, Numbered, ProposeAnswer, SnapshotAnswer,
-    SnapshotFrame, Standing, TouchAnswer, TransferFrame, TransferRefusal, VoteAnswer, VoteFrame,
+    Account, Answer, AppendAnswer, AppendResult, Ask, FRAME_BYTES_MAX, KnownMembers, Lane, MemberRecord, Numbered,
+    ProposeAnswer, Refusal, SnapshotAnswer, SnapshotFrame, Standing, TouchAnswer, TransferFrame, TransferRefusal,
+    UpgradeAsk, UpgradeRecord, VoteAnswer, VoteFrame,
 };
-pub(crate) use rules::TOUCHES_MAX;
+pub(crate) use rules::{MEMBERS_MAX, TOUCHES_MAX};
 pub(crate) use snapshot::{receive_snapshot, send_snapshot, while_working};
 pub(crate) use stream::{Listener, Stream};

@@ -11,19 +11,19 @@
 //! These rules need no look at the log. Whether a frame agrees with what this node has committed is
 //! `continuity`'s question, and whether an entry can be read that of `decoded`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bincode::Decode;
 use storage::Manifest;
-use storage::codec::{EntryRecord, LogIdRecord, MembershipRecord, PayloadRecord, VoteRecord};
+use storage::codec::{EntryRecord, LogIdRecord, MembershipRecord, PayloadRecord, StoredMembershipRecord, VoteRecord};
 
 use super::append_frame::AppendFrame;
 use super::messages::{
-    Account, Answer, AppendAnswer, AppendResult, Ask, Numbered, ProposeAnswer, SnapshotAnswer, SnapshotFrame, Standing,
-    TransferFrame, TransferRefusal, VoteAnswer, VoteFrame,
+    Account, Answer, AppendAnswer, AppendResult, Ask, KnownMembers, Numbered, ProposeAnswer, SnapshotAnswer,
+    SnapshotFrame, Standing, TransferFrame, TransferRefusal, UpgradeAsk, UpgradeRecord, VoteAnswer, VoteFrame,
 };
 
 /// How far a term may lie ahead of the newest that this node knows.
@@ -36,10 +36,14 @@ const NUMBER_MAX: u64 = 1 << 62;
 const ZXID_END: u64 = 1 << 53;
 /// Heartbeats of sessions in one question.
 pub(crate) const TOUCHES_MAX: usize = 4_096;
+/// Members that a leader tells of.
+const MEMBERS_TOLD_MAX: usize = 4_096;
 /// No caller waits longer for a forwarded proposal.
 const WITHIN_MAX: Duration = Duration::from_secs(24 * 3_600);
 /// A member's address is a host's name and a port.
 const ADDR_BYTES_MAX: usize = 1 << 10;
+/// Members of a cluster, learners and observers included.
+pub(crate) const MEMBERS_MAX: usize = 32;
 /// Of what else is known of a member.
 const EXTRAS_MAX: usize = 16;
 /// Bytes of a chunk at most, a little above what the storage writes.
@@ -90,7 +94,6 @@ pub(crate) trait Checked: Decode<()> {
 /// What one peer may say to this node.
 #[derive(Clone, Debug)]
 pub(crate) struct Rules {
-    members: Arc<[u64]>,
     horizon: Arc<Horizon>,
     /// The member at the other end.
     peer: u64,
@@ -98,8 +101,8 @@ pub(crate) struct Rules {
 
 impl Rules {
     /// For what this member says, to a node that has come so far.
-    pub(crate) fn new(members: &Arc<[u64]>, horizon: &Arc<Horizon>, peer: u64) -> Rules {
-        Rules { members: Arc::clone(members), horizon: Arc::clone(horizon), peer }
+    pub(crate) fn new(horizon: &Arc<Horizon>, peer: u64) -> Rules {
+        Rules { horizon: Arc::clone(horizon), peer }
     }
 
     fn term(&self, term: u64) -> Kept {
@@ -108,10 +111,6 @@ impl Rules {
 
     fn index(&self, index: u64) -> Kept {
         rule(index <= self.horizon.index_max(), "an index is not far ahead of this node's")
-    }
-
-    fn member(&self, id: u64) -> Kept {
-        rule(self.members.contains(&id), "a node that is named is a member")
     }
 
     /// Of an entry in a log where nothing is newer than `term`.
@@ -134,7 +133,7 @@ impl Rules {
     fn vote(&self, vote: &VoteRecord) -> Kept {
         self.term(vote.term)?;
         // Before its first vote a node has one that names no node.
-        rule(vote.term == 0 && !vote.committed || self.members.contains(&vote.node_id), "a vote is for a member")
+        rule(vote.term == 0 && !vote.committed || vote.node_id != 0, "a vote is for a node")
     }
 
     /// The vote of the peer as a leader.
@@ -158,17 +157,19 @@ impl Rules {
 
     fn transfer(&self, frame: &TransferFrame) -> Kept {
         self.leader(&frame.from_leader)?;
-        self.member(frame.to)?;
+        node(frame.to)?;
         rule(frame.to != self.peer, "a leader steps aside for another")?;
         self.ids(&frame.last_log_id, frame.from_leader.term)
     }
 
-    /// An ensemble's members never change: the founding entry names those that are configured.
+    /// Members come and go one entry after the other, and at most one change is under way.
     fn membership(&self, membership: &MembershipRecord) -> Kept {
-        let ids: BTreeSet<u64> = self.members.iter().copied().collect();
-        rule(membership.configs.len() == 1, "a membership is one set of voters")?;
-        rule(membership.configs.iter().all(|voters| *voters == ids), "the voters are the configured members")?;
-        rule(membership.nodes.keys().eq(ids.iter()), "the nodes are the configured members")?;
+        let (sets, nodes) = (&membership.configs, &membership.nodes);
+        rule(matches!(sets.len(), 1 | 2), "a membership is one set of voters, or two while it changes")?;
+        rule(sets.iter().all(|voters| !voters.is_empty()), "each set has a voter")?;
+        rule(nodes.len() <= MEMBERS_MAX, "a cluster has no more than 32 members")?;
+        rule(!nodes.contains_key(&0), "no node has the id 0")?;
+        rule(sets.iter().flatten().all(|voter| nodes.contains_key(voter)), "a voter is a member")?;
         let mut addrs = membership.nodes.values().flat_map(|node| [&node.peer_addr, &node.http_addr]);
         rule(addrs.all(|addr| addr.len() <= ADDR_BYTES_MAX), "an address is no longer than 1 KiB")?;
         let few = |extra: &BTreeMap<String, Vec<u8>>| extra.len() <= EXTRAS_MAX;
@@ -181,10 +182,18 @@ impl Rules {
         rule(extras.all(short), "what else is known of a member has no more than 1 KiB")
     }
 
+    fn known_members(&self, known: &KnownMembers) -> Kept {
+        let StoredMembershipRecord { log_id, membership } = &known.membership;
+        self.any_id(log_id.as_ref())?;
+        // A node that has no entry yet knows of none.
+        let none = membership.configs.is_empty() && membership.nodes.is_empty();
+        if none && log_id.is_none() { Ok(()) } else { self.membership(membership) }
+    }
+
     fn entry(&self, entry: &EntryRecord) -> Kept {
         match &entry.payload {
             PayloadRecord::Membership(membership) => {
-                rule(entry.log_id.index == 0, "a membership is the founding entry")?;
+                rule(entry.log_id.index > 0 || membership.configs.len() == 1, "the founders are one set of voters")?;
                 self.membership(membership)
             }
             PayloadRecord::Blank | PayloadRecord::Normal(_) => {
@@ -199,7 +208,11 @@ impl Rules {
         };
         self.id(last, term)?;
         let membership = &manifest.meta.last_membership;
-        rule(membership.log_id == Some(LogIdRecord { term: 0, index: 0 }), "a snapshot has the founding membership")?;
+        let Some(of) = &membership.log_id else {
+            return Err(Broken("a snapshot has a membership"));
+        };
+        self.id(of, term)?;
+        rule(of.index <= last.index && in_order(of, last), "the membership of a snapshot is an entry in it")?;
         self.membership(&membership.membership)?;
         rule(manifest.chunk_count > 0, "a snapshot has chunks")?;
         let bytes_max = u64::from(manifest.chunk_count) * CHUNK_BYTES_MAX as u64;
@@ -213,6 +226,11 @@ impl Rules {
         rule(!standing.leads || standing.term > 0, "a leader has a term")
         // `fresh` and `joined` are the peer's own knowledge.
     }
+}
+
+/// A node that is named may be one that this node has not heard of yet.
+fn node(id: u64) -> Kept {
+    rule(id != 0, "no node has the id 0")
 }
 
 /// Whether two entries of one log may be in this order: terms never fall.
@@ -276,7 +294,9 @@ impl Checked for Numbered<Ask> {
     fn check(&self, rules: &Rules) -> Kept {
         // `number` is only ever repeated.
         match &self.body {
-            Ask::Ping | Ask::Standing | Ask::ReadIndex => Ok(()),
+            Ask::Ping | Ask::Standing | Ask::ReadIndex | Ask::Members => Ok(()),
+            // Read by `orders`, and an unreadable one is refused.
+            Ask::Order(_) => Ok(()),
             Ask::Vote(frame) => rules.candidate(frame, false),
             Ask::PreVote(frame) => rules.candidate(frame, true),
             Ask::TransferLeader(frame) => rules.transfer(frame),
@@ -286,6 +306,10 @@ impl Checked for Numbered<Ask> {
             }
             // Each credential is looked up.
             Ask::Account { index } => rules.index(*index),
+            Ask::Upgrade(UpgradeAsk::Status) => Ok(()),
+            Ask::Upgrade(UpgradeAsk::Finalize { level: _, within_ms }) => {
+                rule(Duration::from_millis(*within_ms) <= WITHIN_MAX, "no caller waits longer than a day")
+            }
             Ask::Touch(credentials) => rule(credentials.len() <= TOUCHES_MAX, "no more than 4,096 heartbeats at once"),
         }
     }
@@ -295,7 +319,8 @@ impl Checked for Numbered<Answer> {
     fn check(&self, rules: &Rules) -> Kept {
         // `number` is looked up among the questions that wait for answers.
         match &self.body {
-            Answer::Pong | Answer::Refused(_) | Answer::Leaving { taken: _ } => Ok(()),
+            Answer::Pong | Answer::Refused(_) | Answer::Leaving { taken: _ } | Answer::Order(_) => Ok(()),
+            Answer::Members(known) => rules.known_members(known),
             Answer::Standing(standing) => rules.standing(standing),
             Answer::Vote(VoteAnswer { vote, granted: _, last_log_id }) => {
                 rules.vote(vote)?;
@@ -323,7 +348,12 @@ impl Checked for Numbered<Answer> {
                 rules.vote(vote)?;
                 [entry, last, acknowledged].into_iter().try_for_each(|id| rules.any_id(id.as_ref()))
             }
-            Answer::NotLeader(leader) => leader.iter().try_for_each(|leader| rules.member(*leader)),
+            // What the members run is for people; ids that are none of members are passed over.
+            Answer::Upgrade(UpgradeRecord { at, level: _, members, not_ready_for: _ }) => {
+                rule(*at < ZXID_END, "a state has a zxid of this cluster")?;
+                rule(members.len() <= MEMBERS_TOLD_MAX, "no cluster has so many members")
+            }
+            Answer::NotLeader(leader) => leader.iter().try_for_each(|leader| node(*leader)),
         }
     }
 }

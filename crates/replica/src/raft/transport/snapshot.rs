@@ -6,6 +6,7 @@ use std::time::Duration;
 use storage::codec::VoteRecord;
 use storage::{Snapshot, SnapshotStore};
 use tokio::time::{interval, timeout};
+use znode::Levels;
 
 use super::connect::Target;
 use super::frame::Framed;
@@ -68,6 +69,7 @@ pub(crate) async fn receive_snapshot(
     framed: &mut Framed,
     peer_timeout: Duration,
     store: &SnapshotStore,
+    known: Levels,
     manifest: storage::Manifest,
 ) -> io::Result<Snapshot> {
     let store = store.clone();
@@ -96,7 +98,7 @@ pub(crate) async fn receive_snapshot(
         if ended {
             let finished = host.blocking(move || {
                 // What cannot be read must not become current: the next start would begin with it.
-                let received = receiver.finish(|snapshot| StateMachine::read(snapshot).map(drop))?;
+                let received = receiver.finish(|snapshot| StateMachine::read(snapshot, known).map(drop))?;
                 // Raft reads it next, and ends when that fails. A copy that does not fit is the end
                 // of this transfer only.
                 received.prepare().map(|()| received)

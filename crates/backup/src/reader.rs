@@ -1,0 +1,181 @@
+//! Checks a backup, and reads its state back.
+
+use std::io::{self, Read, Seek, SeekFrom};
+
+use sha2::{Digest, Sha256};
+use znode::{State, StateBuilder};
+
+use crate::error::Error;
+use crate::format::{
+    CHUNK_BYTES_MAX, CHUNK_RAW_BYTES, HASH_BYTES, MAGIC, MANIFEST_BYTES_MAX, RECORD_BYTES_MAX, VERSION,
+};
+use crate::manifest::Manifest;
+
+/// A backup that was checked: it is what was written.
+#[derive(Debug)]
+pub struct Backup<R> {
+    file: R,
+    manifest: Manifest,
+    bytes: u64,
+    sha256: [u8; HASH_BYTES],
+    /// Where the chunks begin.
+    chunks_at: u64,
+}
+
+impl<R: Read + Seek> Backup<R> {
+    /// Reads a file from end to end and compares its hash. Blocking.
+    ///
+    /// # Errors
+    /// Any [`Error`] but `Decode`; nothing of the file may be used then.
+    pub fn open(mut file: R) -> Result<Backup<R>, Error> {
+        file.seek(SeekFrom::Start(0)).map_err(Error::Io)?;
+        let mut pass = Pass { file, hash: Sha256::new(), at: 0 };
+        let mut magic = [0; MAGIC.len()];
+        match pass.fill(&mut magic) {
+            Ok(()) if magic == MAGIC => {}
+            Ok(()) | Err(Error::Cut(_)) => return Err(Error::NotABackup),
+            Err(error) => return Err(error),
+        }
+        let version = pass.number()?;
+        if version > VERSION {
+            return Err(Error::Newer(version));
+        }
+        let text = pass.frame(MANIFEST_BYTES_MAX)?;
+        let chunks_at = pass.at;
+        while !pass.frame(CHUNK_BYTES_MAX)?.is_empty() {}
+        let Pass { mut file, hash, at } = pass;
+        let mut sha256 = [0; HASH_BYTES];
+        fill(&mut file, &mut sha256, at)?;
+        if hash.finalize()[..] != sha256 {
+            return Err(Error::damaged("its SHA-256 is not that of its bytes"));
+        }
+        if file.read(&mut [0]).map_err(Error::Io)? != 0 {
+            return Err(Error::damaged("there are bytes behind its end"));
+        }
+        let manifest = serde_json::from_slice(&text);
+        let manifest = manifest.map_err(|error| Error::damaged(format!("its manifest cannot be read: {error}")))?;
+        Ok(Backup { file, manifest, bytes: at + HASH_BYTES as u64, sha256, chunks_at })
+    }
+
+    /// What is told of it.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// The length of the file.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The hash at its end.
+    pub fn sha256(&self) -> [u8; HASH_BYTES] {
+        self.sha256
+    }
+
+    /// Reads the state. Blocking.
+    ///
+    /// # Errors
+    /// `Decode` when this program does not know the level of its records, or they do not fit
+    /// together; `Damaged` when the file has changed since it was opened.
+    pub fn state(&mut self) -> Result<State, Error> {
+        let mut builder = StateBuilder::new();
+        self.each_record(|record| Ok(builder.push(record)?))?;
+        let state = builder.finish()?;
+        if state.last_zxid().0 != self.manifest.zxid {
+            return Err(Error::damaged("its manifest is about another state"));
+        }
+        Ok(state)
+    }
+
+    /// Calls `take` with each record, in order.
+    ///
+    /// # Errors
+    /// The first of `take`; else as [`Backup::state`].
+    pub fn each_record(&mut self, mut take: impl FnMut(&[u8]) -> Result<(), Error>) -> Result<(), Error> {
+        let start = SeekFrom::Start(self.chunks_at);
+        self.file.seek(start).map_err(Error::Io)?;
+        let mut pass = Pass { file: &mut self.file, hash: Sha256::new(), at: self.chunks_at };
+        // What is left of the raw bytes when all whole records of them were taken.
+        let mut raw: Vec<u8> = Vec::new();
+        loop {
+            let chunk = pass.frame(CHUNK_BYTES_MAX)?;
+            if chunk.is_empty() {
+                break;
+            }
+            raw.extend_from_slice(&unpack(&chunk)?);
+            let mut rest = &raw[..];
+            while let Some(record) = next_record(&mut rest)? {
+                take(record)?;
+            }
+            raw.drain(..raw.len() - rest.len());
+        }
+        if raw.is_empty() { Ok(()) } else { Err(Error::damaged("its last record is cut off")) }
+    }
+}
+
+/// Takes the next record that is whole from the front of `raw`.
+fn next_record<'a>(raw: &mut &'a [u8]) -> Result<Option<&'a [u8]>, Error> {
+    let Some((length, rest)) = raw.split_first_chunk::<4>() else { return Ok(None) };
+    let length = u32::from_le_bytes(*length) as usize;
+    if length > RECORD_BYTES_MAX {
+        return Err(Error::damaged(format!("a record claims {length} bytes")));
+    }
+    let Some((record, rest)) = rest.split_at_checked(length) else { return Ok(None) };
+    *raw = rest;
+    Ok(Some(record))
+}
+
+/// The raw bytes of a chunk. A forged length is refused before anything is allocated for it.
+fn unpack(chunk: &[u8]) -> Result<Vec<u8>, Error> {
+    let raw_length = chunk.first_chunk::<4>().map(|length| u32::from_le_bytes(*length) as usize);
+    if raw_length.is_none_or(|length| length > CHUNK_RAW_BYTES) {
+        return Err(Error::damaged(format!("a chunk claims {raw_length:?} raw bytes")));
+    }
+    lz4_flex::block::decompress_size_prepended(chunk).map_err(|error| Error::damaged(format!("a chunk: {error}")))
+}
+
+/// One way through a file, which hashes what it reads.
+struct Pass<R> {
+    file: R,
+    hash: Sha256,
+    at: u64,
+}
+
+impl<R: Read> Pass<R> {
+    fn fill(&mut self, bytes: &mut [u8]) -> Result<(), Error> {
+        fill(&mut self.file, bytes, self.at)?;
+        self.hash.update(&*bytes);
+        self.at += bytes.len() as u64;
+        Ok(())
+    }
+
+    fn number(&mut self) -> Result<u32, Error> {
+        let mut bytes = [0; 4];
+        self.fill(&mut bytes)?;
+        Ok(u32::from_le_bytes(bytes))
+    }
+
+    fn frame(&mut self, max: usize) -> Result<Vec<u8>, Error> {
+        let length = self.number()? as usize;
+        if length > max {
+            return Err(Error::damaged(format!("a part claims {length} bytes, and {max} are the most")));
+        }
+        let mut bytes = vec![0; length];
+        self.fill(&mut bytes)?;
+        Ok(bytes)
+    }
+}
+
+/// Reads exactly so many bytes. `at` is where the file stands, for the error.
+fn fill(file: &mut impl Read, bytes: &mut [u8], at: u64) -> Result<(), Error> {
+    let mut filled = 0;
+    while filled < bytes.len() {
+        match file.read(&mut bytes[filled..]) {
+            Ok(0) => return Err(Error::Cut(at + filled as u64)),
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(Error::Io(error)),
+        }
+    }
+    Ok(())
+}

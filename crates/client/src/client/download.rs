@@ -1,0 +1,57 @@
+//! A backup: an answer that is longer than memory should be.
+
+use std::io;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::Error;
+use crate::client::Client;
+use crate::client::call::{Call, Target};
+use crate::client::connection::Passed;
+use crate::client::tries::Tries;
+use crate::client::verdict::{Verdict, judge};
+
+/// How long a node may say nothing in the middle of a backup.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
+/// Between two rounds through the endpoints.
+const PAUSE: Duration = Duration::from_millis(200);
+
+impl Client {
+    /// Passes the bytes of a backup to `take` as they come, and answers how many there were.
+    /// `local` asks for what one node has, without a quorum. For operators.
+    ///
+    /// Whether the backup is whole, its reader must see: it ends with a hash.
+    ///
+    /// # Errors
+    /// As any read, before the first byte came; the first error of `take`; `Unavailable` when the
+    /// node broke off in the middle.
+    pub async fn backup(&self, local: bool, mut take: impl FnMut(Bytes) -> io::Result<()>) -> Result<u64, Error> {
+        let mut target = Target::route("/v1/admin/backup");
+        if local {
+            target = target.with("local", true);
+        }
+        let call = Call::get(target.finish());
+        let (transport, deadline) = (&self.inner.transport, self.deadline());
+        let mut tries = Tries::new(transport.pools().len());
+        loop {
+            for (index, pool) in transport.pools().iter().enumerate() {
+                let within = transport.timeouts.connect.min(deadline.remaining());
+                let ending = match pool.pass_on(&call, within, SILENCE_MAX, &mut take).await {
+                    Passed::All(bytes) => return Ok(bytes),
+                    Passed::Part(why) => return Err(Error::unavailable(format!("{}: {why}", pool.addr()))),
+                    Passed::Nothing(ending) => ending,
+                };
+                match judge(pool.addr(), ending, call.repeat, false) {
+                    Verdict::Failed(error) => return Err(error),
+                    Verdict::Again { reason, unreachable, .. } => tries.failed(index, reason, unreachable),
+                    Verdict::Done(_) => return Err(Error::unavailable(format!("{}: no backup", pool.addr()))),
+                }
+            }
+            if deadline.remaining() <= PAUSE || tries.are_hopeless() {
+                return Err(Error::unavailable(tries.words()));
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Who holds which lock, entry after entry.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use znode::lock::{self, Grant};
+use znode::{Error, SessionId, State, ZPath};
+
+use crate::Fact;
+use crate::facts::{Mode, word};
+
+/// Tickets that are read from a queue at a time: holders stand before those that wait.
+const PAGE: usize = 64;
+/// Ends of tickets that are looked through for the reason of one.
+const PAST: usize = 256;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Held {
+    session: SessionId,
+    mode: Mode,
+    grant: Grant,
+}
+
+/// The holders of all locks, as the last entry left them.
+#[derive(Debug, Default)]
+pub struct Holders {
+    locks: BTreeMap<ZPath, BTreeMap<String, Held>>,
+}
+
+impl Holders {
+    /// All locks that are held.
+    pub fn known(&self) -> Vec<ZPath> {
+        self.locks.keys().cloned().collect()
+    }
+
+    /// Looks at these locks after the entry `zxid`, and tells what it ended and granted there.
+    pub fn look(&mut self, state: &State, locks: impl IntoIterator<Item = ZPath>, zxid: u64) -> Vec<Fact> {
+        let mut facts = Vec::new();
+        for lock in locks.into_iter().collect::<BTreeSet<_>>() {
+            let now = holders(state, &lock);
+            let before = self.locks.remove(&lock).unwrap_or_default();
+            let ended = before.iter().filter(|(ticket, held)| now.get(*ticket) != Some(held));
+            facts.extend(ended.map(|(ticket, held)| Fact::Ended {
+                zxid,
+                lock: lock.to_string(),
+                ticket: ticket.clone(),
+                session: held.session.0,
+                token: held.grant.token.0,
+                end: reason(state, &lock, ticket, held),
+            }));
+            let granted = now.iter().filter(|(ticket, held)| before.get(*ticket) != Some(held));
+            facts.extend(granted.map(|(ticket, held)| Fact::Granted {
+                zxid: held.grant.at.zxid.0,
+                lock: lock.to_string(),
+                ticket: ticket.clone(),
+                session: held.session.0,
+                token: held.grant.token.0,
+                mode: held.mode,
+            }));
+            if !now.is_empty() {
+                self.locks.insert(lock, now);
+            }
+        }
+        facts
+    }
+
+    /// Locks whose holders are others than these.
+    pub fn differences(&self, state: &State) -> Vec<ZPath> {
+        let root = ZPath::root();
+        let all: BTreeSet<ZPath> = lock::paths(state, &root, None).cloned().chain(self.known()).collect();
+        let known = |lock: &ZPath| self.locks.get(lock).cloned().unwrap_or_default();
+        all.into_iter().filter(|lock| holders(state, lock) != known(lock)).collect()
+    }
+}
+
+fn holders(state: &State, lock: &ZPath) -> BTreeMap<String, Held> {
+    let mut holders = BTreeMap::new();
+    for from in (0..).step_by(PAGE) {
+        let entries = match lock::queue(state, lock, from, PAGE) {
+            Ok(queue) => queue.entries,
+            Err(Error::NoNode) => break,
+            Err(_) => Vec::new(),
+        };
+        let count = entries.len();
+        let held = entries.into_iter().filter(|entry| entry.held);
+        let held: Vec<_> = held
+            .filter_map(|entry| {
+                let held = Held { session: entry.session?, mode: entry.mode.into(), grant: entry.grant? };
+                Some((entry.ticket.name().to_owned(), held))
+            })
+            .collect();
+        let more = count == PAGE && !held.is_empty();
+        holders.extend(held);
+        if !more {
+            break;
+        }
+    }
+    holders
+}
+
+fn reason(state: &State, lock: &ZPath, ticket: &str, held: &Held) -> Option<&'static str> {
+    let past = lock::history(state, lock, PAST);
+    let ended = past.iter().find(|past| past.name == ticket && past.session == held.session)?;
+    Some(word(ended.end))
+}

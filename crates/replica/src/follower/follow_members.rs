@@ -1,0 +1,81 @@
+//! Keeps this node's peers those of the effective membership, and ends the node when it is no
+//! member any more.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use openraft::async_runtime::watch::WatchReceiver;
+use tokio::time::{Instant, sleep};
+use znode::Zxid;
+
+use crate::Failure;
+use crate::follower::vote_gate::VoteGate;
+use crate::life::Life;
+use crate::raft::consensus::Consensus;
+use crate::raft::transport::{Answer, Ask, Lane};
+
+/// Between two calls that strangers may have brought about.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Whether this node has a vote is not told, but looked at so often.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Runs until the node stops.
+pub(crate) async fn follow_members(consensus: Arc<Consensus>, gate: Arc<VoteGate>, life: Arc<Life>) {
+    let stopped = life.stopped();
+    let mut changes = consensus.role_changes();
+    let removed = consensus.cluster.own_removal();
+    tokio::pin!(removed);
+    let mut doubts = consensus.cluster.doubts();
+    loop {
+        let membership = consensus.membership();
+        if membership.nodes().next().is_some() {
+            consensus.cluster.note_members(membership.nodes().map(|(id, _)| *id).collect());
+            consensus.peers.adopt(&membership, !gate.joined());
+        }
+        if gate.joined() && !consensus.hears_leader() && consensus.leading_term().is_none() {
+            tokio::select! {
+                biased;
+                () = stopped.wait() => return,
+                () = ask_whether_removed(&consensus) => {}
+            }
+        }
+        tokio::select! {
+            biased;
+            () = stopped.wait() => return,
+            zxid = &mut removed => return life.fail(Failure::Removed { zxid }),
+            changed = changes.changed() => if changed.is_err() { return },
+            Ok(()) = doubts.changed() => {
+                let member = *doubts.borrow_and_update();
+                tokio::select! {
+                    biased;
+                    () = stopped.wait() => return,
+                    () = async { call(&consensus, member).await; sleep(PAUSE).await } => {}
+                }
+            }
+            () = sleep(LOOK) => {}
+        }
+    }
+}
+
+/// A node that was removed is not told, and hears no leader any more: it asks.
+async fn ask_whether_removed(consensus: &Consensus) {
+    let known = |answer| match answer {
+        Answer::Members(known) => Some(known),
+        _ => None,
+    };
+    let answers = consensus.peers.ask_all(Ask::Members, known, Instant::now() + consensus.peer_timeout()).await;
+    // Both ends have compared their uuids when they connected; a peer without one has nothing to
+    // say.
+    let removed = answers.into_iter().find_map(|(_, known)| known.uuid.and(known.asker_removed));
+    if let Some(zxid) = removed {
+        consensus.cluster.hear_of_own_removal(Zxid(zxid));
+    }
+}
+
+/// Calls a member at its own address. Both ends tell their levels, and one that is beyond this
+/// node's program ends this node.
+async fn call(consensus: &Consensus, member: u64) {
+    if let Some(peer) = consensus.peers.get(member) {
+        let _ = peer.target(Lane::Control).connect().await;
+    }
+}

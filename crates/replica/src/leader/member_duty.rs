@@ -1,0 +1,169 @@
+//! The duty of a leader to bring changes of the members to their end, one step after the other.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use openraft::ChangeMembers;
+use storage::StoredMembership;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+use znode::Term;
+
+use crate::leader::member_steps::{Step, mark, next_step};
+use crate::leader::members::{LAG_ENTRIES_MAX, Members};
+use crate::leader::transfer::Transfer;
+use crate::operate::orders::OrderError;
+use crate::raft::consensus::Consensus;
+use crate::raft::transport::Standing;
+use crate::stop::Stop;
+
+/// A leader that is not preferred looks for a better one once in this time.
+const REBALANCE: Duration = Duration::from_secs(60);
+
+/// Carries steps out.
+pub(crate) struct MemberDuty {
+    pub(crate) members: Arc<Members>,
+    pub(crate) transfer: Arc<Transfer>,
+}
+
+/// What this leader remembers between two looks.
+struct Watch {
+    term: u64,
+    /// Since when each learner has had nearly everything.
+    in_step: BTreeMap<u64, Instant>,
+    /// Since when another voter was preferred to this leader.
+    outranked: Option<Instant>,
+    rebalanced: Option<Instant>,
+}
+
+impl MemberDuty {
+    fn consensus(&self) -> &Consensus {
+        &self.members.consensus
+    }
+
+    /// Runs until the node stops; does something only while it leads.
+    pub(crate) async fn fulfil(self, stopped: Stop) {
+        let mut tick = interval(Duration::from_millis(self.consensus().config.tick_ms * 2));
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut watch = Watch { term: 0, in_step: BTreeMap::new(), outranked: None, rebalanced: None };
+        loop {
+            tokio::select! {
+                biased;
+                () = stopped.wait() => return,
+                _ = tick.tick() => {}
+            }
+            tokio::select! {
+                biased;
+                () = stopped.wait() => return,
+                () = self.look(&mut watch) => {}
+            }
+        }
+    }
+
+    /// The term in which this node leads for sure, once its own first entry is applied.
+    fn term(&self) -> Option<u64> {
+        let (term, followed) = self.consensus().leading_term()?;
+        let settled = self.members.proposer.view.state().last_term() == Term(term);
+        (followed && settled && !self.consensus().hands_over_in(term)).then_some(term)
+    }
+
+    async fn look(&self, watch: &mut Watch) {
+        let Some(term) = self.term() else { return };
+        if watch.term != term {
+            *watch = Watch { term, in_step: BTreeMap::new(), outranked: None, rebalanced: watch.rebalanced };
+        }
+        let membership = self.consensus().membership();
+        self.look_at_learners(&membership, watch).await;
+        let stable = Duration::from_millis(self.consensus().config.promote_after_ms);
+        let in_step = |id| watch.in_step.get(&id).is_some_and(|since| since.elapsed() >= stable);
+        let step = self.members.with_sight(term, &in_step, |sight| next_step(&membership, sight));
+        if let Some(step) = step {
+            match self.carry_out(step, &membership, term).await {
+                Ok(()) => tracing::info!(?step, term, "a change of the members goes on"),
+                Err(error) => tracing::debug!(?step, term, %error, "a change of the members waits"),
+            }
+            return;
+        }
+        self.rebalance(&membership, watch, term).await;
+    }
+
+    /// Notes which learners have nearly everything.
+    async fn look_at_learners(&self, membership: &StoredMembership, watch: &mut Watch) {
+        let voters: BTreeSet<u64> = membership.voter_ids().collect();
+        let learners: Vec<u64> = membership.nodes().map(|(id, _)| *id).filter(|id| !voters.contains(id)).collect();
+        watch.in_step.retain(|id, _| learners.contains(id));
+        for id in learners {
+            let near = self.members.lag(id).is_some_and(|lag| lag <= LAG_ENTRIES_MAX);
+            let joined = near
+                && self.members.in_contact(id, watch.term)
+                && self.standing(id).await.is_some_and(|standing| standing.joined);
+            if joined {
+                watch.in_step.entry(id).or_insert_with(Instant::now);
+            } else {
+                watch.in_step.remove(&id);
+            }
+        }
+    }
+
+    /// What a member says of itself.
+    pub(crate) async fn standing(&self, id: u64) -> Option<Standing> {
+        self.consensus().standing(id).await
+    }
+
+    async fn carry_out(&self, step: Step, membership: &StoredMembership, term: u64) -> Result<(), OrderError> {
+        match step {
+            Step::LeaveJoint => self.members.change(ChangeMembers::AddVoterIds(BTreeSet::new()), membership).await,
+            Step::Promote { id } => self.members.append(membership, |voters| voters.insert(id)).await,
+            Step::Demote { id } => self.members.append(membership, |voters| voters.remove(&id)).await,
+            Step::Replace { old, new } => {
+                let add = ChangeMembers::AddVoterIds(BTreeSet::from([new]));
+                let remove = ChangeMembers::RemoveVoters(BTreeSet::from([old]));
+                self.members.change(ChangeMembers::Batch(vec![add, remove]), membership).await
+            }
+            Step::MarkReplaced { old, new } => {
+                let mut nodes = BTreeMap::new();
+                for id in [old, new] {
+                    nodes.extend(membership.get_node(&id).map(|member| (id, member.clone())));
+                }
+                for (id, member) in &mut nodes {
+                    if *id == old {
+                        member.extra.insert(mark::REMOVING.to_owned(), mark::FORCED.to_vec());
+                    } else {
+                        member.extra.remove(mark::REPLACES);
+                    }
+                }
+                self.members.change(ChangeMembers::SetNodes(nodes), membership).await
+            }
+            Step::PassLeadership => self.transfer.transfer(None, term).await.map(drop),
+            Step::NoteRemoved { id } => self.members.note_removed(id).await,
+            Step::Drop { id } => {
+                self.members.change(ChangeMembers::RemoveNodes(BTreeSet::from([id])), membership).await
+            }
+        }
+    }
+
+    /// Lets a voter lead that is preferred to this node and has been there for a while.
+    async fn rebalance(&self, membership: &StoredMembership, watch: &mut Watch, term: u64) {
+        let consensus = self.consensus();
+        let own = consensus.config.leader_priority;
+        let ranks = membership.voter_ids().filter(|id| *id != consensus.config.node_id);
+        let ranks = ranks.filter(|id| self.members.in_contact(*id, term)).filter_map(|id| {
+            let near = self.members.lag(id).is_some_and(|lag| lag <= LAG_ENTRIES_MAX);
+            consensus.cluster.priority_of(id).filter(|priority| near && *priority > own).map(|priority| (priority, id))
+        });
+        let Some((priority, to)) = ranks.max() else {
+            watch.outranked = None;
+            return;
+        };
+        let since = *watch.outranked.get_or_insert_with(Instant::now);
+        let stable = Duration::from_millis(consensus.config.promote_after_ms);
+        if since.elapsed() < stable || watch.rebalanced.is_some_and(|at| at.elapsed() < REBALANCE) {
+            return;
+        }
+        watch.rebalanced = Some(Instant::now());
+        tracing::info!(to, priority, own_priority = own, "a voter is preferred to this leader");
+        if let Err(error) = self.transfer.transfer(Some(to), term).await {
+            tracing::warn!(to, %error, "leadership was not transferred");
+        }
+    }
+}

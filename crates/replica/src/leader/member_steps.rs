@@ -1,0 +1,249 @@
+//! What a leader does next about the members: one step at a time, told by the membership and the
+//! state alone, so that any later leader goes on where one ended.
+//!
+//! An order of an operator adds a learner or leaves a mark at a member. What follows is a duty:
+//!
+//! ```text
+//! add        learner ── in step ──> Promote ──> voter
+//! replace    learner, replaces OLD ── in step ──> PassLeadership, if OLD leads ──> Replace (joint: NEW in, OLD out)
+//!            ──> MarkReplaced
+//! remove     marked ──> PassLeadership, if it leads ──> Demote ──> NoteRemoved ──> Drop
+//! joint      left by a leader that died ──> PassLeadership, if this one is to go ──> LeaveJoint
+//! ```
+
+use std::collections::BTreeSet;
+
+use storage::{Member, StoredMembership};
+
+/// Names of what else a membership says of a member.
+pub(crate) mod mark {
+    /// `observer`: it never becomes a voter of itself.
+    pub(crate) const ROLE: &str = "role";
+    /// The value of [`ROLE`] for a member without a vote.
+    pub(crate) const OBSERVER: &[u8] = b"observer";
+    /// `manual`: it becomes a voter when an operator says so.
+    pub(crate) const PROMOTE: &str = "promote";
+    /// The value of [`PROMOTE`] for that.
+    pub(crate) const MANUAL: &[u8] = b"manual";
+    /// The id of the member that it is to take the place of, in decimal.
+    pub(crate) const REPLACES: &str = "replaces";
+    /// It is to be removed: `safe`, or `forced`.
+    pub(crate) const REMOVING: &str = "removing";
+    /// The value of [`REMOVING`] where the voters left must be in contact.
+    pub(crate) const SAFE: &[u8] = b"safe";
+    /// The value of [`REMOVING`] where they need not.
+    pub(crate) const FORCED: &[u8] = b"forced";
+    /// Where it stands, for people.
+    pub(crate) const ZONE: &str = "zone";
+}
+
+/// A step that changes the membership, or notes in the state what the next one needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// The second half of a change, after the leader that had begun it.
+    LeaveJoint,
+    /// A learner becomes a voter.
+    Promote { id: u64 },
+    /// A learner takes the place of a voter.
+    Replace { old: u64, new: u64 },
+    /// The replaced member is to be removed, and if it is none any more the new one replaces none.
+    MarkReplaced { old: u64, new: u64 },
+    /// This leader is to be removed: another one goes on.
+    PassLeadership,
+    /// A voter becomes a learner.
+    Demote { id: u64 },
+    /// The state keeps that this id is used up.
+    NoteRemoved { id: u64 },
+    /// A learner that is noted as removed is no member any more.
+    Drop { id: u64 },
+}
+
+/// What a leader sees of the others.
+pub(crate) struct Sight<'a> {
+    /// This leader.
+    pub(crate) own: u64,
+    /// Ids that the state has as removed.
+    pub(crate) removed: &'a dyn Fn(u64) -> bool,
+    /// Members that follow this leader now.
+    pub(crate) in_contact: &'a dyn Fn(u64) -> bool,
+    /// Learners that have nearly everything, and have had it for a while.
+    pub(crate) in_step: &'a dyn Fn(u64) -> bool,
+}
+
+/// The member that this one takes the place of.
+pub(crate) fn replaces(member: &Member) -> Option<u64> {
+    std::str::from_utf8(member.extra.get(mark::REPLACES)?).ok()?.parse().ok()
+}
+
+/// Whether it serves without ever voting.
+pub(crate) fn is_observer(member: &Member) -> bool {
+    member.extra.get(mark::ROLE).is_some_and(|role| role == mark::OBSERVER)
+}
+
+fn promotes_itself(member: &Member) -> bool {
+    let manual = member.extra.get(mark::PROMOTE).is_some_and(|how| how == mark::MANUAL);
+    !is_observer(member) && !manual && !member.extra.contains_key(mark::REMOVING)
+}
+
+/// Whether the members of this set that are in contact, the leader among them, are a majority of
+/// it.
+pub(crate) fn has_quorum(voters: &BTreeSet<u64>, sight: &Sight<'_>) -> bool {
+    let there = voters.iter().filter(|id| **id == sight.own || (sight.in_contact)(**id)).count();
+    there > voters.len() / 2
+}
+
+/// The next step; `None` when there is nothing to do, or nothing that may be done now.
+pub(crate) fn next_step(membership: &StoredMembership, sight: &Sight<'_>) -> Option<Step> {
+    let sets = membership.get_joint_config();
+    // Where this leader has no vote, or is about to have none, Raft would hand over by itself at a
+    // moment of which this node hears nothing, and it would be sure to lead beside the next one.
+    if sets.last().is_some_and(|voters| !voters.contains(&sight.own)) {
+        return Some(Step::PassLeadership);
+    }
+    let [voters] = sets.as_slice() else {
+        return (!sets.is_empty()).then_some(Step::LeaveJoint);
+    };
+    let mut steps = membership.nodes().filter_map(|(id, member)| step_of(*id, member, voters, sight));
+    steps.next()
+}
+
+/// What is next for one member.
+fn step_of(id: u64, member: &Member, voters: &BTreeSet<u64>, sight: &Sight<'_>) -> Option<Step> {
+    if let Some(how) = member.extra.get(mark::REMOVING) {
+        return remove(id, how == mark::FORCED, voters, sight);
+    }
+    let is_voter = voters.contains(&id);
+    if let Some(old) = replaces(member) {
+        if is_voter {
+            return Some(Step::MarkReplaced { old, new: id });
+        }
+        // The one that was to be replaced may have gone another way: this one is like any other.
+        if !voters.contains(&old) {
+            return promote(id, member, voters, sight);
+        }
+        let may = (sight.in_step)(id);
+        let mut then = voters.clone();
+        then.remove(&old);
+        then.insert(id);
+        let step = if old == sight.own { Step::PassLeadership } else { Step::Replace { old, new: id } };
+        return (may && has_quorum(&then, sight)).then_some(step);
+    }
+    if is_voter { None } else { promote(id, member, voters, sight) }
+}
+
+fn promote(id: u64, member: &Member, voters: &BTreeSet<u64>, sight: &Sight<'_>) -> Option<Step> {
+    let mut then = voters.clone();
+    then.insert(id);
+    let may = promotes_itself(member) && (sight.in_step)(id) && has_quorum(&then, sight);
+    may.then_some(Step::Promote { id })
+}
+
+fn remove(id: u64, forced: bool, voters: &BTreeSet<u64>, sight: &Sight<'_>) -> Option<Step> {
+    if voters.contains(&id) {
+        let mut then = voters.clone();
+        then.remove(&id);
+        // The last voter stays, and a quorum of those that are left must be there.
+        if then.is_empty() || !(forced || has_quorum(&then, sight)) {
+            return None;
+        }
+        return Some(if id == sight.own { Step::PassLeadership } else { Step::Demote { id } });
+    }
+    Some(if (sight.removed)(id) { Step::Drop { id } } else { Step::NoteRemoved { id } })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use storage::Membership;
+
+    use super::*;
+
+    fn marked(marks: &[(&str, &str)]) -> Member {
+        let extra = marks.iter().map(|(name, value)| ((*name).to_owned(), value.as_bytes().to_vec())).collect();
+        Member { extra, ..Member::default() }
+    }
+
+    fn membership(sets: &[&[u64]], others: &[(u64, &[(&str, &str)])]) -> StoredMembership {
+        let sets: Vec<BTreeSet<u64>> = sets.iter().map(|set| set.iter().copied().collect()).collect();
+        let mut nodes: BTreeMap<u64, Member> = sets.iter().flatten().map(|id| (*id, Member::default())).collect();
+        nodes.extend(others.iter().map(|(id, marks)| (*id, marked(marks))));
+        StoredMembership::new(None, Membership::new(sets, nodes).unwrap())
+    }
+
+    /// What leader 1 does that hears these members, of which learners are in step.
+    #[track_caller]
+    fn check(membership: &StoredMembership, contacts: &[u64], removed: &[u64], expected: Option<Step>) {
+        let sight = Sight {
+            own: 1,
+            removed: &|id| removed.contains(&id),
+            in_contact: &|id| contacts.contains(&id),
+            in_step: &|id| contacts.contains(&id),
+        };
+        assert_eq!(next_step(membership, &sight), expected);
+    }
+
+    #[test]
+    fn a_learner_becomes_a_voter_once_it_is_in_step_unless_it_is_not_to_be_one() {
+        let plain = membership(&[&[1, 2, 3]], &[(4, &[])]);
+        check(&plain, &[2, 3], &[], None);
+        check(&plain, &[2, 3, 4], &[], Some(Step::Promote { id: 4 }));
+        // Of four voters three would be needed.
+        check(&plain, &[4], &[], None);
+        for marks in [&[("role", "observer")][..], &[("promote", "manual")], &[("removing", "safe")]] {
+            let kept = membership(&[&[1, 2, 3]], &[(4, marks)]);
+            assert!(!matches!(next_of(&kept), Some(Step::Promote { .. })), "{marks:?}");
+        }
+    }
+
+    fn next_of(membership: &StoredMembership) -> Option<Step> {
+        next_step(membership, &Sight { own: 1, removed: &|_| false, in_contact: &|_| true, in_step: &|_| true })
+    }
+
+    #[test]
+    fn a_dead_voter_is_replaced_through_a_joint_membership_and_then_removed() {
+        // Node 3 is dead: through four voters all that live would be needed, the new one included.
+        let added = membership(&[&[1, 2, 3]], &[(4, &[("replaces", "3")])]);
+        check(&added, &[2], &[], None);
+        check(&added, &[2, 4], &[], Some(Step::Replace { old: 3, new: 4 }));
+        let joint = membership(&[&[1, 2, 3], &[1, 2, 4]], &[(4, &[("replaces", "3")])]);
+        check(&joint, &[2, 4], &[], Some(Step::LeaveJoint));
+        let replaced = membership(&[&[1, 2, 4]], &[(3, &[]), (4, &[("replaces", "3")])]);
+        check(&replaced, &[2, 4], &[], Some(Step::MarkReplaced { old: 3, new: 4 }));
+        let marked = membership(&[&[1, 2, 4]], &[(3, &[("removing", "forced")])]);
+        check(&marked, &[2, 4], &[], Some(Step::NoteRemoved { id: 3 }));
+        check(&marked, &[2, 4], &[3], Some(Step::Drop { id: 3 }));
+        check(&membership(&[&[1, 2, 4]], &[]), &[2, 4], &[3], None);
+    }
+
+    #[test]
+    fn a_leader_that_is_replaced_lets_another_one_lead_first() {
+        // Simulation seed 199: Raft handed over by itself, and the old leader was still sure.
+        let added = membership(&[&[1, 2, 3]], &[(4, &[("replaces", "1")])]);
+        check(&added, &[2, 3], &[], None);
+        check(&added, &[2, 3, 4], &[], Some(Step::PassLeadership));
+        let joint = membership(&[&[1, 2, 3], &[2, 3, 4]], &[(4, &[("replaces", "1")])]);
+        check(&joint, &[2, 3, 4], &[], Some(Step::PassLeadership));
+        check(&membership(&[&[2, 3, 4]], &[(1, &[])]), &[2, 3, 4], &[], Some(Step::PassLeadership));
+    }
+
+    #[test]
+    fn a_member_whose_forerunner_has_gone_otherwise_is_like_any_other() {
+        // Simulation seeds 167 and 359: it stayed a learner, or said for good that it replaces it.
+        let learner = membership(&[&[1, 2]], &[(4, &[("replaces", "3")])]);
+        check(&learner, &[2, 4], &[3], Some(Step::Promote { id: 4 }));
+        check(&learner, &[2], &[3], None);
+        let voter = membership(&[&[1, 2, 4]], &[(4, &[("replaces", "3")])]);
+        check(&voter, &[2, 4], &[3], Some(Step::MarkReplaced { old: 3, new: 4 }));
+    }
+
+    #[test]
+    fn a_voter_is_removed_only_if_those_left_are_a_quorum_that_is_there() {
+        let marks: &[(&str, &str)] = &[("removing", "safe")];
+        check(&membership(&[&[1, 2, 3]], &[(3, marks)]), &[2], &[], Some(Step::Demote { id: 3 }));
+        check(&membership(&[&[1, 2, 3]], &[(2, marks)]), &[2], &[], None);
+        check(&membership(&[&[1, 2, 3]], &[(2, &[("removing", "forced")])]), &[2], &[], Some(Step::Demote { id: 2 }));
+        check(&membership(&[&[1, 2, 3]], &[(1, marks)]), &[2, 3], &[], Some(Step::PassLeadership));
+        check(&membership(&[&[1]], &[(1, marks)]), &[], &[], None);
+    }
+}

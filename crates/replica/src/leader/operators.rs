@@ -1,0 +1,153 @@
+//! Takes orders of operators, here or from another node, and brings them to the leader.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use storage::codec;
+use tokio::time::{Instant, timeout};
+
+use crate::leader::members::Members;
+use crate::leader::transfer::Transfer;
+use crate::life::Life;
+use crate::operate::orders::{Done, NewMember, Order, OrderError, RefusedOrder};
+use crate::raft::consensus::Consensus;
+use crate::raft::transport::{Answer, Ask, ChannelError, Introduction, Refusal, TurnedAway};
+use crate::write::retry::Retry;
+
+/// An order takes no longer: a change of the members, or a transfer.
+const ORDER_MAX: Duration = Duration::from_secs(15);
+
+/// Carries orders out.
+pub(crate) struct Operators {
+    pub(crate) consensus: Arc<Consensus>,
+    pub(crate) life: Arc<Life>,
+    pub(crate) members: Arc<Members>,
+    pub(crate) transfer: Arc<Transfer>,
+}
+
+impl Operators {
+    /// See [`crate::Replica::order`].
+    pub(crate) async fn order(&self, order: Order, deadline: Instant) -> Result<Done, OrderError> {
+        let deadline = deadline.min(Instant::now() + ORDER_MAX);
+        let mut tries = Retry::new(&self.consensus.config, deadline);
+        loop {
+            let why = match self.consensus.heard_leader() {
+                Some(leader) if leader == self.consensus.config.node_id => match self.consensus.leading_term() {
+                    Some((term, true)) => return self.carry_out(order, term).await,
+                    _ => "the leader has no quorum".to_owned(),
+                },
+                Some(leader) => match self.pass_on(leader, &order, deadline).await {
+                    Ok(done) => return done,
+                    Err(why) => why,
+                },
+                None => "no leader is heard".to_owned(),
+            };
+            // Where no leader answers, the members are told as this node knows them.
+            if order == Order::Members && self.consensus.heard_leader().is_none() {
+                return Ok(Done::Members(self.members.report()));
+            }
+            if let Err(error) = tries.again(&self.life, &self.consensus, why).await {
+                return Err(OrderError::Unavailable(error.to_string()));
+            }
+        }
+    }
+
+    /// Asks the leader; `Err` when it did nothing and another try may do better.
+    async fn pass_on(&self, leader: u64, order: &Order, deadline: Instant) -> Result<Result<Done, OrderError>, String> {
+        let Some(peer) = self.consensus.peers.get(leader) else {
+            return Err(format!("the leader, node {leader}, is not known here yet"));
+        };
+        match peer.forward.ask(Ask::Order(codec::encode(order)), deadline).await {
+            Ok(Answer::Order(done)) => Ok(codec::decode(&done).unwrap_or_else(|error| {
+                Err(OrderError::Unknown(format!("the leader's answer cannot be read: {error}")))
+            })),
+            Ok(Answer::NotLeader(_)) => Err(format!("node {leader} does not lead any more")),
+            Ok(Answer::Refused(why)) | Err(ChannelError::NotSent(why)) => Err(why),
+            Ok(other) => Ok(Err(OrderError::Unknown(format!("the leader answered something else: {other:?}")))),
+            Err(ChannelError::Lost(why)) => Ok(Err(OrderError::Unknown(why))),
+        }
+    }
+
+    /// An order that another node passed on.
+    pub(crate) async fn order_for_peer(&self, order: &[u8]) -> Answer {
+        let Some((term, true)) = self.consensus.leading_term() else {
+            return Answer::NotLeader(self.consensus.leader());
+        };
+        let done = match codec::decode::<Order>(order) {
+            Ok(order) => self.carry_out(order, term).await,
+            Err(error) => {
+                let why = format!("the leader, an older zlock perhaps, does not know this order: {error}");
+                Err(OrderError::refused(RefusedOrder::BadOrder, why))
+            }
+        };
+        Answer::Order(codec::encode(&done))
+    }
+
+    async fn carry_out(&self, order: Order, term: u64) -> Result<Done, OrderError> {
+        match order {
+            Order::Members => {}
+            Order::Add(new) => self.add(new).await?,
+            Order::Promote { id } => {
+                let standing = self.consensus.standing(id).await;
+                self.members.promote(id, standing, term).await?;
+            }
+            Order::Remove { id, force } => self.members.remove(id, force, term).await?,
+            Order::Update { id, peer_addr, http_addr, zone } => self.update(id, peer_addr, http_addr, zone).await?,
+            Order::Transfer { to } => return self.transfer.transfer(to, term).await,
+        }
+        Ok(Done::Members(self.members.report()))
+    }
+
+    async fn add(&self, new: NewMember) -> Result<(), OrderError> {
+        self.members.may_add(&new, &self.consensus.membership())?;
+        let Introduction { standing, .. } = self.meet(new.id, &new.peer_addr).await?;
+        self.members.add(new, standing).await
+    }
+
+    async fn update(
+        &self,
+        id: u64,
+        peer_addr: Option<String>,
+        http_addr: Option<String>,
+        zone: Option<String>,
+    ) -> Result<(), OrderError> {
+        // A wrong address that is taken could cost the quorum.
+        if let Some(addr) = peer_addr.as_ref().filter(|_| id != self.consensus.config.node_id) {
+            let known = self.consensus.cluster.incarnation_of(id);
+            let met = self.meet(id, addr).await?;
+            if known.is_some_and(|known| known != met.incarnation) {
+                let why = format!("what answers at {addr} has another data directory than node {id}");
+                return Err(OrderError::refused(RefusedOrder::AnotherNodeAnswers, why));
+            }
+        }
+        let changed = self.members.update(id, |member| {
+            member.peer_addr = peer_addr.unwrap_or_else(|| member.peer_addr.clone());
+            member.http_addr = http_addr.unwrap_or_else(|| member.http_addr.clone());
+            if let Some(zone) = zone {
+                member.extra.insert(crate::leader::member_steps::mark::ZONE.to_owned(), zone.into_bytes());
+            }
+        });
+        changed.await
+    }
+
+    /// Speaks to the node that is to be a member, before anything is proposed.
+    async fn meet(&self, id: u64, addr: &str) -> Result<Introduction, OrderError> {
+        let target = self.consensus.peers.stranger(id, addr);
+        let met = timeout(self.consensus.peer_timeout() * 2, target.introduce()).await;
+        let error = match met {
+            Ok(Ok(met)) => return Ok(met),
+            Ok(Err(error)) => error,
+            Err(_) => std::io::ErrorKind::TimedOut.into(),
+        };
+        let refusal = error.get_ref().and_then(|error| error.downcast_ref::<TurnedAway>());
+        let kind = match refusal.map(|away| away.refusal) {
+            Some(Refusal::OtherCluster) => RefusedOrder::MemberHasOtherData,
+            _ => RefusedOrder::MemberUnreachable,
+        };
+        let why = format!(
+            "node {id} does not answer at {addr} as a member to be ({error}): start it first, with `join = true`, the cluster's \
+             name and node_id = {id}"
+        );
+        Err(OrderError::refused(kind, why))
+    }
+}

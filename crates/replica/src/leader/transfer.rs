@@ -1,0 +1,111 @@
+//! Lets another voter lead, and waits until it does.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use openraft::async_runtime::watch::WatchReceiver;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::operate::orders::{Done, OrderError, RefusedOrder};
+use crate::raft::consensus::Consensus;
+
+/// For so long new proposals wait, so that the successor can have everything.
+const HOLD_MAX: Duration = Duration::from_millis(50);
+/// Between two looks at how far the successor is.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// Transfers leadership.
+pub(crate) struct Transfer {
+    pub(crate) consensus: Arc<Consensus>,
+}
+
+/// Lets proposals go on again.
+struct Held<'a>(&'a Consensus);
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.0.holds.send_replace(false);
+    }
+}
+
+impl Transfer {
+    /// Asks `to`, or the voter that is furthest, to take over from this leader of `term`, and waits
+    /// for a newer term.
+    pub(crate) async fn transfer(&self, to: Option<u64>, term: u64) -> Result<Done, OrderError> {
+        let (began, own) = (Instant::now(), self.consensus.config.node_id);
+        if to == Some(own) {
+            return Ok(Done::Transferred { from: own, to: own, term, took_ms: 0 });
+        }
+        let to = self.target(to, term)?;
+        {
+            let _held = self.hold();
+            let in_step = async {
+                while self.consensus.lag(to) != Some(0) {
+                    sleep(LOOK).await;
+                }
+            };
+            if timeout(HOLD_MAX, in_step).await.is_err() {
+                let lag = self.consensus.lag(to);
+                let why =
+                    format!("node {to} lacks {lag:?} entries and did not get them in {} ms", HOLD_MAX.as_millis());
+                return Err(OrderError::refused(RefusedOrder::TransferFailed, why));
+            }
+            tracing::info!(to, term, "leadership is transferred");
+            if !self.consensus.hand_over_to(to, term).await {
+                return Err(OrderError::Unavailable("Raft has ended".into()));
+            }
+        }
+        let leader = self.next_leader(term).await;
+        let took_ms = began.elapsed().as_millis() as u64;
+        match leader {
+            Some((leader, term)) if leader == to => Ok(Done::Transferred { from: own, to, term, took_ms }),
+            Some((leader, term)) => {
+                let why = format!("node {to} was asked to lead, and node {leader} was elected in term {term}");
+                Err(OrderError::refused(RefusedOrder::TransferFailed, why))
+            }
+            None => Err(OrderError::Unknown(format!("node {to} was asked to lead, and no leader is known yet"))),
+        }
+    }
+
+    fn target(&self, to: Option<u64>, term: u64) -> Result<u64, OrderError> {
+        let refused = |why: String| Err(OrderError::refused(RefusedOrder::TransferFailed, why));
+        let Some(to) = to else {
+            let none = || OrderError::refused(RefusedOrder::TransferFailed, "no other voter follows this leader");
+            return self.consensus.successor(term).ok_or_else(none);
+        };
+        if self.consensus.membership().voter_ids().all(|voter| voter != to) {
+            return refused(format!("node {to} is no voter"));
+        }
+        if !self.consensus.is_in_contact(to, term) {
+            return refused(format!("node {to} does not follow this leader now"));
+        }
+        Ok(to)
+    }
+
+    fn hold(&self) -> Held<'_> {
+        self.consensus.holds.send_replace(true);
+        Held(&self.consensus)
+    }
+
+    /// The next leader that this node hears of, and its term.
+    async fn next_leader(&self, term: u64) -> Option<(u64, u64)> {
+        let mut changes = self.consensus.role_changes();
+        let heard = async {
+            loop {
+                let next = {
+                    let metrics = changes.borrow_watched();
+                    let then = metrics.vote.leader_id.term;
+                    metrics
+                        .current_leader
+                        .filter(|_| then > term && metrics.vote.committed)
+                        .map(|leader| (leader, then))
+                };
+                if next.is_some() || changes.changed().await.is_err() {
+                    return next;
+                }
+            }
+        };
+        let patience = Duration::from_millis(4 * self.consensus.config.election_timeout_max_ms);
+        timeout(patience, heard).await.ok().flatten()
+    }
+}

@@ -1,0 +1,65 @@
+//! The data directory with which a member of a restored cluster begins.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use storage::codec::MembershipRecord;
+use storage::{LogId, Membership, Seed, SnapshotMeta, Storage, StorageConfig, StoredMembership};
+use znode::{Cluster, RESTORED_INDEX, RESTORED_TERM, State};
+
+use crate::Member;
+use crate::offline::error::Error;
+
+/// Which member begins, and where.
+#[derive(Clone, Debug)]
+pub struct Beginning {
+    /// A directory that is empty, or not there.
+    pub data_dir: PathBuf,
+    /// The cluster's name.
+    pub cluster_id: String,
+    /// The member.
+    pub node_id: u64,
+    /// All members.
+    pub members: Vec<Member>,
+}
+
+/// Writes the directory: `state` as a snapshot that ends with entry 1 of term 1, and a log that is
+/// purged to there. The members elect a leader in a later term. Blocking, but for the end of the
+/// storage.
+///
+/// # Errors
+/// See [`Error`]. What was written until then is of no use.
+pub async fn begin(beginning: Beginning, state: &State) -> Result<(), Error> {
+    let Beginning { data_dir, cluster_id, node_id, members } = beginning;
+    let founding = *state.cluster().map(Cluster::founding).ok_or(Error::NotFounded)?;
+    if members.iter().all(|member| member.id != node_id) {
+        return Err(Error::NoMember(node_id, members.iter().map(|member| member.id).collect()));
+    }
+    let last = LogId::new_term_index(RESTORED_TERM.0, RESTORED_INDEX);
+    let last_membership = StoredMembership::new(Some(last), membership(&members)?);
+    let seed = Seed {
+        founding: (founding.uuid.0, founding.zxid_base, founding.group),
+        meta: SnapshotMeta { last_log_id: Some(last), last_membership },
+    };
+    let config = StorageConfig {
+        data_dir,
+        cluster_id,
+        node_id,
+        free_disk_min_bytes: 0,
+        ballast_bytes: 0,
+        has_peers: members.len() > 1,
+    };
+    let storage = Storage::begin_with(config, &seed, state.records())?;
+    let closing = storage.closing();
+    drop(storage);
+    closing.closed().await;
+    Ok(())
+}
+
+/// All of them vote.
+fn membership(members: &[Member]) -> Result<Membership, Error> {
+    let voters: BTreeSet<u64> = members.iter().map(|member| member.id).collect();
+    let nodes: BTreeMap<u64, storage::Member> = members.iter().map(|member| (member.id, member.into())).collect();
+    let record = MembershipRecord { configs: vec![voters], nodes };
+    record.try_into().map_err(|error: storage::codec::CodecError| Error::Members(error.to_string()))
+}

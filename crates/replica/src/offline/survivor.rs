@@ -1,0 +1,164 @@
+//! What a stopped node has: its snapshot and all of its log, acknowledged or not.
+
+use std::io;
+use std::path::Path;
+
+use openraft::{EntryPayload, RaftLogReader as _};
+use storage::{Entry, LogId, Membership, Storage, StorageConfig};
+use znode::{ClusterUuid, Levels, LogPosition, State, StateBuilder, Term, decode_txn};
+
+use crate::Member;
+use crate::offline::error::Error;
+
+/// Entries that are read at a time.
+const BATCH: u64 = 512;
+
+/// Where an entry stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Position {
+    /// The term of the leader that wrote it.
+    pub term: u64,
+    /// Its index.
+    pub index: u64,
+}
+
+impl From<LogId> for Position {
+    fn from(id: LogId) -> Self {
+        Position { term: id.committed_leader_id().term, index: id.index }
+    }
+}
+
+/// A stopped node.
+#[derive(Debug)]
+pub struct Survivor {
+    /// The cluster's name.
+    pub cluster_id: String,
+    /// The node's id.
+    pub node_id: u64,
+    /// The cluster's uuid.
+    pub cluster_uuid: ClusterUuid,
+    /// Where its zxids begin.
+    pub zxid_base: u64,
+    /// Whether it had a vote. One that had not was still catching up, and others know more.
+    pub joined: bool,
+    /// The term that it voted in last.
+    pub voted_term: u64,
+    /// Its last entry. Of several survivors the one with the greatest has the most.
+    pub last: Option<Position>,
+    /// The last entry that it knew to be committed: what is behind it may or may not have been
+    /// acknowledged.
+    pub committed: Option<Position>,
+    /// The last members that it knows.
+    pub members: Vec<Member>,
+    /// The state with its last entry.
+    pub state: State,
+}
+
+impl Survivor {
+    /// Opens the directory as the node itself would, puts in order what a crash interrupted, and
+    /// applies everything. The node must be stopped.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn read(data_dir: &Path) -> Result<Survivor, Error> {
+        let identity = storage::owner_of(data_dir)?.ok_or_else(|| Error::NoData(data_dir.into()))?;
+        let storage = Storage::open(StorageConfig {
+            data_dir: data_dir.into(),
+            cluster_id: identity.cluster_id.clone(),
+            node_id: identity.node_id,
+            free_disk_min_bytes: 0,
+            ballast_bytes: 0,
+            // Nothing is given up: there is no leader to have it sent by.
+            has_peers: false,
+        })?;
+        let read = read(&storage, identity).await;
+        let closing = storage.closing();
+        drop(storage);
+        closing.closed().await;
+        read
+    }
+
+    /// The zxid of an entry.
+    pub fn zxid(&self, position: Position) -> u64 {
+        self.zxid_base + position.index
+    }
+}
+
+async fn read(storage: &Storage, identity: storage::Identity) -> Result<Survivor, Error> {
+    let (mut state, mut membership, mut next) = begin(storage)?;
+    let mut log = storage.log.clone();
+    let end = storage.log.last().map_or(next, |last| last.index + 1);
+    while next < end {
+        let entries = log.try_get_log_entries(next..end.min(next + BATCH)).await;
+        let entries = entries.map_err(|source| Error::Io { doing: "reading the log".into(), source })?;
+        let before = next;
+        for entry in entries {
+            next = entry.log_id.index + 1;
+            if let EntryPayload::Membership(other) = &entry.payload {
+                membership = other.clone();
+            }
+            apply(&mut state, entry)?;
+        }
+        if next == before {
+            let source = io::Error::new(io::ErrorKind::InvalidData, format!("entry {next} is missing"));
+            return Err(Error::Io { doing: "reading the log".into(), source });
+        }
+    }
+    let founding = *state.cluster().ok_or(Error::NotFounded)?.founding();
+    let snapshot = storage.snapshots.current().and_then(|snapshot| snapshot.meta().last_log_id);
+    let member = |(id, node): (&u64, &storage::Member)| Member {
+        id: *id,
+        peer_addr: node.peer_addr.clone(),
+        http_addr: node.http_addr.clone(),
+    };
+    Ok(Survivor {
+        cluster_id: identity.cluster_id,
+        node_id: identity.node_id,
+        cluster_uuid: founding.uuid,
+        zxid_base: founding.zxid_base,
+        joined: storage.meta.joined(),
+        voted_term: storage.log.vote().map_or(0, |vote| vote.leader_id.term),
+        last: storage.log.last().max(snapshot).map(Position::from),
+        committed: storage.log.committed().max(snapshot).map(Position::from),
+        members: membership.nodes().map(member).collect(),
+        state,
+    })
+}
+
+/// The state and the members of the snapshot, and the index of the entry behind it.
+fn begin(storage: &Storage) -> Result<(State, Membership, u64), Error> {
+    let Some(snapshot) = storage.snapshots.current() else {
+        return Ok((State::default(), Membership::default(), 0));
+    };
+    let mut builder = StateBuilder::new();
+    let damaged = |error| Error::Decode { what: "a record of the snapshot".into(), error };
+    for record in snapshot.records() {
+        let record = record.map_err(|source| Error::Io { doing: "reading the snapshot".into(), source })?;
+        builder.push(&record).map_err(damaged)?;
+    }
+    let state = builder.finish().map_err(damaged)?;
+    let next = snapshot.meta().last_log_id.map_or(0, |id| id.index + 1);
+    Ok((state, snapshot.meta().last_membership.membership().clone(), next))
+}
+
+/// As the state machine of a node that runs.
+fn apply(state: &mut State, entry: Entry) -> Result<(), Error> {
+    let id = entry.log_id;
+    let term = Term(id.committed_leader_id().term);
+    let EntryPayload::Normal(command) = entry.payload else {
+        let at = LogPosition { term, zxid: state.zxid_of(id.index, None) };
+        // The first membership is entry 0, and zxid 0 means "never".
+        if at.zxid > state.last_zxid() {
+            state.skip(at);
+        }
+        return Ok(());
+    };
+    let txn = decode_txn(&command.0).map_err(|error| Error::Decode { what: format!("entry {id}"), error })?;
+    if let znode::Op::SetLevel { level } = txn.request.op {
+        let known = Levels::OWN.check(level).map_err(znode::DecodeError::Level);
+        known.map_err(|error| Error::Decode { what: format!("entry {id}"), error })?;
+    }
+    let at = LogPosition { term, zxid: state.zxid_of(id.index, Some(&txn.request)) };
+    state.apply(at, txn);
+    Ok(())
+}

@@ -1,0 +1,224 @@
+//! Whether the cluster is well, and how many voters more it can lose, as far as this node knows.
+//!
+//! A leader knows of every member; any other node knows of itself and of its leader.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::operate::status::Status;
+
+/// A member's part in the cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// It leads.
+    Leader,
+    /// It has a vote.
+    Voter,
+    /// It is fed, and has no vote.
+    Learner,
+}
+
+impl Part {
+    /// The word for it, as APIs print it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Part::Leader => "leader",
+            Part::Voter => "voter",
+            Part::Learner => "learner",
+        }
+    }
+}
+
+/// A member, as a node knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberHealth {
+    /// Its id.
+    pub id: u64,
+    /// Its part.
+    pub part: Part,
+    /// Whether it was heard lately; `None` where this node cannot know.
+    pub reachable: Option<bool>,
+    /// How long ago it was heard; `None` when it was not, or this node cannot know.
+    pub last_contact: Option<Duration>,
+    /// How many committed entries it lacks; `None` when that is not known.
+    pub lag: Option<u64>,
+}
+
+/// The cluster, as a node knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Health {
+    /// Who leads.
+    pub leader: Option<u64>,
+    /// Whether there is a leader with a quorum, and nothing wrong is known of any member.
+    pub healthy: bool,
+    /// How many voters may fail from now on, so that the others still are a quorum. `None` where
+    /// this node does not lead.
+    pub failure_tolerance: Option<u64>,
+    /// Members with a vote.
+    pub voters: u64,
+    /// Members without.
+    pub learners: u64,
+    /// All of them.
+    pub members: Vec<MemberHealth>,
+}
+
+/// What a node knows of a member.
+#[derive(Clone, Copy, Debug)]
+struct Sight {
+    id: u64,
+    votes: bool,
+    /// How long ago it was heard.
+    contact: Option<Duration>,
+    lag: Option<u64>,
+}
+
+/// What a node knows beside that.
+#[derive(Clone, Copy, Debug)]
+struct Frame {
+    own: u64,
+    leader: Option<u64>,
+    /// Whether a quorum follows this node; `None` where it does not lead.
+    leads: Option<bool>,
+    /// Who says nothing for so long is not connected.
+    disconnected_after: Duration,
+    /// Who is further behind is not ready.
+    lag_max: u64,
+}
+
+/// See [`crate::Replica::health`].
+pub(crate) fn health(status: &Status) -> Health {
+    let consensus = &status.consensus;
+    let leads = consensus.leading_term();
+    let frame = Frame {
+        own: consensus.config.node_id,
+        leader: consensus.heard_leader(),
+        leads: leads.map(|(_, followed)| followed),
+        disconnected_after: consensus.disconnected_after(),
+        lag_max: consensus.config.ready_lag_max,
+    };
+    judge(&frame, &sights(status, leads.map(|(term, _)| term)))
+}
+
+/// All members, and what is known of each. The only place that asks who is one.
+fn sights(status: &Status, leads_in: Option<u64>) -> Vec<Sight> {
+    let consensus = &status.consensus;
+    let metrics = consensus.metrics();
+    let committed = consensus.committed(&metrics);
+    let own_lag = committed.0.saturating_sub(status.proposer.view.applied().0);
+    let leader = consensus.leader();
+    // While a change is half done, those who are to vote afterwards.
+    let voters = consensus.voters();
+    let age = |since: Instant| since.elapsed();
+    let sight = |id: u64| {
+        let (contact, lag) = if id == consensus.config.node_id {
+            (Some(Duration::ZERO), Some(own_lag))
+        } else if let Some(term) = leads_in {
+            let has = metrics.replication.as_ref().and_then(|all| all.get(&id)?.as_ref().map(|last| last.index));
+            let lag = has.map(|index| committed.0.saturating_sub(consensus.zxid(index).0));
+            (consensus.peers.get(id).and_then(|peer| peer.following.since(term)).map(age), lag)
+        } else if leader == Some(id) {
+            // It has all that is committed.
+            (consensus.leader_watch.seen().heard.map(age), Some(0))
+        } else {
+            (None, None)
+        };
+        Sight { id, votes: voters.contains(&id), contact, lag }
+    };
+    consensus.members().into_iter().map(|member| sight(member.id)).collect()
+}
+
+/// What follows from that. With a change of members under way, `votes` is to be true of those who
+/// count in the smaller of the two quorums.
+fn judge(frame: &Frame, sights: &[Sight]) -> Health {
+    let leads = frame.leads.is_some();
+    let member = |sight: &Sight| {
+        let is_known = leads || sight.id == frame.own || frame.leader == Some(sight.id);
+        let in_contact = sight.contact.is_some_and(|contact| contact < frame.disconnected_after);
+        let part = match sight.votes {
+            _ if frame.leader == Some(sight.id) => Part::Leader,
+            true => Part::Voter,
+            false => Part::Learner,
+        };
+        let reachable = is_known.then_some(in_contact);
+        MemberHealth { id: sight.id, part, reachable, last_contact: sight.contact, lag: sight.lag }
+    };
+    let members: Vec<MemberHealth> = sights.iter().map(member).collect();
+    let is_well =
+        |member: &MemberHealth| member.reachable == Some(true) && member.lag.is_some_and(|lag| lag <= frame.lag_max);
+    let voters = sights.iter().filter(|sight| sight.votes).count();
+    let well = members.iter().zip(sights).filter(|(member, sight)| sight.votes && is_well(member)).count();
+    let has_quorum = frame.leader.is_some() && frame.leads != Some(false);
+    let quorum = voters / 2 + 1;
+    Health {
+        leader: frame.leader,
+        healthy: has_quorum && members.iter().filter(|member| member.reachable.is_some()).all(is_well),
+        failure_tolerance: leads.then(|| if has_quorum { well.saturating_sub(quorum) as u64 } else { 0 }),
+        voters: voters as u64,
+        learners: (sights.len() - voters) as u64,
+        members,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEADER: Frame =
+        Frame { own: 1, leader: Some(1), leads: Some(true), disconnected_after: Duration::from_secs(2), lag_max: 100 };
+
+    fn sight(id: u64, contact_ms: Option<u64>, lag: Option<u64>) -> Sight {
+        Sight { id, votes: true, contact: contact_ms.map(Duration::from_millis), lag }
+    }
+
+    fn well(id: u64) -> Sight {
+        sight(id, Some(50), Some(3))
+    }
+
+    /// Whether it is healthy, and how many more may fail.
+    #[track_caller]
+    fn check(frame: Frame, sights: &[Sight], healthy: bool, tolerance: Option<u64>) -> Health {
+        let health = judge(&frame, sights);
+        assert_eq!((health.healthy, health.failure_tolerance), (healthy, tolerance), "{health:?}");
+        health
+    }
+
+    #[test]
+    fn a_cluster_tolerates_the_loss_of_those_that_are_well_beyond_a_quorum() {
+        check(LEADER, &[well(1)], true, Some(0));
+        check(LEADER, &[well(1), well(2)], true, Some(0));
+        check(LEADER, &[well(1), well(2), well(3)], true, Some(1));
+        check(LEADER, &[well(1), well(2), well(3), well(4), well(5)], true, Some(2));
+        for bad in [
+            sight(3, None, None),
+            sight(3, Some(2_000), Some(0)),
+            sight(3, Some(1), Some(101)),
+            sight(3, Some(1), None),
+        ] {
+            check(LEADER, &[well(1), well(2), bad], false, Some(0));
+            check(LEADER, &[well(1), well(2), bad, well(4), well(5)], false, Some(1));
+        }
+        check(LEADER, &[well(1), sight(2, None, None), sight(3, None, None)], false, Some(0));
+        check(Frame { leads: Some(false), ..LEADER }, &[well(1), well(2), well(3)], false, Some(0));
+    }
+
+    #[test]
+    fn a_learner_counts_for_no_quorum_and_is_to_be_well() {
+        let learner = |sight| Sight { votes: false, ..sight };
+        let health = check(LEADER, &[well(1), well(2), learner(well(3))], true, Some(0));
+        assert_eq!((health.voters, health.learners, health.members[2].part), (2, 1, Part::Learner));
+        check(LEADER, &[well(1), well(2), well(3), learner(sight(4, None, None))], false, Some(1));
+    }
+
+    #[test]
+    fn a_follower_speaks_of_itself_and_its_leader() {
+        let follower = Frame { own: 2, leads: None, ..LEADER };
+        let others = [sight(1, Some(30), Some(0)), well(2), sight(3, None, None)];
+        let health = check(follower, &others, true, None);
+        let reachable: Vec<_> = health.members.iter().map(|member| member.reachable).collect();
+        assert_eq!(reachable, [Some(true), Some(true), None]);
+        assert_eq!((health.members[0].part, health.members[1].part), (Part::Leader, Part::Voter));
+        check(follower, &[others[0], sight(2, Some(0), Some(101)), others[2]], false, None);
+        check(Frame { leader: None, ..follower }, &others, false, None);
+    }
+}

@@ -1,0 +1,219 @@
+//! What an operator may order, how it is sent to the leader, and what comes of it.
+
+use bincode::{Decode, Encode};
+
+/// An order to the leader. The order of variants and fields is the format: append only.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub enum Order {
+    /// Tell what the leader knows of the members.
+    Members,
+    /// Take in a new member.
+    Add(NewMember),
+    /// Make a voter of a learner.
+    Promote {
+        /// The learner.
+        id: u64,
+    },
+    /// Remove a member for good.
+    Remove {
+        /// The member.
+        id: u64,
+        /// Also if the voters that are left are no quorum that is in contact.
+        force: bool,
+    },
+    /// A member has moved.
+    Update {
+        /// The member.
+        id: u64,
+        /// `host:port` of its peer listener from now on; as it was when `None`.
+        peer_addr: Option<String>,
+        /// The same of its HTTP door.
+        http_addr: Option<String>,
+        /// Where it stands, for people.
+        zone: Option<String>,
+    },
+    /// Let another voter lead.
+    Transfer {
+        /// Who; the one that is furthest when `None`.
+        to: Option<u64>,
+    },
+}
+
+/// A member that is not one yet.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
+pub struct NewMember {
+    /// Its node id.
+    pub id: u64,
+    /// `host:port` of its peer listener.
+    pub peer_addr: String,
+    /// `host:port` of its HTTP door.
+    pub http_addr: String,
+    /// It serves and never votes.
+    pub observer: bool,
+    /// It becomes a voter only when an operator says so.
+    pub manual: bool,
+    /// Where it stands, for people.
+    pub zone: Option<String>,
+    /// The voter that it takes the place of.
+    pub replaces: Option<u64>,
+}
+
+/// What came of an order.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub enum Done {
+    /// What the leader knows of the members, after the order.
+    Members(MembersReport),
+    /// Another member leads.
+    Transferred {
+        /// Who led before.
+        from: u64,
+        /// Who leads now.
+        to: u64,
+        /// In which term.
+        term: u64,
+        /// How long it took, in milliseconds.
+        took_ms: u64,
+    },
+}
+
+/// The members as a leader sees them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
+pub struct MembersReport {
+    /// The index of the entry with the membership that rules.
+    pub index: u64,
+    /// Whether that entry is committed.
+    pub committed: bool,
+    /// Whether a change is half done: both sets of voters must agree to everything.
+    pub joint: bool,
+    /// Who tells this: the leader, or the node that was asked where no leader answers.
+    pub told_by: u64,
+    /// Who leads.
+    pub leader: Option<u64>,
+    /// How many more voters may fail before the cluster stops.
+    pub failure_tolerance: u64,
+    /// All members, by id.
+    pub members: Vec<MemberReport>,
+    /// Ids that are used up, with the zxids of the removals.
+    pub removed: Vec<(u64, u64)>,
+}
+
+/// A member as a leader sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
+pub struct MemberReport {
+    /// Its node id.
+    pub id: u64,
+    /// `host:port` of its peer listener.
+    pub peer_addr: String,
+    /// `host:port` of its HTTP door.
+    pub http_addr: String,
+    /// `voter`, `learner` or `observer`.
+    pub role: String,
+    /// Where it stands.
+    pub zone: Option<String>,
+    /// It is being removed.
+    pub removing: bool,
+    /// The member that it is to take the place of.
+    pub replaces: Option<u64>,
+    /// How many entries it lacks, as far as the leader knows.
+    pub lag_entries: Option<u64>,
+    /// How long ago it took a frame of the leader, in milliseconds; 0 for the leader.
+    pub last_contact_ms: Option<u64>,
+}
+
+/// Why an order is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+pub enum RefusedOrder {
+    /// The order makes no sense as it is.
+    BadOrder,
+    /// There is no such member.
+    NoMember,
+    /// It is a member already.
+    AlreadyMember,
+    /// The id was a member's that was removed.
+    IdUsedBefore,
+    /// The new member does not answer as one.
+    MemberUnreachable,
+    /// The new member has the data of something else.
+    MemberHasOtherData,
+    /// Another change is under way.
+    ChangeInProgress,
+    /// There are as many members that are no voters as may be.
+    TooManyLearners,
+    /// The learner lacks too many entries.
+    LearnerLagging,
+    /// The learner does not follow the leader now.
+    LearnerSilent,
+    /// The voters left would be no quorum that is in contact.
+    WouldLoseQuorum,
+    /// A cluster has a voter.
+    LastVoter,
+    /// Another node answers at the new address.
+    AnotherNodeAnswers,
+    /// Leadership did not go where it was to go.
+    TransferFailed,
+}
+
+impl RefusedOrder {
+    /// All of them.
+    pub const ALL: &[RefusedOrder] = &[
+        RefusedOrder::BadOrder,
+        RefusedOrder::NoMember,
+        RefusedOrder::AlreadyMember,
+        RefusedOrder::IdUsedBefore,
+        RefusedOrder::MemberUnreachable,
+        RefusedOrder::MemberHasOtherData,
+        RefusedOrder::ChangeInProgress,
+        RefusedOrder::TooManyLearners,
+        RefusedOrder::LearnerLagging,
+        RefusedOrder::LearnerSilent,
+        RefusedOrder::WouldLoseQuorum,
+        RefusedOrder::LastVoter,
+        RefusedOrder::AnotherNodeAnswers,
+        RefusedOrder::TransferFailed,
+    ];
+
+    /// Its name in problem types and logs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            RefusedOrder::BadOrder => "bad-order",
+            RefusedOrder::NoMember => "no-member",
+            RefusedOrder::AlreadyMember => "already-member",
+            RefusedOrder::IdUsedBefore => "id-used-before",
+            RefusedOrder::MemberUnreachable => "member-unreachable",
+            RefusedOrder::MemberHasOtherData => "member-has-other-data",
+            RefusedOrder::ChangeInProgress => "change-in-progress",
+            RefusedOrder::TooManyLearners => "too-many-learners",
+            RefusedOrder::LearnerLagging => "learner-lagging",
+            RefusedOrder::LearnerSilent => "learner-silent",
+            RefusedOrder::WouldLoseQuorum => "would-lose-quorum",
+            RefusedOrder::LastVoter => "last-voter",
+            RefusedOrder::AnotherNodeAnswers => "another-node-answers",
+            RefusedOrder::TransferFailed => "transfer-failed",
+        }
+    }
+}
+
+/// Why an order came to nothing.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode, thiserror::Error)]
+pub enum OrderError {
+    /// It is not done, and would be refused again as things are.
+    #[error("{why}")]
+    Refused {
+        /// By which rule.
+        kind: RefusedOrder,
+        /// For people.
+        why: String,
+    },
+    /// Nothing was done.
+    #[error("{0}")]
+    Unavailable(String),
+    /// It may have been done: look at the members.
+    #[error("{0}")]
+    Unknown(String),
+}
+
+impl OrderError {
+    pub(crate) fn refused(kind: RefusedOrder, why: impl Into<String>) -> OrderError {
+        OrderError::Refused { kind, why: why.into() }
+    }
+}

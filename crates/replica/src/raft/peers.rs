@@ -1,0 +1,327 @@
+//! The peers of this node: the other members, as Raft's effective membership has them, and before
+//! there is one those that the configuration names. Members come, go and move while a node runs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use storage::StoredMembership;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::fault_injection;
+use crate::leader::quorum_contact::{self, Following};
+use crate::raft::purged::Purged;
+use crate::raft::reach::Reach;
+use crate::raft::transport::{Addresses, Answer, Ask, Channel, Identity, Lane, Standing, Target};
+use crate::stop::Stop;
+
+/// One peer and the connections that are shared by all tasks that talk to it.
+pub(crate) struct Peer {
+    identity: Identity,
+    id: u64,
+    addrs: Arc<Addresses>,
+    peer_timeout: Duration,
+    /// When it last showed that it follows this node.
+    pub(crate) following: Arc<Following>,
+    /// Whether it can be reached.
+    pub(crate) reach: Arc<Reach>,
+    /// Snapshots that got to it.
+    sent: Arc<AtomicU64>,
+    /// Snapshots that did not get to it.
+    unsent: Arc<Unsent>,
+    /// Votes and questions about the ensemble.
+    pub(crate) control: Channel,
+    /// Proposals, heartbeats and read indexes.
+    pub(crate) forward: Channel,
+}
+
+impl Peer {
+    pub(crate) fn target(&self, lane: Lane) -> Target {
+        let (identity, addrs, reach) = (self.identity.clone(), Arc::clone(&self.addrs), Arc::clone(&self.reach));
+        Target { identity, to: self.id, addrs, lane, peer_timeout: self.peer_timeout, reach, is_peer: true }
+    }
+
+    /// `host:port` of its listener.
+    pub(crate) fn addr(&self) -> Arc<str> {
+        self.addrs.current()
+    }
+
+    /// Notes what came of sending it a snapshot. Raft tries again after a pause; a line is for each
+    /// change.
+    pub(crate) fn note_snapshot(&self, failed: Option<&io::Error>) {
+        self.sent.fetch_add(u64::from(failed.is_none()), Ordering::Relaxed);
+        if self.unsent.note(failed.map(io::Error::kind)) {
+            match failed {
+                Some(error) => tracing::warn!(to = self.id, %error, "a snapshot was not sent"),
+                None => tracing::info!(to = self.id, "a snapshot was sent at last"),
+            }
+        }
+    }
+}
+
+/// Snapshots that did not get to a peer.
+#[derive(Debug, Default)]
+struct Unsent {
+    count: AtomicU64,
+    /// How the last try failed; nothing after one that got there.
+    last: Mutex<Option<io::ErrorKind>>,
+}
+
+impl Unsent {
+    /// Counts a failed try. Whether it ended otherwise than the one before.
+    fn note(&self, failed: Option<io::ErrorKind>) -> bool {
+        self.count.fetch_add(u64::from(failed.is_some()), Ordering::Relaxed);
+        std::mem::replace(&mut *self.last.lock().unwrap_or_else(PoisonError::into_inner), failed) != failed
+    }
+}
+
+/// All peers of this node. Clones share the connections.
+#[derive(Clone)]
+pub(crate) struct Peers {
+    table: Arc<RwLock<Table>>,
+    shared: Arc<Shared>,
+    pub(crate) purged: Purged,
+    pub(crate) peer_timeout: Duration,
+    /// Told each time a peer has taken a frame as a follower.
+    noted: Arc<Notify>,
+}
+
+/// What every peer is made of.
+struct Shared {
+    identity: Identity,
+    stop: Stop,
+    /// The other members that the configuration names, with the addresses of their listeners.
+    seeds: BTreeMap<u64, String>,
+}
+
+#[derive(Default)]
+struct Table {
+    by_id: BTreeMap<u64, Arc<Peer>>,
+    /// What was counted for peers that are none any more.
+    gone: Tally,
+}
+
+/// What is counted for all peers together.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Tally {
+    /// How often a snapshot got to a peer.
+    pub(crate) snapshots_sent: u64,
+    /// How often a snapshot did not get to a peer.
+    pub(crate) snapshots_unsent: u64,
+    /// How often a peer turned out to have lost entries that it had on its disk.
+    pub(crate) entries_lost: u64,
+}
+
+impl Tally {
+    fn with(self, peer: &Peer) -> Tally {
+        Tally {
+            snapshots_sent: self.snapshots_sent + peer.sent.load(Ordering::Relaxed),
+            snapshots_unsent: self.snapshots_unsent + peer.unsent.count.load(Ordering::Relaxed),
+            entries_lost: self.entries_lost + peer.following.losses(),
+        }
+    }
+}
+
+impl Peers {
+    /// Makes the channels to all configured members but this node. `peer_timeout` is one round trip
+    /// at most, connecting included.
+    pub(crate) fn new(identity: &Identity, members: &[crate::Member], peer_timeout: Duration, stop: &Stop) -> Peers {
+        let others = members.iter().filter(|member| member.id != identity.node_id);
+        let seeds = others.map(|member| (member.id, member.peer_addr.clone())).collect();
+        let shared = Arc::new(Shared { identity: identity.clone(), stop: stop.clone(), seeds });
+        let peers = Peers {
+            table: Arc::default(),
+            shared: Arc::clone(&shared),
+            purged: Purged::default(),
+            peer_timeout,
+            noted: Arc::default(),
+        };
+        for (id, addr) in &shared.seeds {
+            peers.reach(*id, addr);
+        }
+        peers
+    }
+
+    /// Makes the channels to a node that listens at `addr`, unless there are some to that address.
+    pub(crate) fn reach(&self, id: u64, addr: &str) {
+        if id == self.shared.identity.node_id {
+            return;
+        }
+        let has = |table: &Table| table.by_id.get(&id).is_some_and(|peer| peer.addrs.first() == addr);
+        if has(&self.table()) {
+            return;
+        }
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        if !has(&table) {
+            let peer = self.make(id, addr, table.by_id.get(&id));
+            table.by_id.insert(id, Arc::new(peer));
+        }
+    }
+
+    /// A node that is none of the peers, to be asked whether it may become one.
+    pub(crate) fn stranger(&self, id: u64, addr: &str) -> Target {
+        let (identity, addrs) = (self.shared.identity.clone(), Arc::new(Addresses::new(addr, None)));
+        let (lane, reach, peer_timeout) = (Lane::Control, Arc::default(), self.peer_timeout);
+        Target { identity, to: id, addrs, lane, peer_timeout, reach, is_peer: false }
+    }
+
+    fn make(&self, id: u64, addr: &str, before: Option<&Arc<Peer>>) -> Peer {
+        let addrs = Arc::new(Addresses::new(addr, self.shared.seeds.get(&id).map(String::as_str)));
+        let (identity, reach, peer_timeout) = (&self.shared.identity, Arc::<Reach>::default(), self.peer_timeout);
+        let open = |lane| {
+            let (identity, addrs, reach) = (identity.clone(), Arc::clone(&addrs), Arc::clone(&reach));
+            Channel::open(
+                Target { identity, to: id, addrs, lane, peer_timeout, reach, is_peer: true },
+                self.shared.stop.clone(),
+            )
+        };
+        let (control, forward) = (open(Lane::Control), open(Lane::Forward));
+        // The node is the same one, wherever it listens.
+        let (following, sent, unsent) = before.map_or_else(
+            || (Arc::new(Following::new(Arc::clone(&self.noted))), Arc::default(), Arc::default()),
+            |peer| (Arc::clone(&peer.following), Arc::clone(&peer.sent), Arc::clone(&peer.unsent)),
+        );
+        Peer { identity: identity.clone(), id, addrs, peer_timeout, following, reach, sent, unsent, control, forward }
+    }
+
+    /// The peers are those of this membership, and as long as this node has no vote the configured
+    /// ones, too.
+    pub(crate) fn adopt(&self, membership: &StoredMembership, with_seeds: bool) {
+        let members: BTreeMap<u64, &str> =
+            membership.nodes().map(|(id, member)| (*id, member.peer_addr.as_str())).collect();
+        if members.is_empty() {
+            return;
+        }
+        members.iter().for_each(|(id, addr)| self.reach(*id, addr));
+        let stays = |id: &u64| members.contains_key(id) || with_seeds && self.shared.seeds.contains_key(id);
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        let Table { by_id, gone } = &mut *table;
+        by_id.retain(|id, peer| {
+            let stays = stays(id);
+            if !stays {
+                *gone = gone.with(peer);
+            }
+            stays
+        });
+    }
+
+    fn table(&self) -> RwLockReadGuard<'_, Table> {
+        self.table.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How far the other members are, as far as they answer before the deadline.
+    pub(crate) async fn standings(&self, deadline: Instant) -> Vec<(u64, Standing)> {
+        let standing = |answer| match answer {
+            Answer::Standing(standing) => Some(standing),
+            _ => None,
+        };
+        self.ask_all(Ask::Standing, standing, deadline).await
+    }
+
+    /// The answers of all peers that give one before the deadline.
+    pub(crate) async fn ask_all<T>(
+        &self,
+        ask: Ask,
+        of: impl Fn(Answer) -> Option<T>,
+        deadline: Instant,
+    ) -> Vec<(u64, T)> {
+        let ask = |(id, peer): (u64, Arc<Peer>)| {
+            let ask = ask.clone();
+            async move { (id, peer.control.ask(ask, deadline).await) }
+        };
+        let answers = join_all(self.all().into_iter().map(ask)).await.into_iter();
+        answers.filter_map(|(id, answer)| Some((id, of(answer.ok()?)?))).collect()
+    }
+
+    pub(crate) fn get(&self, id: u64) -> Option<Arc<Peer>> {
+        self.table().by_id.get(&id).cloned()
+    }
+
+    /// When the frame of `term` was sent that a quorum of this membership has taken, this node
+    /// included where it votes.
+    pub(crate) fn followed_since(&self, term: u64, membership: &StoredMembership) -> Option<Instant> {
+        let table = self.table();
+        let since = |id| table.by_id.get(&id).and_then(|peer| peer.following.since(term));
+        let own = self.shared.identity.node_id;
+        if let Some(sets) = fault_injection::miscounted(membership, own, || self.founders()) {
+            return quorum_contact::quorum(&sets, own, since);
+        }
+        quorum_contact::quorum(membership.get_joint_config(), own, since)
+    }
+
+    /// The members of the configuration.
+    fn founders(&self) -> BTreeSet<u64> {
+        self.shared.seeds.keys().copied().chain([self.shared.identity.node_id]).collect()
+    }
+
+    /// Tells when a peer has taken a frame as a follower.
+    pub(crate) fn noted(&self) -> tokio::sync::futures::Notified<'_> {
+        self.noted.notified()
+    }
+
+    /// What was counted for all peers since this node started.
+    pub(crate) fn tally(&self) -> Tally {
+        let table = self.table();
+        table.by_id.values().fold(table.gone, |tally, peer| tally.with(peer))
+    }
+
+    pub(crate) fn all(&self) -> Vec<(u64, Arc<Peer>)> {
+        self.table().by_id.iter().map(|(id, peer)| (*id, Arc::clone(peer))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use storage::{Member, Membership};
+
+    use super::*;
+
+    #[test]
+    fn a_snapshot_that_is_tried_again_and_again_is_told_once_for_each_change() {
+        let (unsent, full, refused) =
+            (Unsent::default(), Some(io::ErrorKind::StorageFull), Some(io::ErrorKind::ConnectionRefused));
+        let told = [None, full, full, full, refused, refused, None, None, full].map(|end| unsent.note(end));
+        assert_eq!(told, [false, true, false, false, true, false, true, false, true]);
+        assert_eq!(unsent.count.load(Ordering::Relaxed), 6);
+    }
+
+    fn membership(members: &[(u64, &str)]) -> StoredMembership {
+        let voters: BTreeSet<u64> = members.iter().map(|(id, _)| *id).collect();
+        let nodes: BTreeMap<u64, Member> = members
+            .iter()
+            .map(|(id, addr)| (*id, Member { peer_addr: (*addr).to_owned(), ..Member::default() }))
+            .collect();
+        StoredMembership::new(None, Membership::new(vec![voters], nodes).unwrap())
+    }
+
+    #[tokio::test]
+    async fn peers_are_those_of_the_membership_and_keep_what_is_known_of_them() {
+        let seed = |id, addr: &str| crate::Member { id, peer_addr: addr.into(), http_addr: String::new() };
+        let configured = [seed(1, "a:1"), seed(2, "b:1"), seed(3, "c:1")];
+        let identity = Identity::new("c", 1, &[1, 2, 3]);
+        let peers = Peers::new(&identity, &configured, Duration::from_secs(1), &Stop::default());
+        let ids = || peers.all().into_iter().map(|(id, _)| id).collect::<Vec<_>>();
+        assert_eq!(ids(), [2, 3]);
+        let now = Instant::now();
+        peers.get(2).unwrap().following.note(4, now);
+        peers.get(3).unwrap().note_snapshot(None);
+        // Before there is a membership the configured ones stay, and a node without a vote keeps
+        // them.
+        peers.adopt(&StoredMembership::default(), false);
+        assert_eq!(ids(), [2, 3]);
+        let moved = membership(&[(1, "a:1"), (2, "b:2"), (4, "d:1")]);
+        peers.adopt(&moved, true);
+        assert_eq!(ids(), [2, 3, 4]);
+        peers.adopt(&moved, false);
+        assert_eq!(ids(), [2, 4]);
+        let second = peers.get(2).unwrap();
+        assert_eq!((&*second.addr(), second.following.since(4)), ("b:2", Some(now)));
+        assert_eq!(peers.tally().snapshots_sent, 1, "counters never fall");
+        // Of three voters this node and node 2 are a quorum.
+        assert_eq!(peers.followed_since(4, &moved), Some(now));
+    }
+}

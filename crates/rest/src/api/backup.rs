@@ -1,0 +1,154 @@
+//! `/v1/admin/backup`: the state as a file.
+//!
+//! The state is cloned, which takes no time, and a thread in the background writes it into a short
+//! queue, from which the client takes it as fast as it can: writes of other clients go on
+//! meanwhile, and no more than the queue is kept in memory, beside what changes of the state until
+//! the client has all of it.
+
+use std::io::{self, Write};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use axum::body::{Body, HttpBody};
+use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE, HeaderValue};
+use axum::response::Response;
+use backup::{Manifest, Saved};
+use bytes::Bytes;
+use hyper::body::Frame;
+use replica::Consistency;
+use tokio::sync::mpsc;
+use znode::Zxid;
+
+use crate::problem::Problem;
+use crate::request::call::{Answer, Call};
+use crate::request::door::AtZxid;
+use crate::request::operator::Operator;
+
+/// What leaves at once.
+const PIECE_BYTES: usize = 64 << 10;
+/// Pieces that wait for the client; the writer waits behind them.
+const PIECES_WAITING: usize = 4;
+
+/// A backup of the state, as a file.
+#[utoipa::path(get, path = "/v1/admin/backup", operation_id = "adminBackup", tag = "admin",
+    params(("local" = Option<bool>, Query, description = "what this node has applied, without asking whether there is \
+        more: for a node without a quorum")),
+    responses((status = 200, description = "The file; docs/storage-format.md describes it. It is whole if its last 32 \
+        bytes are the SHA-256 of those before", body = Vec<u8>, content_type = "application/octet-stream")))]
+pub(crate) async fn save(operator: Operator, mut call: Call) -> Answer {
+    let local = call.query.flag("local")?;
+    std::mem::take(&mut call.query).finish()?;
+    let (replica, backups) = (call.door.replica(), call.door.backups());
+    let Ok(turn) = Arc::clone(&backups.turn).try_acquire_owned() else {
+        return Err(Problem::too_many("backups"));
+    };
+    let consistency = if local { Consistency::Local { min_zxid: Zxid(0) } } else { Consistency::Linearizable };
+    let state = replica.read(consistency, call.door.read_deadline()).await?;
+    let status = replica.status();
+    let saved = Saved { program: env!("CARGO_PKG_VERSION").into(), at_ms: now_ms(), node_id: status.node_id, local };
+    let manifest = Manifest::of(&state, &status.cluster_id, saved);
+    let manifest = manifest.ok_or_else(|| Problem::unavailable("the cluster is being founded", 1_000))?;
+    let zxid = state.last_zxid();
+    let (pieces, waiting) = mpsc::channel(PIECES_WAITING);
+    let last = Arc::clone(&backups.last);
+    let work = move || {
+        replica::background::leave_the_processor();
+        let mut out = Pieces { pieces: pieces.clone(), piece: Vec::with_capacity(PIECE_BYTES) };
+        match backup::write(&state, &manifest, &mut out) {
+            Ok(written) => {
+                tracing::info!(%operator, zxid = manifest.zxid, bytes = written.bytes, "a backup was written");
+                last.note(written.bytes);
+                let _ = pieces.blocking_send(Piece::End);
+            }
+            Err(error) => tracing::info!(%operator, %error, zxid = manifest.zxid, "a backup was given up"),
+        }
+        // Freeing all that has changed since takes a while as well.
+        drop(state);
+        drop(turn);
+    };
+    let thread = std::thread::Builder::new().name("zlock-backup".to_owned()).spawn(work);
+    thread.map_err(|error| Problem::unavailable(format!("no thread for a backup: {error}"), 1_000))?;
+    Ok(answer(waiting, zxid))
+}
+
+fn answer(waiting: mpsc::Receiver<Piece>, zxid: Zxid) -> Response {
+    let mut response = Response::new(Body::new(Stream { waiting, ended: false }));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+    let name = format!("attachment; filename=\"{zxid}.zlock-backup\"");
+    headers.extend(HeaderValue::try_from(name).ok().map(|name| (CONTENT_DISPOSITION, name)));
+    response.extensions_mut().insert(AtZxid(zxid));
+    response
+}
+
+fn now_ms() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// What goes through the queue.
+enum Piece {
+    Bytes(Bytes),
+    /// All of it has come. Without this the answer is broken off, so that no client takes a part
+    /// for the whole.
+    End,
+}
+
+/// Cuts what is written into pieces, and waits while the queue is full.
+struct Pieces {
+    pieces: mpsc::Sender<Piece>,
+    piece: Vec<u8>,
+}
+
+impl Pieces {
+    fn send(&mut self) -> io::Result<()> {
+        if self.piece.is_empty() {
+            return Ok(());
+        }
+        let piece = std::mem::replace(&mut self.piece, Vec::with_capacity(PIECE_BYTES));
+        let gone = |_| io::Error::new(io::ErrorKind::BrokenPipe, "the client has gone");
+        self.pieces.blocking_send(Piece::Bytes(piece.into())).map_err(gone)
+    }
+}
+
+impl Write for Pieces {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let fits = bytes.len().min(PIECE_BYTES - self.piece.len());
+        self.piece.extend_from_slice(&bytes[..fits]);
+        if self.piece.len() == PIECE_BYTES {
+            self.send()?;
+        }
+        Ok(fits)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.send()
+    }
+}
+
+/// The body of the answer.
+struct Stream {
+    waiting: mpsc::Receiver<Piece>,
+    ended: bool,
+}
+
+impl HttpBody for Stream {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        if self.ended {
+            return Poll::Ready(None);
+        }
+        self.waiting.poll_recv(cx).map(|piece| match piece {
+            Some(Piece::Bytes(bytes)) => Some(Ok(Frame::data(bytes))),
+            Some(Piece::End) => {
+                self.ended = true;
+                None
+            }
+            None => Some(Err(io::Error::other("the backup was not written to its end"))),
+        })
+    }
+}

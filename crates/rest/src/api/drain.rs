@@ -1,0 +1,46 @@
+//! `/v1/admin/drain`: a node that is to serve no new clients for a while, without being stopped.
+
+use axum::http::StatusCode;
+use tracing::info;
+use zlock_client::api::Drain;
+
+use crate::request::call::{Answer, Call, json};
+use crate::request::operator::Operator;
+
+/// Whether an operator has drained this node.
+#[utoipa::path(get, path = "/v1/admin/drain", operation_id = "adminDrainLook", tag = "admin",
+    responses((status = 200, description = "As it is", body = Drain)))]
+pub(crate) async fn look(_: Operator, mut call: Call) -> Answer {
+    std::mem::take(&mut call.query).finish()?;
+    Ok(told(&call))
+}
+
+/// Drains this node: another leads, and it is not ready, until that is taken back or it stops.
+#[utoipa::path(put, path = "/v1/admin/drain", operation_id = "adminDrainBegin", tag = "admin",
+    responses((status = 200, description = "It is drained", body = Drain)))]
+pub(crate) async fn begin(operator: Operator, mut call: Call) -> Answer {
+    std::mem::take(&mut call.query).finish()?;
+    if call.door.replica().set_drained(true).await {
+        info!(%operator, "drained");
+    }
+    Ok(told(&call))
+}
+
+/// Takes the drain back.
+#[utoipa::path(delete, path = "/v1/admin/drain", operation_id = "adminDrainEnd", tag = "admin",
+    responses((status = 200, description = "It is drained no more", body = Drain)))]
+pub(crate) async fn end(operator: Operator, mut call: Call) -> Answer {
+    std::mem::take(&mut call.query).finish()?;
+    if call.door.replica().set_drained(false).await {
+        info!(%operator, "drained no more");
+    }
+    Ok(told(&call))
+}
+
+fn told(call: &Call) -> axum::response::Response {
+    let status = call.door.replica().status();
+    let leads = status.leader == Some(status.node_id);
+    let drain =
+        Drain { node_id: status.node_id, draining: call.door.replica().is_drained(), leads, leader: status.leader };
+    json(StatusCode::OK, status.applied, &drain)
+}

@@ -1,0 +1,164 @@
+//! Whether clients should be sent here, for balancers: `/readyz`, `/health/*`; and whether the
+//! cluster is well: `/v1/cluster/health`.
+
+use std::borrow::Cow;
+
+use axum::body::Body;
+use axum::http::StatusCode;
+use axum::http::header::{CONTENT_TYPE, HeaderValue};
+use axum::response::Response;
+use replica::{Check, Health, Readiness, Role};
+use zlock_client::api::{ClusterHealth, MemberHealth};
+
+use crate::problem::Problem;
+use crate::request::call::{Answer, Call, json};
+use crate::request::door::{AtZxid, Door};
+
+/// The word for a node that could serve and sends clients elsewhere.
+const DRAINING: &str = "draining";
+/// The names of all conditions of `/readyz`.
+const CHECKS: [&str; 7] = ["alive", "recovered", "disk", "quorum", "lag", "space", "drain"];
+
+/// One condition, and the word and the reason of its failure.
+struct Condition {
+    name: &'static str,
+    failure: Option<(&'static str, Cow<'static, str>)>,
+}
+
+impl From<Check> for Condition {
+    fn from(check: Check) -> Condition {
+        let failure = check.failure.map(|(readiness, why)| (readiness.as_str(), why));
+        Condition { name: check.name, failure }
+    }
+}
+
+/// All conditions, in the order in which they count.
+fn conditions(door: &Door, lag_max: Option<u64>) -> Vec<Condition> {
+    let drains = door.drains().map(|why| (DRAINING, Cow::Borrowed(why)));
+    let of_node = door.replica().checks(lag_max).into_iter().map(Condition::from);
+    of_node.chain([Condition { name: "drain", failure: drains }]).collect()
+}
+
+/// `ready`, or why clients should go elsewhere.
+pub(crate) fn readiness(door: &Door) -> &'static str {
+    first_failure(&conditions(door, None), &[])
+}
+
+fn first_failure(conditions: &[Condition], excluded: &[String]) -> &'static str {
+    let counts = conditions.iter().filter(|condition| !excluded.iter().any(|name| name == condition.name));
+    let mut failures = counts.filter_map(|condition| condition.failure.as_ref());
+    failures.next().map_or(Readiness::Ready.as_str(), |(word, _)| word)
+}
+
+/// Whether clients should be sent here: not while the node has no quorum, lags, is short of disk,
+/// or is drained.
+#[utoipa::path(get, path = "/readyz", operation_id = "nodeReady", tag = "node",
+    params(
+        ("verbose" = Option<bool>, Query, description = "a line of text for each condition, also with 503"),
+        ("exclude" = Option<String>, Query, description = "a condition that is not to count; may be given several times"),
+        ("max_lag" = Option<u64>, Query, description = "how many committed entries the node may lack, instead of the \
+            setting ready_lag_max"),
+    ),
+    responses((status = 200, description = "They should", content(
+        (zlock_client::api::Readiness = "application/json"), (String = "text/plain")))))]
+pub(crate) async fn ready(mut call: Call) -> Answer {
+    let (verbose, lag_max) = (call.query.flag("verbose")?, call.query.get("max_lag")?);
+    let excluded = call.query.take_all("exclude")?;
+    std::mem::take(&mut call.query).finish()?;
+    if let Some(unknown) = excluded.iter().find(|name| !CHECKS.contains(&name.as_str())) {
+        return Err(Problem::bad(
+            "exclude",
+            format!("there is no check {unknown:?}; these are: {}", CHECKS.join(", ")),
+        ));
+    }
+    let conditions = conditions(&call.door, lag_max);
+    let ready = first_failure(&conditions, &excluded);
+    let is_ready = ready == Readiness::Ready.as_str();
+    if verbose {
+        return Ok(lines(&call.door, is_ready, &conditions, &excluded));
+    }
+    if !is_ready {
+        return Err(Problem::unavailable(format!("not ready: {ready}"), 1_000));
+    }
+    let zxid = call.door.replica().state().last_zxid();
+    Ok(json(StatusCode::OK, zxid, &zlock_client::api::Readiness { ready: ready.into() }))
+}
+
+/// As Kubernetes and etcd write it.
+fn lines(door: &Door, is_ready: bool, conditions: &[Condition], excluded: &[String]) -> Response {
+    let line = |condition: &Condition| match &condition.failure {
+        _ if excluded.iter().any(|name| name == condition.name) => format!("[ ]{} excluded\n", condition.name),
+        None => format!("[+]{} ok\n", condition.name),
+        Some((_, why)) => format!("[-]{} failed: {why}\n", condition.name),
+    };
+    let mut response = empty(door, is_ready);
+    *response.body_mut() = Body::from(conditions.iter().map(line).collect::<String>());
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response
+}
+
+/// An answer that says all by its status.
+fn empty(door: &Door, good: bool) -> Response {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = if good { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    response.extensions_mut().insert(AtZxid(door.replica().state().last_zxid()));
+    response
+}
+
+/// Whether the node is ready and has the role, for balancers that look at nothing but the status.
+fn with_role(mut call: Call, has_it: impl FnOnce(Role) -> bool) -> Answer {
+    std::mem::take(&mut call.query).finish()?;
+    let is_ready = readiness(&call.door) == Readiness::Ready.as_str();
+    Ok(empty(&call.door, is_ready && has_it(call.door.replica().status().role)))
+}
+
+/// Whether the node leads, and clients may be sent to it.
+#[utoipa::path(get, path = "/health/leader", operation_id = "healthLeader", tag = "node",
+    responses((status = 200, description = "It is so. The body is empty, as it is with 503; HEAD and OPTIONS too")))]
+pub(crate) async fn leader(call: Call) -> Answer {
+    with_role(call, |role| role == Role::Leader)
+}
+
+/// Whether the node has a vote, and clients may be sent to it.
+#[utoipa::path(get, path = "/health/voter", operation_id = "healthVoter", tag = "node",
+    responses((status = 200, description = "It is so. The body is empty, as it is with 503; HEAD and OPTIONS too")))]
+pub(crate) async fn voter(call: Call) -> Answer {
+    with_role(call, |role| matches!(role, Role::Leader | Role::Follower | Role::Candidate))
+}
+
+/// Whether clients may be sent to the node, whatever its role.
+#[utoipa::path(get, path = "/health/serving", operation_id = "healthServing", tag = "node",
+    responses((status = 200, description = "It is so. The body is empty, as it is with 503; HEAD and OPTIONS too")))]
+pub(crate) async fn serving(call: Call) -> Answer {
+    with_role(call, |_| true)
+}
+
+/// Whether the cluster is well, and how many voters more it can lose, as far as the answering node
+/// knows: the leader knows of all members, another node of itself and the leader.
+#[utoipa::path(get, path = "/v1/cluster/health", operation_id = "nodeClusterHealth", tag = "node",
+    responses((status = 200, description = "As this node knows it", body = ClusterHealth)))]
+pub(crate) async fn cluster(mut call: Call) -> Answer {
+    std::mem::take(&mut call.query).finish()?;
+    let replica = call.door.replica();
+    let health = told(call.door.node_id(), replica.health());
+    Ok(json(StatusCode::OK, replica.state().last_zxid(), &health))
+}
+
+fn told(node_id: u64, health: Health) -> ClusterHealth {
+    let member = |member: replica::MemberHealth| MemberHealth {
+        id: member.id,
+        role: member.part.as_str().into(),
+        reachable: member.reachable,
+        last_contact_ms: member.last_contact.map(|ago| u64::try_from(ago.as_millis()).unwrap_or(u64::MAX)),
+        lag: member.lag,
+    };
+    ClusterHealth {
+        node_id,
+        leader: health.leader,
+        healthy: health.healthy,
+        failure_tolerance: health.failure_tolerance,
+        voters: health.voters,
+        learners: health.learners,
+        members: health.members.into_iter().map(member).collect(),
+    }
+}

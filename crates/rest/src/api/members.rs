@@ -1,0 +1,157 @@
+//! `/v1/admin/members` and `/v1/admin/leader`: who is a member, and who leads.
+
+use axum::extract::Path;
+use axum::http::StatusCode;
+use replica::{Done, MembersReport, NewMember, Order, OrderError, RefusedOrder};
+use tracing::info;
+use zlock_client::api::{MemberState, Members, ProblemType, RemovedMember, Transfer};
+
+use crate::problem::Problem;
+use crate::request::call::{Answer, Call, json};
+use crate::request::operator::Operator;
+
+/// Who is a member, as the leader knows it.
+#[utoipa::path(get, path = "/v1/admin/members", operation_id = "adminMembersLook", tag = "admin",
+    responses((status = 200, description = "As it is", body = Members)))]
+pub(crate) async fn look(_: Operator, mut call: Call) -> Answer {
+    std::mem::take(&mut call.query).finish()?;
+    ordered(&call, Order::Members).await
+}
+
+/// Takes in a member. It is started already, and is asked first.
+#[utoipa::path(post, path = "/v1/admin/members", operation_id = "adminMembersAdd", tag = "admin",
+    params(("id" = u64, Query, description = "its node id, never used before"),
+        ("peer_addr" = String, Query, description = "`host:port` of its peer listener"),
+        ("http_addr" = String, Query, description = "`host:port` of its HTTP door"),
+        ("observer" = Option<bool>, Query, description = "it serves and never votes"),
+        ("manual" = Option<bool>, Query, description = "it becomes a voter only when it is promoted, and not of itself"),
+        ("zone" = Option<String>, Query, description = "where it stands, for people"),
+        ("replaces" = Option<u64>, Query, description = "the voter that it takes the place of")),
+    responses((status = 200, description = "It is a member, and not a voter yet", body = Members)))]
+pub(crate) async fn add(operator: Operator, mut call: Call) -> Answer {
+    let missing = |name: &'static str| move || Problem::bad(name, "missing");
+    let new = NewMember {
+        id: call.query.get("id")?.ok_or_else(missing("id"))?,
+        peer_addr: call.query.take("peer_addr")?.ok_or_else(missing("peer_addr"))?,
+        http_addr: call.query.take("http_addr")?.ok_or_else(missing("http_addr"))?,
+        observer: call.query.flag("observer")?,
+        manual: call.query.flag("manual")?,
+        zone: call.query.take("zone")?,
+        replaces: call.query.get("replaces")?,
+    };
+    std::mem::take(&mut call.query).finish()?;
+    info!(%operator, id = new.id, peer_addr = new.peer_addr, replaces = new.replaces, "a member is to be added");
+    ordered(&call, Order::Add(new)).await
+}
+
+/// Makes a voter of a learner that is in step.
+#[utoipa::path(post, path = "/v1/admin/members/{id}/promote", operation_id = "adminMembersPromote", tag = "admin",
+    params(("id" = u64, Path, description = "of the learner")),
+    responses((status = 200, description = "It is a voter", body = Members)))]
+pub(crate) async fn promote(operator: Operator, Path(id): Path<String>, mut call: Call) -> Answer {
+    std::mem::take(&mut call.query).finish()?;
+    let id = member_id(&id)?;
+    info!(%operator, id, "a learner is to be promoted");
+    ordered(&call, Order::Promote { id }).await
+}
+
+/// Says where a member is from now on. It is asked there first.
+#[utoipa::path(put, path = "/v1/admin/members/{id}", operation_id = "adminMembersUpdate", tag = "admin",
+    params(("id" = u64, Path, description = "of the member"),
+        ("peer_addr" = Option<String>, Query, description = "`host:port` of its peer listener from now on"),
+        ("http_addr" = Option<String>, Query, description = "`host:port` of its HTTP door from now on"),
+        ("zone" = Option<String>, Query, description = "where it stands, for people")),
+    responses((status = 200, description = "The members know", body = Members)))]
+pub(crate) async fn update(operator: Operator, Path(id): Path<String>, mut call: Call) -> Answer {
+    let (peer_addr, http_addr) = (call.query.take("peer_addr")?, call.query.take("http_addr")?);
+    let zone = call.query.take("zone")?;
+    std::mem::take(&mut call.query).finish()?;
+    let id = member_id(&id)?;
+    info!(%operator, id, peer_addr, http_addr, zone, "a member has moved");
+    ordered(&call, Order::Update { id, peer_addr, http_addr, zone }).await
+}
+
+/// Removes a member for good. It goes step by step, also under the next leader.
+#[utoipa::path(delete, path = "/v1/admin/members/{id}", operation_id = "adminMembersRemove", tag = "admin",
+    params(("id" = u64, Path, description = "of the member"),
+        ("force" = Option<bool>, Query, description = "also if the voters left are no quorum that is in contact")),
+    responses((status = 200, description = "It is being removed", body = Members)))]
+pub(crate) async fn remove(operator: Operator, Path(id): Path<String>, mut call: Call) -> Answer {
+    let force = call.query.flag("force")?;
+    std::mem::take(&mut call.query).finish()?;
+    let id = member_id(&id)?;
+    info!(%operator, id, force, "a member is to be removed");
+    ordered(&call, Order::Remove { id, force }).await
+}
+
+/// Lets another voter lead, and waits until it does.
+#[utoipa::path(put, path = "/v1/admin/leader", operation_id = "adminLeaderTransfer", tag = "admin",
+    params(("to" = Option<u64>, Query, description = "the voter; absent is the one that is furthest")),
+    responses((status = 200, description = "It leads", body = Transfer)))]
+pub(crate) async fn transfer(operator: Operator, mut call: Call) -> Answer {
+    let to = call.query.get("to")?;
+    std::mem::take(&mut call.query).finish()?;
+    info!(%operator, to, "leadership is to be transferred");
+    ordered(&call, Order::Transfer { to }).await
+}
+
+fn member_id(text: &str) -> Result<u64, Problem> {
+    text.parse().ok().filter(|id| *id != 0).ok_or_else(|| Problem::bad("id", "a node id, 1 or more"))
+}
+
+async fn ordered(call: &Call, order: Order) -> Answer {
+    let replica = call.door.replica();
+    let done = replica.order(order, call.door.order_deadline()).await.map_err(problem)?;
+    let zxid = replica.state().last_zxid();
+    Ok(match done {
+        Done::Members(report) => json(StatusCode::OK, zxid, &members(report)),
+        Done::Transferred { from, to, term, took_ms } => {
+            json(StatusCode::OK, zxid, &Transfer { from, to, term, took_ms })
+        }
+    })
+}
+
+fn problem(error: OrderError) -> Problem {
+    let (kind, why) = match error {
+        OrderError::Refused { kind: RefusedOrder::BadOrder, why } => return Problem::bad("member", why),
+        OrderError::Refused { kind, why } => (kind, why),
+        OrderError::Unavailable(why) => return replica::Error::Unavailable { reason: why, retry_after_ms: 250 }.into(),
+        OrderError::Unknown(why) => return replica::Error::Unknown { reason: why }.into(),
+    };
+    let kind = ProblemType::from_slug(kind.as_str()).expect("a test finds each of them");
+    let status = if kind == ProblemType::NoMember { StatusCode::NOT_FOUND } else { StatusCode::CONFLICT };
+    Problem::new(kind, status, why)
+}
+
+fn members(report: MembersReport) -> Members {
+    let MembersReport { index, committed, joint, told_by, leader, failure_tolerance, members, removed } = report;
+    let member = |member: replica::MemberReport| MemberState {
+        id: member.id,
+        peer_addr: member.peer_addr,
+        http_addr: member.http_addr,
+        role: member.role,
+        zone: member.zone,
+        removing: member.removing,
+        replaces: member.replaces,
+        lag_entries: member.lag_entries,
+        last_contact_ms: member.last_contact_ms,
+    };
+    let members = members.into_iter().map(member).collect();
+    let removed = removed.into_iter().map(|(id, zxid)| RemovedMember { id, zxid }).collect();
+    Members { index, committed, joint, told_by, leader, failure_tolerance, members, removed }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_refusal_is_a_problem_of_its_name() {
+        for kind in RefusedOrder::ALL {
+            let status = problem(OrderError::Refused { kind: *kind, why: "why".into() }).status().as_u16();
+            let named = ProblemType::from_slug(kind.as_str()).unwrap_or(ProblemType::BadRequest);
+            assert!(crate::problem::statuses(named).contains(&status), "{kind:?}");
+            assert_eq!(named == ProblemType::BadRequest, *kind == RefusedOrder::BadOrder, "{kind:?}");
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! `/v1/admin/upgrade`: the level of the format that the cluster is at, what its members run, and
+//! the raising of the level.
+
+use axum::http::StatusCode;
+use replica::{Finalized, MemberProgram, UpgradeStatus};
+use tracing::info;
+use zlock_client::api::{MemberUpgrade, ProblemType, Upgrade};
+
+use crate::problem::Problem;
+use crate::request::call::{Answer, Call, json};
+use crate::request::operator::Operator;
+
+/// The cluster's level, and what its members run, as the leader knows it.
+#[utoipa::path(get, path = "/v1/admin/upgrade", operation_id = "adminUpgradeLook", tag = "admin",
+    responses((status = 200, description = "As it is", body = Upgrade)))]
+pub(crate) async fn look(_: Operator, mut call: Call) -> Answer {
+    std::mem::take(&mut call.query).finish()?;
+    let status = call.door.replica().upgrade(call.door.read_deadline()).await?;
+    Ok(told(&call, &status))
+}
+
+/// Raises the cluster's level, for good, once every member knows it.
+#[utoipa::path(put, path = "/v1/admin/upgrade", operation_id = "adminUpgradeFinalize", tag = "admin",
+    params(("level" = Option<u16>, Query, description = "to this one; absent is the highest that a member knows")),
+    responses((status = 200, description = "The cluster is at that level", body = Upgrade)))]
+pub(crate) async fn finalize(operator: Operator, mut call: Call) -> Answer {
+    let level = call.query.get::<u16>("level")?;
+    std::mem::take(&mut call.query).finish()?;
+    let finalized = call.door.replica().finalize(level, call.door.propose_deadline()).await;
+    match finalized {
+        Ok(Finalized::Done(status)) => {
+            info!(%operator, level = status.level, "the cluster's level was asked for");
+            Ok(told(&call, &status))
+        }
+        Ok(Finalized::NotReady { level, status }) => {
+            Err(Problem::new(ProblemType::MembersNotReady, StatusCode::CONFLICT, not_ready(level, &status)))
+        }
+        Err(replica::Error::Refused(znode::Error::BadArguments)) => {
+            Err(Problem::bad("level", "nothing lowers it: to go back, restore a backup of before"))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Which members hold a level up, and what to do.
+fn not_ready(level: u16, status: &UpgradeStatus) -> String {
+    let hindering = status.members.iter().filter(|member| !member.is_ready_for(level));
+    let why: Vec<String> = hindering.map(why_not).collect();
+    format!(
+        "level {level} needs every member to know it and to follow the leader, and {}: start a zlock that knows level {level} there",
+        why.join(", ")
+    )
+}
+
+fn why_not(member: &MemberProgram) -> String {
+    let id = member.id;
+    match &member.program {
+        _ if !member.reachable => format!("node {id} does not follow now"),
+        Some(program) => format!("node {id} runs {}, which knows {}", program.version, program.levels),
+        None => format!("node {id} runs a zlock that does not say what it knows"),
+    }
+}
+
+fn told(call: &Call, status: &UpgradeStatus) -> axum::response::Response {
+    let member = |member: &MemberProgram| MemberUpgrade {
+        id: member.id,
+        version: member.program.as_ref().map(|program| program.version.clone()),
+        level_min: member.program.as_ref().map(|program| program.levels.min),
+        level_max: member.program.as_ref().map(|program| program.levels.max),
+        reachable: member.reachable,
+    };
+    let members = status.members.iter().map(member).collect();
+    let upgrade = Upgrade { level: status.level, next_level: status.next_level(), members };
+    json(StatusCode::OK, call.door.replica().state().last_zxid(), &upgrade)
+}
+
+#[cfg(test)]
+mod tests {
+    use replica::Program;
+    use znode::Levels;
+
+    use super::*;
+
+    #[test]
+    fn a_level_that_is_held_up_names_each_member_that_does() {
+        let program = |version: &str, max| Program { version: version.into(), levels: Levels { min: 1, max } };
+        let member = |id, program, reachable| MemberProgram { id, program, reachable };
+        let members = vec![
+            member(1, Some(program("0.2.0", 2)), true),
+            member(2, Some(program("0.1.0", 1)), true),
+            member(3, Some(program("0.2.0", 2)), false),
+            member(4, None, true),
+        ];
+        assert_eq!(
+            not_ready(2, &UpgradeStatus { level: 1, members }),
+            "level 2 needs every member to know it and to follow the leader, and node 2 runs 0.1.0, which knows only 1, \
+             node 3 does not follow now, node 4 runs a zlock that does not say what it knows: start a zlock that knows \
+             level 2 there"
+        );
+    }
+}

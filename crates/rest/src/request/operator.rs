@@ -1,0 +1,111 @@
+//! Operators: who may ask for what stands under `/v1/admin/`.
+//!
+//! An operator is the super user, a client whose certificate has one of the subjects in
+//! `operators`, or a caller on the admin socket, which the system lets only the node's own user
+//! open. [`operators_only`] stands before every route of the list in `routes.rs`, so that no
+//! handler can forget to ask.
+
+use std::fmt;
+
+use axum::extract::{FromRequestParts, Request, State};
+use axum::http::request::Parts;
+use axum::http::{Extensions, HeaderMap, StatusCode};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+use axum::{Extension, Router};
+use zlock_client::api::ProblemType;
+use znode::SUPER;
+
+use crate::RestConfig;
+use crate::http::peer::Peer;
+use crate::problem::Problem;
+use crate::request::door::Door;
+use crate::request::identity::identities;
+
+/// The one who asks is an operator. Handlers of `/v1/admin/` take it to say who it was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Operator {
+    /// The super user, by password.
+    Super,
+    /// A client with this certificate.
+    Subject(String),
+    /// A caller on the admin socket.
+    Socket,
+}
+
+/// The request came by a way that only operators have.
+#[derive(Clone, Copy, Debug)]
+struct ByAdminSocket;
+
+/// The same routes where every caller is an operator: for a server that only operators reach, as
+/// the admin socket is.
+pub fn for_operators(router: Router) -> Router {
+    router.layer(Extension(ByAdminSocket))
+}
+
+/// The layer before every route that is for operators.
+pub(crate) async fn operators_only(State(door): State<Door>, mut request: Request, next: Next) -> Response {
+    match Operator::of(request.extensions(), request.headers(), door.config()) {
+        Ok(operator) => {
+            request.extensions_mut().insert(operator);
+            next.run(request).await
+        }
+        Err(problem) => problem.into_response(),
+    }
+}
+
+impl Operator {
+    /// # Errors
+    /// 401 for all others, with what makes one.
+    fn of(extensions: &Extensions, headers: &HeaderMap, config: &RestConfig) -> Result<Operator, Problem> {
+        if extensions.get::<ByAdminSocket>().is_some() {
+            return Ok(Operator::Socket);
+        }
+        let identities = identities(extensions, headers, &config.super_digest)?;
+        let subjects = identities.iter().filter(|identity| identity.scheme == "x509").map(|identity| &identity.id);
+        if let Some(subject) = subjects.into_iter().find(|subject| config.operators.contains(subject)) {
+            return Ok(Operator::Subject(subject.clone()));
+        }
+        if !identities.iter().any(|identity| identity.scheme == SUPER) {
+            return Err(refused(HOW));
+        }
+        // Others on the way would have read the password, and could be the super user next.
+        match extensions.get::<Peer>() {
+            Some(peer) if peer.is_secure() || peer.is_local() => Ok(Operator::Super),
+            _ => Err(refused(READABLE)),
+        }
+    }
+}
+
+const HOW: &str = "this is for operators: ask on the node's machine by its admin socket (zlock --admin-socket PATH, \
+    curl --unix-socket PATH; the setting admin_socket names it), or with a certificate whose subject is listed in the \
+    setting operators, or as the super user (super_digest) with https or from the node's machine";
+const READABLE: &str = "the super user's password came over plain HTTP from another machine, where others can read it: \
+    ask with https, or on the node's machine, and choose another password";
+
+fn refused(why: &str) -> Problem {
+    Problem::new(ProblemType::OperatorOnly, StatusCode::UNAUTHORIZED, why)
+}
+
+impl FromRequestParts<Door> for Operator {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, door: &Door) -> Result<Operator, Problem> {
+        match parts.extensions.get::<Operator>() {
+            Some(operator) => Ok(operator.clone()),
+            // On a route outside of `/v1/admin/`.
+            None => Operator::of(&parts.extensions, &parts.headers, door.config()),
+        }
+    }
+}
+
+/// For the log.
+impl fmt::Display for Operator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Operator::Super => f.write_str("super"),
+            Operator::Subject(subject) => write!(f, "x509:{subject}"),
+            Operator::Socket => f.write_str("admin-socket"),
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! A leader has the votes of a majority of each set of voters in its log, and while it is sure to
+//! lead no other node has those of a quorum of any membership.
+//!
+//! Source: Raft's Election Safety with changes of members (Ongaro's dissertation, chapter 4:
+//! quorums of two memberships that follow each other overlap), and the leader's lease of
+//! `one_sure_leader`. It falls when quorums are counted over the wrong members: those of the file,
+//! or learners as well.
+
+use std::collections::BTreeSet;
+
+use znode::Term;
+
+use super::Invariant;
+use crate::hub::Hub;
+use crate::observation::Standing;
+use crate::votes::Votes;
+
+pub(super) struct OneQuorum {
+    hub: Hub,
+    /// Terms whose leader has been judged.
+    judged: BTreeSet<Term>,
+}
+
+impl OneQuorum {
+    pub(super) fn new(hub: Hub) -> OneQuorum {
+        OneQuorum { hub, judged: BTreeSet::new() }
+    }
+}
+
+impl Invariant for OneQuorum {
+    fn name(&self) -> &'static str {
+        "one quorum"
+    }
+
+    fn step(&mut self, standings: &[Standing], _: u64) -> Result<(), String> {
+        let shared = self.hub.lock();
+        for leader in standings {
+            let Some(term) = leader.leads else { continue };
+            if self.judged.insert(term) && !shared.votes.elect(leader.node, term.0, &leader.voters) {
+                return Err(why(leader, term, &shared.votes, "leads"));
+            }
+        }
+        for leader in standings {
+            let Some(term) = leader.sure else { continue };
+            if !shared.votes.follow(leader.node, term.0, &leader.voters) {
+                return Err(why(leader, term, &shared.votes, "is sure to lead, without being followed by them,"));
+            }
+            let elected = |other: &&Standing| {
+                let later = other.node != leader.node && other.term >= term;
+                later && shared.votes.elect(other.node, other.term.0, &other.voters)
+            };
+            if let Some(other) = standings.iter().find(elected) {
+                let while_sure = format!("leads while node {} is sure to lead in term {term}", leader.node);
+                return Err(why(other, other.term, &shared.votes, &while_sure));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn why(node: &Standing, term: Term, votes: &Votes, what: &str) -> String {
+    let Standing { node, voters, .. } = node;
+    format!(
+        "node {node} {what} in term {term}; the voters in its log are {voters:?}, and its voters were {:?}",
+        votes.given(*node, term.0)
+    )
+}

@@ -1,0 +1,270 @@
+//! The real storage on a simulated disk. Each seed is a series of processes on one disk: each opens
+//! the storage, looks for everything that was acknowledged before, writes on by chance and dies,
+//! at a write, a sync or a change of a name that the seed chooses. Then the power is cut, or only
+//! the process was killed, or an fsync has failed.
+//!
+//! ```sh
+//! STORAGE_SEEDS=0..400 cargo test -p storage --test it seeds -- --nocapture
+//! ```
+//!
+//! The disk is `power-disk`, which takes root and FUSE; without, the tests say so on stderr. Where
+//! a process dies is counted in changes of the disk, but its threads may come in another order the
+//! next time: a seed that failed is to be run several times.
+
+mod facts;
+mod node;
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::ops::Range;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+use fastrand::Rng;
+use plant::Planted;
+use power_disk::{Disk, Served};
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+/// No process needs nearly as long.
+const HANGS_AFTER: Duration = Duration::from_secs(60);
+/// Enough for a few seconds.
+const SEEDS: Range<u64> = 0..12;
+
+/// A mounted disk, and a place for facts that the disk cannot lose.
+struct Bench {
+    disk: Disk,
+    mounted: TempDir,
+    facts: TempDir,
+    _served: Served,
+}
+
+/// How a process ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// As the power goes.
+    PowerLoss,
+    /// kill -9.
+    Kill,
+    /// An fsync fails; the process is started again on what the page cache has.
+    FailedSync,
+    /// By itself.
+    Done,
+}
+
+/// What seeds came to.
+#[derive(Debug, Default)]
+struct Tally {
+    seeds: u64,
+    power_losses: u64,
+    kills: u64,
+    failed_syncs: u64,
+    facts: u64,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        let (disk, mounted) = (Disk::default(), tempfile::tempdir().unwrap());
+        let served = Served::mount(&disk, mounted.path()).unwrap();
+        let facts = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        Bench { disk, mounted, facts, _served: served }
+    }
+
+    /// # Errors
+    /// What is wrong, in words.
+    fn run(&self, seed: u64, bug: Option<Planted>) -> Result<Tally, String> {
+        let mut rng = Rng::with_seed(seed);
+        let own = self.mounted.path().join(format!("seed-{seed}"));
+        let facts = self.facts.path().join("facts");
+        let _none = fs::remove_file(&facts);
+        fs::create_dir(&own).unwrap();
+        File::open(self.mounted.path()).unwrap().sync_all().unwrap();
+        let mut tally = Tally { seeds: 1, ..Tally::default() };
+        let mut past = Vec::new();
+        for _ in 0..rng.u32(4..9) {
+            let end = match rng.u8(..10) {
+                0..=4 => End::PowerLoss,
+                5..=6 => End::Kill,
+                7 => End::FailedSync,
+                _ => End::Done,
+            };
+            let most = 1 << rng.u32(3..10);
+            let after = rng.u64(..most);
+            let ran = self.live(&own, &facts, rng.u64(..), (rng.u32(1..40), end, after), bug);
+            tally.facts += ran.map_err(|wrong| format!("seed {seed}, behind {past:?}: {wrong}"))?;
+            let cut = end == End::PowerLoss || rng.u8(..3) == 0;
+            if cut {
+                self.disk.cut(rng.u64(..));
+            }
+            tally.power_losses += u64::from(cut);
+            tally.kills += u64::from(end == End::Kill);
+            tally.failed_syncs += u64::from(end == End::FailedSync);
+            past.push(format!("{end:?} at {after}{}", if cut { ", power cut" } else { "" }));
+        }
+        let ran = self.live(&own, &facts, 0, (0, End::Done, 0), bug);
+        tally.facts += ran.map_err(|wrong| format!("seed {seed}, behind {past:?}: {wrong}"))?;
+        fs::remove_dir_all(&own).unwrap();
+        File::open(self.mounted.path()).unwrap().sync_all().unwrap();
+        Ok(tally)
+    }
+
+    /// One process. Answers how many facts it has judged.
+    fn live(
+        &self,
+        own: &Path,
+        facts: &Path,
+        seed: u64,
+        (ops, end, after): (u32, End, u64),
+        bug: Option<Planted>,
+    ) -> Result<u64, String> {
+        let (waits, over) = channel();
+        let stopped = match end {
+            End::PowerLoss | End::Kill => self.disk.stop_after(after),
+            End::FailedSync | End::Done => over,
+        };
+        if end == End::FailedSync {
+            self.disk.fail_after(after);
+        }
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "seeds::node::child", "--nocapture", "--test-threads=1"]);
+        command.env(node::DIR, own.join("data")).env(node::FACTS, facts);
+        command.env(node::SEED, seed.to_string()).env(node::OPS, ops.to_string());
+        if let Some(bug) = bug {
+            command.env(node::PLANT, bug.name());
+        }
+        let errors = self.facts.path().join("stderr");
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(File::create(&errors).unwrap());
+        let (code, stdout) = self.watch(command.spawn().unwrap(), stopped, waits)?;
+        let stderr = fs::read_to_string(errors).unwrap();
+        let broken = end != End::Done;
+        match code {
+            Some(node::WRONG) => Err(stderr),
+            Some(0) => Ok(judged(&stdout)),
+            // Killed, failed, or sled gave up.
+            None | Some(node::FAILED | 101) if broken => Ok(judged(&stdout)),
+            code => Err(format!("it ended with {code:?}: {stderr}")),
+        }
+    }
+
+    /// Kills it as soon as the disk has stopped. Answers how it ended, and what it said.
+    fn watch(
+        &self,
+        mut child: Child,
+        stopped: Receiver<()>,
+        waits: Sender<()>,
+    ) -> Result<(Option<i32>, String), String> {
+        let (pid, mut stdout) = (Pid::from_child(&child), String::new());
+        let hangs = std::thread::scope(|scope| {
+            let killer = scope.spawn(move || {
+                let told = stopped.recv_timeout(HANGS_AFTER);
+                if told != Err(RecvTimeoutError::Disconnected) {
+                    kill_process(pid, Signal::KILL).unwrap();
+                }
+                told == Err(RecvTimeoutError::Timeout)
+            });
+            child.stdout.take().unwrap().read_to_string(&mut stdout).unwrap();
+            // It has ended, and is not reaped yet.
+            drop(waits);
+            self.disk.go_on();
+            killer.join().unwrap()
+        });
+        let status = child.wait().unwrap();
+        if hangs { Err("it hangs".into()) } else { Ok((status.code(), stdout)) }
+    }
+}
+
+fn judged(stdout: &str) -> u64 {
+    // libtest's own words may stand before it on the line.
+    let at = stdout.split_once("judged ").map(|(_, rest)| rest.split_whitespace().next().unwrap_or_default());
+    at.map_or(0, |number| number.parse().unwrap())
+}
+
+/// Runs seeds on as many disks as there are processors, up to the first that fails.
+fn run(seeds: Range<u64>, bug: Option<Planted>) -> Result<Tally, (u64, String)> {
+    let (next, failed, sum) = (AtomicU64::new(seeds.start), Mutex::new(None), Mutex::new(Tally::default()));
+    let work = || {
+        let bench = Bench::new();
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= seeds.end || failed.lock().unwrap().is_some() {
+                return;
+            }
+            match bench.run(seed, bug) {
+                Ok(Tally { seeds, power_losses, kills, failed_syncs, facts }) => {
+                    let mut sum = sum.lock().unwrap();
+                    sum.seeds += seeds;
+                    sum.power_losses += power_losses;
+                    sum.kills += kills;
+                    sum.failed_syncs += failed_syncs;
+                    sum.facts += facts;
+                }
+                Err(wrong) => {
+                    let mut failed = failed.lock().unwrap();
+                    if failed.as_ref().is_none_or(|(first, _)| *first > seed) {
+                        *failed = Some((seed, wrong));
+                    }
+                    return;
+                }
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, |threads| threads.get()) {
+            scope.spawn(work);
+        }
+    });
+    match failed.into_inner().unwrap() {
+        Some(failed) => Err(failed),
+        None => Ok(sum.into_inner().unwrap()),
+    }
+}
+
+/// Whether there is a disk; else it says so.
+fn available(test: &str) -> bool {
+    power_disk::available().inspect_err(|why| eprintln!("NOT TESTED: {test}: no disk to simulate: {why}")).is_ok()
+}
+
+fn seeds() -> Range<u64> {
+    let Ok(asked) = std::env::var("STORAGE_SEEDS") else { return SEEDS };
+    let (from, to) = asked.split_once("..").expect("STORAGE_SEEDS is FROM..TO");
+    from.parse().unwrap()..to.parse().unwrap()
+}
+
+#[test]
+fn what_was_acknowledged_is_found_after_every_loss_of_power() {
+    if !available("what_was_acknowledged_is_found_after_every_loss_of_power") {
+        return;
+    }
+    let began = Instant::now();
+    let tally = run(seeds(), None).unwrap_or_else(|(_, wrong)| panic!("{wrong}"));
+    let Tally { seeds, power_losses, kills, failed_syncs, facts } = tally;
+    let rate = seeds as f64 / began.elapsed().as_secs_f64();
+    println!(
+        "{seeds} seeds, {rate:.1} a second: {power_losses} losses of power, {kills} kills, {failed_syncs} failed fsyncs, \
+         {facts} facts judged"
+    );
+}
+
+#[track_caller]
+fn check_found(bug: Planted) {
+    let (seed, wrong) = run(0..60, Some(bug)).expect_err("a seed finds it");
+    println!("{} is found by seed {seed}: {wrong}", bug.name());
+}
+
+#[test]
+fn a_log_that_acknowledges_before_its_fsync_is_found_out() {
+    if available("a_log_that_acknowledges_before_its_fsync_is_found_out") {
+        check_found(Planted::AckBeforeFsync);
+    }
+}
+
+#[test]
+fn a_snapshot_that_is_not_synced_is_found_out() {
+    if available("a_snapshot_that_is_not_synced_is_found_out") {
+        check_found(Planted::SnapshotNotSynced);
+    }
+}

@@ -1,0 +1,158 @@
+//! What a node was told to write, what it acknowledged, and whether that is found again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+
+use openraft::RaftLogReader;
+use storage::Storage;
+
+use crate::harness::{bytes_of, meta, read_snapshot, records};
+
+pub(super) const RECORDS: usize = 6;
+/// Uuid, zxid base and group.
+pub(super) const FOUNDING: ([u8; 16], u64, u32) = ([9; 16], 1 << 40, 2);
+
+/// What an entry has: some are small, some span pages, and most do not compress.
+pub(super) fn content(term: u64, index: u64) -> Vec<u8> {
+    let mut rng = fastrand::Rng::with_seed(term << 32 | index);
+    let len = if rng.u8(..8) == 0 { rng.usize(..12_000) } else { rng.usize(..300) };
+    std::iter::repeat_with(|| rng.u8(..)).take(len).collect()
+}
+
+/// What is sure to be there, and what may be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Between<T> {
+    acknowledged: T,
+    begun: T,
+}
+
+impl<T: Copy + PartialEq + PartialOrd + std::fmt::Debug> Between<T> {
+    fn judge(&self, what: &str, found: T) -> Result<(), String> {
+        let fits = self.acknowledged <= found && found <= self.begun;
+        let Between { acknowledged, begun } = self;
+        if fits {
+            Ok(())
+        } else {
+            Err(format!("{what}: {acknowledged:?} was acknowledged, {begun:?} begun, {found:?} found"))
+        }
+    }
+
+    fn set(&mut self, value: T) {
+        (self.acknowledged, self.begun) = (value, value);
+    }
+}
+
+/// All of it. Indexes are those of the next entry, so that 0 stands for none.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Facts {
+    vote: Between<u64>,
+    purged: Between<u64>,
+    committed: Between<u64>,
+    /// Index behind it, and term.
+    snapshot: Between<(u64, u64)>,
+    joined: Between<bool>,
+    founded: Between<bool>,
+    /// Index and term.
+    entries: BTreeMap<u64, u64>,
+    /// The terms that an entry may have that was not acknowledged, or was being cut off.
+    maybe: BTreeMap<u64, BTreeSet<u64>>,
+}
+
+impl Facts {
+    /// One for each line.
+    pub(super) fn read(text: &str) -> Facts {
+        let mut facts = Facts::default();
+        // The last line may have been cut off by a kill: then nothing had followed from it yet.
+        let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+        whole.lines().for_each(|line| facts.hear(line));
+        facts
+    }
+
+    fn hear(&mut self, line: &str) {
+        let mut words = line.split(' ');
+        let what = words.next().unwrap();
+        let mut number = || words.next().unwrap().parse::<u64>().unwrap();
+        match what {
+            "voting" => self.vote.begun = number(),
+            "voted" => self.vote.set(number()),
+            "purging" => self.purged.begun = number(),
+            "purged" => self.purged.set(number()),
+            "committing" => self.committed.begun = number(),
+            "committed" => self.committed.set(number()),
+            "closed" => self.committed.acknowledged = self.committed.begun,
+            "snapshotting" => self.snapshot.begun = (number(), number()),
+            "snapshot" => self.snapshot.set((number(), number())),
+            "joining" => self.joined.begun = true,
+            "joined" => self.joined.set(true),
+            "founding" => self.founded.begun = true,
+            "founded" => self.founded.set(true),
+            "appending" => {
+                let (term, from, to) = (number(), number(), number());
+                (from..to).for_each(|index| _ = self.maybe.entry(index).or_default().insert(term));
+            }
+            "appended" => {
+                let (term, from, to) = (number(), number(), number());
+                (from..to).for_each(|index| drop(self.maybe.remove(&index)));
+                self.entries.extend((from..to).map(|index| (index, term)));
+            }
+            "cutting" => {
+                for (index, term) in self.entries.split_off(&number()) {
+                    self.maybe.entry(index).or_default().insert(term);
+                }
+            }
+            "cut" => drop(self.maybe.split_off(&number())),
+            other => panic!("{other:?} is no fact"),
+        }
+    }
+
+    /// Compares with what a storage has that was just opened. Answers how many facts there were,
+    /// and what is sure from now on, a line each: what was read is on disk.
+    pub(super) async fn judge(&self, storage: &Storage) -> Result<(usize, String), String> {
+        let mut log = storage.log.clone();
+        let mut found = String::new();
+        let vote = log.vote().map_or(0, |vote| vote.leader_id.term);
+        self.vote.judge("vote", vote)?;
+        let next = |id: Option<storage::LogId>| id.map_or(0, |id| id.index + 1);
+        let (purged, committed) = (next(log.purged()), next(log.committed()));
+        self.purged.judge("purged", purged)?;
+        self.committed.judge("committed", committed)?;
+        let (joined, founding) = (storage.meta.joined(), storage.meta.founding());
+        self.joined.judge("joined", joined)?;
+        self.founded.judge("founded", founding == Some(FOUNDING))?;
+        writeln!(found, "voted {vote}\npurged {purged}\ncommitted {committed}").unwrap();
+        found += if joined { "joined\n" } else { "" };
+        found += if founding.is_some() { "founded\n" } else { "" };
+        if let Some((index, term)) = self.judge_snapshot(storage)? {
+            writeln!(found, "snapshot {index} {term}").unwrap();
+        }
+        let entries = log.try_get_log_entries(..).await.map_err(|error| error.to_string())?;
+        let mut at = purged;
+        for entry in &entries {
+            let (index, term) = (entry.log_id.index, entry.log_id.committed_leader_id().term);
+            let told = self.entries.get(&index) == Some(&term);
+            let maybe = self.maybe.get(&index).is_some_and(|terms| terms.contains(&term));
+            if index != at || !(told || maybe) || bytes_of(entry) != content(term, index) {
+                return Err(format!("entry {index} of term {term} was never written so; entry {at} is the next one"));
+            }
+            at += 1;
+            writeln!(found, "appended {term} {index} {at}").unwrap();
+        }
+        match self.entries.range(at..).next() {
+            Some((index, term)) => Err(format!("entry {index} of term {term} is lost: the log ends before {at}")),
+            None => Ok((self.entries.len() + 6, found)),
+        }
+    }
+
+    fn judge_snapshot(&self, storage: &Storage) -> Result<Option<(u64, u64)>, String> {
+        let current = storage.snapshots.current();
+        let id = |snapshot: &storage::Snapshot| snapshot.meta().last_log_id.unwrap();
+        let at = current.as_ref().map(id).map(|id| (id.index + 1, id.committed_leader_id().term));
+        self.snapshot.judge("snapshot", at.unwrap_or_default())?;
+        if let (Some(snapshot), Some((next, term))) = (current, at)
+            && (read_snapshot(&snapshot) != records(next, RECORDS) || *snapshot.meta() != meta(term, next - 1))
+        {
+            return Err(format!("the snapshot up to {next} is not what was written"));
+        }
+        Ok(at)
+    }
+}

@@ -1,0 +1,57 @@
+//! Points in time as people write them: UTC, as in RFC 3339.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+/// The last millisecond of the year 9999, behind which RFC 3339 has no words.
+const LAST_MS: u64 = 253_402_300_799_999;
+
+/// Milliseconds since 1970 as `2026-11-25T10:30:00Z`.
+pub(crate) fn show(ms: u64) -> String {
+    if ms > LAST_MS {
+        return format!("{ms} ms since 1970");
+    }
+    humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_millis(ms)).to_string()
+}
+
+/// The same for a file's name: it sorts as time goes, and no shell needs quotes for it.
+pub(crate) fn stamp(ms: u64) -> String {
+    show(ms).replace(['-', ':', ' '], "")
+}
+
+/// Reads `2026-11-25T10:30:00Z`, or seconds since 1970 as `date +%s` prints them.
+pub(crate) fn parse(text: &str) -> Result<u64, String> {
+    let wrong = || format!("`{text}` is no time: write it in UTC as 2026-11-25T10:30:00Z, or as `date +%s` prints it");
+    let ms = if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        text.parse::<u64>().ok().and_then(|seconds| seconds.checked_mul(1_000))
+    } else {
+        let time = humantime::parse_rfc3339(text).ok();
+        let since = time.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+        since.and_then(|since| u64::try_from(since.as_millis()).ok())
+    };
+    ms.ok_or_else(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_written_and_read() {
+        for (ms, text) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_400_000, "2000-02-29T00:00:00Z"),
+            (1_795_604_399_000, "2026-11-25T10:59:59Z"),
+            (4_102_444_800_000, "2100-01-01T00:00:00Z"),
+            (4_107_542_399_000, "2100-02-28T23:59:59Z"),
+        ] {
+            assert_eq!((show(ms).as_str(), parse(text)), (text, Ok(ms)));
+        }
+        assert_eq!(parse("1795604399"), Ok(1_795_604_399_000));
+        assert_eq!(stamp(951_782_400_000), "20000229T000000Z");
+        for wrong in ["", "yesterday", "2026-02-30T00:00:00Z", "2026-11-25", "2026-11-25T24:00:00Z", "-5"] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(show(LAST_MS), "9999-12-31T23:59:59Z");
+        assert_eq!(show(u64::MAX), "18446744073709551615 ms since 1970");
+    }
+}

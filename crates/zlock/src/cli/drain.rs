@@ -1,0 +1,44 @@
+//! `zlock drain`.
+
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use zlock_client::Drain;
+
+use super::context::Context;
+use super::failure::Failure;
+
+pub(crate) fn command() -> Command {
+    Command::new("drain")
+        .about("Takes a node out of service without stopping it, or puts it back; for operators")
+        .long_about(
+            "Takes a node out of service without stopping it, or puts it back; for operators.\n\n\
+             Another node leads, and the node is not ready (/readyz), so that balancers send no new clients. It answers all \
+             that comes as before. Ask on the node's machine with --admin-socket, or name the one node in --endpoints. \
+             A node that is started again is drained no more.",
+        )
+        .arg(Arg::new("undo").long("undo").action(ArgAction::SetTrue).help("Puts the node back"))
+}
+
+pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {
+    if context.connection.endpoints.len() != 1 {
+        return Err(Failure::usage(
+            "a drain is of one node: name it with --admin-socket, or as the only one of --endpoints",
+        ));
+    }
+    let done = if matches.get_flag("undo") { context.client.undrain().await? } else { context.client.drain().await? };
+    if context.out.json {
+        context.out.document(&done)?;
+    } else {
+        context.out.line(&words(&done))?;
+    }
+    Ok(0)
+}
+
+fn words(drain: &Drain) -> String {
+    let id = drain.node_id;
+    match (drain.draining, drain.leads, drain.leader) {
+        (false, ..) => format!("node {id} is drained no more"),
+        (true, true, _) => format!("node {id} is drained, and leads until another member can"),
+        (true, false, Some(leader)) => format!("node {id} is drained; node {leader} leads"),
+        (true, false, None) => format!("node {id} is drained; no leader is known yet"),
+    }
+}

@@ -1,0 +1,264 @@
+//! `zlock member` and `zlock leader`.
+
+use std::time::Duration;
+
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use tokio::time::{Instant, sleep};
+use zlock_client::{MemberState, Members, NewMember};
+
+use super::context::Context;
+use super::failure::Failure;
+use super::options::duration;
+use super::output::{Output, plain};
+
+/// Between two looks at a change that goes on.
+const LOOK: Duration = Duration::from_millis(500);
+
+pub(crate) fn command() -> Command {
+    let id = || Arg::new("id").value_name("ID").required(true).value_parser(clap::value_parser!(u64).range(1..));
+    let new = || {
+        Arg::new("new").value_name("ID=PEER/HTTP").required(true).help(
+            "The new member's id, and host:port of its peer listener and of its HTTP door, as in 4=n4:7101/n4:7001",
+        )
+    };
+    let zone = || Arg::new("zone").long("zone").value_name("NAME").help("Where it stands, for people");
+    let add = Command::new("add")
+        .about("Takes in a node that was started with join = true; it becomes a voter once it has caught up")
+        .arg(new())
+        .arg(flag("observer", "It serves reads and watches, and never votes"))
+        .arg(flag("no-promote", "It becomes a voter only by zlock member promote"))
+        .arg(zone())
+        .args(waiting());
+    let replace = Command::new("replace")
+        .about("Lets a new node take the place of a voter, dead or alive, and removes that one")
+        .arg(id().help("The voter that goes"))
+        .arg(new())
+        .arg(zone())
+        .args(waiting());
+    let remove = Command::new("remove")
+        .about("Removes a member for good. Its id is never used again")
+        .arg(id().help("The member"))
+        .arg(flag("force", "Also if the voters that are left are no quorum that is in contact"))
+        .args(waiting());
+    let update = Command::new("update")
+        .about("Says where a member is from now on")
+        .arg(id().help("The member"))
+        .arg(Arg::new("peer").long("peer").value_name("HOST:PORT").help("Its peer listener"))
+        .arg(Arg::new("http").long("http").value_name("HOST:PORT").help("Its HTTP door"))
+        .arg(zone());
+    Command::new("member")
+        .about("Shows the members, and changes them. For operators")
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .subcommand(Command::new("list").about("Shows the members as the leader knows them"))
+        .subcommand(add)
+        .subcommand(
+            Command::new("promote")
+                .about("Makes a voter of a learner that has caught up")
+                .arg(id().help("The learner")),
+        )
+        .subcommand(replace)
+        .subcommand(remove)
+        .subcommand(update)
+}
+
+pub(crate) fn leader_command() -> Command {
+    let to = Arg::new("id").value_name("ID").value_parser(clap::value_parser!(u64).range(1..));
+    Command::new("leader")
+        .about("Says who leads. For operators")
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .subcommand(
+            Command::new("transfer")
+                .about("Lets another voter lead, and waits until it does")
+                .arg(to.help("The voter. The one that is preferred and furthest unless given")),
+        )
+}
+
+fn flag(name: &'static str, help: &'static str) -> Arg {
+    Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
+}
+
+fn waiting() -> [Arg; 2] {
+    let wait = Arg::new("wait").long("wait").value_name("TIME").value_parser(duration).default_value("10m");
+    [
+        flag("no-wait", "Ends when the change has begun; it goes on by itself"),
+        wait.help("How long to wait for the end of the change, which goes on by itself"),
+    ]
+}
+
+pub(crate) async fn list(context: &Context) -> Result<u8, Failure> {
+    let members = context.client.members().await?;
+    show(context, &members)
+}
+
+pub(crate) async fn add(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {
+    let (observer, manual) = (matches.get_flag("observer"), matches.get_flag("no-promote"));
+    let new = NewMember { observer, manual, ..new_member(matches)? };
+    let id = new.id;
+    let members = context.client.add_member(&new).await?;
+    let done = move |members: &Members| role_of(members, id).is_some_and(|role| observer || manual || role == "voter");
+    wait(context, matches, members, done).await
+}
+
+pub(crate) async fn replace(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {
+    let old = id_of(matches);
+    let new = NewMember { replaces: Some(old), ..new_member(matches)? };
+    let id = new.id;
+    let members = context.client.add_member(&new).await?;
+    let done = move |members: &Members| role_of(members, id) == Some("voter") && role_of(members, old).is_none();
+    wait(context, matches, members, done).await
+}
+
+pub(crate) async fn promote(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {
+    let members = context.client.promote_member(id_of(matches)).await?;
+    show(context, &members)
+}
+
+pub(crate) async fn remove(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {
+    let id = id_of(matches);
+    let members = context.client.remove_member(id, matches.get_flag("force")).await?;
+    wait(context, matches, members, move |members| role_of(members, id).is_none()).await
+}
+
+pub(crate) async fn update(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {
+    let text = |name| matches.get_one::<String>(name).map(String::as_str);
+    if [text("peer"), text("http"), text("zone")].iter().all(Option::is_none) {
+        return Err(Failure::usage("say what has changed: --peer, --http or --zone"));
+    }
+    let members = context.client.update_member(id_of(matches), text("peer"), text("http"), text("zone")).await?;
+    show(context, &members)
+}
+
+pub(crate) async fn transfer(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {
+    let done = context.client.transfer_leader(matches.get_one::<u64>("id").copied()).await?;
+    if context.out.json {
+        context.out.document(&done)?;
+    } else {
+        let line = format!("node {} leads instead of node {}, after {} ms", done.to, done.from, done.took_ms);
+        context.out.line(&line)?;
+    }
+    Ok(0)
+}
+
+fn id_of(matches: &ArgMatches) -> u64 {
+    *matches.get_one::<u64>("id").expect("it is required")
+}
+
+fn role_of(members: &Members, id: u64) -> Option<&str> {
+    members.members.iter().find(|member| member.id == id).map(|member| member.role.as_str())
+}
+
+/// `ID=PEER/HTTP`.
+fn new_member(matches: &ArgMatches) -> Result<NewMember, Failure> {
+    let text = matches.get_one::<String>("new").expect("it is required");
+    let parse = || {
+        let (id, addrs) = text.split_once('=')?;
+        let (peer_addr, http_addr) = addrs.split_once('/')?;
+        let id = id.parse().ok().filter(|id| *id != 0)?;
+        let zone = matches.get_one::<String>("zone").cloned();
+        Some(NewMember { id, peer_addr: peer_addr.into(), http_addr: http_addr.into(), zone, ..NewMember::default() })
+    };
+    parse().ok_or_else(|| Failure::usage(format!("`{text}` is not ID=PEER/HTTP, such as 4=n4:7101/n4:7001")))
+}
+
+/// Shows each step of a change until it is done.
+async fn wait(
+    context: &Context,
+    matches: &ArgMatches,
+    mut members: Members,
+    done: impl Fn(&Members) -> bool,
+) -> Result<u8, Failure> {
+    let patience = *matches.get_one::<Duration>("wait").expect("it has a default");
+    let give_up = Instant::now() + patience;
+    while !matches.get_flag("no-wait") && (members.joint || !done(&members)) {
+        if Instant::now() >= give_up {
+            let why =
+                format!("not done after {} s; it goes on by itself: look with zlock member list", patience.as_secs());
+            return Err(Failure::refused(why).with_code(3));
+        }
+        sleep(LOOK).await;
+        // While leadership changes hands, no node may have an answer.
+        if let Ok(now) = context.client.members().await {
+            members = now;
+        }
+    }
+    show(context, &members)
+}
+
+fn show(context: &Context, members: &Members) -> Result<u8, Failure> {
+    if context.out.json {
+        context.out.document(members)?;
+    } else {
+        print(context.out, members)?;
+    }
+    Ok(0)
+}
+
+fn print(out: Output, members: &Members) -> Result<(), Failure> {
+    let rows: Vec<Vec<String>> = members.members.iter().map(|member| row(member, members.leader)).collect();
+    out.table(&["NODE", "ROLE", "PEER", "HTTP", "ZONE", "LAG", "HEARD", "STATE"], &rows)?;
+    out.line(&in_words(members))
+}
+
+fn row(member: &MemberState, leader: Option<u64>) -> Vec<String> {
+    let number = |number: Option<u64>, unit: &str| number.map_or("-".into(), |number| format!("{number}{unit}"));
+    let state = match member {
+        MemberState { removing: true, .. } => "removing".to_owned(),
+        MemberState { replaces: Some(old), .. } => format!("replaces {old}"),
+        MemberState { id, .. } if leader == Some(*id) => "leads".to_owned(),
+        _ => "-".to_owned(),
+    };
+    vec![
+        member.id.to_string(),
+        member.role.clone(),
+        plain(&member.peer_addr),
+        plain(&member.http_addr),
+        member.zone.as_deref().map_or("-".into(), plain),
+        number(member.lag_entries, ""),
+        number(member.last_contact_ms, "ms"),
+        state,
+    ]
+}
+
+fn in_words(members: &Members) -> String {
+    let change = match (members.joint, members.committed) {
+        (true, _) => ", and a change of the voters is half done",
+        (false, false) => ", and the last change is not committed yet",
+        (false, true) => "",
+    };
+    match members.failure_tolerance {
+        0 => format!("no voter may fail now{change}"),
+        1 => format!("one voter may fail{change}"),
+        several => format!("{several} voters may fail{change}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_fail_is_said_in_words() {
+        let words = |failure_tolerance, joint| {
+            let (index, committed, told_by, leader) = (1, true, 1, Some(1));
+            let (members, removed) = (Vec::new(), Vec::new());
+            in_words(&Members { index, committed, joint, told_by, leader, failure_tolerance, members, removed })
+        };
+        assert_eq!(words(0, false), "no voter may fail now");
+        assert_eq!(words(2, true), "2 voters may fail, and a change of the voters is half done");
+    }
+
+    #[test]
+    fn a_new_member_is_written_as_in_a_file() {
+        let read = |text: &str| {
+            let matches = command().try_get_matches_from(["member", "add", text]).unwrap();
+            new_member(matches.subcommand().unwrap().1)
+        };
+        let new = read("4=n4:7101/n4:7001").ok().unwrap();
+        assert_eq!((new.id, &*new.peer_addr, &*new.http_addr), (4, "n4:7101", "n4:7001"));
+        for wrong in ["4", "0=a:1/b:2", "x=a:1/b:2", "4=a:1"] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+    }
+}

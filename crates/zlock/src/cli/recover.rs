@@ -1,0 +1,98 @@
+//! `zlock recover`: a new cluster from what one node of an old one still has.
+
+use std::path::PathBuf;
+
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use replica::offline::{Position, Survivor};
+
+use super::calendar;
+use super::failure::Failure;
+use super::output::Output;
+use super::{restore, seeds};
+
+pub(crate) fn command() -> Command {
+    let command = Command::new("recover")
+        .about("Makes a new cluster from the data of a stopped node, when a quorum is lost for good")
+        .arg(super::json_arg())
+        .arg(
+            Arg::new("data-dir")
+                .long("data-dir")
+                .value_name("DIR")
+                .required(true)
+                .value_parser(clap::value_parser!(PathBuf))
+                .help("The data directory of a node that does not run"),
+        )
+        .arg(
+            Arg::new("inspect").long("inspect").action(ArgAction::SetTrue).conflicts_with_all(["members", "out"]).help(
+                "Says how far the node is, and writes no seed: of several survivors take the one that is furthest",
+            ),
+        );
+    seeds::with_options(command)
+}
+
+pub(crate) fn run(matches: &ArgMatches) -> Result<u8, Failure> {
+    let out = Output::new(matches.get_flag("json"));
+    let data_dir = matches.get_one::<PathBuf>("data-dir").expect("it is required");
+    let survivor = super::block_on(Survivor::read(data_dir))?;
+    let survivor = survivor.map_err(|error| Failure::refused(error.to_string()))?;
+    if matches.get_flag("inspect") {
+        return inspect(out, &survivor);
+    }
+    if !survivor.joined {
+        let line = "this node was still catching up and had no vote: another survivor has more than it";
+        return Err(Failure::refused(line));
+    }
+    let lost = may_be_lost(&survivor);
+    let (cluster_id, node_id) = (survivor.cluster_id.clone(), survivor.node_id);
+    let sown = seeds::write(survivor.state, &cluster_id, node_id, matches)?;
+    if !out.json {
+        lost.iter().try_for_each(|line| out.line(line))?;
+    }
+    restore::told(out, &sown)
+}
+
+/// What the operator has to know before the rest of the old cluster is given up.
+fn may_be_lost(survivor: &Survivor) -> Vec<String> {
+    let place = |position: Option<Position>| {
+        position.map_or("none".to_owned(), |at| format!("{} (term {}, zxid {})", at.index, at.term, survivor.zxid(at)))
+    };
+    vec![
+        format!("node {} has entries up to {}", survivor.node_id, place(survivor.last)),
+        format!("it knew those up to {} to be committed; those behind may never have been", place(survivor.committed)),
+        "what other nodes acknowledged behind its last entry is lost".to_owned(),
+    ]
+}
+
+fn inspect(out: Output, survivor: &Survivor) -> Result<u8, Failure> {
+    let Survivor { cluster_id, node_id, cluster_uuid, voted_term, joined, state, .. } = survivor;
+    if out.json {
+        let place = |at: Option<Position>| {
+            at.map(|at| serde_json::json!({ "term": at.term, "index": at.index, "zxid": survivor.zxid(at) }))
+        };
+        out.document(&serde_json::json!({
+            "cluster_id": cluster_id, "cluster_uuid": cluster_uuid.to_string(), "node_id": node_id,
+            "voted_term": voted_term, "joined": joined, "last": place(survivor.last),
+            "committed": place(survivor.committed), "time_ms": state.time_ms(), "znodes": state.znode_count(),
+            "sessions": state.session_count(),
+            "members": survivor.members.iter().map(|member| member.id).collect::<Vec<_>>(),
+        }))?;
+        return Ok(0);
+    }
+    let place = |at: Option<Position>| {
+        at.map_or("none".to_owned(), |at| format!("term {} index {} zxid {}", at.term, at.index, survivor.zxid(at)))
+    };
+    let members: Vec<String> = survivor.members.iter().map(|member| member.id.to_string()).collect();
+    let vote = if *joined { "" } else { ", and has no vote: it was still catching up" };
+    let rows = [
+        ("cluster", format!("{cluster_id} {cluster_uuid}")),
+        ("node", format!("{node_id} of {}", members.join(","))),
+        ("last entry", place(survivor.last)),
+        ("committed", place(survivor.committed)),
+        ("voted", format!("in term {voted_term}{vote}")),
+        ("time", calendar::show(state.time_ms())),
+        ("znodes", state.znode_count().to_string()),
+        ("sessions", state.session_count().to_string()),
+    ];
+    rows.iter().try_for_each(|(name, value)| out.line(&format!("{name:<12}{value}")))?;
+    Ok(0)
+}

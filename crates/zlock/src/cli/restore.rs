@@ -1,0 +1,116 @@
+//! `zlock restore`: a new cluster from a backup. Nothing here asks a node.
+
+use std::path::PathBuf;
+
+use clap::{Arg, ArgMatches, Command};
+use replica::Member;
+use replica::offline::{Beginning, begin};
+
+use super::backup::{file_of, open};
+use super::failure::Failure;
+use super::new_file::failed;
+use super::output::Output;
+use super::seeds::{self, Sown};
+
+pub(crate) fn command() -> Command {
+    let file = |name: &'static str, help: &'static str| {
+        Arg::new("file").value_name(name).required(true).value_parser(clap::value_parser!(PathBuf)).help(help)
+    };
+    let prepare = Command::new("prepare")
+        .about("Decides once what all members must agree on, and writes a seed: uuid, members, where tokens begin")
+        .arg(file("FILE", "The backup"));
+    let apply = Command::new("apply")
+        .about("Makes the data directory of one member; then `zlock serve` starts it")
+        .arg(file("SEED", "What `zlock restore prepare` or `zlock recover` wrote"))
+        .arg(
+            Arg::new("node-id")
+                .long("node-id")
+                .value_name("ID")
+                .required(true)
+                .value_parser(clap::value_parser!(u64))
+                .help("Which member"),
+        )
+        .arg(
+            Arg::new("data-dir")
+                .long("data-dir")
+                .value_name("DIR")
+                .required(true)
+                .value_parser(clap::value_parser!(PathBuf))
+                .help("Its data directory: empty, or not there"),
+        );
+    Command::new("restore")
+        .about("Makes a new cluster from a backup, while no node runs")
+        .subcommand_required(true)
+        .subcommand(seeds::with_options(prepare).arg(super::json_arg()))
+        .subcommand(apply.arg(super::json_arg()))
+}
+
+pub(crate) fn run(matches: &ArgMatches) -> Result<u8, Failure> {
+    match matches.subcommand() {
+        Some(("prepare", matches)) => prepare(Output::new(matches.get_flag("json")), matches),
+        Some(("apply", matches)) => apply(Output::new(matches.get_flag("json")), matches),
+        _ => Err(Failure::usage("restore what? prepare, or apply")),
+    }
+}
+
+fn prepare(out: Output, matches: &ArgMatches) -> Result<u8, Failure> {
+    let path = file_of(matches);
+    let mut backup = open(path)?;
+    if backup.manifest().decided.is_some() {
+        return Err(failed(path, "is a seed already, and no backup: `zlock restore apply` takes it"));
+    }
+    let state = backup.state().map_err(|error| failed(path, error))?;
+    let manifest = backup.manifest();
+    let sown = seeds::write(state, &manifest.cluster_id, manifest.saved.node_id, matches)?;
+    told(out, &sown)
+}
+
+/// Says what a seed has decided, and what comes next.
+pub(crate) fn told(out: Output, sown: &Sown) -> Result<u8, Failure> {
+    let Sown { path, manifest, sessions_ended } = sown;
+    if out.json {
+        out.document(&serde_json::json!({ "seed": path, "sessions_ended": sessions_ended, "manifest": manifest }))?;
+        return Ok(0);
+    }
+    let grace_ms = manifest.decided.as_ref().map_or(0, |decided| decided.grace_ms);
+    out.line(&format!("{}: the seed of {} {}", path.display(), manifest.cluster_id, manifest.cluster_uuid))?;
+    out.line(&format!("fencing tokens from now on are above {}", manifest.zxid_base))?;
+    out.line(&format!("{} znodes stay; {sessions_ended} sessions end with what is theirs", manifest.counts.znodes))?;
+    out.line(&match grace_ms {
+        0 => "locks are granted as soon as a leader is elected".to_owned(),
+        ms => format!("no lock is granted for {} s after a leader is elected", ms.div_ceil(1_000)),
+    })?;
+    out.line("take this one file to every member, and there:")?;
+    seeds::next_steps(path, manifest).iter().try_for_each(|line| out.line(line))?;
+    Ok(0)
+}
+
+fn apply(out: Output, matches: &ArgMatches) -> Result<u8, Failure> {
+    let path = file_of(matches);
+    let mut seed = open(path)?;
+    let manifest = seed.manifest().clone();
+    let Some(decided) = manifest.decided else {
+        return Err(failed(path, "is a backup and no seed: `zlock restore prepare` makes one of it"));
+    };
+    let state = seed.state().map_err(|error| failed(path, error))?;
+    let member =
+        |member: backup::Member| Member { id: member.id, peer_addr: member.peer_addr, http_addr: member.http_addr };
+    let beginning = Beginning {
+        data_dir: matches.get_one::<PathBuf>("data-dir").expect("it is required").clone(),
+        cluster_id: manifest.cluster_id.clone(),
+        node_id: *matches.get_one("node-id").expect("it is required"),
+        members: decided.members.into_iter().map(member).collect(),
+    };
+    let (node_id, data_dir) = (beginning.node_id, beginning.data_dir.clone());
+    super::block_on(begin(beginning, &state))?.map_err(|error| Failure::refused(error.to_string()))?;
+    if out.json {
+        let (cluster, uuid) = (&manifest.cluster_id, &manifest.cluster_uuid);
+        out.document(&serde_json::json!({
+            "data_dir": data_dir, "node_id": node_id, "cluster_id": cluster, "cluster_uuid": uuid,
+        }))?;
+        return Ok(0);
+    }
+    let whose = format!("node {node_id} of {} {}", manifest.cluster_id, manifest.cluster_uuid);
+    out.line(&format!("{}: {whose}; start it with `zlock serve`", data_dir.display()))?;
+    Ok(0)
+}

@@ -1,0 +1,160 @@
+//! What is decided when a cluster is restored, and the file that keeps it.
+//!
+//! Uuid and zxid base come from chance and a clock, and must be the same on all members: so they
+//! are decided once, and every member begins with the same file.
+
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use backup::{Decided, Manifest, Origin, Saved};
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use replica::Member;
+use znode::{ClusterUuid, Founding, Restore, RestoreError, State};
+
+use super::calendar;
+use super::failure::Failure;
+use super::new_file::{NewFile, failed};
+use crate::config::value::members;
+
+/// A time is multiplied by this to make a zxid base: a cluster may write a million entries a second
+/// and its zxids stay behind the base of one that is founded later.
+const ZXIDS_A_MS: u64 = 1 << 10;
+
+/// Adds the options that decide.
+pub(crate) fn with_options(command: Command) -> Command {
+    command
+        .arg(
+            Arg::new("members")
+                .long("members")
+                .value_name(members::NAME)
+                .help("All members of the new cluster, as in the configuration of each"),
+        )
+        .arg(
+            Arg::new("out")
+                .long("out")
+                .value_name("SEED")
+                .value_parser(clap::value_parser!(PathBuf))
+                .help("The file to write, which must not be there"),
+        )
+        .arg(Arg::new("cluster-id").long("cluster-id").value_name("NAME").help("Another name for the new cluster"))
+        .arg(
+            Arg::new("token-floor")
+                .long("token-floor")
+                .value_name("TOKEN")
+                .value_parser(clap::value_parser!(u64))
+                .help("Fencing tokens begin above this one, too: where the clock may have been ahead before"),
+        )
+        .arg(
+            Arg::new("no-grace")
+                .long("no-grace")
+                .action(ArgAction::SetTrue)
+                .conflicts_with("down-since")
+                .help("Locks are granted at once: no client of before can still believe in one"),
+        )
+        .arg(
+            Arg::new("down-since")
+                .long("down-since")
+                .value_name("TIME")
+                .value_parser(calendar::parse)
+                .help("Since when no node of the old cluster has run: what has passed counts towards the grace"),
+        )
+}
+
+/// A seed that was written.
+pub(crate) struct Sown {
+    pub(crate) path: PathBuf,
+    pub(crate) manifest: Manifest,
+    /// How many sessions the state had.
+    pub(crate) sessions_ended: u64,
+}
+
+/// Restores the state as the options say, and writes the seed. `cluster_id` is its old name.
+pub(crate) fn write(mut state: State, cluster_id: &str, node_id: u64, matches: &ArgMatches) -> Result<Sown, Failure> {
+    let members = members_of(matches)?;
+    let path =
+        matches.get_one::<PathBuf>("out").ok_or_else(|| Failure::usage("--out is missing: the file to write"))?;
+    if path.exists() {
+        return Err(failed(path, "is there already: all members must begin with one and the same seed"));
+    }
+    let now_ms = now_ms();
+    let origin = Manifest::of(&state, cluster_id, saved(node_id, now_ms));
+    let origin = origin.ok_or_else(|| Failure::refused("its cluster was never founded: there is nothing in it"))?;
+    let grace_ms = grace_ms(&state, now_ms, matches)?;
+    let floor = matches.get_one::<u64>("token-floor").copied().unwrap_or(0);
+    let zxid_base = now_ms.saturating_mul(ZXIDS_A_MS).max(floor);
+    let founding = Founding { uuid: ClusterUuid(replica::random_uuid()), zxid_base, group: 0 };
+    state.restore(Restore { founding, time_ms: now_ms, grace_ms }).map_err(impossible)?;
+    let contradicts = |why| Failure::refused(format!("the restored state contradicts itself: {why}"));
+    state.check_invariants().map_err(contradicts)?;
+    let new_name = matches.get_one::<String>("cluster-id").map_or(cluster_id, |name| name);
+    let manifest = Manifest::of(&state, new_name, saved(node_id, now_ms));
+    let mut manifest = manifest.ok_or_else(|| Failure::refused("a restored state is of a cluster"))?;
+    manifest.decided = Some(Decided {
+        members: members.into_iter().map(kept).collect(),
+        at_ms: now_ms,
+        grace_ms,
+        origin: Origin { cluster_id: origin.cluster_id, cluster_uuid: origin.cluster_uuid, zxid: origin.zxid },
+    });
+    let mut file = NewFile::begin(path)?;
+    backup::write(&state, &manifest, &mut file).map_err(|error| failed(path, error))?;
+    Ok(Sown { path: file.finish()?, manifest, sessions_ended: origin.counts.sessions })
+}
+
+fn members_of(matches: &ArgMatches) -> Result<Vec<Member>, Failure> {
+    let text = matches.get_one::<String>("members");
+    let text = text.ok_or_else(|| Failure::usage("--members is missing: who is to be in the new cluster"))?;
+    let found = members::parse(text).map_err(|why| Failure::usage(format!("--members: {why}")))?;
+    let mut ids: Vec<u64> = found.iter().map(|member| member.id).collect();
+    ids.sort_unstable();
+    if ids.is_empty() || ids[0] == 0 || ids.windows(2).any(|pair| pair[0] == pair[1]) {
+        return Err(Failure::usage(format!("--members: ids must be different and not 0, but are {ids:?}")));
+    }
+    Ok(found)
+}
+
+fn kept(member: Member) -> backup::Member {
+    backup::Member { id: member.id, peer_addr: member.peer_addr, http_addr: member.http_addr }
+}
+
+/// For as long as a client may believe in its session, less what has passed since the old cluster
+/// could renew it.
+fn grace_ms(state: &State, now_ms: u64, matches: &ArgMatches) -> Result<u64, Failure> {
+    let whole = u64::from(state.limits().session_timeout_max_ms);
+    if matches.get_flag("no-grace") {
+        return Ok(0);
+    }
+    match matches.get_one::<u64>("down-since") {
+        None => Ok(whole),
+        Some(since) if *since > now_ms => Err(Failure::usage("--down-since is in the future")),
+        Some(since) => Ok(whole.saturating_sub(now_ms - since)),
+    }
+}
+
+fn impossible(error: RestoreError) -> Failure {
+    let what = match error {
+        RestoreError::BaseTooLow { zxid, .. } => {
+            format!(
+                "set the clock right, or give --token-floor with the largest token that was ever seen, at least {zxid}"
+            )
+        }
+        RestoreError::BaseTooHigh(_) => "set the clock right, or give a smaller --token-floor".to_owned(),
+    };
+    Failure::refused(format!("fencing tokens could fall: {error}; {what}"))
+}
+
+fn saved(node_id: u64, at_ms: u64) -> Saved {
+    Saved { program: env!("CARGO_PKG_VERSION").into(), at_ms, node_id, local: true }
+}
+
+fn now_ms() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// What is to be done with a seed, in lines.
+pub(crate) fn next_steps(seed: &Path, manifest: &Manifest) -> Vec<String> {
+    let members = manifest.decided.iter().flat_map(|decided| &decided.members);
+    members
+        .map(|member| format!("  zlock restore apply {} --node-id {} --data-dir DIR", seed.display(), member.id))
+        .collect()
+}

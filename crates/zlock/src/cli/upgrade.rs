@@ -1,0 +1,88 @@
+//! `zlock upgrade`.
+
+use clap::{Arg, ArgMatches, Command};
+use zlock_client::{MemberUpgrade, Upgrade};
+
+use super::context::Context;
+use super::failure::Failure;
+use super::output::{Output, Tone, plain};
+
+pub(crate) fn command() -> Command {
+    let status = Command::new("status").about("Shows the cluster's level, and what each member runs");
+    let level = Arg::new("level").value_name("LEVEL").value_parser(clap::value_parser!(u16));
+    let finalize = Command::new("finalize")
+        .about("Raises the cluster's level once every member knows it. There is no way back to an older zlock then")
+        .arg(level.help("To this level. The highest that a member knows unless given"));
+    Command::new("upgrade")
+        .about("Shows how far an upgrade is, or finalises it. For operators")
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .subcommand(status)
+        .subcommand(finalize)
+}
+
+pub(crate) async fn status(context: &Context) -> Result<u8, Failure> {
+    let upgrade = context.client.upgrade().await?;
+    if context.out.json {
+        context.out.document(&upgrade)?;
+    } else {
+        print(context.out, &upgrade)?;
+    }
+    Ok(0)
+}
+
+pub(crate) async fn finalize(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {
+    let upgrade = context.client.finalize_upgrade(matches.get_one::<u16>("level").copied()).await?;
+    if context.out.json {
+        context.out.document(&upgrade)?;
+    } else {
+        context.out.line(&format!("the cluster is at level {}", upgrade.level))?;
+    }
+    Ok(0)
+}
+
+fn print(out: Output, upgrade: &Upgrade) -> Result<(), Failure> {
+    let rows: Vec<Vec<String>> = upgrade.members.iter().map(|member| row(out, member)).collect();
+    out.table(&["NODE", "VERSION", "LEVELS", "REACHABLE"], &rows)?;
+    out.line(&in_words(upgrade))
+}
+
+fn row(out: Output, member: &MemberUpgrade) -> Vec<String> {
+    let levels = member.level_min.zip(member.level_max).map(|(min, max)| format!("{min} to {max}"));
+    let reachable = if member.reachable { out.paint(Tone::Good, "yes") } else { out.paint(Tone::Bad, "no") };
+    let version = member.version.as_deref().map_or("-".into(), plain);
+    vec![member.id.to_string(), version, levels.unwrap_or_else(|| "-".into()), reachable]
+}
+
+fn in_words(upgrade: &Upgrade) -> String {
+    let level = upgrade.level;
+    match upgrade.next_level {
+        Some(next) => {
+            format!("the cluster is at level {level}, and all members are ready for {next}: zlock upgrade finalize")
+        }
+        None if upgrade.members.iter().any(|member| member.level_max.is_some_and(|max| max > level)) => {
+            format!("the cluster is at level {level}, and not all members are ready for the next")
+        }
+        None => format!("the cluster is at level {level}, and no member knows a higher one"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_next_is_said_in_words() {
+        let member = |max| MemberUpgrade {
+            id: 1,
+            version: Some("0.1.0".into()),
+            level_min: Some(1),
+            level_max: Some(max),
+            reachable: true,
+        };
+        let words = |next_level, members| in_words(&Upgrade { level: 1, next_level, members });
+        assert!(words(Some(2), vec![member(2)]).ends_with("ready for 2: zlock upgrade finalize"));
+        assert!(words(None, vec![member(2), member(1)]).ends_with("not all members are ready for the next"));
+        assert!(words(None, vec![member(1)]).ends_with("no member knows a higher one"));
+    }
+}

@@ -1,0 +1,85 @@
+//! Levels of the format: which of them a program knows, and what it says of one that it does not.
+
+use std::fmt;
+
+/// The lowest level that this program can be a member at.
+pub const LEVEL_MIN: u16 = 1;
+
+/// The highest level that this program knows. Every change of an entry's bytes, or of what an entry
+/// does, is a new level.
+#[cfg(not(feature = "next-level"))]
+pub const LEVEL_MAX: u16 = 1;
+/// The same with one level more, for tests of upgrades.
+#[cfg(feature = "next-level")]
+pub const LEVEL_MAX: u16 = 2;
+
+/// Levels that a program knows: all from the lowest to the highest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Levels {
+    /// The lowest.
+    pub min: u16,
+    /// The highest.
+    pub max: u16,
+}
+
+impl Levels {
+    /// Those of this program.
+    pub const OWN: Levels = Levels { min: LEVEL_MIN, max: LEVEL_MAX };
+
+    /// Whether a level is one of them.
+    pub fn contains(self, level: u16) -> bool {
+        (self.min..=self.max).contains(&level)
+    }
+
+    /// Checks that a program which knows these can be a member of a cluster at this level.
+    ///
+    /// # Errors
+    /// [`OtherLevel`] when it cannot.
+    pub fn check(self, level: u16) -> Result<(), OtherLevel> {
+        if self.contains(level) { Ok(()) } else { Err(OtherLevel { level, known: self }) }
+    }
+}
+
+impl Default for Levels {
+    fn default() -> Self {
+        Levels::OWN
+    }
+}
+
+impl fmt::Display for Levels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.min == self.max { write!(f, "only {}", self.max) } else { write!(f, "{} to {}", self.min, self.max) }
+    }
+}
+
+/// A cluster is at a level that a program does not know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("this cluster is at level {level}; this zlock knows {known}: start {} zlock", self.wanted())]
+pub struct OtherLevel {
+    /// The cluster's.
+    pub level: u16,
+    /// Those of the program.
+    pub known: Levels,
+}
+
+impl OtherLevel {
+    fn wanted(&self) -> &'static str {
+        if self.level > self.known.max { "a newer" } else { "an older" }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_does_not_know_a_level_says_which_one_to_start() {
+        let known = Levels { min: 2, max: 3 };
+        let said = |level| known.check(level).map_err(|error| error.to_string());
+        assert_eq!((said(2), said(3)), (Ok(()), Ok(())));
+        assert_eq!(said(4).unwrap_err(), "this cluster is at level 4; this zlock knows 2 to 3: start a newer zlock");
+        let only = Levels { min: 2, max: 2 };
+        let said = only.check(1).unwrap_err().to_string();
+        assert_eq!(said, "this cluster is at level 1; this zlock knows only 2: start an older zlock");
+    }
+}

@@ -1,0 +1,265 @@
+//! A disk as the one sees it who breaks it, and what a request does to it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{OsStr, OsString};
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use fuser::{Errno, FileAttr, FileHandle, FileType, INodeNo, ReplyEmpty, Request};
+
+use crate::faults::{Faults, Syncs};
+use crate::file::{Cut, PAGE_BYTES};
+use crate::tree::{Body, Inode, Tree};
+
+/// How large a disk is: far more than a node of a test needs, and far less than the machine has.
+pub const CAPACITY_BYTES: u64 = 512 << 20;
+
+/// An fsync that has not returned: of which inode, and who waits.
+type Waiting = (u64, ReplyEmpty);
+
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    pub(crate) tree: Tree,
+    pub(crate) faults: Faults,
+    /// Handles that were opened for reading only.
+    pub(crate) readers: BTreeSet<u64>,
+    /// By a number that no other has had.
+    waiting: BTreeMap<u64, Waiting>,
+    /// How many have ever waited.
+    delayed: u64,
+    /// What a directory had when it was opened, by handle: entries are removed while others are
+    /// still being listed.
+    pub(crate) listings: BTreeMap<u64, Vec<(u64, FileType, OsString)>>,
+    next_handle: u64,
+}
+
+/// A disk: what is mounted, and what breaks it. Clones are the same disk.
+#[derive(Clone, Debug, Default)]
+pub struct Disk {
+    state: Arc<Mutex<State>>,
+}
+
+impl Disk {
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The power goes, and comes back. An fsync that hangs has failed.
+    pub fn cut(&self, seed: u64) -> Cut {
+        self.go_on();
+        self.state().tree.cut(seed)
+    }
+
+    /// After so many more changes nothing is changed any more, and who tries is told EIO. The
+    /// receiver hears of it; it is disconnected where the disk goes on before.
+    pub fn stop_after(&self, changes: u64) -> Receiver<()> {
+        self.state().faults.stop_after(changes)
+    }
+
+    /// After so many more changes every fsync fails, and forgets what it should have written.
+    pub fn fail_after(&self, changes: u64) {
+        self.state().faults.fail_after(changes);
+    }
+
+    /// The disk works again, and has all that it had before. An fsync that hangs has failed.
+    pub fn go_on(&self) {
+        self.drop_hung();
+        self.state().faults = Faults::default();
+    }
+
+    /// From now on an fsync hangs, and with it, by the kernel's lock of the file, every write to
+    /// the same file.
+    pub fn hang(&self) {
+        self.state().faults.syncs = Syncs::Hang;
+    }
+
+    /// From now on an fsync returns that much later. What was written meanwhile is durable then,
+    /// too.
+    pub fn slow(&self, delay: Duration) {
+        self.state().faults.syncs = Syncs::Slow(delay);
+    }
+
+    /// From now on an fsync fails, and forgets what it should have written.
+    pub fn fail(&self) {
+        self.state().faults.syncs = Syncs::Fail;
+    }
+
+    /// From now on an fsync works, and those that hang do so now.
+    pub fn mend(&self) {
+        let mut state = self.state();
+        state.faults.syncs = Syncs::Work;
+        for (inode, reply) in std::mem::take(&mut state.waiting).into_values() {
+            reply_empty(reply, state.sync(inode));
+        }
+    }
+
+    /// From now on an fsync works, and those that hang fail with nothing made durable: a process
+    /// that waits for one cannot even be killed.
+    pub fn drop_hung(&self) {
+        let mut state = self.state();
+        state.faults.syncs = Syncs::Work;
+        std::mem::take(&mut state.waiting).into_values().for_each(|(_, reply)| reply.error(Errno::EIO));
+    }
+
+    /// How many fsyncs hang, or have not returned yet.
+    pub fn hung(&self) -> usize {
+        self.state().waiting.len()
+    }
+
+    /// How many fsyncs have hung or been slow, since the beginning.
+    pub fn delayed(&self) -> u64 {
+        self.state().delayed
+    }
+
+    /// The time of a slow fsync is over, if nothing has ended it before.
+    fn let_go(&self, number: u64) {
+        let mut state = self.state();
+        if let Some((inode, reply)) = state.waiting.remove(&number) {
+            reply_empty(reply, state.sync(inode));
+        }
+    }
+
+    pub(crate) fn sync_as_told(&self, inode: u64, handle: FileHandle, reply: ReplyEmpty) {
+        let mut state = self.state();
+        if let Err(error) = state.faults.change() {
+            return reply.error(error);
+        }
+        if state.faults.syncs == Syncs::Work
+            && state.readers.contains(&handle.0)
+            && let Ok(file) = state.tree.file(inode)
+        {
+            file.drop_forgotten();
+        }
+        match state.faults.syncs {
+            Syncs::Work => reply_empty(reply, state.sync(inode)),
+            Syncs::Hang => _ = state.wait(inode, reply),
+            Syncs::Slow(delay) => {
+                let (number, disk) = (state.wait(inode, reply), self.clone());
+                // A thread for each: few fsyncs wait at a time.
+                std::thread::spawn(move || {
+                    std::thread::sleep(delay);
+                    disk.let_go(number);
+                });
+            }
+            Syncs::Fail => {
+                if let Ok(file) = state.tree.file(inode) {
+                    file.sync_failed();
+                }
+                reply.error(Errno::EIO);
+            }
+        }
+    }
+}
+
+impl State {
+    fn wait(&mut self, inode: u64, reply: ReplyEmpty) -> u64 {
+        self.delayed += 1;
+        self.waiting.insert(self.delayed, (inode, reply));
+        self.delayed
+    }
+
+    fn sync(&mut self, inode: u64) -> Result<(), Errno> {
+        match self.tree.file(inode) {
+            Ok(file) => {
+                file.sync();
+                Ok(())
+            }
+            Err(_) => self.tree.sync_directory(inode),
+        }
+    }
+
+    pub(crate) fn handle(&mut self) -> FileHandle {
+        self.next_handle += 1;
+        FileHandle(self.next_handle)
+    }
+
+    pub(crate) fn attributes(&mut self, number: u64) -> Result<FileAttr, Errno> {
+        let inode = self.tree.inode(number)?;
+        let (kind, size, allocated) = match &inode.body {
+            Body::File(file) => (FileType::RegularFile, file.size(), file.allocated()),
+            Body::Directory(_) => (FileType::Directory, 0, 0),
+        };
+        let (uid, gid) = inode.owner;
+        let time = inode.modified;
+        Ok(FileAttr {
+            ino: INodeNo(number),
+            size,
+            blocks: allocated / 512,
+            atime: time,
+            mtime: time,
+            ctime: time,
+            crtime: time,
+            kind,
+            perm: inode.mode,
+            nlink: 1,
+            uid,
+            gid,
+            rdev: 0,
+            blksize: PAGE_BYTES as u32,
+            flags: 0,
+        })
+    }
+
+    pub(crate) fn make(
+        &mut self,
+        req: &Request,
+        parent: u64,
+        name: &OsStr,
+        body: Body,
+        mode: u32,
+    ) -> Result<FileAttr, Errno> {
+        self.faults.change()?;
+        let number =
+            self.tree.create(parent, name, Inode::new(body, (mode & 0o7777) as u16, (req.uid(), req.gid())))?;
+        self.attributes(number)
+    }
+
+    pub(crate) fn write(&mut self, number: u64, offset: u64, data: &[u8]) -> Result<(), Errno> {
+        self.faults.change()?;
+        if self.tree.allocated() + data.len() as u64 > CAPACITY_BYTES {
+            return Err(Errno::ENOSPC);
+        }
+        self.tree.file(number)?.write(offset, data);
+        self.tree.inode(number)?.modified = SystemTime::now();
+        Ok(())
+    }
+
+    pub(crate) fn allocate(&mut self, number: u64, offset: u64, length: u64, mode: i32) -> Result<(), Errno> {
+        self.faults.change()?;
+        let file = self.tree.file(number)?;
+        if mode & libc::FALLOC_FL_PUNCH_HOLE != 0 {
+            file.punch(offset, length);
+        } else if mode == 0 {
+            // Space that is promised but has no content: the size grows, and what is read are
+            // zeros.
+            let size = file.size().max(offset.saturating_add(length));
+            file.resize(size);
+        } else if mode != libc::FALLOC_FL_KEEP_SIZE {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn list(&mut self, number: u64) -> Result<FileHandle, Errno> {
+        let mut listing = vec![
+            (number, FileType::Directory, OsString::from(".")),
+            (number, FileType::Directory, OsString::from("..")),
+        ];
+        for (name, inode) in self.tree.names(number)? {
+            let kind = if self.tree.file(inode).is_ok() { FileType::RegularFile } else { FileType::Directory };
+            listing.push((inode, kind, name));
+        }
+        let handle = self.handle();
+        self.listings.insert(handle.0, listing);
+        self.tree.open(number);
+        Ok(handle)
+    }
+}
+
+pub(crate) fn reply_empty(reply: ReplyEmpty, result: Result<(), Errno>) {
+    match result {
+        Ok(()) => reply.ok(),
+        Err(error) => reply.error(error),
+    }
+}

@@ -1,0 +1,77 @@
+//! `lock-delay`: while the delay of a holder whose session expired is not over, no other one holds.
+
+use std::collections::BTreeMap;
+
+use super::tenure::{self, Tenure};
+use super::{again, stay};
+use crate::history::{Entry, Operation, Process};
+use crate::verdict::Verdict;
+
+/// Nanoseconds in a millisecond.
+const MS: u64 = 1_000_000;
+/// The log counts in whole milliseconds, of the leader's wall clock.
+const ROUNDING_NS: u64 = 5 * MS;
+
+/// Judges `open` and `keepalive` (until when the session lives for sure: `safe_for_ms`), `acquire`
+/// with `delay_ms`, `release` and `close`.
+pub(super) fn check(operations: &[Operation]) -> Verdict {
+    let mut verdict = Verdict::default();
+    let tenures = tenure::tenures(operations);
+    stay::check_holders(operations, &mut verdict);
+    tenure::check_tokens(&tenures, &mut verdict);
+    again::check(operations, &mut verdict);
+    verdict.figure("grants", tenures.len());
+    verdict
+}
+
+/// A holder that has not given its lock back has it until its session expires, and then for its
+/// delay. A session does not expire before its client may say that it lives.
+/// Delays are counted by the leader's wall clock: where clocks were set, nothing is said.
+pub(super) fn check_delays(entries: &[Entry], operations: &[Operation], verdict: &mut Verdict) {
+    let clocks = |entry: &Entry| matches!(entry.process, Process::Nemesis(_)) && entry.f.contains("clock");
+    if entries.iter().any(clocks) {
+        verdict.figure("delays-kept", "not judged: wall clocks were set");
+        return;
+    }
+    let safe = safe_until(operations);
+    let mut by_lock: BTreeMap<&str, Vec<Tenure<'_>>> = BTreeMap::new();
+    for tenure in tenure::tenures(operations) {
+        by_lock.entry(tenure.lock).or_default().push(tenure);
+    }
+    let mut kept = 0;
+    for (lock, tenures) in by_lock {
+        for tenure in tenures.iter().filter(|tenure| tenure.end.is_none()) {
+            let delay_ms = tenure.grant.number("delay_ms").unwrap_or(0);
+            let Some((safe_ns, promise)) = safe.get(&tenure.owner) else { continue };
+            let later = tenures.iter().filter(|other| other.owner != tenure.owner && other.token > tenure.token);
+            let Some(next) = later.min_by_key(|other| other.grant.time.1) else { continue };
+            let over = safe_ns + delay_ms * MS;
+            if next.grant.time.1 + ROUNDING_NS < over {
+                let early_ms = (over - next.grant.time.1) / MS;
+                let detail = format!(
+                    "{lock}: session {} holds it {early_ms} ms before the lock-delay of session {} can be over",
+                    next.owner, tenure.owner
+                );
+                verdict.found("granted-in-delay", detail, &[tenure.grant, promise, next.grant]);
+            } else {
+                kept += u64::from(delay_ms > 0);
+            }
+        }
+    }
+    verdict.figure("delays-kept", kept);
+}
+
+/// Until when, on the harness's clock, each session lives for sure, and who was told so.
+fn safe_until(operations: &[Operation]) -> BTreeMap<u64, (u64, &Operation)> {
+    let mut safe: BTreeMap<u64, (u64, &Operation)> = BTreeMap::new();
+    for operation in operations.iter().filter(|operation| operation.is_ok()) {
+        let (Some(owner), Some(safe_for_ms)) = (operation.number("owner"), operation.number("safe_for_ms")) else {
+            continue;
+        };
+        let until = operation.time.0 + safe_for_ms * MS;
+        if safe.get(&owner).is_none_or(|(before, _)| *before < until) {
+            safe.insert(owner, (until, operation));
+        }
+    }
+    safe
+}

@@ -1,0 +1,82 @@
+//! A watcher that asks is told of a change in time: what the workload `watch` promises while
+//! nothing is broken.
+//!
+//! A poll that finds nothing waits. So a watcher that asks all the time hears of a change soon
+//! after it was acknowledged, by the poll that was under way or by the next one.
+
+use std::collections::BTreeMap;
+
+use super::calm::Calm;
+use super::in_time::GRANT_MAX_NS;
+use crate::history::{Entry, Operation};
+use crate::verdict::Verdict;
+
+/// How long a watcher may have to wait for an event: as long as for a grant, and for the same
+/// reasons.
+const TOLD_MAX_NS: u64 = GRANT_MAX_NS;
+
+/// Judges the polls of each watcher by the changes (`write`, `create`, `delete`) that were
+/// acknowledged.
+pub(super) fn check(entries: &[Entry], operations: &[Operation], verdict: &mut Verdict) {
+    let calm = Calm::new(entries, operations);
+    let mut polls: BTreeMap<u64, Vec<&Operation>> = BTreeMap::new();
+    for poll in operations.iter().filter(|operation| operation.f == "poll") {
+        if let Some(watcher) = poll.number("watcher") {
+            polls.entry(watcher).or_default().push(poll);
+        }
+    }
+    let is_change = |op: &&Operation| op.is_ok() && matches!(op.f.as_str(), "write" | "create" | "delete");
+    let (mut told, mut slowest_ns) = (0, 0);
+    for change in operations.iter().filter(is_change) {
+        let Some(zxid) = change.zxid else { continue };
+        for (watcher, polls) in &polls {
+            match judge(change.time.1, zxid, polls, &calm) {
+                Some(Judged::InTime { took_ns }) => {
+                    told += 1;
+                    slowest_ns = took_ns.max(slowest_ns);
+                }
+                Some(Judged::Late { due, poll }) => {
+                    let after_ms = (poll.time.1 - due) / 1_000_000;
+                    let detail = format!("watcher {watcher} asked, and was not told of {zxid} in {after_ms} ms");
+                    verdict.found("late-event", detail, &[change, poll]);
+                }
+                None => {}
+            }
+        }
+    }
+    verdict.figure("told-in-time", told);
+    verdict.figure("slowest-event-ms", slowest_ns / 1_000_000);
+}
+
+enum Judged<'a> {
+    /// A poll told of it.
+    InTime { took_ns: u64 },
+    /// This poll ended too late after the watcher had begun to ask.
+    Late { due: u64, poll: &'a Operation },
+}
+
+/// What is to be said of a watcher and a change that was acknowledged `at`; `None` when the watcher
+/// knew of it, did not ask, or something was broken.
+fn judge<'a>(at: u64, zxid: u64, polls: &[&'a Operation], calm: &Calm) -> Option<Judged<'a>> {
+    let first = polls.partition_point(|poll| poll.time.1 <= at);
+    let due = polls.get(first)?.time.0.max(at);
+    if !calm.covers(due, due + TOLD_MAX_NS) {
+        return None;
+    }
+    for poll in &polls[first..] {
+        let (call, end) = poll.time;
+        if poll.argument.get("since").and_then(serde_json::Value::as_u64).is_none_or(|since| zxid <= since) {
+            return None;
+        }
+        let tells = poll.is_ok() && poll.number("upto").is_some_and(|upto| zxid <= upto);
+        // One that tells may have been asked late, because its client rested.
+        let took_ns = end - if tells { due.max(call) } else { due };
+        if took_ns > TOLD_MAX_NS {
+            return Some(Judged::Late { due, poll });
+        }
+        if tells {
+            return Some(Judged::InTime { took_ns: end - due });
+        }
+    }
+    None
+}

@@ -1,0 +1,213 @@
+//! Control groups: a process that gets less memory or processor time than it wants.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// What can be made scarce.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resource {
+    /// Memory, with the files that are read and written.
+    Memory,
+    /// Processor time.
+    Cpu,
+}
+
+/// How scarce.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scarcity {
+    /// So many bytes more than the process has now: what it had before stays charged to the group
+    /// that it was in.
+    MemoryLeft(u64),
+    /// So many microseconds of every 100,000.
+    CpuQuota(u64),
+}
+
+impl Scarcity {
+    fn resource(self) -> Resource {
+        match self {
+            Scarcity::MemoryLeft(_) => Resource::Memory,
+            Scarcity::CpuQuota(_) => Resource::Cpu,
+        }
+    }
+}
+
+/// Where a kernel shows its control groups.
+const ROOT: &str = "/sys/fs/cgroup";
+/// The period of processor time, in microseconds.
+const PERIOD_US: u64 = 100_000;
+
+/// The names of files, which differ between the two versions.
+struct Files {
+    limit: &'static str,
+    met: (&'static str, &'static str),
+    killed: (&'static str, &'static str),
+}
+
+const MEMORY_1: Files =
+    Files { limit: "memory.limit_in_bytes", met: ("memory.failcnt", ""), killed: ("memory.oom_control", "oom_kill ") };
+const MEMORY_2: Files =
+    Files { limit: "memory.max", met: ("memory.events", "max "), killed: ("memory.events", "oom_kill ") };
+
+/// A version of control groups with the place of one resource's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Hierarchy {
+    /// One tree for each resource.
+    One(PathBuf),
+    /// One tree for all.
+    Two(PathBuf),
+}
+
+impl Hierarchy {
+    fn of(resource: Resource) -> io::Result<Hierarchy> {
+        let name = match resource {
+            Resource::Memory => "memory",
+            Resource::Cpu => "cpu",
+        };
+        let own = Path::new(ROOT).join(name);
+        if own.join("cgroup.procs").exists() {
+            return Ok(Hierarchy::One(own));
+        }
+        let all = PathBuf::from(ROOT);
+        let controllers = fs::read_to_string(all.join("cgroup.controllers")).unwrap_or_default();
+        if controllers.split_whitespace().any(|controller| controller == name) {
+            return Ok(Hierarchy::Two(all));
+        }
+        let message = format!("{ROOT} has no control groups for {name}");
+        Err(io::Error::new(io::ErrorKind::NotFound, message))
+    }
+
+    fn dir(&self) -> &Path {
+        match self {
+            Hierarchy::One(dir) | Hierarchy::Two(dir) => dir,
+        }
+    }
+}
+
+/// Whether groups can be made here.
+///
+/// # Errors
+/// Why not: they take root and a kernel that has them.
+pub fn available(resource: Resource) -> io::Result<()> {
+    let hierarchy = Hierarchy::of(resource)?;
+    if let Hierarchy::Two(dir) = &hierarchy {
+        let name = if resource == Resource::Memory { "+memory" } else { "+cpu" };
+        fs::write(dir.join("cgroup.subtree_control"), name)?;
+    }
+    let probe = hierarchy.dir().join(format!("jepsen-{}-probe", std::process::id()));
+    fs::create_dir(&probe)?;
+    fs::remove_dir(&probe)
+}
+
+/// A control group with one process.
+#[derive(Debug)]
+pub struct Group {
+    hierarchy: Hierarchy,
+    dir: PathBuf,
+    resource: Resource,
+}
+
+impl Group {
+    /// Moves a process into a group of its own.
+    ///
+    /// # Errors
+    /// When the group cannot be made.
+    pub fn around(process: u32, scarcity: Scarcity) -> io::Result<Group> {
+        let resource = scarcity.resource();
+        let hierarchy = Hierarchy::of(resource)?;
+        let dir = hierarchy.dir().join(format!("jepsen-{}-{process}", std::process::id()));
+        fs::create_dir(&dir)?;
+        let group = Group { hierarchy, dir, resource };
+        match group.fill(process, scarcity) {
+            Ok(()) => Ok(group),
+            Err(error) => {
+                let _ = group.remove();
+                Err(error)
+            }
+        }
+    }
+
+    fn fill(&self, process: u32, scarcity: Scarcity) -> io::Result<()> {
+        let one = matches!(self.hierarchy, Hierarchy::One(_));
+        match scarcity {
+            Scarcity::MemoryLeft(left) => {
+                self.write(self.files().limit, &left.to_string())?;
+                self.write("cgroup.procs", &process.to_string())
+            }
+            Scarcity::CpuQuota(quota) if one => {
+                self.write("cpu.cfs_period_us", &PERIOD_US.to_string())?;
+                self.write("cpu.cfs_quota_us", &quota.to_string())?;
+                self.write("cgroup.procs", &process.to_string())
+            }
+            Scarcity::CpuQuota(quota) => {
+                self.write("cpu.max", &format!("{quota} {PERIOD_US}"))?;
+                self.write("cgroup.procs", &process.to_string())
+            }
+        }
+    }
+
+    /// How often the process wanted more than there was.
+    ///
+    /// # Errors
+    /// When the kernel does not say.
+    pub fn bound_met(&self) -> io::Result<u64> {
+        match self.resource {
+            Resource::Memory => self.count(self.files().met),
+            Resource::Cpu => self.count(("cpu.stat", "nr_throttled ")),
+        }
+    }
+
+    /// Whether the kernel has killed the process because there was no memory left.
+    pub fn has_killed(&self) -> bool {
+        self.resource == Resource::Memory && self.count(self.files().killed).is_ok_and(|killed| killed > 0)
+    }
+
+    /// Moves what is in it back, and removes it.
+    ///
+    /// # Errors
+    /// When the kernel does not let it go.
+    pub fn remove(self) -> io::Result<()> {
+        for process in self.read("cgroup.procs")?.lines() {
+            // It may have ended meanwhile.
+            let _ = fs::write(self.hierarchy.dir().join("cgroup.procs"), process);
+        }
+        fs::remove_dir(&self.dir)
+    }
+
+    fn files(&self) -> Files {
+        match self.hierarchy {
+            Hierarchy::One(_) => MEMORY_1,
+            Hierarchy::Two(_) => MEMORY_2,
+        }
+    }
+
+    fn read(&self, name: &str) -> io::Result<String> {
+        fs::read_to_string(self.dir.join(name))
+    }
+
+    fn write(&self, name: &str, text: &str) -> io::Result<()> {
+        let path = self.dir.join(name);
+        fs::write(&path, text).map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
+    }
+
+    /// The number behind a word at the beginning of a line of a file.
+    fn count(&self, (name, word): (&str, &str)) -> io::Result<u64> {
+        Ok(number(&self.read(name)?, word))
+    }
+}
+
+fn number(text: &str, word: &str) -> u64 {
+    text.lines().find_map(|line| line.strip_prefix(word)?.trim().parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_figure_is_read_by_its_word() {
+        assert_eq!(number("low 0\nmax 12\noom_kill 1\n", "max "), 12);
+        assert_eq!(number("7\n", ""), 7);
+        assert_eq!(number("nr_periods 3\n", "nr_throttled "), 0);
+    }
+}

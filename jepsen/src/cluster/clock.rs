@@ -1,0 +1,44 @@
+//! Wall clocks that are wrong.
+
+use std::time::Duration;
+
+/// How far a wall clock is off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Clock {
+    /// Where it stands now, against the true time.
+    pub offset_ms: i64,
+    /// How far it goes on in a thousand true milliseconds.
+    pub rate_permille: u32,
+}
+
+impl Clock {
+    /// The true time.
+    pub const RIGHT: Clock = Clock::offset(0);
+
+    /// One that is off and stays so far off.
+    pub const fn offset(offset_ms: i64) -> Clock {
+        Clock { offset_ms, rate_permille: 1_000 }
+    }
+
+    /// As libfaketime reads it, for a process of that age: its rate counts from the start of the
+    /// process.
+    pub(super) fn told(self, age: Duration) -> String {
+        let rate = f64::from(self.rate_permille) / 1e3;
+        let gone_ahead = age.as_secs_f64() * (rate - 1.0);
+        format!("{:+.3} x{rate:.3}\n", self.offset_ms as f64 / 1e3 - gone_ahead)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_leaves_the_clock_where_it_stands() {
+        let ten = Duration::from_secs(10);
+        assert_eq!(Clock::RIGHT.told(ten), "+0.000 x1.000\n");
+        assert_eq!(Clock::offset(-1_250).told(ten), "-1.250 x1.000\n");
+        // After ten seconds at twice the rate it would stand ten seconds ahead.
+        assert_eq!(Clock { offset_ms: 500, rate_permille: 2_000 }.told(ten), "-9.500 x2.000\n");
+    }
+}

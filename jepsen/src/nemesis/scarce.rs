@@ -1,0 +1,62 @@
+//! A node has too little memory or processor time.
+
+use serde_json::{Value, json};
+
+use super::kind::{Doing, Kind, Outcome, Scene, Whom};
+use crate::cluster::cgroup::Scarcity;
+
+/// What a node is kept short of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kept {
+    Memory,
+    Cpu,
+}
+
+/// Bytes that a node may still take: what it reads and writes has to leave for more, and at the
+/// end the kernel kills it.
+const MEMORY_LEFT: std::ops::RangeInclusive<u64> = 32 << 10..=768 << 10;
+/// Microseconds of every 100 ms.
+const CPU_QUOTA: std::ops::RangeInclusive<u64> = 1_000..=4_000;
+
+/// One node or the leader is short of something until everything is mended.
+pub(super) struct Scarce {
+    of: Kept,
+    node: u64,
+}
+
+impl Scarce {
+    pub(super) fn new(of: Kept) -> Scarce {
+        Scarce { of, node: 0 }
+    }
+}
+
+impl Kind for Scarce {
+    fn begin<'a>(&'a mut self, mut scene: Scene<'a>) -> Doing<'a, Value> {
+        Box::pin(async move {
+            let whom = if scene.rng.bool() { Whom::Leader } else { Whom::One };
+            self.node = scene.choose(whom).await.first().copied().unwrap_or(1);
+            let scarcity = match self.of {
+                Kept::Memory => Scarcity::MemoryLeft(scene.rng.u64(MEMORY_LEFT)),
+                Kept::Cpu => Scarcity::CpuQuota(scene.rng.u64(CPU_QUOTA)),
+            };
+            let node = scene.cluster.node(self.node);
+            if node.runs() {
+                node.starve(scarcity).map_err(|error| format!("control group of node {}: {error}", self.node))?;
+            }
+            Ok(json!({"node": self.node, "scarcity": format!("{scarcity:?}")}))
+        })
+    }
+
+    fn end<'a>(&'a mut self, scene: Scene<'a>) -> Doing<'a, Outcome> {
+        Box::pin(async move {
+            let met = scene.cluster.node(self.node).bound_met();
+            let met = met.map_err(|error| format!("control group of node {}: {error}", self.node))?;
+            let figure = match self.of {
+                Kept::Memory => "memory-bound-met",
+                Kept::Cpu => "throttled-periods",
+            };
+            let told = json!({figure: met});
+            Ok(Outcome { made: met > 0, told, figures: vec![(figure, met)], ..Outcome::default() })
+        })
+    }
+}

@@ -1,0 +1,57 @@
+//! Leadership is transferred while clients write.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use testkit::http::Call;
+
+use super::kind::{Doing, Kind, Outcome, Scene, between};
+use super::upgrade::SUPER;
+use crate::http::Http;
+
+/// How long an answer may take: two elections, on a busy machine.
+const ANSWER_MAX: Duration = Duration::from_secs(15);
+
+/// An operator lets one node after the other lead.
+#[derive(Default)]
+pub(super) struct Transfer {
+    done: u64,
+    refused: u64,
+}
+
+impl Kind for Transfer {
+    fn begin<'a>(&'a mut self, mut scene: Scene<'a>) -> Doing<'a, Value> {
+        Box::pin(async move {
+            self.once(&mut scene).await;
+            Ok(json!({}))
+        })
+    }
+
+    fn go_on<'a>(&'a mut self, mut scene: Scene<'a>) -> Doing<'a, Option<Duration>> {
+        Box::pin(async move {
+            self.once(&mut scene).await;
+            Ok(Some(between(scene.rng, 100, 1_000)))
+        })
+    }
+
+    fn end<'a>(&'a mut self, _scene: Scene<'a>) -> Doing<'a, Outcome> {
+        let told = json!({"transferred": self.done, "refused": self.refused});
+        let figures = vec![("transfers", self.done)];
+        let outcome = Outcome { made: self.done > 0, told, figures, wrong: None };
+        Box::pin(async move { Ok(outcome) })
+    }
+}
+
+impl Transfer {
+    /// Any node is asked to let any other lead. It is refused where that one is behind, or away.
+    async fn once(&mut self, scene: &mut Scene<'_>) {
+        let (asked, to) = (scene.one(), scene.one());
+        let call = Call::put(format!("/v1/admin/leader?to={to}")).header("authorization", SUPER).within(ANSWER_MAX);
+        let answer = Http::new(&scene.cluster.endpoints).send(asked, call).await;
+        if answer.is_ok() {
+            self.done += 1;
+        } else {
+            self.refused += 1;
+        }
+    }
+}

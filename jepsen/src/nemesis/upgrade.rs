@@ -1,0 +1,161 @@
+//! A rolling upgrade under load: forth, back at half, forth again, the end of it, and an old
+//! program that is put back too late.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use testkit::http::Call;
+use tokio::time::sleep;
+
+use super::kind::{Doing, Kind, Outcome, Scene, between};
+use crate::cluster::Which;
+use crate::http::Http;
+
+/// `super:test`, as whom the nodes know their super user: operators raise the level.
+pub(super) const SUPER: &str = "Basic c3VwZXI6dGVzdA==";
+/// How a node ends that does not know the cluster's level.
+const REFUSED: i32 = 1;
+/// What it says then.
+const WORDS: &str = "start a newer zlock";
+/// How often a finalisation is asked for before it counts as refused. The leader may be a new one,
+/// that has not met all members yet.
+const TRIES: u32 = 40;
+
+/// One thing that an operator does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// Restarts a node with this program.
+    Restart(u64, Which),
+    /// Raises the level; refused while a node does not know it.
+    Finalize { refused: bool },
+    /// Starts a node with the old program, which must end.
+    TurnedAway(u64),
+}
+
+/// All of it. When the level was raised by an earlier fault of the same run, what is left of it.
+fn steps(nodes: u64, raised: bool, strange: u64) -> Vec<Step> {
+    let half = nodes / 2 + 1;
+    let roll = |to, count| (1..=count).map(move |id| Step::Restart(id, to));
+    if raised {
+        return roll(Which::Next, nodes).chain([Step::TurnedAway(strange)]).collect();
+    }
+    let mut steps: Vec<Step> = roll(Which::Next, half).collect();
+    steps.push(Step::Finalize { refused: true });
+    steps.extend(roll(Which::First, half));
+    steps.extend(roll(Which::Next, nodes));
+    steps.extend([Step::Finalize { refused: false }, Step::TurnedAway(strange)]);
+    steps
+}
+
+/// Takes one step after the other.
+#[derive(Default)]
+pub(super) struct Upgrade {
+    steps: Vec<Step>,
+    done: usize,
+    restarts: u64,
+    wrong: Option<String>,
+}
+
+impl Upgrade {
+    async fn take(&mut self, scene: &mut Scene<'_>, step: Step) -> Result<(), String> {
+        match step {
+            Step::Restart(id, which) => {
+                self.restarts += 1;
+                if scene.rng.bool() {
+                    scene.cluster.stop(id).await?
+                } else {
+                    scene.cluster.kill(id)?
+                }
+                scene.cluster.node(id).run_program(which)?;
+                // One at a time: the next only when all are there again.
+                scene.cluster.recover().await.map_err(|error| format!("node {id} with {which:?}: {error}"))
+            }
+            Step::Finalize { refused } => {
+                let node = scene.one();
+                let answered = finalize(&scene.cluster.endpoints, node, refused).await;
+                scene.cluster.raised |= answered.is_ok() && !refused;
+                if let Err(why) = answered {
+                    self.wrong = Some(why);
+                }
+                Ok(())
+            }
+            Step::TurnedAway(id) => {
+                scene.cluster.kill(id)?;
+                scene.cluster.node(id).run_program(Which::First)?;
+                let ended = scene.cluster.node(id).start_to_the_end().await.map_err(|error| error.to_string())?;
+                if ended.code != Some(REFUSED) || !ended.last_lines.iter().any(|line| line.contains(WORDS)) {
+                    self.wrong = Some(format!("node {id} with the old program: {ended:?}"));
+                }
+                scene.cluster.node(id).run_program(Which::Next)?;
+                scene.cluster.recover().await.map_err(|error| format!("node {id}, turned away before: {error}"))
+            }
+        }
+    }
+}
+
+/// Asks for the next level, until the answer is the one that is expected.
+async fn finalize(endpoints: &[String], node: u64, refused: bool) -> Result<(), String> {
+    let mut http = Http::new(endpoints);
+    let mut last = String::new();
+    for _ in 0..TRIES {
+        let call = Call::put("/v1/admin/upgrade").header("authorization", SUPER).within(Duration::from_secs(5));
+        let answer = http.send(node, call).await;
+        last = format!("{} {}", answer.error.clone().unwrap_or_default(), String::from_utf8_lossy(&answer.body));
+        let held_up = last.contains("members-not-ready");
+        if answer.is_ok() && !refused || held_up && refused {
+            return Ok(());
+        }
+        if answer.is_ok() {
+            return Err(format!("the level was raised before all nodes knew it: {last}"));
+        }
+        sleep(Duration::from_millis(250)).await;
+    }
+    Err(format!("the level was to be raised (refused: {refused}), and node {node} says {last}"))
+}
+
+impl Kind for Upgrade {
+    fn begin<'a>(&'a mut self, mut scene: Scene<'a>) -> Doing<'a, Value> {
+        Box::pin(async move {
+            let nodes = scene.cluster.endpoints.len() as u64;
+            self.steps = steps(nodes, scene.cluster.raised, scene.one());
+            Ok(json!({"steps": self.steps.len(), "raised_before": scene.cluster.raised}))
+        })
+    }
+
+    fn go_on<'a>(&'a mut self, mut scene: Scene<'a>) -> Doing<'a, Option<Duration>> {
+        Box::pin(async move {
+            let Some(step) = self.steps.get(self.done).copied() else { return Ok(None) };
+            self.take(&mut scene, step).await?;
+            self.done += 1;
+            Ok(Some(between(scene.rng, 200, 1_500)))
+        })
+    }
+
+    fn end<'a>(&'a mut self, scene: Scene<'a>) -> Doing<'a, Outcome> {
+        // Cut short, it leaves the cluster with both programs, which is allowed.
+        let made = self.done == self.steps.len();
+        let told = json!({"steps": self.done, "of": self.steps.len(), "level_raised": scene.cluster.raised});
+        let figures = vec![("program-restarts", self.restarts)];
+        let outcome = Outcome { made, told, figures, wrong: self.wrong.take() };
+        Box::pin(async move { Ok(outcome) })
+    }
+
+    fn least(&self) -> Duration {
+        // A restart takes a second or two on a busy machine.
+        Duration::from_secs(4 * self.steps.len() as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_upgrade_goes_back_at_half_and_is_finalised_only_when_all_know_the_level() {
+        let steps = steps(3, false, 2);
+        let of = |which| steps.iter().filter(|step| matches!(step, Step::Restart(_, to) if *to == which)).count();
+        assert_eq!((of(Which::Next), of(Which::First)), (5, 2));
+        assert_eq!(steps[2], Step::Finalize { refused: true });
+        assert_eq!(steps[8..], [Step::Finalize { refused: false }, Step::TurnedAway(2)]);
+    }
+}

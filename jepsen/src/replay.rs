@@ -1,0 +1,61 @@
+//! What the nodes' logs tell, once they are stopped: by the program `replay`, which shares no code
+//! with this one.
+
+use std::path::{Path, PathBuf};
+
+use tokio::process::Command;
+
+use crate::check::Workload;
+use crate::check::replayed::{self, NodeFacts};
+use crate::cluster::CLUSTER_ID;
+use crate::history::{self, Entry};
+use crate::verdict::Verdict;
+
+/// Where a node's facts are kept, below the directory of the run.
+fn kept(dir: &Path, node: u64) -> PathBuf {
+    dir.join(format!("node{node}")).join("facts.jsonl")
+}
+
+/// Has each stopped node's data told, and keeps the facts.
+///
+/// # Errors
+/// When the program fails or says what is not understood.
+pub async fn run(program: &Path, data_dirs: &[PathBuf], dir: &Path) -> Result<Vec<NodeFacts>, String> {
+    let mut nodes = Vec::new();
+    for (node, data_dir) in (1..).zip(data_dirs) {
+        let mut command = Command::new(program);
+        command.arg(data_dir).args(["--cluster-id", CLUSTER_ID, "--node-id", &node.to_string()]);
+        let output = command.output().await.map_err(|error| format!("{}: {error}", program.display()))?;
+        if !output.status.success() {
+            return Err(format!("replay of node {node}: {}", String::from_utf8_lossy(&output.stderr).trim_end()));
+        }
+        let path = kept(dir, node);
+        std::fs::write(&path, &output.stdout).map_err(|error| format!("{}: {error}", path.display()))?;
+        nodes.push(read(node, &output.stdout)?);
+    }
+    Ok(nodes)
+}
+
+/// The facts that were kept of a run; none when it was not asked for them.
+///
+/// # Errors
+/// When they are not understood.
+pub fn stored(dir: &Path) -> Result<Vec<NodeFacts>, String> {
+    let there = (1..).map_while(|node| Some((node, std::fs::read(kept(dir, node)).ok()?)));
+    there.map(|(node, bytes)| read(node, &bytes)).collect()
+}
+
+fn read(node: u64, bytes: &[u8]) -> Result<NodeFacts, String> {
+    NodeFacts::read(node, &String::from_utf8_lossy(bytes)).map_err(|why| format!("facts of node {node}: {why}"))
+}
+
+/// Adds what the facts say to a verdict.
+pub fn judge(workload: Workload, entries: &[Entry], facts: &[NodeFacts], verdict: &mut Verdict) {
+    if facts.is_empty() {
+        return;
+    }
+    match history::operations(entries) {
+        Ok(operations) => verdict.join(replayed::check(workload, facts, &operations)),
+        Err(why) => verdict.doubt(why.to_string()),
+    }
+}

@@ -1,0 +1,179 @@
+//! Members of a cluster of processes come and go by the commands of an operator, while clients
+//! write.
+
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::cli::{done, run, zlock};
+use crate::harness::{Call, Client, Cluster, Options, Pace, until};
+
+/// The password of the super user is `secret`. Members become voters soon.
+const SETTINGS: &str = "super_digest = \"super:lK75jTNcA+U9vtVEw5vB51mj/w4=\"\npromote_after = \"200ms\"";
+
+async fn start(nodes: u64, joining: u64) -> Cluster {
+    Cluster::start_with(Options { nodes, joining, settings: SETTINGS, ..Options::default() }).await
+}
+
+fn operator(cluster: &Cluster, args: &[&str]) -> Command {
+    let mut command = zlock(cluster, args);
+    command.env("ZLOCK_USER", "super:secret");
+    command
+}
+
+/// What a command prints that an operator runs.
+async fn operate(cluster: &Cluster, args: &[&str]) -> String {
+    let (code, stdout, stderr) = run(operator(cluster, args)).await;
+    assert_eq!(code, 0, "{args:?}: {stderr}");
+    stdout
+}
+
+/// How a command is refused: its exit code and what it says.
+async fn refused(cluster: &Cluster, args: &[&str]) -> (i32, String) {
+    let (code, _, stderr) = run(operator(cluster, args)).await;
+    assert_ne!(code, 0, "{args:?}");
+    (code, stderr)
+}
+
+/// `ID=PEER/HTTP` of a node, as its file has it.
+fn named(cluster: &Cluster, id: u64) -> String {
+    let text = std::fs::read_to_string(cluster.config(id)).unwrap();
+    let line = text.lines().find(|line| line.contains(&format!("id = {id},"))).unwrap();
+    let value = |key: &str| line.split(&format!("{key} = \"")).nth(1).unwrap().split('"').next().unwrap().to_owned();
+    format!("{id}={}/{}", value("peer_addr"), value("http_addr"))
+}
+
+/// Writes one znode after the other until it is told to stop, at the next node when one fails.
+struct Load {
+    stop: Arc<AtomicBool>,
+    task: tokio::task::JoinHandle<(u64, u64, Duration)>,
+}
+
+impl Load {
+    fn start(endpoints: Vec<String>) -> Load {
+        let stop = Arc::<AtomicBool>::default();
+        let stopped = Arc::clone(&stop);
+        let task = tokio::spawn(async move {
+            let mut clients: Vec<Client> = endpoints.iter().map(|endpoint| Client::new(endpoint)).collect();
+            let (mut written, mut failed, mut longest, mut turn) = (0u64, 0u64, Duration::ZERO, 0);
+            let mut last = Instant::now();
+            let mut pace = Pace::new("a node writes");
+            while !stopped.load(Ordering::Relaxed) {
+                let count = clients.len();
+                let call = Call::post(format!("/v1/znodes/w{written}")).within(Duration::from_secs(5));
+                match clients[turn % count].send(call).await {
+                    Ok(answer) if matches!(answer.status, 201 | 409) => {
+                        longest = longest.max(last.elapsed());
+                        last = Instant::now();
+                        written += 1;
+                    }
+                    Ok(answer) if !matches!(answer.status, 503 | 504) => panic!("{answer:?}"),
+                    _ => {
+                        failed += 1;
+                        turn += 1;
+                        pace.next().await;
+                    }
+                }
+            }
+            (written, failed, longest)
+        });
+        Load { stop, task }
+    }
+
+    /// Writes that were done, tries that failed, and the longest time without one that was done.
+    async fn end(self) -> (u64, u64, Duration) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.task.await.unwrap()
+    }
+}
+
+#[tokio::test]
+async fn a_dead_node_is_replaced_by_one_command_under_load_and_may_not_come_back() {
+    let mut cluster = start(3, 1).await;
+    let leader = cluster.leader_among(&[1, 2, 3]).await;
+    let dead = (1..=3).find(|id| *id != leader).unwrap();
+    let load = Load::start(cluster.endpoints());
+    cluster.kill(dead);
+    let new = named(&cluster, 4);
+    let (_, words) = refused(&cluster, &["member", "replace", &dead.to_string(), &new]).await;
+    assert!(words.contains("start it first, with `join = true`"), "{words}");
+    cluster.restart(4);
+    let began = Instant::now();
+    let listed = operate(&cluster, &["member", "replace", &dead.to_string(), &new, "--wait", "60s"]).await;
+    let took = began.elapsed();
+    assert!(listed.contains("one voter may fail"), "{listed}");
+    let left: Vec<u64> = (1..=4).filter(|id| *id != dead).collect();
+    cluster.leader_among(&left).await;
+    let (written, failed, longest) = load.end().await;
+    eprintln!("replaced in {took:?}: {written} writes, {failed} failed tries, longest pause {longest:?}");
+    assert!(written > 0);
+    // Two of the three are a quorum, and the new one is one of them.
+    let other = left.iter().copied().find(|id| *id != 4).unwrap();
+    cluster.kill(other);
+    cluster.client(4).create("/v1/znodes/after", "").await;
+    cluster.restart(other);
+    // The node that was replaced comes back with all that it had.
+    cluster.restart(dead);
+    let status = until("the removed node has ended", async || cluster.ended(dead)).await;
+    assert_eq!(status.code(), Some(4), "{}", cluster.log(dead));
+    assert!(cluster.log(dead).contains("was removed from the cluster at zxid"), "{}", cluster.log(dead));
+    let again = named(&cluster, dead);
+    let (_, words) = refused(&cluster, &["member", "add", &again]).await;
+    assert!(words.contains("an id is never used again"), "{words}");
+}
+
+#[tokio::test]
+async fn three_nodes_become_five_and_the_leader_goes_where_it_is_told_to() {
+    let mut cluster = start(3, 2).await;
+    for id in [4, 5] {
+        cluster.restart(id);
+        let listed = operate(&cluster, &["member", "add", &named(&cluster, id), "--zone", "east"]).await;
+        assert_eq!(listed.matches("  voter  ").count(), id as usize, "{listed}");
+    }
+    assert!(operate(&cluster, &["member", "list"]).await.contains("2 voters may fail"));
+    let leader = cluster.leader().await;
+    let to = if leader == 5 { 4 } else { 5 };
+    let told = operate(&cluster, &["leader", "transfer", &to.to_string()]).await;
+    assert!(told.starts_with(&format!("node {to} leads instead of node {leader}")), "{told}");
+    assert_eq!(cluster.leader().await, to);
+    // The new leader is removed: another one leads, and five become four.
+    operate(&cluster, &["member", "remove", &to.to_string()]).await;
+    let status = until("the removed leader has ended", async || cluster.ended(to)).await;
+    assert_eq!(status.code(), Some(4), "{}", cluster.log(to));
+    let left: Vec<u64> = (1..=5).filter(|id| *id != to).collect();
+    cluster.leader_among(&left).await;
+    cluster.client(1).create("/v1/znodes/four", "").await;
+    let (_, words) = refused(&cluster, &["leader", "transfer", &to.to_string()]).await;
+    assert!(words.contains("is no voter"), "{words}");
+    // Who is no operator changes nothing.
+    let (code, _, stderr) = run(zlock(&cluster, &["member", "remove", "1"])).await;
+    assert!(code != 0 && stderr.contains("operators"), "{stderr}");
+}
+
+#[tokio::test]
+async fn a_node_of_another_cluster_does_not_join() {
+    let mut cluster = start(3, 1).await;
+    // Node 4 was a cluster of its own, of the same name.
+    let config = cluster.config(4).to_owned();
+    let joining = std::fs::read_to_string(&config).unwrap();
+    let own: String = joining
+        .lines()
+        .filter(|line| !(1..4).any(|id| line.contains(&format!("{{ id = {id},"))))
+        .collect::<Vec<_>>()
+        .join("\n");
+    std::fs::write(&config, own.replace("join = true", "join = false")).unwrap();
+    cluster.restart(4);
+    until("it is a cluster of its own", async || cluster.status(4).await.filter(|status| status.leader == Some(4)))
+        .await;
+    cluster.client(4).create("/v1/znodes/own", "").await;
+    cluster.stop(4).await;
+    std::fs::write(&config, joining).unwrap();
+    cluster.restart(4);
+    // Node 4 is asked nothing: as a cluster of its own it would say that it is a member already.
+    let mut add = operator(&cluster, &["member", "add", &named(&cluster, 4)]);
+    add.env("ZLOCK_ENDPOINTS", cluster.endpoints()[..3].join(","));
+    let (code, _, words) = run(add).await;
+    assert!(code != 0 && words.contains("their uuids differ"), "{words}");
+    assert_eq!(done(&cluster, &["status"]).await.lines().count(), 5);
+}

@@ -1,0 +1,116 @@
+//! Operators on the node's machine: the admin socket, a node that is drained, one that stops after
+//! a delay.
+
+use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
+
+use rustix::process::{Signal, kill_process};
+use zlock_client::Client;
+use zlock_client::api::{ClusterHealth, Drain};
+
+use crate::cli::{done, run, zlock};
+use crate::harness::{Call, Cluster, Options, run_to_end, until};
+
+/// Where a node has its admin socket.
+fn socket(cluster: &Cluster, id: u64) -> PathBuf {
+    cluster.config(id).with_extension("sock")
+}
+
+/// An ensemble whose nodes have admin sockets.
+async fn cluster(nodes: u64, settings: &'static str) -> Cluster {
+    let mut cluster = Cluster::prepare(Options { nodes, settings, ..Options::default() }).await;
+    for id in cluster.ids() {
+        let config = std::fs::read_to_string(cluster.config(id)).unwrap();
+        std::fs::write(cluster.config(id), format!("{config}admin_socket = {:?}\n", socket(&cluster, id))).unwrap();
+        cluster.restart(id);
+    }
+    cluster.all_ready().await;
+    cluster
+}
+
+/// What `/readyz` says when a node is not ready.
+async fn not_ready(cluster: &Cluster, id: u64) -> Option<String> {
+    let answer = cluster.client(id).send(Call::get("/readyz?verbose")).await.unwrap();
+    (answer.status == 503).then(|| String::from_utf8_lossy(&answer.body).into_owned())
+}
+
+#[tokio::test]
+async fn a_leader_that_is_drained_by_its_socket_gives_leadership_away_and_serves_on() {
+    let cluster = cluster(3, "").await;
+    let leader = cluster.leader().await;
+    let path = socket(&cluster, leader);
+    let path = path.to_str().unwrap();
+    let health =
+        async |id| -> ClusterHealth { cluster.client(id).send(Call::get("/v1/cluster/health")).await.unwrap().json() };
+    until("one more may fail", async || (health(leader).await.failure_tolerance == Some(1)).then_some(())).await;
+
+    let drained: Drain =
+        serde_json::from_str(&done(&cluster, &["drain", "--admin-socket", path, "--json"]).await).unwrap();
+    assert_eq!((drained.node_id, drained.draining), (leader, true));
+    let others: Vec<u64> = cluster.ids().into_iter().filter(|id| *id != leader).collect();
+    let next = cluster.leader_among(&others).await;
+    let told = until("it is not ready", async || not_ready(&cluster, leader).await).await;
+    assert!(
+        told.ends_with("[-]drain failed: an operator has drained the node\n") && told.contains("[+]quorum ok\n"),
+        "{told}"
+    );
+    cluster.client(leader).create("/v1/znodes/by-the-drained-one", "").await;
+    assert_eq!(cluster.leader().await, next);
+
+    assert_eq!(
+        done(&cluster, &["drain", "--admin-socket", path, "--undo"]).await,
+        format!("node {leader} is drained no more\n")
+    );
+    assert_eq!(not_ready(&cluster, leader).await, None);
+    // All routes are there, and the Rust client goes the same way.
+    let client = Client::builder([format!("unix:{path}")]).build().unwrap();
+    client.create("/by-the-socket", "").await.unwrap();
+    assert_eq!(client.status().await[0].1.as_ref().unwrap().node_id, leader);
+    client.close().await.unwrap();
+
+    // By the address for all clients there is no way, for whatever command.
+    let (code, _, stderr) = run(zlock(&cluster, &["drain", "--endpoints", cluster.endpoint(leader)])).await;
+    assert!(
+        code == 1 && stderr.contains("this is for operators") && stderr.contains("--admin-socket"),
+        "{code}: {stderr}"
+    );
+    let (code, _, stderr) = run(zlock(&cluster, &["drain"])).await;
+    assert!(code == 2 && stderr.contains("a drain is of one node"), "{code}: {stderr}");
+    let both = ["ls", "--admin-socket", path, "--endpoints", cluster.endpoint(leader)];
+    let (code, _, stderr) = run(zlock(&cluster, &both)).await;
+    assert!(code == 2 && stderr.contains("give one of them"), "{code}: {stderr}");
+    let mut by_variable = zlock(&cluster, &["status", "--json"]);
+    by_variable.env("ZLOCK_ADMIN_SOCKET", path);
+    let (code, stdout, stderr) = run(by_variable).await;
+    assert!(code == 0 && stdout.matches("\"endpoint\":").count() == 1 && stdout.contains("unix:"), "{stdout}{stderr}");
+}
+
+#[tokio::test]
+async fn a_node_that_stops_after_a_delay_is_not_ready_meanwhile_and_its_socket_goes_with_it() {
+    let mut cluster = cluster(1, "drain_delay = \"2s\"").await;
+    let path = socket(&cluster, 1);
+    assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+    // Another node is not let in its place.
+    let (code, stderr) = run_to_end(["serve", "--http-listen", "127.0.0.1:0"], Some(cluster.config(1)));
+    assert!(code == 1 && stderr.contains("admin_socket: ") && stderr.contains("a process listens there"), "{stderr}");
+    // What a killed one has left is replaced.
+    cluster.kill(1);
+    assert!(path.exists());
+    cluster.restart(1);
+    cluster.all_ready().await;
+    let path = path.to_str().unwrap().to_owned();
+    done(&cluster, &["ls", "--admin-socket", &path]).await;
+
+    kill_process(cluster.pid(1), Signal::TERM).unwrap();
+    let told = until("it is not ready", async || not_ready(&cluster, 1).await).await;
+    assert!(told.ends_with("[-]drain failed: the node stops soon\n"), "{told}");
+    // All goes on, also for those who come now.
+    cluster.client(1).create("/v1/znodes/meanwhile", "").await;
+    done(&cluster, &["ls", "--admin-socket", &path]).await;
+    let status = until("it has ended", async || cluster.ended(1)).await;
+    assert_eq!(status.code(), Some(0), "{}", cluster.log(1));
+    assert!(!PathBuf::from(path).exists());
+    let stopped = cluster.log(1).lines().rfind(|line| line.contains(": stopped ")).unwrap().to_owned();
+    let took = stopped.split_once("took_ms=").unwrap().1.split(' ').next().unwrap().parse::<u64>().unwrap();
+    assert!(took >= 2_000, "{stopped}");
+}

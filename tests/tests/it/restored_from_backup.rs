@@ -1,0 +1,277 @@
+//! A cluster that is lost as a whole comes back from a backup, or from what one node has left: no
+//! fencing token falls, no session comes back, and who was there before stays out.
+
+use std::collections::BTreeMap;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use zlock_client::api::{ProblemType, SessionEnd, Ticket, ZnodeInfo};
+
+use crate::cli::{run, zlock};
+use crate::harness::{Call, Cluster, Options, Session, until};
+
+/// `super:test`, who is an operator from this machine.
+const SETTINGS: &str = "super_digest = \"super:D/InIHSb7yEEbrWz8b9l71RjZJU=\"\nsession_timeout_max = \"6s\"";
+const LOCKS: [&str; 2] = ["orders", "invoices"];
+
+/// A cluster whose leader has put the limits of its configuration into force: the grace after a
+/// restore is as long as the longest session of the backup.
+async fn cluster() -> Cluster {
+    let cluster = Cluster::start_with(Options { settings: SETTINGS, zookeeper: true, ..Options::default() }).await;
+    until("no session is longer than the limit", async || {
+        let session = cluster.client(1).open_session(60_000).await;
+        cluster.client(1).send(Call::delete(format!("/v1/sessions/{}", session.id)).session(&session)).await.ok()?;
+        (session.timeout_ms == 6_000).then_some(())
+    })
+    .await;
+    cluster
+}
+
+/// Runs a command as the operator. Answers its exit code and what it printed.
+async fn zlock_as_operator(cluster: &Cluster, args: &[&str]) -> (i32, String) {
+    let mut command = zlock(cluster, args);
+    if args[0] == "backup" {
+        command.env("ZLOCK_USER", "super:test");
+    }
+    let (code, stdout, stderr) = run(command).await;
+    (code, stdout + &stderr)
+}
+
+async fn done(cluster: &Cluster, args: &[&str]) -> String {
+    let (code, said) = zlock_as_operator(cluster, args).await;
+    assert_eq!(code, 0, "{args:?}: {said}");
+    said
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// The members of the nodes' configuration, as the command line wants them.
+fn members(cluster: &Cluster, ids: &[u64]) -> String {
+    let config: toml::Table = std::fs::read_to_string(cluster.config(1)).unwrap().parse().unwrap();
+    let all = config["members"].as_array().unwrap().iter();
+    let word = |member: &toml::Value, name: &str| member[name].as_str().unwrap().to_owned();
+    let chosen = all.filter(|member| ids.contains(&(member["id"].as_integer().unwrap() as u64)));
+    let member =
+        |member: &toml::Value| format!("{}={}/{}", member["id"], word(member, "peer_addr"), word(member, "http_addr"));
+    chosen.map(member).collect::<Vec<_>>().join(",")
+}
+
+/// What guards a resource of each lock: the highest token that it has seen.
+#[derive(Default)]
+struct Memory(BTreeMap<&'static str, u64>);
+
+impl Memory {
+    fn see(&mut self, lock: &'static str, token: u64) {
+        let before = self.0.insert(lock, token).unwrap_or(0);
+        assert!(token > before, "{lock}: token {token} after {before}");
+    }
+}
+
+/// Takes each lock in a session of its own and gives it back, so that the next round can have it.
+async fn take_locks(cluster: &Cluster, memory: &mut Memory) {
+    for lock in LOCKS {
+        let session = open(cluster).await;
+        let acquire = Call::post(format!("/v1/locks/{lock}?wait=10s")).session(&session).once();
+        let held: Ticket = until("the lock is granted", async || {
+            let answer = cluster.client(2).send(acquire.clone()).await.ok()?;
+            (answer.status == 200 || answer.status == 201).then(|| answer.json())
+        })
+        .await;
+        let Ticket::Held { fencing_token, ticket, .. } = held else { panic!("{lock} is not free: {held:?}") };
+        memory.see(lock, fencing_token);
+        let release = Call::delete(format!("/v1/tickets{ticket}")).session(&session);
+        cluster.client(2).send(release).await.unwrap();
+    }
+}
+
+async fn open(cluster: &Cluster) -> Session {
+    let ready = async || cluster.client(2).is_ready().await.then_some(());
+    until("the node serves", ready).await;
+    cluster.client(2).open_session(6_000).await
+}
+
+/// Stops all nodes for good and begins again from a seed.
+async fn begin_from(cluster: &mut Cluster, seed: &Path, old: &Path) {
+    std::fs::create_dir(old).unwrap();
+    for id in cluster.ids() {
+        cluster.kill(id);
+        std::fs::rename(cluster.data_dir(id), old.join(id.to_string())).unwrap();
+    }
+    for id in cluster.ids() {
+        let (number, dir) = (id.to_string(), text(cluster.data_dir(id)).to_owned());
+        let args = ["restore", "apply", text(seed), "--node-id", &number, "--data-dir", &dir];
+        done(cluster, &args).await;
+        let again = zlock_as_operator(cluster, &args).await;
+        assert!(again.0 == 1 && again.1.contains("is not empty"), "{again:?}");
+    }
+    for id in cluster.ids() {
+        cluster.restart(id);
+    }
+    cluster.all_ready().await;
+}
+
+/// A ZooKeeper client that opens a session: whether it got an answer.
+fn zookeeper_lets_in(addr: &str) -> bool {
+    let mut stream = TcpStream::connect(addr).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let mut request = vec![0, 0, 0, 44];
+    request.extend([0; 12]);
+    request.extend(6_000_u32.to_be_bytes());
+    request.extend([0; 8]);
+    request.extend(16_u32.to_be_bytes());
+    request.extend([0; 16]);
+    stream.write_all(&request).unwrap();
+    matches!(stream.read(&mut [0; 4]), Ok(read) if read > 0)
+}
+
+#[tokio::test]
+async fn a_restored_cluster_gives_only_larger_tokens_and_waits_for_clients_of_before() {
+    let mut cluster = cluster().await;
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let (mut memory, all) = (Memory::default(), members(&cluster, &[1, 2, 3]));
+    cluster.client(1).create("/v1/znodes/kept", "before").await;
+    take_locks(&cluster, &mut memory).await;
+    let held = open(&cluster).await;
+    let acquire = Call::post("/v1/locks/held?wait=5s").session(&held).once();
+    assert_eq!(cluster.client(1).send(acquire).await.unwrap().status, 200);
+    let backup = at("first.zlock-backup");
+    done(&cluster, &["backup", "save", text(&backup)]).await;
+    assert!(done(&cluster, &["backup", "verify", text(&backup)]).await.starts_with("good: test at zxid"));
+    // What comes behind the backup is lost, but for those who have seen its tokens.
+    take_locks(&cluster, &mut memory).await;
+    cluster.client(1).create("/v1/znodes/lost", "after").await;
+
+    done(&cluster, &["restore", "prepare", text(&backup), "--members", &all, "--out", text(&at("seed"))]).await;
+    begin_from(&mut cluster, &at("seed"), &at("old")).await;
+    let kept: ZnodeInfo = cluster.client(3).send(Call::get("/v1/znodes/kept")).await.unwrap().json();
+    assert_eq!(kept.data.as_deref(), Some("before"));
+    assert_eq!(cluster.client(3).send(Call::get("/v1/znodes/lost")).await.unwrap().status, 404);
+    refuses_for_now(&cluster, &held).await;
+    take_locks(&cluster, &mut memory).await;
+    assert!(zookeeper_lets_in(cluster.zookeeper_endpoint(1)));
+
+    // The same backup once more, behind all that was granted meanwhile.
+    let again = ["restore", "prepare", text(&backup), "--members", &all, "--no-grace", "--out"];
+    done(&cluster, &[&again[..], &[text(&at("seed2"))]].concat()).await;
+    begin_from(&mut cluster, &at("seed2"), &at("old2")).await;
+    take_locks(&cluster, &mut memory).await;
+    stays_out(&mut cluster, &at("old").join("3")).await;
+    take_locks(&cluster, &mut memory).await;
+}
+
+/// Within the grace: an acquire, a ZooKeeper client, and the session of before.
+async fn refuses_for_now(cluster: &Cluster, held: &Session) {
+    let session = open(cluster).await;
+    for id in cluster.ids() {
+        let acquire = Call::post("/v1/locks/orders?wait=5s").session(&session).once();
+        let answer = cluster.client(id).send(acquire).await.unwrap();
+        assert_eq!(answer.status, 503, "{answer:?}");
+        assert_eq!(answer.problem().kind(), Some(ProblemType::Restoring), "{answer:?}");
+        assert!(answer.headers.contains_key("retry-after"), "{answer:?}");
+    }
+    assert!(!zookeeper_lets_in(cluster.zookeeper_endpoint(1)));
+    let gone = cluster.client(1).send(Call::get(format!("/v1/sessions/{}", held.id))).await.unwrap();
+    assert_eq!((gone.status, gone.problem().ended.unwrap().why), (410, SessionEnd::Restored));
+    let kept_alive = Call::post(format!("/v1/sessions/{}/keepalive", held.id)).session(held);
+    assert_eq!(cluster.client(1).send(kept_alive).await.unwrap().status, 410);
+}
+
+/// A node with the data of the cluster that was restored is none of the new one.
+async fn stays_out(cluster: &mut Cluster, old: &Path) {
+    cluster.kill(3);
+    cluster.wipe(3);
+    std::fs::rename(old, cluster.data_dir(3)).unwrap();
+    let before = cluster.log(3).len();
+    cluster.restart(3);
+    until("its peers turn it away by its uuid", async || {
+        let said = cluster.log(3)[before..].contains("uuid") || cluster.log(1).contains("uuid");
+        let left_out = cluster.status(3).await.is_some_and(|status| status.ready != "ready");
+        (said && left_out).then_some(())
+    })
+    .await;
+    until("the other two have a leader", async || cluster.status(1).await?.leader.filter(|leader| *leader != 3)).await;
+}
+
+#[tokio::test]
+async fn one_node_that_is_left_of_three_is_enough_to_begin_again() {
+    let mut cluster = cluster().await;
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| -> PathBuf { dir.path().join(name) };
+    let mut memory = Memory::default();
+    cluster.client(1).create("/v1/znodes/kept", "acknowledged").await;
+    take_locks(&cluster, &mut memory).await;
+    cluster.catches_up(2, 1).await;
+    let refused = zlock_as_operator(&cluster, &["recover", "--inspect", "--data-dir", text(dir.path())]).await;
+    assert!(refused.0 == 1 && refused.1.contains("no data directory of a node"), "{refused:?}");
+    for id in cluster.ids() {
+        cluster.kill(id);
+    }
+    cluster.wipe(1);
+    cluster.wipe(3);
+    let survivor = text(cluster.data_dir(2)).to_owned();
+    let inspected = done(&cluster, &["recover", "--data-dir", &survivor, "--inspect", "--json"]).await;
+    let inspected: serde_json::Value = serde_json::from_str(&inspected).unwrap();
+    assert_eq!((&inspected["node_id"], &inspected["joined"]), (&2.into(), &true.into()), "{inspected}");
+    assert!(inspected["last"]["zxid"].as_u64() >= inspected["committed"]["zxid"].as_u64(), "{inspected}");
+    let (all, seed) = (members(&cluster, &[1, 2, 3]), at("seed"));
+    let recover = ["recover", "--data-dir", &survivor, "--members", &all, "--no-grace", "--out", text(&seed)];
+    let said = done(&cluster, &recover).await;
+    assert!(said.contains("node 2 has entries up to") && said.contains("tokens from now on are above"), "{said}");
+    // The survivor itself is as it was.
+    assert!(done(&cluster, &["recover", "--data-dir", &survivor, "--inspect"]).await.contains("last entry"));
+    for id in [1, 3] {
+        std::fs::create_dir(cluster.data_dir(id)).unwrap();
+    }
+    begin_from(&mut cluster, &seed, &at("old")).await;
+    let kept: ZnodeInfo = cluster.client(1).send(Call::get("/v1/znodes/kept")).await.unwrap().json();
+    assert_eq!(kept.data.as_deref(), Some("acknowledged"));
+    take_locks(&cluster, &mut memory).await;
+}
+
+#[tokio::test]
+async fn files_that_cannot_be_trusted_are_refused_in_words() {
+    let mut cluster = Cluster::start_with(Options { nodes: 1, settings: SETTINGS, ..Options::default() }).await;
+    let dir = tempfile::tempdir().unwrap();
+    let (file, bad) = (dir.path().join("b"), dir.path().join("bad"));
+    done(&cluster, &["backup", "save", text(&file)]).await;
+    let saved = done(&cluster, &["backup", "save", "--dir", text(dir.path()), "--keep", "1"]).await;
+    assert!(saved.contains(".zlock-backup: test at zxid"), "{saved}");
+    // Not for a client that is no operator, and nothing is left of the try.
+    let (code, said) = {
+        let (code, stdout, stderr) = run(zlock(&cluster, &["backup", "save", text(&bad)])).await;
+        (code, stdout + &stderr)
+    };
+    assert!(code == 1 && said.contains("for operators"), "{said}");
+    assert!(!bad.exists() && !dir.path().join("bad.part").exists());
+
+    let bytes = std::fs::read(&file).unwrap();
+    let mut flipped = bytes.clone();
+    flipped[bytes.len() / 2] ^= 1;
+    let mut newer = bytes.clone();
+    newer[8] = 9;
+    for (content, words) in [
+        (&bytes[..bytes.len() - 5], "it is cut off after"),
+        (&flipped, "it is damaged"),
+        (&newer, "version 9, and this program reads up to 1"),
+        (&b"something else"[..], "no backup of zlock"),
+    ] {
+        std::fs::write(&bad, content).unwrap();
+        let seed = dir.path().join("seed");
+        let prepare = ["restore", "prepare", text(&bad), "--members", "1=a:1/a:2", "--out", text(&seed)];
+        let apply = ["restore", "apply", text(&bad), "--node-id", "1", "--data-dir", text(&seed)];
+        for args in [&["backup", "inspect", text(&bad)][..], &["backup", "verify", text(&bad)], &prepare, &apply] {
+            let (code, said) = zlock_as_operator(&cluster, args).await;
+            assert!(code == 1 && said.contains(words), "{args:?}: {code}: {said}");
+        }
+        assert!(!seed.exists());
+    }
+    let low = ["restore", "prepare", text(&file), "--members", "1=a:1/a:2", "--out", text(&bad)];
+    let (code, said) = zlock_as_operator(&cluster, &low).await;
+    assert!(code == 1 && said.contains("is there already"), "{said}");
+    cluster.kill(1);
+}

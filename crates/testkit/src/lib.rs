@@ -21,5 +21,5 @@ pub mod zookeeper;
 
 pub use links::{LinkRule, Links, Proxy, Rule};
 pub use ports::Ports;
-pub use process::{Process, last_lines, serve, signal};
+pub use process::{Process, last_lines, reset_ignored_signals, serve, signal};
 pub use until::{Pace, until};

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+use tokio::signal::unix::{self, SignalKind};
 
 /// A server. Dropping it kills it.
 pub struct Process {
@@ -13,6 +14,27 @@ pub struct Process {
     /// `zlock serve --until-stdin-ends` stops when this end is closed, so it never outlives the
     /// tests.
     _stdin: Option<ChildStdin>,
+}
+
+/// Gives the processes that this one starts the default disposition of SIGINT, SIGQUIT and SIGHUP,
+/// where this one ignores them: behind `&` in a script, or under nohup. A signal that is caught
+/// here has its default disposition in a program that is started.
+///
+/// # Errors
+/// When the system takes no handler.
+///
+/// # Panics
+/// Outside of tokio's runtime.
+pub fn reset_ignored_signals() -> io::Result<()> {
+    let status = fs::read_to_string("/proc/self/status")?;
+    let set = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).unwrap_or(0);
+    for kind in [SignalKind::interrupt(), SignalKind::quit(), SignalKind::hangup()] {
+        if ignored & (1 << (kind.as_raw_value() - 1)) != 0 {
+            let _caught = unix::signal(kind)?;
+        }
+    }
+    Ok(())
 }
 
 /// The command of a node that ends with the process that starts it.

@@ -64,9 +64,11 @@ fn every_way_to_planted_bugs_leads_through_the_guard_and_none_is_a_default() {
                 }
             }
         }
-        let release = table.get("profile").and_then(|profiles| profiles.get("release"));
-        if release.is_some_and(|release| release.get("debug-assertions").is_some()) {
-            findings.push(format!("{}: a release has debug assertions", manifest.path));
+        for name in ["release", "dist"] {
+            let profile = table.get("profile").and_then(|profiles| profiles.get(name));
+            if profile.is_some_and(|profile| profile.get("debug-assertions").is_some()) {
+                findings.push(format!("{}: the profile {name} has debug assertions", manifest.path));
+            }
         }
     }
     none(findings);

@@ -13,7 +13,7 @@ use crate::error::Error;
 pub(super) fn plans(data: &Path, nodes: u16, ports: &Ports) -> Result<Vec<Plan>, Error> {
     let program = std::env::current_exe()?.with_file_name("zlock");
     if !program.exists() {
-        let message = format!("{} is missing: run `cargo build --release -p zlock -p bench`", program.display());
+        let message = format!("{} is missing: run `cargo build --profile dist -p zlock -p bench`", program.display());
         return Err(Error::Absent(message));
     }
     let member = |n: u16| format!("{}={}/{}", n + 1, ports.addr(3 * n), ports.addr(3 * n + 1));

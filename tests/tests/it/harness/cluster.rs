@@ -20,6 +20,9 @@ pub(crate) const CLUSTER_ID: &str = "test";
 /// Where in the block the ports for ZooKeeper clients begin: behind two for each node.
 const ZOOKEEPER_PORTS: u16 = 10;
 
+/// Lines of each node's log that a failed test shows.
+const LINES_SHOWN: usize = 30;
+
 /// How to build an ensemble.
 #[derive(Clone, Copy)]
 pub(crate) struct Options {
@@ -68,6 +71,7 @@ impl Cluster {
 
     /// An ensemble of which no node runs yet.
     pub(crate) async fn prepare(options: Options) -> Cluster {
+        testkit::reset_ignored_signals().unwrap();
         let dir = tempfile::Builder::new().prefix("zlock-test-").tempdir().unwrap();
         let ports = Ports::claim(16).unwrap();
         let ids = || (1..=options.nodes + options.joining).zip(0..);
@@ -278,6 +282,10 @@ impl Drop for Cluster {
         if std::thread::panicking()
             && let Some(dir) = self.dir.take()
         {
+            for node in &self.nodes {
+                let lines = testkit::last_lines(&node.log, LINES_SHOWN).join("\n");
+                eprintln!("node {} logged last:\n{lines}", node.id);
+            }
             eprintln!("logs and data of the nodes stay in {}", dir.keep().display());
         }
     }

@@ -1,0 +1,36 @@
+//! A leader, and then a follower, whose disk has no space for the copy through which a snapshot is
+//! read.
+
+use crate::ensemble::{Ensemble, create, eventually, path, set, write};
+use replica::{Config, Readiness};
+
+fn eager_snapshots(config: &mut Config) {
+    config.snapshot_log_entries = 50;
+    config.log_entries_kept = 10;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_snapshot_whose_copy_does_not_fit_is_sent_when_it_does_and_ends_neither_node() {
+    let _turn = fail::FailScenario::setup();
+    let mut ensemble = Ensemble::started(3, eager_snapshots).await;
+    let wiped = ensemble.follower().await;
+    ensemble.stop(wiped).await;
+    ensemble.wipe(wiped);
+    let leader = ensemble.leader().await;
+    for number in 0..60 {
+        write(ensemble.node(leader), create("/", &format!("a{number}"), b"x")).await;
+    }
+    eventually("the log is purged behind a snapshot", || ensemble.node(leader).status().snapshot.zxid.0 > 40).await;
+    fail::cfg("db.copy", "return(full)").unwrap();
+    ensemble.start(wiped).await;
+    eventually("the leader has tried twice", || ensemble.node(leader).status().snapshots_unsent >= 2).await;
+    write(ensemble.node(leader), set("/a1", b"y")).await;
+    assert_eq!(ensemble.node(leader).status().ready, Readiness::Ready);
+    // From here on the leader has space, and the follower has none at first.
+    fail::cfg("db.copy", "1*off->2*return(full)->off").unwrap();
+    eventually("the snapshot is installed", || ensemble.node(wiped).state().node(&path("/a30")).is_some()).await;
+    fail::remove("db.copy");
+    eventually("it is ready", || ensemble.node(wiped).status().ready == Readiness::Ready).await;
+    ensemble.assert_equal_states().await;
+    ensemble.stop_all().await;
+}

@@ -1,0 +1,120 @@
+//! A leader whose fsync hangs.
+
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::ThreadId;
+
+use crate::ensemble::{Ensemble, create, eventually, open_session, read_data, set, soon, write};
+use crate::lines::Lines;
+use replica::{Config, Consistency, Error, Readiness};
+
+const STALLS: &str = "the disk does not answer: this node is not ready, and takes no writes and no votes";
+const ANSWERS: &str = "the disk answers again";
+
+/// Which threads flush logs, in the order in which their nodes were started, and which of them
+/// hangs.
+#[derive(Default)]
+struct Disks {
+    threads: Vec<ThreadId>,
+    hangs: Option<ThreadId>,
+}
+
+type Shared = Arc<(Mutex<Disks>, Condvar)>;
+
+fn watched() -> Shared {
+    let shared = Shared::default();
+    let disks = Arc::clone(&shared);
+    let pass = move || {
+        let (disks, changed) = &*disks;
+        let own = std::thread::current().id();
+        let mut disks = disks.lock().unwrap();
+        if !disks.threads.contains(&own) {
+            disks.threads.push(own);
+        }
+        while disks.hangs == Some(own) {
+            disks = changed.wait(disks).unwrap();
+        }
+    };
+    fail::cfg_callback("log.flushed", pass).unwrap();
+    shared
+}
+
+/// Lets the disk go when the test ends, however: its thread is waited for.
+struct Released(Shared);
+
+impl Drop for Released {
+    fn drop(&mut self) {
+        hang(&self.0, None);
+    }
+}
+
+fn hang(disks: &Shared, node: Option<usize>) {
+    let mut locked = disks.0.lock().unwrap();
+    locked.hangs = node.map(|at| locked.threads[at]);
+    disks.1.notify_all();
+}
+
+fn short_bound(config: &mut Config) {
+    config.disk_stall_max_ms = 400;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_whose_fsync_hangs_hands_over_and_comes_back_as_a_follower() {
+    let _turn = fail::FailScenario::setup();
+    let (disks, lines) = (watched(), Lines::gather());
+    let mut ensemble = Ensemble::started(3, short_bound).await;
+    let _released = Released(Arc::clone(&disks));
+    let leader = ensemble.leader().await;
+    let other = ensemble.follower().await;
+    let stalled = ensemble.node(leader).clone();
+    write(&stalled, create("/", "a", b"0")).await;
+    let session = open_session(&stalled, 60_000).await;
+    let told = || lines.among(&[STALLS, ANSWERS]);
+    assert_eq!(told(), [""; 0]);
+    hang(&disks, Some(leader));
+    // The others have a quorum, and the first write is also what the leader's own disk does not
+    // take.
+    write(&stalled, set("/a", b"1")).await;
+    let member = leader as u64 + 1;
+    let others: Vec<usize> = (0..3).filter(|at| *at != leader).collect();
+    eventually("another leads", || {
+        let leads = |at: &usize| ensemble.node(*at).leader().is_some_and(|leader| leader.id != member);
+        others.iter().all(leads)
+    })
+    .await;
+    write(ensemble.node(other), set("/a", b"2")).await;
+    assert_eq!(read_data(ensemble.node(other), "/a").await, Some(b"2".to_vec()));
+    eventually("it says why it is not ready", || stalled.status().ready == Readiness::DiskStalled).await;
+    let refused = stalled.propose(set("/a", b"3"), soon()).await;
+    assert!(matches!(refused, Err(Error::Unavailable { .. })), "{refused:?}");
+    let refused = stalled.read(Consistency::Linearizable, soon()).await;
+    assert!(matches!(refused, Err(Error::Unavailable { .. })), "{refused:?}");
+    // Sessions do not depend on the disk of the node that their clients talk to.
+    assert_eq!(stalled.touch(session, soon()).await.unwrap().session, session.session);
+    let status = stalled.status();
+    assert!(
+        status.disk_waits.as_millis() >= 400 && status.disk_stalls,
+        "{:?} {}",
+        status.disk_waits,
+        status.disk_stalls
+    );
+    let term = ensemble.node(other).status().term;
+    // Once for the change, however often the disk was looked at since.
+    eventually("its log says so", || told() == [STALLS]).await;
+    hang(&disks, None);
+    eventually("it is ready again", || stalled.status().ready == Readiness::Ready).await;
+    eventually("its log says so", || told() == [STALLS, ANSWERS]).await;
+    hang(&disks, Some(leader));
+    // What hangs is a flush: it needs something to write, which comes from the new leader.
+    write(ensemble.node(other), set("/a", b"5")).await;
+    eventually("it is not ready once more", || stalled.status().ready == Readiness::DiskStalled).await;
+    hang(&disks, None);
+    eventually("and ready once more", || stalled.status().ready == Readiness::Ready).await;
+    eventually("its log says so", || told() == [STALLS, ANSWERS, STALLS, ANSWERS]).await;
+    write(&stalled, set("/a", b"4")).await;
+    ensemble.assert_equal_states().await;
+    assert_eq!(read_data(&stalled, "/a").await, Some(b"4".to_vec()));
+    assert!(stalled.state().session(session.session).is_some());
+    assert_eq!((stalled.status().term, stalled.status().leader == Some(member)), (term, false));
+    fail::remove("log.flushed");
+    ensemble.stop_all().await;
+}

@@ -1,0 +1,212 @@
+//! Members that run different programs: raising the level, and nodes that do not know it.
+//!
+//! A node plays an older or a newer program: its configuration says which levels it knows.
+
+use crate::ensemble::{Ensemble, LONG, create, eventually, soon, write};
+use replica::{Config, Error, Failure, Finalized, Program, StartError};
+use tokio::time::timeout;
+use znode::{Levels, Op, OtherLevel, Request};
+
+fn knows(config: &mut Config, max: u16) {
+    config.program = Program { version: format!("0.{max}.0"), levels: Levels { min: 1, max } };
+}
+
+fn old(config: &mut Config) {
+    knows(config, 1);
+}
+
+fn new(config: &mut Config) {
+    knows(config, 2);
+}
+
+fn new_with_small_snapshots(config: &mut Config) {
+    config.snapshot_log_entries = 50;
+    config.log_entries_kept = 10;
+    new(config);
+}
+
+fn refusal() -> OtherLevel {
+    OtherLevel { level: 2, known: Levels { min: 1, max: 1 } }
+}
+
+async fn restart(ensemble: &mut Ensemble, at: usize, change: fn(&mut Config)) {
+    ensemble.stop(at).await;
+    ensemble.change = change;
+    ensemble.start(at).await;
+}
+
+async fn finalize(ensemble: &Ensemble, at: usize, level: Option<u16>) -> Result<Finalized, Error> {
+    loop {
+        match ensemble.node(at).finalize(level, soon()).await {
+            Err(Error::Unavailable { .. }) => tokio::task::yield_now().await,
+            end => return end,
+        }
+    }
+}
+
+/// Which members are not ready for which level.
+fn hindered(finalized: Finalized) -> (u16, Vec<u64>) {
+    let Finalized::NotReady { level, status } = finalized else { panic!("{finalized:?}") };
+    let hindering = status.members.iter().filter(|member| !member.is_ready_for(level));
+    (level, hindering.map(|member| member.id).collect())
+}
+
+/// Waits until the leader has met all members, so that only what they run counts.
+async fn met(ensemble: &Ensemble) {
+    loop {
+        let node = ensemble.running().next().unwrap();
+        match node.upgrade(soon()).await {
+            Ok(status) if status.members.iter().all(|member| member.reachable && member.program.is_some()) => return,
+            _ => tokio::task::yield_now().await,
+        }
+    }
+}
+
+/// How a node ends that does not know the cluster's level: at its start, or soon after.
+async fn end_of(ensemble: &Ensemble, at: usize) -> OtherLevel {
+    let listener = std::net::TcpListener::bind(ensemble.addr(at)).unwrap();
+    match replica::Replica::start_on(ensemble.config(at), listener).await {
+        Err(StartError::Level(other)) => other,
+        Err(error) => panic!("{error}"),
+        Ok(node) => {
+            let failure = timeout(LONG, node.failed()).await.expect("it does not go on");
+            node.shutdown().await;
+            let Failure::Level(other) = failure else { panic!("{failure}") };
+            other
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_is_upgraded_node_by_node_and_finalised_once_all_know_the_level() {
+    let mut ensemble = Ensemble::started(3, old).await;
+    write(ensemble.node(0), create("/", "a", b"")).await;
+    restart(&mut ensemble, 0, new).await;
+    restart(&mut ensemble, 1, new).await;
+    met(&ensemble).await;
+    let status = ensemble.node(2).upgrade(soon()).await.unwrap();
+    let versions: Vec<_> = status.members.iter().map(|member| &*member.program.as_ref().unwrap().version).collect();
+    assert_eq!((status.level, &*versions, status.next_level()), (1, &["0.2.0", "0.2.0", "0.1.0"][..], None));
+    for at in 0..3 {
+        assert_eq!(hindered(finalize(&ensemble, at, None).await.unwrap()), (2, vec![3]));
+    }
+    // Back at half, and forward again.
+    restart(&mut ensemble, 0, old).await;
+    restart(&mut ensemble, 0, new).await;
+    restart(&mut ensemble, 2, new).await;
+    met(&ensemble).await;
+    assert_eq!(hindered(finalize(&ensemble, 0, Some(3)).await.unwrap()), (3, vec![1, 2, 3]));
+    let follower = ensemble.follower().await;
+    let finalized = finalize(&ensemble, follower, None).await.unwrap();
+    assert!(matches!(finalized, Finalized::Done(status) if status.level == 2));
+    assert_eq!(ensemble.node(follower).state().level(), 2);
+    // Once more changes nothing, and nothing lowers it.
+    let again = finalize(&ensemble, 0, Some(2)).await.unwrap();
+    assert!(matches!(again, Finalized::Done(status) if status.level == 2));
+    let refused = finalize(&ensemble, 1, Some(1)).await;
+    assert_eq!(refused, Err(Error::Refused(znode::Error::BadArguments)));
+    write(ensemble.node(0), create("/", "b", b"")).await;
+    ensemble.assert_equal_states().await;
+    ensemble.stop_all().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_that_is_away_holds_up_the_level() {
+    let mut ensemble = Ensemble::started(3, new).await;
+    met(&ensemble).await;
+    let away = ensemble.follower().await;
+    ensemble.stop(away).await;
+    let leader = ensemble.leader().await;
+    // For as long as a peer may be silent it still counts as one that follows.
+    let mut finalized = finalize(&ensemble, leader, Some(3)).await.unwrap();
+    while hindered(finalized).1.len() != 3 {
+        finalized = finalize(&ensemble, leader, Some(3)).await.unwrap();
+    }
+    let deadline = soon();
+    let is_met = async || {
+        let status = ensemble.node(leader).upgrade(deadline).await.unwrap();
+        status.members[away].reachable
+    };
+    while is_met().await {}
+    assert_eq!(hindered(finalize(&ensemble, leader, None).await.unwrap()), (2, vec![away as u64 + 1]));
+    ensemble.stop_all().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_program_that_does_not_know_the_level_does_not_run_on_any_directory() {
+    let mut ensemble = Ensemble::started(3, new_with_small_snapshots).await;
+    met(&ensemble).await;
+    assert!(matches!(finalize(&ensemble, 0, None).await, Ok(Finalized::Done(_))));
+    let at = ensemble.follower().await;
+    eventually("the level is applied everywhere", || ensemble.running().all(|node| node.state().level() == 2)).await;
+    ensemble.stop(at).await;
+    ensemble.change = old;
+    // Its log tells, at the start or when it is applied.
+    assert_eq!(end_of(&ensemble, at).await, refusal());
+    assert_eq!(end_of(&ensemble, at).await, refusal(), "and again");
+    // Its snapshot tells.
+    ensemble.change = new_with_small_snapshots;
+    ensemble.start(at).await;
+    for number in 0..120 {
+        write(ensemble.node(at), create("/", &format!("n{number}"), b"")).await;
+    }
+    eventually("a snapshot is there", || ensemble.node(at).status().snapshot.zxid.0 > 50).await;
+    ensemble.stop(at).await;
+    ensemble.change = old;
+    let listener = std::net::TcpListener::bind(ensemble.addr(at)).unwrap();
+    let refused = replica::Replica::start_on(ensemble.config(at), listener).await;
+    assert!(matches!(refused, Err(StartError::Level(other)) if other == refusal()), "{:?}", refused.map(drop));
+    // The others tell.
+    ensemble.wipe(at);
+    assert_eq!(end_of(&ensemble, at).await, refusal());
+    // The newer program goes on where it was.
+    ensemble.change = new_with_small_snapshots;
+    ensemble.start(at).await;
+    write(ensemble.node(at), create("/", "end", b"")).await;
+    ensemble.assert_equal_states().await;
+    ensemble.stop_all().await;
+}
+
+/// As when a node is put back at the very moment in which the level is raised.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_runs_ends_at_the_entry_that_raises_the_level_beyond_its_program() {
+    let mut ensemble = Ensemble::started(3, new).await;
+    let leader = ensemble.leader().await;
+    let at = ensemble.follower().await;
+    restart(&mut ensemble, at, old).await;
+    write(ensemble.node(at), create("/", "a", b"")).await;
+    let node = ensemble.take(at);
+    write(ensemble.node(leader), Request::new(Op::SetLevel { level: 2 })).await;
+    let failure = timeout(LONG, node.failed()).await.unwrap();
+    assert_eq!(failure, Failure::Level(refusal()));
+    assert_eq!(failure.to_string(), "this cluster is at level 2; this zlock knows only 1: start a newer zlock");
+    node.shutdown().await;
+    write(ensemble.node(leader), create("/", "b", b"")).await;
+    ensemble.change = new;
+    ensemble.start(at).await;
+    write(ensemble.node(at), create("/", "c", b"")).await;
+    ensemble.assert_equal_states().await;
+    ensemble.stop_all().await;
+}
+
+/// An operation of the next level waits for that level, whichever node is asked.
+#[cfg(feature = "next-level")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_came_with_the_next_level_is_refused_before_it_is_finalised() {
+    let mut ensemble = Ensemble::started(3, |_| {}).await;
+    met(&ensemble).await;
+    let note = || Request::new(Op::SetNote { text: "by hand".into() });
+    for node in ensemble.running() {
+        let refused = node.propose(note(), soon()).await;
+        assert_eq!(refused, Err(Error::Refused(znode::Error::LevelTooLow)));
+    }
+    assert!(matches!(finalize(&ensemble, 0, None).await, Ok(Finalized::Done(_))));
+    let follower = ensemble.follower().await;
+    write(ensemble.node(follower), note()).await;
+    eventually("all have the note", || {
+        ensemble.running().all(|node| node.state().cluster().and_then(|it| it.note()) == Some("by hand"))
+    })
+    .await;
+    ensemble.assert_equal_states().await;
+    ensemble.stop_all().await;
+}

@@ -1,0 +1,18 @@
+//! Nodes of one process: elections, members, sessions, waits, strangers at the peer port.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod drained;
+#[path = "../ensemble/mod.rs"]
+mod ensemble;
+mod ensemble_serves;
+mod levels;
+mod load;
+mod members;
+mod new_directories;
+mod partitions;
+mod sessions;
+#[path = "../stranger/mod.rs"]
+mod stranger;
+mod strangers;
+mod waits;

@@ -1,0 +1,193 @@
+//! Members come, go and are replaced while the ensemble serves.
+
+use replica::{Done, Failure, NewMember, Order, OrderError, RefusedOrder, Replica};
+use tokio::time::timeout;
+
+use crate::ensemble::{Ensemble, LONG, create, eventually, soon, write};
+
+/// Three founders, and places for more nodes that are told to join.
+async fn three_of(size: usize) -> Ensemble {
+    let mut ensemble = Ensemble::new(size, |config| {
+        config.join = config.node_id > 3;
+        config.promote_after_ms = 100;
+        config.members.retain(|member| member.id <= 3);
+    });
+    for at in 0..3 {
+        ensemble.start(at).await;
+    }
+    ensemble.leader().await;
+    ensemble
+}
+
+fn new_member(ensemble: &Ensemble, at: usize) -> NewMember {
+    NewMember {
+        id: at as u64 + 1,
+        peer_addr: ensemble.addr(at).to_string(),
+        http_addr: format!("127.0.0.1:{}", 8_000 + at),
+        ..NewMember::default()
+    }
+}
+
+/// Orders it of a node, again while a change is under way or no leader is there.
+async fn order(node: &Replica, order: Order) -> Result<Done, OrderError> {
+    let deadline = soon();
+    loop {
+        match node.order(order.clone(), deadline).await {
+            Err(OrderError::Unavailable(_) | OrderError::Refused { kind: RefusedOrder::ChangeInProgress, .. }) => {}
+            done => return done,
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+fn roles(node: &Replica) -> Vec<(u64, String)> {
+    node.members().members.into_iter().map(|member| (member.id, member.role)).collect()
+}
+
+fn voters(ids: &[u64]) -> Vec<(u64, String)> {
+    ids.iter().map(|id| (*id, "voter".to_owned())).collect()
+}
+
+/// What an order was refused for.
+#[track_caller]
+fn refused(done: Result<Done, OrderError>, expected: RefusedOrder) {
+    match done {
+        Err(OrderError::Refused { kind, .. }) => assert_eq!(kind, expected),
+        done => panic!("{done:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_voter_is_replaced_by_one_order_and_may_not_come_back() {
+    let mut ensemble = three_of(4).await;
+    write(ensemble.node(0), create("/", "before", b"1")).await;
+    let leader = ensemble.leader().await;
+    let dead = (0..3).find(|at| *at != leader).unwrap();
+    ensemble.stop(dead).await;
+    let new = NewMember { replaces: Some(dead as u64 + 1), ..new_member(&ensemble, 3) };
+    // It is asked first whether it is there.
+    refused(order(ensemble.node(leader), Order::Add(new.clone())).await, RefusedOrder::MemberUnreachable);
+    ensemble.start(3).await;
+    order(ensemble.node(leader), Order::Add(new)).await.unwrap();
+    let left: Vec<u64> = (1..=4).filter(|id| *id != dead as u64 + 1).collect();
+    for at in (0..4).filter(|at| *at != dead) {
+        eventually("the members are others", || roles(ensemble.node(at)) == voters(&left)).await;
+    }
+    write(ensemble.node(3), create("/", "after", b"2")).await;
+    ensemble.assert_equal_states().await;
+    // Who was removed is told so, and ends.
+    eventually("the removal is noted", || ensemble.node(leader).members().removed.len() == 1).await;
+    ensemble.start(dead).await;
+    let removed = ensemble.take(dead);
+    assert!(matches!(timeout(LONG, removed.failed()).await.unwrap(), Failure::Removed { .. }));
+    removed.shutdown().await;
+    let again = new_member(&ensemble, dead);
+    refused(order(ensemble.node(3), Order::Add(again)).await, RefusedOrder::IdUsedBefore);
+    ensemble.stop_all().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_ensemble_grows_to_five_and_shrinks_to_three_others() {
+    let mut ensemble = three_of(5).await;
+    for at in [3, 4] {
+        ensemble.start(at).await;
+        order(ensemble.node(at % 3), Order::Add(new_member(&ensemble, at))).await.unwrap();
+        eventually("it votes", || {
+            roles(ensemble.node(0)).len() == at + 1 && roles(ensemble.node(0)) == voters_to(at + 1)
+        })
+        .await;
+    }
+    write(ensemble.node(4), create("/", "five", b"")).await;
+    // The leader among them: leadership goes on first.
+    let leader = ensemble.leader().await;
+    let gone = [leader, (leader + 1) % 3];
+    for at in gone {
+        let id = at as u64 + 1;
+        order(ensemble.node(3), Order::Remove { id, force: false }).await.unwrap();
+        let removed = ensemble.take(at);
+        eventually("it is no member", || roles(ensemble.node(3)).iter().all(|(other, _)| *other != id)).await;
+        assert!(matches!(timeout(LONG, removed.failed()).await.unwrap(), Failure::Removed { .. }));
+        removed.shutdown().await;
+    }
+    ensemble.leader().await;
+    write(ensemble.node(3), create("/", "three", b"")).await;
+    ensemble.assert_equal_states().await;
+    // Two of three: one more may fail, and the last two are both needed.
+    assert_eq!(roles(ensemble.node(3)).len(), 3);
+    ensemble.stop_all().await;
+}
+
+fn voters_to(count: usize) -> Vec<(u64, String)> {
+    voters(&(1..=count as u64).collect::<Vec<_>>())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_observer_serves_and_never_votes() {
+    let mut ensemble = three_of(4).await;
+    ensemble.start(3).await;
+    let observer = NewMember { observer: true, ..new_member(&ensemble, 3) };
+    order(ensemble.node(0), Order::Add(observer)).await.unwrap();
+    write(ensemble.node(3), create("/", "here", b"")).await;
+    ensemble.assert_equal_states().await;
+    eventually("the observer knows its part", || roles(ensemble.node(3)).contains(&(4, "observer".to_owned()))).await;
+    refused(order(ensemble.node(1), Order::Promote { id: 4 }).await, RefusedOrder::BadOrder);
+    // It counts in no quorum: with one voter of three nothing is written.
+    let leader = ensemble.leader().await;
+    for at in (0..3).filter(|at| *at != leader) {
+        ensemble.stop(at).await;
+    }
+    eventually("the leader knows", || ensemble.node(leader).sure_to_lead().is_none()).await;
+    ensemble.stop_all().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn leadership_goes_where_it_is_told_to() {
+    let mut ensemble = three_of(3).await;
+    for round in 0..3 {
+        let leader = ensemble.leader().await;
+        let to = (leader + 1) % 3;
+        let done = order(ensemble.node(round % 3), Order::Transfer { to: Some(to as u64 + 1) }).await.unwrap();
+        assert!(matches!(done, Done::Transferred { to: new, .. } if new == to as u64 + 1), "{done:?}");
+        assert_eq!(ensemble.leader().await, to);
+        write(ensemble.node(round % 3), create("/", &round.to_string(), b"")).await;
+    }
+    let leader = ensemble.leader().await;
+    let dead = (leader + 1) % 3;
+    ensemble.stop(dead).await;
+    eventually("its silence is noticed", || {
+        let members = ensemble.node(leader).members().members;
+        members.iter().any(|member| member.id == dead as u64 + 1 && member.last_contact_ms.is_none_or(|ms| ms > 800))
+    })
+    .await;
+    let done = order(ensemble.node(leader), Order::Transfer { to: Some(dead as u64 + 1) }).await;
+    refused(done, RefusedOrder::TransferFailed);
+    refused(order(ensemble.node(leader), Order::Transfer { to: Some(9) }).await, RefusedOrder::TransferFailed);
+    assert!(ensemble.node(leader).sure_to_lead().is_some(), "a transfer that is refused changes nothing");
+    ensemble.stop_all().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_would_cost_the_quorum_is_refused() {
+    let mut ensemble = three_of(3).await;
+    let leader = ensemble.leader().await;
+    let dead = (leader + 1) % 3;
+    let other = (leader + 2) % 3;
+    ensemble.stop(dead).await;
+    eventually("its silence is noticed", || {
+        let members = ensemble.node(leader).members().members;
+        members.iter().any(|member| member.id == dead as u64 + 1 && member.last_contact_ms.is_none_or(|ms| ms > 800))
+    })
+    .await;
+    assert_eq!(ensemble.node(leader).members().failure_tolerance, 0);
+    let id = other as u64 + 1;
+    refused(order(ensemble.node(leader), Order::Remove { id, force: false }).await, RefusedOrder::WouldLoseQuorum);
+    refused(order(ensemble.node(leader), Order::Remove { id: 7, force: false }).await, RefusedOrder::NoMember);
+    refused(order(ensemble.node(leader), Order::Promote { id: 7 }).await, RefusedOrder::NoMember);
+    refused(order(ensemble.node(leader), Order::Add(new_member(&ensemble, other))).await, RefusedOrder::AlreadyMember);
+    // The dead one may go.
+    let id = dead as u64 + 1;
+    order(ensemble.node(leader), Order::Remove { id, force: false }).await.unwrap();
+    eventually("two are left", || roles(ensemble.node(leader)).len() == 2).await;
+    write(ensemble.node(other), create("/", "two", b"")).await;
+    ensemble.stop_all().await;
+}

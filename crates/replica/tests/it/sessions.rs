@@ -1,0 +1,144 @@
+//! Sessions: alive by heartbeats through any node, ended by the leader alone.
+
+use std::time::Duration;
+
+use crate::ensemble::{Ensemble, create, eventually, open_session, path, soon, write};
+use replica::{Config, Error, Readiness, Replica};
+use tokio::time::Instant;
+use znode::{CreateMode, Credential, Op, Request, ZnodeOp};
+
+/// Sessions may be as short as the tests need.
+fn short_sessions(config: &mut Config) {
+    config.limits.session_timeout_min_ms = 100;
+}
+
+/// Waits until the leader's limits are in force.
+async fn limits_in_force(ensemble: &Ensemble) {
+    let in_force = |node: &Replica| node.state().limits().session_timeout_min_ms == 100;
+    eventually("the limits are in force", || ensemble.running().all(in_force)).await;
+}
+
+fn ephemeral(session: Credential) -> Request {
+    let mut request = create("/", "e", b"");
+    let Op::Znode(ZnodeOp::Create(create)) = &mut request.op else { unreachable!() };
+    create.mode = CreateMode::Ephemeral;
+    request.credential = Some(session);
+    request
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_silent_session_is_expired_with_its_ephemerals_and_a_heard_one_lives() {
+    let mut ensemble = Ensemble::started(3, short_sessions).await;
+    limits_in_force(&ensemble).await;
+    let follower = ensemble.follower().await;
+    let node = ensemble.node(follower);
+    // Long enough for a busy machine to write and to send a heartbeat in between.
+    let timeout_ms = 1_500;
+    let opened = Instant::now();
+    let silent = open_session(node, timeout_ms).await;
+    let heard = open_session(node, timeout_ms).await;
+    write(node, ephemeral(silent)).await;
+    while node.state().session(silent.session).is_some() {
+        let touch = node.touch(heard, soon()).await.unwrap();
+        assert_eq!((touch.session, touch.timeout_ms), (heard.session, timeout_ms));
+        assert!(opened.elapsed() < crate::ensemble::LONG);
+    }
+    assert!(opened.elapsed().as_millis() >= u128::from(timeout_ms), "{:?}", opened.elapsed());
+    assert!(node.state().node(&path("/e")).is_none());
+    assert!(node.state().session(heard.session).is_some());
+    assert_eq!(node.touch(silent, soon()).await, Err(Error::Refused(znode::Error::SessionExpired)));
+    let stranger = Credential { secret_hash: [0; 16], ..heard };
+    assert_eq!(node.touch(stranger, soon()).await, Err(Error::Refused(znode::Error::AuthFailed)));
+    ensemble.stop_all().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn heartbeats_that_nobody_waits_for_count_too() {
+    let mut ensemble = Ensemble::started(3, short_sessions).await;
+    limits_in_force(&ensemble).await;
+    let session = open_session(ensemble.node(0), 1_500).await;
+    let opened = Instant::now();
+    eventually("three timeouts have passed", || {
+        ensemble.running().for_each(|node| node.touch_soon(session));
+        opened.elapsed().as_millis() > 4_500
+    })
+    .await;
+    assert!(ensemble.node(0).state().session(session.session).is_some());
+    eventually("it expires", || ensemble.node(0).state().session_count() == 0).await;
+    ensemble.stop_all().await;
+}
+
+/// The ids of sessions are no secret, and what a stranger says in the name of one goes the same way
+/// to the leader.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stranger_without_the_secret_silences_nobody() {
+    let mut ensemble = Ensemble::started(3, short_sessions).await;
+    limits_in_force(&ensemble).await;
+    let node = ensemble.node(ensemble.follower().await);
+    let session = open_session(node, 4_000).await;
+    let stranger = Credential { secret_hash: [0; 16], ..session };
+    let opened = Instant::now();
+    eventually("two timeouts have passed", || {
+        [stranger, session].iter().for_each(|credential| node.touch_soon(*credential));
+        opened.elapsed().as_millis() > 8_000
+    })
+    .await;
+    assert!(node.state().session(session.session).is_some());
+    ensemble.stop_all().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_leader_gives_every_session_its_whole_timeout() {
+    let mut ensemble = Ensemble::started(3, short_sessions).await;
+    limits_in_force(&ensemble).await;
+    let session = open_session(ensemble.node(0), 4_000).await;
+    let opened = Instant::now();
+    eventually("much of the timeout has passed", || opened.elapsed().as_millis() > 2_500).await;
+    let leader = ensemble.leader().await;
+    ensemble.stop(leader).await;
+    let stopped = Instant::now();
+    let node = ensemble.node((leader + 1) % 3);
+    eventually("it expires", || node.state().session(session.session).is_none()).await;
+    assert!(stopped.elapsed().as_millis() >= 3_900, "{:?}", stopped.elapsed());
+    ensemble.stop_all().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_without_quorum_neither_takes_heartbeats_nor_expires() {
+    let mut ensemble = Ensemble::started(3, short_sessions).await;
+    limits_in_force(&ensemble).await;
+    let session = open_session(ensemble.node(0), 3_000).await;
+    let leader = ensemble.leader().await;
+    for at in (0..3).filter(|at| *at != leader) {
+        ensemble.stop(at).await;
+    }
+    let node = ensemble.node(leader);
+    eventually("the leader knows that it is alone", || node.status().ready == Readiness::NoQuorum).await;
+    let alone = Instant::now();
+    let refused = node.touch(session, alone + Duration::from_millis(2_500)).await;
+    assert!(matches!(refused, Err(Error::Unavailable { .. })), "{refused:?}");
+    eventually("more than the session's timeout has passed", || alone.elapsed().as_millis() > 3_500).await;
+    assert!(node.state().session(session.session).is_some());
+    let other = (leader + 1) % 3;
+    ensemble.start(other).await;
+    ensemble.leader().await;
+    let touch = ensemble.node(other).touch(session, soon()).await;
+    assert!(touch.is_ok(), "the time without a quorum counted: {touch:?}");
+    ensemble.stop_all().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn due_znodes_are_collected() {
+    let mut ensemble = Ensemble::started(3, |_| {}).await;
+    let node = ensemble.node(0);
+    let mut request = create("/", "ttl", b"");
+    let Op::Znode(ZnodeOp::Create(create)) = &mut request.op else { unreachable!() };
+    create.mode = CreateMode::PersistentTtl { ttl_ms: 50 };
+    write(node, request).await;
+    eventually("the znode is collected everywhere", || {
+        ensemble.running().all(|node| node.state().node(&path("/ttl")).is_none())
+    })
+    .await;
+    ensemble.assert_equal_states().await;
+    ensemble.stop_all().await;
+}

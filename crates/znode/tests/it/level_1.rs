@@ -1,0 +1,94 @@
+//! A log of level 1 is applied, and comes to what it came to when the level was frozen: each reply,
+//! each event and each state.
+//!
+//! The files are never written anew. A later level has files of its own beside them.
+
+use std::collections::BTreeSet;
+use std::hash::Hasher as _;
+
+use siphasher::sip::SipHasher13;
+use znode::{Applied, LogPosition, Op, State, StateBuilder, Term, decode_txn};
+
+/// Of a line: the entry's term and index, its bytes, and the hash of what it came to.
+const LOGS: [&str; 4] = [
+    include_str!("../golden/level-1/log-1.txt"),
+    include_str!("../golden/level-1/log-2.txt"),
+    include_str!("../golden/level-1/log-3.txt"),
+    include_str!("../golden/level-1/log-4.txt"),
+];
+/// The records of the state at the end of each log.
+const SNAPSHOTS: [&str; 4] = [
+    include_str!("../golden/level-1/snapshot-1.hex"),
+    include_str!("../golden/level-1/snapshot-2.hex"),
+    include_str!("../golden/level-1/snapshot-3.hex"),
+    include_str!("../golden/level-1/snapshot-4.hex"),
+];
+
+fn bytes(hex: &str) -> Vec<u8> {
+    (0..hex.len()).step_by(2).map(|index| u8::from_str_radix(&hex[index..index + 2], 16).unwrap()).collect()
+}
+
+/// The reply, the events and the state behind an entry.
+fn hash(applied: &Applied, state: &State) -> u64 {
+    let mut hash = SipHasher13::new();
+    let outcome = bincode::encode_to_vec(applied, bincode::config::standard()).unwrap();
+    for part in std::iter::once(outcome).chain(state.records()) {
+        // Lengths keep two splits of the same bytes apart.
+        hash.write_u64(part.len() as u64);
+        hash.write(&part);
+    }
+    hash.finish()
+}
+
+/// Applies a log from its beginning, or from behind the entry that `state` ends with.
+fn replay(log: &str, mut state: State, each: impl Fn(&State), names: &mut BTreeSet<&'static str>) -> State {
+    for line in log.lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [term, index, txn, expected] = words[..] else { panic!("no entry: {line}") };
+        let txn = decode_txn(&bytes(txn)).unwrap();
+        let (term, index) = (Term(term.parse().unwrap()), index.parse().unwrap());
+        let zxid = state.zxid_of(index, Some(&txn.request));
+        if zxid <= state.last_zxid() {
+            continue;
+        }
+        let op: Op = txn.request.op.clone();
+        let applied = state.apply(LogPosition { term, zxid }, txn);
+        assert_eq!(format!("{:016x}", hash(&applied, &state)), expected, "entry {index}: {op:?} -> {applied:?}");
+        names.insert(op.row().name);
+        each(&state);
+    }
+    state
+}
+
+fn read<'a>(records: impl IntoIterator<Item = &'a Vec<u8>>) -> State {
+    let mut builder = StateBuilder::new();
+    records.into_iter().for_each(|record| builder.push(record).unwrap());
+    builder.finish().unwrap()
+}
+
+#[test]
+fn a_log_comes_to_what_it_came_to_when_level_1_was_frozen() {
+    let mut names = BTreeSet::new();
+    for (log, snapshot) in LOGS.iter().zip(SNAPSHOTS) {
+        let state = replay(log, State::default(), |state| state.check_invariants().unwrap(), &mut names);
+        let frozen: Vec<Vec<u8>> = snapshot.lines().map(bytes).collect();
+        assert!(state.records().eq(frozen));
+    }
+    assert_eq!(names.len(), 21, "an operation of level 1 stands in none of the logs: {names:?}");
+}
+
+#[test]
+fn a_snapshot_at_any_place_of_the_log_goes_on_as_the_log_does() {
+    for (log, snapshot) in LOGS.iter().zip(SNAPSHOTS) {
+        let frozen: Vec<Vec<u8>> = snapshot.lines().map(bytes).collect();
+        assert!(read(&frozen).records().eq(frozen));
+        let length = log.lines().count();
+        for cut in [length / 7, length / 2, length - 3] {
+            let begin: String = log.lines().take(cut).map(|line| format!("{line}\n")).collect();
+            let state = replay(&begin, State::default(), |_| {}, &mut BTreeSet::new());
+            let records: Vec<Vec<u8>> = state.records().collect();
+            let state = replay(log, read(&records), |_| {}, &mut BTreeSet::new());
+            assert!(state.records().eq(snapshot.lines().map(bytes)));
+        }
+    }
+}

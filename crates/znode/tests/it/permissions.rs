@@ -1,0 +1,404 @@
+//! The table of permissions: every operation, asked for by the session whose ticket it is, by
+//! another identity with rights, by one without, and by the super user.
+//!
+//! The rows are made from the lists of operations, of create modes and of lock modes themselves:
+//! each list is a chain of exhaustive matches, so a new variant does not compile until it has its
+//! place here.
+
+use znode::lock;
+use znode::{
+    Acl, Acquire, AcquireAll, Attempt, Create, CreateMode, Credential, Ensure, Error, Identity, Limits, LockMode,
+    LockSettings, LogPosition, Op, Policy, ReleaseHeld, Reply, Request, RequestKey, SessionId, State, Term, Turn, Txn,
+    Upgrade, ZPath, ZnodeOp, Zxid,
+};
+
+/// The columns. The owner has proven nothing but its session; each of the others has a session of
+/// its own.
+const WHO: [(&str, Option<(&str, &str)>); 4] = [
+    ("owner", None),
+    ("other", Some(("digest", "bob"))),
+    ("stranger", Some(("digest", "eve"))),
+    ("super", Some(("super", ""))),
+];
+
+type Cells = [Result<(), Error>; 4];
+
+const YES: Result<(), Error> = Ok(());
+const NO: Result<(), Error> = Err(Error::NoAuth);
+/// For who has the permission by the ACL.
+const BY_ACL: Cells = [NO, YES, NO, YES];
+/// For the session, and the super user.
+const OWN: Cells = [YES, NO, NO, YES];
+/// For the session alone: no other client holds it.
+const SESSION: Cells = [YES, Err(Error::NotOwner), Err(Error::NotOwner), Err(Error::NotOwner)];
+/// The leader's own, which no door proposes, and what concerns nothing but the one who asks.
+const ANY: Cells = [YES; 4];
+const NOBODY: Cells = [NO; 4];
+const MALFORMED: Cells = [Err(Error::BadArguments); 4];
+
+/// A directory that only bob may use, and in it a lock that the first session holds.
+struct World {
+    state: State,
+    zxid: u64,
+    mode: LockMode,
+    multi: bool,
+    ticket: ZPath,
+    /// Of a managed lock: the holder and a waiter.
+    managed: [ZPath; 2],
+}
+
+fn path(text: &str) -> ZPath {
+    ZPath::parse(text).unwrap()
+}
+
+fn identity(scheme: &str, id: &str) -> Identity {
+    Identity { scheme: scheme.into(), id: id.into() }
+}
+
+fn create(at: &str, mode: CreateMode, acl: Vec<Acl>) -> ZnodeOp {
+    let at = path(at);
+    ZnodeOp::Create(Create {
+        parent: at.parent().unwrap(),
+        name: at.name().into(),
+        data: Vec::new(),
+        mode,
+        acl,
+        ensure: Ensure::New,
+    })
+}
+
+fn acquire(lock: &str, mode: LockMode) -> Acquire {
+    let (owner, label) = (String::new(), "label".into());
+    Acquire { lock: path(lock), mode, owner, label, lock_delay_ms: 0, priority: 0, keyless: None }
+}
+
+fn all_of(mode: LockMode) -> AcquireAll {
+    // Who leads an election is one, not one of several.
+    let mode = if mode == LockMode::Latch { LockMode::Exclusive } else { mode };
+    let parts = vec![(path("/vault/l"), mode), (path("/vault/m"), LockMode::Exclusive)];
+    AcquireAll { parts, policy: Policy::Strict, owner: String::new(), label: String::new(), lock_delay_ms: 0 }
+}
+
+impl World {
+    fn new(mode: LockMode, multi: bool) -> World {
+        let ticket = ZPath::root();
+        let mut world =
+            World { state: State::default(), zxid: 0, mode, multi, managed: [ticket.clone(), ticket.clone()], ticket };
+        for _ in WHO {
+            world.must(0, open(1, 10_000));
+        }
+        let bobs = vec![Acl { perms: znode::ALL, scheme: "digest".into(), id: "bob".into() }];
+        let open = Acl::open;
+        let znodes = [
+            create("/vault", CreateMode::Persistent, bobs),
+            create("/vault/z", CreateMode::Persistent, Vec::new()),
+            create("/vault/member", CreateMode::Ephemeral, Vec::new()),
+            create("/zookeeper", CreateMode::Persistent, open()),
+            create("/zookeeper/quota", CreateMode::Persistent, open()),
+            create("/zookeeper/config", CreateMode::Persistent, open()),
+            create("/zookeeper/quota/vault", CreateMode::Persistent, open()),
+            create("/zookeeper/quota/vault/zookeeper_limits", CreateMode::Persistent, open()),
+        ];
+        for op in znodes {
+            world.must(1, Op::Znode(op));
+        }
+        world.ticket =
+            world.enter(if multi { Op::AcquireAll(all_of(mode)) } else { Op::Acquire(acquire("/vault/l", mode)) });
+        let settings = LockSettings { managed: true, ..LockSettings::default() };
+        world.must(1, Op::SetLock { lock: path("/vault/managed"), settings });
+        world.managed = [(); 2].map(|()| world.enter(Op::Acquire(acquire("/vault/managed", LockMode::Exclusive))));
+        world
+    }
+
+    fn enter(&mut self, op: Op) -> ZPath {
+        let Reply::Acquired { ticket, .. } = self.must(1, op) else { panic!("not an acquire") };
+        ticket
+    }
+
+    /// Done by who may do everything, in a session.
+    fn must(&mut self, session: u64, op: Op) -> Reply {
+        let all = vec![identity("super", ""), identity("keeper", "")];
+        let reply = self.apply(session, all, None, op.clone());
+        self.state.check_invariants().unwrap();
+        reply.unwrap_or_else(|error| panic!("{op:?}: {error}"))
+    }
+
+    fn apply(&mut self, session: u64, identities: Vec<Identity>, turn: Option<Turn>, op: Op) -> Result<Reply, Error> {
+        self.zxid += 1;
+        let credential = Credential { session: SessionId(session), secret_hash: [1; 16] };
+        let key = RequestKey(u128::from(self.zxid).to_be_bytes());
+        let mut request = Request { identities, turn, attempt: Attempt(1), ..Request::new(op) };
+        if session > 0 {
+            (request.credential, request.key) = (Some(credential), Some(key));
+        }
+        let at = LogPosition { term: Term(1), zxid: Zxid(self.zxid) };
+        let applied = self.state.apply(at, Txn { time_ms: self.zxid, request });
+        applied.reply.map_err(|refusal| refusal.error)
+    }
+
+    /// What comes of an operation for each of those who may ask for it.
+    fn ask(&self, turn: Option<Turn>, op: &Op) -> Cells {
+        let mut sessions = 1..;
+        WHO.map(|(_, proven)| {
+            let identities: Vec<_> = proven.into_iter().map(|(scheme, id)| identity(scheme, id)).collect();
+            let mut world = World {
+                state: self.state.clone(),
+                ticket: self.ticket.clone(),
+                managed: self.managed.clone(),
+                ..*self
+            };
+            world.apply(sessions.next().unwrap(), identities, turn, op.clone()).map(drop)
+        })
+    }
+
+    fn settings(&self) -> LockSettings {
+        let limit = if let LockMode::Lease { limit, .. } = self.mode { Some(limit) } else { None };
+        LockSettings { limit, managed: false, waiters_max: Some(7) }
+    }
+}
+
+/// The lock modes, one after another.
+fn mode_after(mode: LockMode) -> Option<LockMode> {
+    match mode {
+        LockMode::Exclusive => Some(LockMode::Read),
+        LockMode::Read => Some(LockMode::Write),
+        LockMode::Write => Some(LockMode::Latch),
+        LockMode::Latch => Some(LockMode::Lease { permits: 1, limit: 2 }),
+        LockMode::Lease { .. } => None,
+    }
+}
+
+fn create_mode_after(mode: CreateMode) -> Option<CreateMode> {
+    match mode {
+        CreateMode::Persistent => Some(CreateMode::Ephemeral),
+        CreateMode::Ephemeral => Some(CreateMode::PersistentSequential),
+        CreateMode::PersistentSequential => Some(CreateMode::EphemeralSequential),
+        CreateMode::EphemeralSequential => Some(CreateMode::Container),
+        CreateMode::Container => Some(CreateMode::PersistentTtl { ttl_ms: 1 }),
+        CreateMode::PersistentTtl { .. } => Some(CreateMode::PersistentSequentialTtl { ttl_ms: 1 }),
+        CreateMode::PersistentSequentialTtl { .. } => None,
+    }
+}
+
+/// One operation of a kind, on each thing that it can be about, with its row.
+type Rows<T> = Vec<(T, Cells)>;
+
+/// The rows of the kind that comes after this one; `None` asks for the first.
+fn znode_rows_after(world: &World, op: Option<&ZnodeOp>) -> Rows<ZnodeOp> {
+    let (ticket, version) = (&world.ticket, -1);
+    let set = |at: &ZPath, data: &str| ZnodeOp::SetData { path: at.clone(), data: data.into(), version };
+    let delete = |at: &ZPath| ZnodeOp::Delete { path: at.clone(), version };
+    let check = |at: &ZPath| ZnodeOp::Check { path: at.clone(), version };
+    let limits = path("/zookeeper/quota/vault/zookeeper_limits");
+    let (plain, config, system) = (path("/vault/z"), path("/zookeeper/config"), path("/zookeeper"));
+    match op {
+        None => {
+            let modes = std::iter::successors(Some(CreateMode::Persistent), |mode| create_mode_after(*mode));
+            let news = modes
+                .flat_map(|mode| [create("/vault/new", mode, Acl::open()), create("/vault/new", mode, Vec::new())]);
+            let mut rows: Rows<ZnodeOp> = news.map(|op| (op, BY_ACL)).collect();
+            for name in ["zookeeper_stats", "below"] {
+                let at = format!("/zookeeper/quota/vault/{name}");
+                rows.push((create(&at, CreateMode::Persistent, Acl::open()), BY_ACL));
+                rows.push((create(&at, CreateMode::Ephemeral, Acl::open()), NOBODY));
+            }
+            for at in ["/zookeeper/new", "/zookeeper/config/new", "/zookeeper/quota/zookeeper"] {
+                rows.push((create(at, CreateMode::Persistent, Acl::open()), NOBODY));
+            }
+            rows
+        }
+        Some(ZnodeOp::Create(_)) => vec![
+            (delete(&plain), BY_ACL),
+            // Its session releases it.
+            (delete(ticket), BY_ACL),
+            (delete(&path("/vault/member")), BY_ACL),
+            (delete(&limits), BY_ACL),
+            (delete(&config), MALFORMED),
+            (delete(&system), MALFORMED),
+        ],
+        Some(ZnodeOp::Delete { .. }) => vec![
+            (set(&plain, "x"), BY_ACL),
+            (set(ticket, "x"), OWN),
+            (set(ticket, "__REVOKE__"), [YES, YES, NO, YES]),
+            (set(ticket, "unlock"), [YES, YES, NO, YES]),
+            (set(&path("/vault/member"), "x"), BY_ACL),
+            (set(&limits, "count=1"), BY_ACL),
+            (set(&config, "x"), NOBODY),
+            (set(&system, "x"), NOBODY),
+        ],
+        Some(ZnodeOp::SetData { .. }) => {
+            vec![(check(&plain), BY_ACL), (check(ticket), BY_ACL), (check(&limits), BY_ACL), (check(&config), ANY)]
+        }
+        Some(ZnodeOp::Check { .. }) => Vec::new(),
+    }
+}
+
+fn znode_rows(world: &World) -> Rows<ZnodeOp> {
+    let mut rows = znode_rows_after(world, None);
+    loop {
+        let more = znode_rows_after(world, rows.last().map(|(op, _)| op));
+        if more.is_empty() {
+            return rows;
+        }
+        rows.extend(more);
+    }
+}
+
+fn acl_rows(world: &World) -> Vec<(ZPath, Cells)> {
+    vec![
+        (path("/vault"), BY_ACL),
+        (path("/vault/z"), BY_ACL),
+        (path("/vault/member"), BY_ACL),
+        (world.ticket.clone(), OWN),
+        (path("/zookeeper/config"), NOBODY),
+        (path("/zookeeper/quota/vault/zookeeper_limits"), NOBODY),
+    ]
+}
+
+fn revoke_rows(ticket: ZPath) -> Rows<Op> {
+    vec![
+        (Op::Revoke { path: ticket.clone(), deadline_ms: None }, BY_ACL),
+        (Op::Revoke { path: ticket, deadline_ms: Some(0) }, BY_ACL),
+        (Op::Revoke { path: path("/vault/l"), deadline_ms: Some(9) }, BY_ACL),
+        (Op::Revoke { path: path("/vault/z"), deadline_ms: None }, BY_ACL),
+        (Op::Revoke { path: path("/zookeeper"), deadline_ms: None }, NOBODY),
+    ]
+}
+
+fn open(secret: u8, timeout_ms: u32) -> Op {
+    let (label, client) = (String::new(), znode::ClientInfo::default());
+    Op::OpenSession { secret_hash: [secret; 16], timeout_ms, label, address: None, client }
+}
+
+/// Operations about locks and sessions, each followed by the next kind.
+fn rows_after(world: &World, op: Option<&Op>) -> Rows<Op> {
+    let (ticket, mode) = (world.ticket.clone(), world.mode);
+    match op {
+        None => vec![(open(2, 1), ANY)],
+        Some(Op::OpenSession { .. }) => {
+            let no = Err(Error::AuthFailed);
+            vec![(Op::CloseSession { session: SessionId(1) }, [YES, no, no, no])]
+        }
+        Some(Op::CloseSession { .. }) => {
+            vec![(Op::ExpireSessions { sessions: vec![SessionId(1)], term: Term(1) }, ANY)]
+        }
+        Some(Op::ExpireSessions { .. }) => {
+            znode_rows(world).into_iter().map(|(op, cells)| (Op::Znode(op), cells)).collect()
+        }
+        Some(Op::Znode(_)) => znode_rows(world).into_iter().map(|(op, cells)| (Op::Multi(vec![op]), cells)).collect(),
+        Some(Op::Multi(_)) => {
+            let set = |path| Op::SetAcl { path, acl: Acl::open(), version: -1 };
+            acl_rows(world).into_iter().map(|(path, cells)| (set(path), cells)).collect()
+        }
+        Some(Op::SetAcl { .. }) => {
+            let locks = [("/vault/l", BY_ACL), ("/vault/new/lock", BY_ACL), ("/zookeeper/lock", NOBODY)];
+            let mut rows: Rows<Op> = locks.map(|(lock, cells)| (Op::Acquire(acquire(lock, mode)), cells)).into();
+            let urgent = Acquire { priority: 3, ..acquire("/vault/managed", LockMode::Exclusive) };
+            rows.push((Op::Acquire(urgent), BY_ACL));
+            rows
+        }
+        Some(Op::Acquire(_)) => vec![
+            (Op::Release { ticket }, SESSION),
+            // A simple lock, or the member of a group.
+            (Op::Release { ticket: path("/vault/member") }, SESSION),
+        ],
+        Some(Op::Release { .. }) => vec![(Op::Withdraw { ticket, attempt: Attempt(1), if_waiting: false }, SESSION)],
+        Some(Op::Withdraw { .. }) => vec![(Op::Reap { candidates: Vec::new() }, ANY)],
+        Some(Op::Reap { .. }) => vec![(Op::SetLimits(Limits::default()), ANY)],
+        Some(Op::SetLimits(_)) => {
+            let founding = znode::Founding { uuid: znode::ClusterUuid([7; 16]), zxid_base: 0, group: 0 };
+            vec![(Op::Found(founding), ANY)]
+        }
+        // Of a cluster that is not founded; who asks is the door's question.
+        Some(Op::Found(_)) => vec![(Op::SetLevel { level: 2 }, MALFORMED)],
+        Some(Op::SetLevel { .. }) => vec![(Op::NoteRemoved { node_id: 1 }, MALFORMED)],
+        Some(Op::NoteRemoved { .. }) => revoke_rows(ticket),
+        // It is refused at level 1, by whom it may be asked.
+        #[cfg(feature = "next-level")]
+        Some(Op::SetNote { .. }) => Vec::new(),
+        Some(Op::Revoke { .. }) => {
+            // The owner may not enter any queue here: a ledger is no way around that.
+            let own = if mode == LockMode::Read { NO } else { Err(Error::BadArguments) };
+            let cells = [own, SESSION[1], SESSION[2], SESSION[3]];
+            vec![(Op::Upgrade(Upgrade { ticket, label: String::new() }), cells)]
+        }
+        Some(Op::Upgrade(_)) => vec![(Op::AttachSession { connection: 9, timeout_ms: 1 }, ANY)],
+        Some(Op::AttachSession { .. }) => vec![(Op::AcquireAll(all_of(mode)), BY_ACL)],
+        Some(Op::AcquireAll(_)) => vec![
+            (Op::SetLock { lock: path("/vault/l"), settings: world.settings() }, BY_ACL),
+            (Op::SetLock { lock: path("/vault/new"), settings: world.settings() }, BY_ACL),
+            (Op::SetLock { lock: path("/zookeeper/new"), settings: world.settings() }, NOBODY),
+        ],
+        Some(Op::SetLock { .. }) => {
+            let [ticket, to] = world.managed.clone();
+            vec![(Op::HandOver { ticket, to }, SESSION)]
+        }
+        Some(Op::HandOver { .. }) => {
+            let no = Err(Error::NotHolder);
+            let own = ReleaseHeld { lock: path("/vault/l"), mode: None, token: None, owner: None };
+            vec![(Op::ReleaseHeld(own), [YES, no, no, no])]
+        }
+        Some(Op::ReleaseHeld(_)) => Vec::new(),
+    }
+}
+
+fn check(world: &World) -> usize {
+    let mut rows = rows_after(world, None);
+    let mut cells = 0;
+    while let Some((last, _)) = rows.last().cloned() {
+        for (op, expected) in rows {
+            // By any connection, and as the first write of one that keeps its writes in order.
+            for turn in [None, Some(Turn { connection: 0, number: 1 })] {
+                let found = world.ask(turn, &op);
+                for ((who, _), (found, expected)) in WHO.iter().zip(found.iter().zip(&expected)) {
+                    assert_eq!(found, expected, "{who}, {:?}, multi {}, {turn:?}: {op:?}", world.mode, world.multi);
+                    cells += 1;
+                }
+            }
+        }
+        rows = rows_after(world, Some(&last));
+    }
+    cells
+}
+
+#[test]
+fn every_operation_is_for_those_whom_the_table_names() {
+    let modes: Vec<LockMode> = std::iter::successors(Some(LockMode::Exclusive), |mode| mode_after(*mode)).collect();
+    let mut cells = 0;
+    for mode in modes {
+        for multi in [false, true] {
+            // A multi-lock has no part in an election.
+            if !(multi && mode == LockMode::Latch) {
+                cells += check(&World::new(mode, multi));
+            }
+        }
+    }
+    assert!(cells > 5_000, "only {cells} cells");
+}
+
+/// The readings of the state that the doors filter by.
+#[test]
+fn every_reading_is_for_those_whom_the_table_names() {
+    let mut world = World::new(LockMode::Exclusive, false);
+    world.must(1, Op::Release { ticket: world.ticket.clone() });
+    type Reading = fn(&State, &ZPath, &[Identity]) -> bool;
+    let readings: [(&str, Reading, &str); 6] = [
+        ("queue, settings, tickets and watches", State::may_read, "/vault/l"),
+        ("history", lock::may_read_history, "/vault/l"),
+        ("names of a session's ephemerals", State::may_read_name, "/vault/member"),
+        ("limits of a quota", State::may_read, "/zookeeper/quota/vault/zookeeper_limits"),
+        ("names of quotas", State::may_read_name, "/zookeeper/quota/vault/zookeeper_limits"),
+        ("history without its directory", lock::may_read_history, "/vault/l"),
+    ];
+    for (what, reading, at) in readings {
+        if what.ends_with("directory") {
+            world.must(1, Op::Znode(ZnodeOp::Delete { path: path(at), version: -1 }));
+        }
+        let found = WHO.map(|(_, proven)| {
+            let identities: Vec<_> = proven.into_iter().map(|(scheme, id)| identity(scheme, id)).collect();
+            reading(&world.state, &path(at), &identities)
+        });
+        assert_eq!(found, [false, true, false, true], "{what}");
+    }
+    assert!(world.state.may_read(&path("/zookeeper/config"), &[]));
+}

@@ -1,0 +1,244 @@
+//! A state from a backup as the first one of a new cluster: what ends, what stays, and that fencing
+//! tokens rise across any chain of restores.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use znode::lock::{self, LockStatus};
+use znode::{
+    Acl, Acquire, Attempt, ClientInfo, ClusterUuid, Create, CreateMode, Credential, Ensure, Error, Founding, Identity,
+    KEEPER, LockMode, LockSettings, LogPosition, Op, RESTORED_INDEX, RESTORING, Reply, Request, RequestKey, Restore,
+    RestoreError, SUPER, SessionId, State, StateBuilder, Term, Txn, ZPath, ZXID_BASE_MAX, ZnodeOp,
+};
+
+const SECRET: [u8; 16] = [3; 16];
+
+/// A cluster: its state, and the index of its last entry.
+#[derive(Clone)]
+struct Run {
+    state: State,
+    index: u64,
+    now_ms: u64,
+}
+
+fn founding(base: u64) -> Founding {
+    Founding { uuid: ClusterUuid([7; 16]), zxid_base: base, group: 0 }
+}
+
+impl Run {
+    fn founded(now_ms: u64) -> Run {
+        let mut run = Run { state: State::default(), index: 0, now_ms };
+        run.apply(Request::new(Op::Found(founding(now_ms << 10)))).unwrap();
+        run
+    }
+
+    /// What a leader does with a request; time goes on by a little for each.
+    fn apply(&mut self, request: Request) -> Result<Reply, Error> {
+        (self.index, self.now_ms) = (self.index + 1, self.now_ms + 1);
+        let at = LogPosition { term: Term(2), zxid: self.state.zxid_of(self.index, Some(&request)) };
+        let reply = self.state.apply(at, Txn { time_ms: self.now_ms, request }).reply;
+        reply.map_err(|refusal| refusal.error)
+    }
+
+    fn open(&mut self) -> Credential {
+        let (label, client) = (String::new(), ClientInfo::default());
+        let open = Op::OpenSession { secret_hash: SECRET, timeout_ms: 10_000, label, address: None, client };
+        let Ok(Reply::SessionOpened { session, .. }) = self.apply(Request::new(open)) else { panic!("not opened") };
+        Credential { session, secret_hash: SECRET }
+    }
+
+    /// The token, when the lock is held at once.
+    fn acquire(&mut self, who: Credential, name: &str, delay_ms: u32) -> Option<u64> {
+        let key = RequestKey(u128::from(self.index).to_le_bytes());
+        let acquire = Acquire {
+            lock: path(name),
+            mode: LockMode::Exclusive,
+            owner: String::new(),
+            label: String::new(),
+            lock_delay_ms: delay_ms,
+            priority: 0,
+            keyless: None,
+        };
+        let request = Request { key: Some(key), attempt: Attempt(1), ..Request::of(who, Op::Acquire(acquire)) };
+        match self.apply(request).unwrap() {
+            Reply::Acquired { status: LockStatus::Held { token, .. }, .. } => Some(token.0),
+            _ => None,
+        }
+    }
+
+    /// What a backup of it leads to, at a later time.
+    fn restored(&self, now_ms: u64, grace_ms: u64) -> Run {
+        let mut builder = StateBuilder::new();
+        self.state.records().for_each(|record| builder.push(&record).unwrap());
+        let mut state = builder.finish().unwrap();
+        state.restore(Restore { founding: founding(now_ms << 10), time_ms: now_ms, grace_ms }).unwrap();
+        state.check_invariants().unwrap();
+        Run { state, index: RESTORED_INDEX, now_ms }
+    }
+}
+
+fn path(text: &str) -> ZPath {
+    ZPath::parse(text).unwrap()
+}
+
+/// Two clusters cannot run at once: the clock of the second begins where that of the first ended.
+#[test]
+fn tokens_rise_across_any_chain_of_backups_and_restores() {
+    for seed in 0..50 {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let mut run = Run::founded(1_795_000_000_000);
+        let mut backups = vec![run.clone()];
+        let (mut seen, mut shown) = (BTreeMap::<&str, u64>::new(), BTreeSet::new());
+        for step in 0..80 {
+            match rng.u8(..10) {
+                0 => backups.push(run.clone()),
+                1 => {
+                    let from = rng.usize(..backups.len());
+                    // Who held by the backup holds on.
+                    shown = grants_of_no_session(&backups[from].state).collect();
+                    run = backups[from].restored(run.now_ms + 1, 0);
+                    assert_eq!(run.state.session_count(), 0, "seed {seed} step {step}");
+                }
+                2 => {
+                    let sessions: Vec<SessionId> = run.state.sessions_from(SessionId(0)).map(|one| one.id).collect();
+                    run.apply(Request::new(Op::ExpireSessions { sessions, term: Term(2) })).unwrap();
+                }
+                3 => drop(run.apply(Request::new(Op::Znode(of_no_session(["/a", "/b"][rng.usize(..2)]))))),
+                4 => {
+                    let all = tickets_of_no_session(&run.state);
+                    if let Some(path) = rng.choice(all) {
+                        run.apply(Request::new(Op::Znode(ZnodeOp::Delete { path, version: -1 }))).unwrap();
+                    }
+                }
+                _ => {
+                    let who = run.open();
+                    let lock = ["/a", "/b", "/c"][rng.usize(..3)];
+                    let delay_ms = if rng.bool() { 5 } else { 0 };
+                    if let Some(token) = run.acquire(who, lock, delay_ms) {
+                        let before = seen.insert(lock, token).unwrap_or(0);
+                        assert!(token > before, "seed {seed} step {step}: {lock} with {token} after {before}");
+                    }
+                }
+            }
+            for (ticket, token) in grants_of_no_session(&run.state) {
+                if shown.insert((ticket.clone(), token)) {
+                    let lock = if ticket.as_str().starts_with("/a/") { "/a" } else { "/b" };
+                    let before = seen.insert(lock, token).unwrap_or(0);
+                    assert!(token > before, "seed {seed} step {step}: {ticket} with {token} after {before}");
+                }
+            }
+        }
+    }
+}
+
+/// The tickets of no session that hold, with their tokens.
+fn grants_of_no_session(state: &State) -> impl Iterator<Item = (ZPath, u64)> {
+    let tickets = tickets_of_no_session(state).into_iter();
+    tickets.filter_map(|ticket| match lock::status(state, &ticket) {
+        Ok(LockStatus::Held { token, .. }) => Some((ticket, token.0)),
+        _ => None,
+    })
+}
+
+/// A ticket that no client's session owns.
+fn of_no_session(lock: &str) -> ZnodeOp {
+    let (parent, data, acl) = (path(lock), Vec::new(), Acl::open());
+    let mode = CreateMode::PersistentSequential;
+    ZnodeOp::Create(Create { parent, name: "x-lock-".into(), data, mode, acl, ensure: Ensure::New })
+}
+
+fn tickets_of_no_session(state: &State) -> Vec<ZPath> {
+    let locks = ["/a", "/b"].map(path).into_iter().filter(|lock| state.node(lock).is_some());
+    let tickets = locks.flat_map(|lock| {
+        let names: Vec<String> = state.children(&lock).unwrap().map(String::from).collect();
+        names.into_iter().map(move |name| lock.child(&name).unwrap())
+    });
+    tickets.filter(|ticket| state.owner_of(ticket).is_none()).collect()
+}
+
+#[test]
+fn sessions_end_with_all_that_is_theirs_and_the_past_says_why() {
+    let mut run = Run::founded(1_000);
+    let (holder, waiter) = (run.open(), run.open());
+    let token = run.acquire(holder, "/l", 60_000).unwrap();
+    assert_eq!(run.acquire(waiter, "/l", 0), None);
+    // One that lingers for its lock-delay goes as well.
+    let lingering = run.open();
+    run.acquire(lingering, "/m", 60_000).unwrap();
+    run.apply(Request::new(Op::ExpireSessions { sessions: vec![lingering.session], term: Term(2) })).unwrap();
+    let restored = run.restored(9_000, 0);
+    let state = &restored.state;
+    assert_eq!((state.session_count(), state.contender_count(), state.time_ms()), (0, 0, 9_000));
+    let ended = state.ended_session(holder.session).unwrap();
+    assert!(state.ended_by_restore(ended) && ended.expired);
+    assert!(!state.ended_by_restore(state.ended_session(lingering.session).unwrap()));
+    let past = lock::history(state, &path("/l"), 10);
+    assert!(past.iter().any(|ticket| ticket.grant.is_some_and(|grant| grant.token.0 == token)), "{past:?}");
+    assert_eq!(state.authenticate(&holder).unwrap_err(), Error::SessionExpired);
+}
+
+#[test]
+fn a_base_that_is_not_above_everything_restores_nothing() {
+    let mut state = Run::founded(1_000).state;
+    let before: Vec<_> = state.records().collect();
+    let restore = |base| Restore { founding: founding(base), time_ms: 1, grace_ms: 0 };
+    let zxid = state.last_zxid().0;
+    assert_eq!(state.restore(restore(zxid)), Err(RestoreError::BaseTooLow { base: zxid, zxid }));
+    assert_eq!(state.restore(restore(ZXID_BASE_MAX + 1)), Err(RestoreError::BaseTooHigh(ZXID_BASE_MAX + 1)));
+    assert!(state.records().eq(before));
+    assert_eq!(state.restore(restore(zxid + 1)), Ok(()));
+}
+
+#[test]
+fn the_znode_of_the_grace_is_the_leaders_to_remove_and_no_clients() {
+    let mut run = Run::founded(1_000).restored(9_000, 300_000);
+    assert_eq!(run.state.grace_ms(), Some(300_000));
+    let identities = |schemes: &[&str]| {
+        schemes.iter().map(|scheme| Identity { scheme: (*scheme).into(), id: "x".into() }).collect::<Vec<_>>()
+    };
+    let restoring = path(RESTORING);
+    let delete = || ZnodeOp::Delete { path: restoring.clone(), version: -1 };
+    let set = ZnodeOp::SetData { path: restoring.clone(), data: Vec::new(), version: -1 };
+    let below = ZnodeOp::Create(Create {
+        parent: restoring.clone(),
+        name: "x".into(),
+        data: Vec::new(),
+        mode: CreateMode::Persistent,
+        acl: Acl::open(),
+        ensure: Ensure::New,
+    });
+    // Neither any client nor the super user.
+    for op in [delete(), set, below] {
+        for who in [&[][..], &[SUPER]] {
+            let request = Request { identities: identities(who), ..Request::new(Op::Znode(op.clone())) };
+            assert_eq!(run.apply(request), Err(Error::NoAuth), "{op:?} by {who:?}");
+        }
+    }
+    let by_leader = Request { identities: identities(&[SUPER, KEEPER]), ..Request::new(Op::Znode(delete())) };
+    assert_eq!(run.apply(by_leader), Ok(Reply::Done));
+    assert!(!run.state.is_restoring());
+    run.state.check_invariants().unwrap();
+    // A backup of a cluster in its grace has a grace of its own, or none.
+    let again = Run::founded(1_000).restored(9_000, 300_000).restored(19_000, 0);
+    assert!(!again.state.is_restoring());
+}
+
+#[test]
+fn what_may_make_a_holder_is_told_from_what_may_not() {
+    let create = |name: &str, mode| {
+        let (parent, data, acl) = (ZPath::root(), Vec::new(), Acl::open());
+        ZnodeOp::Create(Create { parent, name: name.into(), data, mode, acl, ensure: Ensure::New })
+    };
+    let lets = [
+        (create("plain", CreateMode::Persistent), false),
+        (create("x-lock-0000000001", CreateMode::Persistent), true),
+        (create("x", CreateMode::Ephemeral), true),
+        (create("x-", CreateMode::PersistentSequential), true),
+        (ZnodeOp::Delete { path: path("/l/x-0000000001"), version: -1 }, false),
+    ];
+    for (op, may) in lets {
+        assert_eq!(Op::Znode(op.clone()).may_grant(), may, "{op:?}");
+        assert_eq!(Op::Multi(vec![op.clone()]).may_grant(), may, "{op:?}");
+    }
+    assert!(Op::SetLock { lock: path("/l"), settings: LockSettings::default() }.may_grant());
+    assert!(!Op::Release { ticket: path("/l/x-0000000001") }.may_grant());
+}

@@ -1,0 +1,47 @@
+//! `jepsen check` judges a stored history and says it with its exit code.
+
+use std::path::Path;
+use std::process::Command;
+
+const STALE: &str = r#"
+{"index":0,"time":1000,"process":0,"type":"invoke","f":"write","value":["k",1]}
+{"index":1,"time":2000,"process":0,"type":"ok","f":"write","value":["k",1],"node":1,"zxid":7}
+{"index":2,"time":3000,"process":"nemesis","type":"info","f":"start-kill","value":{"nodes":[1]}}
+{"index":3,"time":4000,"process":1,"type":"invoke","f":"read","value":["k",null]}
+{"index":4,"time":5000,"process":1,"type":"ok","f":"read","value":["k",null],"node":2,"zxid":7}
+"#;
+
+fn judge(dir: &Path, history: &str) -> (i32, String) {
+    std::fs::write(dir.join("history.jsonl"), history).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_jepsen"));
+    let output = command.arg("check").arg(dir).args(["--workload", "register"]).output().unwrap();
+    (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
+}
+
+#[test]
+fn a_bad_history_ends_with_1_and_names_the_operations() {
+    let dir = tempfile::tempdir().unwrap();
+    let (code, said) = judge(dir.path(), STALE);
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("stale-read") && said.contains("process 1 read"), "{said}");
+    let plot = std::fs::read_to_string(dir.path().join("latency.svg")).unwrap();
+    assert!(plot.contains("<title>kill from 0.0 s to 0.0 s</title>"), "{plot}");
+}
+
+#[test]
+fn a_good_one_ends_with_0_and_one_that_is_none_with_2() {
+    let dir = tempfile::tempdir().unwrap();
+    let (code, said) = judge(
+        dir.path(),
+        &STALE.replace(r#""ok","f":"read","value":["k",null]"#, r#""ok","f":"read","value":["k",1]"#),
+    );
+    assert_eq!(code, 0, "{said}");
+    assert_eq!(judge(dir.path(), "no history\n").0, 2);
+    let (code, said) = judge(
+        dir.path(),
+        &STALE
+            .replace(r#""process":1,"#, r#""process":0,"#)
+            .replace(r#""type":"ok","f":"write""#, r#""type":"info","f":"write""#),
+    );
+    assert_eq!(code, 2, "a process that goes on after an unknown outcome: {said}");
+}

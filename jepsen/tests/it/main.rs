@@ -1,0 +1,19 @@
+//! Checkers: each finds what it is for, and is silent where nothing is wrong.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod check_command;
+mod edn;
+mod ended_nodes;
+mod held_alone;
+mod in_time;
+mod last_reads;
+mod linearizability;
+mod literature;
+mod losses;
+mod planted;
+mod recipes;
+mod registers;
+mod replayed;
+mod unknown_outcomes;
+mod written;

@@ -17,7 +17,7 @@ use super::super::failure::Failure;
 use super::control::{Ended, Order, now, send_order, send_stdin};
 use super::deadline::{OnLoss, Plan};
 use super::held::Held;
-use super::process_tree::{descendants, end_all, signal_all};
+use super::process_tree::{Process, descendants, end_all, signal_all};
 use super::signals::Signals;
 use super::watchdog::WATCHDOG;
 use super::{LOST, say};
@@ -102,7 +102,7 @@ struct Supervisor<'a> {
     socket: UnixStream,
     watchdog: u32,
     /// What this process had started before, under another program's name.
-    spared: Vec<u32>,
+    spared: Vec<Process>,
     /// The deadline that the watchdog knows.
     told: Duration,
     /// Whether anything has told of the loss.

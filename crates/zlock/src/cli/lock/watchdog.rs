@@ -14,13 +14,13 @@ use std::time::Duration;
 
 use clap::{Arg, ArgMatches, Command};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, getpid, kill_process_group, pidfd_open, set_child_subreaper};
+use rustix::process::{PidfdFlags, Signal, getpid, kill_process, kill_process_group, pidfd_open, set_child_subreaper};
 
 use super::LOST;
 use super::control::{Ended, Order, now, receive_stdin, report};
 use super::deadline::{Deadline, OnLoss, Plan, Step};
 use super::exec::EXEC;
-use super::process_tree::{end_all, reap, signal_all, signal_one};
+use super::process_tree::{end_all, pid, reap, signal_all};
 use super::signals::Signals;
 
 /// The name of the hidden command.
@@ -148,8 +148,8 @@ impl Watchdog {
     /// whether there is an order.
     fn pause(&self) -> bool {
         let stdin = std::io::stdin();
-        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
-        let process = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+        // Where there is none, the next look at the clock is soon.
+        let process = pid(self.child.id()).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         let mut waits = Vec::new();
         if self.supervised {
             waits.push(PollFd::from_borrowed_fd(stdin.as_fd(), PollFlags::IN));
@@ -190,12 +190,9 @@ impl Watchdog {
     }
 
     fn pass_on(&self, number: i32) {
-        let Some(signal) = Signal::from_named_raw(number) else { return };
-        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
-        match pid.filter(|_| self.own_group) {
-            Some(group) => drop(kill_process_group(group, signal)),
-            None => signal_one(self.child.id(), signal),
-        }
+        // The number is the child's until this process has asked how that one ended.
+        let (Some(signal), Some(child)) = (Signal::from_named_raw(number), pid(self.child.id())) else { return };
+        let _ = if self.own_group { kill_process_group(child, signal) } else { kill_process(child, signal) };
     }
 
     /// Does what is due.

@@ -21,6 +21,7 @@ use super::process_tree::{Process, descendants, end_all, signal_all};
 use super::signals::Signals;
 use super::watchdog::WATCHDOG;
 use super::{LOST, say};
+use crate::own_program;
 
 /// How often the watchdog is told of a later deadline, if there is one.
 const TELL: Duration = Duration::from_millis(50);
@@ -80,7 +81,7 @@ fn start(
     let (ours, theirs) = StdUnixStream::pair()?;
     let group = if shares_group { getpgrp().as_raw_nonzero().get() } else { 0 };
     let ms = |time: Duration| time.as_millis().to_string();
-    let mut watchdog = Command::new(std::env::current_exe()?);
+    let mut watchdog = Command::from(own_program::command());
     watchdog
         .arg(WATCHDOG)
         .args(["--what", &held.to_string()])

@@ -22,6 +22,7 @@ use super::deadline::{Deadline, OnLoss, Plan, Step};
 use super::exec::EXEC;
 use super::process_tree::{end_all, pid, reap, signal_all};
 use super::signals::Signals;
+use crate::own_program;
 
 /// The name of the hidden command.
 pub(crate) const WATCHDOG: &str = "internal-watchdog";
@@ -102,7 +103,7 @@ fn catch_signals() -> std::io::Result<()> {
 
 fn start(matches: &ArgMatches, group: i32, on_loss: OnLoss) -> std::io::Result<Child> {
     let stdin = receive_stdin()?;
-    let mut exec = std::process::Command::new(std::env::current_exe()?);
+    let mut exec = own_program::command();
     exec.arg(EXEC);
     if on_loss != OnLoss::Warn {
         exec.arg("--parent").arg(std::process::id().to_string());

@@ -100,7 +100,7 @@ fn pids(file: &Path) -> Option<Vec<u32>> {
 }
 
 /// The parent of a living process; of one that has ended none.
-fn parent(pid: u32) -> Option<u32> {
+pub(crate) fn parent(pid: u32) -> Option<u32> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, fields) = stat.rsplit_once(") ")?;
     let mut fields = fields.split(' ');

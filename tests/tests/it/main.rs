@@ -14,6 +14,7 @@ mod cli_exit_codes;
 mod cli_losses;
 mod cli_managed_locks;
 mod cli_old_kernel;
+mod cli_terminal;
 mod cli_watchdog;
 mod client;
 mod client_barriers;

@@ -14,6 +14,7 @@
 //! | `exec.rs` | what the watchdog starts: it becomes the command |
 //! | `control.rs` | what the two say to each other |
 //! | `process_tree.rs` | the command's processes |
+//! | `signals.rs`, `terminal.rs` | what is passed on, and what a terminal does by itself |
 
 mod control;
 mod deadline;
@@ -22,6 +23,7 @@ mod held;
 mod process_tree;
 mod signals;
 mod supervisor;
+mod terminal;
 mod watchdog;
 
 use std::ffi::OsString;
@@ -345,7 +347,7 @@ async fn acquire(
     let acquired = tokio::select! {
         acquired = acquired => acquired,
         () = say_what_it_waits_for(&context.client, &path, simple) => unreachable!("it never returns"),
-        signal = signals.next() => {
+        signal = signals.next_that_ends() => {
             return Err(Failure::silent(128 + u8::try_from(signal).unwrap_or(0)));
         }
     };

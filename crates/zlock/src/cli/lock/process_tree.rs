@@ -25,7 +25,7 @@ pub(super) struct Process {
 pub(super) fn descendants(ancestor: u32, spared: &[Process]) -> Vec<Process> {
     let mut children: BTreeMap<u32, Vec<(Process, bool)>> = BTreeMap::new();
     for seen in all() {
-        children.entry(seen.parent).or_default().push((seen.process, seen.lives));
+        children.entry(seen.parent).or_default().push((seen.process, seen.lives()));
     }
     let (mut found, mut open) = (Vec::new(), vec![ancestor]);
     while let Some(pid) = open.pop() {
@@ -51,7 +51,7 @@ pub(super) fn reap(spared: u32) {
         return;
     }
     let me = std::process::id();
-    for seen in all().filter(|seen| seen.parent == me && !seen.lives && seen.process.pid != spared) {
+    for seen in all().filter(|seen| seen.parent == me && !seen.lives() && seen.process.pid != spared) {
         // Without a number it would be any child.
         let _ = pid(seen.process.pid).map(|pid| waitpid(Some(pid), WaitOptions::NOHANG));
     }
@@ -62,6 +62,12 @@ pub(super) fn signal_all(ancestor: u32, signal: Signal) -> bool {
     let found = descendants(ancestor, &[]);
     found.iter().for_each(|process| signal_one(*process, signal));
     !found.is_empty()
+}
+
+/// Signals every descendant in a process group.
+pub(super) fn signal_group(ancestor: u32, group: i32, signal: Signal) {
+    let in_group = |process: &Process| look(process.pid).is_some_and(|seen| seen.group == group);
+    descendants(ancestor, &[]).into_iter().filter(in_group).for_each(|process| signal_one(process, signal));
 }
 
 /// Kills every descendant but those that are spared, until none is left: processes may be born, and
@@ -85,7 +91,7 @@ pub(super) fn pid(number: u32) -> Option<Pid> {
 /// Signals one process. That it has ended meanwhile is no error.
 fn signal_one(process: Process, signal: Signal) {
     let Some(pid) = pid(process.pid) else { return };
-    let is_there = || look(process.pid).is_some_and(|seen| seen.lives && seen.process == process);
+    let is_there = || look(process.pid).is_some_and(|seen| seen.lives() && seen.process == process);
     // A descriptor stays with its process: a number that another process has got by now is not hit,
     // because the look comes after the descriptor.
     let sent = pidfd_open(pid, PidfdFlags::empty())
@@ -109,8 +115,20 @@ fn all() -> impl Iterator<Item = Seen> {
 struct Seen {
     process: Process,
     parent: u32,
+    group: i32,
+    state: char,
+}
+
+impl Seen {
     /// Not when it has ended and waits to be asked how.
-    lives: bool,
+    fn lives(&self) -> bool {
+        !matches!(self.state, 'Z' | 'X')
+    }
+}
+
+/// Whether a process does not run until a signal continues it.
+pub(super) fn is_stopped(pid: u32) -> bool {
+    look(pid).is_some_and(|seen| seen.state == 'T')
 }
 
 fn look(pid: u32) -> Option<Seen> {
@@ -118,10 +136,11 @@ fn look(pid: u32) -> Option<Seen> {
     // The name is in parentheses and may hold anything, parentheses included. Its field is the
     // second.
     let mut fields = stat[stat.rfind(')')? + 1..].split_whitespace();
-    let state = fields.next()?;
+    let state = fields.next()?.chars().next()?;
     let parent = fields.next()?.parse().ok()?;
-    let started = fields.nth(22 - 5)?.parse().ok()?;
-    Some(Seen { process: Process { pid, started }, parent, lives: !matches!(state, "Z" | "X") })
+    let group = fields.next()?.parse().ok()?;
+    let started = fields.nth(22 - 6)?.parse().ok()?;
+    Some(Seen { process: Process { pid, started }, parent, group, state })
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ mod clean_stop;
 mod cli;
 mod cli_contract;
 mod cli_exit_codes;
+mod cli_jobs;
 mod cli_losses;
 mod cli_managed_locks;
 mod cli_old_kernel;

@@ -15,17 +15,27 @@ const UNWRITTEN: u8 = 4;
 /// What is refused and what is unclear, of a command that runs another one.
 const CANNOT: u8 = 125;
 
+/// The code that it ends with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    /// 1; of a command that runs another one 125, since 1 and 3 are what that one may end with.
+    Refused,
+    /// 3; likewise.
+    Unclear,
+    Code(u8),
+}
+
 /// Why a command did not do what it was asked to.
 #[derive(Debug)]
 pub(crate) struct Failure {
-    code: u8,
+    ending: Ending,
     /// `None` when there is nothing to say or nobody to read it.
     line: Option<String>,
 }
 
 impl Failure {
     pub(crate) fn refused(line: impl Into<String>) -> Failure {
-        Failure { code: REFUSED, line: Some(line.into()) }
+        Failure { ending: Ending::Refused, line: Some(line.into()) }
     }
 
     /// What clap cannot see to be wrong.
@@ -44,18 +54,20 @@ impl Failure {
 
     /// There is nothing to say.
     pub(crate) fn silent(code: u8) -> Failure {
-        Failure { code, line: None }
+        Failure { ending: Ending::Code(code), line: None }
     }
 
     /// The same failure with another exit code.
     pub(crate) fn with_code(self, code: u8) -> Failure {
-        Failure { code, ..self }
+        Failure { ending: Ending::Code(code), ..self }
     }
 
-    /// The same of a command that runs another one: 1 and 3 are what that one may end with.
+    /// The same of a command that runs another one.
     pub(crate) fn of_a_run(self) -> Failure {
-        let code = if matches!(self.code, REFUSED | UNCLEAR) { CANNOT } else { self.code };
-        self.with_code(code)
+        match self.ending {
+            Ending::Refused | Ending::Unclear => self.with_code(CANNOT),
+            Ending::Code(_) => self,
+        }
     }
 
     /// Prints the line, and answers the exit code.
@@ -63,13 +75,17 @@ impl Failure {
         if let Some(line) = self.line {
             let _ = writeln!(std::io::stderr(), "zlock: {line}");
         }
-        self.code
+        match self.ending {
+            Ending::Refused => REFUSED,
+            Ending::Unclear => UNCLEAR,
+            Ending::Code(code) => code,
+        }
     }
 }
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
-        let code = if error.code().is_some() || matches!(error, Error::Refused { .. }) { REFUSED } else { UNCLEAR };
+        let ending = if matches!(error, Error::Refused { .. }) { Ending::Refused } else { Ending::Unclear };
         let what = match &error {
             Error::Refused { message, .. } => message.clone(),
             Error::Unavailable { reason } => format!("nothing was done, because no node could: {reason}"),
@@ -79,7 +95,7 @@ impl From<Error> for Failure {
             Some(hint) => format!("{what}; {hint}"),
             None => what,
         };
-        Failure { code, line: Some(line.replace('\n', " ")) }
+        Failure { ending, line: Some(line.replace('\n', " ")) }
     }
 }
 
@@ -114,23 +130,24 @@ mod tests {
     #[test]
     fn what_nobody_did_and_what_nobody_knows_end_with_another_code_than_a_refusal() {
         let failure = Failure::from(Error::Unavailable { reason: "no\nleader".into() });
-        assert_eq!(failure.code, UNCLEAR);
+        assert_eq!(failure.ending, Ending::Unclear);
         let line = failure.line.unwrap();
         assert!(
             line.starts_with("nothing was done") && line.contains("zlock status") && !line.contains('\n'),
             "{line}"
         );
         let failure = Failure::from(Error::Unknown { reason: "lost".into() });
-        assert_eq!(failure.code, UNCLEAR);
-        assert_eq!(Failure::refused("no").code, REFUSED);
+        assert_eq!(failure.ending, Ending::Unclear);
+        assert_eq!(Failure::refused("no").ending, Ending::Refused);
     }
 
     #[test]
     fn what_zlock_fails_at_is_told_from_what_its_command_fails_at() {
-        let after = |failure: Failure| failure.of_a_run().code;
+        let after = |failure: Failure| failure.of_a_run().tell();
         assert_eq!(after(Failure::refused("no")), CANNOT);
         assert_eq!(after(Failure::from(Error::Unknown { reason: "lost".into() })), CANNOT);
         assert_eq!(after(Failure::refused("not free").with_code(124)), 124);
         assert_eq!(after(Failure::silent(143)), 143);
+        assert_eq!(after(Failure::silent(1)), 1, "a code that was asked for");
     }
 }

@@ -17,7 +17,7 @@ use super::control::{Ended, Order, Report, now, send_order, send_stdin};
 use super::deadline::{OnLoss, Plan};
 use super::held::Held;
 use super::process_tree::{Process, descendants, end_all, is_stopped, signal_all};
-use super::signals::Signals;
+use super::signals::{Signals, is_to_end, of_number};
 use super::terminal::Terminal;
 use super::watchdog::WATCHDOG;
 use super::{LOST, say};
@@ -35,6 +35,8 @@ pub(super) struct Outcome {
     pub(super) code: u8,
     /// Whether the command was ended because of a loss.
     pub(super) lost: bool,
+    /// Whether a signal came that was to end it.
+    pub(super) interrupted: bool,
     /// Why it was lost; `None` when only the clock said so.
     pub(super) loss: Option<Loss>,
 }
@@ -58,8 +60,17 @@ pub(super) async fn supervise(
         .map_err(|error| Failure::refused(format!("cannot start the watchdog: {error}")))?;
     let watched = watchdog.id().unwrap_or(0);
     let reports = BufReader::new(socket).lines();
-    let mut supervisor =
-        Supervisor { held, plan, reports, watchdog: watched, spared, told: until, is_gone: false, loss: None };
+    let mut supervisor = Supervisor {
+        held,
+        plan,
+        reports,
+        watchdog: watched,
+        spared,
+        told: until,
+        is_interrupted: false,
+        is_gone: false,
+        loss: None,
+    };
     let Ended { code, lost } = supervisor.run(signals, shares_group).await;
     // Killed when it still runs: it is told nothing any more.
     let _ = watchdog.start_kill();
@@ -69,7 +80,7 @@ pub(super) async fn supervise(
         None if supervisor.is_gone => Some(held.lost().await),
         loss => loss,
     };
-    Ok(Outcome { code, lost, loss })
+    Ok(Outcome { code, lost, interrupted: supervisor.is_interrupted, loss })
 }
 
 fn start(
@@ -108,6 +119,8 @@ struct Supervisor<'a> {
     spared: Vec<Process>,
     /// The deadline that the watchdog knows.
     told: Duration,
+    /// Whether a signal came that is to end the command.
+    is_interrupted: bool,
     /// Whether anything has told of the loss.
     is_gone: bool,
     /// Why, once that was asked.
@@ -172,6 +185,7 @@ impl Supervisor<'_> {
     fn pass_on(&mut self, number: i32, shares_group: bool) {
         let is_foreground = shares_group && Terminal::of_this_process() == Terminal::Foreground;
         let is = |signal: Signal| signal.as_raw() == number;
+        self.is_interrupted |= of_number(number).is_some_and(is_to_end);
         if is_foreground && (is(Signal::INT) || is(Signal::QUIT)) {
             // The terminal has sent these to the whole group already. A command that is stopped has
             // not heard it.

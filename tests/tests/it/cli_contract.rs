@@ -131,6 +131,30 @@ async fn that_there_is_no_lock_is_said_and_is_no_error() {
     assert_eq!(run(zlock(&cluster, &["locks", "a", "--json"])).await, (0, "[]\n".to_owned(), String::new()));
 }
 
+// A name that ends in ten digits is all that a lock node has in common with a client's data.
+#[tokio::test]
+async fn data_that_looks_like_a_lock_node_is_not_released() {
+    let cluster = one_node().await;
+    done(&cluster, &["create", "-p", "--sequential", "q/task-", "pay 100"]).await;
+    done(&cluster, &["create", "-p", "--sequential", "q/task-", "pay 200"]).await;
+    for args in [
+        &["release", "q"][..],
+        &["release", "q/task-0000000000"],
+        &["release", "q/task-0000000001"],
+        &["revoke", "q"],
+        &["revoke", "q", "--deadline", "0"],
+    ] {
+        let (code, stderr) = refused(&cluster, args).await;
+        assert!(code == 1 && stderr.contains("is a persistent znode"), "{args:?}: {stderr}");
+        assert!(stderr.contains("`zlock rm /q/task-000000000"), "{args:?}: {stderr}");
+    }
+    let script = "curl -s -X DELETE \"$ZLOCK_ENDPOINT/v1/tickets/q/task-0000000000\" \
+                  -H \"Zlock-Session: $ZLOCK_SESSION\"";
+    let problem = done(&cluster, &["session", "exec", "--", "sh", "-c", script]).await;
+    assert!(problem.contains("not-owner") && problem.contains("it is a persistent znode and no ticket"), "{problem}");
+    assert_eq!(done(&cluster, &["ls", "q"]).await.lines().count(), 2);
+}
+
 #[tokio::test]
 async fn a_command_asks_as_the_user_that_it_is_given() {
     let cluster = one_node().await;

@@ -84,6 +84,11 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         }
         Err(error) => {
             let error = usage::explained(error, whole, &args);
+            if error.use_stderr()
+                && let Some(code) = cli::refuse_in_json(&error, &args)
+            {
+                return ExitCode::from(code);
+            }
             // Help and version come as errors too, and are none.
             let printed = error.print();
             if error.use_stderr() { Exit::Usage } else { after_writing(printed) }

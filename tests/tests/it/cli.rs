@@ -367,4 +367,8 @@ async fn completions_and_man_pages_name_every_command() {
     assert_eq!(run(zlock(&["man", dir.path().to_str().unwrap()])).await.0, 0);
     let page = std::fs::read_to_string(dir.path().join("zlock-lock.1")).unwrap();
     assert!(page.contains("on\\-loss"), "{page}");
+    let (_, help, _) = run(zlock(&["settings", "--help"])).await;
+    assert!(
+        help.starts_with("Shows the settings of a lock, or changes them.") && help.contains("Without an option it")
+    );
 }

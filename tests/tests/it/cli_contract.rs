@@ -69,6 +69,9 @@ async fn what_is_wrong_is_said_in_words_that_help() {
     }
     let (code, stderr) = refused(&cluster, &["lock", "l", "--wait", "30", "--", "true"]).await;
     assert!(code == 2 && stderr.contains("30s or 30ms"), "{stderr}");
+    let permits = ["semaphore", "s", "--limit", "2", "--permits", "3", "--", "true"];
+    let (code, stderr) = refused(&cluster, &permits).await;
+    assert!(code == 2 && stderr.contains("--permits 3 is more than there are: --limit is 2"), "{stderr}");
 
     let held = Locked::start(&cluster, LONG, &["--label", "nightly"]).await;
     let (code, stderr) = refused(&cluster, &["lock", "l", "--wait", "100ms", "--", "true"]).await;
@@ -110,8 +113,58 @@ async fn a_wrong_command_line_is_told_how_to_write_it() {
     }
     for args in [&["locks", "a", "b"][..], &["lock", "a", "--foo", "--", "true"]] {
         let stderr = told(args).await;
-        assert!(!stderr.contains("before the command"), "{args:?}: {stderr}");
+        assert!(!stderr.contains("before the command") && !stderr.contains("'-- --foo'"), "{args:?}: {stderr}");
     }
+    for (args, said) in [
+        (&["lock", "a", "--wait", "-5s", "--", "true"][..], "for '--wait <TIME>': it is negative: write 30s, 250ms"),
+        (&["create", "a", "--ttl", "-1h"], "it is negative"),
+        (&["ls", "--endpoints", "127.0.0.1"], "endpoint \"127.0.0.1\": write host:port"),
+        (&["lock", "a", "--endpoints", ":7201", "--", "true"], "endpoint \":7201\": write host:port"),
+    ] {
+        let stderr = told(args).await;
+        assert!(stderr.contains(said), "{args:?}: {stderr}");
+    }
+}
+
+#[tokio::test]
+async fn problems_are_json_where_json_is_asked_for() {
+    let cluster = one_node().await;
+    for (args, code, kind, detail) in [
+        (&["--json", "get", "nope"][..], 1, "no-node", "no such node (/nope)"),
+        (&["get", "nope", "--json"], 1, "no-node", "`zlock ls`"),
+        (&["ls", "--json", "--endpoints", "127.0.0.1:1"], 3, "about:blank", "127.0.0.1:1: Connection refused"),
+        (&["release", "nope", "--json"], 1, "about:blank", "nobody holds /nope"),
+        (&["get", "--json"], 2, "about:blank", "required arguments were not provided: <PATH>"),
+        (&["lock", "l", "--json", "--", "/no/such/program"], 127, "", ""),
+        (&["lock", "l", "--json", "--wait", "soon", "--", "true"], 2, "about:blank", "not a duration"),
+    ] {
+        let (ended, stderr) = refused(&cluster, args).await;
+        assert_eq!(ended, code, "{args:?}: {stderr}");
+        if !detail.is_empty() {
+            let problem: serde_json::Value = serde_json::from_str(&stderr).unwrap();
+            let said = |field: &str| problem[field].as_str().unwrap().to_owned();
+            assert!(said("type").ends_with(kind) && said("detail").contains(detail), "{args:?}: {stderr}");
+            assert_eq!(problem["exit_code"], code, "{stderr}");
+            assert!(["refused", "unavailable"].contains(&&*said("outcome")), "{stderr}");
+        }
+    }
+    let (_, stderr) = refused(&cluster, &["lock", "l", "--", "ls", "--json", "/no/such/file"]).await;
+    assert!(!stderr.starts_with('{'), "that is the command's: {stderr}");
+}
+
+#[tokio::test]
+async fn a_port_that_speaks_no_http_is_told_of() {
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = silent.local_addr().unwrap().to_string();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = silent.accept().await {
+            let _ = tokio::io::AsyncReadExt::read(&mut stream, &mut [0; 4096]).await;
+        }
+    });
+    let mut command = Command::new(PROGRAM);
+    command.args(["ls", "--timeout", "1s", "--endpoints", &addr]).stdin(Stdio::null());
+    let (code, _, stderr) = run(command).await;
+    assert!(code == 3 && stderr.contains("it may be a port for other than HTTP"), "{code}: {stderr}");
 }
 
 #[tokio::test]

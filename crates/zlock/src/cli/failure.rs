@@ -2,6 +2,8 @@
 
 use std::io::Write as _;
 
+use serde_json::{Value, json};
+use zlock_client::api::Outcome;
 use zlock_client::{Error, ProblemType};
 
 /// The cluster or the program said no.
@@ -31,16 +33,18 @@ pub(crate) struct Failure {
     ending: Ending,
     /// `None` when there is nothing to say or nobody to read it.
     line: Option<String>,
+    /// What a program may know of it besides: a node's problem, if a node said no.
+    problem: Value,
 }
 
 impl Failure {
     pub(crate) fn refused(line: impl Into<String>) -> Failure {
-        Failure { ending: Ending::Refused, line: Some(line.into()) }
+        Failure { ending: Ending::Refused, line: Some(line.into()), problem: own_problem(Outcome::Refused) }
     }
 
     /// What clap cannot see to be wrong.
     pub(crate) fn usage(line: impl Into<String>) -> Failure {
-        Failure::refused(line).with_code(USAGE)
+        Failure::refused(line).of_command_line()
     }
 
     /// Stdout could not be written to. That its reader has closed it, `head` for example, is no
@@ -52,9 +56,14 @@ impl Failure {
         Failure::refused(format!("cannot write to stdout: {error}; what was asked for is done")).with_code(UNWRITTEN)
     }
 
+    /// The same failure, where what is wrong stands on the command line.
+    pub(crate) fn of_command_line(self) -> Failure {
+        self.with_code(USAGE)
+    }
+
     /// There is nothing to say.
     pub(crate) fn silent(code: u8) -> Failure {
-        Failure { ending: Ending::Code(code), line: None }
+        Failure { ending: Ending::Code(code), line: None, problem: Value::Null }
     }
 
     /// The same failure with another exit code.
@@ -70,17 +79,30 @@ impl Failure {
         }
     }
 
-    /// Prints the line, and answers the exit code.
-    pub(crate) fn tell(self) -> u8 {
-        if let Some(line) = self.line {
-            let _ = writeln!(std::io::stderr(), "zlock: {line}");
-        }
-        match self.ending {
+    /// Prints the line, or a JSON document with it, and answers the exit code.
+    pub(crate) fn tell(mut self, json: bool) -> u8 {
+        let code = match self.ending {
             Ending::Refused => REFUSED,
             Ending::Unclear => UNCLEAR,
             Ending::Code(code) => code,
+        };
+        if let Some(line) = self.line {
+            let text = if json {
+                self.problem["detail"] = line.into();
+                self.problem["exit_code"] = code.into();
+                self.problem.to_string()
+            } else {
+                format!("zlock: {line}")
+            };
+            let _ = writeln!(std::io::stderr(), "{text}");
         }
+        code
     }
+}
+
+/// What no node has said: a problem without a type of its own.
+fn own_problem(outcome: Outcome) -> Value {
+    json!({ "type": "about:blank", "outcome": outcome })
 }
 
 impl From<Error> for Failure {
@@ -91,11 +113,16 @@ impl From<Error> for Failure {
             Error::Unavailable { reason } => format!("nothing was done, because no node could: {reason}"),
             Error::Unknown { reason } => format!("it is not known whether it was done: {reason}"),
         };
+        let problem = match &error {
+            Error::Refused { problem, .. } => json!(problem),
+            Error::Unavailable { .. } => own_problem(Outcome::Unavailable),
+            Error::Unknown { .. } => own_problem(Outcome::Unknown),
+        };
         let line = match hint(&error) {
             Some(hint) => format!("{what}; {hint}"),
             None => what,
         };
-        Failure { ending, line: Some(line.replace('\n', " ")) }
+        Failure { ending, line: Some(line.replace('\n', " ")), problem }
     }
 }
 
@@ -143,7 +170,7 @@ mod tests {
 
     #[test]
     fn what_zlock_fails_at_is_told_from_what_its_command_fails_at() {
-        let after = |failure: Failure| failure.of_a_run().tell();
+        let after = |failure: Failure| failure.of_a_run().tell(false);
         assert_eq!(after(Failure::refused("no")), CANNOT);
         assert_eq!(after(Failure::from(Error::Unknown { reason: "lost".into() })), CANNOT);
         assert_eq!(after(Failure::refused("not free").with_code(124)), 124);

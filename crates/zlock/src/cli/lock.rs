@@ -41,7 +41,7 @@ use zlock_client::{Client, Error, Guard, Lock, Loss, OpenedSession};
 
 use super::context::{Context, path};
 use super::failure::Failure;
-use super::options::duration;
+use super::options::time;
 use super::output::plain;
 use signals::Signals;
 use waiting::acquire;
@@ -135,10 +135,6 @@ fn name(text: &str) -> Result<String, String> {
         "/" => Err("the root is no lock: give it a name, for example orders".to_owned()),
         _ => Ok(text.to_owned()),
     }
-}
-
-fn time(name: &'static str, help: &'static str) -> Arg {
-    Arg::new(name).long(name).value_name("TIME").value_parser(duration).help(help)
 }
 
 /// Adds the command to run, and what is to be known for that.

@@ -6,20 +6,14 @@ use clap::{Arg, ArgMatches, Command};
 
 use super::context::{Context, path_of};
 use super::failure::Failure;
-use super::options::duration;
+use super::options::time;
 use super::release::{no_ticket, nobody};
 
 pub(crate) fn command() -> Command {
     Command::new("revoke")
         .about("Asks those who hold a lock, or one ticket, to give it up")
         .arg(Arg::new("path").value_name("LOCK|TICKET").required(true).help("As `zlock locks --json` shows them"))
-        .arg(
-            Arg::new("deadline")
-                .long("deadline")
-                .value_name("TIME")
-                .value_parser(duration)
-                .help("When to take it away from those who have not given it up; without it they decide"),
-        )
+        .arg(time("deadline", "When to take it away from those who have not given it up; without it they decide"))
 }
 
 pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {

@@ -306,7 +306,7 @@ async fn commands_run_under_permits_and_as_leaders() {
     let permit = client.semaphore("/s", 2).acquire().await.unwrap();
     let script = ["--", "sh", "-c", "echo $ZLOCK_LOCK; exit 5"];
     let semaphore = |limit: &str| {
-        let args = ["semaphore", "s", "--limit", limit, "--wait", "0"];
+        let args = ["semaphore", "s", "--limit", limit, "--wait", "0", "--quiet"];
         zlock(&cluster, &[&args[..], &script[..]].concat())
     };
     assert_eq!(run(semaphore("2")).await, (5, "/s\n".into(), String::new()));

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::Duration;
 
 use rustix::process::Signal;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -35,7 +36,7 @@ impl OnTerminal {
     /// What follows a word in the first line that has it.
     async fn behind(&mut self, word: &str) -> String {
         loop {
-            let line = self.lines.recv().await.unwrap_or_else(|| panic!("no line has {word}"));
+            let line = next(&mut self.lines).await;
             if let Some((_, rest)) = line.split_once(word) {
                 return rest.trim().to_owned();
             }
@@ -52,6 +53,11 @@ impl Drop for OnTerminal {
         let _ = self.script.kill();
         let _ = self.script.wait();
     }
+}
+
+async fn next(lines: &mut UnboundedReceiver<String>) -> String {
+    let line = tokio::time::timeout(Duration::from_secs(60), lines.recv()).await;
+    line.expect("a line comes in time").expect("it is not the end")
 }
 
 fn lines(from: impl std::io::Read + Send + 'static) -> UnboundedReceiver<String> {
@@ -93,7 +99,7 @@ async fn a_stopped_command_is_told_of_and_hears_what_is_to_end_it() {
     kill(locked.command[0], Signal::STOP);
     let pid = locked.command[0];
     let line = format!("zlock: the command is stopped, and keeps the lock /l; `kill -CONT {pid}` lets it go on");
-    assert_eq!(said.recv().await.unwrap(), line);
+    assert_eq!(next(&mut said).await, line);
     kill(locked.cli.id(), Signal::TERM);
     assert_eq!(locked.exit().await, 143);
     assert!(!locked.runs());
@@ -103,7 +109,7 @@ async fn a_stopped_command_is_told_of_and_hears_what_is_to_end_it() {
     let mut locked = Locked::start_script(&cluster, LONG, &["--grace", "15s"], script).await;
     let mut said = lines(locked.cli.stderr.take().unwrap());
     kill(locked.command[0], Signal::STOP);
-    assert!(said.recv().await.unwrap().contains("the command is stopped"));
+    assert!(next(&mut said).await.contains("the command is stopped"));
     let began = std::time::Instant::now();
     done(&cluster, &["release", "l"]).await;
     assert_eq!(locked.exit().await, 121);
@@ -122,7 +128,7 @@ async fn signals_that_end_nothing_and_those_of_real_time_are_passed_on() {
     for (signal, expected) in [("WINCH", "winch"), ("CONT", "cont"), ("37", "37")] {
         let sent = Command::new("sh").args(["-c", &format!("kill -{signal} {}", locked.cli.id())]).status().unwrap();
         assert!(sent.success());
-        assert_eq!(heard.recv().await.unwrap(), expected);
+        assert_eq!(next(&mut heard).await, expected);
     }
     kill(locked.cli.id(), Signal::TERM);
     assert_eq!(locked.exit().await, 143);

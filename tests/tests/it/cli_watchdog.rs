@@ -100,7 +100,7 @@ async fn a_program_whose_file_is_replaced_while_it_waits_runs_its_command() {
     std::fs::write(&new, "no program").unwrap();
     let guard = Client::builder(cluster.endpoints()).build().unwrap().lock("/l").acquire().await.unwrap();
     let mut command = Command::new(&program);
-    command.env("ZLOCK_ENDPOINTS", cluster.endpoints().join(",")).args(["lock", "l", "--", "sh", "-c"]);
+    command.env("ZLOCK_ENDPOINTS", cluster.endpoints().join(",")).args(["lock", "l", "--quiet", "--", "sh", "-c"]);
     command.arg("cat /proc/$PPID/comm");
     let waits = tokio::spawn(run(command));
     until("it waits", async || done(&cluster, &["locks"]).await.contains("waits").then_some(())).await;

@@ -62,15 +62,18 @@ fn words_of(time: Duration) -> String {
     Millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX)).to_string()
 }
 
-/// Who holds a lock, and since when. `None` when that is not known, or it is free by now.
+/// Who else holds a lock, and since when. `None` when that is not known, or it is free by now.
 async fn holder(client: &Client, path: &str, simple: bool) -> Option<String> {
+    // The answer to this client's own acquire may be on its way.
+    let own = client.session_id().await.ok()?;
+    let is_other = |session: Option<u64>| session != Some(own);
     let (ticket, words) = if simple {
-        let holder = client.simple_lock(path).holder().await.ok()??;
+        let holder = client.simple_lock(path).holder().await.ok()?.filter(|holder| is_other(holder.session))?;
         let words = words_of_holder(holder.session, &holder.owner, holder.client.as_ref(), holder.since_ms);
         (path.to_owned(), words)
     } else {
         let queue = client.lock_queue(path).await.ok()?;
-        let holder = queue.holders.into_iter().chain(queue.lingering).next()?;
+        let holder = queue.holders.into_iter().chain(queue.lingering).find(|holder| is_other(holder.session))?;
         let since_ms = holder.held_since_ms.unwrap_or(holder.since_ms);
         let words = words_of_holder(holder.session, &holder.label, holder.client.as_ref(), since_ms);
         (holder.ticket, words)

@@ -48,6 +48,7 @@ mod tree;
 mod upgrade;
 mod watch;
 
+use std::ffi::OsString;
 use std::time::Duration;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
@@ -116,7 +117,7 @@ pub(crate) fn run(before: &ArgMatches, whole: impl Fn() -> Command) -> Option<u8
     let takes_options = commands().iter().any(|command| command.get_name() == name);
     if let Some(option) = options::stray(before).filter(|_| !takes_options || OFFLINE.contains(&name)) {
         let line = format!("--{option} is for the commands of a client, and {name} is none of them");
-        return Some(Failure::usage(line).tell());
+        return Some(Failure::usage(line).tell(is_json(before)));
     }
     let ended = match name {
         "completions" => completions::run(matches, whole()),
@@ -129,7 +130,26 @@ pub(crate) fn run(before: &ArgMatches, whole: impl Fn() -> Command) -> Option<u8
         _ if takes_options => with_client(before),
         _ => return None,
     };
-    Some(ended.unwrap_or_else(Failure::tell))
+    Some(ended.unwrap_or_else(|failure| failure.tell(is_json(before))))
+}
+
+/// Whether JSON is asked for, before the command or behind it.
+fn is_json(matches: &ArgMatches) -> bool {
+    matches.try_get_one::<bool>("json").is_ok_and(|json| json == Some(&true))
+        || matches.subcommand().is_some_and(|(_, deeper)| is_json(deeper))
+}
+
+/// Says in JSON what is wrong with a command line, where that asks for JSON. Answers the exit code;
+/// `None` when people are to read it.
+pub(crate) fn refuse_in_json(error: &clap::Error, args: &[OsString]) -> Option<u8> {
+    let own = args.iter().take_while(|arg| *arg != "--");
+    if !own.into_iter().any(|arg| arg == "--json") {
+        return None;
+    }
+    let whole = error.render().to_string();
+    let said = whole.split("\n\nUsage:").next().unwrap_or_default();
+    let words: Vec<&str> = said.trim_start_matches("error:").split_whitespace().collect();
+    Some(Failure::usage(words.join(" ")).tell(true))
 }
 
 /// Runs a command that needs a client, in a runtime of its own.

@@ -9,6 +9,7 @@
 //! | `serve.rs` | one node, from its settings to its exit code |
 //! | `admin_socket.rs` | the socket of its operators |
 //! | `logging.rs`, `reload.rs` | its log, and SIGHUP |
+//! | `own_program.rs` | the program itself, started again: watchdogs, and the nodes of `dev` |
 //! | `usage.rs` | what is said of a command line that is wrong |
 //! | `dev.rs` | an ensemble of child processes that run `serve` |
 //!
@@ -22,6 +23,7 @@ mod dev;
 #[cfg(feature = "fault-injection")]
 mod fault_injection;
 mod logging;
+mod own_program;
 mod reload;
 mod serve;
 mod usage;
@@ -70,6 +72,7 @@ impl Exit {
 
 /// Runs the program with its arguments, the program's name first.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    own_program::take_name();
     let args: Vec<OsString> = args.into_iter().collect();
     let whole = command().subcommands(cli::internal_commands());
     let exit = match whole.clone().try_get_matches_from(&args) {
@@ -81,6 +84,11 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         }
         Err(error) => {
             let error = usage::explained(error, whole, &args);
+            if error.use_stderr()
+                && let Some(code) = cli::refuse_in_json(&error, &args)
+            {
+                return ExitCode::from(code);
+            }
             // Help and version come as errors too, and are none.
             let printed = error.print();
             if error.use_stderr() { Exit::Usage } else { after_writing(printed) }

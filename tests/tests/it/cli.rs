@@ -100,7 +100,7 @@ fn pids(file: &Path) -> Option<Vec<u32>> {
 }
 
 /// The parent of a living process; of one that has ended none.
-fn parent(pid: u32) -> Option<u32> {
+pub(crate) fn parent(pid: u32) -> Option<u32> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, fields) = stat.rsplit_once(") ")?;
     let mut fields = fields.split(' ');
@@ -306,7 +306,7 @@ async fn commands_run_under_permits_and_as_leaders() {
     let permit = client.semaphore("/s", 2).acquire().await.unwrap();
     let script = ["--", "sh", "-c", "echo $ZLOCK_LOCK; exit 5"];
     let semaphore = |limit: &str| {
-        let args = ["semaphore", "s", "--limit", limit, "--wait", "0"];
+        let args = ["semaphore", "s", "--limit", limit, "--wait", "0", "--quiet"];
         zlock(&cluster, &[&args[..], &script[..]].concat())
     };
     assert_eq!(run(semaphore("2")).await, (5, "/s\n".into(), String::new()));
@@ -367,4 +367,8 @@ async fn completions_and_man_pages_name_every_command() {
     assert_eq!(run(zlock(&["man", dir.path().to_str().unwrap()])).await.0, 0);
     let page = std::fs::read_to_string(dir.path().join("zlock-lock.1")).unwrap();
     assert!(page.contains("on\\-loss"), "{page}");
+    let (_, help, _) = run(zlock(&["settings", "--help"])).await;
+    assert!(
+        help.starts_with("Shows the settings of a lock, or changes them.") && help.contains("Without an option it")
+    );
 }

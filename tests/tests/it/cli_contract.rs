@@ -69,6 +69,9 @@ async fn what_is_wrong_is_said_in_words_that_help() {
     }
     let (code, stderr) = refused(&cluster, &["lock", "l", "--wait", "30", "--", "true"]).await;
     assert!(code == 2 && stderr.contains("30s or 30ms"), "{stderr}");
+    let permits = ["semaphore", "s", "--limit", "2", "--permits", "3", "--", "true"];
+    let (code, stderr) = refused(&cluster, &permits).await;
+    assert!(code == 2 && stderr.contains("--permits 3 is more than there are: --limit is 2"), "{stderr}");
 
     let held = Locked::start(&cluster, LONG, &["--label", "nightly"]).await;
     let (code, stderr) = refused(&cluster, &["lock", "l", "--wait", "100ms", "--", "true"]).await;
@@ -110,8 +113,58 @@ async fn a_wrong_command_line_is_told_how_to_write_it() {
     }
     for args in [&["locks", "a", "b"][..], &["lock", "a", "--foo", "--", "true"]] {
         let stderr = told(args).await;
-        assert!(!stderr.contains("before the command"), "{args:?}: {stderr}");
+        assert!(!stderr.contains("before the command") && !stderr.contains("'-- --foo'"), "{args:?}: {stderr}");
     }
+    for (args, said) in [
+        (&["lock", "a", "--wait", "-5s", "--", "true"][..], "for '--wait <TIME>': it is negative: write 30s, 250ms"),
+        (&["create", "a", "--ttl", "-1h"], "it is negative"),
+        (&["ls", "--endpoints", "127.0.0.1"], "endpoint \"127.0.0.1\": write host:port"),
+        (&["lock", "a", "--endpoints", ":7201", "--", "true"], "endpoint \":7201\": write host:port"),
+    ] {
+        let stderr = told(args).await;
+        assert!(stderr.contains(said), "{args:?}: {stderr}");
+    }
+}
+
+#[tokio::test]
+async fn problems_are_json_where_json_is_asked_for() {
+    let cluster = one_node().await;
+    for (args, code, kind, detail) in [
+        (&["--json", "get", "nope"][..], 1, "no-node", "no such node (/nope)"),
+        (&["get", "nope", "--json"], 1, "no-node", "`zlock ls`"),
+        (&["ls", "--json", "--endpoints", "127.0.0.1:1"], 3, "about:blank", "127.0.0.1:1: Connection refused"),
+        (&["release", "nope", "--json"], 1, "about:blank", "nobody holds /nope"),
+        (&["get", "--json"], 2, "about:blank", "required arguments were not provided: <PATH>"),
+        (&["lock", "l", "--json", "--", "/no/such/program"], 127, "", ""),
+        (&["lock", "l", "--json", "--wait", "soon", "--", "true"], 2, "about:blank", "not a duration"),
+    ] {
+        let (ended, stderr) = refused(&cluster, args).await;
+        assert_eq!(ended, code, "{args:?}: {stderr}");
+        if !detail.is_empty() {
+            let problem: serde_json::Value = serde_json::from_str(&stderr).unwrap();
+            let said = |field: &str| problem[field].as_str().unwrap().to_owned();
+            assert!(said("type").ends_with(kind) && said("detail").contains(detail), "{args:?}: {stderr}");
+            assert_eq!(problem["exit_code"], code, "{stderr}");
+            assert!(["refused", "unavailable"].contains(&&*said("outcome")), "{stderr}");
+        }
+    }
+    let (_, stderr) = refused(&cluster, &["lock", "l", "--", "ls", "--json", "/no/such/file"]).await;
+    assert!(!stderr.starts_with('{'), "that is the command's: {stderr}");
+}
+
+#[tokio::test]
+async fn a_port_that_speaks_no_http_is_told_of() {
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = silent.local_addr().unwrap().to_string();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = silent.accept().await {
+            let _ = tokio::io::AsyncReadExt::read(&mut stream, &mut [0; 4096]).await;
+        }
+    });
+    let mut command = Command::new(PROGRAM);
+    command.args(["ls", "--timeout", "1s", "--endpoints", &addr]).stdin(Stdio::null());
+    let (code, _, stderr) = run(command).await;
+    assert!(code == 3 && stderr.contains("it may be a port for other than HTTP"), "{code}: {stderr}");
 }
 
 #[tokio::test]
@@ -129,6 +182,30 @@ async fn that_there_is_no_lock_is_said_and_is_no_error() {
         assert_eq!(run(zlock(&cluster, args)).await, (0, String::new(), said.to_owned()), "{args:?}");
     }
     assert_eq!(run(zlock(&cluster, &["locks", "a", "--json"])).await, (0, "[]\n".to_owned(), String::new()));
+}
+
+// A name that ends in ten digits is all that a lock node has in common with a client's data.
+#[tokio::test]
+async fn data_that_looks_like_a_lock_node_is_not_released() {
+    let cluster = one_node().await;
+    done(&cluster, &["create", "-p", "--sequential", "q/task-", "pay 100"]).await;
+    done(&cluster, &["create", "-p", "--sequential", "q/task-", "pay 200"]).await;
+    for args in [
+        &["release", "q"][..],
+        &["release", "q/task-0000000000"],
+        &["release", "q/task-0000000001"],
+        &["revoke", "q"],
+        &["revoke", "q", "--deadline", "0"],
+    ] {
+        let (code, stderr) = refused(&cluster, args).await;
+        assert!(code == 1 && stderr.contains("is a persistent znode"), "{args:?}: {stderr}");
+        assert!(stderr.contains("`zlock rm /q/task-000000000"), "{args:?}: {stderr}");
+    }
+    let script = "curl -s -X DELETE \"$ZLOCK_ENDPOINT/v1/tickets/q/task-0000000000\" \
+                  -H \"Zlock-Session: $ZLOCK_SESSION\"";
+    let problem = done(&cluster, &["session", "exec", "--", "sh", "-c", script]).await;
+    assert!(problem.contains("not-owner") && problem.contains("it is a persistent znode and no ticket"), "{problem}");
+    assert_eq!(done(&cluster, &["ls", "q"]).await.lines().count(), 2);
 }
 
 #[tokio::test]

@@ -3,11 +3,13 @@
 
 use std::io::Read as _;
 use std::path::Path;
+use std::process::Command;
 
 use rustix::process::Signal;
+use zlock_client::Client;
 
 use crate::cli::{LONG, Locked, SHORT, done, run, zlock};
-use crate::harness::{Cluster, kill, until};
+use crate::harness::{Cluster, Options, PROGRAM, kill, until};
 
 /// Ends what still runs of the command, and reads what was said on stderr, which it shares.
 fn said(locked: &mut Locked) -> String {
@@ -86,4 +88,23 @@ async fn a_watchdog_that_is_stopped_does_not_keep_a_command_whose_lock_is_gone()
     done(&cluster, &["release", "l"]).await;
     assert_eq!(locked.exit().await, 121);
     assert!(!locked.runs());
+}
+
+// As an upgrade of its package replaces it.
+#[tokio::test]
+async fn a_program_whose_file_is_replaced_while_it_waits_runs_its_command() {
+    let cluster = Cluster::start_with(Options { nodes: 1, ..Options::default() }).await;
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let (program, new) = (dir.path().join("zlock"), dir.path().join("new"));
+    std::fs::hard_link(PROGRAM, &program).unwrap();
+    std::fs::write(&new, "no program").unwrap();
+    let guard = Client::builder(cluster.endpoints()).build().unwrap().lock("/l").acquire().await.unwrap();
+    let mut command = Command::new(&program);
+    command.env("ZLOCK_ENDPOINTS", cluster.endpoints().join(",")).args(["lock", "l", "--quiet", "--", "sh", "-c"]);
+    command.arg("cat /proc/$PPID/comm");
+    let waits = tokio::spawn(run(command));
+    until("it waits", async || done(&cluster, &["locks"]).await.contains("waits").then_some(())).await;
+    std::fs::rename(&new, &program).unwrap();
+    guard.release().await.unwrap();
+    assert_eq!(waits.await.unwrap(), (0, "zlock\n".into(), String::new()), "the watchdog is known by its name");
 }

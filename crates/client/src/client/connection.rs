@@ -281,6 +281,11 @@ impl Connection {
                 let advice = "the answer is no HTTP; an address with TLS is written https://HOST:PORT";
                 ending(format!("{}: {advice}", words(error)))
             }
+            // A node that stops does so too, and so do its other doors.
+            None if error.is_incomplete_message() => {
+                let advice = "it closed the connection without an answer; it may be a port for other than HTTP";
+                ending(advice.to_owned())
+            }
             None => ending(words(error)),
         }
     }

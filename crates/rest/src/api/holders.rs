@@ -136,12 +136,14 @@ pub(crate) fn not_holder(problem: Problem, identities: &[Identity], state: &Stat
     }
 }
 
-/// A ticket that is another session's.
+/// A ticket that is another session's, or no session's.
 pub(crate) fn not_owner(problem: Problem, owner: Option<SessionId>) -> Problem {
-    match owner {
-        Some(owner) => problem.because(&format!("the ticket belongs to session {owner}, not to this one")),
-        None => problem,
-    }
+    problem.because(&match owner {
+        Some(owner) => format!("the ticket belongs to session {owner}, not to this one"),
+        None => {
+            "it is a persistent znode and no ticket: DELETE of /v1/znodes and its path deletes it with its data".into()
+        }
+    })
 }
 
 /// `session 12 "nightly" (web-1, pid 71, backup, 10.0.0.7) for 12 s, with token 15`.

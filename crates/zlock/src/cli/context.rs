@@ -46,7 +46,11 @@ impl Context {
         if let Ok(Some(label)) = matches.try_get_one::<String>("label") {
             builder = builder.label(label);
         }
-        let (client, out) = (builder.build()?, Output::new(given.of("json").get_flag("json")));
+        let client = builder.build().map_err(|error| match given.is_given("endpoints") {
+            true => Failure::from(error).of_command_line(),
+            false => Failure::from(error),
+        })?;
+        let out = Output::new(given.of("json").get_flag("json"));
         Ok(Context { client, out, connection, leaves_session: Cell::new(false) })
     }
 }

@@ -7,7 +7,7 @@ use zlock_client::{Mode, ProblemType};
 
 use super::context::{Context, path_of};
 use super::failure::Failure;
-use super::options::{duration, path_arg};
+use super::options::{path_arg, time};
 use super::set::{data_arg, data_of};
 
 pub(crate) fn command() -> Command {
@@ -17,14 +17,7 @@ pub(crate) fn command() -> Command {
         .arg(data_arg())
         .arg(flag("sequential", "Puts ten digits behind the name, counted by the parent"))
         .arg(flag("container", "Collected some time after its last child went").conflicts_with("sequential"))
-        .arg(
-            Arg::new("ttl")
-                .long("ttl")
-                .value_name("TIME")
-                .value_parser(duration)
-                .conflicts_with("container")
-                .help("Collected when it has no children and was not set for so long"),
-        )
+        .arg(time("ttl", "Collected when it has no children and was not set for so long").conflicts_with("container"))
         .arg(flag("parents", "Creates the parents that are missing").short('p'))
 }
 

@@ -11,7 +11,7 @@ use super::lock;
 
 pub(crate) fn command() -> Command {
     lock::with_command(Command::new("elect").about("Runs a command while it leads an election; as `zlock lock`"))
-        .mut_arg("label", |arg| arg.help("What others see of this leader [default: the command]"))
+        .mut_arg("label", |arg| arg.help("What others see of this leader [default: the command's name]"))
 }
 
 pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {

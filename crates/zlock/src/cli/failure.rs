@@ -2,6 +2,8 @@
 
 use std::io::Write as _;
 
+use serde_json::{Value, json};
+use zlock_client::api::Outcome;
 use zlock_client::{Error, ProblemType};
 
 /// The cluster or the program said no.
@@ -15,22 +17,34 @@ const UNWRITTEN: u8 = 4;
 /// What is refused and what is unclear, of a command that runs another one.
 const CANNOT: u8 = 125;
 
+/// The code that it ends with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    /// 1; of a command that runs another one 125, since 1 and 3 are what that one may end with.
+    Refused,
+    /// 3; likewise.
+    Unclear,
+    Code(u8),
+}
+
 /// Why a command did not do what it was asked to.
 #[derive(Debug)]
 pub(crate) struct Failure {
-    code: u8,
+    ending: Ending,
     /// `None` when there is nothing to say or nobody to read it.
     line: Option<String>,
+    /// What a program may know of it besides: a node's problem, if a node said no.
+    problem: Value,
 }
 
 impl Failure {
     pub(crate) fn refused(line: impl Into<String>) -> Failure {
-        Failure { code: REFUSED, line: Some(line.into()) }
+        Failure { ending: Ending::Refused, line: Some(line.into()), problem: own_problem(Outcome::Refused) }
     }
 
     /// What clap cannot see to be wrong.
     pub(crate) fn usage(line: impl Into<String>) -> Failure {
-        Failure::refused(line).with_code(USAGE)
+        Failure::refused(line).of_command_line()
     }
 
     /// Stdout could not be written to. That its reader has closed it, `head` for example, is no
@@ -42,44 +56,73 @@ impl Failure {
         Failure::refused(format!("cannot write to stdout: {error}; what was asked for is done")).with_code(UNWRITTEN)
     }
 
+    /// The same failure, where what is wrong stands on the command line.
+    pub(crate) fn of_command_line(self) -> Failure {
+        self.with_code(USAGE)
+    }
+
     /// There is nothing to say.
     pub(crate) fn silent(code: u8) -> Failure {
-        Failure { code, line: None }
+        Failure { ending: Ending::Code(code), line: None, problem: Value::Null }
     }
 
     /// The same failure with another exit code.
     pub(crate) fn with_code(self, code: u8) -> Failure {
-        Failure { code, ..self }
+        Failure { ending: Ending::Code(code), ..self }
     }
 
-    /// The same of a command that runs another one: 1 and 3 are what that one may end with.
+    /// The same of a command that runs another one.
     pub(crate) fn of_a_run(self) -> Failure {
-        let code = if matches!(self.code, REFUSED | UNCLEAR) { CANNOT } else { self.code };
-        self.with_code(code)
+        match self.ending {
+            Ending::Refused | Ending::Unclear => self.with_code(CANNOT),
+            Ending::Code(_) => self,
+        }
     }
 
-    /// Prints the line, and answers the exit code.
-    pub(crate) fn tell(self) -> u8 {
+    /// Prints the line, or a JSON document with it, and answers the exit code.
+    pub(crate) fn tell(mut self, json: bool) -> u8 {
+        let code = match self.ending {
+            Ending::Refused => REFUSED,
+            Ending::Unclear => UNCLEAR,
+            Ending::Code(code) => code,
+        };
         if let Some(line) = self.line {
-            let _ = writeln!(std::io::stderr(), "zlock: {line}");
+            let text = if json {
+                self.problem["detail"] = line.into();
+                self.problem["exit_code"] = code.into();
+                self.problem.to_string()
+            } else {
+                format!("zlock: {line}")
+            };
+            let _ = writeln!(std::io::stderr(), "{text}");
         }
-        self.code
+        code
     }
+}
+
+/// What no node has said: a problem without a type of its own.
+fn own_problem(outcome: Outcome) -> Value {
+    json!({ "type": "about:blank", "outcome": outcome })
 }
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
-        let code = if error.code().is_some() || matches!(error, Error::Refused { .. }) { REFUSED } else { UNCLEAR };
+        let ending = if matches!(error, Error::Refused { .. }) { Ending::Refused } else { Ending::Unclear };
         let what = match &error {
             Error::Refused { message, .. } => message.clone(),
             Error::Unavailable { reason } => format!("nothing was done, because no node could: {reason}"),
             Error::Unknown { reason } => format!("it is not known whether it was done: {reason}"),
         };
+        let problem = match &error {
+            Error::Refused { problem, .. } => json!(problem),
+            Error::Unavailable { .. } => own_problem(Outcome::Unavailable),
+            Error::Unknown { .. } => own_problem(Outcome::Unknown),
+        };
         let line = match hint(&error) {
             Some(hint) => format!("{what}; {hint}"),
             None => what,
         };
-        Failure { code, line: Some(line.replace('\n', " ")) }
+        Failure { ending, line: Some(line.replace('\n', " ")), problem }
     }
 }
 
@@ -114,23 +157,24 @@ mod tests {
     #[test]
     fn what_nobody_did_and_what_nobody_knows_end_with_another_code_than_a_refusal() {
         let failure = Failure::from(Error::Unavailable { reason: "no\nleader".into() });
-        assert_eq!(failure.code, UNCLEAR);
+        assert_eq!(failure.ending, Ending::Unclear);
         let line = failure.line.unwrap();
         assert!(
             line.starts_with("nothing was done") && line.contains("zlock status") && !line.contains('\n'),
             "{line}"
         );
         let failure = Failure::from(Error::Unknown { reason: "lost".into() });
-        assert_eq!(failure.code, UNCLEAR);
-        assert_eq!(Failure::refused("no").code, REFUSED);
+        assert_eq!(failure.ending, Ending::Unclear);
+        assert_eq!(Failure::refused("no").ending, Ending::Refused);
     }
 
     #[test]
     fn what_zlock_fails_at_is_told_from_what_its_command_fails_at() {
-        let after = |failure: Failure| failure.of_a_run().code;
+        let after = |failure: Failure| failure.of_a_run().tell(false);
         assert_eq!(after(Failure::refused("no")), CANNOT);
         assert_eq!(after(Failure::from(Error::Unknown { reason: "lost".into() })), CANNOT);
         assert_eq!(after(Failure::refused("not free").with_code(124)), 124);
         assert_eq!(after(Failure::silent(143)), 143);
+        assert_eq!(after(Failure::silent(1)), 1, "a code that was asked for");
     }
 }

@@ -8,12 +8,14 @@
 //!
 //! | file | has |
 //! |---|---|
+//! | `waiting.rs` | until it has the lock |
 //! | `supervisor.rs` | this process while the command runs |
 //! | `held.rs` | what must not be lost meanwhile: a lock, or a session |
 //! | `watchdog.rs`, `deadline.rs` | the watchdog, and when it does what |
 //! | `exec.rs` | what the watchdog starts: it becomes the command |
 //! | `control.rs` | what the two say to each other |
 //! | `process_tree.rs` | the command's processes |
+//! | `signals.rs`, `terminal.rs` | what is passed on, and what a terminal does by itself |
 
 mod control;
 mod deadline;
@@ -22,23 +24,27 @@ mod held;
 mod process_tree;
 mod signals;
 mod supervisor;
+mod terminal;
+mod waiting;
 mod watchdog;
 
 use std::ffi::OsString;
-use std::io::{IsTerminal as _, Write as _};
+use std::io::Write as _;
+use std::path::Path;
 use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use serde::Serialize;
-use zlock_client::api::Millis;
-use zlock_client::{Client, ClientInfo, Error, Guard, Lock, Loss, OpenedSession};
+use tokio::time::Instant;
+use zlock_client::{Client, Error, Guard, Lock, Loss, OpenedSession};
 
 use super::context::{Context, path};
 use super::failure::Failure;
-use super::options::duration;
-use super::output::{plain, since};
+use super::options::time;
+use super::output::plain;
 use signals::Signals;
+use waiting::acquire;
 
 pub(crate) use exec::{EXEC, command as exec_command, run as run_exec};
 use held::Held;
@@ -46,13 +52,8 @@ pub(crate) use watchdog::{WATCHDOG, command as watchdog_command, run as run_watc
 
 /// The lock was lost before the command had ended.
 const LOST: u8 = 121;
-/// The lock was not free in time.
-const NOT_ACQUIRED: u8 = 124;
-
 /// How long to try to tell the cluster of a lock that is lost.
 const GOODBYE: Duration = Duration::from_secs(1);
-/// After waiting this long it says what it waits for.
-const QUIET: Duration = Duration::from_secs(1);
 
 pub(crate) fn command() -> Command {
     let command = Command::new("lock").about("Runs a command while it holds a lock").long_about(
@@ -107,6 +108,21 @@ pub(crate) fn with_command(command: Command) -> Command {
     let command = command
         .arg(name.help("The path; the first slash may be left out"))
         .arg(time("wait", "How long to wait; 0 is a try [default: without end]"))
+        .arg(
+            Arg::new("busy-exit")
+                .long("busy-exit")
+                .value_name("CODE")
+                .value_parser(clap::value_parser!(u8))
+                .requires("wait")
+                .help("The exit code when the lock is not free in time [default: 124]"),
+        )
+        .arg(
+            Arg::new("quiet")
+                .long("quiet")
+                .action(ArgAction::SetTrue)
+                .help("Says nothing of waiting, nor of a lock that is not free in time"),
+        )
+        .arg(time("hold-at-least", "Holds the lock for so long, although the command ends before"))
         .arg(time("lock-delay", "Keeps others out for so much longer if the session expires"));
     with_run(command).mut_arg("session-timeout", |arg| {
         arg.help("How long the lock outlives this process, and is safe without an answer")
@@ -119,10 +135,6 @@ fn name(text: &str) -> Result<String, String> {
         "/" => Err("the root is no lock: give it a name, for example orders".to_owned()),
         _ => Ok(text.to_owned()),
     }
-}
-
-fn time(name: &'static str, help: &'static str) -> Arg {
-    Arg::new(name).long(name).value_name("TIME").value_parser(duration).help(help)
 }
 
 /// Adds the command to run, and what is to be known for that.
@@ -140,7 +152,7 @@ pub(crate) fn with_run(command: Command) -> Command {
             time("session-timeout", "How long the session outlives this process, and is safe without an answer")
                 .default_value("10s"),
         )
-        .arg(Arg::new("label").long("label").value_name("TEXT").help("For people [default: the command]"))
+        .arg(Arg::new("label").long("label").value_name("TEXT").help("For people [default: the command's name]"))
         .arg(words())
 }
 
@@ -223,15 +235,14 @@ fn has_delay(matches: &ArgMatches) -> bool {
     delay.is_some_and(|delay| !delay.is_zero())
 }
 
-/// What others see of the one who waits: the command, when nothing else is said.
+/// What others see of the one who waits: the command's name, when nothing else is said. Its
+/// arguments are nobody's business.
 pub(crate) fn label(matches: &ArgMatches) -> String {
     if let Some(label) = matches.get_one::<String>("label") {
         return label.clone();
     }
-    let words = matches.get_many::<OsString>("command").expect("it is required");
-    let words: Vec<String> = words.map(|word| word.to_string_lossy().into_owned()).collect();
-    // 256 bytes are the most that a node takes.
-    words.join(" ").chars().take(60).collect()
+    let program = Path::new(matches.get_one::<OsString>("command").expect("it is required"));
+    program.file_name().unwrap_or(program.as_os_str()).to_string_lossy().into_owned()
 }
 
 /// Runs the command as soon as there is a guard.
@@ -243,6 +254,7 @@ pub(crate) async fn run_under(
     let mut signals = listen()?;
     let path = path_of(matches);
     let guard = acquire(context, matches, acquired, &mut signals).await?;
+    let since = Instant::now();
     if context.out.json {
         let held = Granted { lock: guard.lock(), ticket: guard.ticket(), fencing_token: guard.fencing_token() };
         say(&serde_json::to_string(&held).unwrap_or_default());
@@ -264,11 +276,13 @@ pub(crate) async fn run_under(
         say(&after_loss(plan, &format!("the lock {path}"), ended.loss.as_ref()));
         return Ok(LOST);
     }
+    let is_kept = !ended.interrupted && keep(&guard, since, matches, &mut signals).await;
     match give_back(&context.client, guard, matches).await {
         Ok(()) => Ok(ended.code),
         Err(error @ Error::Refused { .. }) => {
             let why = ended.loss.map_or_else(|| error.to_string(), |loss| plain(&loss.to_string()));
-            say(&format!("zlock: the lock {path} was lost before the command had ended: {why}"));
+            let when = if is_kept { "--hold-at-least was over" } else { "the command had ended" };
+            say(&format!("zlock: the lock {path} was lost before {when}: {why}"));
             // With `warn` it went on, and how it ended is what counts.
             Ok(if plan.on_loss == deadline::OnLoss::Warn { ended.code } else { LOST })
         }
@@ -277,6 +291,21 @@ pub(crate) async fn run_under(
             Ok(ended.code)
         }
     }
+}
+
+/// Keeps a lock whose command has ended for what is left of `--hold-at-least`. A loss ends that,
+/// and so does a signal that is to end a program. Answers whether anything was left.
+async fn keep(guard: &Guard, since: Instant, matches: &ArgMatches, signals: &mut Signals) -> bool {
+    let least = matches.get_one::<Duration>("hold-at-least").copied().unwrap_or_default();
+    if since.elapsed() >= least {
+        return false;
+    }
+    tokio::select! {
+        () = tokio::time::sleep_until(since + least) => {}
+        () = guard.gone() => {}
+        _ = signals.next_that_ends() => {}
+    }
+    true
 }
 
 /// What is said of a command that was ended because its lock or session was lost.
@@ -332,72 +361,6 @@ fn listen() -> Result<Signals, Failure> {
 fn plan(matches: &ArgMatches, timeout: Duration) -> deadline::Plan {
     let on_loss = deadline::OnLoss::parse(matches.get_one::<String>("on-loss").expect("it has a default"));
     deadline::Plan::new(on_loss, *matches.get_one::<Duration>("grace").expect("it has a default"), timeout)
-}
-
-async fn acquire(
-    context: &Context,
-    matches: &ArgMatches,
-    acquired: impl Future<Output = Result<Option<Guard>, Error>>,
-    signals: &mut Signals,
-) -> Result<Guard, Failure> {
-    let path = path_of(matches);
-    let simple = matches.try_get_one::<bool>("simple").ok().flatten().is_some_and(|simple| *simple);
-    let acquired = tokio::select! {
-        acquired = acquired => acquired,
-        () = say_what_it_waits_for(&context.client, &path, simple) => unreachable!("it never returns"),
-        signal = signals.next() => {
-            return Err(Failure::silent(128 + u8::try_from(signal).unwrap_or(0)));
-        }
-    };
-    if let Some(guard) = acquired? {
-        return Ok(guard);
-    }
-    let when = match matches.get_one::<Duration>("wait") {
-        Some(wait) if !wait.is_zero() => format!("was not free within {}", words_of(*wait)),
-        _ => "is not free".to_owned(),
-    };
-    let holder = tokio::time::timeout(GOODBYE, holder(&context.client, &path, simple)).await.ok().flatten();
-    let held = holder.map(|holder| format!(": held by {holder}")).unwrap_or_default();
-    let look = if simple { "get" } else { "locks" };
-    let line = format!("{path} {when}{held}; `zlock {look} {path}` shows who has it");
-    Err(Failure::refused(line).with_code(NOT_ACQUIRED))
-}
-
-/// A duration as it may be given: `30s`, `100ms`.
-fn words_of(time: Duration) -> String {
-    Millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX)).to_string()
-}
-
-/// Who holds a lock, and since when. `None` when that is not known, or it is free by now.
-async fn holder(client: &Client, path: &str, simple: bool) -> Option<String> {
-    if simple {
-        let holder = client.simple_lock(path).holder().await.ok()??;
-        return Some(words_of_holder(holder.session, &holder.owner, holder.client.as_ref(), holder.since_ms));
-    }
-    let queue = client.lock_queue(path).await.ok()?;
-    let holder = queue.holders.first().or(queue.lingering.first())?;
-    let since_ms = holder.held_since_ms.unwrap_or(holder.since_ms);
-    Some(words_of_holder(holder.session, &holder.label, holder.client.as_ref(), since_ms))
-}
-
-/// `session 7 (backup; web-1, pid 71, zlock) for 3s`, without what is not known.
-fn words_of_holder(session: Option<u64>, label: &str, client: Option<&ClientInfo>, since_ms: u64) -> String {
-    let session = session.map_or("a persistent znode".into(), |id| format!("session {id}"));
-    let known = [label.to_owned(), client.map(ToString::to_string).unwrap_or_default()];
-    let known = known.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("; ");
-    let known = if known.is_empty() { known } else { format!(" ({})", plain(&known)) };
-    format!("{session}{known} for {}", since(since_ms))
-}
-
-/// Tells a person, once.
-async fn say_what_it_waits_for(client: &Client, path: &str, simple: bool) {
-    if std::io::stderr().is_terminal() {
-        tokio::time::sleep(QUIET).await;
-        if let Some(holder) = holder(client, path, simple).await {
-            say(&format!("zlock: waiting for {path}, held by {holder}"));
-        }
-    }
-    std::future::pending().await
 }
 
 /// A line on stderr.

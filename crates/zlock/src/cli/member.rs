@@ -8,7 +8,7 @@ use zlock_client::{MemberState, Members, NewMember};
 
 use super::context::Context;
 use super::failure::Failure;
-use super::options::duration;
+use super::options::time;
 use super::output::{Output, plain};
 
 /// Between two looks at a change that goes on.
@@ -80,10 +80,9 @@ fn flag(name: &'static str, help: &'static str) -> Arg {
 }
 
 fn waiting() -> [Arg; 2] {
-    let wait = Arg::new("wait").long("wait").value_name("TIME").value_parser(duration).default_value("10m");
     [
         flag("no-wait", "Ends when the change has begun; it goes on by itself"),
-        wait.help("How long to wait for the end of the change, which goes on by itself"),
+        time("wait", "How long to wait for the end of the change, which goes on by itself").default_value("10m"),
     ]
 }
 

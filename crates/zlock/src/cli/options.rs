@@ -85,7 +85,7 @@ fn bare() -> [Arg; 10] {
         file("key", "PEM file with its private key"),
         option("user", "NAME:PASSWORD", user),
         file("user-file", "A file with NAME:PASSWORD in its first line"),
-        option("timeout", "TIME", "How long to try other nodes before giving up").value_parser(duration),
+        time("timeout", "How long to try other nodes before giving up").help_heading("Connection"),
         Arg::new("json").long("json").action(ArgAction::SetTrue).help("Prints JSON"),
     ]
 }
@@ -117,8 +117,17 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     if is_bare && text.bytes().any(|byte| byte != b'0') {
         return Err(format!("a unit is missing: {text}s or {text}ms"));
     }
+    if text.strip_prefix('-').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit())) {
+        return Err("it is negative: write 30s, 250ms, 5m or 1h".to_owned());
+    }
     let Millis(ms) = text.parse().map_err(|_| "not a duration: write 30s, 250ms, 5m or 1h".to_owned())?;
     Ok(Duration::from_millis(ms))
+}
+
+/// An option that is a time. One that begins with a dash is told to be no time, and not taken for
+/// another option.
+pub(crate) fn time(name: &'static str, help: &'static str) -> Arg {
+    Arg::new(name).long(name).value_name("TIME").value_parser(duration).allow_hyphen_values(true).help(help)
 }
 
 /// A required path argument.
@@ -170,6 +179,7 @@ mod tests {
         assert_eq!(ms("250ms"), Ok(250));
         assert_eq!(ms("0"), Ok(0));
         assert_eq!(ms("30"), Err("a unit is missing: 30s or 30ms".into()));
-        assert!(ms("").is_err() && ms("soon").is_err() && ms("-1s").is_err());
+        assert_eq!(ms("-5s"), Err("it is negative: write 30s, 250ms, 5m or 1h".into()));
+        assert!(ms("").is_err() && ms("soon").is_err() && ms("--shared").is_err());
     }
 }

@@ -2,6 +2,7 @@
 
 use clap::{Arg, ArgMatches, Command};
 use serde::Serialize;
+use zlock_client::Contender;
 
 use super::context::{Context, path_of};
 use super::failure::Failure;
@@ -25,9 +26,14 @@ struct Released {
 pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {
     let path = path_of(matches);
     let queue = context.client.lock_queue(&path).await?;
-    let mut tickets: Vec<String> = queue.holders.into_iter().chain(queue.lingering).map(|one| one.ticket).collect();
-    if tickets.is_empty() {
-        tickets = vec![ticket(context, &path).await?];
+    let mut found: Vec<Contender> = queue.holders.into_iter().chain(queue.lingering).collect();
+    if found.is_empty() {
+        found = vec![ticket(context, &path).await?];
+    }
+    let (of_sessions, others): (Vec<_>, Vec<_>) = found.into_iter().partition(|one| one.session.is_some());
+    let tickets: Vec<String> = of_sessions.into_iter().map(|one| one.ticket).collect();
+    if let Some(other) = others.first().filter(|_| tickets.is_empty()) {
+        return Err(no_ticket(&other.ticket));
     }
     for ticket in &tickets {
         match context.client.delete(ticket).await {
@@ -46,13 +52,25 @@ pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, F
     Ok(0)
 }
 
-/// The path, if it is a contender in its parent's queue. Nothing else is deleted: it may be
-/// a client's data.
-async fn ticket(context: &Context, path: &str) -> Result<String, Failure> {
-    let nobody = || Failure::refused(format!("nobody holds {path}; `zlock locks` shows who holds what"));
+/// The contender at a path in its parent's queue. Nothing else is released: it may be a client's
+/// data.
+async fn ticket(context: &Context, path: &str) -> Result<Contender, Failure> {
     // The root is no lock, and has no queue to look at.
-    let lock = path.rsplit_once('/').map(|(lock, _)| lock).filter(|lock| !lock.is_empty()).ok_or_else(nobody)?;
-    let queue = context.client.lock_queue(lock).await?;
-    let mut contenders = queue.holders.iter().chain(&queue.lingering).chain(&queue.waiters);
-    contenders.find(|one| one.ticket == path).map(|one| one.ticket.clone()).ok_or_else(nobody)
+    let lock = path.rsplit_once('/').map(|(lock, _)| lock).filter(|lock| !lock.is_empty());
+    let queue = context.client.lock_queue(lock.ok_or_else(|| nobody(path))?).await?;
+    let mut contenders = queue.holders.into_iter().chain(queue.lingering).chain(queue.waiters);
+    contenders.find(|one| one.ticket == path).ok_or_else(|| nobody(path))
+}
+
+/// There is no ticket to release or to revoke.
+pub(crate) fn nobody(path: &str) -> Failure {
+    Failure::refused(format!("nobody holds {path}; `zlock locks` shows who holds what"))
+}
+
+/// A znode that queues with a name like a lock node's, and is no session's: data that a client has
+/// put there.
+pub(crate) fn no_ticket(path: &str) -> Failure {
+    let line =
+        format!("{path} is a persistent znode and no session's ticket; `zlock rm {path}` deletes it and its data");
+    Failure::refused(line)
 }

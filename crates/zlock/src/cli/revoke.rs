@@ -6,28 +6,22 @@ use clap::{Arg, ArgMatches, Command};
 
 use super::context::{Context, path_of};
 use super::failure::Failure;
-use super::options::duration;
+use super::options::time;
+use super::release::{no_ticket, nobody};
 
 pub(crate) fn command() -> Command {
     Command::new("revoke")
         .about("Asks those who hold a lock, or one ticket, to give it up")
         .arg(Arg::new("path").value_name("LOCK|TICKET").required(true).help("As `zlock locks --json` shows them"))
-        .arg(
-            Arg::new("deadline")
-                .long("deadline")
-                .value_name("TIME")
-                .value_parser(duration)
-                .help("When to take it away from those who have not given it up; without it they decide"),
-        )
+        .arg(time("deadline", "When to take it away from those who have not given it up; without it they decide"))
 }
 
 pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {
     let path = path_of(matches);
-    let nobody = || Failure::refused(format!("nobody holds {path}; `zlock locks` shows who holds what"));
     let revoked = context.client.revoke(&path, matches.get_one::<Duration>("deadline").copied()).await;
     // A lock that no client has asked for has no znode.
     let revoked = match revoked {
-        Err(error) if error.is_no_node() => return Err(nobody()),
+        Err(error) if error.is_no_node() => return Err(nobody(&path)),
         revoked => revoked?,
     };
     if context.out.json {
@@ -36,7 +30,8 @@ pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, F
         revoked.tickets.iter().try_for_each(|ticket| context.out.line(&format!("asked {ticket}")))?;
     }
     if revoked.tickets.is_empty() {
-        return Err(nobody());
+        let held = context.client.lock_queue(&path).await?.holders;
+        return Err(held.first().map_or_else(|| nobody(&path), |holder| no_ticket(&holder.ticket)));
     }
     Ok(0)
 }

@@ -19,6 +19,10 @@ pub(crate) fn command() -> Command {
 
 pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {
     let number = |name| *matches.get_one::<u32>(name).expect("it is required, or has a default");
+    if number("permits") > number("limit") {
+        let line = format!("--permits {} is more than there are: --limit is {}", number("permits"), number("limit"));
+        return Err(Failure::usage(line));
+    }
     let permits = context.client.semaphore(lock::path_of(matches), number("limit")).permits(number("permits"));
     lock::run_under(context, matches, lock::acquired(permits, matches)).await
 }

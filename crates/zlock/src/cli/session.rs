@@ -21,7 +21,7 @@ pub(crate) fn command() -> Command {
         .about("Runs a command in a session of its own, for scripts that use the HTTP API")
         .subcommand_required(true)
         .arg_required_else_help(true)
-        .subcommand(with_run(exec))
+        .subcommand(with_run(exec).mut_arg("label", |arg| arg.help("For people [default: zlock session exec]")))
 }
 
 /// With `--json`, on stderr: stdout is the command's.

@@ -11,22 +11,27 @@ pub(crate) fn command() -> Command {
         Arg::new(name).long(name).value_name("NUMBER").value_parser(clap::value_parser!(u32)).help(help)
     };
     Command::new("settings")
-        .about("Shows what a lock is, or says it: then what is left out is as in any lock")
+        .about("Shows the settings of a lock, or changes them")
+        .long_about(
+            "Shows the settings of a lock, or changes them. Most locks have none and need none.\n\n\
+             Without an option it shows them. With options, those that are named become the lock's settings, and all others \
+             go back to their defaults.",
+        )
         .arg(Arg::new("path").value_name("LOCK").required(true).help("The path; the first slash may be left out"))
         .arg(
             Arg::new("managed")
                 .long("managed")
                 .action(ArgAction::SetTrue)
-                .help("Only acquires queue, not lock nodes made by hand: there may be priorities and hand-overs"),
+                .help("Makes it a managed lock, which can have priorities and hand-overs. Clients that create lock nodes themselves, as ZooKeeper's recipes do, are refused then"),
         )
-        .arg(number("waiters-max", "How many may wait; with 0 every acquire is a try"))
-        .arg(number("limit", "The permits of a semaphore").conflicts_with("managed"))
+        .arg(number("waiters-max", "How many may wait; further ones are refused. With 0 nobody waits"))
+        .arg(number("limit", "Makes it a semaphore with so many permits").conflicts_with("managed"))
         .arg(
             Arg::new("none")
                 .long("none")
                 .action(ArgAction::SetTrue)
                 .conflicts_with_all(["managed", "waiters-max", "limit"])
-                .help("As any lock"),
+                .help("Takes all settings back"),
         )
 }
 

@@ -13,7 +13,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncRead, BufReader};
 use tokio::process::{ChildStdin, Command};
 
 use super::layout::Node;
-use crate::config;
+use crate::{config, own_program};
 
 /// How long a node may take to end, beyond its own bound on a clean stop.
 const STOP_WAIT_MORE: Duration = Duration::from_secs(5);
@@ -50,7 +50,7 @@ impl Child {
     /// Starts this very program as a node.
     pub(super) fn start(node: &Node, serve_args: &[OsString]) -> Result<Child, String> {
         let failed = |error: std::io::Error| format!("cannot start node {}: {error}", node.id);
-        let mut command = Command::new(std::env::current_exe().map_err(failed)?);
+        let mut command = Command::from(own_program::command());
         command.arg("serve").arg("--config").arg(&node.config);
         command.arg("--data-dir").arg(&node.data_dir).arg("--until-stdin-ends").args(serve_args);
         for variable in OWN_VARIABLES {

@@ -46,24 +46,42 @@ impl Order {
     }
 }
 
-/// From the watchdog: how the command ended.
+/// From the watchdog.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Report {
+    /// The command was stopped: its number as a process.
+    Stopped(u32),
+    /// How the command ended. Nothing comes after that.
+    Ended(Ended),
+}
+
+impl Report {
+    pub(super) fn line(self) -> String {
+        match self {
+            Report::Stopped(pid) => format!("stopped {pid}\n"),
+            Report::Ended(Ended { code, lost }) => format!("ended {code} {lost}\n"),
+        }
+    }
+
+    pub(super) fn parse(line: &str) -> Option<Report> {
+        match line.split_once(' ')? {
+            ("stopped", pid) => Some(Report::Stopped(pid.parse().ok()?)),
+            ("ended", how) => {
+                let (code, lost) = how.split_once(' ')?;
+                Some(Report::Ended(Ended { code: code.parse().ok()?, lost: lost.parse().ok()? }))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// How the command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ended {
     /// As a shell says it: 128 and the signal's number, when a signal ended it.
     pub(super) code: u8,
     /// Whether it was ended because the lock may be lost.
     pub(super) lost: bool,
-}
-
-impl Ended {
-    pub(super) fn line(self) -> String {
-        format!("ended {} {}\n", self.code, self.lost)
-    }
-
-    pub(super) fn parse(line: &str) -> Option<Ended> {
-        let (code, lost) = line.strip_prefix("ended ")?.split_once(' ')?;
-        Some(Ended { code: code.parse().ok()?, lost: lost.parse().ok()? })
-    }
 }
 
 /// Sends an order. Never waits: a watchdog that does not read is stopped, and its deadline stands.
@@ -105,9 +123,9 @@ pub(super) fn receive_stdin() -> std::io::Result<OwnedFd> {
 
 /// Tells the supervisor, on the socket that is this process's stdin. When it is gone there is
 /// nobody to tell.
-pub(super) fn report(ended: Ended) {
+pub(super) fn report(report: Report) {
     if let Ok(socket) = std::io::stdin().as_fd().try_clone_to_owned() {
-        let _ = UnixStream::from(socket).write_all(ended.line().as_bytes());
+        let _ = UnixStream::from(socket).write_all(report.line().as_bytes());
     }
 }
 
@@ -142,7 +160,8 @@ mod tests {
             assert_eq!(Order::parse(order.line().trim_end()), Some(order));
         }
         assert_eq!(Order::parse("until soon"), None);
-        let ended = Ended { code: 143, lost: true };
-        assert_eq!(Ended::parse(ended.line().trim_end()), Some(ended));
+        for report in [Report::Stopped(71), Report::Ended(Ended { code: 143, lost: true })] {
+            assert_eq!(Report::parse(report.line().trim_end()), Some(report));
+        }
     }
 }

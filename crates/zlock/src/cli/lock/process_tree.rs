@@ -5,18 +5,27 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use rustix::event::{Timespec, poll};
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitOptions};
-use rustix::process::{pidfd_open, pidfd_send_signal, waitid, waitpid};
+use rustix::process::{kill_process, pidfd_open, pidfd_send_signal, waitid, waitpid};
 
 /// What a kill does not end within this time hangs in the kernel.
 const HANGS: Duration = Duration::from_secs(5);
 
+/// A process, and no other that has its number later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Process {
+    pid: u32,
+    /// When it was started, in ticks since the machine was.
+    started: u64,
+}
+
 /// The living processes that descend from `ancestor`, but those that are spared and what descends
 /// from them.
-pub(super) fn descendants(ancestor: u32, spared: &[u32]) -> Vec<u32> {
-    let mut children: BTreeMap<u32, Vec<(u32, bool)>> = BTreeMap::new();
-    for (pid, Seen { parent, lives }) in all() {
-        children.entry(parent).or_default().push((pid, lives));
+pub(super) fn descendants(ancestor: u32, spared: &[Process]) -> Vec<Process> {
+    let mut children: BTreeMap<u32, Vec<(Process, bool)>> = BTreeMap::new();
+    for seen in all() {
+        children.entry(seen.parent).or_default().push((seen.process, seen.lives()));
     }
     let (mut found, mut open) = (Vec::new(), vec![ancestor]);
     while let Some(pid) = open.pop() {
@@ -24,7 +33,7 @@ pub(super) fn descendants(ancestor: u32, spared: &[u32]) -> Vec<u32> {
         for (child, lives) in born.into_iter().filter(|(child, _)| !spared.contains(child)) {
             // One that has ended counts as a link: its children may have been seen before they got
             // another parent.
-            open.push(child);
+            open.push(child.pid);
             if lives {
                 found.push(child);
             }
@@ -42,68 +51,96 @@ pub(super) fn reap(spared: u32) {
         return;
     }
     let me = std::process::id();
-    for (pid, _) in all().filter(|(pid, seen)| seen.parent == me && !seen.lives && *pid != spared) {
-        let raw = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    for seen in all().filter(|seen| seen.parent == me && !seen.lives() && seen.process.pid != spared) {
         // Without a number it would be any child.
-        let _ = raw.map(|raw| waitpid(Some(raw), WaitOptions::NOHANG));
+        let _ = pid(seen.process.pid).map(|pid| waitpid(Some(pid), WaitOptions::NOHANG));
     }
 }
 
 /// Signals every descendant. Answers whether there was one.
 pub(super) fn signal_all(ancestor: u32, signal: Signal) -> bool {
     let found = descendants(ancestor, &[]);
-    for pid in &found {
-        signal_one(*pid, signal);
-    }
+    found.iter().for_each(|process| signal_one(*process, signal));
     !found.is_empty()
+}
+
+/// Signals every descendant in a process group.
+pub(super) fn signal_group(ancestor: u32, group: i32, signal: Signal) {
+    let in_group = |process: &Process| look(process.pid).is_some_and(|seen| seen.group == group);
+    descendants(ancestor, &[]).into_iter().filter(in_group).for_each(|process| signal_one(process, signal));
 }
 
 /// Kills every descendant but those that are spared, until none is left: processes may be born, and
 /// get other parents, meanwhile.
-pub(super) fn end_all(ancestor: u32, spared: &[u32]) {
+pub(super) fn end_all(ancestor: u32, spared: &[Process]) {
     let began = Instant::now();
     let mut empty_looks = 0;
     while empty_looks < 2 && began.elapsed() < HANGS {
         let found = descendants(ancestor, spared);
         empty_looks = if found.is_empty() { empty_looks + 1 } else { 0 };
-        found.into_iter().for_each(|pid| signal_one(pid, Signal::KILL));
+        found.into_iter().for_each(|process| signal_one(process, Signal::KILL));
         let _ = poll(&mut [], Some(&Timespec { tv_sec: 0, tv_nsec: 1_000_000 }));
     }
 }
 
+/// The number as system calls take it.
+pub(super) fn pid(number: u32) -> Option<Pid> {
+    i32::try_from(number).ok().and_then(Pid::from_raw)
+}
+
 /// Signals one process. That it has ended meanwhile is no error.
-pub(super) fn signal_one(pid: u32, signal: Signal) {
-    let Some(raw) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return };
+fn signal_one(process: Process, signal: Signal) {
+    let Some(pid) = pid(process.pid) else { return };
+    let is_there = || look(process.pid).is_some_and(|seen| seen.lives() && seen.process == process);
     // A descriptor stays with its process: a number that another process has got by now is not hit,
-    // because that one is no descendant that was alive a moment ago.
-    if let Ok(process) = pidfd_open(raw, PidfdFlags::empty())
-        && look(pid).is_some_and(|seen| seen.lives)
-    {
-        let _ = pidfd_send_signal(process, signal);
+    // because the look comes after the descriptor.
+    let sent = pidfd_open(pid, PidfdFlags::empty())
+        .and_then(|descriptor| if is_there() { pidfd_send_signal(descriptor, signal) } else { Err(Errno::SRCH) });
+    // Kernels before 5.3 have no such descriptors, and seccomp profiles of that time forbid them.
+    // Without one the process would have to end, and all numbers to be given out once, between the
+    // look and the signal for another to be hit.
+    if sent.is_err_and(|error| error != Errno::SRCH) && is_there() {
+        let _ = kill_process(pid, signal);
     }
 }
 
-/// All processes, by their numbers.
-fn all() -> impl Iterator<Item = (u32, Seen)> {
+/// All processes.
+fn all() -> impl Iterator<Item = Seen> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    pids.filter_map(|pid| Some((pid, look(pid)?)))
+    pids.filter_map(look)
 }
 
 /// A process as it was seen.
 struct Seen {
+    process: Process,
     parent: u32,
+    group: i32,
+    state: char,
+}
+
+impl Seen {
     /// Not when it has ended and waits to be asked how.
-    lives: bool,
+    fn lives(&self) -> bool {
+        !matches!(self.state, 'Z' | 'X')
+    }
+}
+
+/// Whether a process does not run until a signal continues it.
+pub(super) fn is_stopped(pid: u32) -> bool {
+    look(pid).is_some_and(|seen| seen.state == 'T')
 }
 
 fn look(pid: u32) -> Option<Seen> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name is in parentheses and may hold anything, parentheses included.
+    // The name is in parentheses and may hold anything, parentheses included. Its field is the
+    // second.
     let mut fields = stat[stat.rfind(')')? + 1..].split_whitespace();
-    let state = fields.next()?;
+    let state = fields.next()?.chars().next()?;
     let parent = fields.next()?.parse().ok()?;
-    Some(Seen { parent, lives: !matches!(state, "Z" | "X") })
+    let group = fields.next()?.parse().ok()?;
+    let started = fields.nth(22 - 6)?.parse().ok()?;
+    Some(Seen { process: Process { pid, started }, parent, group, state })
 }
 
 #[cfg(test)]
@@ -125,10 +162,11 @@ mod tests {
             assert!(began.elapsed().as_secs() < 30, "the shell starts its command");
             std::thread::yield_now();
         };
-        let all = descendants(me, &[]);
-        assert!(all.contains(&cat) && all.contains(&shell.id()), "{all:?}");
-        let others = descendants(me, &[shell.id()]);
-        assert!(!others.contains(&cat) && !others.contains(&shell.id()), "{others:?}");
+        let pids = |spared: &[Process]| descendants(me, spared).into_iter().map(|found| found.pid).collect::<Vec<_>>();
+        let all = pids(&[]);
+        assert!(all.contains(&cat.pid) && all.contains(&shell.id()), "{all:?}");
+        let others = pids(&[look(shell.id()).unwrap().process]);
+        assert!(!others.contains(&cat.pid) && !others.contains(&shell.id()), "{others:?}");
         assert!(signal_all(shell.id(), Signal::KILL));
         assert!(shell.wait().unwrap().success(), "the shell itself was left alone");
         assert!(descendants(shell.id(), &[]).is_empty());

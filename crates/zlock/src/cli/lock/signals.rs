@@ -1,40 +1,74 @@
 //! The signals that are passed on.
 
-use futures_util::future::select_all;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use std::future::poll_fn;
+use std::ops::RangeInclusive;
+use std::task::Poll;
+
+use rustix::process::Signal;
+use tokio::signal::unix::{Signal as Listener, SignalKind, signal};
+
+/// The real-time signals, but for those that the C library keeps for itself.
+const REAL_TIME: RangeInclusive<i32> = if cfg!(target_env = "musl") { 35..=64 } else { 34..=64 };
 
 /// What people and service managers send to tell a program something. The others end or stop it as
 /// ever.
-pub(super) struct Signals(Vec<(i32, Signal)>);
+pub(super) struct Signals(Vec<(i32, Listener)>);
 
 impl Signals {
     pub(super) fn listen() -> std::io::Result<Signals> {
-        let kinds = [
-            SignalKind::interrupt(),
-            SignalKind::terminate(),
-            SignalKind::hangup(),
-            SignalKind::quit(),
-            SignalKind::user_defined1(),
-            SignalKind::user_defined2(),
+        let named = [
+            Signal::INT,
+            Signal::TERM,
+            Signal::HUP,
+            Signal::QUIT,
+            Signal::USR1,
+            Signal::USR2,
+            Signal::CONT,
+            Signal::WINCH,
         ];
         let ignored = ignored();
-        let kinds = kinds.into_iter().filter(|kind| ignored & (1 << (kind.as_raw_value() - 1)) == 0);
-        let listen = |kind: SignalKind| Ok((kind.as_raw_value(), signal(kind)?));
-        kinds.map(listen).collect::<std::io::Result<_>>().map(Signals)
+        let numbers = named.map(Signal::as_raw).into_iter().chain(REAL_TIME);
+        let heeded = numbers.filter(|number| ignored & (1 << (number - 1)) == 0);
+        let listen = |number| Ok((number, signal(SignalKind::from_raw(number))?));
+        heeded.map(listen).collect::<std::io::Result<_>>().map(Signals)
     }
 
     /// The number of the next signal; never, when all are ignored. Dropping the future loses none.
     pub(super) async fn next(&mut self) -> i32 {
-        let next = self.0.iter_mut().map(|(number, signal)| {
-            let number = *number;
-            Box::pin(async move {
-                signal.recv().await;
-                number
-            })
-        });
-        let next: Vec<_> = next.collect();
-        if next.is_empty() { std::future::pending().await } else { select_all(next).await.0 }
+        poll_fn(|context| {
+            let came = self
+                .0
+                .iter_mut()
+                .find_map(|(number, listener)| listener.poll_recv(context).is_ready().then_some(*number));
+            came.map_or(Poll::Pending, Poll::Ready)
+        })
+        .await
     }
+
+    /// The number of the next signal that would end a program that does not know it.
+    pub(super) async fn next_that_ends(&mut self) -> i32 {
+        loop {
+            let number = self.next().await;
+            if ![Signal::CONT, Signal::WINCH].iter().any(|harmless| harmless.as_raw() == number) {
+                return number;
+            }
+        }
+    }
+}
+
+/// The signal with a number that is passed on.
+pub(super) fn of_number(number: i32) -> Option<Signal> {
+    #[expect(unsafe_code, reason = "rustix names no real-time signals")]
+    let real_time = || {
+        // SAFETY: the C library keeps none of these for itself.
+        REAL_TIME.contains(&number).then(|| unsafe { Signal::from_raw_unchecked(number) })
+    };
+    Signal::from_named_raw(number).or_else(real_time)
+}
+
+/// Whether a signal is to end a program. One that is stopped must go on to hear it.
+pub(super) fn is_to_end(signal: Signal) -> bool {
+    [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT].contains(&signal)
 }
 
 /// The signals that were ignored before this program began, as a set of bits: `nohup` stays in

@@ -1,26 +1,27 @@
 //! `zlock lock`, or `zlock session exec`, while its command runs.
 
 use std::ffi::OsString;
-use std::io::IsTerminal as _;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::process::Stdio;
 use std::time::Duration;
 
 use rustix::process::{Signal, getpgrp, getpid, set_child_subreaper};
-use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 use zlock_client::Loss;
 
 use super::super::failure::Failure;
-use super::control::{Ended, Order, now, send_order, send_stdin};
+use super::control::{Ended, Order, Report, now, send_order, send_stdin};
 use super::deadline::{OnLoss, Plan};
 use super::held::Held;
-use super::process_tree::{descendants, end_all, signal_all};
-use super::signals::Signals;
+use super::process_tree::{Process, descendants, end_all, is_stopped, signal_all};
+use super::signals::{Signals, is_to_end, of_number};
+use super::terminal::Terminal;
 use super::watchdog::WATCHDOG;
 use super::{LOST, say};
+use crate::own_program;
 
 /// How often the watchdog is told of a later deadline, if there is one.
 const TELL: Duration = Duration::from_millis(50);
@@ -34,6 +35,8 @@ pub(super) struct Outcome {
     pub(super) code: u8,
     /// Whether the command was ended because of a loss.
     pub(super) lost: bool,
+    /// Whether a signal came that was to end it.
+    pub(super) interrupted: bool,
     /// Why it was lost; `None` when only the clock said so.
     pub(super) loss: Option<Loss>,
 }
@@ -45,9 +48,9 @@ pub(super) async fn supervise(
     command: &[&OsString],
     signals: &mut Signals,
 ) -> Result<Outcome, Failure> {
-    // On a terminal the command shares this process's group: the terminal signals both, and job
-    // control works.
-    let shares_group = std::io::stdin().is_terminal();
+    // On a terminal the command shares this process's group: the terminal signals both, it lets
+    // both read, and job control works.
+    let shares_group = Terminal::of_this_process() != Terminal::Absent;
     // When the watchdog is killed, what the command has started becomes a child of this process,
     // where it is found.
     let _ = set_child_subreaper(Some(getpid()));
@@ -56,8 +59,18 @@ pub(super) async fn supervise(
     let (mut watchdog, socket) = start(held, until, plan, command, shares_group)
         .map_err(|error| Failure::refused(format!("cannot start the watchdog: {error}")))?;
     let watched = watchdog.id().unwrap_or(0);
-    let mut supervisor =
-        Supervisor { held, plan, socket, watchdog: watched, spared, told: until, is_gone: false, loss: None };
+    let reports = BufReader::new(socket).lines();
+    let mut supervisor = Supervisor {
+        held,
+        plan,
+        reports,
+        watchdog: watched,
+        spared,
+        told: until,
+        is_interrupted: false,
+        is_gone: false,
+        loss: None,
+    };
     let Ended { code, lost } = supervisor.run(signals, shares_group).await;
     // Killed when it still runs: it is told nothing any more.
     let _ = watchdog.start_kill();
@@ -67,7 +80,7 @@ pub(super) async fn supervise(
         None if supervisor.is_gone => Some(held.lost().await),
         loss => loss,
     };
-    Ok(Outcome { code, lost, loss })
+    Ok(Outcome { code, lost, interrupted: supervisor.is_interrupted, loss })
 }
 
 fn start(
@@ -80,7 +93,7 @@ fn start(
     let (ours, theirs) = StdUnixStream::pair()?;
     let group = if shares_group { getpgrp().as_raw_nonzero().get() } else { 0 };
     let ms = |time: Duration| time.as_millis().to_string();
-    let mut watchdog = Command::new(std::env::current_exe()?);
+    let mut watchdog = Command::from(own_program::command());
     watchdog
         .arg(WATCHDOG)
         .args(["--what", &held.to_string()])
@@ -99,12 +112,15 @@ fn start(
 struct Supervisor<'a> {
     held: &'a Held<'a>,
     plan: Plan,
-    socket: UnixStream,
+    /// The socket that they come through is where orders go.
+    reports: Lines<BufReader<UnixStream>>,
     watchdog: u32,
     /// What this process had started before, under another program's name.
-    spared: Vec<u32>,
+    spared: Vec<Process>,
     /// The deadline that the watchdog knows.
     told: Duration,
+    /// Whether a signal came that is to end the command.
+    is_interrupted: bool,
     /// Whether anything has told of the loss.
     is_gone: bool,
     /// Why, once that was asked.
@@ -124,7 +140,11 @@ impl Supervisor<'_> {
         loop {
             tokio::select! {
                 heard = self.hear() => {
-                    return heard.unwrap_or_else(|| self.end());
+                    match heard {
+                        Some(Report::Ended(ended)) => return ended,
+                        Some(Report::Stopped(pid)) => self.tell_of_a_stop(pid),
+                        None => return self.end(),
+                    }
                 }
                 () = &mut gone, if !self.is_gone => {
                     self.is_gone = true;
@@ -140,11 +160,7 @@ impl Supervisor<'_> {
                     say(&format!("zlock: {by} asks for {held}"));
                 }
                 number = signals.next() => {
-                    // The terminal has sent these to the whole group already.
-                    let from_terminal = [Signal::INT, Signal::QUIT].iter().any(|signal| signal.as_raw() == number);
-                    if !(shares_group && from_terminal) {
-                        self.order(Order::Signal(number));
-                    }
+                    self.pass_on(number, shares_group);
                 }
                 _ = ticks.tick() => {
                     self.tell_deadline();
@@ -161,11 +177,31 @@ impl Supervisor<'_> {
         }
     }
 
-    /// The watchdog's only message. `None` when it has gone without one.
-    async fn hear(&mut self) -> Option<Ended> {
-        let mut line = String::new();
-        BufReader::new(&mut self.socket).read_line(&mut line).await.ok()?;
-        Ended::parse(line.trim_end())
+    /// The watchdog's next report. `None` when it has gone without one of the end.
+    async fn hear(&mut self) -> Option<Report> {
+        Report::parse(&self.reports.next_line().await.ok()??)
+    }
+
+    fn pass_on(&mut self, number: i32, shares_group: bool) {
+        let is_foreground = shares_group && Terminal::of_this_process() == Terminal::Foreground;
+        let is = |signal: Signal| signal.as_raw() == number;
+        self.is_interrupted |= of_number(number).is_some_and(is_to_end);
+        if is_foreground && (is(Signal::INT) || is(Signal::QUIT)) {
+            // The terminal has sent these to the whole group already. A command that is stopped has
+            // not heard it.
+            self.order(Order::Signal(Signal::CONT.as_raw()));
+        } else if !(is_foreground && is(Signal::WINCH)) {
+            self.order(Order::Signal(number));
+        }
+    }
+
+    /// Says of a command that is stopped what it keeps. One that Ctrl-Z stopped together with this
+    /// process goes on by now.
+    fn tell_of_a_stop(&self, pid: u32) {
+        if is_stopped(pid) {
+            let held = self.held;
+            say(&format!("zlock: the command is stopped, and keeps {held}; `kill -CONT {pid}` lets it go on"));
+        }
     }
 
     /// Ends the command without a watchdog, and the watchdog, should it be there.
@@ -193,8 +229,8 @@ impl Supervisor<'_> {
         }
     }
 
-    fn order(&self, order: Order) {
-        send_order(&self.socket, order);
+    fn order(&mut self, order: Order) {
+        send_order(self.reports.get_ref().get_ref(), order);
     }
 }
 

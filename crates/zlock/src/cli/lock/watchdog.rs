@@ -14,14 +14,16 @@ use std::time::Duration;
 
 use clap::{Arg, ArgMatches, Command};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, getpid, kill_process_group, pidfd_open, set_child_subreaper};
+use rustix::process::{PidfdFlags, Signal, WaitId, WaitIdOptions, getpid, waitid};
+use rustix::process::{kill_process_group, pidfd_open, set_child_subreaper};
 
 use super::LOST;
-use super::control::{Ended, Order, now, receive_stdin, report};
+use super::control::{Ended, Order, Report, now, receive_stdin, report};
 use super::deadline::{Deadline, OnLoss, Plan, Step};
 use super::exec::EXEC;
-use super::process_tree::{end_all, reap, signal_all, signal_one};
-use super::signals::Signals;
+use super::process_tree::{end_all, pid, reap, signal_all, signal_group};
+use super::signals::{Signals, is_to_end, of_number};
+use crate::own_program;
 
 /// The name of the hidden command.
 pub(crate) const WATCHDOG: &str = "internal-watchdog";
@@ -71,7 +73,7 @@ pub(crate) fn run(matches: &ArgMatches) -> u8 {
     let deadline = Deadline::new(plan, Duration::from_micros(number("until-us")));
     if plan.on_loss != OnLoss::Warn && deadline.step(now()) != Step::Wait {
         // The machine took its time: what would have to be ended at once is not started.
-        report(Ended { code: LOST, lost: true });
+        report(Report::Ended(Ended { code: LOST, lost: true }));
         return LOST;
     }
     let started = catch_signals().and_then(|()| start(matches, group, plan.on_loss));
@@ -79,15 +81,14 @@ pub(crate) fn run(matches: &ArgMatches) -> u8 {
         Ok(child) => child,
         Err(error) => {
             say(&format!("zlock: cannot start the command: {error}"));
-            report(Ended { code: CANNOT_RUN, lost: false });
+            report(Report::Ended(Ended { code: CANNOT_RUN, lost: false }));
             return CANNOT_RUN;
         }
     };
     let what = matches.get_one::<String>("what").expect("it is required").clone();
-    let own_group = group == 0;
-    let watchdog = Watchdog { child, what, plan, deadline, own_group, done: Step::Wait, supervised: true };
+    let watchdog = Watchdog { child, what, plan, deadline, group, done: Step::Wait, supervised: true };
     let ended = watchdog.watch();
-    report(ended);
+    report(Report::Ended(ended));
     ended.code
 }
 
@@ -102,7 +103,7 @@ fn catch_signals() -> std::io::Result<()> {
 
 fn start(matches: &ArgMatches, group: i32, on_loss: OnLoss) -> std::io::Result<Child> {
     let stdin = receive_stdin()?;
-    let mut exec = std::process::Command::new(std::env::current_exe()?);
+    let mut exec = own_program::command();
     exec.arg(EXEC);
     if on_loss != OnLoss::Warn {
         exec.arg("--parent").arg(std::process::id().to_string());
@@ -116,7 +117,8 @@ struct Watchdog {
     what: String,
     plan: Plan,
     deadline: Deadline,
-    own_group: bool,
+    /// The process group that the command shares; 0 when it has one of its own.
+    group: i32,
     /// What was done to the command so far.
     done: Step,
     /// Whether the supervisor is there.
@@ -136,6 +138,7 @@ impl Watchdog {
                 self.listen(&mut line);
             }
             self.act();
+            self.tell_of_a_stop();
             // Orphans are this process's children, and no other part asks how they ended.
             if now() >= reaped + REAP {
                 reap(self.child.id());
@@ -148,8 +151,8 @@ impl Watchdog {
     /// whether there is an order.
     fn pause(&self) -> bool {
         let stdin = std::io::stdin();
-        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
-        let process = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+        // Where there is none, the next look at the clock is soon.
+        let process = pid(self.child.id()).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         let mut waits = Vec::new();
         if self.supervised {
             waits.push(PollFd::from_borrowed_fd(stdin.as_fd(), PollFlags::IN));
@@ -190,11 +193,26 @@ impl Watchdog {
     }
 
     fn pass_on(&self, number: i32) {
-        let Some(signal) = Signal::from_named_raw(number) else { return };
-        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
-        match pid.filter(|_| self.own_group) {
-            Some(group) => drop(kill_process_group(group, signal)),
-            None => signal_one(self.child.id(), signal),
+        // The number is the child's until this process has asked how that one ended.
+        let (Some(signal), Some(child)) = (of_number(number), pid(self.child.id())) else { return };
+        let send = |signal| match self.group {
+            0 => drop(kill_process_group(child, signal)),
+            shared => signal_group(std::process::id(), shared, signal),
+        };
+        send(signal);
+        if is_to_end(signal) {
+            send(Signal::CONT);
+        }
+    }
+
+    /// Tells the supervisor once of each time that the command is stopped.
+    fn tell_of_a_stop(&self) {
+        let stopped = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
+        if let Some(child) = pid(self.child.id())
+            && matches!(waitid(WaitId::Pid(child), stopped), Ok(Some(_)))
+            && self.supervised
+        {
+            report(Report::Stopped(self.child.id()));
         }
     }
 
@@ -214,6 +232,7 @@ impl Watchdog {
             signal_all(me, Signal::KILL);
         } else if due == Step::Ask && self.done == Step::Wait {
             signal_all(me, Signal::TERM);
+            signal_all(me, Signal::CONT);
         }
         self.done = self.done.max(due);
     }

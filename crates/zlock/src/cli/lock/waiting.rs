@@ -1,0 +1,104 @@
+//! Until the lock is had: what is said meanwhile, and of a lock that is not free in time.
+
+use std::time::Duration;
+
+use clap::ArgMatches;
+use zlock_client::api::Millis;
+use zlock_client::{Client, ClientInfo, Error, Guard};
+
+use super::super::context::Context;
+use super::super::failure::Failure;
+use super::super::output::{plain, since};
+use super::signals::Signals;
+use super::{GOODBYE, path_of, say};
+
+/// The lock was not free in time.
+const NOT_ACQUIRED: u8 = 124;
+/// After waiting this long it says what it waits for, and looks again after as long where that is
+/// not known.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Waits until there is a guard.
+///
+/// # Errors
+/// A lock that is not free in time, and a signal that ends the wait, have exit codes of their own.
+pub(super) async fn acquire(
+    context: &Context,
+    matches: &ArgMatches,
+    acquired: impl Future<Output = Result<Option<Guard>, Error>>,
+    signals: &mut Signals,
+) -> Result<Guard, Failure> {
+    let path = path_of(matches);
+    let is_quiet = matches.get_flag("quiet");
+    let simple = matches.try_get_one::<bool>("simple").ok().flatten().is_some_and(|simple| *simple);
+    let acquired = tokio::select! {
+        biased;
+        acquired = acquired => acquired,
+        () = say_what_it_waits_for(&context.client, &path, simple), if !is_quiet => unreachable!("it never returns"),
+        signal = signals.next_that_ends() => {
+            return Err(Failure::silent(128 + u8::try_from(signal).unwrap_or(0)));
+        }
+    };
+    if let Some(guard) = acquired? {
+        return Ok(guard);
+    }
+    let code = matches.get_one::<u8>("busy-exit").copied().unwrap_or(NOT_ACQUIRED);
+    if is_quiet {
+        return Err(Failure::silent(code));
+    }
+    let when = match matches.get_one::<Duration>("wait") {
+        Some(wait) if !wait.is_zero() => format!("was not free within {}", words_of(*wait)),
+        _ => "is not free".to_owned(),
+    };
+    let holder = tokio::time::timeout(GOODBYE, holder(&context.client, &path, simple)).await.ok().flatten();
+    let held = holder.map(|holder| format!(": held by {holder}")).unwrap_or_default();
+    let look = if simple { "get" } else { "locks" };
+    let line = format!("{path} {when}{held}; `zlock {look} {path}` shows who has it");
+    Err(Failure::refused(line).with_code(code))
+}
+
+/// A duration as it may be given: `30s`, `100ms`.
+fn words_of(time: Duration) -> String {
+    Millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX)).to_string()
+}
+
+/// Who else holds a lock, and since when. `None` when that is not known, or it is free by now.
+async fn holder(client: &Client, path: &str, simple: bool) -> Option<String> {
+    // The answer to this client's own acquire may be on its way.
+    let own = client.session_id().await.ok()?;
+    let is_other = |session: Option<u64>| session != Some(own);
+    let (ticket, words) = if simple {
+        let holder = client.simple_lock(path).holder().await.ok()?.filter(|holder| is_other(holder.session))?;
+        let words = words_of_holder(holder.session, &holder.owner, holder.client.as_ref(), holder.since_ms);
+        (path.to_owned(), words)
+    } else {
+        let queue = client.lock_queue(path).await.ok()?;
+        let holder = queue.holders.into_iter().chain(queue.lingering).find(|holder| is_other(holder.session))?;
+        let since_ms = holder.held_since_ms.unwrap_or(holder.since_ms);
+        let words = words_of_holder(holder.session, &holder.label, holder.client.as_ref(), since_ms);
+        (holder.ticket, words)
+    };
+    // Of the `zlock lock` whose command this process belongs to.
+    let is_own = std::env::var("ZLOCK_TICKET").is_ok_and(|own| own == ticket);
+    Some(words + if is_own { ", which runs this command and waits for its end" } else { "" })
+}
+
+/// `session 7 (backup; web-1, pid 71, zlock) for 3s`, without what is not known.
+fn words_of_holder(session: Option<u64>, label: &str, client: Option<&ClientInfo>, since_ms: u64) -> String {
+    let session = session.map_or("a persistent znode".into(), |id| format!("session {id}"));
+    let known = [label.to_owned(), client.map(ToString::to_string).unwrap_or_default()];
+    let known = known.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("; ");
+    let known = if known.is_empty() { known } else { format!(" ({})", plain(&known)) };
+    format!("{session}{known} for {}", since(since_ms))
+}
+
+/// Says once who has the lock, as soon as that is known.
+async fn say_what_it_waits_for(client: &Client, path: &str, simple: bool) {
+    loop {
+        tokio::time::sleep(PATIENCE).await;
+        if let Some(holder) = holder(client, path, simple).await {
+            say(&format!("zlock: waiting for {path}, held by {holder}"));
+            std::future::pending::<()>().await;
+        }
+    }
+}

@@ -327,6 +327,18 @@ impl From<WaitEnd> for Problem {
     }
 }
 
+impl Problem {
+    /// 410: `since` is none of this cluster's. One that is ahead of it may have been restored from
+    /// an older copy.
+    pub(crate) fn events_ahead(zxid: Zxid) -> Problem {
+        let detail = format!(
+            "`since` is beyond all that the cluster has committed, which is {zxid}: it is of another history; read \
+             afresh, then ask from that zxid on"
+        );
+        Problem::new(ProblemType::EventsGone, StatusCode::GONE, detail).since(zxid)
+    }
+}
+
 impl From<EventsError> for Problem {
     fn from(error: EventsError) -> Problem {
         match error {

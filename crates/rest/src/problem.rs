@@ -112,6 +112,22 @@ impl Problem {
         Problem { error: Some(znode::Error::NoNode), ..problem.at(ticket, zxid) }
     }
 
+    /// Whether it says how the ticket ended.
+    pub(crate) fn tells_the_end(&self) -> bool {
+        self.extra.is_some()
+    }
+
+    /// The same for a retry of what was done before: only its key could find the ticket.
+    pub(crate) fn of_used_key(self) -> Problem {
+        match self.kind {
+            ProblemType::TicketGone => self.because(
+                "this Idempotency-Key was used before, and what was acquired with it was given back or taken away, or \
+                 its session ended: take a new key",
+            ),
+            _ => self,
+        }
+    }
+
     /// A later attempt with the same key took over.
     pub(crate) fn superseded(ticket: &ZPath, zxid: Zxid) -> Problem {
         let detail = "another request with the same idempotency key has the ticket";

@@ -106,6 +106,8 @@ pub(crate) async fn enter(mut call: Call, route: &str, mode: Option<LockMode>) -
     call.caller.key.get_or_insert_with(|| RequestKey(Uuid::new_v4().into_bytes()));
     let permit = call.door.wait_permit()?;
     let heartbeat = Heartbeat::send(&call.door, credential);
+    // Of an upgrade it may be the reader that has gone.
+    let is_upgrade = matches!(wish.op, Op::Upgrade(_));
     let request = znode::Request { attempt, ..call.request(wish.op) };
     let mut waiter = Waiter::propose(&call.door, request, credential, path.clone(), attempt, permit);
     if wish.keep {
@@ -116,6 +118,7 @@ pub(crate) async fn enter(mut call: Call, route: &str, mode: Option<LockMode>) -
         if problem.is(Error::BlockedByOwnSession) {
             return problem.because(BLOCKED);
         }
+        let problem = if is_upgrade { problem } else { problem.of_used_key() };
         problem.naming(&call.door.replica().state(), &wish.texts)
     };
     let (ticket, grant) = entered.map_err(refused)?;

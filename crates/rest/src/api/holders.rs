@@ -140,7 +140,10 @@ pub(crate) fn not_holder(problem: Problem, identities: &[Identity], state: &Stat
 pub(crate) fn not_owner(problem: Problem, owner: Option<SessionId>) -> Problem {
     match owner {
         Some(owner) => problem.because(&format!("the ticket belongs to session {owner}, not to this one")),
-        None => problem,
+        None => problem.because(
+            "this znode is no ticket: no session owns it; what this session holds of a lock is given back by DELETE \
+             /v1/locks and the lock's path",
+        ),
     }
 }
 

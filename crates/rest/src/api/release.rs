@@ -31,8 +31,8 @@ pub(crate) async fn release(mut call: Call) -> Answer {
             holders::not_owner(problem, state.owner_of(&ticket))
         }
         _ if problem.is(Error::NoNode) => problem.because(
-            "there is no such ticket: it was given back or taken away before, or its session has ended; GET of the \
-             ticket says which, for some time",
+            "there is no such ticket: it was given back or taken away before, its session has ended, or it never was; \
+             GET of the ticket says which, for some time",
         ),
         _ => problem,
     };

@@ -39,7 +39,7 @@ pub(crate) fn encode(path: &ZPath) -> String {
 pub(crate) fn not_a_path() -> Problem {
     Problem::bad(
         "path",
-        "not a znode path: names between slashes, no slash at the end, no name that is empty, `.` or `..`, no control characters",
+        "not a znode path: names between slashes, no slash at the end, no name that is empty, `.` or `..`, no control characters, none for private use, and none beyond U+FFFF, as in ZooKeeper",
     )
 }
 

@@ -125,7 +125,9 @@ async fn a_retried_acquire_counts_once() {
     let release = async || node.call(Method::DELETE, &format!("/v1/tickets{ticket}"), &headers, b"").await;
     let (first, again) = (release().await.expect(200), release().await.expect(200));
     assert_eq!((&first.body, first.zxid()), (&again.body, again.zxid()));
-    acquire().await.expect_problem(410, "ticket-gone");
+    let used = acquire().await.expect_problem(410, "ticket-gone");
+    let advice = "this Idempotency-Key was used before";
+    assert!(text(&used, "detail").starts_with(advice) && text(&used, "detail").ends_with("take a new key"));
 }
 
 #[tokio::test]

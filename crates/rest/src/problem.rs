@@ -255,14 +255,14 @@ impl Problem {
         }
     }
 
-    /// The document as text, for an answer that is written by hand.
+    /// The document as text, which is a line.
     pub(crate) fn to_json(&self, zxid: Zxid) -> String {
-        serde_json::to_string(&self.document(zxid)).expect("a problem has no maps and no foreign types")
+        serde_json::to_string(&self.document(zxid)).expect("a problem has no maps and no foreign types") + "\n"
     }
 
     /// The answer. `zxid` is for a problem that knows none.
     pub(crate) fn render(self, zxid: Zxid) -> Response {
-        let mut response = (self.status, axum::Json(self.document(zxid))).into_response();
+        let mut response = (self.status, self.to_json(zxid)).into_response();
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if let Some(ms) = self.retry_after_ms {

@@ -281,6 +281,8 @@ pub(crate) fn json(status: StatusCode, zxid: Zxid, body: &impl Serialize) -> Res
     // to grow.
     let mut bytes = Vec::with_capacity(512);
     serde_json::to_writer(&mut bytes, body).expect("the keys of all maps are texts, and memory takes all");
+    // The prompt of a shell that asked by curl begins in a line of its own.
+    bytes.push(b'\n');
     let mut headers = HeaderMap::with_capacity(12);
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     let mut response = Response::new(Body::from(bytes));

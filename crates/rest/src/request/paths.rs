@@ -58,6 +58,9 @@ fn decode_text(raw: &str) -> Result<String, Problem> {
     Ok(format!("/{names}"))
 }
 
+/// Where a proxy asks about a fencing token.
+pub(crate) const FENCE: &str = "/v1/fence";
+
 /// Below this path the method, the rest of the path, the query, the body and most headers are those
 /// of another request.
 pub(crate) const BEHIND_FENCE: &str = "/v1/fence/";

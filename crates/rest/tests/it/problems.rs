@@ -205,9 +205,51 @@ async fn the_description_is_of_what_is_there() {
 #[tokio::test]
 async fn a_header_that_must_be_one_is_given_once() {
     let node = Node::start().await;
-    for name in ["zlock-session", "idempotency-key", "if-lock", "zlock-min-zxid", "if-match"] {
+    for name in ["zlock-session", "idempotency-key", "if-lock", "zlock-min-zxid", "if-match", "if-none-match"] {
         let twice = [(name, "1"), (name, "1")];
-        let refused = node.call(Method::GET, "/v1/znodes", &twice, b"").await.expect_problem(400, "bad-request");
+        let refused = node.call(Method::PUT, "/v1/znodes", &twice, b"").await.expect_problem(400, "bad-request");
         assert_eq!(refused.body["detail"], format!("{name}: given twice"));
     }
+}
+
+#[tokio::test]
+async fn a_condition_that_a_route_does_not_read_is_refused_by_name() {
+    let node = Node::start().await;
+    node.post("/v1/znodes/a", "").await.expect(201);
+    let routes = [
+        (Method::GET, "/v1/znodes/a"),
+        (Method::HEAD, "/v1/znodes/a"),
+        (Method::PUT, "/v1/znodes/a"),
+        (Method::DELETE, "/v1/znodes/a"),
+        (Method::POST, "/v1/znodes/b"),
+        (Method::POST, "/v1/txn"),
+        (Method::PUT, "/v1/locks/l"),
+        (Method::GET, "/v1/locks/l"),
+        (Method::GET, "/livez"),
+    ];
+    for (method, uri) in routes {
+        let reads_if_match = uri == "/v1/znodes/a" && matches!(method, Method::PUT | Method::DELETE);
+        for (name, value, is_read) in [
+            ("if-match", "\"0\"", reads_if_match),
+            ("if-none-match", "*", reads_if_match && method == Method::PUT),
+            ("if-lock", "/l;1", !matches!(method, Method::GET | Method::HEAD)),
+            ("if-modified-since", "Wed, 21 Oct 2026 07:28:00 GMT", false),
+            ("if-unmodified-since", "Wed, 21 Oct 2026 07:28:00 GMT", false),
+            ("if-range", "\"0\"", false),
+            ("range", "bytes=0-1", false),
+            ("content-range", "bytes 0-1/2", false),
+            ("content-encoding", "gzip", false),
+        ] {
+            if is_read {
+                continue;
+            }
+            let refused = node.call(method.clone(), uri, &[(name, value)], b"").await.expect(400);
+            if method != Method::HEAD {
+                let detail = format!("{name}: {method} of this path does not take this header");
+                assert_eq!((refused.problem(), &refused.body["detail"]), ("bad-request", &json!(detail)));
+            }
+        }
+    }
+    let read = node.get("/v1/znodes/a").await.expect(200);
+    assert_eq!((read.header("etag"), read.body["data"].as_str()), ("\"0\"", Some("")));
 }

@@ -146,7 +146,7 @@ pub(crate) async fn enter(mut call: Call, route: &str, mode: Option<LockMode>) -
 }
 
 fn wish(call: &mut Call, route: &str, mode: Option<LockMode>) -> Result<Wish, Problem> {
-    let lock = call.path(route)?;
+    let lock = call.lock_path(route)?;
     let config = call.door.config().clone();
     let query = &mut call.query;
     let wait_ms = query.duration_ms("wait", config.wait_max_ms)?.unwrap_or(0);

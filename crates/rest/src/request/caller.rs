@@ -9,6 +9,7 @@ use zlock_client::api::{SessionKey, headers};
 use znode::{Credential, FencingToken, LockGuard, RequestKey, SecretHash, SessionId, ZPath, Zxid};
 
 use crate::problem::Problem;
+use crate::request::paths;
 
 /// When the request's head had been read.
 #[derive(Clone, Copy, Debug)]
@@ -100,11 +101,12 @@ fn lock_guard(from: &HeaderMap) -> Result<Option<LockGuard>, Problem> {
     let Some(text) = text(from, headers::IF_LOCK)? else { return Ok(None) };
     let bad = || Problem::bad("If-Lock", "write <lock path>;<fencing token>");
     let (path, token) = text.rsplit_once(';').ok_or_else(bad)?;
-    let lock: ZPath = match path.starts_with('/').then(|| crate::request::paths::decode(path)) {
+    let lock: ZPath = match path.starts_with('/').then(|| paths::decode(path)) {
         Some(Ok(lock)) => lock,
         Some(Err(_)) => return Err(Problem::bad("If-Lock", "not a znode path before the semicolon")),
         None => return Err(bad()),
     };
+    let lock = paths::not_the_root("If-Lock", lock)?;
     let token = token.trim().parse().map_err(|_| bad())?;
     Ok(Some(LockGuard { lock, token: FencingToken(token) }))
 }
@@ -178,6 +180,7 @@ mod tests {
             ("if-lock", "a;1"),
             ("if-lock", "/a;x"),
             ("if-lock", "/a/../b;1"),
+            ("if-lock", "/;1"),
             ("if-match", "W/3"),
             ("if-match", "w/\"3\""),
             ("if-none-match", "\"3\""),

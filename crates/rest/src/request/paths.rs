@@ -43,6 +43,11 @@ pub(crate) fn not_a_path() -> Problem {
     )
 }
 
+/// A path that may be a lock's.
+pub(crate) fn not_the_root(name: &str, lock: ZPath) -> Result<ZPath, Problem> {
+    if lock.is_root() { Err(Problem::bad(name, "the root is no lock")) } else { Ok(lock) }
+}
+
 fn split_new(path: &ZPath) -> Result<(ZPath, String), Problem> {
     let parent = path.parent().ok_or_else(|| Problem::bad("path", "the root is there already"))?;
     Ok((parent, path.name().to_owned()))

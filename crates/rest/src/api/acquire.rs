@@ -165,9 +165,8 @@ fn wish(call: &mut Call, route: &str, mode: Option<LockMode>) -> Result<Wish, Pr
     let owner = query.take("owner")?.unwrap_or_default();
     let priority = query.get("priority")?.unwrap_or(0);
     let keyless = keyless(query.flag("replace")?, call.caller.key.is_none() && owner.is_empty())?;
-    // The state cuts a longer wish.
-    let lock_delay_ms = query.duration_ms("lock_delay", u64::from(u32::MAX))?.unwrap_or(0);
-    let lock_delay_ms = u32::try_from(lock_delay_ms).unwrap_or(u32::MAX);
+    let lock_delay_ms = query.duration_ms("lock_delay", u64::MAX)?;
+    let lock_delay_ms = call.door.lock_delay_ms(lock_delay_ms)?;
     std::mem::take(query).finish()?;
     let texts = [("label", label.len()), ("owner", owner.len())];
     let acquire = Acquire { lock: lock.clone(), mode, owner, label, lock_delay_ms, priority, keyless };

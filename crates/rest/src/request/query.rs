@@ -160,7 +160,8 @@ impl Query {
         let max = max.min(usize::MAX - 1);
         match self.get("limit")? {
             Some(0) => Err(Problem::bad("limit", "at least 1")),
-            Some(limit) => Ok(max.min(limit)),
+            Some(limit) if limit > max => Err(Problem::bad("limit", format!("at most {max}"))),
+            Some(limit) => Ok(limit),
             None => Ok(max),
         }
     }
@@ -314,6 +315,8 @@ mod tests {
         let mut query = Query::parse("wait=31s&limit=0&keep=maybe&since=-1&from=%2b1").unwrap();
         assert!(query.duration_ms("wait", 30_000).is_err());
         assert!(query.limit(10).is_err());
+        assert_eq!(Query::parse("limit=10").unwrap().limit(10).unwrap(), 10);
+        assert!(Query::parse("limit=11").unwrap().limit(10).is_err());
         assert!(query.flag("keep").is_err());
         assert!(query.get::<u64>("since").is_err());
         assert!(query.get::<u64>("from").is_err());

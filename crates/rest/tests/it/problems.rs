@@ -4,8 +4,9 @@ use axum::http::Method;
 use replica::{Member, Replica};
 use rest::RestConfig;
 use serde_json::json;
+use tokio::time::{Duration, Instant};
 
-use crate::node::Node;
+use crate::node::{Node, text};
 
 #[tokio::test]
 async fn what_is_not_there_is_a_problem_too() {
@@ -166,6 +167,35 @@ async fn a_node_without_a_quorum_says_so() {
     node.post("/v1/znodes/a", "x").await.expect_problem(503, "unavailable");
     node.post("/v1/sessions", "").await.expect_problem(503, "unavailable");
     node.get("/v1/znodes").await.expect_problem(503, "unavailable");
+}
+
+/// A client that gave up before the node said so could only guess.
+#[tokio::test]
+async fn a_node_that_hears_no_leader_refuses_everything_at_once() {
+    let absent = |id| Member { id, peer_addr: "127.0.0.1:0".into(), http_addr: "127.0.0.1:0".into() };
+    let node = Node::start_unready(RestConfig::default(), |config| config.members.extend([absent(2), absent(3)])).await;
+    let election = Duration::from_millis(node.replica.disconnected_after_ms());
+    let began = Instant::now();
+    // At first this may be an election: a request waits for its end, and no longer.
+    while !text(&node.get("/v1/znodes").await.expect_problem(503, "unavailable"), "detail").contains("no quorum") {
+        assert!(began.elapsed() < election * 2, "{:?}", began.elapsed());
+    }
+    let session = "5.000102030405060708090a0b0c0d0e0f";
+    for (method, uri) in [
+        (Method::GET, "/v1/znodes"),
+        (Method::GET, "/v1/locks"),
+        (Method::GET, "/v1/fence?lock=/l&token=1"),
+        (Method::POST, "/v1/znodes/a"),
+        (Method::POST, "/v1/locks/l?wait=60s"),
+        (Method::POST, "/v1/sessions"),
+        (Method::POST, "/v1/sessions/5/keepalive"),
+    ] {
+        let began = Instant::now();
+        let refused = node.in_session(session, method, uri).await.expect_problem(503, "unavailable");
+        assert!(text(&refused, "detail").contains("no quorum"), "{uri}: {}", refused.body);
+        assert_eq!(refused.body["outcome"], "unavailable");
+        assert!(began.elapsed() < election / 2, "{uri}: {:?}", began.elapsed());
+    }
 }
 
 #[tokio::test]

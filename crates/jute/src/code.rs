@@ -51,6 +51,7 @@ numbers! {
     /// Errors: the third field of a reply's header.
     error {
         OK = 0, "No error.";
+        SYSTEM_ERROR = -1, "A bound of the server is reached, which ZooKeeper does not have.";
         RUNTIME_INCONSISTENCY = -2, "In a failed multi: an operation behind the failed one.";
         MARSHALLING = -5, "The request cannot be read.";
         UNIMPLEMENTED = -6, "The server does not know the operation.";
@@ -67,7 +68,7 @@ numbers! {
         SESSION_MOVED = -118, "The session is attached to another server by now.";
         NO_WATCHER = -121, "The connection has no such watch.";
         RECONFIG_DISABLED = -123, "The ensemble is not changed this way.";
-        QUOTA_EXCEEDED = -125, "A bound of the server is reached.";
+        QUOTA_EXCEEDED = -125, "A quota is reached.";
     }
 }
 

@@ -93,7 +93,7 @@ struct Document;
 
 static DOCUMENT: LazyLock<Value> =
     LazyLock::new(|| completed(serde_json::to_value(Document::openapi()).expect("its keys are texts")));
-static TEXT: LazyLock<Bytes> = LazyLock::new(|| DOCUMENT.to_string().into());
+static TEXT: LazyLock<Bytes> = LazyLock::new(|| format!("{}\n", *DOCUMENT).into());
 
 fn completed(mut document: Value) -> Value {
     document["servers"] = json!([{"url": "/", "description": "the node that answered this document"}]);

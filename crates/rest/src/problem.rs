@@ -112,6 +112,22 @@ impl Problem {
         Problem { error: Some(znode::Error::NoNode), ..problem.at(ticket, zxid) }
     }
 
+    /// Whether it says how the ticket ended.
+    pub(crate) fn tells_the_end(&self) -> bool {
+        self.extra.is_some()
+    }
+
+    /// The same for a retry of what was done before: only its key could find the ticket.
+    pub(crate) fn of_used_key(self) -> Problem {
+        match self.kind {
+            ProblemType::TicketGone => self.because(
+                "this Idempotency-Key was used before, and what was acquired with it was given back or taken away, or \
+                 its session ended: take a new key",
+            ),
+            _ => self,
+        }
+    }
+
     /// A later attempt with the same key took over.
     pub(crate) fn superseded(ticket: &ZPath, zxid: Zxid) -> Problem {
         let detail = "another request with the same idempotency key has the ticket";
@@ -239,14 +255,14 @@ impl Problem {
         }
     }
 
-    /// The document as text, for an answer that is written by hand.
+    /// The document as text, which is a line.
     pub(crate) fn to_json(&self, zxid: Zxid) -> String {
-        serde_json::to_string(&self.document(zxid)).expect("a problem has no maps and no foreign types")
+        serde_json::to_string(&self.document(zxid)).expect("a problem has no maps and no foreign types") + "\n"
     }
 
     /// The answer. `zxid` is for a problem that knows none.
     pub(crate) fn render(self, zxid: Zxid) -> Response {
-        let mut response = (self.status, axum::Json(self.document(zxid))).into_response();
+        let mut response = (self.status, self.to_json(zxid)).into_response();
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if let Some(ms) = self.retry_after_ms {
@@ -324,6 +340,18 @@ impl From<WaitEnd> for Problem {
             WaitEnd::TooMany => Problem::too_many("watches"),
             WaitEnd::Stopped => Problem::stopping(),
         }
+    }
+}
+
+impl Problem {
+    /// 410: `since` is none of this cluster's. One that is ahead of it may have been restored from
+    /// an older copy.
+    pub(crate) fn events_ahead(zxid: Zxid) -> Problem {
+        let detail = format!(
+            "`since` is beyond all that the cluster has committed, which is {zxid}: it is of another history; read \
+             afresh, then ask from that zxid on"
+        );
+        Problem::new(ProblemType::EventsGone, StatusCode::GONE, detail).since(zxid)
     }
 }
 

@@ -85,17 +85,17 @@ errors! {
     /// The idempotency key was used before and its reply is no longer kept.
     RequestKeyEvicted "RequestKeyEvicted": -1004, None, 409 "idempotency-key-evicted", "the idempotency key was used and its outcome is no longer known";
     /// The parent's create counter has reached 2^31-1: ten-digit suffixes have run out.
-    SequenceExhausted "SequenceExhausted": -1005, Some(-125), 409 "sequence-exhausted", "sequence numbers have run out under this parent";
+    SequenceExhausted "SequenceExhausted": -1005, Some(-1), 409 "sequence-exhausted", "sequence numbers have run out under this parent";
     /// The parent has as many children as it may.
-    TooManyChildren "TooManyChildren": -1006, Some(-125), 409 "limit-reached", "too many children";
+    TooManyChildren "TooManyChildren": -1006, Some(-1), 409 "limit-reached", "too many children";
     /// The lock's queue is full.
-    TooManyWaiters "TooManyWaiters": -1007, Some(-125), 429 "too-many", "too many waiters";
+    TooManyWaiters "TooManyWaiters": -1007, Some(-1), 429 "too-many", "too many waiters";
     /// There are as many sessions as there may be.
-    TooManySessions "TooManySessions": -1008, Some(-125), 429 "too-many", "too many sessions";
+    TooManySessions "TooManySessions": -1008, Some(-1), 429 "too-many", "too many sessions";
     /// The session owns as many ephemeral znodes as it may.
-    TooManyEphemerals "TooManyEphemerals": -1009, Some(-125), 409 "limit-reached", "too many ephemeral nodes in one session";
+    TooManyEphemerals "TooManyEphemerals": -1009, Some(-1), 409 "limit-reached", "too many ephemeral nodes in one session";
     /// The owner holds the lock as many times over as it may.
-    TooManyHolds "TooManyHolds": -1010, Some(-125), 409 "limit-reached", "too many holds of one lock by one owner";
+    TooManyHolds "TooManyHolds": -1010, Some(-1), 409 "limit-reached", "too many holds of one lock by one owner";
     /// The transaction has more operations than it may, or would do more than one entry may:
     /// `entry_cost_max`.
     TooManyOps "TooManyOps": -1011, Some(-8), 413 "limit-reached", "too many operations in one transaction";

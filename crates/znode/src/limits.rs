@@ -100,8 +100,8 @@ limits! {
     session_timeout_min_ms: u32 = 2_000, Millis, "the wish is brought into bounds";
     /// The longest session timeout, in milliseconds. A longer wish is cut to it.
     session_timeout_max_ms: u32 = 300_000, Millis, "the wish is brought into bounds";
-    /// The longest lock-delay, in milliseconds. A longer wish is cut to it.
-    lock_delay_max_ms: u32 = 60_000, Millis, "the wish is cut";
+    /// The longest lock-delay, in milliseconds. The door refuses a longer wish; here it is cut.
+    lock_delay_max_ms: u32 = 60_000, Millis, "the wish is cut; the door refuses it";
     /// How long a container stays after its last child went, in milliseconds: a busy lock keeps its
     /// directory, and its sequence numbers go on.
     container_idle_ms: u32 = 60_000, Millis, "it is collected";

@@ -105,8 +105,8 @@ problem_types! {
     MethodNotAllowed = "method-not-allowed", "The method is not allowed here";
     /// A client sent its request too slowly.
     RequestTimeout = "request-timeout", "The request came too slowly";
-    /// The body is too large.
-    BodyTooLarge = "body-too-large", "The body is too large";
+    /// The body is too large, or a text of the request: a label, an owner.
+    BodyTooLarge = "body-too-large", "The body or a text of the request is too large";
     /// The URI is too long.
     UriTooLong = "uri-too-long", "The URI is too long";
     /// Too many or too long headers.

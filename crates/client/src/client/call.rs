@@ -104,6 +104,11 @@ impl Call {
         self
     }
 
+    /// Whether it changes nothing, so that nothing is unknown when its answer is lost.
+    pub(crate) fn is_read(&self) -> bool {
+        self.method == Method::GET
+    }
+
     pub(crate) fn prefer(mut self, prefer: Prefer) -> Call {
         self.prefer = prefer;
         self

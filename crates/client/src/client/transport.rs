@@ -128,7 +128,7 @@ impl Transport {
                     return Err(error);
                 }
                 Verdict::Again { reason, maybe_done: maybe, unreachable, retry_after } => {
-                    maybe_done |= maybe;
+                    maybe_done |= maybe && !call.is_read();
                     failed = Some(index);
                     tries.failed(index, reason, unreachable);
                     let pause = self.after_failure(index, &mut backoff, retry_after);
@@ -147,7 +147,7 @@ impl Transport {
         match judge(self.pools[index].addr(), ending, call.repeat, false) {
             Verdict::Done(answer) => Ok(answer),
             Verdict::Failed(error) => Err(error),
-            Verdict::Again { reason, maybe_done: true, .. } => Err(Error::unknown(reason)),
+            Verdict::Again { reason, maybe_done: true, .. } if !call.is_read() => Err(Error::unknown(reason)),
             Verdict::Again { reason, .. } => Err(Error::unavailable(reason)),
         }
     }
@@ -211,6 +211,21 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }
+    }
+
+    #[tokio::test]
+    async fn nothing_is_unknown_of_a_read_whose_answer_is_lost() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap().to_string();
+        tokio::spawn(async move {
+            // Takes the request, and hangs up without a word.
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let _ = stream.read(&mut [0; 4_096]).await;
+            }
+        });
+        let client = Client::builder([addr]).operation_timeout(Duration::from_millis(300)).build().unwrap();
+        let read = client.get("/a").await;
+        assert!(matches!(read, Err(Error::Unavailable { .. })), "{read:?}");
     }
 
     #[tokio::test]

@@ -17,13 +17,19 @@ pub(crate) struct Seen {
 }
 
 /// The same, kept up to date by those who see it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct LeaderWatch {
+    /// When this node began to listen.
+    pub(crate) since: Instant,
     seen: Mutex<Seen>,
     changed: Notify,
 }
 
 impl LeaderWatch {
+    pub(crate) fn new() -> LeaderWatch {
+        LeaderWatch { since: Instant::now(), seen: Mutex::default(), changed: Notify::default() }
+    }
+
     pub(crate) fn seen(&self) -> Seen {
         *self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -61,7 +61,7 @@ impl SessionHeartbeats {
         if let Some(end) = self.life.end() {
             return Err(Error::unavailable(end));
         }
-        let mut tries = Retry::new(&self.consensus.config, deadline);
+        let mut tries = Retry::new(&self.consensus, deadline);
         loop {
             let answer = match self.consensus.heard_leader() {
                 Some(leader) if leader == self.consensus.config.node_id => {

@@ -29,7 +29,7 @@ impl Operators {
     /// See [`crate::Replica::order`].
     pub(crate) async fn order(&self, order: Order, deadline: Instant) -> Result<Done, OrderError> {
         let deadline = deadline.min(Instant::now() + ORDER_MAX);
-        let mut tries = Retry::new(&self.consensus.config, deadline);
+        let mut tries = Retry::new(&self.consensus, deadline);
         loop {
             let why = match self.consensus.heard_leader() {
                 Some(leader) if leader == self.consensus.config.node_id => match self.consensus.leading_term() {

@@ -84,8 +84,12 @@ impl Following {
 
     /// When the newest frame of `term` was sent that the peer took.
     pub(crate) fn since(&self, term: u64) -> Option<Instant> {
-        let newest = *self.newest.lock().unwrap_or_else(PoisonError::into_inner);
-        newest.filter(|newest| newest.0 == term).map(|newest| newest.1)
+        self.last().filter(|newest| newest.0 == term).map(|newest| newest.1)
+    }
+
+    /// The newest frame that the peer took, in whichever term.
+    pub(crate) fn last(&self) -> Option<(u64, Instant)> {
+        *self.newest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

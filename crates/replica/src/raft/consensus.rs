@@ -56,7 +56,7 @@ impl Consensus {
         disk_watch: DiskWatch,
     ) -> Consensus {
         let (server_metrics, raft_metrics) = (raft.server_metrics(), raft.metrics());
-        let (leader_watch, hands_over) = (LeaderWatch::default(), AtomicU64::new(0));
+        let (leader_watch, hands_over) = (LeaderWatch::new(), AtomicU64::new(0));
         Consensus {
             host,
             config,
@@ -232,10 +232,14 @@ impl Consensus {
         self.raft.trigger().transfer_leader(successor).await.is_ok()
     }
 
-    /// Who leads, if it is this node or was heard lately. Asking a leader who has fallen silent
-    /// would only turn "nothing was done" into "it is not known".
+    /// Who leads, if it was heard lately, or is this node and was followed lately. Asking a leader
+    /// who has fallen silent, or whom no quorum hears, would only turn "nothing was done" into "it
+    /// is not known".
     pub(crate) fn heard_leader(&self) -> Option<u64> {
-        self.leader().filter(|leader| *leader == self.config.node_id || self.hears_leader())
+        self.leader().filter(|leader| match *leader == self.config.node_id {
+            true => !self.is_out_of_touch(),
+            false => self.hears_leader(),
+        })
     }
 
     /// Whether a leader was heard lately. Raft by itself keeps naming the last one that this node
@@ -243,6 +247,14 @@ impl Consensus {
     pub(crate) fn hears_leader(&self) -> bool {
         let disconnected_after = self.disconnected_after();
         self.leader_watch.seen().heard.is_some_and(|heard| heard.elapsed() < disconnected_after)
+    }
+
+    /// Whether this node has neither heard a leader nor been followed by a quorum for so long that
+    /// this is no election any more: then nothing that needs a leader is worth waiting for.
+    pub(crate) fn is_out_of_touch(&self) -> bool {
+        let followed = self.peers.followed_last(&self.membership());
+        let last = self.leader_watch.seen().heard.max(followed).unwrap_or(self.leader_watch.since);
+        last.max(self.leader_watch.since).elapsed() >= self.disconnected_after()
     }
 
     /// Who says nothing for so long is not connected.

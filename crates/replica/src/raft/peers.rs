@@ -244,8 +244,21 @@ impl Peers {
     /// When the frame of `term` was sent that a quorum of this membership has taken, this node
     /// included where it votes.
     pub(crate) fn followed_since(&self, term: u64, membership: &StoredMembership) -> Option<Instant> {
+        self.taken_by_quorum(membership, |following| following.since(term))
+    }
+
+    /// The same of any term in which this node led.
+    pub(crate) fn followed_last(&self, membership: &StoredMembership) -> Option<Instant> {
+        self.taken_by_quorum(membership, |following| following.last().map(|(_, sent)| sent))
+    }
+
+    fn taken_by_quorum(
+        &self,
+        membership: &StoredMembership,
+        taken: impl Fn(&Following) -> Option<Instant>,
+    ) -> Option<Instant> {
         let table = self.table();
-        let since = |id| table.by_id.get(&id).and_then(|peer| peer.following.since(term));
+        let since = |id| table.by_id.get(&id).and_then(|peer| taken(&peer.following));
         let own = self.shared.identity.node_id;
         if let Some(sets) = fault_injection::miscounted(membership, own, || self.founders()) {
             return quorum_contact::quorum(&sets, own, since);

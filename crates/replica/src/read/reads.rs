@@ -121,7 +121,7 @@ impl Reads {
 
     /// The zxid that a linearizable read beginning now must see.
     async fn read_index(&self, deadline: Instant) -> Result<Zxid, Error> {
-        let mut tries = Retry::new(&self.consensus.config, deadline);
+        let mut tries = Retry::new(&self.consensus, deadline);
         loop {
             let zxid = match self.consensus.heard_leader() {
                 Some(leader) if leader == self.consensus.config.node_id => self.read_index_here(deadline).await,

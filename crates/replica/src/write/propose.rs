@@ -76,7 +76,7 @@ impl Proposer {
         let place = Arc::new(place);
         self.writable()?;
         self.check_grace(&request)?;
-        let mut tries = Retry::new(&self.consensus.config, deadline);
+        let mut tries = Retry::new(&self.consensus, deadline);
         loop {
             let tried = match self.consensus.heard_leader() {
                 Some(leader) if leader == self.consensus.config.node_id => {
@@ -135,7 +135,7 @@ impl Proposer {
 
     async fn propose_as_leader(&self, mut request: Request, place: Place, deadline: Instant) -> Answer {
         let place = Arc::new(place);
-        let mut tries = Retry::new(&self.consensus.config, deadline);
+        let mut tries = Retry::new(&self.consensus, deadline);
         loop {
             if self.consensus.leader() != Some(self.consensus.config.node_id) {
                 return Answer::NotLeader(self.consensus.leader());

@@ -8,15 +8,17 @@ use openraft::type_config::alias::WatchReceiverOf;
 use storage::TypeConfig;
 use tokio::time::{Instant, timeout};
 
+use crate::Error;
 use crate::life::Life;
 use crate::raft::consensus::Consensus;
-use crate::{Config, Error};
 
 /// The first and the longest pause between two tries to reach a leader.
 const PAUSE_MIN: Duration = Duration::from_millis(2);
 const PAUSE_MAX: Duration = Duration::from_millis(64);
 /// How long a try may take to be refused.
 const ANSWER_MAX: Duration = Duration::from_millis(500);
+
+const OUT_OF_TOUCH: &str = "no quorum: this node has heard no leader for longer than an election takes";
 
 /// Retry of something that certainly did nothing, until there is a leader who does it. Pauses grow,
 /// so that thousands who wait for an election do not use up the processor that it needs; all wake
@@ -29,10 +31,11 @@ pub(crate) struct Retry {
 }
 
 impl Retry {
-    /// An election takes a few timeouts, and clients should hear soon enough.
-    pub(crate) fn new(config: &Config, deadline: Instant) -> Retry {
+    /// An election takes less than it takes until a leader counts as silent, and clients should
+    /// hear soon enough.
+    pub(crate) fn new(consensus: &Consensus, deadline: Instant) -> Retry {
         let now = Instant::now();
-        let patience = Duration::from_millis(config.election_timeout_max_ms * 5);
+        let patience = consensus.disconnected_after();
         // No try begins at the last moment: it would end as unknown where this one ended as
         // unavailable.
         let left = deadline.saturating_duration_since(now);
@@ -45,6 +48,9 @@ impl Retry {
     pub(crate) async fn again(&mut self, life: &Life, consensus: &Consensus, reason: String) -> Result<(), Error> {
         if let Some(end) = life.end() {
             return Err(Error::unavailable(end));
+        }
+        if consensus.is_out_of_touch() {
+            return Err(Error::Unavailable { reason: OUT_OF_TOUCH.into(), retry_after_ms: 1_000 });
         }
         if Instant::now() + self.pause >= self.give_up {
             return Err(Error::unavailable(reason));

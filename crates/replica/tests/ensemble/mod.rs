@@ -207,9 +207,14 @@ pub(crate) async fn eventually(what: &str, mut condition: impl FnMut() -> bool) 
     let deadline = soon();
     while !condition() {
         assert!(Instant::now() < deadline, "in vain: {what}");
-        tokio::task::yield_now().await;
-        tokio::time::timeout(Duration::from_millis(2), std::future::pending::<()>()).await.unwrap_err();
+        pause().await;
     }
+}
+
+/// Before another look or try: a node that hears no leader refuses at once.
+async fn pause() {
+    tokio::task::yield_now().await;
+    tokio::time::timeout(Duration::from_millis(2), std::future::pending::<()>()).await.unwrap_err();
 }
 
 pub(crate) fn create(parent: &str, name: &str, data: &[u8]) -> Request {
@@ -236,15 +241,22 @@ pub(crate) async fn write(node: &Replica, request: Request) -> Applied {
                 applied.reply.as_ref().unwrap();
                 return applied;
             }
-            Err(replica::Error::Unavailable { .. }) if Instant::now() < deadline => {}
+            Err(replica::Error::Unavailable { .. }) if Instant::now() < deadline => pause().await,
             Err(error) => panic!("{error}"),
         }
     }
 }
 
+/// Reads. Asks again while no leader is there.
 pub(crate) async fn read_data(node: &Replica, at: &str) -> Option<Vec<u8>> {
-    let state = node.read(Consistency::Linearizable, soon()).await.unwrap();
-    state.node(&path(at)).map(|znode| znode.data().to_vec())
+    let deadline = soon();
+    loop {
+        match node.read(Consistency::Linearizable, deadline).await {
+            Ok(state) => return state.node(&path(at)).map(|znode| znode.data().to_vec()),
+            Err(replica::Error::Unavailable { .. }) if Instant::now() < deadline => pause().await,
+            Err(error) => panic!("{error}"),
+        }
+    }
 }
 
 pub(crate) async fn open_session(node: &Replica, timeout_ms: u32) -> Credential {

@@ -106,6 +106,8 @@ pub(crate) async fn enter(mut call: Call, route: &str, mode: Option<LockMode>) -
     call.caller.key.get_or_insert_with(|| RequestKey(Uuid::new_v4().into_bytes()));
     let permit = call.door.wait_permit()?;
     let heartbeat = Heartbeat::send(&call.door, credential);
+    // Of an upgrade it may be the reader that has gone.
+    let is_upgrade = matches!(wish.op, Op::Upgrade(_));
     let request = znode::Request { attempt, ..call.request(wish.op) };
     let mut waiter = Waiter::propose(&call.door, request, credential, path.clone(), attempt, permit);
     if wish.keep {
@@ -116,6 +118,7 @@ pub(crate) async fn enter(mut call: Call, route: &str, mode: Option<LockMode>) -
         if problem.is(Error::BlockedByOwnSession) {
             return problem.because(BLOCKED);
         }
+        let problem = if is_upgrade { problem } else { problem.of_used_key() };
         problem.naming(&call.door.replica().state(), &wish.texts)
     };
     let (ticket, grant) = entered.map_err(refused)?;
@@ -143,7 +146,7 @@ pub(crate) async fn enter(mut call: Call, route: &str, mode: Option<LockMode>) -
 }
 
 fn wish(call: &mut Call, route: &str, mode: Option<LockMode>) -> Result<Wish, Problem> {
-    let lock = call.path(route)?;
+    let lock = call.lock_path(route)?;
     let config = call.door.config().clone();
     let query = &mut call.query;
     let wait_ms = query.duration_ms("wait", config.wait_max_ms)?.unwrap_or(0);
@@ -162,9 +165,8 @@ fn wish(call: &mut Call, route: &str, mode: Option<LockMode>) -> Result<Wish, Pr
     let owner = query.take("owner")?.unwrap_or_default();
     let priority = query.get("priority")?.unwrap_or(0);
     let keyless = keyless(query.flag("replace")?, call.caller.key.is_none() && owner.is_empty())?;
-    // The state cuts a longer wish.
-    let lock_delay_ms = query.duration_ms("lock_delay", u64::from(u32::MAX))?.unwrap_or(0);
-    let lock_delay_ms = u32::try_from(lock_delay_ms).unwrap_or(u32::MAX);
+    let lock_delay_ms = query.duration_ms("lock_delay", u64::MAX)?;
+    let lock_delay_ms = call.door.lock_delay_ms(lock_delay_ms)?;
     std::mem::take(query).finish()?;
     let texts = [("label", label.len()), ("owner", owner.len())];
     let acquire = Acquire { lock: lock.clone(), mode, owner, label, lock_delay_ms, priority, keyless };

@@ -43,7 +43,7 @@ pub(crate) async fn campaign(call: Call) -> Answer {
     request_body(content = Vec<u8>, content_type = "application/octet-stream"),
     responses((status = 200, description = "Proclaimed", body = NodeSet)))]
 pub(crate) async fn proclaim(WithBody(mut call): WithBody) -> Answer {
-    let path = call.path(ROUTE)?;
+    let path = call.lock_path(ROUTE)?;
     let (ticket, token) = named(&mut call, &path).await?;
     let data_max = call.door.replica().state().limits().data_bytes_max as usize;
     let (data, _permit): (Bytes, _) = call.body(data_max.min(call.door.config().body_bytes_max)).await?;
@@ -75,7 +75,7 @@ pub(crate) async fn proclaim(WithBody(mut call): WithBody) -> Answer {
     params(("path" = String, Path, description = "slashes plain or encoded")),
     responses((status = 200, description = "Resigned", body = Released)))]
 pub(crate) async fn resign(mut call: Call) -> Answer {
-    let path = call.path(ROUTE)?;
+    let path = call.lock_path(ROUTE)?;
     let leader = own_leadership(&mut call, &path).await?;
     let (zxid, Reply::Released { holds }) = call.propose(Op::Release { ticket: leader.ticket }).await? else {
         return Err(Problem::internal("a release was not answered as one"));
@@ -90,7 +90,7 @@ pub(crate) async fn resign(mut call: Call) -> Answer {
         ("wait" = Option<String>, Query, description = "absent: not at all")),
     responses((status = 200, description = "The leader, if there is one", body = Election)))]
 pub(crate) async fn observe(mut call: Call) -> Answer {
-    let path = call.path(ROUTE)?;
+    let path = call.lock_path(ROUTE)?;
     let wait = Wait::take(&mut call)?;
     let after = call.query.take("after")?;
     // Not older than what the client has seen, on whichever node it was.

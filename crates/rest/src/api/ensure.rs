@@ -21,7 +21,7 @@ pub(crate) async fn ensure(call: &Call, path: &ZPath, data: Vec<u8>, ensure: Ens
     match call.propose(Op::Znode(ZnodeOp::Create(create))).await {
         Ok((zxid, Reply::Created { stat, .. })) => Ok((zxid, stat)),
         Ok(_) => Err(Problem::internal("a create was not answered as one")),
-        Err(problem) if problem.is(Error::NoNode) => Err(gone(call, path, problem.zxid)),
+        Err(problem) if problem.is(Error::NoNode) => Err(gone(call, path, problem.zxid).of_used_key()),
         Err(problem) => Err(problem),
     }
 }

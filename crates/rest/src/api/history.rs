@@ -72,7 +72,11 @@ pub(crate) fn ticket_gone(state: &State, ticket: &ZPath, zxid: Zxid) -> Problem 
 pub(crate) fn ticket_gone_for(identities: &[Identity], state: &State, ticket: &ZPath) -> Problem {
     let zxid = state.last_zxid();
     let readable = ticket.parent().is_some_and(|lock| lock::may_read_history(state, &lock, identities));
-    if readable { ticket_gone(state, ticket, zxid) } else { Problem::ticket_gone(ticket, zxid) }
+    let problem = if readable { ticket_gone(state, ticket, zxid) } else { Problem::ticket_gone(ticket, zxid) };
+    if problem.tells_the_end() {
+        return problem;
+    }
+    problem.because("there is no such ticket: it was released or withdrawn, its session ended, or it never was")
 }
 
 /// There is no such session: 410 with its end while that is remembered, else 404.

@@ -138,12 +138,13 @@ pub(crate) fn not_holder(problem: Problem, identities: &[Identity], state: &Stat
 
 /// A ticket that is another session's, or no session's.
 pub(crate) fn not_owner(problem: Problem, owner: Option<SessionId>) -> Problem {
-    problem.because(&match owner {
-        Some(owner) => format!("the ticket belongs to session {owner}, not to this one"),
-        None => {
-            "it is a persistent znode and no ticket: DELETE of /v1/znodes and its path deletes it with its data".into()
-        }
-    })
+    match owner {
+        Some(owner) => problem.because(&format!("the ticket belongs to session {owner}, not to this one")),
+        None => problem.because(
+            "this znode is no ticket: no session owns it; what this session holds of a lock is given back by DELETE \
+             /v1/locks and the lock's path, and a persistent znode is deleted with its data by DELETE of /v1/znodes",
+        ),
+    }
 }
 
 /// `session 12 "nightly" (web-1, pid 71, backup, 10.0.0.7) for 12 s, with token 15`.

@@ -29,7 +29,7 @@ use crate::request::call::{Answer, Call, WithBody, json};
         ("from" = Option<usize>, Query, description = "contenders to pass over")),
     responses((status = 200, description = "By the query", body = LockAnswer)))]
 pub(crate) async fn queue(mut call: Call) -> Answer {
-    let path = call.path("/v1/locks")?;
+    let path = call.lock_path("/v1/locks")?;
     let token: Option<u64> = call.query.get("fencing_token")?;
     let wants_history = call.query.flag("history")?;
     if call.query.has("wait") {
@@ -103,7 +103,7 @@ fn settings(settings: LockSettings) -> zlock_client::api::LockSettings {
     params(("path" = String, Path, description = "slashes plain or encoded")),
     responses((status = 200, description = "Set", body = LockSet)))]
 pub(crate) async fn set(WithBody(mut call): WithBody) -> Answer {
-    let lock = call.path("/v1/locks")?;
+    let lock = call.lock_path("/v1/locks")?;
     std::mem::take(&mut call.query).finish()?;
     let (wish, _permit) = call.json::<zlock_client::api::LockSettings>().await?;
     let zlock_client::api::LockSettings { managed, waiters_max, limit } = wish;
@@ -136,11 +136,11 @@ pub(crate) async fn list(mut call: Call) -> Answer {
         End::PassedOver(last) => Some(call.door.cursors().seal(last)?),
     };
     let summary = |lock: &ZPath| {
-        let lock::LockSummary { lock, contenders, first } = lock::summary(&state, lock)?;
+        let lock::LockSummary { lock, contenders, first } = lock::summary(&state, lock).ok()?;
         let first = convert::shown_contender(&call.identities, &state, first);
-        Ok(LockSummary { lock: lock.as_str().into(), contenders, first })
+        Some(LockSummary { lock: lock.as_str().into(), contenders, first })
     };
-    let locks = page.shown.into_iter().map(summary).collect::<Result<_, Error>>()?;
+    let locks = page.shown.into_iter().filter_map(summary).collect();
     Ok(json(StatusCode::OK, state.last_zxid(), &LockList { locks, next }))
 }
 
@@ -200,7 +200,7 @@ impl<'a> Page<'a> {
     responses((status = 200, description = "Held", body = zlock_client::api::Ticket),
         (status = 202, description = "Waiting", body = zlock_client::api::Ticket)))]
 pub(crate) async fn ticket(mut call: Call) -> Answer {
-    let ticket = call.path("/v1/tickets")?;
+    let (ticket, lock) = call.ticket_path("/v1/tickets")?;
     let wait_ms = call.query.duration_ms("wait", call.door.config().wait_max_ms)?.unwrap_or(0);
     let until_revoked = match call.query.take("until")?.as_deref() {
         None | Some("held") => false,
@@ -210,7 +210,6 @@ pub(crate) async fn ticket(mut call: Call) -> Answer {
     let state = call.read().await?;
     std::mem::take(&mut call.query).finish()?;
     let zxid = state.last_zxid();
-    let lock = ticket.parent().ok_or_else(|| Problem::bad("ticket", "the root is no lock node"))?;
     let status = lock::status(&state, &ticket).map_err(|error| match error {
         Error::NoNode => history::ticket_gone_for(&call.identities, &state, &ticket),
         error => Problem::from(error).at(&ticket, zxid),

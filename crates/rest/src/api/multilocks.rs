@@ -19,6 +19,7 @@ use crate::http::waiter::Waiter;
 use crate::problem::Problem;
 use crate::request::access::{forbidden, own_credential, shown_name};
 use crate::request::call::{Answer, Call, WithBody, json};
+use crate::request::door::Door;
 use crate::request::query::at_most;
 use crate::request::wait::Wait;
 
@@ -32,7 +33,7 @@ pub(crate) async fn acquire(WithBody(mut call): WithBody) -> Answer {
     let credential = call.caller.session()?;
     let (body, place) = call.json::<zlock_client::api::AcquireAll>().await?;
     let (wait_ms, keep) = patience(&mut call, &body)?;
-    let wish = wish(body)?;
+    let wish = wish(&call.door, body)?;
     let attempt = new_attempt()?;
     let Some((first, _)) = wish.parts.first().cloned() else {
         return Err(Problem::bad("locks", "at least one"));
@@ -51,7 +52,8 @@ pub(crate) async fn acquire(WithBody(mut call): WithBody) -> Answer {
     let entered = enqueue(&call.door, &mut waiter, &first).await;
     // What became of the body is in the log. A wait may last for hours.
     drop(place);
-    let (ticket, grant) = entered.map_err(|problem| problem.naming(&call.door.replica().state(), &texts))?;
+    let (ticket, grant) =
+        entered.map_err(|problem| problem.of_used_key().naming(&call.door.replica().state(), &texts))?;
     if grant.is_none() && keep {
         // However the wait ends: if the place is kept, the client must hear of its ticket.
         let _ = wait(&call.door, &ticket, deadline).await;
@@ -134,7 +136,7 @@ fn patience(call: &mut Call, body: &zlock_client::api::AcquireAll) -> Result<(u6
 }
 
 /// What is asked.
-fn wish(body: zlock_client::api::AcquireAll) -> Result<AcquireAll, Problem> {
+fn wish(door: &Door, body: zlock_client::api::AcquireAll) -> Result<AcquireAll, Problem> {
     let mut parts = Vec::with_capacity(body.locks.len());
     for (index, wish) in body.locks.into_iter().enumerate() {
         let path = ZPath::parse(&wish.path).map_err(|_| Problem::bad("path", "not a znode path").of_op(index))?;
@@ -146,8 +148,7 @@ fn wish(body: zlock_client::api::AcquireAll) -> Result<AcquireAll, Problem> {
         zlock_client::api::Policy::Strict => Policy::Strict,
         zlock_client::api::Policy::Backfill => Policy::Backfill,
     };
-    // The state cuts a longer wish.
-    let lock_delay_ms = body.lock_delay.map_or(0, |delay| u32::try_from(delay.0).unwrap_or(u32::MAX));
+    let lock_delay_ms = door.lock_delay_ms(body.lock_delay.map(|delay| delay.0))?;
     Ok(AcquireAll { parts, policy, owner: body.owner, label: body.label, lock_delay_ms })
 }
 

@@ -17,7 +17,7 @@ use crate::request::call::{Answer, Call, json};
         ("to" = Option<String>, Query, description = "of a managed lock: the ticket that is to hold next; all holds are given back")),
     responses((status = 200, description = "Given back", body = Released)))]
 pub(crate) async fn release(mut call: Call) -> Answer {
-    let ticket = call.path("/v1/tickets")?;
+    let (ticket, lock) = call.ticket_path("/v1/tickets")?;
     let to = call.query.take("to")?.map(|text| ZPath::parse(&text));
     let to = to.transpose().map_err(|_| Problem::bad("to", "not a znode path"))?;
     std::mem::take(&mut call.query).finish()?;
@@ -26,15 +26,15 @@ pub(crate) async fn release(mut call: Call) -> Answer {
         None => Op::Release { ticket: ticket.clone() },
         Some(to) => Op::HandOver { ticket: ticket.clone(), to },
     };
-    let explained = |problem: Problem, state: &State| match ticket.parent() {
-        Some(lock) if problem.is(Error::NotOwner) && shows(&call.identities, state, &lock) => {
+    let explained = |problem: Problem, state: &State| match () {
+        () if problem.is(Error::NotOwner) && shows(&call.identities, state, &lock) => {
             holders::not_owner(problem, state.owner_of(&ticket))
         }
-        _ if problem.is(Error::NoNode) => problem.because(
-            "there is no such ticket: it was given back or taken away before, or its session has ended; GET of the \
-             ticket says which, for some time",
+        () if problem.is(Error::NoNode) => problem.because(
+            "there is no such ticket: it was given back or taken away before, its session has ended, or it never was; \
+             GET of the ticket says which, for some time",
         ),
-        _ => problem,
+        () => problem,
     };
     propose(&call, op, explained).await
 }
@@ -47,7 +47,7 @@ pub(crate) async fn release(mut call: Call) -> Answer {
         ("owner" = Option<String>, Query, description = "only one of this owner")),
     responses((status = 200, description = "Given back", body = Released)))]
 pub(crate) async fn release_held(mut call: Call) -> Answer {
-    let lock = call.path("/v1/locks")?;
+    let lock = call.lock_path("/v1/locks")?;
     let mode = call.query.take("mode")?.map(|mode| convert::parse_lock_mode(&mode)).transpose()?;
     let token = call.query.get("fencing_token")?.map(FencingToken);
     let owner = call.query.take("owner")?;

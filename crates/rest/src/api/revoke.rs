@@ -18,7 +18,7 @@ use crate::request::call::{Answer, Call, json};
         ("deadline" = Option<String>, Query, description = "take the ticket away after this; 0 is at once, absent is never")),
     responses((status = 200, description = "They are asked", body = Revoked)))]
 pub(crate) async fn revoke(mut call: Call) -> Answer {
-    let path = call.path("/v1/revoke")?;
+    let path = call.lock_path("/v1/revoke")?;
     let deadline_ms = call.query.duration_ms("deadline", u64::from(u32::MAX))?;
     std::mem::take(&mut call.query).finish()?;
     let deadline_ms = deadline_ms.map(|ms| u32::try_from(ms).unwrap_or(u32::MAX));

@@ -33,7 +33,7 @@ const ROUTE: &str = "/v1/simple-locks";
     responses((status = 200, description = "Held", body = Ticket)))]
 pub(crate) async fn acquire(mut call: Call) -> Answer {
     let credential = call.caller.session()?;
-    let path = call.path(ROUTE)?;
+    let path = call.lock_path(ROUTE)?;
     let wait_ms = call.query.duration_ms("wait", call.door.config().wait_max_ms)?.unwrap_or(0);
     if wait_ms > 0 {
         // Not a key for the log, which would keep the refusal that the first of several tries may
@@ -98,7 +98,7 @@ async fn gone(call: &Call, path: &ZPath, refused: Zxid, deadline: Instant) -> Re
     params(("path" = String, Path, description = "slashes plain or encoded")),
     responses((status = 200, description = "Its holder, if there is one", body = SimpleLock)))]
 pub(crate) async fn look(mut call: Call) -> Answer {
-    let path = call.path(ROUTE)?;
+    let path = call.lock_path(ROUTE)?;
     let state = call.read().await?;
     std::mem::take(&mut call.query).finish()?;
     check_readable(&call.identities, &state, &path)?;
@@ -114,7 +114,7 @@ pub(crate) async fn look(mut call: Call) -> Answer {
     responses((status = 200, description = "Given back, by now or before", body = Released)))]
 pub(crate) async fn release(mut call: Call) -> Answer {
     call.caller.session()?;
-    let path = call.path(ROUTE)?;
+    let path = call.lock_path(ROUTE)?;
     let (owner, token) = (call.query.take("owner")?, call.query.get("fencing_token")?);
     std::mem::take(&mut call.query).finish()?;
     let zxid = match (token, owner) {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use replica::{EventKinds, WatchKey};
+use replica::{Consistency, EventKinds, WatchKey};
 use tokio::time::Instant;
 use zlock_client::api::Events;
 use znode::{ZPath, Zxid};
@@ -28,6 +28,7 @@ pub(crate) async fn watch(mut call: Call, path: ZPath) -> Answer {
     let since = match since {
         Some(since) => {
             std::mem::take(&mut call.query).finish()?;
+            check_committed(&call, Zxid(since)).await?;
             Zxid(since)
         }
         // "From now on" is from a state that is not older than the request.
@@ -46,4 +47,17 @@ pub(crate) async fn watch(mut call: Call, path: ZPath) -> Answer {
     };
     let events = batch.events.into_iter().map(convert::event).collect();
     Ok(json(StatusCode::OK, batch.upto, &Events { events, upto: batch.upto.0 }))
+}
+
+/// Whether the cluster has come as far as `since`. This node may be behind the one that told it.
+///
+/// # Errors
+/// 410 when the cluster has not; 503 when that cannot be told.
+async fn check_committed(call: &Call, since: Zxid) -> Result<(), Problem> {
+    let replica = call.door.replica();
+    if since <= replica.state().last_zxid() {
+        return Ok(());
+    }
+    let committed = replica.read(Consistency::Linearizable, call.door.read_deadline()).await?.last_zxid();
+    if since <= committed { Ok(()) } else { Err(Problem::events_ahead(committed)) }
 }

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use serde::Serialize;
 use utoipa::ToSchema;
 use zlock_client::api::{AclEntry, AclInfo, Children, Created, Deleted, Events, NamedStat, NodeSet, Stat};
-use znode::{ADMIN, Acl, Error, Op, READ, Reply, State, ZPath, ZnodeOp};
+use znode::{ADMIN, Acl, Error, Op, READ, Reply, State, WRITE, ZPath, ZnodeOp};
 
 use crate::api::convert;
 use crate::api::watch;
@@ -21,7 +21,7 @@ use crate::request::call::{Answer, Call, WithBody, json, with_header};
 use crate::request::door::AtZxid;
 use crate::request::paths;
 
-const ROUTE: &str = "/v1/znodes";
+pub(crate) const ROUTE: &str = "/v1/znodes";
 
 /// Creates a znode. The body is its data.
 #[utoipa::path(post, path = "/v1/znodes/{path}", operation_id = "znodesCreate", tag = "znodes",
@@ -143,7 +143,8 @@ async fn acl(mut call: Call, path: ZPath) -> Answer {
 #[utoipa::path(put, path = "/v1/znodes/{path}", operation_id = "znodesSet", tag = "znodes",
     params(("path" = String, Path, description = "slashes plain or encoded"),
         ("acl" = Option<String>, Query, description = "the body is a JSON list of ACL entries"),
-        ("If-Match" = Option<String>, Header, description = "the version to replace, as `ETag` answered it")),
+        ("If-Match" = Option<String>, Header, description = "the version to replace, as `ETag` answered it"),
+        ("If-None-Match" = Option<String>, Header, description = "`*`: refused where the znode exists; PUT creates none")),
     request_body(content = Vec<u8>, content_type = "application/octet-stream"),
     responses((status = 200, description = "Set; `ETag` is the new version", body = NodeSet)))]
 pub(crate) async fn set(WithBody(mut call): WithBody) -> Answer {
@@ -159,6 +160,12 @@ pub(crate) async fn set(WithBody(mut call): WithBody) -> Answer {
         let (data, permit) = data(&mut call).await?;
         (Op::Znode(ZnodeOp::SetData { path: path.clone(), data: data.into(), version }), permit)
     };
+    if call.caller.only_if_absent {
+        let state = call.read().await?;
+        readable(&call.identities, &state, &path, WRITE)?;
+        let detail = "the znode exists, which If-None-Match forbids; PUT creates none: POST does";
+        return Err(Problem::from(Error::BadVersion).because(detail).at(&path, state.last_zxid()));
+    }
     let set = call.propose(op).await.map_err(|problem| match problem.is(Error::NoNode) {
         true => problem.because("no such node: what is set must have been created before"),
         false => problem,

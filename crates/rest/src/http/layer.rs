@@ -3,8 +3,8 @@
 
 use axum::body::HttpBody;
 use axum::extract::{Request, State};
-use axum::http::header::{CONNECTION, HeaderMap, HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS};
-use axum::http::{StatusCode, Uri};
+use axum::http::header::{self, CACHE_CONTROL, CONNECTION, HeaderMap, HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use replica::{Entrance, RequestEnd};
@@ -14,11 +14,12 @@ use zlock_client::api::{Outcome, ProblemType, headers};
 use znode::Zxid;
 
 use crate::RestConfig;
+use crate::api::znodes;
 use crate::http::{long_answers, origin};
 use crate::problem::Problem;
 use crate::request::caller::{Arrival, Proven, credential};
 use crate::request::door::{AtZxid, Door};
-use crate::request::paths::BEHIND_FENCE;
+use crate::request::paths::{BEHIND_FENCE, FENCE};
 
 /// Browsers give an answer to no page of another place, also not as a picture.
 const CROSS_ORIGIN_RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
@@ -26,7 +27,7 @@ const CROSS_ORIGIN_RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-
 /// The outermost layer.
 pub(crate) async fn at_the_door(State(door): State<Door>, mut request: Request, next: Next) -> Response {
     let arrival = Arrival(Instant::now());
-    if let Some(problem) = head_problem(door.config(), request.uri(), request.headers()) {
+    if let Some(problem) = head_problem(door.config(), &request) {
         return door.finish(problem.into_response());
     }
     // Before anything is done for it, the heartbeat included.
@@ -106,6 +107,8 @@ impl Door {
         to.insert(HeaderName::from_static(headers::ZXID), HeaderValue::from(zxid.0));
         to.insert(HeaderName::from_static(headers::NODE), HeaderValue::from(self.node_id()));
         to.insert(HeaderName::from_static(headers::LEADER), leader);
+        // What an answer says may be wrong a moment later.
+        to.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         to.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         to.insert(CROSS_ORIGIN_RESOURCE_POLICY, HeaderValue::from_static("same-origin"));
         if self.is_closing() {
@@ -114,7 +117,8 @@ impl Door {
     }
 }
 
-fn head_problem(config: &RestConfig, uri: &Uri, headers: &HeaderMap) -> Option<Problem> {
+fn head_problem(config: &RestConfig, request: &Request) -> Option<Problem> {
+    let (uri, headers) = (request.uri(), request.headers());
     let uri_bytes = uri.path_and_query().map_or(0, |text| text.as_str().len());
     if uri_bytes > config.uri_bytes_max {
         let detail = format!("at most {} bytes", config.uri_bytes_max);
@@ -126,5 +130,36 @@ fn head_problem(config: &RestConfig, uri: &Uri, headers: &HeaderMap) -> Option<P
         let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
         return Some(Problem::new(ProblemType::HeadersTooLarge, status, detail));
     }
-    None
+    let unread = unread_condition(request.method(), uri.path(), headers)?;
+    Some(Problem::bad(unread.as_str(), format!("{} of this path does not take this header", request.method())))
+}
+
+/// Headers by which a client makes a request depend on something, or says that it is about a part
+/// of the content: a route that passed over one would do what was not asked for.
+static CONDITIONS: [HeaderName; 9] = [
+    header::IF_NONE_MATCH,
+    header::IF_MATCH,
+    HeaderName::from_static(headers::IF_LOCK),
+    header::IF_MODIFIED_SINCE,
+    header::IF_UNMODIFIED_SINCE,
+    header::IF_RANGE,
+    header::RANGE,
+    header::CONTENT_RANGE,
+    header::CONTENT_ENCODING,
+];
+
+/// The first of the [`CONDITIONS`] that the request has and its route does not read.
+fn unread_condition<'a>(method: &Method, path: &str, headers: &'a HeaderMap) -> Option<&'a HeaderName> {
+    // A proxy that asks about a fence sends the headers of the request that it is about.
+    if path == FENCE || path.starts_with(BEHIND_FENCE) {
+        return None;
+    }
+    let is_znode = path.strip_prefix(znodes::ROUTE).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    let read: &[HeaderName] = match *method {
+        Method::PUT if is_znode => &CONDITIONS[..3],
+        Method::DELETE if is_znode => &CONDITIONS[1..3],
+        Method::GET | Method::HEAD => &[],
+        _ => &CONDITIONS[2..3],
+    };
+    headers.keys().find(|name| CONDITIONS.contains(name) && !read.contains(name))
 }

@@ -276,7 +276,7 @@ fn refusal(replica: &Replica, whose: &str) -> String {
     let body = problem.to_json(replica.state().last_zxid());
     format!(
         "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/problem+json\r\nretry-after: 1\r\n\
-         x-content-type-options: nosniff\r\ncross-origin-resource-policy: same-origin\r\nzlock-node: {}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+         cache-control: no-store\r\nx-content-type-options: nosniff\r\ncross-origin-resource-policy: same-origin\r\nzlock-node: {}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
         replica.status().node_id,
         body.len()
     )

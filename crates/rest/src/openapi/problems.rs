@@ -107,7 +107,15 @@ fn own(id: &str) -> &'static [&'static [ProblemType]] {
 }
 
 /// What any request must keep beyond the schemas: parts of what the refusal says.
-const RULES: &[&str] = &["unknown parameter", "given twice", "bad arguments", "not UTF-8", "If-Lock: not a znode path"];
+const RULES: &[&str] = &[
+    "unknown parameter",
+    "given twice",
+    "bad arguments",
+    "not UTF-8",
+    "If-Lock: not a znode path",
+    "at most",
+    "the root is no lock",
+];
 
 /// Operations that tell by the status alone, with an empty body.
 fn is_bodiless(id: &str) -> bool {
@@ -124,32 +132,23 @@ fn own_rules(id: &str) -> &'static [&'static str] {
         "sessionsClose" | "sessionsKeepAlive" => &["another session than that of the URL"],
         "locksList" => &["not a znode path", "not a cursor of this node"],
         "locksAcquire" => &[
-            "at most",
             "mode=semaphore needs one",
             "1 to limit",
             "permits and limit belong to mode=semaphore",
             "not the path of a ticket of this lock",
             "belongs to acquires without Idempotency-Key and owner",
         ],
-        "multilocksAcquire" => &[
-            "at most",
-            NO_FRACTION,
-            "mode=semaphore needs one",
-            "1 to limit",
-            "permits and limit belong to mode=semaphore",
-        ],
-        "locksRevoke" | "ticketsLook" | "multilocksLook" => &["at most", "no lock node"],
-        "electionsCampaign" => &["at most", "no lock node", "belongs to acquires without Idempotency-Key and owner"],
-        "electionsObserve" | "groupsList" => &["at most"],
+        "multilocksAcquire" => {
+            &[NO_FRACTION, "mode=semaphore needs one", "1 to limit", "permits and limit belong to mode=semaphore"]
+        }
+        "electionsCampaign" => &["belongs to acquires without Idempotency-Key and owner"],
         "electionsProclaim" => {
             &["no other lock", "not a lock node of this election", "ticket and fencing_token go together"]
         }
-        "simpleLocksAcquire" => &["at most", "the root is there already"],
+        "simpleLocksAcquire" => &["the root is there already"],
         "simpleLocksRelease" => &["who took it", "a release depends on the lock that it gives back"],
-        "znodesCreate" => {
-            &["the root is there already", "the mode needs one", "only with mode=persistent-ttl", "at most"]
-        }
-        "znodesRead" => &["given together with children", "at most"],
+        "znodesCreate" => &["the root is there already", "the mode needs one", "only with mode=persistent-ttl"],
+        "znodesRead" => &["given together with children"],
         "locksSet" => &[NO_FRACTION],
         "txnApply" => &[
             NO_FRACTION,

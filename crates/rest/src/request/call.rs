@@ -104,6 +104,23 @@ impl Call {
         paths::decode(self.raw_path(route))
     }
 
+    /// The path of a lock or an election behind `route`.
+    ///
+    /// # Errors
+    /// 400 also for the root: what stands there is no queue.
+    pub(crate) fn lock_path(&self, route: &str) -> Result<ZPath, Problem> {
+        paths::not_the_root("path", self.path(route)?)
+    }
+
+    /// The path of a ticket behind `route`, and its lock's.
+    pub(crate) fn ticket_path(&self, route: &str) -> Result<(ZPath, ZPath), Problem> {
+        let ticket = self.path(route)?;
+        let lock = ticket.parent().filter(|lock| !lock.is_root());
+        let why = "a child of the root is no ticket, as the root is no lock; of a lock itself ask /v1/locks";
+        let lock = lock.ok_or_else(|| Problem::bad("ticket", why))?;
+        Ok((ticket, lock))
+    }
+
     pub(crate) fn headers(&self) -> &HeaderMap {
         &self.parts.headers
     }
@@ -281,6 +298,8 @@ pub(crate) fn json(status: StatusCode, zxid: Zxid, body: &impl Serialize) -> Res
     // to grow.
     let mut bytes = Vec::with_capacity(512);
     serde_json::to_writer(&mut bytes, body).expect("the keys of all maps are texts, and memory takes all");
+    // The prompt of a shell that asked by curl begins in a line of its own.
+    bytes.push(b'\n');
     let mut headers = HeaderMap::with_capacity(12);
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     let mut response = Response::new(Body::from(bytes));

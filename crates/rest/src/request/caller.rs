@@ -1,7 +1,7 @@
 //! Who asks, and under which conditions: the request's headers.
 
 use axum::http::HeaderMap;
-use axum::http::header::IF_MATCH;
+use axum::http::header::{IF_MATCH, IF_NONE_MATCH};
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 use uuid::{Builder, Uuid};
@@ -9,6 +9,7 @@ use zlock_client::api::{SessionKey, headers};
 use znode::{Credential, FencingToken, LockGuard, RequestKey, SecretHash, SessionId, ZPath, Zxid};
 
 use crate::problem::Problem;
+use crate::request::paths;
 
 /// When the request's head had been read.
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +28,8 @@ pub(crate) struct Caller {
     pub(crate) min_zxid: Zxid,
     /// The version in `If-Match`; -1 is any.
     pub(crate) version: i32,
+    /// `If-None-Match: *`: only where no znode is.
+    pub(crate) only_if_absent: bool,
 }
 
 impl Caller {
@@ -37,6 +40,7 @@ impl Caller {
             guard: lock_guard(headers)?,
             min_zxid: min_zxid(headers)?,
             version: version(headers)?,
+            only_if_absent: only_if_absent(headers)?,
         })
     }
 
@@ -97,11 +101,12 @@ fn lock_guard(from: &HeaderMap) -> Result<Option<LockGuard>, Problem> {
     let Some(text) = text(from, headers::IF_LOCK)? else { return Ok(None) };
     let bad = || Problem::bad("If-Lock", "write <lock path>;<fencing token>");
     let (path, token) = text.rsplit_once(';').ok_or_else(bad)?;
-    let lock: ZPath = match path.starts_with('/').then(|| crate::request::paths::decode(path)) {
+    let lock: ZPath = match path.starts_with('/').then(|| paths::decode(path)) {
         Some(Ok(lock)) => lock,
         Some(Err(_)) => return Err(Problem::bad("If-Lock", "not a znode path before the semicolon")),
         None => return Err(bad()),
     };
+    let lock = paths::not_the_root("If-Lock", lock)?;
     let token = token.trim().parse().map_err(|_| bad())?;
     Ok(Some(LockGuard { lock, token: FencingToken(token) }))
 }
@@ -111,16 +116,24 @@ fn min_zxid(from: &HeaderMap) -> Result<Zxid, Problem> {
     text.parse().map(Zxid).map_err(|error| Problem::bad("Zlock-Min-Zxid", error))
 }
 
-/// `If-Match: "3"`, `3` or `*`. A version is all there is to match, so a list or a weak tag is
-/// refused.
+/// `If-Match: "3"`, `W/"3"`, `3` or `*`. A version is all there is to match, so a list is refused;
+/// a weak tag is what proxies that compress make of a version.
 fn version(from: &HeaderMap) -> Result<i32, Problem> {
     let Some(text) = text(from, IF_MATCH.as_str())? else { return Ok(-1) };
     if text == "*" {
         return Ok(-1);
     }
-    let bare = unquoted(text).unwrap_or(text);
+    let bare = unquoted(text.strip_prefix("W/").unwrap_or(text)).unwrap_or(text);
     let plain = !bare.starts_with(['+', '-']);
     bare.parse().ok().filter(|_| plain).ok_or_else(|| Problem::bad("If-Match", "one version, as `ETag` answered it"))
+}
+
+fn only_if_absent(from: &HeaderMap) -> Result<bool, Problem> {
+    match text(from, IF_NONE_MATCH.as_str())? {
+        None => Ok(false),
+        Some("*") => Ok(true),
+        Some(_) => Err(Problem::bad("If-None-Match", "`*` is all that it may be")),
+    }
 }
 
 /// A header that may stand there once.
@@ -150,6 +163,7 @@ mod tests {
         let guard = read("if-lock", "/a%20b;17").unwrap().guard.unwrap();
         assert_eq!((guard.lock.as_str(), guard.token), ("/a b", FencingToken(17)));
         assert_eq!(read("if-match", "\"3\"").unwrap().version, 3);
+        assert_eq!(read("if-match", "W/\"3\"").unwrap().version, 3);
         assert_eq!(read("if-match", "3").unwrap().version, 3);
         assert_eq!(read("if-match", "*").unwrap().version, -1);
         assert_eq!(read("zlock-min-zxid", "9").unwrap().min_zxid, Zxid(9));
@@ -166,7 +180,10 @@ mod tests {
             ("if-lock", "a;1"),
             ("if-lock", "/a;x"),
             ("if-lock", "/a/../b;1"),
-            ("if-match", "W/\"3\""),
+            ("if-lock", "/;1"),
+            ("if-match", "W/3"),
+            ("if-match", "w/\"3\""),
+            ("if-none-match", "\"3\""),
             ("if-match", "\"1\", \"2\""),
             ("if-match", "-1"),
             ("if-match", "2147483648"),

@@ -16,6 +16,7 @@ use crate::problem::Problem;
 use crate::request::backups::Backups;
 use crate::request::cursors::Cursors;
 use crate::request::digests::Digests;
+use crate::request::query::at_most;
 
 /// The state behind the routes. Clones are the same door.
 #[derive(Clone)]
@@ -113,6 +114,16 @@ impl Door {
             return Some("the node stops soon");
         }
         self.replica().is_drained().then_some("an operator has drained the node")
+    }
+
+    /// The lock-delay of an acquire; the state would cut a longer wish without a word.
+    ///
+    /// # Errors
+    /// 400 beyond the longest.
+    pub(crate) fn lock_delay_ms(&self, wish_ms: Option<u64>) -> Result<u32, Problem> {
+        let max_ms = self.replica().state().limits().lock_delay_max_ms;
+        let wish_ms = at_most("lock_delay", wish_ms.unwrap_or(0), u64::from(max_ms))?;
+        Ok(u32::try_from(wish_ms).unwrap_or(max_ms))
     }
 
     /// A place among those who wait.

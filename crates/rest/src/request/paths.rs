@@ -39,8 +39,13 @@ pub(crate) fn encode(path: &ZPath) -> String {
 pub(crate) fn not_a_path() -> Problem {
     Problem::bad(
         "path",
-        "not a znode path: names between slashes, no slash at the end, no name that is empty, `.` or `..`, no control characters",
+        "not a znode path: names between slashes, no slash at the end, no name that is empty, `.` or `..`, no control characters, none for private use, and none beyond U+FFFF, as in ZooKeeper",
     )
+}
+
+/// A path that may be a lock's.
+pub(crate) fn not_the_root(name: &str, lock: ZPath) -> Result<ZPath, Problem> {
+    if lock.is_root() { Err(Problem::bad(name, "the root is no lock")) } else { Ok(lock) }
 }
 
 fn split_new(path: &ZPath) -> Result<(ZPath, String), Problem> {
@@ -57,6 +62,9 @@ fn decode_text(raw: &str) -> Result<String, Problem> {
     let names = percent_decode_str(names).decode_utf8().map_err(|_| Problem::bad("path", "not UTF-8"))?;
     Ok(format!("/{names}"))
 }
+
+/// Where a proxy asks about a fencing token.
+pub(crate) const FENCE: &str = "/v1/fence";
 
 /// Below this path the method, the rest of the path, the query, the body and most headers are those
 /// of another request.

@@ -16,6 +16,8 @@ use crate::problem::Problem;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Query {
     params: Vec<(String, Value)>,
+    /// What the handler takes, for a word about what it does not.
+    known: Vec<&'static str>,
 }
 
 /// What a parameter was given.
@@ -69,7 +71,7 @@ impl Query {
     }
 
     /// Takes a parameter as text.
-    pub(crate) fn take(&mut self, name: &str) -> Result<Option<String>, Problem> {
+    pub(crate) fn take(&mut self, name: &'static str) -> Result<Option<String>, Problem> {
         match self.remove(name) {
             None => Ok(None),
             Some(Value::Bare) => Ok(Some(String::new())),
@@ -79,7 +81,7 @@ impl Query {
     }
 
     /// Takes a parameter that may be given several times.
-    pub(crate) fn take_all(&mut self, name: &str) -> Result<Vec<String>, Problem> {
+    pub(crate) fn take_all(&mut self, name: &'static str) -> Result<Vec<String>, Problem> {
         let mut found = Vec::new();
         while let Some(text) = self.take(name)? {
             found.push(text);
@@ -93,7 +95,7 @@ impl Query {
     }
 
     /// Takes a number.
-    pub(crate) fn get<T: FromStr<Err: Display>>(&mut self, name: &str) -> Result<Option<T>, Problem> {
+    pub(crate) fn get<T: FromStr<Err: Display>>(&mut self, name: &'static str) -> Result<Option<T>, Problem> {
         let text = match self.remove(name) {
             None => return Ok(None),
             Some(Value::Bare) => String::new(),
@@ -112,13 +114,13 @@ impl Query {
     }
 
     /// Takes a znode path, as it is.
-    pub(crate) fn path(&mut self, name: &str) -> Result<Option<ZPath>, Problem> {
+    pub(crate) fn path(&mut self, name: &'static str) -> Result<Option<ZPath>, Problem> {
         let path = self.take(name)?.map(|text| ZPath::parse(&text));
         path.transpose().map_err(|_| Problem::bad(name, "not a znode path, which begins with a slash"))
     }
 
     /// Takes a duration that has a longest value.
-    pub(crate) fn duration_ms(&mut self, name: &str, max_ms: u64) -> Result<Option<u64>, Problem> {
+    pub(crate) fn duration_ms(&mut self, name: &'static str, max_ms: u64) -> Result<Option<u64>, Problem> {
         let text = match self.remove(name) {
             None => return Ok(None),
             Some(Value::Bare) => String::new(),
@@ -130,7 +132,7 @@ impl Query {
     }
 
     /// Takes a flag: `?keep`, `?keep=true` or `?keep=false`, or `true` or `false` in a body.
-    pub(crate) fn flag(&mut self, name: &str) -> Result<bool, Problem> {
+    pub(crate) fn flag(&mut self, name: &'static str) -> Result<bool, Problem> {
         match self.remove(name) {
             None | Some(Value::Flag(false)) => Ok(false),
             Some(Value::Bare | Value::Flag(true)) => Ok(true),
@@ -158,20 +160,24 @@ impl Query {
         let max = max.min(usize::MAX - 1);
         match self.get("limit")? {
             Some(0) => Err(Problem::bad("limit", "at least 1")),
-            Some(limit) => Ok(max.min(limit)),
+            Some(limit) if limit > max => Err(Problem::bad("limit", format!("at most {max}"))),
+            Some(limit) => Ok(limit),
             None => Ok(max),
         }
     }
 
     /// Refuses what no caller took.
     pub(crate) fn finish(self) -> Result<(), Problem> {
-        match self.params.first() {
-            Some((name, _)) => Err(Problem::bad(name, "unknown parameter")),
-            None => Ok(()),
+        let Some((name, _)) = self.params.first() else { return Ok(()) };
+        let nearest = self.known.iter().map(|known| (typos(name, known), known)).min();
+        match nearest.filter(|(typos, known)| *typos <= 2 && typos * 2 <= known.len()) {
+            Some((_, known)) => Err(Problem::bad(name, format!("unknown parameter: is {known} meant?"))),
+            None => Err(Problem::bad(name, "unknown parameter")),
         }
     }
 
-    fn remove(&mut self, name: &str) -> Option<Value> {
+    fn remove(&mut self, name: &'static str) -> Option<Value> {
+        self.known.push(name);
         let at = self.params.iter().position(|(known, _)| known == name)?;
         Some(self.params.swap_remove(at).1)
     }
@@ -250,6 +256,20 @@ pub(crate) fn at_most(name: &str, ms: u64, max_ms: u64) -> Result<u64, Problem> 
     if ms > max_ms { Err(Problem::bad(name, format!("at most {}", Millis(max_ms)))) } else { Ok(ms) }
 }
 
+/// How many bytes are to be added, left out or changed to make one name of the other.
+fn typos(given: &str, known: &str) -> usize {
+    let mut row: Vec<usize> = (0..=known.len()).collect();
+    for (line, byte) in given.bytes().enumerate() {
+        let mut before = std::mem::replace(&mut row[0], line + 1);
+        for (column, other) in known.bytes().enumerate() {
+            let changed = before + usize::from(byte != other);
+            before = row[column + 1];
+            row[column + 1] = changed.min(before + 1).min(row[column] + 1);
+        }
+    }
+    row[known.len()]
+}
+
 fn decode(text: &str) -> Result<String, Problem> {
     let spaced = text.replace('+', " ");
     let decoded = percent_decode_str(&spaced).decode_utf8();
@@ -295,6 +315,8 @@ mod tests {
         let mut query = Query::parse("wait=31s&limit=0&keep=maybe&since=-1&from=%2b1").unwrap();
         assert!(query.duration_ms("wait", 30_000).is_err());
         assert!(query.limit(10).is_err());
+        assert_eq!(Query::parse("limit=10").unwrap().limit(10).unwrap(), 10);
+        assert!(Query::parse("limit=11").unwrap().limit(10).is_err());
         assert!(query.flag("keep").is_err());
         assert!(query.get::<u64>("since").is_err());
         assert!(query.get::<u64>("from").is_err());

@@ -189,7 +189,9 @@ async fn waits_and_pages_have_bounds() {
     for path in ["/a", "/b", "/c"] {
         node.post(&format!("/v1/znodes{path}"), "").await.expect(201);
     }
-    let page = node.get("/v1/znodes?children&limit=100").await.expect(200);
+    let refused = node.get("/v1/znodes?children&limit=3").await.expect_problem(400, "bad-request");
+    assert_eq!(refused.body["detail"], "limit: at most 2");
+    let page = node.get("/v1/znodes?children").await.expect(200);
     assert_eq!(page.body["children"].as_array().unwrap().len(), 2);
     assert!(page.body["next"].is_string());
 }

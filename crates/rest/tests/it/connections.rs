@@ -86,7 +86,7 @@ async fn requests_are_served_one_after_another_on_one_connection() {
         assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && head.contains("zlock-node: 1\r\n"), "{head}");
     }
     let close = server.send("GET /livez HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").await;
-    assert!(read_to_end(close).await.ends_with(r#"{"live":true}"#));
+    assert!(read_to_end(close).await.ends_with("{\"live\":true}\n"));
 }
 
 /// nginx's `auth_request` asks so about a request with a body, and sends none:
@@ -109,6 +109,7 @@ async fn a_full_house_says_so() {
     first.write_all(b"GET /v1/znodes/a?watch=data&wait=60s HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
     let refused = read_to_end(server.connect().await).await;
     assert!(refused.starts_with("HTTP/1.1 503 Service Unavailable\r\n"), "{refused}");
+    assert!(refused.contains("cache-control: no-store\r\n") && refused.ends_with("}\n"), "{refused}");
     assert!(refused.contains("retry-after: 1\r\n") && refused.contains("too many connections"), "{refused}");
     assert!(refused.contains("zlock-node: 1\r\n"), "{refused}");
     drop(first);

@@ -47,6 +47,9 @@ fn operation(method: &Method, path: &str) -> Option<&'static Value> {
 /// Fails when an answer is not one that the document declares for its operation.
 #[track_caller]
 pub(crate) fn check(method: &Method, path: &str, answer: &Answer) {
+    assert_eq!(answer.header("cache-control"), "no-store", "{method} {path}");
+    // As text in a terminal each answer is lines of its own.
+    assert!(answer.body.is_null() || answer.bytes.ends_with(b"\n") || is_raw(answer), "{method} {path}");
     if ["no-route", "method-not-allowed"].contains(&answer.problem()) {
         return;
     }
@@ -81,6 +84,11 @@ pub(crate) fn check(method: &Method, path: &str, answer: &Answer) {
         let types = declared["x-problem-types"].as_array().unwrap();
         assert!(types.contains(&answer.body["type"]), "{id} {}: {} is not declared", answer.status, answer.problem());
     }
+}
+
+/// Whether an answer is the data of a znode as it is.
+fn is_raw(answer: &Answer) -> bool {
+    answer.header("content-type") == "application/octet-stream"
 }
 
 /// The methods of each route, read from the source: axum does not tell them.

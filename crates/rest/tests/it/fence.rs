@@ -96,6 +96,7 @@ async fn nothing_of_the_other_request_is_taken_for_a_part_of_the_question() {
                 ("idempotency-key", ""),
                 ("if-lock", "x"),
                 ("if-match", "\"a\""),
+                ("range", "bytes=0-"),
                 ("zlock-min-zxid", "x"),
             ];
             node.call(method, "/v1/fence/invoices/7?wait=x", &others, body).await.expect(200);

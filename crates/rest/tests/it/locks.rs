@@ -125,7 +125,39 @@ async fn a_retried_acquire_counts_once() {
     let release = async || node.call(Method::DELETE, &format!("/v1/tickets{ticket}"), &headers, b"").await;
     let (first, again) = (release().await.expect(200), release().await.expect(200));
     assert_eq!((&first.body, first.zxid()), (&again.body, again.zxid()));
-    acquire().await.expect_problem(410, "ticket-gone");
+    let used = acquire().await.expect_problem(410, "ticket-gone");
+    let advice = "this Idempotency-Key was used before";
+    assert!(text(&used, "detail").starts_with(advice) && text(&used, "detail").ends_with("take a new key"));
+}
+
+#[tokio::test]
+async fn a_ticket_at_the_root_makes_no_lock_of_it() {
+    let node = Node::start().await;
+    let session = node.session().await;
+    node.acquire(&session, "/l").await.expect(200);
+    let at_root = node.in_session(&session, Method::POST, "/v1/znodes/task-?mode=ephemeral-sequential").await;
+    let at_root = at_root.expect(201);
+    let locks = node.get("/v1/locks").await.expect(200);
+    let names: Vec<&str> =
+        locks.body["locks"].as_array().unwrap().iter().map(|lock| lock["lock"].as_str().unwrap()).collect();
+    assert_eq!(names, ["/l"]);
+    let ticket = format!("/v1/tickets{}", text(&at_root, "path"));
+    for (method, uri) in [
+        (Method::GET, "/v1/locks/%2F"),
+        (Method::POST, "/v1/locks/%2F"),
+        (Method::DELETE, "/v1/locks/%2F"),
+        (Method::GET, "/v1/elections/%2F"),
+        (Method::GET, "/v1/simple-locks/%2F"),
+        (Method::POST, "/v1/revoke/%2F?deadline=0"),
+        (Method::GET, &*ticket),
+        (Method::DELETE, &*ticket),
+    ] {
+        let refused = node.in_session(&session, method, uri).await.expect_problem(400, "bad-request");
+        assert!(text(&refused, "detail").contains("the root is no lock"), "{uri}: {}", refused.body);
+    }
+    let guard = format!("/;{}", at_root.zxid());
+    node.call(Method::PUT, "/v1/znodes/l", &[("if-lock", &guard)], b"").await.expect_problem(400, "bad-request");
+    node.get(at_root.header("location")).await.expect(200);
 }
 
 #[tokio::test]

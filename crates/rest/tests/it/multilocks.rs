@@ -215,6 +215,9 @@ async fn the_same_owner_holds_the_same_set_once_more_and_nothing_else_of_it() {
     let long = json!({ "locks": [{"path": "/d"}], "owner": "o".repeat(300) });
     let refused = acquire(&node, &session, "", long).await.expect_problem(413, "body-too-large");
     assert!(text(&refused, "detail").starts_with("owner: 300 bytes"), "{}", refused.body);
+    let delayed = json!({ "locks": [{"path": "/d"}], "lock_delay": "61s" });
+    let refused = acquire(&node, &session, "", delayed).await.expect_problem(400, "bad-request");
+    assert_eq!(text(&refused, "detail"), "lock_delay: at most 60s");
     for holds in [1, 0] {
         assert_eq!(number(&node.release(&session, text(&once, "ticket")).await.expect(200), "holds"), holds);
     }

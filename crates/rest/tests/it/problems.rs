@@ -4,8 +4,9 @@ use axum::http::Method;
 use replica::{Member, Replica};
 use rest::RestConfig;
 use serde_json::json;
+use tokio::time::{Duration, Instant};
 
-use crate::node::Node;
+use crate::node::{Node, text};
 
 #[tokio::test]
 async fn what_is_not_there_is_a_problem_too() {
@@ -65,6 +66,13 @@ async fn a_parameter_that_is_unknown_or_bad_is_named() {
         (Method::POST, "/v1/locks/a?mode=shared", "mode"),
         (Method::POST, "/v1/locks/a?keep=maybe", "keep"),
         (Method::POST, "/v1/locks/a?lock_delay=-1", "lock_delay"),
+        (Method::POST, "/v1/locks/a?lock_delay=61s", "lock_delay"),
+        (Method::POST, "/v1/locks/a?lock_delay=2000h", "lock_delay"),
+        (Method::POST, "/v1/elections/a?lock_delay=5m", "lock_delay"),
+        (Method::GET, "/v1/locks?limit=1001", "limit"),
+        (Method::GET, "/v1/locks/a?limit=1001", "limit"),
+        (Method::GET, "/v1/znodes?children&limit=1001", "limit"),
+        (Method::GET, "/v1/groups/a?limit=1001", "limit"),
         (Method::GET, "/v1/locks/a?from=-1", "from"),
         (Method::GET, "/v1/sessions?after=x", "after"),
         (Method::GET, "/v1/sessions?limit=0", "limit"),
@@ -101,6 +109,13 @@ async fn a_refusal_says_what_to_do() {
         (Some(&session), Method::DELETE, "/v1/tickets", "", "the path of a ticket is missing"),
         (Some(&session), Method::PUT, "/v1/sessions/1", "", "no PUT here: see the header Allow (curl -i"),
         (Some(&session), Method::POST, "/v1/locks/l/", "", "no slash at the end"),
+        (Some(&session), Method::POST, "/v1/locks/%F0%9F%98%80", "", "none beyond U+FFFF"),
+        (Some(&session), Method::POST, "/v1/locks/l?wiat=5s", "", "wiat: unknown parameter: is wait meant?"),
+        (Some(&session), Method::DELETE, "/v1/tickets/l", "", "of a lock itself ask /v1/locks"),
+        (Some(&session), Method::POST, "/v1/locks/d/l", "", ""),
+        (Some(&session), Method::DELETE, "/v1/tickets/d/l", "", "no ticket: no session owns it"),
+        (Some(&session), Method::GET, "/v1/tickets/l/never-0000000009", "", "or it never was"),
+        (Some(&session), Method::DELETE, "/v1/tickets/l/never-0000000009", "", "or it never was"),
         (Some(&session), Method::GET, "/v1/sessions/", "", "leave out the slash at the end"),
         (Some(&session), Method::GET, "/v1/locks/l?fencing_token=abc", "", "fencing_token: a number is expected"),
         (Some(&session), Method::GET, "/v1/fence?lock=l&token=1", "", "begins with a slash"),
@@ -154,6 +169,35 @@ async fn a_node_without_a_quorum_says_so() {
     node.get("/v1/znodes").await.expect_problem(503, "unavailable");
 }
 
+/// A client that gave up before the node said so could only guess.
+#[tokio::test]
+async fn a_node_that_hears_no_leader_refuses_everything_at_once() {
+    let absent = |id| Member { id, peer_addr: "127.0.0.1:0".into(), http_addr: "127.0.0.1:0".into() };
+    let node = Node::start_unready(RestConfig::default(), |config| config.members.extend([absent(2), absent(3)])).await;
+    let election = Duration::from_millis(node.replica.disconnected_after_ms());
+    let began = Instant::now();
+    // At first this may be an election: a request waits for its end, and no longer.
+    while !text(&node.get("/v1/znodes").await.expect_problem(503, "unavailable"), "detail").contains("no quorum") {
+        assert!(began.elapsed() < election * 2, "{:?}", began.elapsed());
+    }
+    let session = "5.000102030405060708090a0b0c0d0e0f";
+    for (method, uri) in [
+        (Method::GET, "/v1/znodes"),
+        (Method::GET, "/v1/locks"),
+        (Method::GET, "/v1/fence?lock=/l&token=1"),
+        (Method::POST, "/v1/znodes/a"),
+        (Method::POST, "/v1/locks/l?wait=60s"),
+        (Method::POST, "/v1/sessions"),
+        (Method::POST, "/v1/sessions/5/keepalive"),
+    ] {
+        let began = Instant::now();
+        let refused = node.in_session(session, method, uri).await.expect_problem(503, "unavailable");
+        assert!(text(&refused, "detail").contains("no quorum"), "{uri}: {}", refused.body);
+        assert_eq!(refused.body["outcome"], "unavailable");
+        assert!(began.elapsed() < election / 2, "{uri}: {:?}", began.elapsed());
+    }
+}
+
 #[tokio::test]
 async fn the_node_gives_a_digest_of_its_state_when_asked() {
     let super_digest = "super:D/InIHSb7yEEbrWz8b9l71RjZJU=".to_owned();
@@ -200,9 +244,51 @@ async fn the_description_is_of_what_is_there() {
 #[tokio::test]
 async fn a_header_that_must_be_one_is_given_once() {
     let node = Node::start().await;
-    for name in ["zlock-session", "idempotency-key", "if-lock", "zlock-min-zxid", "if-match"] {
+    for name in ["zlock-session", "idempotency-key", "if-lock", "zlock-min-zxid", "if-match", "if-none-match"] {
         let twice = [(name, "1"), (name, "1")];
-        let refused = node.call(Method::GET, "/v1/znodes", &twice, b"").await.expect_problem(400, "bad-request");
+        let refused = node.call(Method::PUT, "/v1/znodes", &twice, b"").await.expect_problem(400, "bad-request");
         assert_eq!(refused.body["detail"], format!("{name}: given twice"));
     }
+}
+
+#[tokio::test]
+async fn a_condition_that_a_route_does_not_read_is_refused_by_name() {
+    let node = Node::start().await;
+    node.post("/v1/znodes/a", "").await.expect(201);
+    let routes = [
+        (Method::GET, "/v1/znodes/a"),
+        (Method::HEAD, "/v1/znodes/a"),
+        (Method::PUT, "/v1/znodes/a"),
+        (Method::DELETE, "/v1/znodes/a"),
+        (Method::POST, "/v1/znodes/b"),
+        (Method::POST, "/v1/txn"),
+        (Method::PUT, "/v1/locks/l"),
+        (Method::GET, "/v1/locks/l"),
+        (Method::GET, "/livez"),
+    ];
+    for (method, uri) in routes {
+        let reads_if_match = uri == "/v1/znodes/a" && matches!(method, Method::PUT | Method::DELETE);
+        for (name, value, is_read) in [
+            ("if-match", "\"0\"", reads_if_match),
+            ("if-none-match", "*", reads_if_match && method == Method::PUT),
+            ("if-lock", "/l;1", !matches!(method, Method::GET | Method::HEAD)),
+            ("if-modified-since", "Wed, 21 Oct 2026 07:28:00 GMT", false),
+            ("if-unmodified-since", "Wed, 21 Oct 2026 07:28:00 GMT", false),
+            ("if-range", "\"0\"", false),
+            ("range", "bytes=0-1", false),
+            ("content-range", "bytes 0-1/2", false),
+            ("content-encoding", "gzip", false),
+        ] {
+            if is_read {
+                continue;
+            }
+            let refused = node.call(method.clone(), uri, &[(name, value)], b"").await.expect(400);
+            if method != Method::HEAD {
+                let detail = format!("{name}: {method} of this path does not take this header");
+                assert_eq!((refused.problem(), &refused.body["detail"]), ("bad-request", &json!(detail)));
+            }
+        }
+    }
+    let read = node.get("/v1/znodes/a").await.expect(200);
+    assert_eq!((read.header("etag"), read.body["data"].as_str()), ("\"0\"", Some("")));
 }

@@ -76,7 +76,8 @@ async fn a_try_with_a_key_is_done_once() {
     let token = number(&again().await.expect(200), "fencing_token");
     assert_eq!(number(&again().await.expect(200), "fencing_token"), token);
     release(&node, &second, "c").await.expect(200);
-    again().await.expect_problem(410, "ticket-gone");
+    let used = again().await.expect_problem(410, "ticket-gone");
+    assert!(text(&used, "detail").ends_with("take a new key"), "{}", used.body);
     acquire(&node, &first, "owner=c").await.expect(200);
     again().await.expect_problem(410, "ticket-gone");
 }

@@ -107,6 +107,20 @@ async fn events_that_are_no_longer_kept_are_gone() {
     node.get(&format!("/v1/znodes/a?watch=data&since={oldest}")).await.expect(200);
 }
 
+/// A cluster that was restored from an older copy would be silent until it has come so far.
+#[tokio::test]
+async fn a_watch_from_beyond_what_is_committed_is_refused() {
+    let node = Node::start().await;
+    let now = node.post("/v1/znodes/a", "").await.expect(201).zxid();
+    for (ahead, kind) in [(1, "data"), (1, "exists"), (1_000, "children"), (u64::MAX - now, "subtree")] {
+        let uri = format!("/v1/znodes/a?watch={kind}&since={}&wait=20s", now + ahead);
+        let gone = node.get(&uri).await.expect_problem(410, "events-gone");
+        assert_eq!(number(&gone, "zxid"), now);
+        assert!(text(&gone, "detail").contains("beyond all that the cluster has committed"), "{}", gone.body);
+    }
+    node.get(&format!("/v1/znodes/a?watch=data&since={now}")).await.expect(200);
+}
+
 #[tokio::test]
 async fn who_may_not_read_a_znode_is_not_told_of_it() {
     let node = Node::start().await;

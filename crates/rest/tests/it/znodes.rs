@@ -52,6 +52,22 @@ async fn a_znode_is_created_read_set_and_deleted() {
     assert_eq!((head.zxid(), head.bytes.len()), (deleted.zxid() + 2, 0));
 }
 
+#[tokio::test]
+async fn a_set_that_is_to_meet_no_znode_never_overwrites_one() {
+    let node = Node::start().await;
+    let set = async |path: &str, condition: (&str, &str)| node.call(Method::PUT, path, &[condition], b"two").await;
+    node.post("/v1/znodes/a", "one").await.expect(201);
+    let refused = set("/v1/znodes/a", ("if-none-match", "*")).await.expect_problem(412, "bad-version");
+    assert_eq!(text(&refused, "path"), "/a");
+    set("/v1/znodes/a?acl", ("if-none-match", "*")).await.expect_problem(400, "bad-request");
+    set("/v1/znodes/b", ("if-none-match", "*")).await.expect_problem(404, "no-node");
+    set("/v1/znodes/a", ("if-none-match", "\"0\"")).await.expect_problem(400, "bad-request");
+    assert_eq!(text(&node.get("/v1/znodes/a").await, "data"), "one");
+    // A proxy that compresses makes a weak tag of a version.
+    set("/v1/znodes/a", ("if-match", "W/\"1\"")).await.expect_problem(412, "bad-version");
+    assert_eq!(set("/v1/znodes/a", ("if-match", "W/\"0\"")).await.expect(200).header("etag"), "\"1\"");
+}
+
 /// Many may read a long znode slowly.
 #[tokio::test]
 async fn the_data_of_an_answer_is_that_of_the_state() {

@@ -50,10 +50,9 @@ pub(crate) fn read(hub: &Hub, client: &Client, what: Watching, which: &PathWatch
 pub(crate) fn look(hub: &Hub, client: &Client, what: Watching, which: &PathWatch) -> (Arc<State>, Result<(), i32>) {
     let identities = client.identities();
     hub.look(client, |look| {
-        let Ok(path) = ZPath::parse(&which.path) else { return (look.state().clone(), Ok(())) };
-        if is_too_long(&path, look) {
-            return (look.state().clone(), Err(error::BAD_ARGUMENTS));
-        }
+        // Where no znode can ever be, a watch has nothing to wait for.
+        let path = ZPath::parse(&which.path).ok().filter(|path| !is_too_long(path, look));
+        let Some(path) = path else { return (look.state().clone(), Ok(())) };
         let node = look.state().node(&path);
         let readable = node.is_some_and(|node| look.state().may(&path, node, znode::READ, &identities));
         let set = match what {
@@ -63,7 +62,7 @@ pub(crate) fn look(hub: &Hub, client: &Client, what: Watching, which: &PathWatch
             Watching::Children { .. } if readable => look.set(WatchKind::Child, &path),
             Watching::Data | Watching::Children { .. } => Ok(()),
         };
-        (look.state().clone(), set.map_err(|Full| error::QUOTA_EXCEEDED))
+        (look.state().clone(), set.map_err(|Full| error::SYSTEM_ERROR))
     })
 }
 
@@ -81,7 +80,7 @@ pub(crate) fn add(hub: &Hub, client: &Client, add: &AddWatchRequest) -> Answered
             _ => Err(error::MARSHALLING),
         };
         let path = ZPath::parse(&add.path).ok().filter(|path| !is_too_long(path, look)).ok_or(error::BAD_ARGUMENTS);
-        let set = kind.and_then(|kind| look.set(kind, &path?).map_err(|Full| error::QUOTA_EXCEEDED));
+        let set = kind.and_then(|kind| look.set(kind, &path?).map_err(|Full| error::SYSTEM_ERROR));
         (look.state().last_zxid(), set.map(|()| Number { number: 0 }.to_bytes()))
     })
 }

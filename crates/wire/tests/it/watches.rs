@@ -248,12 +248,12 @@ async fn nobody_watches_a_path_that_no_znode_can_have() {
     let node = Node::start().await;
     let mut client = node.client().await;
     let long = format!("/{}", "l".repeat(2_000));
-    assert_eq!(client.exists(&long, true).await, Err(-8));
+    // As without a watch.
+    assert_eq!(client.exists(&long, true).await, Err(-101));
     assert_eq!(add(&mut client, &long, watcher::MODE_PERSISTENT).await, Err(-8));
     let again = SetWatches { exist: vec![long.clone()], ..SetWatches::default() };
     client.call(Request::SetWatches(again)).await.unwrap();
     let any = PathWatcher { path: long.clone(), kind: watcher::ANY };
     assert_eq!(client.call(Request::CheckWatches(any)).await, Err(-121));
-    // A look alone leaves nothing behind.
     assert_eq!(client.exists(&long, false).await, Err(-101));
 }

@@ -171,7 +171,7 @@ keys! {
         used_keys_max: count = replica.limits.used_keys_max, "Idempotency keys remembered as used after their reply is gone, for each session.";
         session_timeout_min: duration = replica.limits.session_timeout_min_ms, "The shortest session timeout; a shorter wish is raised to it.";
         session_timeout_max: duration = replica.limits.session_timeout_max_ms, "The longest session timeout; a longer wish is cut to it.";
-        lock_delay_max: duration = replica.limits.lock_delay_max_ms, "The longest lock-delay; a longer wish is cut to it.";
+        lock_delay_max: duration = replica.limits.lock_delay_max_ms, "The longest lock-delay; a longer wish is refused.";
         history_max: count = replica.limits.history_max, "Past grants that each lock remembers, and as many past waits; 512 at most.";
         histories_max: count = replica.limits.histories_max, "Locks that remember any.";
         ended_sessions_max: count = replica.limits.ended_sessions_max, "Ended sessions that are remembered ...";

@@ -180,7 +180,8 @@ pub fn list(state: &State, prefix: &ZPath, after: Option<&ZPath>, max: usize) ->
     paths(state, prefix, after).take(max).map(|lock| summary(state, lock)).collect()
 }
 
-/// Their paths: all of them, which costs nothing before they are looked at.
+/// Their paths: all of them, which costs nothing before they are looked at. The root is no lock,
+/// whatever its children are named.
 pub fn paths<'a>(state: &'a State, prefix: &'a ZPath, after: Option<&'a ZPath>) -> impl Iterator<Item = &'a ZPath> {
     // Paths below "/a" are those from "/a/" to before "/a0": '0' follows '/'. "/a-b" sorts between
     // "/a" and "/a/".
@@ -194,7 +195,7 @@ pub fn paths<'a>(state: &'a State, prefix: &'a ZPath, after: Option<&'a ZPath>) 
     let under = state.locks.directories_from(from);
     let under = under.take_while(move |path| path.as_str().starts_with(&below));
     let under = under.filter(move |path| *path != prefix && after.is_none_or(|after| *path > after));
-    itself.chain(under)
+    itself.chain(under).filter(|path| !path.is_root())
 }
 
 /// Whether the token is that of a present holder of the lock: of a lock node in its queue, or of

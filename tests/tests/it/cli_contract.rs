@@ -204,7 +204,7 @@ async fn data_that_looks_like_a_lock_node_is_not_released() {
     let script = "curl -s -X DELETE \"$ZLOCK_ENDPOINT/v1/tickets/q/task-0000000000\" \
                   -H \"Zlock-Session: $ZLOCK_SESSION\"";
     let problem = done(&cluster, &["session", "exec", "--", "sh", "-c", script]).await;
-    assert!(problem.contains("not-owner") && problem.contains("it is a persistent znode and no ticket"), "{problem}");
+    assert!(problem.contains("not-owner") && problem.contains("no ticket: no session owns it"), "{problem}");
     assert_eq!(done(&cluster, &["ls", "q"]).await.lines().count(), 2);
 }
 
@@ -268,6 +268,16 @@ async fn quotas_and_acls_are_shown_and_set() {
     let shown = done(&cluster, &["acl", "get", "team", "--json"]).await;
     assert!(shown.contains("\"scheme\":\"digest\"") && shown.contains("\"perms\":\"ra\""), "{shown}");
     assert_eq!(refused(&cluster, &["acl", "set", "team", "world:anyone"]).await.0, 2);
+}
+
+#[tokio::test]
+async fn a_slash_at_the_end_of_a_path_is_refused_as_over_http() {
+    let cluster = one_node().await;
+    for args in [&["create", "a/"][..], &["ls", "a/"], &["release", "a/"], &["lock", "a/", "--", "true"]] {
+        let (code, _, told) = run(zlock(&cluster, args)).await;
+        assert!(code != 0 && told.contains("no slash at the end"), "{args:?}: {code} {told}");
+    }
+    assert_eq!(run(zlock(&cluster, &["ls", "/"])).await.0, 0);
 }
 
 #[tokio::test]

@@ -18,20 +18,17 @@ fn holds(seed: u64) -> Outcome {
     outcome
 }
 
-/// The bug is found by an invariant of these names in this seed or, when the code has changed since
-/// and seeds play otherwise, in one of a hundred. About one seed in ten finds any of the bugs.
+/// The bug is found by an invariant of these names in this seed. Where the code has changed, seeds
+/// play otherwise, and the seed is as a golden value: another one takes its place.
 #[track_caller]
-fn found(plant: Plant, at_first: u64, by: &[&str]) {
-    for seed in std::iter::once(at_first).chain(100..200) {
-        if let Some(failure) = play(seed, Some(plant)).failure {
-            assert!(by.iter().any(|name| failure.starts_with(name)), "seed {seed}: {failure}");
-            if seed != at_first {
-                println!("{plant:?} was found by seed {seed}: put it in the place of {at_first}");
-            }
-            return;
-        }
-    }
-    panic!("{plant:?} was not found within seeds {at_first} and 100..200");
+fn found(plant: Plant, seed: u64, by: &[&str]) {
+    let Some(failure) = play(seed, Some(plant)).failure else {
+        panic!(
+            "{plant:?} is not found by seed {seed} any more. Look for one that finds it, and put it here: \
+             cargo run --profile fault-injection -p sim --features fault-injection -- --seeds 0..1000 --plant NAME"
+        );
+    };
+    assert!(by.iter().any(|name| failure.starts_with(name)), "seed {seed}: {failure}");
 }
 
 /// What finds that something acknowledged is gone. Raft itself may notice that its log went back,
@@ -87,12 +84,12 @@ fn the_same_seed_has_the_same_trace() {
 
 #[test]
 fn acknowledging_before_the_fsync_is_found() {
-    found(Plant::AckBeforeFsync, 61, &LOST);
+    found(Plant::AckBeforeFsync, 1, &LOST);
 }
 
 #[test]
 fn going_on_after_a_failed_flush_is_found() {
-    found(Plant::FailedFlush, 10, &LOST);
+    found(Plant::FailedFlush, 52, &LOST);
 }
 
 #[test]
@@ -102,33 +99,33 @@ fn forgotten_votes_are_found() {
 
 #[test]
 fn reads_without_a_quorum_are_found() {
-    found(Plant::Product(Planted::ReadsWithoutQuorum), 126, &["reads are fresh"]);
+    found(Plant::Product(Planted::ReadsWithoutQuorum), 41, &["reads are fresh"]);
 }
 
 #[test]
 fn expiries_by_a_deposed_leader_are_found() {
-    found(Plant::Product(Planted::DeposedExpiry), 103, &["no early expiry", "one holder"]);
+    found(Plant::Product(Planted::DeposedExpiry), 9, &["no early expiry", "one holder"]);
 }
 
 #[test]
 fn watches_set_after_the_look_are_found() {
-    found(Plant::Product(Planted::WatchAfterLook), 26, &["watches fire once"]);
+    found(Plant::Product(Planted::WatchAfterLook), 7, &["watches fire once"]);
 }
 
 #[test]
 fn lost_grants_are_found() {
     let by = ["watches fire once", "grants are told"];
     found(Plant::Product(Planted::LostGrant), 1, &by);
-    found(Plant::Product(Planted::RarelyLostGrant), 62, &by);
+    found(Plant::Product(Planted::RarelyLostGrant), 8, &by);
 }
 
 #[test]
 fn leaders_that_are_not_sure_to_lead_are_found() {
     // The two say it from two sides, and either may look first.
     let by = ["one sure leader", "one quorum"];
-    found(Plant::Product(Planted::OldFramesCounted), 21, &by);
-    found(Plant::Product(Planted::HeartbeatsAtHandOver), 13, &by);
-    found(Plant::Product(Planted::RestartLeaseSkipped), 140, &by);
+    found(Plant::Product(Planted::OldFramesCounted), 9, &by);
+    found(Plant::Product(Planted::HeartbeatsAtHandOver), 39, &by);
+    found(Plant::Product(Planted::RestartLeaseSkipped), 194, &by);
 }
 
 #[test]
@@ -139,24 +136,24 @@ fn a_wiped_node_that_votes_is_found() {
 
 #[test]
 fn a_node_that_forgets_where_it_was_is_found() {
-    found(Plant::Product(Planted::RestartPositionIgnored), 16, &["restarts go on"]);
+    found(Plant::Product(Planted::RestartPositionIgnored), 18, &["restarts go on"]);
 }
 
 #[test]
 fn what_is_wrong_with_sessions_is_found() {
-    found(Plant::Product(Planted::StrangerTouches), 0, &["strangers count for nothing"]);
-    found(Plant::Product(Planted::ShorterTimeoutIgnored), 100, &["silent sessions end"]);
+    found(Plant::Product(Planted::StrangerTouches), 1, &["strangers count for nothing"]);
+    found(Plant::Product(Planted::ShorterTimeoutIgnored), 20, &["silent sessions end"]);
     found(Plant::Product(Planted::LockDelayIgnored), 58, &["delays last"]);
 }
 
 #[test]
 fn events_that_are_not_told_are_found() {
-    found(Plant::Product(Planted::EventsKeptOverSnapshot), 2, &["watches fire once"]);
-    found(Plant::Product(Planted::ChildrenChangedDropped), 7, &["watches fire once"]);
+    found(Plant::Product(Planted::EventsKeptOverSnapshot), 10, &["watches fire once"]);
+    found(Plant::Product(Planted::ChildrenChangedDropped), 2, &["watches fire once"]);
 }
 
 #[test]
 fn what_a_snapshot_or_an_expiry_breaks_is_found() {
     found(Plant::Product(Planted::RepliesLostInSnapshot), 2, &["replicas agree"]);
-    found(Plant::Product(Planted::SecondGranted), 103, &["parents exist"]);
+    found(Plant::Product(Planted::SecondGranted), 22, &["parents exist"]);
 }

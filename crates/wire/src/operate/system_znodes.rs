@@ -79,14 +79,17 @@ fn new_config(state: &State, path: &ZPath, members: &[Member], own: u64, addr: &
     Some(ZnodeOp::SetData { path: path.clone(), data, version: node.stat().version })
 }
 
-/// A line for each member, as ZooKeeper's dynamic configuration has it: the ports are those of its
-/// peers, and behind the semicolon is where clients connect to. Every node knows only its own; of
-/// others it keeps what stands there.
+/// A line for each member, as ZooKeeper's dynamic configuration has it: the first port is the one
+/// for its peers, and behind the semicolon is where clients connect to. Every node knows only its
+/// own; of others it keeps what stands there.
+///
+/// The second port has no meaning here: ZooKeeper has elections there, and its clients of 3.9
+/// refuse a line in which the two are equal.
 fn lines_of(members: &[Member], own: u64, addr: &str, before: &str) -> String {
     let line = |member: &Member| {
         let Member { id, peer_addr, .. } = member;
-        let port = peer_addr.rsplit(':').next().unwrap_or_default();
-        let line = format!("server.{id}={peer_addr}:{port}:participant");
+        let port = peer_addr.rsplit(':').next().and_then(|port| port.parse::<u16>().ok()).unwrap_or_default();
+        let line = format!("server.{id}={peer_addr}:{}:participant", port.checked_add(1).unwrap_or(port - 1));
         let known = before.lines().find_map(|other| other.strip_prefix(&line)?.strip_prefix(';'));
         match if *id == own { addr } else { known.unwrap_or_default() } {
             "" => line,
@@ -149,18 +152,18 @@ mod tests {
         let first = lines_of(&members, 1, "10.0.0.1:2181", "");
         assert_eq!(
             first,
-            "server.1=10.0.0.1:7101:7101:participant;10.0.0.1:2181\nserver.2=[::1]:7101:7101:participant"
+            "server.1=10.0.0.1:7101:7102:participant;10.0.0.1:2181\nserver.2=[::1]:7101:7102:participant"
         );
         let both = lines_of(&members, 2, "[::1]:2181", &first);
         assert_eq!(both, format!("{first};[::1]:2181"));
         assert_eq!(lines_of(&members, 1, "10.0.0.1:2181", &both), both);
         let closed = lines_of(&members, 1, "", &both);
-        assert_eq!(closed, "server.1=10.0.0.1:7101:7101:participant\nserver.2=[::1]:7101:7101:participant;[::1]:2181");
+        assert_eq!(closed, "server.1=10.0.0.1:7101:7102:participant\nserver.2=[::1]:7101:7102:participant;[::1]:2181");
         // A member that has moved tells its door anew.
         let moved = [member(1, "10.0.0.9:7101"), member(2, "[::1]:7101")];
         assert_eq!(
             lines_of(&moved, 2, "[::1]:2181", &both).lines().next(),
-            Some("server.1=10.0.0.9:7101:7101:participant")
+            Some("server.1=10.0.0.9:7101:7102:participant")
         );
     }
 }

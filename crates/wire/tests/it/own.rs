@@ -30,8 +30,9 @@ async fn the_configuration_names_the_members_and_where_clients_connect() {
     let mut client = nodes[0].client().await;
     let peers: Vec<String> = nodes[0].replica.status().members.iter().map(|member| member.peer_addr.clone()).collect();
     let line = |at: usize| {
-        let port = peers[at].rsplit(':').next().unwrap();
-        format!("server.{}={}:{port}:participant", at + 1, peers[at])
+        let port: u16 = peers[at].rsplit(':').next().unwrap().parse().unwrap();
+        // Equal ports are refused by clients of ZooKeeper 3.9.
+        format!("server.{}={}:{}:participant", at + 1, peers[at], port + 1)
     };
     let lines = [line(0), line(1), line(2)].join("\n");
     assert_eq!(text(&mut client, "/zookeeper/config").await, format!("{lines}\nversion=1"));

@@ -6,6 +6,7 @@ mod circles;
 mod documents;
 mod fault_injection;
 mod manifests;
+mod mutations;
 mod next_level;
 mod sources;
 

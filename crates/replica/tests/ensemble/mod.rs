@@ -185,6 +185,14 @@ impl Ensemble {
         found.unwrap()
     }
 
+    /// Waits until these nodes have elected one of them and each knows of it: one that does not
+    /// passes a write on to the leader before.
+    pub(crate) async fn elected_among(&self, nodes: &[usize]) {
+        let leads = |id: u64| nodes.contains(&(id as usize - 1));
+        let knows = |at: &usize| self.node(*at).leader().is_some_and(|leader| leads(leader.id));
+        eventually("they elect one of them", || nodes.iter().all(knows)).await;
+    }
+
     /// A node that runs and does not lead.
     pub(crate) async fn follower(&self) -> usize {
         let leader = self.leader().await;

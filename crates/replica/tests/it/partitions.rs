@@ -29,7 +29,7 @@ async fn an_isolated_leader_serves_nothing_that_is_not_true_and_comes_back() {
     let write_alone = isolated.propose(set("/a", b"alone"), shortly()).await;
     assert!(matches!(write_alone, Err(Error::Unknown { .. } | Error::Unavailable { .. })), "{write_alone:?}");
     let others: Vec<usize> = (0..3).filter(|at| *at != old).collect();
-    eventually("the others elect", || others.iter().any(|at| ensemble.node(*at).status().role == Role::Leader)).await;
+    ensemble.elected_among(&others).await;
     for at in &others {
         let value = format!("new{at}").into_bytes();
         write(ensemble.node(*at), set("/a", &value)).await;
@@ -133,7 +133,7 @@ async fn a_deposed_leader_takes_no_old_answer_for_one_to_a_read() {
     let last = tokio::spawn(async move { writing.propose(set("/a", b"last"), soon()).await });
     eventually("both have the write", || others.iter().all(|at| logs(at) > before)).await;
     ensemble.isolate(old, true);
-    eventually("the others elect", || others.iter().any(|at| ensemble.node(*at).status().role == Role::Leader)).await;
+    ensemble.elected_among(&others).await;
     write(ensemble.node(others[0]), set("/a", b"new")).await;
 
     let reader = deposed.clone();

@@ -98,7 +98,7 @@ async fn a_dead_node_is_replaced_by_one_command_under_load_and_may_not_come_back
     let new = named(&cluster, 4);
     let (_, words) = refused(&cluster, &["member", "replace", &dead.to_string(), &new]).await;
     assert!(words.contains("start it first, with `join = true`"), "{words}");
-    cluster.restart(4);
+    cluster.start_joining(4).await;
     let began = Instant::now();
     let listed = operate(&cluster, &["member", "replace", &dead.to_string(), &new, "--wait", "60s"]).await;
     let took = began.elapsed();
@@ -127,7 +127,7 @@ async fn a_dead_node_is_replaced_by_one_command_under_load_and_may_not_come_back
 async fn three_nodes_become_five_and_the_leader_goes_where_it_is_told_to() {
     let mut cluster = start(3, 2).await;
     for id in [4, 5] {
-        cluster.restart(id);
+        cluster.start_joining(id).await;
         let listed = operate(&cluster, &["member", "add", &named(&cluster, id), "--zone", "east"]).await;
         assert_eq!(listed.matches("  voter  ").count(), id as usize, "{listed}");
     }
@@ -169,7 +169,7 @@ async fn a_node_of_another_cluster_does_not_join() {
     cluster.client(4).create("/v1/znodes/own", "").await;
     cluster.stop(4).await;
     std::fs::write(&config, joining).unwrap();
-    cluster.restart(4);
+    cluster.start_joining(4).await;
     // Node 4 is asked nothing: as a cluster of its own it would say that it is a member already.
     let mut add = operator(&cluster, &["member", "add", &named(&cluster, 4)]);
     add.env("ZLOCK_ENDPOINTS", cluster.endpoints()[..3].join(","));

@@ -242,6 +242,12 @@ impl Cluster {
         self.client(id).cluster(SOON).await
     }
 
+    /// Starts a node that is no member yet, and waits until it listens.
+    pub(crate) async fn start_joining(&mut self, id: u64) {
+        self.restart(id);
+        until(&format!("node {id} answers"), async || self.status(id).await).await;
+    }
+
     /// Waits until the given nodes agree on a leader that is one of them.
     pub(crate) async fn leader_among(&self, ids: &[u64]) -> u64 {
         until("a leader is agreed on", async || {

@@ -14,7 +14,7 @@ mod cli_exit_codes;
 mod cli_jobs;
 mod cli_losses;
 mod cli_managed_locks;
-mod cli_old_kernel;
+mod cli_promise;
 mod cli_terminal;
 mod cli_watchdog;
 mod client;

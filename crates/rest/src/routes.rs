@@ -16,6 +16,7 @@ use crate::http::layer::at_the_door;
 use crate::problem::Problem;
 use crate::request::door::Door;
 use crate::request::operator::operators_only;
+use crate::request::query;
 use crate::{RestConfig, openapi};
 
 /// All routes, for a server of the caller's own: the bounds of connections are [`crate::serve`]'s.
@@ -105,7 +106,10 @@ async fn no_route(uri: Uri) -> Problem {
     let detail = match (missing(&uri), uri.path()) {
         (Some(noun), _) => format!("the path of a {noun} is missing at the end of the URL"),
         (None, path) if path.len() > 1 && path.ends_with('/') => "leave out the slash at the end of the URL".to_owned(),
-        (None, _) => "see /openapi.json for what there is".to_owned(),
+        (None, path) => match meant_resource(path) {
+            Some(known) => format!("is /v1/{known} meant? See /openapi.json for what there is"),
+            None => "see /openapi.json for what there is".to_owned(),
+        },
     };
     Problem::new(ProblemType::NoRoute, StatusCode::NOT_FOUND, detail)
 }
@@ -116,6 +120,16 @@ async fn no_method(method: Method, uri: Uri) -> Problem {
         None => format!("no {method} here: see the header Allow (curl -i shows it), and /openapi.json"),
     };
     Problem::new(ProblemType::MethodNotAllowed, StatusCode::METHOD_NOT_ALLOWED, detail)
+}
+
+/// What a client has most to do with, under `/v1`.
+const RESOURCES: [&str; 10] =
+    ["cluster", "elections", "fence", "groups", "locks", "multilocks", "sessions", "tickets", "txn", "znodes"];
+
+fn meant_resource(path: &str) -> Option<&'static str> {
+    let name = path.trim_start_matches('/').split('/').find(|name| !matches!(*name, "v1" | "v2"))?;
+    // Another version, or none, of a name that is right.
+    query::meant(name, RESOURCES.into_iter()).filter(|known| !path.starts_with(&format!("/v1/{known}/")))
 }
 
 /// What an URL ought to have named, when it ends before: the variable of a script was empty.

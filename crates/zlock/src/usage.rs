@@ -8,7 +8,7 @@ use clap::{Command, Error};
 
 /// The error with the usage of its command as `--help` shows it: clap's own names every option that
 /// a variable gives, as if it had to stand there. Of a word that stands where a command that is to
-/// be run should, it says how to write that; an option that is not known is no such word.
+/// be run should, it says how to write that. An option that is not known is hardly meant as a path.
 pub(crate) fn explained(mut error: Error, mut whole: Command, args: &[OsString]) -> Error {
     if error.get(ContextKind::Usage).is_none() {
         return error;
@@ -19,8 +19,10 @@ pub(crate) fn explained(mut error: Error, mut whole: Command, args: &[OsString])
         .iter()
         .fold(&mut whole, |command, word| command.find_subcommand_mut(word).expect("it was found in the same command"));
     let runs_another = command.get_arguments().any(|arg| arg.get_id() == "command");
-    if runs_another {
-        // To write it behind `--` would make it the command that is to be run.
+    let is_option =
+        matches!(error.get(ContextKind::InvalidArg), Some(ContextValue::String(word)) if word.starts_with("--"));
+    if runs_another || is_option {
+        // To write it behind `--` would make it the command that is to be run, or a path.
         error.remove(ContextKind::Suggested);
     }
     if runs_another && is_word_without_dashes(&error) {

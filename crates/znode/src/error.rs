@@ -55,25 +55,25 @@ macro_rules! errors {
 // Name: number, number for ZooKeeper's clients, HTTP status and kind of problem, words.
 errors! {
     /// A path, name, version or other argument breaks a rule.
-    BadArguments "BadArguments": -8, Some(-8), 400 "bad-request", "bad arguments";
+    BadArguments "BadArguments": -8, Some(-8), 400 "bad-request", "an argument breaks a rule";
     /// No znode at the path, or no parent to create it under.
-    NoNode "NoNode": -101, Some(-101), 404 "no-node", "no such node";
+    NoNode "NoNode": -101, Some(-101), 404 "no-node", "there is no such znode";
     /// The ACL does not permit this.
     NoAuth "NoAuth": -102, Some(-102), 403 "no-auth", "not permitted by the ACL";
     /// The given version is not the znode's version.
-    BadVersion "BadVersion": -103, Some(-103), 412 "bad-version", "bad version";
+    BadVersion "BadVersion": -103, Some(-103), 412 "bad-version", "the znode has another version";
     /// An ephemeral znode cannot have children.
-    NoChildrenForEphemerals "NoChildrenForEphemerals": -108, Some(-108), 409 "no-children-for-ephemerals", "ephemeral nodes cannot have children";
+    NoChildrenForEphemerals "NoChildrenForEphemerals": -108, Some(-108), 409 "no-children-for-ephemerals", "an ephemeral znode has no children";
     /// A znode is already at the path.
-    NodeExists "NodeExists": -110, Some(-110), 409 "node-exists", "node exists";
+    NodeExists "NodeExists": -110, Some(-110), 409 "node-exists", "there is a znode at this path already";
     /// The znode has children and cannot be deleted.
-    NotEmpty "NotEmpty": -111, Some(-111), 409 "not-empty", "node has children";
+    NotEmpty "NotEmpty": -111, Some(-111), 409 "not-empty", "the znode has children";
     /// The session is closed, expired or was never opened.
-    SessionExpired "SessionExpired": -112, None, 410 "session-expired", "session expired";
+    SessionExpired "SessionExpired": -112, None, 410 "session-expired", "the session has ended";
     /// An ACL is empty or malformed.
     InvalidAcl "InvalidACL": -114, Some(-114), 400 "invalid-acl", "invalid ACL";
     /// The session's secret is wrong.
-    AuthFailed "AuthFailed": -115, None, 403 "auth-failed", "wrong session secret";
+    AuthFailed "AuthFailed": -115, None, 403 "auth-failed", "the session's secret is wrong";
     /// The state holds as many znodes or bytes as it may.
     QuotaExceeded "QuotaExceeded": -125, Some(-125), 507 "quota-exceeded", "quota exceeded";
     /// The operation needs a session and the request names none.
@@ -93,7 +93,7 @@ errors! {
     /// There are as many sessions as there may be.
     TooManySessions "TooManySessions": -1008, Some(-1), 429 "too-many", "too many sessions";
     /// The session owns as many ephemeral znodes as it may.
-    TooManyEphemerals "TooManyEphemerals": -1009, Some(-1), 409 "limit-reached", "too many ephemeral nodes in one session";
+    TooManyEphemerals "TooManyEphemerals": -1009, Some(-1), 409 "limit-reached", "too many ephemeral znodes in one session";
     /// The owner holds the lock as many times over as it may.
     TooManyHolds "TooManyHolds": -1010, Some(-1), 409 "limit-reached", "too many holds of one lock by one owner";
     /// The transaction has more operations than it may, or would do more than one entry may:

@@ -130,7 +130,7 @@ async fn a_wrong_command_line_is_told_how_to_write_it() {
 async fn problems_are_json_where_json_is_asked_for() {
     let cluster = one_node().await;
     for (args, code, kind, detail) in [
-        (&["--json", "get", "nope"][..], 1, "no-node", "no such node (/nope)"),
+        (&["--json", "get", "nope"][..], 1, "no-node", "there is no such znode (/nope)"),
         (&["get", "nope", "--json"], 1, "no-node", "`zlock ls`"),
         (&["ls", "--json", "--endpoints", "127.0.0.1:1"], 3, "about:blank", "127.0.0.1:1: Connection refused"),
         (&["release", "nope", "--json"], 1, "about:blank", "nobody holds /nope"),
@@ -275,7 +275,7 @@ async fn a_slash_at_the_end_of_a_path_is_refused_as_over_http() {
     let cluster = one_node().await;
     for args in [&["create", "a/"][..], &["ls", "a/"], &["release", "a/"], &["lock", "a/", "--", "true"]] {
         let (code, _, told) = run(zlock(&cluster, args)).await;
-        assert!(code != 0 && told.contains("no slash at the end"), "{args:?}: {code} {told}");
+        assert!(code != 0 && told.contains("ends with a slash"), "{args:?}: {code} {told}");
     }
     assert_eq!(run(zlock(&cluster, &["ls", "/"])).await.0, 0);
 }

@@ -41,6 +41,7 @@ mod operators;
 mod own_ghost;
 mod partitioned_follower_catches_up;
 mod recipes;
+mod refusals;
 mod refused_connections;
 mod restored_from_backup;
 mod secure;

@@ -264,7 +264,7 @@ mod tests {
             type_uri: ProblemType::NoNode.uri(),
             title: ProblemType::NoNode.title().into(),
             status: 404,
-            detail: "no such node".into(),
+            detail: "there is no such znode".into(),
             outcome: Outcome::Refused,
             name: Some("NoNode".into()),
             code: Some(-101),
@@ -278,7 +278,7 @@ mod tests {
         };
         assert_eq!(
             serde_json::to_string(&problem).unwrap(),
-            r#"{"type":"urn:zlock:problem:no-node","title":"There is no znode at the path","status":404,"detail":"no such node","outcome":"refused","name":"NoNode","code":-101,"path":"/a","zxid":9}"#
+            r#"{"type":"urn:zlock:problem:no-node","title":"There is no znode at the path","status":404,"detail":"there is no such znode","outcome":"refused","name":"NoNode","code":-101,"path":"/a","zxid":9}"#
         );
     }
 }

@@ -240,9 +240,11 @@ pub(crate) fn set(at: &str, data: &[u8]) -> Request {
     Request::new(Op::Znode(ZnodeOp::SetData { path: path(at), data: data.to_vec(), version: -1 }))
 }
 
-/// Writes, and expects it to be applied. Asks again while no leader is there.
+/// Writes, and expects it to be applied. Asks again while no leader is there, and where the outcome
+/// of a set is unknown: to set twice does no harm.
 pub(crate) async fn write(node: &Replica, request: Request) -> Applied {
     let deadline = soon();
+    let is_set = matches!(request.op, Op::Znode(ZnodeOp::SetData { version: -1, .. }));
     loop {
         match node.propose(request.clone(), deadline).await {
             Ok(applied) => {
@@ -250,6 +252,7 @@ pub(crate) async fn write(node: &Replica, request: Request) -> Applied {
                 return applied;
             }
             Err(replica::Error::Unavailable { .. }) if Instant::now() < deadline => pause().await,
+            Err(replica::Error::Unknown { .. }) if is_set && Instant::now() < deadline => pause().await,
             Err(error) => panic!("{error}"),
         }
     }

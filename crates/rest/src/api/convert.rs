@@ -107,7 +107,10 @@ pub(crate) fn lock_mode_of(
             let limit = limit.ok_or_else(|| Problem::bad("limit", "mode=semaphore needs one"))?;
             let permits = permits.unwrap_or(1);
             if !(1..=limit).contains(&permits) {
-                return Err(Problem::bad("permits", "1 to limit"));
+                return Err(Problem::bad(
+                    "permits",
+                    format!("{permits} of them, where there are {limit}: ask for 1 to {limit}"),
+                ));
             }
             (LockMode::Lease { permits, limit }, (Some(permits), Some(limit)))
         }

@@ -18,6 +18,7 @@ use crate::request::access::check_readable;
 use crate::request::call::{Answer, WithBody, pass_over};
 use crate::request::door::{AtZxid, Door};
 use crate::request::identity::identities_by;
+use crate::request::paths;
 
 /// Says whether a token is a present holder's: 204, else 403.
 #[utoipa::path(get, path = "/v1/fence", operation_id = "fenceCheck", tag = "locks",
@@ -29,7 +30,10 @@ use crate::request::identity::identities_by;
         (status = 503, description = "It cannot be told now", body = zlock_client::api::Problem,
             content_type = "application/problem+json")))]
 pub(crate) async fn check(WithBody(mut call): WithBody) -> Answer {
-    let lock = call.query.path("lock")?.ok_or_else(|| Problem::bad("lock", "the lock that is to be held"))?;
+    let lock = call
+        .query
+        .path("lock")?
+        .ok_or_else(|| Problem::bad("lock", "it is missing: name the lock that is to be held"))?;
     let token = call.query.take("token")?;
     std::mem::take(&mut call.query).finish()?;
     answer(&call.door, &call.identities, StatusCode::NO_CONTENT, &lock, token.as_deref()).await
@@ -44,8 +48,9 @@ pub(crate) async fn check(WithBody(mut call): WithBody) -> Answer {
 pub(crate) async fn check_behind(State(door): State<Door>, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
     let lock = header(&parts.headers, headers::FENCE_LOCK)?;
-    let lock = lock.ok_or_else(|| Problem::bad(headers::FENCE_LOCK, "the lock that is to be held"))?;
-    let lock = ZPath::parse(lock).map_err(|_| Problem::bad(headers::FENCE_LOCK, "not a znode path"))?;
+    let lock =
+        lock.ok_or_else(|| Problem::bad(headers::FENCE_LOCK, "it is missing: name the lock that is to be held"))?;
+    let lock = paths::parse(headers::FENCE_LOCK, lock)?;
     // Of two tokens, or of what is no text, none holds anything: the proxy passes on what its
     // client sent.
     let token = header(&parts.headers, headers::FENCE_TOKEN).ok().flatten();
@@ -84,7 +89,7 @@ async fn answer(door: &Door, identities: &[Identity], pass: StatusCode, lock: &Z
     }
     let detail = match token {
         Some(token) => format!("the lock is not held with token {token}"),
-        None => "the request shows no fencing token".into(),
+        None => "the request shows no fencing token, which is a number".into(),
     };
     Err(Problem::new(ProblemType::LockNotHeld, StatusCode::FORBIDDEN, detail).at(lock, zxid))
 }

@@ -20,6 +20,7 @@ use crate::problem::Problem;
 use crate::request::access::{forbidden, own_credential, shown_name};
 use crate::request::call::{Answer, Call, WithBody, json};
 use crate::request::door::Door;
+use crate::request::paths;
 use crate::request::query::at_most;
 use crate::request::wait::Wait;
 
@@ -139,7 +140,7 @@ fn patience(call: &mut Call, body: &zlock_client::api::AcquireAll) -> Result<(u6
 fn wish(door: &Door, body: zlock_client::api::AcquireAll) -> Result<AcquireAll, Problem> {
     let mut parts = Vec::with_capacity(body.locks.len());
     for (index, wish) in body.locks.into_iter().enumerate() {
-        let path = ZPath::parse(&wish.path).map_err(|_| Problem::bad("path", "not a znode path").of_op(index))?;
+        let path = paths::parse("path", &wish.path).map_err(|problem| problem.of_op(index))?;
         let mode =
             convert::lock_mode_of(wish.mode, wish.permits, wish.limit).map_err(|problem| problem.of_op(index))?;
         parts.push((path, mode));

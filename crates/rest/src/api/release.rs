@@ -3,7 +3,7 @@
 
 use axum::http::StatusCode;
 use zlock_client::api::Released;
-use znode::{Error, FencingToken, LockMode, Op, ReleaseHeld, Reply, State, ZPath};
+use znode::{Error, FencingToken, LockMode, Op, ReleaseHeld, Reply, State};
 
 use crate::api::convert;
 use crate::api::holders;
@@ -18,8 +18,7 @@ use crate::request::call::{Answer, Call, json};
     responses((status = 200, description = "Given back", body = Released)))]
 pub(crate) async fn release(mut call: Call) -> Answer {
     let (ticket, lock) = call.ticket_path("/v1/tickets")?;
-    let to = call.query.take("to")?.map(|text| ZPath::parse(&text));
-    let to = to.transpose().map_err(|_| Problem::bad("to", "not a znode path"))?;
+    let to = call.query.path("to")?;
     std::mem::take(&mut call.query).finish()?;
     call.caller.session()?;
     let op = match to {

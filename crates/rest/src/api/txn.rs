@@ -42,7 +42,7 @@ fn op(call: &Call, op: TxnOp) -> Result<ZnodeOp, Problem> {
 }
 
 fn parse(path: &str) -> Result<ZPath, Problem> {
-    ZPath::parse(path).map_err(|_| paths::not_a_path())
+    paths::parse("path", path)
 }
 
 fn result(reply: Reply) -> Result<TxnResult, Problem> {

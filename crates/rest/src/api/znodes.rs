@@ -42,7 +42,7 @@ pub(crate) async fn create(WithBody(mut call): WithBody) -> Answer {
     let (data, _permit) = data(&mut call).await?;
     let op = Op::Znode(ZnodeOp::Create(paths::create(place, data.into(), mode, acl)));
     let created = call.propose(op).await.map_err(|problem| match problem.is(Error::NoNode) {
-        true => problem.because("no such node to create another one under: create it first"),
+        true => problem.because("the parent of the znode is missing: create that first"),
         false => problem,
     });
     let (zxid, Reply::Created { path, stat }) = created? else {
@@ -167,7 +167,7 @@ pub(crate) async fn set(WithBody(mut call): WithBody) -> Answer {
         return Err(Problem::from(Error::BadVersion).because(detail).at(&path, state.last_zxid()));
     }
     let set = call.propose(op).await.map_err(|problem| match problem.is(Error::NoNode) {
-        true => problem.because("no such node: what is set must have been created before"),
+        true => problem.because("there is no such znode: what is set must have been created before"),
         false => problem,
     });
     let (zxid, Reply::Set { stat }) = set? else {
@@ -186,6 +186,9 @@ pub(crate) async fn set(WithBody(mut call): WithBody) -> Answer {
 pub(crate) async fn delete(mut call: Call) -> Answer {
     let path = call.path(ROUTE)?;
     std::mem::take(&mut call.query).finish()?;
+    if path.is_root() {
+        return Err(Problem::bad("path", "the root cannot be deleted: name a znode below it"));
+    }
     let (zxid, _) = call.propose(Op::Znode(ZnodeOp::Delete { path, version: call.caller.version })).await?;
     Ok(json(StatusCode::OK, zxid, &Deleted { zxid: zxid.0 }))
 }

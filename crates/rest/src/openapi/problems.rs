@@ -110,7 +110,7 @@ fn own(id: &str) -> &'static [&'static [ProblemType]] {
 const RULES: &[&str] = &[
     "unknown parameter",
     "given twice",
-    "bad arguments",
+    "an argument breaks a rule",
     "not UTF-8",
     "If-Lock: not a znode path",
     "at most",
@@ -133,13 +133,13 @@ fn own_rules(id: &str) -> &'static [&'static str] {
         "locksList" => &["not a znode path", "not a cursor of this node"],
         "locksAcquire" => &[
             "mode=semaphore needs one",
-            "1 to limit",
+            ": ask for 1 to ",
             "permits and limit belong to mode=semaphore",
             "not the path of a ticket of this lock",
             "belongs to acquires without Idempotency-Key and owner",
         ],
         "multilocksAcquire" => {
-            &[NO_FRACTION, "mode=semaphore needs one", "1 to limit", "permits and limit belong to mode=semaphore"]
+            &[NO_FRACTION, "mode=semaphore needs one", ": ask for 1 to ", "permits and limit belong to mode=semaphore"]
         }
         "electionsCampaign" => &["belongs to acquires without Idempotency-Key and owner"],
         "electionsProclaim" => {

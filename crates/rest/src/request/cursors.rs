@@ -11,6 +11,7 @@ use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundK
 use znode::ZPath;
 
 use crate::problem::Problem;
+use crate::request::paths;
 
 /// What tells a cursor from a path.
 const MARK: char = '~';
@@ -45,7 +46,7 @@ impl Cursors {
     /// 400 when it is neither.
     pub(crate) fn open(&self, text: &str) -> Result<ZPath, Problem> {
         let Some(sealed) = text.strip_prefix(MARK) else {
-            return ZPath::parse(text).map_err(|_| Problem::bad("after", "not a znode path"));
+            return paths::parse("after", text);
         };
         let path = URL_SAFE_NO_PAD.decode(sealed).ok().and_then(|sealed| self.opened(sealed));
         let why = "not a cursor of this node, or it has been started again since: ask from the beginning";

@@ -9,7 +9,7 @@ use crate::problem::Problem;
 /// checked behind that: an encoded slash separates names as a plain one does, because generated
 /// clients encode them all.
 pub(crate) fn decode(raw: &str) -> Result<ZPath, Problem> {
-    ZPath::parse(&decode_text(raw)?).map_err(|_| not_a_path())
+    parse("path", &decode_text(raw)?)
 }
 
 /// The same for a create: the parent and the name, which may be empty for the sequential modes.
@@ -21,9 +21,9 @@ pub(crate) fn decode_new(raw: &str, mode: CreateMode) -> Result<(ZPath, String),
 pub(crate) fn parse_new(text: &str, mode: CreateMode) -> Result<(ZPath, String), Problem> {
     if let Some(parent) = text.strip_suffix('/').filter(|_| mode.is_sequential()) {
         let parent = if parent.is_empty() { "/" } else { parent };
-        return Ok((ZPath::parse(parent).map_err(|_| not_a_path())?, String::new()));
+        return Ok((parse("path", parent)?, String::new()));
     }
-    split_new(&ZPath::parse(text).map_err(|_| not_a_path())?)
+    split_new(&parse("path", text)?)
 }
 
 /// The create of `(parent, name)`.
@@ -36,11 +36,33 @@ pub(crate) fn encode(path: &ZPath) -> String {
     zlock_client::api::encode_path(path.as_str())
 }
 
-pub(crate) fn not_a_path() -> Problem {
-    Problem::bad(
-        "path",
-        "not a znode path: names between slashes, no slash at the end, no name that is empty, `.` or `..`, no control characters, none for private use, and none beyond U+FFFF, as in ZooKeeper",
-    )
+/// Reads a path that a request has in the parameter, field or header `name`.
+pub(crate) fn parse(name: &str, text: &str) -> Result<ZPath, Problem> {
+    ZPath::parse(text).map_err(|_| Problem::bad(name, format!("not a znode path: {}", broken_rule(text))))
+}
+
+/// Says of a text which rule for paths it breaks first.
+fn broken_rule(text: &str) -> String {
+    let Some(names) = text.strip_prefix('/') else { return "it begins with no slash".into() };
+    if names.ends_with('/') && !names.ends_with("//") {
+        return "it ends with a slash: leave that out".into();
+    }
+    for name in names.split('/') {
+        if name.is_empty() {
+            return "there is no name between two slashes".into();
+        }
+        if matches!(name, "." | "..") {
+            return format!("`{name}` is no name of a znode");
+        }
+        if let Some(c) = name.chars().find(|c| ZPath::parse(&format!("/a{c}")).is_err()) {
+            return format!(
+                "a name has the character U+{:04X}; as in ZooKeeper none is a control character, for private use, or beyond \
+                 U+FFFF",
+                u32::from(c)
+            );
+        }
+    }
+    "it breaks a rule".into()
 }
 
 /// A path that may be a lock's.

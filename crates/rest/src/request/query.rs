@@ -1,7 +1,7 @@
 //! The parameters of a request, from its query or from a body of JSON, read strictly: what a route
 //! does not take is refused by name.
 
-use std::fmt::{self, Display};
+use std::fmt;
 use std::str::FromStr;
 
 use percent_encoding::percent_decode_str;
@@ -11,6 +11,7 @@ use zlock_client::api::Millis;
 use znode::ZPath;
 
 use crate::problem::Problem;
+use crate::request::paths;
 
 /// The parameters of a request. Handlers take what they know; [`Query::finish`] refuses the rest.
 #[derive(Clone, Debug, Default)]
@@ -95,7 +96,7 @@ impl Query {
     }
 
     /// Takes a number.
-    pub(crate) fn get<T: FromStr<Err: Display>>(&mut self, name: &'static str) -> Result<Option<T>, Problem> {
+    pub(crate) fn get<T: FromStr>(&mut self, name: &'static str) -> Result<Option<T>, Problem> {
         let text = match self.remove(name) {
             None => return Ok(None),
             Some(Value::Bare) => String::new(),
@@ -107,16 +108,15 @@ impl Query {
             Some(Value::Text(_) | Value::Flag(_)) => return Err(Problem::bad(name, "a JSON number is expected")),
         };
         let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-        text.parse().map(Some).map_err(|error| match is_number {
-            true => Problem::bad(name, error),
+        text.parse().map(Some).map_err(|_| match is_number {
+            true => Problem::bad(name, "the number is too large"),
             false => Problem::bad(name, "a number is expected"),
         })
     }
 
     /// Takes a znode path, as it is.
     pub(crate) fn path(&mut self, name: &'static str) -> Result<Option<ZPath>, Problem> {
-        let path = self.take(name)?.map(|text| ZPath::parse(&text));
-        path.transpose().map_err(|_| Problem::bad(name, "not a znode path, which begins with a slash"))
+        self.take(name)?.map(|text| paths::parse(name, &text)).transpose()
     }
 
     /// Takes a duration that has a longest value.
@@ -169,9 +169,8 @@ impl Query {
     /// Refuses what no caller took.
     pub(crate) fn finish(self) -> Result<(), Problem> {
         let Some((name, _)) = self.params.first() else { return Ok(()) };
-        let nearest = self.known.iter().map(|known| (typos(name, known), known)).min();
-        match nearest.filter(|(typos, known)| *typos <= 2 && typos * 2 <= known.len()) {
-            Some((_, known)) => Err(Problem::bad(name, format!("unknown parameter: is {known} meant?"))),
+        match meant(name, self.known.iter().copied()) {
+            Some(known) => Err(Problem::bad(name, format!("unknown parameter: is {known} meant?"))),
             None => Err(Problem::bad(name, "unknown parameter")),
         }
     }
@@ -254,6 +253,12 @@ impl Visitor<'_> for ScalarVisitor {
 /// A duration that is not above its longest value.
 pub(crate) fn at_most(name: &str, ms: u64, max_ms: u64) -> Result<u64, Problem> {
     if ms > max_ms { Err(Problem::bad(name, format!("at most {}", Millis(max_ms)))) } else { Ok(ms) }
+}
+
+/// The name that was meant by one that is not known, if it is nearly written so.
+pub(crate) fn meant(given: &str, known: impl Iterator<Item = &'static str>) -> Option<&'static str> {
+    let nearest = known.map(|known| (typos(given, known), known)).min();
+    nearest.filter(|(typos, known)| *typos <= 2 && typos * 2 <= known.len()).map(|(_, known)| known)
 }
 
 /// How many bytes are to be added, left out or changed to make one name of the other.

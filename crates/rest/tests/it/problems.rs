@@ -90,48 +90,6 @@ async fn a_parameter_that_is_unknown_or_bad_is_named() {
 }
 
 #[tokio::test]
-async fn a_refusal_says_what_to_do() {
-    let node = Node::start().await;
-    let session = node.session().await;
-    let held = node.in_session(&session, Method::POST, "/v1/locks/l").await.expect(200);
-    let ticket = format!("/v1/tickets{}", held.body["ticket"].as_str().unwrap());
-    node.in_session(&session, Method::DELETE, &ticket).await.expect(200);
-    let ended = node.session().await;
-    let (id, _) = ended.split_once('.').unwrap();
-    node.in_session(&ended, Method::DELETE, &format!("/v1/sessions/{id}")).await.expect(200);
-    for (session, method, uri, body, advice) in [
-        (None, Method::POST, "/v1/locks/l", "", "POST /v1/sessions"),
-        (None, Method::POST, "/v1/locks/l", "", "header Zlock-Session"),
-        (Some(&ended), Method::POST, "/v1/locks/l", "", "open another one"),
-        (Some(&session), Method::GET, "/v1/locks/l?wait=30s", "", "GET takes no lock, POST does"),
-        (Some(&session), Method::DELETE, &ticket, "", "no such ticket: it was given back"),
-        (Some(&session), Method::POST, "/v1/locks/", "", "POST needs the path of a lock"),
-        (Some(&session), Method::DELETE, "/v1/tickets", "", "the path of a ticket is missing"),
-        (Some(&session), Method::PUT, "/v1/sessions/1", "", "no PUT here: see the header Allow (curl -i"),
-        (Some(&session), Method::POST, "/v1/locks/l/", "", "no slash at the end"),
-        (Some(&session), Method::POST, "/v1/locks/%F0%9F%98%80", "", "none beyond U+FFFF"),
-        (Some(&session), Method::POST, "/v1/locks/l?wiat=5s", "", "wiat: unknown parameter: is wait meant?"),
-        (Some(&session), Method::DELETE, "/v1/tickets/l", "", "of a lock itself ask /v1/locks"),
-        (Some(&session), Method::POST, "/v1/locks/d/l", "", ""),
-        (Some(&session), Method::DELETE, "/v1/tickets/d/l", "", "no ticket: no session owns it"),
-        (Some(&session), Method::GET, "/v1/tickets/l/never-0000000009", "", "or it never was"),
-        (Some(&session), Method::DELETE, "/v1/tickets/l/never-0000000009", "", "or it never was"),
-        (Some(&session), Method::GET, "/v1/sessions/", "", "leave out the slash at the end"),
-        (Some(&session), Method::GET, "/v1/locks/l?fencing_token=abc", "", "fencing_token: a number is expected"),
-        (Some(&session), Method::GET, "/v1/fence?lock=l&token=1", "", "begins with a slash"),
-        (Some(&session), Method::POST, "/v1/locks/l", "wait=30s", r#"a JSON object is expected, such as {""#),
-        (Some(&session), Method::PUT, "/v1/locks/l", "", "it is empty, and a JSON object is expected"),
-        (Some(&session), Method::PUT, "/v1/znodes/none", "x", "must have been created before"),
-        (Some(&session), Method::POST, "/v1/znodes/none/x", "x", "create it first"),
-    ] {
-        let headers: Vec<_> = session.iter().map(|session| ("zlock-session", session.as_str())).collect();
-        let refused = node.call(method, uri, &headers, body.as_bytes()).await;
-        let detail = refused.body["detail"].as_str().unwrap_or_default();
-        assert!(detail.contains(advice), "{uri} {body}: {}", refused.body);
-    }
-}
-
-#[tokio::test]
 async fn the_node_tells_about_itself() {
     let node = Node::start().await;
     node.session().await;

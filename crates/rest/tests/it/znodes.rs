@@ -36,7 +36,7 @@ async fn a_znode_is_created_read_set_and_deleted() {
     let stale = node.call(Method::PUT, "/v1/znodes/a", &[("if-match", "\"0\"")], b"x").await;
     let stale = stale.expect_problem(412, "bad-version");
     let expected = json!({"type": "urn:zlock:problem:bad-version", "title": "The version does not match", "status": 412,
-        "detail": "bad version", "outcome": "refused", "name": "BadVersion", "code": -103, "path": "/a",
+        "detail": "the znode has another version", "outcome": "refused", "name": "BadVersion", "code": -103, "path": "/a",
         "zxid": stale.zxid()});
     assert_eq!((stale.body, stale.headers["content-type"].to_str().unwrap()), (expected, "application/problem+json"));
 

@@ -12,6 +12,7 @@ use super::calendar;
 use super::context::Context;
 use super::failure::Failure;
 use super::new_file::{NewFile, failed};
+use super::options::number;
 use super::output::Output;
 
 /// How the name of each backup in a directory ends.
@@ -53,7 +54,7 @@ fn save_command() -> Command {
                 .long("keep")
                 .value_name("NUMBER")
                 .requires("dir")
-                .value_parser(clap::value_parser!(u32).range(1..))
+                .value_parser(number::<u32>(1))
                 .help("Then removes the oldest of this cluster's backups in DIR, so that so many are left"),
         )
         .arg(

@@ -98,7 +98,7 @@ fn named_user(given: &Given) -> Result<Option<User>, Failure> {
     let file = given.of("user-file").get_one::<PathBuf>("user-file").filter(|file| *file != Path::new("")).cloned();
     match (given.is_given("user"), given.is_given("user-file")) {
         (true, true) => Err(Failure::usage("--user and --user-file say the same: give one of them")),
-        (true, false) => of_either(text, None, "--user", "--user-file"),
+        (true, false) => of_either(text, None, "--user", "--user-file").map_err(Failure::of_command_line),
         (false, true) => of_either(None, file, "--user", "--user-file"),
         (false, false) => of_either(text, file, "ZLOCK_USER", "ZLOCK_USER_FILE"),
     }

@@ -107,18 +107,26 @@ fn own_problem(outcome: Outcome) -> Value {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
+        let hint = hint(&error);
+        Failure::hinted(&error, hint)
+    }
+}
+
+impl Failure {
+    /// An error of the client, with what to do.
+    pub(crate) fn hinted(error: &Error, hint: Option<&str>) -> Failure {
         let ending = if matches!(error, Error::Refused { .. }) { Ending::Refused } else { Ending::Unclear };
-        let what = match &error {
+        let what = match error {
             Error::Refused { message, .. } => message.clone(),
             Error::Unavailable { reason } => format!("nothing was done, because no node could: {reason}"),
             Error::Unknown { reason } => format!("it is not known whether it was done: {reason}"),
         };
-        let problem = match &error {
+        let problem = match error {
             Error::Refused { problem, .. } => json!(problem),
             Error::Unavailable { .. } => own_problem(Outcome::Unavailable),
             Error::Unknown { .. } => own_problem(Outcome::Unknown),
         };
-        let line = match hint(&error) {
+        let line = match hint {
             Some(hint) => format!("{what}; {hint}"),
             None => what,
         };
@@ -132,12 +140,10 @@ fn hint(error: &Error) -> Option<&'static str> {
         Error::Unavailable { .. } => Some("`zlock status` shows the nodes, --endpoints says which they are"),
         Error::Unknown { .. } => Some("look before you do it again"),
         Error::Refused { code, .. } => match code {
-            Some(ProblemType::NoNode) => Some("`zlock ls` shows what there is, `zlock create --parents` makes parents"),
+            Some(ProblemType::NoNode) => Some("`zlock ls` shows what there is"),
             Some(ProblemType::NodeExists) => Some("`zlock set` replaces its data"),
             Some(ProblemType::NotEmpty) => Some("`zlock rm --recursive` deletes what is below it, too"),
-            Some(ProblemType::BadVersion) => {
-                Some("another client changed it: `zlock stat` shows the version that it has")
-            }
+            Some(ProblemType::BadVersion) => Some("`zlock stat` shows the one that it has"),
             Some(ProblemType::NoAuth) => Some("its ACL would have to permit it"),
             Some(ProblemType::EventsGone) => Some("read afresh and watch from there"),
             Some(ProblemType::SessionExpired) => Some("this client was cut off or paused for longer than its session"),

@@ -41,7 +41,7 @@ use zlock_client::{Client, Error, Guard, Lock, Loss, OpenedSession};
 
 use super::context::{Context, path};
 use super::failure::Failure;
-use super::options::time;
+use super::options::{number, time};
 use super::output::plain;
 use signals::Signals;
 use waiting::acquire;
@@ -80,7 +80,7 @@ pub(crate) fn command() -> Command {
             Arg::new("priority")
                 .long("priority")
                 .value_name("NUMBER")
-                .value_parser(clap::value_parser!(u32))
+                .value_parser(number::<u32>(0))
                 .help("Who waits with a higher one is sooner. For managed locks (`zlock settings`)"),
         )
         .arg(

@@ -10,6 +10,7 @@ use zlock_client::{Actor, Contender, EndedTicket, Error, LockQueue, ProblemType,
 use super::context::{Context, path_of};
 use super::failure::Failure;
 use super::lock::say;
+use super::options::number;
 use super::output::{Output, Tone, client, plain, since, span, word};
 
 /// With `--watch`: how far looks at the queues are apart, at least, and how often the times are
@@ -43,7 +44,7 @@ pub(crate) fn command() -> Command {
             Arg::new("count")
                 .long("count")
                 .value_name("NUMBER")
-                .value_parser(clap::value_parser!(u64).range(1..))
+                .value_parser(number::<u64>(1))
                 .requires("watch")
                 .help("Ends after it has shown them so often"),
         )

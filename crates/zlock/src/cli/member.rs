@@ -8,14 +8,14 @@ use zlock_client::{MemberState, Members, NewMember};
 
 use super::context::Context;
 use super::failure::Failure;
-use super::options::time;
+use super::options::{number, time};
 use super::output::{Output, plain};
 
 /// Between two looks at a change that goes on.
 const LOOK: Duration = Duration::from_millis(500);
 
 pub(crate) fn command() -> Command {
-    let id = || Arg::new("id").value_name("ID").required(true).value_parser(clap::value_parser!(u64).range(1..));
+    let id = || Arg::new("id").value_name("ID").required(true).value_parser(number::<u64>(1));
     let new = || {
         Arg::new("new").value_name("ID=PEER/HTTP").required(true).help(
             "The new member's id, and host:port of its peer listener and of its HTTP door, as in 4=n4:7101/n4:7001",
@@ -63,7 +63,7 @@ pub(crate) fn command() -> Command {
 }
 
 pub(crate) fn leader_command() -> Command {
-    let to = Arg::new("id").value_name("ID").value_parser(clap::value_parser!(u64).range(1..));
+    let to = Arg::new("id").value_name("ID").value_parser(number::<u64>(1));
     Command::new("leader")
         .about("Says who leads. For operators")
         .subcommand_required(true)

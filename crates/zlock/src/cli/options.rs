@@ -1,6 +1,9 @@
 //! The options that all commands of a client share. They may stand before the command or behind it.
 
+use std::fmt::Display;
+use std::num::{IntErrorKind, ParseIntError};
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use clap::parser::ValueSource;
@@ -37,6 +40,19 @@ pub(crate) fn with_options(command: Command) -> Command {
         option.global(is_group)
     });
     command.args(options)
+}
+
+/// Reads a whole number that is not below `least`.
+pub(crate) fn number<T>(least: T) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static
+where
+    T: FromStr<Err = ParseIntError> + PartialOrd + Display + Clone + Send + Sync + 'static,
+{
+    move |text| match text.parse::<T>() {
+        Ok(number) if number >= least => Ok(number),
+        Ok(_) => Err(format!("it is at least {least}")),
+        Err(error) if *error.kind() == IntErrorKind::PosOverflow => Err("the number is too large".into()),
+        Err(_) => Err("a whole number is expected".into()),
+    }
 }
 
 /// Whether a variable is to be read: one that is empty counts as one that is not set. That is what

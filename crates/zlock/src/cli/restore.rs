@@ -9,6 +9,7 @@ use replica::offline::{Beginning, begin};
 use super::backup::{file_of, open};
 use super::failure::Failure;
 use super::new_file::failed;
+use super::options::number;
 use super::output::Output;
 use super::seeds::{self, Sown};
 
@@ -27,7 +28,7 @@ pub(crate) fn command() -> Command {
                 .long("node-id")
                 .value_name("ID")
                 .required(true)
-                .value_parser(clap::value_parser!(u64))
+                .value_parser(number::<u64>(0))
                 .help("Which member"),
         )
         .arg(

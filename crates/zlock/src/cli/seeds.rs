@@ -14,6 +14,7 @@ use znode::{ClusterUuid, Founding, Restore, RestoreError, State};
 use super::calendar;
 use super::failure::Failure;
 use super::new_file::{NewFile, failed};
+use super::options::number;
 use crate::config::value::members;
 
 /// A time is multiplied by this to make a zxid base: a cluster may write a million entries a second
@@ -41,7 +42,7 @@ pub(crate) fn with_options(command: Command) -> Command {
             Arg::new("token-floor")
                 .long("token-floor")
                 .value_name("TOKEN")
-                .value_parser(clap::value_parser!(u64))
+                .value_parser(number::<u64>(0))
                 .help("Fencing tokens begin above this one, too: where the clock may have been ahead before"),
         )
         .arg(

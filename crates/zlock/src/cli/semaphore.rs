@@ -5,11 +5,10 @@ use clap::{Arg, ArgMatches, Command};
 use super::context::Context;
 use super::failure::Failure;
 use super::lock;
+use super::options::number;
 
 pub(crate) fn command() -> Command {
-    let number = |name: &'static str| {
-        Arg::new(name).long(name).value_name("NUMBER").value_parser(clap::value_parser!(u32).range(1..))
-    };
+    let number = |name: &'static str| Arg::new(name).long(name).value_name("NUMBER").value_parser(number::<u32>(1));
     let command =
         Command::new("semaphore").about("Runs a command while it holds permits of a semaphore; as `zlock lock`");
     lock::with_command(command)

@@ -6,7 +6,7 @@ use clap::{Arg, ArgMatches, Command};
 
 use super::context::{Context, path_of};
 use super::failure::Failure;
-use super::options::path_arg;
+use super::options::{number, path_arg};
 
 /// What is read of stdin: more than any node takes, so that the node is the one that refuses.
 const STDIN_BYTES_MAX: u64 = 8 << 20;
@@ -29,7 +29,7 @@ pub(crate) fn version_arg() -> Arg {
     Arg::new("if-version")
         .long("if-version")
         .value_name("NUMBER")
-        .value_parser(clap::value_parser!(i32).range(0..))
+        .value_parser(number::<i32>(0))
         .help("Only if the data's version is this one")
 }
 

@@ -5,10 +5,11 @@ use zlock_client::LockSettings;
 
 use super::context::{Context, path_of};
 use super::failure::Failure;
+use super::options::number;
 
 pub(crate) fn command() -> Command {
     let number = |name: &'static str, help: &'static str| {
-        Arg::new(name).long(name).value_name("NUMBER").value_parser(clap::value_parser!(u32)).help(help)
+        Arg::new(name).long(name).value_name("NUMBER").value_parser(number::<u32>(0)).help(help)
     };
     Command::new("settings")
         .about("Shows the settings of a lock, or changes them")

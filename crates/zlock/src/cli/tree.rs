@@ -6,6 +6,7 @@ use zlock_client::Client;
 
 use super::context::{Context, path_of};
 use super::failure::Failure;
+use super::options::number;
 use super::output::plain;
 
 /// More znodes are not read: a tree that is too large to look at.
@@ -19,7 +20,7 @@ pub(crate) fn command() -> Command {
             Arg::new("depth")
                 .long("depth")
                 .value_name("LEVELS")
-                .value_parser(clap::value_parser!(u32).range(1..))
+                .value_parser(number::<u32>(1))
                 .default_value("64")
                 .help("How many levels to show"),
         )

@@ -5,11 +5,12 @@ use zlock_client::{MemberUpgrade, Upgrade};
 
 use super::context::Context;
 use super::failure::Failure;
+use super::options::number;
 use super::output::{Output, Tone, plain};
 
 pub(crate) fn command() -> Command {
     let status = Command::new("status").about("Shows the cluster's level, and what each member runs");
-    let level = Arg::new("level").value_name("LEVEL").value_parser(clap::value_parser!(u16));
+    let level = Arg::new("level").value_name("LEVEL").value_parser(number::<u16>(0));
     let finalize = Command::new("finalize")
         .about("Raises the cluster's level once every member knows it. There is no way back to an older zlock then")
         .arg(level.help("To this level. The highest that a member knows unless given"));

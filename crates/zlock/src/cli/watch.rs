@@ -5,7 +5,7 @@ use zlock_client::WatchKind;
 
 use super::context::{Context, path_of};
 use super::failure::Failure;
-use super::options::path_arg;
+use super::options::{number, path_arg};
 use super::output::{plain, word};
 
 pub(crate) fn command() -> Command {
@@ -24,14 +24,14 @@ pub(crate) fn command() -> Command {
             Arg::new("since")
                 .long("since")
                 .value_name("ZXID")
-                .value_parser(clap::value_parser!(u64))
+                .value_parser(number::<u64>(0))
                 .help("What happened after this zxid too; without it, from now on"),
         )
         .arg(
             Arg::new("count")
                 .long("count")
                 .value_name("NUMBER")
-                .value_parser(clap::value_parser!(u64).range(1..))
+                .value_parser(number::<u64>(1))
                 .help("Ends after so many events"),
         )
 }

@@ -4,6 +4,7 @@
 //! the same syncs, as to sled. The Raft log is the simulation's own.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -151,6 +152,10 @@ impl MemoryDatabase {
 
 /// As sled's databases, but for the copies: nothing here is written by reading.
 impl Engine for MemoryDatabase {
+    fn lock(&self) -> io::Result<Option<Arc<File>>> {
+        Ok(None)
+    }
+
     fn begin(&self, number: u64) -> io::Result<Box<dyn Tree>> {
         Ok(Box::new(self.tree(&name(number))))
     }

@@ -137,8 +137,16 @@ impl Ensemble {
     }
 
     pub(crate) async fn start(&mut self, at: usize) {
-        let listener = self.listeners[at].take().unwrap_or_else(|| TcpListener::bind(self.addrs[at]).unwrap());
-        self.nodes[at] = Some(Replica::start_on(self.config(at), listener).await.unwrap());
+        let mut listener = self.listeners[at].take();
+        let deadline = soon();
+        self.nodes[at] = Some(loop {
+            let listener = listener.take().unwrap_or_else(|| TcpListener::bind(self.addrs[at]).unwrap());
+            match Replica::start_on(self.config(at), listener).await {
+                Ok(node) => break node,
+                // A snapshot that it wrote when it was stopped is not whole yet.
+                Err(error) => assert!(error.to_string().contains("in use") && Instant::now() < deadline, "{error}"),
+            }
+        });
     }
 
     pub(crate) async fn stop(&mut self, at: usize) {

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 
@@ -39,6 +40,14 @@ impl Shared {
 impl Closers {
     pub(crate) fn new(lock: &Arc<File>) -> Closers {
         Closers { shared: Arc::default(), lock: Arc::downgrade(lock) }
+    }
+
+    /// The lock of the data directory.
+    ///
+    /// # Errors
+    /// When it was let go.
+    pub(crate) fn lock(&self) -> io::Result<Arc<File>> {
+        self.lock.upgrade().ok_or_else(|| io::Error::other("the data directory is no longer in use"))
     }
 
     /// Runs `close`, and then `remove` each time that this was asked for meanwhile.

@@ -3,6 +3,7 @@
 //! A database is written once. When it is whole it is closed, fsynced and renamed, and from then on
 //! no byte of it changes: it is read through a copy.
 
+use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
@@ -48,6 +49,11 @@ impl Databases {
     /// See the field.
     pub(crate) fn spare_bytes(&self) -> u64 {
         self.spare_bytes
+    }
+
+    /// See [`Engine::lock`].
+    pub(crate) fn lock(&self) -> io::Result<Option<Arc<File>>> {
+        self.engine.lock()
     }
 
     /// A new database, to be written.

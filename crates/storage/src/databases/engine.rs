@@ -1,12 +1,21 @@
 //! What holds databases: sled below a directory or, for simulations, a disk in memory.
 
 use std::fmt::Debug;
+use std::fs::File;
 use std::io;
+use std::sync::Arc;
 
 use crate::databases::copying::FileRecord;
 
 /// Databases by number. Blocking.
 pub(crate) trait Engine: Debug + Send + Sync {
+    /// The lock of the data directory, where there is one. Held, it keeps the directory from being
+    /// opened anew.
+    ///
+    /// # Errors
+    /// When it was let go: the directory may be another's by now.
+    fn lock(&self) -> io::Result<Option<Arc<File>>>;
+
     /// A new database, to be written.
     fn begin(&self, number: u64) -> io::Result<Box<dyn Tree>>;
 

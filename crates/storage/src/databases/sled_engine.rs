@@ -84,6 +84,10 @@ impl SledEngine {
 }
 
 impl Engine for SledEngine {
+    fn lock(&self) -> io::Result<Option<Arc<File>>> {
+        self.closers.lock().map(Some)
+    }
+
     fn begin(&self, number: u64) -> io::Result<Box<dyn Tree>> {
         let dir = self.unfinished(number);
         remove_all(&dir)?;

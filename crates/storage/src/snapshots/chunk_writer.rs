@@ -1,5 +1,6 @@
 //! Writes the chunks of a snapshot, whether it is made here or comes from another node.
 
+use std::fs::File;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -25,19 +26,26 @@ pub(crate) struct ChunkWriter {
     since_flush: u64,
     failpoint: &'static str,
     flipped: bool,
+    /// The last field: a directory that is opened anew before this has ended would have two that
+    /// write to it.
+    _lock: Option<Arc<File>>,
 }
 
 impl ChunkWriter {
-    pub(crate) fn new(store: SnapshotStore, number: u64, database: Database, failpoint: &'static str) -> Self {
-        ChunkWriter {
-            store,
+    /// Begins a new snapshot in the store.
+    pub(crate) fn begin(store: &SnapshotStore, failpoint: &'static str) -> io::Result<Self> {
+        let lock = store.databases().lock()?;
+        let (number, database) = store.begin()?;
+        Ok(ChunkWriter {
+            store: store.clone(),
             number,
             database: Some(database),
             tally: Tally::default(),
             since_flush: 0,
             failpoint,
             flipped: false,
-        }
+            _lock: lock,
+        })
     }
 
     pub(crate) fn write(&mut self, chunk: &[u8]) -> io::Result<()> {

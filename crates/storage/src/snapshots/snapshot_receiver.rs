@@ -2,7 +2,6 @@
 
 use std::io;
 
-use crate::databases::database::Database;
 use crate::error::damaged;
 use crate::failpoint;
 use crate::raft::types::SnapshotMeta;
@@ -20,8 +19,7 @@ impl SnapshotStore {
         self.collect()?;
         failpoint::pass("receive.begin")?;
         let meta = manifest.meta.clone().try_into()?;
-        let (number, database) = self.begin()?;
-        Ok(SnapshotReceiver::new(self.clone(), number, database, manifest, meta))
+        Ok(SnapshotReceiver { chunks: ChunkWriter::begin(self, "receive.chunk")?, manifest, meta })
     }
 }
 
@@ -37,16 +35,6 @@ pub struct SnapshotReceiver {
 }
 
 impl SnapshotReceiver {
-    pub(crate) fn new(
-        store: SnapshotStore,
-        number: u64,
-        database: Database,
-        manifest: Manifest,
-        meta: SnapshotMeta,
-    ) -> Self {
-        SnapshotReceiver { chunks: ChunkWriter::new(store, number, database, "receive.chunk"), manifest, meta }
-    }
-
     /// The last entry and the membership that the snapshot contains.
     pub fn meta(&self) -> &SnapshotMeta {
         &self.meta

@@ -3,7 +3,6 @@
 use std::io;
 
 use crate::codec;
-use crate::databases::database::Database;
 use crate::failpoint;
 use crate::raft::types::SnapshotMeta;
 use crate::snapshots::chunk_writer::ChunkWriter;
@@ -19,8 +18,8 @@ impl SnapshotStore {
     pub fn writer(&self) -> io::Result<SnapshotWriter> {
         self.collect()?;
         failpoint::pass("snapshot.begin")?;
-        let (number, database) = self.begin()?;
-        Ok(SnapshotWriter::new(self.clone(), number, database))
+        let chunks = ChunkWriter::begin(self, "snapshot.chunk")?;
+        Ok(SnapshotWriter { chunks, raw: Vec::with_capacity(CHUNK_RAW_BYTES), records: 0 })
     }
 }
 
@@ -33,11 +32,6 @@ pub struct SnapshotWriter {
 }
 
 impl SnapshotWriter {
-    pub(crate) fn new(store: SnapshotStore, number: u64, database: Database) -> Self {
-        let raw = Vec::with_capacity(CHUNK_RAW_BYTES);
-        SnapshotWriter { chunks: ChunkWriter::new(store, number, database, "snapshot.chunk"), raw, records: 0 }
-    }
-
     /// Adds one record; `Snapshot::records` gives it back as it is.
     ///
     /// # Errors

@@ -23,6 +23,22 @@ fn a_snapshot_comes_back_as_it_was_pushed() {
     assert!(!storage.meta.pristine());
 }
 
+// What a task of a node that was stopped writes is no longer its own to give a name.
+#[test]
+fn a_directory_is_in_use_while_a_snapshot_is_written() {
+    let (_parent, dir) = data_dir();
+    let storage = open(&dir).unwrap();
+    let mut writer = storage.snapshots.writer().unwrap();
+    let snapshots = storage.snapshots.clone();
+    drop(storage);
+    let lock = std::fs::File::open(dir.join("LOCK")).unwrap();
+    assert!(lock.try_lock().is_err());
+    writer.push(b"record").unwrap();
+    writer.finish(&meta(1, 1)).unwrap();
+    lock.lock().unwrap();
+    assert!(snapshots.writer().is_err(), "the directory may be another's by now");
+}
+
 #[test]
 fn an_empty_snapshot_is_one() {
     let (_parent, dir) = data_dir();

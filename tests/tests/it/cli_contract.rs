@@ -184,6 +184,31 @@ async fn that_there_is_no_lock_is_said_and_is_no_error() {
     assert_eq!(run(zlock(&cluster, &["locks", "a", "--json"])).await, (0, "[]\n".to_owned(), String::new()));
 }
 
+#[tokio::test]
+async fn what_cannot_be_had_of_a_time_is_refused_or_said() {
+    let cluster = one_node().await;
+    for (options, said) in [
+        (&["--grace", "9s"][..], "--grace 9s is more than 2500ms, a quarter of --session-timeout"),
+        (&["--grace", "2s", "--session-timeout", "4s"], "--grace 2s is more than 1s"),
+        (&["--grace", "1s", "--on-loss", "kill"], "--grace is for --on-loss term"),
+    ] {
+        for command in [&["lock", "l"][..], &["session", "exec"]] {
+            let (code, stderr) = refused(&cluster, &[command, options, &["--", "true"]].concat()).await;
+            assert!(code == 2 && stderr.contains(said), "{command:?} {options:?}: {code} {stderr}");
+        }
+    }
+    for (timeout, said) in [
+        ("10m", "zlock: the cluster does not grant --session-timeout 600s: it is 300s, the grace 2s\n"),
+        ("1s", "zlock: the cluster does not grant --session-timeout 1s: it is 2s, the grace 500ms\n"),
+        ("4s", ""),
+    ] {
+        for command in [&["lock", "l"][..], &["session", "exec"]] {
+            let args = [command, &["--session-timeout", timeout, "--", "true"]].concat();
+            assert_eq!(run(zlock(&cluster, &args)).await, (0, String::new(), said.to_owned()), "{args:?}");
+        }
+    }
+}
+
 // A name that ends in ten digits is all that a lock node has in common with a client's data.
 #[tokio::test]
 async fn data_that_looks_like_a_lock_node_is_not_released() {

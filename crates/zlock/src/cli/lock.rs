@@ -44,7 +44,7 @@ use super::failure::Failure;
 use super::options::time;
 use super::output::plain;
 use signals::Signals;
-use waiting::acquire;
+use waiting::{acquire, words_of};
 
 pub(crate) use exec::{EXEC, command as exec_command, run as run_exec};
 use held::Held;
@@ -147,7 +147,7 @@ pub(crate) fn with_run(command: Command) -> Command {
         .help("What to do before a loss may come: SIGTERM and, after --grace, SIGKILL; SIGKILL; or only say so");
     command
         .arg(on_loss)
-        .arg(time("grace", "Between SIGTERM and SIGKILL; at most a quarter of --session-timeout").default_value("2s"))
+        .arg(time("grace", "Between SIGTERM and SIGKILL; at most a quarter of --session-timeout, and then also its default [default: 2s]"))
         .arg(
             time("session-timeout", "How long the session outlives this process, and is safe without an answer")
                 .default_value("10s"),
@@ -251,8 +251,13 @@ pub(crate) async fn run_under(
     matches: &ArgMatches,
     acquired: impl Future<Output = Result<Option<Guard>, Error>>,
 ) -> Result<u8, Failure> {
+    check_grace(matches)?;
     let mut signals = listen()?;
     let path = path_of(matches);
+    let acquired = async {
+        tell_what_is_granted(matches, context.client.session_timeout().await?);
+        acquired.await
+    };
     let guard = acquire(context, matches, acquired, &mut signals).await?;
     let since = Instant::now();
     if context.out.json {
@@ -330,6 +335,7 @@ pub(crate) async fn run_in(
     matches: &ArgMatches,
 ) -> Result<(u8, bool), Failure> {
     let mut signals = listen()?;
+    tell_what_is_granted(matches, session.timeout());
     let plan = plan(matches, session.timeout());
     let command: Vec<&OsString> = matches.get_many("command").expect("it is required").collect();
     let held = Held::Session { session, environment };
@@ -360,7 +366,40 @@ fn listen() -> Result<Signals, Failure> {
 
 fn plan(matches: &ArgMatches, timeout: Duration) -> deadline::Plan {
     let on_loss = deadline::OnLoss::parse(matches.get_one::<String>("on-loss").expect("it has a default"));
-    deadline::Plan::new(on_loss, *matches.get_one::<Duration>("grace").expect("it has a default"), timeout)
+    deadline::Plan::new(on_loss, matches.get_one::<Duration>("grace").copied(), timeout)
+}
+
+/// The timeout that is asked for.
+fn timeout_asked(matches: &ArgMatches) -> Duration {
+    *matches.get_one::<Duration>("session-timeout").expect("it has a default")
+}
+
+/// # Errors
+/// A grace that cannot be had: longer than the session has room for, or of a command that is not
+/// asked to end.
+pub(crate) fn check_grace(matches: &ArgMatches) -> Result<(), Failure> {
+    let Some(grace) = matches.get_one::<Duration>("grace").copied() else { return Ok(()) };
+    let on_loss = matches.get_one::<String>("on-loss").expect("it has a default");
+    if deadline::OnLoss::parse(on_loss) != deadline::OnLoss::Term {
+        return Err(Failure::usage(format!("--grace is for --on-loss term: {on_loss} sends no SIGTERM")));
+    }
+    let max = deadline::Plan::grace_max(timeout_asked(matches));
+    if grace > max {
+        let (grace, max) = (words_of(grace), words_of(max));
+        return Err(Failure::usage(format!("--grace {grace} is more than {max}, a quarter of --session-timeout")));
+    }
+    Ok(())
+}
+
+/// Says what the cluster grants, where that is not what was asked for.
+fn tell_what_is_granted(matches: &ArgMatches, granted: Duration) {
+    let asked = timeout_asked(matches);
+    if granted != asked {
+        let plan = plan(matches, granted);
+        let (asked, granted, grace) = (words_of(asked), words_of(granted), words_of(plan.grace));
+        let grace = if plan.on_loss == deadline::OnLoss::Term { format!(", the grace {grace}") } else { String::new() };
+        say(&format!("zlock: the cluster does not grant --session-timeout {asked}: it is {granted}{grace}"));
+    }
 }
 
 /// A line on stderr.

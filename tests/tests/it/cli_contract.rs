@@ -209,6 +209,34 @@ async fn what_cannot_be_had_of_a_time_is_refused_or_said() {
     }
 }
 
+#[tokio::test]
+async fn locks_tell_who_is_silent_and_who_is_asked() {
+    let cluster = one_node().await;
+    let client = Client::builder(cluster.endpoints()).label("nightly").build().unwrap();
+    let guard = client.lock("/l").label("me").acquire().await.unwrap();
+    client.revoke("/l", Some(std::time::Duration::from_secs(300))).await.unwrap();
+    let table = done(&cluster, &["locks"]).await;
+    let words =
+        |line: usize| table.lines().nth(line).unwrap().split("  ").map(str::trim).filter(|word| !word.is_empty());
+    let row: Vec<(&str, &str)> = words(0).zip(words(1)).collect();
+    let of = |heading: &str| row.iter().find(|(name, _)| *name == heading).unwrap().1;
+    assert!(of("HEARD").ends_with("s ago") && of("EXPIRES IN").ends_with('s'), "{table}");
+    assert!(of("ASKED").contains(" ago, due in "), "{table}");
+    assert_eq!((of("LABEL"), of("SESSION LABEL"), of("STATE")), ("me", "nightly", "holds"), "{table}");
+
+    let held = async |args: &[&str]| run(zlock(&cluster, &[&["locks", "--held"], args].concat())).await;
+    let simple = client.simple_lock("/s").acquire().await.unwrap();
+    for name in ["l", "s"] {
+        assert_eq!(held(&[name]).await, (0, String::new(), String::new()), "{name}");
+    }
+    guard.release().await.unwrap();
+    simple.release().await.unwrap();
+    for name in ["l", "s", "nothing"] {
+        assert_eq!(held(&[name]).await.0, 5, "{name}");
+    }
+    assert_eq!(held(&["l", "--json"]).await.1, "false\n");
+}
+
 // A name that ends in ten digits is all that a lock node has in common with a client's data.
 #[tokio::test]
 async fn data_that_looks_like_a_lock_node_is_not_released() {

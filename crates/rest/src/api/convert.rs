@@ -182,6 +182,8 @@ fn contender(entry: znode::lock::QueueEntry) -> zlock_client::api::Contender {
         permits: entry.permits,
         priority: entry.priority,
         lingers_until_ms: entry.lingers_until_ms,
+        heard_ms_ago: None,
+        expires_in_ms: None,
     }
 }
 

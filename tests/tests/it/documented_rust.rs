@@ -31,10 +31,13 @@ async fn the_lines_of_the_readme_run() -> Ended {
     use zlock_client::Client;
 
     let client = Client::connect(cluster.endpoints()).await?;
-    let lock = client.lock("/orders");
-    let done = lock.with(async |guard| {
-        // Show the token to what the lock protects: it rises with every grant.
-        work(guard.fencing_token()).await
+    let done = client.run(async |client| {
+        let lock = client.lock("/orders");
+        let done = lock.with(async |guard| {
+            // Show the token to what the lock protects: it rises with every grant.
+            work(guard.fencing_token()).await
+        });
+        done.await
     });
     done.await?;
     Ok(())
@@ -47,9 +50,13 @@ async fn the_first_lines_of_the_page_run() -> Ended {
     use zlock_client::Client;
 
     let client = Client::connect(cluster.endpoints()).await?;
-    let guard = client.lock("/orders").acquire().await?;
-    client.create("/orders-done", "batch 7").if_lock(&guard).await?;
-    guard.release().await?;
+    client
+        .run(async |client| {
+            let guard = client.lock("/orders").acquire().await?;
+            client.create("/orders-done", "batch 7").if_lock(&guard).await?;
+            guard.release().await
+        })
+        .await?;
     let client = Client::builder(cluster.endpoints()).session_timeout(Duration::from_secs(10)).build()?;
     client.get("/orders-done").await?;
     Ok(())

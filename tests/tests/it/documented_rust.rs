@@ -84,6 +84,7 @@ async fn the_lines_about_locks_run() -> Ended {
 async fn the_lines_about_the_other_recipes_run() -> Ended {
     let (cluster, client) = one_node().await;
     let permits = client.semaphore("/workers", 10).permits(3).acquire().await?;
+    let permit = client.semaphore("/workers", None).acquire().await?;
     let both = client.multi_lock().and("/a", LockMode::Write).and_permits("/workers", 1, 10).acquire().await?;
     let again = client.multi_lock().and("/x", LockMode::Exclusive).owner("thread 3").acquire().await?;
     let leadership = client.election("/leader").campaign("node 7").await?;

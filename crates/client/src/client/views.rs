@@ -120,7 +120,9 @@ impl Client {
     /// all back.
     ///
     /// # Errors
-    /// `Refused` with `NotEmpty` when it is to be managed and a client is in the queue.
+    /// `Refused` with `NotEmpty` when a client is in the queue and it is to become, or to be no
+    /// longer, managed or a semaphore. Another limit of a semaphore and another number of waiters
+    /// can be set at any time.
     pub async fn set_lock(&self, path: &str, settings: LockSettings) -> Result<LockSet, Error> {
         let target = Target::path("/v1/locks", path)?;
         self.write(Call::write(Method::PUT, target.finish()).json(&settings)).await

@@ -104,12 +104,15 @@ pub(crate) fn lock_mode_of(
         zlock_client::api::LockMode::Write => (LockMode::Write, (None, None)),
         zlock_client::api::LockMode::Latch => (LockMode::Latch, (None, None)),
         zlock_client::api::LockMode::Semaphore => {
-            let limit = limit.ok_or_else(|| Problem::bad("limit", "mode=semaphore needs one"))?;
-            let permits = permits.unwrap_or(1);
-            if !(1..=limit).contains(&permits) {
+            let wanted = permits.unwrap_or(1);
+            if limit == Some(0) {
+                return Err(Problem::bad("limit", "at least 1"));
+            }
+            if !(1..=limit.unwrap_or(u32::MAX)).contains(&wanted) {
                 return Err(Problem::bad("permits", "1 to limit"));
             }
-            (LockMode::Lease { permits, limit }, (Some(permits), Some(limit)))
+            // Without one, that which is set counts.
+            (LockMode::Lease { permits: wanted, limit: limit.unwrap_or(0) }, (Some(wanted), limit))
         }
     };
     match (permits.or(none.0), limit) == none {

@@ -358,6 +358,31 @@ async fn queues_are_shown_again_when_they_change() {
 }
 
 #[tokio::test]
+async fn a_session_is_kept_behind_its_command_and_quiet_is_quiet() {
+    let cluster = one_node().await;
+    let client = Client::builder(cluster.endpoints()).build().unwrap();
+    let ends = async |options: &[&str]| {
+        let exec = [&["session", "exec", "--label", "kept"], options, &["--", "sh", "-c", "exit 7"]].concat();
+        run(zlock(&cluster, &exec)).await
+    };
+    assert_eq!(ends(&["--quiet", "--session-timeout", "10m"]).await, (7, String::new(), String::new()));
+    let began = std::time::Instant::now();
+    assert_eq!(ends(&["--hold-at-least", "1s"]).await.0, 7);
+    assert!(began.elapsed().as_secs() >= 1, "it is kept");
+    assert!(client.sessions().await.unwrap().iter().all(|session| session.label != "kept"), "and closed then");
+
+    // A command that ends at once, and a session that is lost while it is kept.
+    let mut kept = zlock(&cluster, &["session", "exec", "--label", "kept", "--hold-at-least", "1h", "--", "true"]);
+    let mut kept = kept.spawn().unwrap();
+    until("it has its session", async || {
+        client.sessions().await.unwrap().iter().find(|session| session.label == "kept").map(|_| ())
+    })
+    .await;
+    kill(kept.id(), Signal::TERM);
+    until("a signal ends the wait", async || kept.try_wait().unwrap()).await;
+}
+
+#[tokio::test]
 async fn a_script_has_a_session_for_as_long_as_it_runs() {
     let mut cluster = Cluster::start().await;
     let client = Client::builder(cluster.endpoints()).build().unwrap();

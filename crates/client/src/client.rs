@@ -43,10 +43,12 @@ mod window;
 mod znodes;
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::api::{OpenSession, ProblemType};
+use futures_util::FutureExt as _;
 use hyper::Method;
 use serde::de::DeserializeOwned;
 use tokio::runtime::Handle;
@@ -160,6 +162,34 @@ impl Client {
             Some(session) => session.close(&self.inner.transport, self.deadline()).await,
             None => Ok(()),
         }
+    }
+
+    /// Runs the work with this client, and closes the session when it has ended: by a value, by an
+    /// error that `?` passes on, or by a panic that unwinds. So nothing that it leaves behind, a
+    /// guard for example, keeps others waiting until the session times out.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), zlock_client::Error> {
+    /// use zlock_client::{Client, Error};
+    ///
+    /// let client = Client::connect(["localhost:7001"]).await?;
+    /// client.run(async |client| {
+    ///     let guard = client.lock("/orders").acquire().await?;
+    ///     client.set("/orders-state", "worked on").if_lock(&guard).await?;
+    ///     Ok::<(), Error>(())
+    /// }).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// The close is waited for as long as an operation may take; where the cluster does not confirm
+    /// it, the session ends by its timeout. Clones of the client lose the session, too. Dropping
+    /// the future drops the work and the client: the session is closed in the background.
+    pub async fn run<T>(self, work: impl AsyncFnOnce(&Client) -> T) -> T {
+        // The panic goes on below, so no caller sees what it has left half done.
+        let ended = AssertUnwindSafe(work(&self)).catch_unwind().await;
+        let _ = self.close().await;
+        ended.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
     /// The session of now.

@@ -5,10 +5,13 @@
 //! use zlock_client::Client;
 //!
 //! let client = Client::connect(["localhost:7001", "localhost:7002", "localhost:7003"]).await?;
-//! let guard = client.lock("/orders").acquire().await?;
-//! // Refused unless the lock is held at the moment when the write is applied.
-//! client.set("/orders-state", "worked on").if_lock(&guard).await?;
-//! guard.release().await?;
+//! // Closes the session when the work has ended, also by an error or a panic.
+//! client.run(async |client| {
+//!     let guard = client.lock("/orders").acquire().await?;
+//!     // Refused unless the lock is held at the moment when the write is applied.
+//!     client.set("/orders-state", "worked on").if_lock(&guard).await?;
+//!     guard.release().await
+//! }).await?;
 //! # Ok(())
 //! # }
 //! ```
@@ -30,7 +33,8 @@
 //! next step a program can still be paused; fencing tokens and `if_lock` are what helps then.
 //!
 //! **Dropping is safe.** A dropped acquire leaves the queue, a dropped guard releases, a dropped
-//! client closes its session, all in the background; a dropped watch continues where it was.
+//! client closes its session, all in the background; a dropped watch continues where it was. The
+//! background ends with the program: [`Client::run`] closes the session before.
 //!
 //! `api.rs` and `api/` have the words of the HTTP API; `client.rs` and `client/` are the client,
 //! which the feature `client` turns on:

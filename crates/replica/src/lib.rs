@@ -92,6 +92,7 @@ pub mod fuzzing {
 pub use config::{Config, Member, Program};
 pub use error::{Error, EventsError, Failure, StartError, WaitEnd};
 pub use follower::session_heartbeats::Touch;
+pub use leader::session_tracker::Silence;
 pub use operate::background;
 pub use operate::counters::{Counts, Entrance, RequestEnd};
 pub use operate::health::{Health, MemberHealth, Part};

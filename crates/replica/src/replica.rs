@@ -10,9 +10,10 @@ use openraft::storage::RaftLogStorage;
 use sha2::{Digest, Sha256};
 use storage::TypeConfig;
 use tokio::time::Instant;
-use znode::{Applied, Credential, Identity, Request, State, Term, Zxid};
+use znode::{Applied, Credential, Identity, Request, SessionId, State, Term, Zxid};
 
 use crate::follower::session_heartbeats::Touch;
+use crate::leader::session_tracker::Silence;
 use crate::node::Node;
 use crate::operate::health::health;
 use crate::read::reads::Consistency;
@@ -131,6 +132,12 @@ impl Replica {
     /// that changes it acknowledges heartbeats.
     pub fn sure_to_lead(&self) -> Option<Term> {
         self.node.heartbeats.leadership.sure_to_lead()
+    }
+
+    /// How long each of these sessions has been silent, where this node is sure to lead: no other
+    /// knows.
+    pub fn silences(&self, of: &[SessionId]) -> Option<Vec<Option<Silence>>> {
+        self.node.heartbeats.leadership.silences(of)
     }
 
     /// A request of the session arrived: counts as a heartbeat, no caller waits for it. Never

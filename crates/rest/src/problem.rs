@@ -5,7 +5,7 @@ use axum::http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICAT
 use axum::response::{IntoResponse, Response};
 use replica::{EventsError, WaitEnd};
 use zlock_client::api::{Contender, Outcome, ProblemType, SessionEnded, TicketEnd, WaitsFor};
-use znode::{Refusal, State, ZPath, Zxid};
+use znode::{LockMode, Refusal, State, ZPath, Zxid};
 
 /// A bad answer. Rendered by [`Problem::render`] when the zxid of the answer is known.
 #[derive(Clone, Debug)]
@@ -144,6 +144,24 @@ impl Problem {
         }
     }
 
+    /// The same, with the numbers of the semaphore that was asked for.
+    pub(crate) fn with_limit(self, state: &State, lock: &ZPath, mode: LockMode) -> Problem {
+        let LockMode::Lease { permits, limit: asked } = mode else { return self };
+        let set = znode::lock::queue(state, lock, 0, 0).ok().and_then(|queue| queue.settings.limit);
+        match set {
+            Some(set) if self.is(znode::Error::LimitDiffers) => {
+                self.because(&format!("the semaphore has a limit of {set}, and {asked} was said"))
+            }
+            Some(set) if self.is(znode::Error::BadArguments) && permits > set => {
+                self.because(&format!("permits: {permits} are asked for, and the semaphore has {set}"))
+            }
+            None if self.is(znode::Error::BadArguments) && asked == 0 => {
+                self.because("limit: none is set for this semaphore, so its first acquire must say one")
+            }
+            _ => self,
+        }
+    }
+
     /// The same, met behind a write of the request that is done: no client may be told that nothing
     /// was.
     pub(crate) fn behind_a_write(self) -> Problem {
@@ -220,6 +238,10 @@ impl Problem {
     pub(crate) fn of_op(mut self, index: usize) -> Problem {
         self.op_index = u32::try_from(index).ok();
         self
+    }
+
+    pub(crate) fn op_index(&self) -> Option<usize> {
+        self.op_index.map(|index| index as usize)
     }
 
     pub(crate) fn since(mut self, zxid: Zxid) -> Problem {

@@ -167,7 +167,7 @@ fn with_client(before: &ArgMatches) -> Result<u8, Failure> {
         .map_err(|error| Failure::refused(format!("cannot start: {error}")))?;
     runtime.block_on(async {
         let context = Context::read(&words.join(" "), before, matches)?;
-        let ended = run_with(&context, &words, matches).await;
+        let ended = run_with(&context, &words, matches).await.map_err(|failure| failure.hinting(name));
         if context.leaves_session.get() {
             // Dropped, the client would close it.
             std::mem::forget(context);

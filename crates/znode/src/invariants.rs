@@ -190,7 +190,8 @@ impl State {
             listed.extend(session.ephemerals().map(|path| (id, path.clone())));
             for ((lock, mode, owner), ticket) in &session.tickets {
                 let contender = self.node(ticket).and_then(Znode::contender);
-                let fits = contender.is_some_and(|contender| contender.mode == *mode && *contender.owner == **owner);
+                let fits = contender
+                    .is_some_and(|contender| contender.mode.of_any_limit() == *mode && *contender.owner == **owner);
                 if !fits || ticket.parent().as_ref() != Some(lock) || !session.ephemerals.contains(ticket) {
                     return Err(format!("session {id}: {owner} has no such ticket {ticket}"));
                 }

@@ -64,7 +64,7 @@ impl Session {
         self.ephemerals.insert(path.clone());
         let Some(contender) = contender else { return };
         if !contender.owner.is_empty() {
-            self.tickets.insert((parent.clone(), contender.mode, (*contender.owner).into()), path.clone());
+            self.tickets.insert(ticket_key(parent, contender), path.clone());
         }
         if contender.keyless {
             self.keyless.insert(path.clone());
@@ -76,7 +76,7 @@ impl Session {
         self.ephemerals.remove(path);
         self.keyless.remove(path);
         let Some(contender) = contender.filter(|contender| !contender.owner.is_empty()) else { return };
-        let key = (parent.clone(), contender.mode, (*contender.owner).into());
+        let key = ticket_key(parent, contender);
         if self.tickets.get(&key) == Some(path) {
             self.tickets.remove(&key);
         }
@@ -94,6 +94,11 @@ impl Session {
     pub fn ephemeral_count(&self) -> usize {
         self.ephemerals.len()
     }
+}
+
+/// By what a session finds the ticket of an owner.
+fn ticket_key(lock: &ZPath, contender: &Contender) -> TicketKey {
+    (lock.clone(), contender.mode.of_any_limit(), (*contender.owner).into())
 }
 
 /// A request with an idempotency key that was applied.

@@ -184,6 +184,59 @@ async fn that_there_is_no_lock_is_said_and_is_no_error() {
     assert_eq!(run(zlock(&cluster, &["locks", "a", "--json"])).await, (0, "[]\n".to_owned(), String::new()));
 }
 
+#[tokio::test]
+async fn what_cannot_be_had_of_a_time_is_refused_or_said() {
+    let cluster = one_node().await;
+    for (options, said) in [
+        (&["--grace", "9s"][..], "--grace 9s is more than 2500ms, a quarter of --session-timeout"),
+        (&["--grace", "2s", "--session-timeout", "4s"], "--grace 2s is more than 1s"),
+        (&["--grace", "1s", "--on-loss", "kill"], "--grace is for --on-loss term"),
+    ] {
+        for command in [&["lock", "l"][..], &["session", "exec"]] {
+            let (code, stderr) = refused(&cluster, &[command, options, &["--", "true"]].concat()).await;
+            assert!(code == 2 && stderr.contains(said), "{command:?} {options:?}: {code} {stderr}");
+        }
+    }
+    for (timeout, said) in [
+        ("10m", "zlock: the cluster does not grant --session-timeout 600s: it is 300s, the grace 2s\n"),
+        ("1s", "zlock: the cluster does not grant --session-timeout 1s: it is 2s, the grace 500ms\n"),
+        ("4s", ""),
+    ] {
+        for command in [&["lock", "l"][..], &["session", "exec"]] {
+            let args = [command, &["--session-timeout", timeout, "--", "true"]].concat();
+            assert_eq!(run(zlock(&cluster, &args)).await, (0, String::new(), said.to_owned()), "{args:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn locks_tell_who_is_silent_and_who_is_asked() {
+    let cluster = one_node().await;
+    let client = Client::builder(cluster.endpoints()).label("nightly").build().unwrap();
+    let guard = client.lock("/l").label("me").acquire().await.unwrap();
+    client.revoke("/l", Some(std::time::Duration::from_secs(300))).await.unwrap();
+    let table = done(&cluster, &["locks"]).await;
+    let words =
+        |line: usize| table.lines().nth(line).unwrap().split("  ").map(str::trim).filter(|word| !word.is_empty());
+    let row: Vec<(&str, &str)> = words(0).zip(words(1)).collect();
+    let of = |heading: &str| row.iter().find(|(name, _)| *name == heading).unwrap().1;
+    assert!(of("HEARD").ends_with("s ago") && of("EXPIRES IN").ends_with('s'), "{table}");
+    assert!(of("ASKED").contains(" ago, due in "), "{table}");
+    assert_eq!((of("LABEL"), of("SESSION LABEL"), of("STATE")), ("me", "nightly", "holds"), "{table}");
+
+    let held = async |args: &[&str]| run(zlock(&cluster, &[&["locks", "--held"], args].concat())).await;
+    let simple = client.simple_lock("/s").acquire().await.unwrap();
+    for name in ["l", "s"] {
+        assert_eq!(held(&[name]).await, (0, String::new(), String::new()), "{name}");
+    }
+    guard.release().await.unwrap();
+    simple.release().await.unwrap();
+    for name in ["l", "s", "nothing"] {
+        assert_eq!(held(&[name]).await.0, 5, "{name}");
+    }
+    assert_eq!(held(&["l", "--json"]).await.1, "false\n");
+}
+
 // A name that ends in ten digits is all that a lock node has in common with a client's data.
 #[tokio::test]
 async fn data_that_looks_like_a_lock_node_is_not_released() {
@@ -302,6 +355,31 @@ async fn queues_are_shown_again_when_they_change() {
     let mut forever = forever.stdout(Stdio::null()).spawn().unwrap();
     kill(forever.id(), Signal::INT);
     until("it ends when it is interrupted", async || forever.try_wait().unwrap()).await;
+}
+
+#[tokio::test]
+async fn a_session_is_kept_behind_its_command_and_quiet_is_quiet() {
+    let cluster = one_node().await;
+    let client = Client::builder(cluster.endpoints()).build().unwrap();
+    let ends = async |options: &[&str]| {
+        let exec = [&["session", "exec", "--label", "kept"], options, &["--", "sh", "-c", "exit 7"]].concat();
+        run(zlock(&cluster, &exec)).await
+    };
+    assert_eq!(ends(&["--quiet", "--session-timeout", "10m"]).await, (7, String::new(), String::new()));
+    let began = std::time::Instant::now();
+    assert_eq!(ends(&["--hold-at-least", "1s"]).await.0, 7);
+    assert!(began.elapsed().as_secs() >= 1, "it is kept");
+    assert!(client.sessions().await.unwrap().iter().all(|session| session.label != "kept"), "and closed then");
+
+    // A command that ends at once, and a session that is lost while it is kept.
+    let mut kept = zlock(&cluster, &["session", "exec", "--label", "kept", "--hold-at-least", "1h", "--", "true"]);
+    let mut kept = kept.spawn().unwrap();
+    until("it has its session", async || {
+        client.sessions().await.unwrap().iter().find(|session| session.label == "kept").map(|_| ())
+    })
+    .await;
+    kill(kept.id(), Signal::TERM);
+    until("a signal ends the wait", async || kept.try_wait().unwrap()).await;
 }
 
 #[tokio::test]

@@ -136,3 +136,34 @@ async fn a_wait_without_an_end_ends_when_its_cluster_is_gone() {
         drop(held);
     }
 }
+
+#[tokio::test]
+async fn a_limit_is_raised_and_lowered_in_use() {
+    let cluster = Cluster::start_with(Options { nodes: 1, ..Options::default() }).await;
+    let client = Client::builder(cluster.endpoints()).build().unwrap();
+    let permits = client.semaphore("/pool", 2);
+    let (one, two) = (permits.acquire().await.unwrap(), permits.acquire().await.unwrap());
+    assert!(permits.try_acquire().await.unwrap().is_none());
+    let said = done(&cluster, &["settings", "pool", "--limit", "3"]).await;
+    assert_eq!(said, "a semaphore of 3 permits\n");
+    let any = client.semaphore("/pool", None);
+    let three = any.try_acquire().await.unwrap().unwrap();
+    let (code, _, stderr) = run(zlock(&cluster, &["semaphore", "pool", "--limit", "2", "--", "true"])).await;
+    assert!(code == 125 && stderr.contains("the semaphore has a limit of 3, and 2 was said"), "{stderr}");
+
+    done(&cluster, &["settings", "pool", "--limit", "1"]).await;
+    one.release().await.unwrap();
+    two.release().await.unwrap();
+    assert!(three.is_safe() && any.try_acquire().await.unwrap().is_none(), "one holds, and there is one");
+    let (code, _, stderr) = run(zlock(&cluster, &["semaphore", "pool", "--permits", "2", "--", "true"])).await;
+    assert!(code == 125 && stderr.contains("2 are asked for, and the semaphore has 1"), "{stderr}");
+    three.release().await.unwrap();
+    done(&cluster, &["semaphore", "pool", "--wait", "0", "--", "true"]).await;
+
+    let held = any.acquire().await.unwrap();
+    let (code, _, stderr) = run(zlock(&cluster, &["settings", "pool", "--none"])).await;
+    assert!(code == 1 && stderr.contains("zlock locks") && !stderr.contains("zlock rm"), "{stderr}");
+    held.release().await.unwrap();
+    let (_, _, stderr) = run(zlock(&cluster, &["semaphore", "new", "--", "true"])).await;
+    assert!(stderr.contains("none is set for this semaphore"), "{stderr}");
+}

@@ -1,12 +1,13 @@
 //! The Rust client against real processes: nodes killed and paused, answers lost, the client itself
 //! cut off.
 
+use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
-use zlock_client::{Client, EventKind, Guard, Loss, Mode, ProblemType, SessionState, WatchKind, WithError};
+use zlock_client::{Client, Error, EventKind, Guard, Loss, Mode, ProblemType, SessionState, WatchKind, WithError};
 
-use crate::harness::{Cluster, Proxy, Rule, until};
+use crate::harness::{Cluster, Options, Proxy, Rule, until};
 
 const LONG: Duration = Duration::from_secs(60);
 /// Short, and long enough for a machine that is busy with other tests.
@@ -71,6 +72,31 @@ async fn locks_znodes_transactions_and_watches_work() {
     let next: Guard = next.await.unwrap();
     assert!(next.fencing_token() > token);
     one.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_client_that_runs_work_closes_its_session_on_every_way_out() {
+    let cluster = Cluster::start_with(Options { nodes: 1, ..Options::default() }).await;
+    let other = client(cluster.endpoints(), LONG);
+    let run = async |way: &'static str| {
+        let work = client(cluster.endpoints(), LONG).run(async |client| {
+            let guard = client.lock("/l").acquire().await?;
+            match way {
+                "return" => drop(guard),
+                "error" => drop(client.get("/nothing").await?),
+                "kept" => guard.leak(),
+                _ => panic!("{way}"),
+            }
+            Ok::<(), Error>(())
+        });
+        AssertUnwindSafe(work).catch_unwind().await
+    };
+    for (way, is_error) in [("return", Some(false)), ("error", Some(true)), ("kept", Some(false)), ("panic", None)] {
+        let ended = run(way).await;
+        assert_eq!(ended.ok().map(|ended| ended.is_err()), is_error, "{way}");
+        // At once, and not when the session of a minute has timed out.
+        assert_eq!((queue(&other, "/l").await, other.sessions().await.unwrap().len()), ((0, 0), 0), "{way}");
+    }
 }
 
 #[tokio::test]

@@ -31,10 +31,13 @@ async fn the_lines_of_the_readme_run() -> Ended {
     use zlock_client::Client;
 
     let client = Client::connect(cluster.endpoints()).await?;
-    let lock = client.lock("/orders");
-    let done = lock.with(async |guard| {
-        // Show the token to what the lock protects: it rises with every grant.
-        work(guard.fencing_token()).await
+    let done = client.run(async |client| {
+        let lock = client.lock("/orders");
+        let done = lock.with(async |guard| {
+            // Show the token to what the lock protects: it rises with every grant.
+            work(guard.fencing_token()).await
+        });
+        done.await
     });
     done.await?;
     Ok(())
@@ -47,9 +50,13 @@ async fn the_first_lines_of_the_page_run() -> Ended {
     use zlock_client::Client;
 
     let client = Client::connect(cluster.endpoints()).await?;
-    let guard = client.lock("/orders").acquire().await?;
-    client.create("/orders-done", "batch 7").if_lock(&guard).await?;
-    guard.release().await?;
+    client
+        .run(async |client| {
+            let guard = client.lock("/orders").acquire().await?;
+            client.create("/orders-done", "batch 7").if_lock(&guard).await?;
+            guard.release().await
+        })
+        .await?;
     let client = Client::builder(cluster.endpoints()).session_timeout(Duration::from_secs(10)).build()?;
     client.get("/orders-done").await?;
     Ok(())
@@ -77,6 +84,7 @@ async fn the_lines_about_locks_run() -> Ended {
 async fn the_lines_about_the_other_recipes_run() -> Ended {
     let (cluster, client) = one_node().await;
     let permits = client.semaphore("/workers", 10).permits(3).acquire().await?;
+    let permit = client.semaphore("/workers", None).acquire().await?;
     let both = client.multi_lock().and("/a", LockMode::Write).and_permits("/workers", 1, 10).acquire().await?;
     let again = client.multi_lock().and("/x", LockMode::Exclusive).owner("thread 3").acquire().await?;
     let leadership = client.election("/leader").campaign("node 7").await?;

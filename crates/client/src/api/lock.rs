@@ -174,6 +174,13 @@ pub struct Contender {
     /// Its session expired while it held the lock: until when it keeps others out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lingers_until_ms: Option<u64>,
+    /// In a list of locks, if the leader answers: how long ago its session was heard, in
+    /// milliseconds; of a leader that is new since when it leads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heard_ms_ago: Option<u64>,
+    /// The same: when its session expires if it is not heard, in milliseconds from now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_in_ms: Option<u64>,
 }
 
 /// `PUT /v1/locks/{path}`: what a lock is. What is left out is as in any lock.
@@ -258,6 +265,9 @@ pub struct LockSummary {
     pub contenders: u32,
     /// The first in the queue.
     pub first: Contender,
+    /// With `queues=true`: the first page of the queue. Absent also where it cannot be shown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<LockQueue>,
 }
 
 /// `GET /v1/locks?prefix=`: a page of locks by path.

@@ -12,9 +12,13 @@ use hyper::header::HeaderValue;
 use crate::Error;
 use crate::client::Client;
 use crate::client::connection::{Approach, UNIX};
-use crate::client::own_details::{own_details, plain};
+use crate::client::own_details::own_details;
 use crate::client::secure::{Connector, Pem, Trust};
 use crate::client::transport::Timeouts;
+
+const POLL_MIN: Duration = Duration::from_millis(1);
+/// A node refuses more than 10 min.
+const POLL_MAX: Duration = Duration::from_mins(9);
 
 impl Client {
     /// A client of these nodes, each `host:port`. One is enough to work; all of them are needed to
@@ -81,8 +85,9 @@ impl ClientBuilder {
         }
     }
 
-    /// How long the cluster keeps the session without a heartbeat: 30 s when not given, at least 2
-    /// s, at most 5 min.
+    /// How long the cluster keeps the session without a heartbeat: 30 s when not given. The cluster
+    /// grants 2 s to 5 min unless it is set otherwise, and moves what is beyond to the nearest:
+    /// [`Client::session_timeout`] says what was granted.
     ///
     /// What a client that died held is free after this time; a client that is cut off for longer
     /// loses what it holds.
@@ -98,9 +103,10 @@ impl ClientBuilder {
     }
 
     /// The name of the program, for people who look at who holds a lock; the name that it was
-    /// started by when not given. The names of the machine and of the process go with it.
-    pub fn program(mut self, program: impl AsRef<str>) -> ClientBuilder {
-        self.session.client.get_or_insert_default().program = plain(program.as_ref());
+    /// started by when not given. The names of the machine and of the process go with it. Nodes
+    /// refuse control characters and more than 256 bytes.
+    pub fn program(mut self, program: impl Into<String>) -> ClientBuilder {
+        self.session.client.get_or_insert_default().program = program.into();
         self
     }
 
@@ -126,10 +132,10 @@ impl ClientBuilder {
     /// How long one long-poll lasts before it is asked again, maybe of another node; 10 s when not
     /// given.
     ///
-    /// A node that hangs is noticed after this time by those who wait at it. At most 9 min.
+    /// A node that hangs is noticed after this time by those who wait at it. From 1 ms to 9 min;
+    /// [`ClientBuilder::build`] refuses other times.
     pub fn poll_time(mut self, time: Duration) -> ClientBuilder {
-        // A node refuses more than 10 min.
-        self.timeouts.poll = time.clamp(Duration::from_millis(1), Duration::from_secs(540));
+        self.timeouts.poll = time;
         self
     }
 
@@ -179,7 +185,7 @@ impl ClientBuilder {
     ///
     /// # Errors
     /// `Refused` when there is no endpoint, or one that is not `host:port`, or what was said about
-    /// TLS or the user cannot be used.
+    /// TLS, the user or the time of a poll cannot be used.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
@@ -187,6 +193,9 @@ impl ClientBuilder {
         let addrs: Vec<(bool, String)> = self.endpoints.iter().map(|text| addr(text)).collect::<Result<_, _>>()?;
         if addrs.is_empty() {
             return Err(bad("no endpoint is given: name at least one node as host:port"));
+        }
+        if !(POLL_MIN..=POLL_MAX).contains(&self.timeouts.poll) {
+            return Err(bad(format!("poll_time: {:?} is not from {POLL_MIN:?} to {POLL_MAX:?}", self.timeouts.poll)));
         }
         let secure = addrs.iter().filter(|(secure, _)| *secure).count();
         let connector = match secure {
@@ -307,6 +316,17 @@ mod tests {
         refused(of(&["a:1"]).native_roots(), "are for endpoints that begin with https://");
         refused(of(&["https://a:1"]).ca("/nowhere/ca.pem"), "tls-file-unreadable: cannot read /nowhere/ca.pem");
         refused(of(&["https://a:1"]).ca_pem("no PEM"), "tls-bad-certificate: the PEM text: there is no certificate");
+    }
+
+    #[tokio::test]
+    async fn a_poll_time_out_of_bounds_is_refused_and_not_cut() {
+        let of = |time: Duration| ClientBuilder::new(vec!["a:1".into()]).poll_time(time);
+        refused(of(Duration::ZERO), "poll_time: 0ns is not from 1ms to 540s");
+        refused(of(Duration::from_secs(541)), "poll_time: 541s is not from 1ms to 540s");
+        assert!(of(Duration::from_secs(540)).build().is_ok() && of(Duration::from_millis(1)).build().is_ok());
+        // Nodes refuse a program's name that they do not take.
+        let named = of(POLL_MIN).program("x".repeat(300));
+        assert_eq!(named.session.client.unwrap().program.len(), 300);
     }
 
     #[test]

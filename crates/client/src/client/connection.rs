@@ -1,6 +1,7 @@
 //! Connections to one endpoint.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::header::{AUTHORIZATION, HOST, HeaderValue};
 use hyper::{HeaderMap, Request, Response};
 use hyper_util::rt::TokioIo;
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::{TcpStream, UnixStream, lookup_host};
 use tokio::task::JoinHandle;
 
 use crate::client::call::Call;
@@ -122,7 +123,7 @@ impl Pool {
             Err(why) => return Ending::Unsendable(why),
         };
         let within = connect_timeout.min(timeout);
-        let mut connection = match tokio::time::timeout(within, self.connection()).await {
+        let mut connection = match tokio::time::timeout(within, self.connection(within)).await {
             Ok(Ok(connection)) => connection,
             Ok(Err(why)) => return Ending::Unreachable(why),
             Err(_) => return Ending::Unreachable(format!("no connection within {} ms", within.as_millis())),
@@ -151,7 +152,7 @@ impl Pool {
             Ok(request) => request,
             Err(why) => return Passed::Nothing(Ending::Unsendable(why)),
         };
-        let mut connection = match tokio::time::timeout(connect_timeout, self.connection()).await {
+        let mut connection = match tokio::time::timeout(connect_timeout, self.connection(connect_timeout)).await {
             Ok(Ok(connection)) => connection,
             Ok(Err(why)) => return Passed::Nothing(Ending::Unreachable(why)),
             Err(_) => return Passed::Nothing(Ending::Unreachable("no connection in time".into())),
@@ -197,7 +198,7 @@ impl Pool {
         Ok(request)
     }
 
-    async fn connection(&self) -> Result<Connection, String> {
+    async fn connection(&self, within: Duration) -> Result<Connection, String> {
         loop {
             let kept = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
             let Some(kept) = kept else { break };
@@ -205,17 +206,18 @@ impl Pool {
                 return Ok(kept);
             }
         }
-        let stream = self.stream().await?;
+        let stream = self.stream(within).await?;
         let with_tls = self.approach.connector.is_some();
         let (sender, driver) = handshake(TokioIo::new(stream)).await.map_err(|error| words(&error))?;
         Ok(Connection { sender, driver: tokio::spawn(driver), rests_since: Moment::now(), with_tls })
     }
 
-    async fn stream(&self) -> Result<Stream, String> {
+    async fn stream(&self, within: Duration) -> Result<Stream, String> {
         if let Some(path) = self.socket_path() {
             return Ok(Stream::Unix(UnixStream::connect(path).await.map_err(|error| error.to_string())?));
         }
-        let stream = TcpStream::connect(&self.addr).await.map_err(|error| error.to_string())?;
+        let addrs = lookup_host(&self.addr).await.map_err(|error| error.to_string())?.collect::<Vec<_>>();
+        let stream = connect_any(&addrs, within).await.map_err(|error| error.to_string())?;
         stream.set_nodelay(true).map_err(|error| error.to_string())?;
         let Some(connector) = &self.approach.connector else { return Ok(Stream::Plain(stream)) };
         let host = self.addr.rsplit_once(':').map_or(&*self.addr, |(host, _)| host);
@@ -234,6 +236,21 @@ impl Pool {
             idle.push(connection);
         }
     }
+}
+
+/// Connects to the first address that answers. Each has its share of the time: one that drops
+/// packets must not use up that of the others.
+async fn connect_any(addrs: &[SocketAddr], within: Duration) -> io::Result<TcpStream> {
+    let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for addr in addrs {
+        let share = within / u32::try_from(addrs.len()).unwrap_or(u32::MAX);
+        failed = match tokio::time::timeout(share, TcpStream::connect(addr)).await {
+            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Err(error)) => error,
+            Err(_) => io::Error::new(io::ErrorKind::TimedOut, format!("no connection to {addr} within {share:?}")),
+        };
+    }
+    Err(failed)
 }
 
 /// An answer with its whole body.
@@ -294,6 +311,7 @@ impl Connection {
 #[cfg(test)]
 mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::{TcpListener, TcpSocket};
 
     use super::*;
     use crate::client::call::Target;
@@ -304,6 +322,25 @@ mod tests {
         let (pool, patience) = (Pool::new("127.0.0.1:1".into(), Approach::default()), Duration::from_secs(30));
         let ending = pool.exchange(&Call::get(long.finish()), patience, patience).await;
         assert!(matches!(ending, Ending::Unsendable(_)), "{ending:?}");
+    }
+
+    #[tokio::test]
+    async fn an_address_that_drops_packets_leaves_time_for_the_next() {
+        // Its queue is full: what else comes is dropped.
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let full = socket.listen(1).unwrap();
+        let silent = full.local_addr().unwrap();
+        let mut queued = Vec::new();
+        while let Ok(Ok(stream)) = tokio::time::timeout(Duration::from_millis(200), TcpStream::connect(silent)).await {
+            queued.push(stream);
+        }
+        let live = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addrs = [silent, live.local_addr().unwrap()];
+        let stream = connect_any(&addrs, Duration::from_millis(500)).await.unwrap();
+        assert_eq!(stream.peer_addr().unwrap(), addrs[1]);
+        let error = connect_any(&addrs[..1], Duration::from_millis(100)).await.unwrap_err();
+        assert!(error.to_string().contains(&format!("no connection to {silent} within 100ms")), "{error}");
     }
 
     /// One call to a listener that answers every connection with the given bytes.

@@ -42,8 +42,8 @@ pub struct Lock {
     path: String,
     /// As the query says it; the plain mode is not said.
     mode: Option<&'static str>,
-    /// Of a semaphore: how many permits, and of how many.
-    permits: Option<(u32, u32)>,
+    /// Of a semaphore: how many permits, and of how many, unless as many as are set.
+    permits: Option<(u32, Option<u32>)>,
     owner: Option<String>,
     label: Option<String>,
     lock_delay: Option<Duration>,
@@ -56,7 +56,7 @@ impl Lock {
     }
 
     /// Some of the permits of a semaphore.
-    pub(crate) fn of_semaphore(mut self, permits: u32, limit: u32) -> Lock {
+    pub(crate) fn of_semaphore(mut self, permits: u32, limit: Option<u32>) -> Lock {
         self.permits = Some((permits, limit));
         self
     }
@@ -189,7 +189,7 @@ impl Lock {
         let delay = self.lock_delay.map(|delay| Millis(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX)));
         let target = Target::path("/v1/locks", &self.path)?.with_some("mode", self.mode);
         let (permits, limit) = self.permits.unzip();
-        let target = target.with_some("permits", permits).with_some("limit", limit);
+        let target = target.with_some("permits", permits).with_some("limit", limit.flatten());
         let target = target.with_some("owner", self.owner.as_deref()).with_some("label", self.label.as_deref());
         Ok(target.with_some("lock_delay", delay).with_some("priority", self.priority))
     }

@@ -46,9 +46,9 @@ impl MultiLock {
         self
     }
 
-    /// And so many permits of a semaphore.
-    pub fn and_permits(mut self, path: impl Into<String>, permits: u32, limit: u32) -> MultiLock {
-        let (permits, limit) = (Some(permits), Some(limit));
+    /// And so many permits of a semaphore, with the limit as in [`Client::semaphore`].
+    pub fn and_permits(mut self, path: impl Into<String>, permits: u32, limit: impl Into<Option<u32>>) -> MultiLock {
+        let (permits, limit) = (Some(permits), limit.into());
         self.wish.locks.push(LockWish { path: path.into(), mode: LockMode::Semaphore, permits, limit });
         self
     }

@@ -20,7 +20,7 @@ pub(crate) fn own_details() -> ClientDetails {
 }
 
 /// A text that a node takes: no control characters, and no longer than may be.
-pub(crate) fn plain(text: &str) -> String {
+fn plain(text: &str) -> String {
     let mut plain: String = text.chars().filter(|c| !c.is_control()).collect();
     let end = (0..=TEXT_MAX.min(plain.len())).rev().find(|at| plain.is_char_boundary(*at));
     plain.truncate(end.unwrap_or(0));

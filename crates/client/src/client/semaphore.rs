@@ -5,10 +5,11 @@ use crate::client::lock::Lock;
 use crate::{Error, Guard};
 
 impl Client {
-    /// A semaphore of so many permits. The first client says how many; a client that says
-    /// another number is refused with `LimitDiffers`.
-    pub fn semaphore(&self, path: impl Into<String>, limit: u32) -> Semaphore {
-        Semaphore { client: self.clone(), path: path.into(), limit }
+    /// A semaphore of so many permits. The first client says how many, or [`Client::set_lock`]; a
+    /// client that says another number is refused with `LimitDiffers`. With `None` those that are
+    /// set count.
+    pub fn semaphore(&self, path: impl Into<String>, limit: impl Into<Option<u32>>) -> Semaphore {
+        Semaphore { client: self.clone(), path: path.into(), limit: limit.into() }
     }
 }
 
@@ -17,7 +18,7 @@ impl Client {
 pub struct Semaphore {
     client: Client,
     path: String,
-    limit: u32,
+    limit: Option<u32>,
 }
 
 impl Semaphore {

@@ -10,7 +10,7 @@ use hyper::Method;
 
 use crate::Error;
 use crate::client::Client;
-use crate::client::call::{Call, Repeat, Target};
+use crate::client::call::{Call, Prefer, Repeat, Target};
 
 /// A node that is to be a member.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -62,11 +62,26 @@ impl Client {
     /// # Errors
     /// As any read.
     pub async fn locks(&self, prefix: &str) -> Result<Vec<LockSummary>, Error> {
+        self.list_locks(prefix, None).await
+    }
+
+    /// The same, each with the first page of its queue, and with how long the sessions have been
+    /// silent if the leader answers. A page of locks is one request.
+    ///
+    /// # Errors
+    /// As any read.
+    pub async fn locks_with_queues(&self, prefix: &str) -> Result<Vec<LockSummary>, Error> {
+        self.list_locks(prefix, Some(true)).await
+    }
+
+    async fn list_locks(&self, prefix: &str, queues: Option<bool>) -> Result<Vec<LockSummary>, Error> {
         let (mut locks, mut after, mut again) = (Vec::<LockSummary>::new(), None::<String>, CURSORS_LOST_MAX);
         let (transport, mut endpoint) = (&self.inner.transport, 0);
         loop {
             let target = Target::route("/v1/locks").with("prefix", prefix).with_some("after", after.as_deref());
-            let call = Call::get(target.finish());
+            let call = Call::get(target.with_some("queues", queues).finish());
+            // It alone knows when sessions were heard.
+            let call = if queues.is_some() { call.prefer(Prefer::Leader) } else { call };
             let answer = if after.as_ref().is_some_and(|after| after.starts_with(SEALED)) {
                 match transport.send_to(endpoint, &call).await {
                     // The node is away, or was started again: any other one goes on behind the last
@@ -105,7 +120,9 @@ impl Client {
     /// all back.
     ///
     /// # Errors
-    /// `Refused` with `NotEmpty` when it is to be managed and a client is in the queue.
+    /// `Refused` with `NotEmpty` when a client is in the queue and it is to become, or to be no
+    /// longer, managed or a semaphore. Another limit of a semaphore and another number of waiters
+    /// can be set at any time.
     pub async fn set_lock(&self, path: &str, settings: LockSettings) -> Result<LockSet, Error> {
         let target = Target::path("/v1/locks", path)?;
         self.write(Call::write(Method::PUT, target.finish()).json(&settings)).await
@@ -247,6 +264,27 @@ mod tests {
         let client = Client::builder([addr]).operation_timeout(Duration::from_millis(50));
         let client = client.attempt_timeout(Duration::from_secs(86_400)).build().unwrap();
         assert!(client.status().await[0].1.is_err());
+    }
+
+    #[tokio::test]
+    async fn queues_come_with_their_page_of_locks() {
+        let first =
+            r#"{"ticket":"/l/x-0000000000","position":0,"mode":"exclusive","since_ms":1,"fencing_token":1,"holds":1}"#;
+        let (addr, mut requests) = fake_node(move |request: String| {
+            let (lock, next) = if request.contains("after=") { ("/m", "") } else { ("/l", r#","next":"/l""#) };
+            let queue = format!(r#"{{"lock":"{lock}","contenders":1,"holders":[{first}],"waiters":[]}}"#);
+            let lock = format!(r#"{{"lock":"{lock}","contenders":1,"first":{first},"queue":{queue}}}"#);
+            async move { format!(r#"{{"locks":[{lock}]{next}}}"#) }
+        })
+        .await;
+        let client = Client::builder([addr]).build().unwrap();
+        let locks = client.locks_with_queues("/").await.unwrap();
+        let names: Vec<&str> = locks.iter().map(|lock| &*lock.queue.as_ref().unwrap().lock).collect();
+        assert_eq!(names, ["/l", "/m"]);
+        let asked = [requests.recv().await.unwrap(), requests.recv().await.unwrap()];
+        let page = "GET /v1/locks?prefix=%2F";
+        assert_eq!(asked, [format!("{page}&queues=true"), format!("{page}&after=%2Fl&queues=true")]);
+        assert!(requests.try_recv().is_err(), "a page is one request");
     }
 
     #[tokio::test]

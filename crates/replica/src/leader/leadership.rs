@@ -18,7 +18,7 @@ use znode::{
 };
 
 use crate::leader::quota_log::QuotaLog;
-use crate::leader::session_tracker::{Noted, SessionTracker};
+use crate::leader::session_tracker::{Noted, SessionTracker, Silence};
 use crate::raft::consensus::Consensus;
 use crate::raft::transport::TouchAnswer;
 use crate::stop::Stop;
@@ -149,6 +149,15 @@ impl Leadership {
     /// See [`crate::Replica::sure_to_lead`].
     pub(crate) fn sure_to_lead(&self) -> Option<Term> {
         self.sure_term().ok().map(Term)
+    }
+
+    /// See [`crate::Replica::silences`].
+    pub(crate) fn silences(&self, of: &[SessionId]) -> Option<Vec<Option<Silence>>> {
+        let term = self.sure_term().ok()?;
+        let sessions = self.sessions();
+        let current = sessions.current.as_ref().filter(|current| current.term == Term(term))?;
+        let now = Instant::now();
+        Some(of.iter().map(|session| current.tracker.silence(*session, now)).collect())
     }
 
     /// Notes heartbeats, if this node is sure to lead.

@@ -43,6 +43,15 @@ impl Heard {
     }
 }
 
+/// How long a session has been silent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Silence {
+    /// Since it was heard, or since this leader has listened.
+    pub so_far: Duration,
+    /// Until it expires, if it is silent on; nothing while it is expiring.
+    pub left: Duration,
+}
+
 /// What a heartbeat came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Noted {
@@ -101,6 +110,13 @@ impl SessionTracker {
             self.due.insert((heard.look, session));
         }
         Noted::Alive
+    }
+
+    /// How long a session has been silent; `None` of one that is not watched.
+    pub(crate) fn silence(&self, session: SessionId, now: Instant) -> Option<Silence> {
+        let (heard, now) = (self.sessions.get(&session)?, self.clock(now));
+        let left = if heard.expiring { Duration::ZERO } else { heard.due().saturating_sub(now) };
+        Some(Silence { so_far: now.saturating_sub(heard.at), left })
     }
 
     /// Moves the clock on. `listening`: a quorum followed since the last tick, so that heartbeats

@@ -72,6 +72,8 @@ struct Wish {
     keep: bool,
     /// Lengths of texts that have a bound, by parameter.
     texts: [(&'static str, usize); 2],
+    /// Of an acquire.
+    mode: Option<LockMode>,
 }
 
 /// Acquires a lock, waiting for it as long as `wait` says.
@@ -79,7 +81,7 @@ struct Wish {
     params(("path" = String, Path, description = "slashes plain or encoded"),
         ("mode" = Option<zlock_client::api::LockMode>, Query),
         ("permits" = Option<u32>, Query, description = "of mode=semaphore: how many at once; 1 when absent"),
-        ("limit" = Option<u32>, Query, description = "of mode=semaphore: how many there are; the same for all"),
+        ("limit" = Option<u32>, Query, description = "of mode=semaphore: how many there are, the same for all; those that are set when absent"),
         ("wait" = Option<String>, Query, description = "0, the default, is a try"),
         ("upgrade" = Option<String>, Query, description = "the reader's ticket that is to write, too; without mode, owner and lock_delay"),
         ("owner" = Option<String>, Query, description = "an equal owner in the session holds its ticket once more"),
@@ -119,7 +121,9 @@ pub(crate) async fn enter(mut call: Call, route: &str, mode: Option<LockMode>) -
             return problem.because(BLOCKED);
         }
         let problem = if is_upgrade { problem } else { problem.of_used_key() };
-        problem.naming(&call.door.replica().state(), &wish.texts)
+        let state = call.door.replica().state();
+        let problem = problem.naming(&state, &wish.texts);
+        wish.mode.map_or(problem.clone(), |mode| problem.with_limit(&state, &path, mode))
     };
     let (ticket, grant) = entered.map_err(refused)?;
     let grant = match grant {
@@ -159,7 +163,7 @@ fn wish(call: &mut Call, route: &str, mode: Option<LockMode>) -> Result<Wish, Pr
         std::mem::take(query).finish()?;
         let texts = [("label", label.len()), ("owner", 0)];
         let op = Op::Upgrade(Upgrade { ticket: reader_of(&lock, &reader)?, label });
-        return Ok(Wish { op, lock, attempt, wait_ms, keep, texts });
+        return Ok(Wish { op, lock, attempt, wait_ms, keep, texts, mode: None });
     }
     let mode = mode.map_or_else(|| convert::take_lock_mode(query), Ok)?;
     let owner = query.take("owner")?.unwrap_or_default();
@@ -171,7 +175,7 @@ fn wish(call: &mut Call, route: &str, mode: Option<LockMode>) -> Result<Wish, Pr
     let texts = [("label", label.len()), ("owner", owner.len())];
     let acquire = Acquire { lock: lock.clone(), mode, owner, label, lock_delay_ms, priority, keyless };
     let op = Op::Acquire(acquire);
-    Ok(Wish { op, lock, attempt, wait_ms, keep, texts })
+    Ok(Wish { op, lock, attempt, wait_ms, keep, texts, mode: Some(mode) })
 }
 
 /// A try that no other has the number of; 0 is none.

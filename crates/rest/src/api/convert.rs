@@ -104,15 +104,18 @@ pub(crate) fn lock_mode_of(
         zlock_client::api::LockMode::Write => (LockMode::Write, (None, None)),
         zlock_client::api::LockMode::Latch => (LockMode::Latch, (None, None)),
         zlock_client::api::LockMode::Semaphore => {
-            let limit = limit.ok_or_else(|| Problem::bad("limit", "mode=semaphore needs one"))?;
-            let permits = permits.unwrap_or(1);
-            if !(1..=limit).contains(&permits) {
-                return Err(Problem::bad(
-                    "permits",
-                    format!("{permits} of them, where there are {limit}: ask for 1 to {limit}"),
-                ));
+            let wanted = permits.unwrap_or(1);
+            if limit == Some(0) {
+                return Err(Problem::bad("limit", "at least 1"));
             }
-            (LockMode::Lease { permits, limit }, (Some(permits), Some(limit)))
+            if wanted == 0 {
+                return Err(Problem::bad("permits", "at least 1"));
+            }
+            if let Some(limit) = limit.filter(|limit| wanted > *limit) {
+                return Err(Problem::bad("permits", format!("{wanted} of them, and limit is {limit}")));
+            }
+            // Without one, that which is set counts.
+            (LockMode::Lease { permits: wanted, limit: limit.unwrap_or(0) }, (Some(wanted), limit))
         }
     };
     match (permits.or(none.0), limit) == none {
@@ -185,6 +188,8 @@ fn contender(entry: znode::lock::QueueEntry) -> zlock_client::api::Contender {
         permits: entry.permits,
         priority: entry.priority,
         lingers_until_ms: entry.lingers_until_ms,
+        heard_ms_ago: None,
+        expires_in_ms: None,
     }
 }
 

@@ -1,14 +1,16 @@
 //! `/v1/locks` and `/v1/tickets`: look, resume, release.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use axum::http::StatusCode;
+use replica::{Replica, Silence};
 use serde::Serialize;
 use tokio::time::Instant;
 use utoipa::ToSchema;
-use zlock_client::api::{LockHistory, LockList, LockQueue, LockSet, LockSummary, TokenCheck};
+use zlock_client::api::{Contender, LockHistory, LockList, LockQueue, LockSet, LockSummary, TokenCheck};
 use znode::lock::{self, LockStatus, QueueEntry};
-use znode::{Credential, Error, FencingToken, Identity, LockSettings, Op, State, ZPath};
+use znode::{Credential, Error, FencingToken, Identity, LockSettings, Op, SessionId, State, ZPath};
 
 use crate::api::acquire::{Standing, held, standing, wait};
 use crate::api::convert;
@@ -113,22 +115,24 @@ pub(crate) async fn set(WithBody(mut call): WithBody) -> Answer {
     Ok(json(StatusCode::OK, zxid, &set))
 }
 
-/// Lists the locks that have contenders.
+/// Lists the locks that have contenders, with their queues if these are wanted.
 #[utoipa::path(get, path = "/v1/locks", operation_id = "locksList", tag = "locks",
     params(("prefix" = Option<String>, Query, description = "locks at and below this path; absent: all"),
         ("limit" = Option<usize>, Query),
-        ("after" = Option<String>, Query, description = "a lock, or `next` of the page before, as it is")),
+        ("after" = Option<String>, Query, description = "a lock, or `next` of the page before, as it is"),
+        ("queues" = Option<bool>, Query, description = "with the queue of each; the page ends with the lock with which it has `limit` contenders")),
     responses((status = 200, description = "Locks by path", body = LockList)))]
 pub(crate) async fn list(mut call: Call) -> Answer {
     let state = call.read().await?;
     let limit = call.query.limit(call.door.config().page_max)?;
     let prefix = call.query.path("prefix")?.unwrap_or_else(ZPath::root);
     let after = call.query.take("after")?.map(|text| call.door.cursors().open(&text)).transpose()?;
+    let with_queues = call.query.flag("queues")?;
     call.query.finish()?;
     let named = |lock: &ZPath| *lock == prefix || state.may_read_name(lock, &call.identities);
     let is_shown = |lock: &ZPath| shows(&call.identities, &state, lock) && named(lock);
     let page = Page::of(lock::paths(&state, &prefix, after.as_ref()), limit, is_shown);
-    let next = match page.end {
+    let mut next = match page.end {
         End::All => None,
         // A cursor is a name as well: this one is on the page, and that one is not for the request
         // to know.
@@ -138,10 +142,63 @@ pub(crate) async fn list(mut call: Call) -> Answer {
     let summary = |lock: &ZPath| {
         let lock::LockSummary { lock, contenders, first } = lock::summary(&state, lock).ok()?;
         let first = convert::shown_contender(&call.identities, &state, first);
-        Some(LockSummary { lock: lock.as_str().into(), contenders, first })
+        Some(LockSummary { lock: lock.as_str().into(), contenders, first, queue: None })
     };
-    let locks = page.shown.into_iter().filter_map(summary).collect();
+    let mut locks: Vec<LockSummary> = page.shown.iter().filter_map(|lock| summary(lock)).collect();
+    if with_queues {
+        let queue = |lock: &LockSummary| {
+            // Where one cannot be shown, the others still can.
+            self::page(&call.identities, &state, &ZPath::parse(&lock.lock).ok()?, 0, limit).ok()
+        };
+        if let Some(cut) = add_queues(&mut locks, limit, queue) {
+            next = Some(cut);
+        }
+        tell_silences(call.door.replica(), &mut locks);
+    }
     Ok(json(StatusCode::OK, state.last_zxid(), &LockList { locks, next }))
+}
+
+/// Adds the queues of a page, up to the lock with which there are `limit` contenders. Answers that
+/// lock where the page is cut behind it.
+fn add_queues(
+    locks: &mut Vec<LockSummary>,
+    limit: usize,
+    queue: impl Fn(&LockSummary) -> Option<LockQueue>,
+) -> Option<String> {
+    let mut contenders = 0;
+    let end = locks.iter_mut().position(|lock| {
+        lock.queue = queue(lock);
+        contenders += lock.queue.as_ref().map_or(1, |queue| contenders_of(queue).count());
+        contenders >= limit
+    })?;
+    (end + 1 < locks.len()).then(|| {
+        locks.truncate(end + 1);
+        locks[end].lock.clone()
+    })
+}
+
+fn contenders_of(queue: &LockQueue) -> impl Iterator<Item = &Contender> {
+    queue.holders.iter().chain(&queue.lingering).chain(&queue.waiters)
+}
+
+/// Says how long the sessions of the contenders have been silent, where this node leads.
+fn tell_silences(replica: &Replica, locks: &mut [LockSummary]) {
+    let queues = || locks.iter().filter_map(|lock| lock.queue.as_ref());
+    let mut sessions: Vec<SessionId> =
+        queues().flat_map(contenders_of).filter_map(|one| one.session).map(SessionId).collect();
+    sessions.sort_unstable();
+    sessions.dedup();
+    let Some(silences) = replica.silences(&sessions) else { return };
+    let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let known: BTreeMap<u64, Silence> =
+        sessions.iter().zip(silences).filter_map(|(session, silence)| Some((session.0, silence?))).collect();
+    let queues = locks.iter_mut().filter_map(|lock| lock.queue.as_mut());
+    let contenders = queues.flat_map(|queue| queue.holders.iter_mut().chain(&mut queue.waiters));
+    for one in contenders {
+        let silence = one.session.and_then(|session| known.get(&session));
+        one.heard_ms_ago = silence.map(|silence| ms(silence.so_far));
+        one.expires_in_ms = silence.map(|silence| ms(silence.left));
+    }
 }
 
 /// Locks that one request may not read and that are passed over for it. Looking at them has a cost,

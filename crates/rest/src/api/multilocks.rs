@@ -53,8 +53,14 @@ pub(crate) async fn acquire(WithBody(mut call): WithBody) -> Answer {
     let entered = enqueue(&call.door, &mut waiter, &first).await;
     // What became of the body is in the log. A wait may last for hours.
     drop(place);
-    let (ticket, grant) =
-        entered.map_err(|problem| problem.of_used_key().naming(&call.door.replica().state(), &texts))?;
+    let (ticket, grant) = entered.map_err(|problem| {
+        let state = call.door.replica().state();
+        let problem = problem.of_used_key().naming(&state, &texts);
+        match problem.op_index().and_then(|index| parts.get(index)) {
+            Some((lock, mode)) => problem.with_limit(&state, lock, *mode),
+            None => problem,
+        }
+    })?;
     if grant.is_none() && keep {
         // However the wait ends: if the place is kept, the client must hear of its ticket.
         let _ = wait(&call.door, &ticket, deadline).await;

@@ -132,15 +132,20 @@ fn own_rules(id: &str) -> &'static [&'static str] {
         "sessionsClose" | "sessionsKeepAlive" => &["another session than that of the URL"],
         "locksList" => &["not a znode path", "not a cursor of this node"],
         "locksAcquire" => &[
-            "mode=semaphore needs one",
-            ": ask for 1 to ",
+            "limit: none is set for this semaphore",
+            "are asked for, and the semaphore has",
+            "of them, and limit is",
             "permits and limit belong to mode=semaphore",
             "not the path of a ticket of this lock",
             "belongs to acquires without Idempotency-Key and owner",
         ],
-        "multilocksAcquire" => {
-            &[NO_FRACTION, "mode=semaphore needs one", ": ask for 1 to ", "permits and limit belong to mode=semaphore"]
-        }
+        "multilocksAcquire" => &[
+            NO_FRACTION,
+            "limit: none is set for this semaphore",
+            "are asked for, and the semaphore has",
+            "of them, and limit is",
+            "permits and limit belong to mode=semaphore",
+        ],
         "electionsCampaign" => &["belongs to acquires without Idempotency-Key and owner"],
         "electionsProclaim" => {
             &["no other lock", "not a lock node of this election", "ticket and fencing_token go together"]

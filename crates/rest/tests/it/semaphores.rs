@@ -38,9 +38,13 @@ async fn another_limit_is_refused() {
     node.acquire(&session, "/s?mode=semaphore&limit=3").await.expect(200);
     let refused = node.acquire(&session, "/s?mode=semaphore&limit=4").await.expect_problem(409, "limit-differs");
     assert_eq!((&refused.body["name"], &refused.body["code"]), (&json!("LimitDiffers"), &json!(-1020)));
+    assert_eq!(refused.body["detail"], "the semaphore has a limit of 3, and 4 was said");
+    node.acquire(&session, "/s?mode=semaphore&permits=2").await.expect(200);
+    let unset = node.acquire(&session, "/new?mode=semaphore").await.expect_problem(400, "bad-request");
+    assert!(text(&unset, "detail").starts_with("limit: none is set"), "{}", unset.body);
     for (query, name) in [
-        ("mode=semaphore", "limit"),
-        ("mode=semaphore&limit=0", "permits"),
+        ("mode=semaphore&limit=0", "limit"),
+        ("mode=semaphore&permits=4", "permits"),
         ("mode=semaphore&limit=2&permits=3", "permits"),
         ("limit=2", "permits"),
         ("mode=read&permits=1", "permits"),

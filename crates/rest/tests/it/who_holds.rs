@@ -44,6 +44,44 @@ async fn a_queue_and_a_history_say_whose_sessions_they_are_of() {
     );
 }
 
+#[tokio::test]
+async fn a_page_of_locks_has_their_queues_and_so_many_contenders() {
+    let node = Node::start().await;
+    let (first, second) = (node.session().await, node.session().await);
+    for lock in ["/a", "/b", "/c"] {
+        node.acquire(&first, lock).await.expect(200);
+    }
+    node.acquire(&second, "/a?keep=true").await.expect(202);
+    let bare = node.get("/v1/locks").await.expect(200);
+    assert_eq!(bare.body["locks"][0].get("queue"), None, "they are asked for");
+    let whole = node.get("/v1/locks?queues=true").await.expect(200);
+    let locks = whole.body["locks"].as_array().unwrap();
+    assert_eq!((locks.len(), whole.body.get("next")), (3, None));
+    for lock in locks {
+        let mut queue = lock["queue"].clone();
+        for one in ["holders", "waiters"].iter().flat_map(|field| queue[field].as_array_mut().unwrap().clone()) {
+            let ms = |field: &str| one[field].as_u64().unwrap();
+            assert!(ms("heard_ms_ago") <= 60_000 && ms("expires_in_ms") <= 60_000, "{one}");
+        }
+        for field in ["holders", "waiters"] {
+            for one in queue[field].as_array_mut().unwrap() {
+                let one = one.as_object_mut().unwrap();
+                one.remove("heard_ms_ago");
+                one.remove("expires_in_ms");
+            }
+        }
+        let name = lock["lock"].as_str().unwrap();
+        assert_eq!(queue, node.get(&format!("/v1/locks{name}")).await.expect(200).body, "{name}");
+    }
+    // The first lock has two contenders.
+    for (limit, after, expected, next) in [(2, "", "/a", json!("/a")), (2, "&after=/a", "/b /c", json!(null))] {
+        let page = node.get(&format!("/v1/locks?queues=true&limit={limit}{after}")).await.expect(200);
+        let names: Vec<&str> =
+            page.body["locks"].as_array().unwrap().iter().map(|lock| lock["lock"].as_str().unwrap()).collect();
+        assert_eq!((names.join(" "), &page.body["next"]), (expected.to_owned(), &next));
+    }
+}
+
 /// It was `released`, as if it had held.
 #[tokio::test]
 async fn a_wait_that_is_given_up_was_withdrawn() {

@@ -45,10 +45,7 @@ pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, F
     if let Some(ttl) = matches.get_one::<Duration>("ttl") {
         create = create.ttl(*ttl);
     }
-    let created = create.await.map_err(|error| match error.code() {
-        Some(ProblemType::NoNode) => Failure::hinted(&error, Some("`--parents` creates all that are missing")),
-        _ => error.into(),
-    })?;
+    let created = create.await?;
     if context.out.json {
         context.out.document(&created)?
     } else {

@@ -35,11 +35,13 @@ pub(crate) struct Failure {
     line: Option<String>,
     /// What a program may know of it besides: a node's problem, if a node said no.
     problem: Value,
+    /// Of that problem.
+    code: Option<ProblemType>,
 }
 
 impl Failure {
     pub(crate) fn refused(line: impl Into<String>) -> Failure {
-        Failure { ending: Ending::Refused, line: Some(line.into()), problem: own_problem(Outcome::Refused) }
+        Failure { ending: Ending::Refused, line: Some(line.into()), problem: own_problem(Outcome::Refused), code: None }
     }
 
     /// What clap cannot see to be wrong.
@@ -63,7 +65,7 @@ impl Failure {
 
     /// There is nothing to say.
     pub(crate) fn silent(code: u8) -> Failure {
-        Failure { ending: Ending::Code(code), line: None, problem: Value::Null }
+        Failure { ending: Ending::Code(code), line: None, problem: Value::Null, code: None }
     }
 
     /// The same failure with another exit code.
@@ -77,6 +79,14 @@ impl Failure {
             Ending::Refused | Ending::Unclear => self.with_code(CANNOT),
             Ending::Code(_) => self,
         }
+    }
+
+    /// The same with what to do about it, where the command has a word for that.
+    pub(crate) fn hinting(mut self, command: &str) -> Failure {
+        if let (Some(hint), Some(line)) = (self.code.and_then(|code| hint_of(command, code)), &mut self.line) {
+            *line = format!("{line}; {hint}");
+        }
+        self
     }
 
     /// Prints the line, or a JSON document with it, and answers the exit code.
@@ -107,45 +117,33 @@ fn own_problem(outcome: Outcome) -> Value {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
-        let hint = hint(&error);
-        Failure::hinted(&error, hint)
-    }
-}
-
-impl Failure {
-    /// An error of the client, with what to do.
-    pub(crate) fn hinted(error: &Error, hint: Option<&str>) -> Failure {
         let ending = if matches!(error, Error::Refused { .. }) { Ending::Refused } else { Ending::Unclear };
-        let what = match error {
+        let what = match &error {
             Error::Refused { message, .. } => message.clone(),
             Error::Unavailable { reason } => format!("nothing was done, because no node could: {reason}"),
             Error::Unknown { reason } => format!("it is not known whether it was done: {reason}"),
         };
-        let problem = match error {
+        let problem = match &error {
             Error::Refused { problem, .. } => json!(problem),
             Error::Unavailable { .. } => own_problem(Outcome::Unavailable),
             Error::Unknown { .. } => own_problem(Outcome::Unknown),
         };
-        let line = match hint {
+        let line = match hint(&error) {
             Some(hint) => format!("{what}; {hint}"),
             None => what,
         };
-        Failure { ending, line: Some(line.replace('\n', " ")), problem }
+        let code = error.code();
+        Failure { ending, line: Some(line.replace('\n', " ")), problem, code }
     }
 }
 
-/// What to do.
+/// What to do, if that does not depend on the command.
 fn hint(error: &Error) -> Option<&'static str> {
     match error {
         Error::Unavailable { .. } => Some("`zlock status` shows the nodes, --endpoints says which they are"),
         Error::Unknown { .. } => Some("look before you do it again"),
         Error::Refused { code, .. } => match code {
-            Some(ProblemType::NoNode) => Some("`zlock ls` shows what there is"),
-            Some(ProblemType::NodeExists) => Some("`zlock set` replaces its data"),
-            Some(ProblemType::NotEmpty) => Some("`zlock rm --recursive` deletes what is below it, too"),
-            Some(ProblemType::BadVersion) => Some("`zlock stat` shows the one that it has"),
             Some(ProblemType::NoAuth) => Some("its ACL would have to permit it"),
-            Some(ProblemType::EventsGone) => Some("read afresh and watch from there"),
             Some(ProblemType::SessionExpired) => Some("this client was cut off or paused for longer than its session"),
             Some(ProblemType::LockNotManaged) => {
                 Some("`zlock settings LOCK --managed` makes it so while its queue is empty")
@@ -153,6 +151,27 @@ fn hint(error: &Error) -> Option<&'static str> {
             Some(ProblemType::QuotaExceeded) => Some("delete something first"),
             _ => None,
         },
+    }
+}
+
+/// What to do when this command is refused so.
+fn hint_of(command: &str, code: ProblemType) -> Option<&'static str> {
+    match (command, code) {
+        ("rm", ProblemType::NotEmpty) => Some("`zlock rm --recursive` deletes what is below it, too"),
+        ("settings", ProblemType::NotEmpty) => {
+            Some("what a lock is changes while its queue is empty: `zlock locks` shows who is in it")
+        }
+        ("create", ProblemType::NodeExists) => Some("`zlock set` replaces its data"),
+        ("create", ProblemType::NoNode) => Some("`--parents` creates all that are missing"),
+        ("get" | "set" | "stat" | "ls" | "tree" | "rm" | "acl" | "quota", ProblemType::NoNode) => {
+            Some("`zlock ls` shows what there is")
+        }
+        ("set" | "rm" | "acl", ProblemType::BadVersion) => Some("`zlock stat` shows the one that it has"),
+        ("watch", ProblemType::EventsGone) => Some("read afresh and watch from there"),
+        ("semaphore", ProblemType::LimitDiffers) => {
+            Some("without --limit the one that is set counts; `zlock settings` changes it")
+        }
+        _ => None,
     }
 }
 
@@ -172,6 +191,17 @@ mod tests {
         let failure = Failure::from(Error::Unknown { reason: "lost".into() });
         assert_eq!(failure.ending, Ending::Unclear);
         assert_eq!(Failure::refused("no").ending, Ending::Refused);
+    }
+
+    #[test]
+    fn a_hint_belongs_to_its_command() {
+        let line = |command: &str| {
+            let failure = Failure { code: Some(ProblemType::NotEmpty), ..Failure::refused("it has children") };
+            failure.hinting(command).line.unwrap()
+        };
+        assert_eq!(line("rm"), "it has children; `zlock rm --recursive` deletes what is below it, too");
+        assert!(line("settings").contains("`zlock locks` shows who is in it"));
+        assert_eq!(line("create"), "it has children");
     }
 
     #[test]

@@ -44,10 +44,11 @@ use super::failure::Failure;
 use super::options::{number, time};
 use super::output::plain;
 use signals::Signals;
-use waiting::acquire;
+use waiting::{acquire, words_of};
 
 pub(crate) use exec::{EXEC, command as exec_command, run as run_exec};
 use held::Held;
+use supervisor::Outcome;
 pub(crate) use watchdog::{WATCHDOG, command as watchdog_command, run as run_watchdog};
 
 /// The lock was lost before the command had ended.
@@ -116,17 +117,15 @@ pub(crate) fn with_command(command: Command) -> Command {
                 .requires("wait")
                 .help("The exit code when the lock is not free in time [default: 124]"),
         )
-        .arg(
-            Arg::new("quiet")
-                .long("quiet")
-                .action(ArgAction::SetTrue)
-                .help("Says nothing of waiting, nor of a lock that is not free in time"),
-        )
-        .arg(time("hold-at-least", "Holds the lock for so long, although the command ends before"))
         .arg(time("lock-delay", "Keeps others out for so much longer if the session expires"));
-    with_run(command).mut_arg("session-timeout", |arg| {
-        arg.help("How long the lock outlives this process, and is safe without an answer")
-    })
+    with_run(command)
+        .mut_arg("session-timeout", |arg| {
+            arg.help("How long the lock outlives this process, and is safe without an answer")
+        })
+        .mut_arg("hold-at-least", |arg| arg.help("Holds the lock for so long, although the command ends before"))
+        .mut_arg("quiet", |arg| {
+            arg.help("Says nothing of waiting, of a lock that is not free in time, of a timeout that is not granted, nor of a command that is stopped")
+        })
 }
 
 /// The root is no lock.
@@ -147,10 +146,17 @@ pub(crate) fn with_run(command: Command) -> Command {
         .help("What to do before a loss may come: SIGTERM and, after --grace, SIGKILL; SIGKILL; or only say so");
     command
         .arg(on_loss)
-        .arg(time("grace", "Between SIGTERM and SIGKILL; at most a quarter of --session-timeout").default_value("2s"))
+        .arg(time("grace", "Between SIGTERM and SIGKILL; at most a quarter of --session-timeout, and then also its default [default: 2s]"))
         .arg(
             time("session-timeout", "How long the session outlives this process, and is safe without an answer")
                 .default_value("10s"),
+        )
+        .arg(time("hold-at-least", "Keeps the session for so long, although the command ends before"))
+        .arg(
+            Arg::new("quiet")
+                .long("quiet")
+                .action(ArgAction::SetTrue)
+                .help("Says nothing of a timeout that is not granted, nor of a command that is stopped"),
         )
         .arg(Arg::new("label").long("label").value_name("TEXT").help("For people [default: the command's name]"))
         .arg(words())
@@ -251,18 +257,21 @@ pub(crate) async fn run_under(
     matches: &ArgMatches,
     acquired: impl Future<Output = Result<Option<Guard>, Error>>,
 ) -> Result<u8, Failure> {
+    check_grace(matches)?;
     let mut signals = listen()?;
     let path = path_of(matches);
+    let acquired = async {
+        tell_what_is_granted(matches, context.client.session_timeout().await?);
+        acquired.await
+    };
     let guard = acquire(context, matches, acquired, &mut signals).await?;
-    let since = Instant::now();
     if context.out.json {
         let held = Granted { lock: guard.lock(), ticket: guard.ticket(), fencing_token: guard.fencing_token() };
         say(&serde_json::to_string(&held).unwrap_or_default());
     }
     let plan = plan(matches, context.client.session_timeout().await?);
-    let command: Vec<&OsString> = matches.get_many("command").expect("it is required").collect();
-    let ended = supervisor::supervise(&Held::Lock(&guard), plan, &command, &mut signals).await?;
-    if ended.lost {
+    let ran = run_held(&Held::Lock(&guard), plan, matches, &mut signals).await?;
+    if ran.outcome.lost {
         if has_delay(matches) {
             // The delay begins when the session expires. A release, or the session's close, would
             // let others in at once.
@@ -273,36 +282,68 @@ pub(crate) async fn run_under(
             // reached, the session ends by itself.
             let _ = tokio::time::timeout(GOODBYE, give_back(&context.client, guard, matches)).await;
         }
-        say(&after_loss(plan, &format!("the lock {path}"), ended.loss.as_ref()));
         return Ok(LOST);
     }
-    let is_kept = !ended.interrupted && keep(&guard, since, matches, &mut signals).await;
-    match give_back(&context.client, guard, matches).await {
-        Ok(()) => Ok(ended.code),
+    let given_back = give_back(&context.client, guard, matches).await;
+    Ok(ended(&format!("the lock {path}"), plan, ran, given_back).0)
+}
+
+/// How a command ended that ran under something.
+struct Ran {
+    outcome: Outcome,
+    /// Whether it was kept behind the command's end.
+    is_kept: bool,
+}
+
+/// Runs the command while it is held, and keeps it for what is left of `--hold-at-least`. A loss
+/// that has ended the command is told.
+async fn run_held(
+    held: &Held<'_>,
+    plan: deadline::Plan,
+    matches: &ArgMatches,
+    signals: &mut Signals,
+) -> Result<Ran, Failure> {
+    let since = Instant::now();
+    let command: Vec<&OsString> = matches.get_many("command").expect("it is required").collect();
+    let outcome = supervisor::supervise(held, plan, &command, signals, matches.get_flag("quiet")).await?;
+    if outcome.lost {
+        say(&after_loss(plan, &held.to_string(), outcome.loss.as_ref()));
+        return Ok(Ran { outcome, is_kept: false });
+    }
+    let is_kept = !outcome.interrupted && keep(held, since, matches, signals).await;
+    Ok(Ran { outcome, is_kept })
+}
+
+/// The exit code of a command that has ended by itself, and whether what it ran under was lost
+/// before that was given back.
+fn ended(what: &str, plan: deadline::Plan, ran: Ran, given_back: Result<(), Error>) -> (u8, bool) {
+    let Ran { outcome, is_kept } = ran;
+    match given_back {
+        Ok(()) => (outcome.code, false),
         Err(error @ Error::Refused { .. }) => {
-            let why = ended.loss.map_or_else(|| error.to_string(), |loss| plain(&loss.to_string()));
+            let why = outcome.loss.map_or_else(|| error.to_string(), |loss| loss.to_string());
             let when = if is_kept { "--hold-at-least was over" } else { "the command had ended" };
-            say(&format!("zlock: the lock {path} was lost before {when}: {why}"));
+            say(&format!("zlock: {what} was lost before {when}: {}", plain(&why)));
             // With `warn` it went on, and how it ended is what counts.
-            Ok(if plan.on_loss == deadline::OnLoss::Warn { ended.code } else { LOST })
+            (if plan.on_loss == deadline::OnLoss::Warn { outcome.code } else { LOST }, true)
         }
         Err(error) => {
-            say(&format!("zlock: the command has ended, but not the lock: {error}; it ends with its session"));
-            Ok(ended.code)
+            say(&format!("zlock: the command has ended, but not {what}: {error}; it ends by the session's timeout"));
+            (outcome.code, false)
         }
     }
 }
 
-/// Keeps a lock whose command has ended for what is left of `--hold-at-least`. A loss ends that,
-/// and so does a signal that is to end a program. Answers whether anything was left.
-async fn keep(guard: &Guard, since: Instant, matches: &ArgMatches, signals: &mut Signals) -> bool {
+/// Keeps what is held behind the command's end for what is left of `--hold-at-least`. A loss ends
+/// that, and so does a signal that is to end a program. Answers whether anything was left.
+async fn keep(held: &Held<'_>, since: Instant, matches: &ArgMatches, signals: &mut Signals) -> bool {
     let least = matches.get_one::<Duration>("hold-at-least").copied().unwrap_or_default();
     if since.elapsed() >= least {
         return false;
     }
     tokio::select! {
         () = tokio::time::sleep_until(since + least) => {}
-        () = guard.gone() => {}
+        () = held.gone() => {}
         _ = signals.next_that_ends() => {}
     }
     true
@@ -330,28 +371,15 @@ pub(crate) async fn run_in(
     matches: &ArgMatches,
 ) -> Result<(u8, bool), Failure> {
     let mut signals = listen()?;
+    tell_what_is_granted(matches, session.timeout());
     let plan = plan(matches, session.timeout());
-    let command: Vec<&OsString> = matches.get_many("command").expect("it is required").collect();
     let held = Held::Session { session, environment };
-    let ended = supervisor::supervise(&held, plan, &command, &mut signals).await?;
-    if ended.lost {
-        say(&after_loss(plan, &held.to_string(), ended.loss.as_ref()));
+    let ran = run_held(&held, plan, matches, &mut signals).await?;
+    if ran.outcome.lost {
         return Ok((LOST, true));
     }
     // A command may end by itself before a heartbeat tells of the loss.
-    match session.close().await {
-        Ok(()) => return Ok((ended.code, false)),
-        Err(Error::Refused { message, .. }) => {
-            let why = ended.loss.map_or(message, |loss| loss.to_string());
-            say(&format!("zlock: {held} was lost before the command had ended: {}", plain(&why)));
-        }
-        Err(error) => {
-            say(&format!("zlock: the command has ended, but not {held}: {error}; it ends by its timeout"));
-            return Ok((ended.code, false));
-        }
-    }
-    // With `warn` it went on, and how it ended is what counts.
-    Ok((if plan.on_loss == deadline::OnLoss::Warn { ended.code } else { LOST }, true))
+    Ok(ended(&held.to_string(), plan, ran, session.close().await))
 }
 
 fn listen() -> Result<Signals, Failure> {
@@ -360,7 +388,40 @@ fn listen() -> Result<Signals, Failure> {
 
 fn plan(matches: &ArgMatches, timeout: Duration) -> deadline::Plan {
     let on_loss = deadline::OnLoss::parse(matches.get_one::<String>("on-loss").expect("it has a default"));
-    deadline::Plan::new(on_loss, *matches.get_one::<Duration>("grace").expect("it has a default"), timeout)
+    deadline::Plan::new(on_loss, matches.get_one::<Duration>("grace").copied(), timeout)
+}
+
+/// The timeout that is asked for.
+fn timeout_asked(matches: &ArgMatches) -> Duration {
+    *matches.get_one::<Duration>("session-timeout").expect("it has a default")
+}
+
+/// # Errors
+/// A grace that cannot be had: longer than the session has room for, or of a command that is not
+/// asked to end.
+pub(crate) fn check_grace(matches: &ArgMatches) -> Result<(), Failure> {
+    let Some(grace) = matches.get_one::<Duration>("grace").copied() else { return Ok(()) };
+    let on_loss = matches.get_one::<String>("on-loss").expect("it has a default");
+    if deadline::OnLoss::parse(on_loss) != deadline::OnLoss::Term {
+        return Err(Failure::usage(format!("--grace is for --on-loss term: {on_loss} sends no SIGTERM")));
+    }
+    let max = deadline::Plan::grace_max(timeout_asked(matches));
+    if grace > max {
+        let (grace, max) = (words_of(grace), words_of(max));
+        return Err(Failure::usage(format!("--grace {grace} is more than {max}, a quarter of --session-timeout")));
+    }
+    Ok(())
+}
+
+/// Says what the cluster grants, where that is not what was asked for.
+fn tell_what_is_granted(matches: &ArgMatches, granted: Duration) {
+    let asked = timeout_asked(matches);
+    if granted != asked && !matches.get_flag("quiet") {
+        let plan = plan(matches, granted);
+        let (asked, granted, grace) = (words_of(asked), words_of(granted), words_of(plan.grace));
+        let grace = if plan.on_loss == deadline::OnLoss::Term { format!(", the grace {grace}") } else { String::new() };
+        say(&format!("zlock: the cluster does not grant --session-timeout {asked}: it is {granted}{grace}"));
+    }
 }
 
 /// A line on stderr.

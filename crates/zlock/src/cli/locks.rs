@@ -4,18 +4,39 @@ use std::io::IsTerminal as _;
 use std::time::Duration;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
+use serde::Serialize;
 use tokio::time::MissedTickBehavior;
-use zlock_client::{Actor, Contender, EndedTicket, Error, LockQueue, ProblemType, WatchKind, Watcher};
+use zlock_client::{
+    Actor, Contender, EndedTicket, Error, LockQueue, LockSummary, ProblemType, RevokeRequest, WatchKind, Watcher,
+};
 
-use super::context::{Context, path_of};
+use super::context::{Context, path, path_of};
 use super::failure::Failure;
 use super::lock::say;
 use super::options::number;
-use super::output::{Output, Tone, client, plain, since, span, word};
+use super::output::{Output, Tone, client, plain, since, span, until, word};
 
 /// With `--watch`: how far looks at the queues are apart, at least, and how often the times are
 /// drawn anew.
 const PACE: Duration = Duration::from_secs(1);
+/// The lock is free, and the question was whether it is held.
+const FREE: u8 = 5;
+const COLUMNS: [&str; 12] = [
+    "LOCK",
+    "MODE",
+    "SESSION",
+    "TOKEN",
+    "SINCE",
+    "HEARD",
+    "EXPIRES IN",
+    "ASKED",
+    "LABEL",
+    "SESSION LABEL",
+    "CLIENT",
+    "STATE",
+];
+/// Those of them that each heartbeat changes.
+const HEARD: std::ops::Range<usize> = 5..7;
 /// Clears a terminal.
 const CLEAR: &[u8] = b"\x1b[H\x1b[2J";
 
@@ -48,9 +69,19 @@ pub(crate) fn command() -> Command {
                 .requires("watch")
                 .help("Ends after it has shown them so often"),
         )
+        .arg(
+            Arg::new("held")
+                .long("held")
+                .value_name("NAME")
+                .conflicts_with_all(["path", "history", "watch"])
+                .help("Says by the exit code alone whether this lock is held: 0, or 5 when it is free"),
+        )
 }
 
 pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {
+    if let Some(name) = matches.get_one::<String>("held") {
+        return held(context, &path(name)).await;
+    }
     let path = path_of(matches);
     if matches.get_flag("history") {
         if path == "/" {
@@ -61,33 +92,56 @@ pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, F
     if matches.get_flag("watch") {
         return watch(context, &path, matches.get_one::<u64>("count").copied()).await;
     }
-    show(context.out, &path, &queues(context, &path).await?)?;
+    show(context.out, &path, &queues(context, &path).await?, true)?;
     Ok(0)
 }
 
-/// The queues at and below a path.
-async fn queues(context: &Context, path: &str) -> Result<Vec<LockQueue>, Error> {
-    let mut queues = Vec::new();
-    for lock in context.client.locks(path).await? {
-        queues.push(context.client.lock_queue(&lock.lock).await?);
+/// Whether a lock is held, also by one whose session has expired and whose lock-delay is not over.
+async fn held(context: &Context, path: &str) -> Result<u8, Failure> {
+    let queue = context.client.lock_queue(path).await?;
+    let is_held = !queue.holders.is_empty() || !queue.lingering.is_empty() || {
+        // A simple lock; any other directory is no ephemeral znode.
+        let holder = context.client.simple_lock(path).holder().await?;
+        holder.is_some_and(|holder| holder.session.is_some())
+    };
+    if context.out.json {
+        context.out.document(&is_held)?;
     }
-    // Free again by the time its queue was asked for.
-    queues.retain(|queue: &LockQueue| queue.contenders > 0);
-    Ok(queues)
+    Ok(if is_held { 0 } else { FREE })
 }
 
-fn show(out: Output, path: &str, queues: &[LockQueue]) -> Result<(), Failure> {
+/// The locks at and below a path with their queues.
+async fn queues(context: &Context, path: &str) -> Result<Vec<LockSummary>, Error> {
+    context.client.locks_with_queues(path).await
+}
+
+/// As the HTTP API answers a queue, or what else is known where that cannot be shown.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Shown<'a> {
+    Queue(&'a LockQueue),
+    Lock(&'a LockSummary),
+}
+
+fn show(out: Output, path: &str, locks: &[LockSummary], is_once: bool) -> Result<(), Failure> {
     if out.json {
-        return out.document(&queues);
+        let shown = locks.iter().map(|lock| lock.queue.as_ref().map_or(Shown::Lock(lock), Shown::Queue));
+        return out.document(&shown.collect::<Vec<_>>());
     }
-    if queues.is_empty() {
+    if locks.is_empty() {
         // Not on stdout: its lines are locks.
         let below = if path == "/" { String::new() } else { format!(" at {path} or below it") };
         say(&format!("zlock: no lock{below} is held or waited for; simple locks are not shown"));
     }
-    let rows: Vec<Vec<String>> = queues.iter().flat_map(|queue| rows(out, queue)).collect();
-    out.table(&["LOCK", "MODE", "SESSION", "TOKEN", "SINCE", "LABEL", "CLIENT", "STATE"], &rows)?;
-    for queue in queues.iter().filter(|queue| queue.next.is_some()) {
+    let mut columns = COLUMNS.to_vec();
+    let mut rows: Vec<Vec<String>> = locks.iter().flat_map(|lock| rows(out, lock)).collect();
+    if !is_once {
+        // What was true at one look is no longer true at the next second.
+        columns.drain(HEARD);
+        rows.iter_mut().for_each(|row| drop(row.drain(HEARD)));
+    }
+    out.table(&columns, &rows)?;
+    for queue in locks.iter().filter_map(|lock| lock.queue.as_ref()).filter(|queue| queue.next.is_some()) {
         out.line(&format!("{} has {} contenders; the first are shown", queue.lock, queue.contenders))?;
     }
     Ok(())
@@ -132,16 +186,23 @@ async fn watch(context: &Context, path: &str, count: Option<u64>) -> Result<u8, 
 }
 
 /// The queues, with a watch that was begun before: what happens after the look is an event.
-async fn look(context: &Context, path: &str, watcher: &mut Watcher) -> Result<Vec<LockQueue>, Error> {
+async fn look(context: &Context, path: &str, watcher: &mut Watcher) -> Result<Vec<LockSummary>, Error> {
     watcher.start().await?;
-    queues(context, path).await
+    let mut locks = queues(context, path).await?;
+    for queue in locks.iter_mut().filter_map(|lock| lock.queue.as_mut()) {
+        // A heartbeat is no change of a lock.
+        for one in queue.holders.iter_mut().chain(&mut queue.waiters) {
+            (one.heard_ms_ago, one.expires_in_ms) = (None, None);
+        }
+    }
+    Ok(locks)
 }
 
-fn draw(out: Output, path: &str, in_place: bool, queues: &[LockQueue]) -> Result<(), Failure> {
+fn draw(out: Output, path: &str, in_place: bool, queues: &[LockSummary]) -> Result<(), Failure> {
     if in_place {
         out.bytes(CLEAR)?;
     }
-    show(out, path, queues)
+    show(out, path, queues, false)
 }
 
 /// Returns when something has happened at or below the path, or may have.
@@ -202,7 +263,13 @@ fn by(actor: &Actor) -> String {
     if actor.is_empty() { actor } else { format!(" by {actor}") }
 }
 
-fn rows(out: Output, queue: &LockQueue) -> Vec<Vec<String>> {
+fn rows(out: Output, lock: &LockSummary) -> Vec<Vec<String>> {
+    let Some(queue) = &lock.queue else {
+        let mut row = vec!["-".to_owned(); COLUMNS.len()];
+        row[0] = plain(&lock.lock);
+        row[COLUMNS.len() - 1] = format!("cannot be shown; {} contenders", lock.contenders);
+        return vec![row];
+    };
     // The last column has the colours: they would count as width.
     let held = out.paint(Tone::Good, "holds");
     let rows = queue.holders.iter().map(|one| row(&queue.lock, one, held.clone()));
@@ -215,14 +282,56 @@ fn rows(out: Output, queue: &LockQueue) -> Vec<Vec<String>> {
 }
 
 fn row(lock: &str, one: &Contender, state: String) -> Vec<String> {
+    let or_none = |ms: Option<u64>, more: &str| ms.map_or("-".to_owned(), |ms| format!("{}{more}", span(ms)));
     vec![
         plain(lock),
         word(&one.mode),
         one.session.map_or("-".into(), |session| session.to_string()),
         one.fencing_token.to_string(),
         since(one.since_ms),
-        label(&one.label, &one.session_label),
+        or_none(one.heard_ms_ago, " ago"),
+        or_none(one.expires_in_ms, ""),
+        one.revoke.as_ref().map_or("-".into(), asked),
+        text(&one.label),
+        text(&one.session_label),
         client(one.client.as_ref()),
         state,
     ]
+}
+
+/// `5s ago, due in 25s`: when it was asked to give the lock up.
+fn asked(request: &RevokeRequest) -> String {
+    let due = request.due_ms.map(|due_ms| match until(due_ms) {
+        0 => ", is due".to_owned(),
+        ms => format!(", due in {}", span(ms)),
+    });
+    format!("{} ago{}", since(request.asked_ms), due.unwrap_or_default())
+}
+
+fn text(text: &str) -> String {
+    if text.is_empty() { "-".to_owned() } else { plain(text) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_that_cannot_be_shown_has_a_line_beside_those_that_can() {
+        let first = r#"{"ticket":"/l/x-0000000000","position":0,"mode":"exclusive","session":7,"label":"me",
+            "since_ms":1,"fencing_token":1,"holds":1,"heard_ms_ago":3500,"expires_in_ms":6500,"session_label":"nightly",
+            "revoke":{"zxid":9,"asked_ms":1,"due_ms":2}}"#;
+        let queue = format!(r#"{{"lock":"/l","contenders":1,"holders":[{first}],"waiters":[]}}"#);
+        let lock = |more: &str| {
+            let text = format!(r#"{{"lock":"/l","contenders":3,"first":{first}{more}}}"#);
+            rows(Output::new(true), &serde_json::from_str(&text).unwrap())
+        };
+        let unseen = lock("").remove(0);
+        assert_eq!((&*unseen[0], &*unseen[1], unseen[11].as_str()), ("/l", "-", "cannot be shown; 3 contenders"));
+        let seen = lock(&format!(r#","queue":{queue}"#)).remove(0);
+        assert_eq!(seen.len(), COLUMNS.len());
+        assert_eq!(&seen[5..7], ["3s ago", "6s"]);
+        assert!(seen[7].ends_with(" ago, is due"), "{}", seen[7]);
+        assert_eq!(&seen[8..], ["me", "nightly", "-", "holds"]);
+    }
 }

@@ -63,22 +63,64 @@ impl Output {
         format!("\x1b[{code}m{text}\x1b[0m")
     }
 
-    /// Rows under their headings, as wide as they need to be.
+    /// Rows under their headings, as wide as they need to be; on a terminal that is narrower, the
+    /// widest columns are cut. Only the last one may have colours, and it is not cut.
     pub(crate) fn table(&self, headings: &[&str], rows: &[Vec<String>]) -> Result<(), Failure> {
         if rows.is_empty() {
             return Ok(());
         }
-        let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-        let widths: Vec<usize> =
+        let width = |column: usize| rows.iter().map(|row| visible(&row[column])).max().unwrap_or(0);
+        let mut widths: Vec<usize> =
             headings.iter().enumerate().map(|(column, heading)| width(column).max(heading.len())).collect();
+        if let Some(most) = terminal_width() {
+            narrow(&mut widths, most);
+        }
         let line = |cells: &[String]| -> String {
-            let padded = cells.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
-            padded.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+            let (last, others) = cells.split_last().expect("a table has columns");
+            let others = others.iter().zip(&widths).map(|(cell, width)| format!("{:width$}  ", cut(cell, *width)));
+            others.chain([last.clone()]).collect::<String>().trim_end().to_owned()
         };
         let headings: Vec<String> = headings.iter().map(|heading| (*heading).to_owned()).collect();
         self.line(&self.paint(Tone::Faint, &line(&headings)))?;
         rows.iter().try_for_each(|row| self.line(&line(row)))
     }
+}
+
+/// How many columns the terminal has; `None` where stdout is none.
+fn terminal_width() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
+    Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
+}
+
+/// The least that a column is cut to.
+const CUT_MIN: usize = 6;
+
+/// Takes from the widest columns until a line with two blanks between them is no wider than `most`,
+/// or nothing is left to take. The last column stays.
+fn narrow(widths: &mut [usize], most: usize) {
+    let Some((last, others)) = widths.split_last_mut() else { return };
+    let mut over = (*last + others.iter().map(|width| width + 2).sum::<usize>()).saturating_sub(most);
+    while over > 0
+        && let Some(widest) = others.iter_mut().max().filter(|widest| **widest > CUT_MIN)
+    {
+        *widest -= 1;
+        over -= 1;
+    }
+}
+
+/// The text, or its beginning and an ellipsis.
+fn cut(text: &str, width: usize) -> String {
+    match text.char_indices().nth(width.saturating_sub(1)) {
+        Some((end, last)) if text.len() > end + last.len_utf8() => format!("{}…", &text[..end]),
+        _ => text.to_owned(),
+    }
+}
+
+/// How many characters of a text are seen: not those that say a colour.
+fn visible(text: &str) -> usize {
+    let mut parts = text.split("\x1b[");
+    let first = parts.next().map_or(0, |part| part.chars().count());
+    first + parts.map(|part| part.split_once('m').map_or(0, |(_, seen)| seen.chars().count())).sum::<usize>()
 }
 
 /// Text of others as one line: control characters could move the cursor.
@@ -112,8 +154,17 @@ pub(crate) fn span(ms: u64) -> String {
 
 /// How long ago something was, by this machine's clock; the cluster's may differ a little.
 pub(crate) fn since(ms: u64) -> String {
+    span(now_ms().saturating_sub(ms))
+}
+
+/// How many milliseconds something is away, likewise; 0 once it has come.
+pub(crate) fn until(ms: u64) -> u64 {
+    ms.saturating_sub(now_ms())
+}
+
+fn now_ms() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    span(u64::try_from(now.as_millis()).unwrap_or(u64::MAX).saturating_sub(ms))
+    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -126,6 +177,23 @@ mod tests {
         let said: Vec<String> = seconds.iter().map(|seconds| span(seconds * 1_000)).collect();
         assert_eq!(said, ["0s", "59s", "1m00s", "3m12s", "1h00m", "5h02m", "1d00h", "3d04h"]);
         assert_eq!(plain("a\x1b[31m\nb"), "a?[31m?b");
+    }
+
+    #[test]
+    fn columns_are_cut_to_the_width_of_a_terminal() {
+        let narrowed = |widths: &[usize], most| {
+            let mut widths = widths.to_vec();
+            narrow(&mut widths, most);
+            widths
+        };
+        assert_eq!(narrowed(&[30, 8, 20, 5], 80), [30, 8, 20, 5]);
+        assert_eq!(narrowed(&[30, 8, 20, 5], 59), [20, 8, 20, 5]);
+        assert_eq!(narrowed(&[30, 8, 20, 5], 10), [6, 6, 6, 5]);
+        assert_eq!(
+            (cut("orders", 6), cut("orders", 5), cut("bücher", 3)),
+            ("orders".into(), "orde…".into(), "bü…".into())
+        );
+        assert_eq!(visible("\x1b[32mholds\x1b[0m"), 5);
     }
 
     #[test]

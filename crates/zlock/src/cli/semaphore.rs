@@ -12,16 +12,16 @@ pub(crate) fn command() -> Command {
     let command =
         Command::new("semaphore").about("Runs a command while it holds permits of a semaphore; as `zlock lock`");
     lock::with_command(command)
-        .arg(number("limit").required(true).help("How many permits there are; the same for all"))
+        .arg(number("limit").help("How many permits there are; the same for all [default: those that are set]"))
         .arg(number("permits").default_value("1").help("How many to hold"))
 }
 
 pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {
-    let number = |name| *matches.get_one::<u32>(name).expect("it is required, or has a default");
-    if number("permits") > number("limit") {
-        let line = format!("--permits {} is more than there are: --limit is {}", number("permits"), number("limit"));
+    let (permits, limit) = (matches.get_one::<u32>("permits").copied().unwrap_or(1), matches.get_one("limit").copied());
+    if let Some(limit) = limit.filter(|limit| permits > *limit) {
+        let line = format!("--permits {permits} is more than there are: --limit is {limit}");
         return Err(Failure::usage(line));
     }
-    let permits = context.client.semaphore(lock::path_of(matches), number("limit")).permits(number("permits"));
+    let permits = context.client.semaphore(lock::path_of(matches), limit).permits(permits);
     lock::run_under(context, matches, lock::acquired(permits, matches)).await
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::context::Context;
 use super::failure::Failure;
-use super::lock::{run_in, say, with_run};
+use super::lock::{check_grace, run_in, say, with_run};
 
 pub(crate) fn command() -> Command {
     let exec = Command::new("exec").about("Runs a command in a session that lives as long as the command").long_about(
@@ -33,6 +33,7 @@ struct Opened<'a> {
 }
 
 pub(crate) async fn exec(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {
+    check_grace(matches)?;
     let session = context.client.open_session().await?;
     let connection = &context.connection;
     let endpoint = url(&connection.endpoints, context.client.live_endpoint().as_deref());

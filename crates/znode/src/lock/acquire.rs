@@ -65,7 +65,10 @@ impl State {
             return self.acquire_again(&ticket, id, hold.key, changes.attempt);
         }
         match self.ticket_of(id, lock, acquire.mode, &acquire.owner) {
-            Some(ticket) => self.hold_once_more(&ticket, hold),
+            Some(ticket) => {
+                self.check_limit(lock, acquire.mode).map_err(refuse)?;
+                self.hold_once_more(&ticket, hold)
+            }
             None => self.acquire_anew(NewTicket { acquire, session: id, hold }, changes),
         }
     }
@@ -240,7 +243,7 @@ impl State {
     ) -> Result<Entered, Refusal> {
         let lock = &acquire.lock;
         let refuse = |error| Refusal::at(error, lock);
-        self.check_limit(acquire).map_err(refuse)?;
+        let mode = self.check_limit(lock, acquire.mode).map_err(refuse)?;
         let kind = Kind::Ephemeral { owner: id };
         let name = format!("_c_{}-{}", hold.key, Family::of(acquire.mode));
         let Way { base, missing } = way;
@@ -269,14 +272,14 @@ impl State {
             return Err(refuse(Error::TooManyWaiters));
         }
         let at_end = !held_at_once && missing.is_empty() && !part;
-        let newcomer = Newcomer { lock, session: id, owner: &acquire.owner, mode: acquire.mode, upgraded: None };
+        let newcomer = Newcomer { lock, session: id, owner: &acquire.owner, mode, upgraded: None };
         if let Some(cycle) = at_end.then(|| self.deadlock(&newcomer)).flatten() {
             return Ok(Entered::NotLetIn(self.refuse_deadlock(&newcomer, &acquire.label, cycle, changes)));
         }
         let acl = Arc::clone(&parent.acl);
         self.make_containers(&missing, &acl, changes);
         let contender = Contender {
-            mode: acquire.mode,
+            mode,
             owner: acquire.owner.clone(),
             lock_delay_ms: acquire.lock_delay_ms.min(self.limits.lock_delay_max_ms),
             holds: vec![hold],
@@ -286,7 +289,7 @@ impl State {
             in_multi_lock: part,
         };
         let data = acquire.label.as_bytes().into();
-        if let LockMode::Lease { limit, .. } = acquire.mode {
+        if let LockMode::Lease { limit, .. } = mode {
             self.tree.edit_queue(lock, |queue| queue.set(LockSettings { limit: Some(limit), ..queue.settings() }));
         }
         self.insert(&ticket, NewNode { kind, data, acl, contender: Some(contender) }, changes);
@@ -294,15 +297,16 @@ impl State {
     }
 
     /// Whether a lock can be the semaphore that an acquire of permits says. The first one sets the
-    /// limit.
-    fn check_limit(&self, acquire: &Acquire) -> Result<(), Error> {
-        let LockMode::Lease { permits, limit } = acquire.mode else { return Ok(()) };
+    /// limit; 0 is the one that is set. Answers the mode with the limit that counts.
+    pub(crate) fn check_limit(&self, lock: &ZPath, mode: LockMode) -> Result<LockMode, Error> {
+        let LockMode::Lease { permits, limit: asked } = mode else { return Ok(mode) };
+        let settings = self.queue(lock).map(|queue| queue.settings()).unwrap_or_default();
+        let limit = if asked == 0 { settings.limit.unwrap_or(0) } else { asked };
         if !(1..=limit).contains(&permits) {
             return Err(Error::BadArguments);
         }
-        let settings = self.queue(&acquire.lock).map(|queue| queue.settings()).unwrap_or_default();
         let differs = settings.managed || settings.limit.is_some_and(|other| other != limit);
-        if differs { Err(Error::LimitDiffers) } else { Ok(()) }
+        if differs { Err(Error::LimitDiffers) } else { Ok(LockMode::Lease { permits, limit }) }
     }
 
     pub(crate) fn acquired(&self, ticket: &ZPath) -> Result<Reply, Refusal> {
@@ -333,7 +337,7 @@ impl State {
         if owner.is_empty() {
             return None;
         }
-        self.sessions[&id].tickets.get(&(lock.clone(), mode, owner.into())).cloned()
+        self.sessions[&id].tickets.get(&(lock.clone(), mode.of_any_limit(), owner.into())).cloned()
     }
 
     /// Whether an owner has a ticket of a lock, in any mode.

@@ -46,10 +46,13 @@ impl State {
                 return Err(refuse(Error::NoChildrenForEphemerals));
             }
             let known = self.queue(lock).map(|queue| queue.settings()).unwrap_or_default();
-            let same = LockSettings { waiters_max: known.waiters_max, ..settings } == known;
-            if !same && node.family.ticket_count() > 0 {
+            // Another limit of what is a semaphore already: more hold at once, or no more until so
+            // many have left.
+            let stays = (settings.managed, settings.limit.is_some()) == (known.managed, known.limit.is_some());
+            if !stays && node.family.ticket_count() > 0 {
                 return Err(refuse(Error::NotEmpty));
             }
+            changes.queue_changed(lock);
         } else {
             self.check_room(&self.tree[&base], lock, 0, missing.len() as u64).map_err(refuse)?;
             self.check_quota(lock, Growth { count: missing.len() as u64, bytes: 0 })?;

@@ -19,7 +19,18 @@ pub enum LockMode {
     Lease {
         /// How many at once; all or none.
         permits: u32,
-        /// How many there are in all. The first acquire sets it, the others must say the same.
+        /// How many there are in all. The first acquire sets it, the others must say the same, or 0
+        /// for as many as are set.
         limit: u32,
     },
+}
+
+impl LockMode {
+    /// The same of any limit: that of a semaphore may change while a ticket stands.
+    pub(crate) fn of_any_limit(self) -> LockMode {
+        match self {
+            LockMode::Lease { permits, .. } => LockMode::Lease { permits, limit: 0 },
+            mode => mode,
+        }
+    }
 }

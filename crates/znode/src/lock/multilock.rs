@@ -93,12 +93,17 @@ impl State {
     /// order.
     ///
     /// # Errors
-    /// `Overlap` when the owner has a ticket of any of these locks otherwise.
+    /// `Overlap` when the owner has a ticket of any of these locks otherwise, `LimitDiffers` where
+    /// it says another limit than the one that is set.
     fn same_set(&self, id: SessionId, wish: &AcquireAll) -> Result<Option<ZPath>, Refusal> {
         let own = |(lock, mode): &(ZPath, LockMode)| self.ticket_of(id, lock, *mode, &wish.owner);
         if let Some(multi) = own(&wish.parts[0]).and_then(|ticket| self.multi_of(&ticket, &self.tree[&ticket])) {
             let part = |wish| own(wish).is_some_and(|ticket| multi.tickets.contains(&ticket));
             if multi.tickets.len() == wish.parts.len() && wish.parts.iter().all(part) {
+                for (index, (lock, mode)) in (0..).zip(&wish.parts) {
+                    let at = |error| Refusal { op_index: Some(index), ..Refusal::at(error, lock) };
+                    self.check_limit(lock, *mode).map_err(at)?;
+                }
                 return Ok(Some(multi.tickets[0].clone()));
             }
         }

@@ -217,7 +217,8 @@ impl Queue {
         if demand == Demand::Shared { &mut self.readers } else { &mut self.others }
     }
 
-    /// Sets what the lock is. A limit can come while there are tickets, but not change then.
+    /// Sets what the lock is. While there are tickets a limit can come and change, but not go. One
+    /// that is less than what is taken lets no waiter hold until as much is given back.
     pub(crate) fn set(&mut self, settings: LockSettings) {
         let before = self.settings.limit;
         self.settings = settings;

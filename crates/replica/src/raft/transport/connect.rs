@@ -349,8 +349,8 @@ impl Target {
     }
 
     async fn shake_hands(&self) -> io::Result<Framed> {
-        let mut framed =
-            Framed::new(Stream::connect(&self.identity.host, &self.addrs.current()).await?, self.peer_timeout)?;
+        let stream = Stream::connect(&self.identity.host, &self.addrs.current(), self.peer_timeout).await?;
+        let mut framed = Framed::new(stream, self.peer_timeout)?;
         framed.send(&self.identity.hello(self.to, self.lane)).await?;
         match framed.greeting::<Welcome>().await? {
             Some(Welcome::Accepted(accepted)) => {

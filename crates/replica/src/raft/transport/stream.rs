@@ -36,9 +36,9 @@ impl From<TcpStream> for Stream {
 }
 
 impl Stream {
-    pub(crate) async fn connect(host: &Host, addr: &str) -> io::Result<Stream> {
+    pub(crate) async fn connect(host: &Host, addr: &str, within: Duration) -> io::Result<Stream> {
         match host {
-            Host::Machine => TcpStream::connect(&*resolve(addr).await?).await.map(Stream::Tcp),
+            Host::Machine => connect_any(&resolve(addr).await?, within).await.map(Stream::Tcp),
             Host::Simulated(world) => world.connect(addr).await.map(Stream::Simulated),
         }
     }
@@ -104,6 +104,21 @@ async fn resolve(addr: &str) -> io::Result<Vec<SocketAddr>> {
     if addrs.is_empty() { Err(unresolvable(&"the name has no address")) } else { Ok(addrs) }
 }
 
+/// Connects to the first address that answers. Each has its share of the time: one that drops
+/// packets must not use up that of the others.
+async fn connect_any(addrs: &[SocketAddr], within: Duration) -> io::Result<TcpStream> {
+    let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for addr in addrs {
+        let share = within / u32::try_from(addrs.len()).unwrap_or(u32::MAX);
+        failed = match tokio::time::timeout(share, TcpStream::connect(addr)).await {
+            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Err(error)) => error,
+            Err(_) => io::Error::new(io::ErrorKind::TimedOut, format!("no connection to {addr} within {share:?}")),
+        };
+    }
+    Err(failed)
+}
+
 /// Where peers come in.
 pub(crate) enum Listener {
     Tcp(TcpListener),
@@ -120,5 +135,31 @@ impl Listener {
                 None => std::future::pending().await,
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpSocket;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_address_that_drops_packets_leaves_time_for_the_next() {
+        // Its queue is full: what else comes is dropped.
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let full = socket.listen(1).unwrap();
+        let silent = full.local_addr().unwrap();
+        let mut queued = Vec::new();
+        while let Ok(Ok(stream)) = tokio::time::timeout(Duration::from_millis(200), TcpStream::connect(silent)).await {
+            queued.push(stream);
+        }
+        let live = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addrs = [silent, live.local_addr().unwrap()];
+        let stream = connect_any(&addrs, Duration::from_millis(500)).await.unwrap();
+        assert_eq!(stream.peer_addr().unwrap(), addrs[1]);
+        let error = connect_any(&addrs[..1], Duration::from_millis(100)).await.unwrap_err();
+        assert!(error.to_string().contains(&format!("no connection to {silent} within 100ms")), "{error}");
     }
 }

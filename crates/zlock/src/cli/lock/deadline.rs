@@ -46,11 +46,21 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// `timeout` is the session's.
-    pub(super) fn new(on_loss: OnLoss, grace: Duration, timeout: Duration) -> Plan {
+    /// The grace when none is asked for, unless the session is too short for it.
+    const GRACE: Duration = Duration::from_secs(2);
+
+    /// `timeout` is the session's. The grace is at most [`Plan::grace_max`] of it: who asked for
+    /// more has been told.
+    pub(super) fn new(on_loss: OnLoss, grace: Option<Duration>, timeout: Duration) -> Plan {
         let margin = (timeout / 50).max(Duration::from_millis(50));
-        let grace = if on_loss == OnLoss::Term { grace.min(timeout / 4) } else { Duration::ZERO };
+        let grace = grace.unwrap_or(Plan::GRACE).min(Plan::grace_max(timeout));
+        let grace = if on_loss == OnLoss::Term { grace } else { Duration::ZERO };
         Plan { on_loss, grace, margin }
+    }
+
+    /// The longest grace in a session with this timeout: heartbeats need the rest of it.
+    pub(super) fn grace_max(timeout: Duration) -> Duration {
+        timeout / 4
     }
 }
 
@@ -122,7 +132,7 @@ mod tests {
 
     #[test]
     fn a_command_is_asked_then_ended_before_the_lock_may_be_lost() {
-        let plan = Plan::new(OnLoss::Term, MS * 2_000, MS * 10_000);
+        let plan = Plan::new(OnLoss::Term, None, MS * 10_000);
         let mut deadline = Deadline::new(plan, MS * 10_000);
         check(&deadline, 7_799, Step::Wait);
         check(&deadline, 7_800, Step::Ask);
@@ -136,14 +146,14 @@ mod tests {
 
     #[test]
     fn with_kill_there_is_no_asking() {
-        let deadline = Deadline::new(Plan::new(OnLoss::Kill, MS * 2_000, MS * 10_000), MS * 10_000);
+        let deadline = Deadline::new(Plan::new(OnLoss::Kill, None, MS * 10_000), MS * 10_000);
         check(&deadline, 9_799, Step::Wait);
         check(&deadline, 9_800, Step::End);
     }
 
     #[test]
     fn what_is_lost_is_asked_at_once_and_never_ended_later_than_without() {
-        let plan = Plan::new(OnLoss::Term, MS * 2_000, MS * 10_000);
+        let plan = Plan::new(OnLoss::Term, None, MS * 10_000);
         let mut deadline = Deadline::new(plan, MS * 10_000);
         deadline.lose(MS * 3_000);
         check(&deadline, 3_000, Step::Ask);
@@ -156,7 +166,7 @@ mod tests {
 
     #[test]
     fn the_grace_is_a_quarter_of_the_timeout_at_most() {
-        let plan = Plan::new(OnLoss::Term, MS * 60_000, MS * 2_000);
+        let plan = Plan::new(OnLoss::Term, Some(MS * 60_000), MS * 2_000);
         assert_eq!((plan.grace, plan.margin), (MS * 500, MS * 50));
     }
 }

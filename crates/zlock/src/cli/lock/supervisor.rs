@@ -47,6 +47,7 @@ pub(super) async fn supervise(
     plan: Plan,
     command: &[&OsString],
     signals: &mut Signals,
+    is_quiet: bool,
 ) -> Result<Outcome, Failure> {
     // On a terminal the command shares this process's group: the terminal signals both, it lets
     // both read, and job control works.
@@ -67,6 +68,7 @@ pub(super) async fn supervise(
         watchdog: watched,
         spared,
         told: until,
+        is_quiet,
         is_interrupted: false,
         is_gone: false,
         loss: None,
@@ -119,6 +121,8 @@ struct Supervisor<'a> {
     spared: Vec<Process>,
     /// The deadline that the watchdog knows.
     told: Duration,
+    /// Whether a command that is stopped is passed over in silence.
+    is_quiet: bool,
     /// Whether a signal came that is to end the command.
     is_interrupted: bool,
     /// Whether anything has told of the loss.
@@ -198,7 +202,7 @@ impl Supervisor<'_> {
     /// Says of a command that is stopped what it keeps. One that Ctrl-Z stopped together with this
     /// process goes on by now.
     fn tell_of_a_stop(&self, pid: u32) {
-        if is_stopped(pid) {
+        if !self.is_quiet && is_stopped(pid) {
             let held = self.held;
             say(&format!("zlock: the command is stopped, and keeps {held}; `kill -CONT {pid}` lets it go on"));
         }

@@ -58,7 +58,7 @@ pub(super) async fn acquire(
 }
 
 /// A duration as it may be given: `30s`, `100ms`.
-fn words_of(time: Duration) -> String {
+pub(super) fn words_of(time: Duration) -> String {
     Millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX)).to_string()
 }
 

@@ -25,7 +25,8 @@ impl Queue {
             return Err(format!("another one holds alone: {self:?}"));
         }
         let shares = taken.alone > 0 && (taken.units > 0 || taken.shared as usize + 1 != self.holders.len());
-        if taken.units > limit.unwrap_or(0) || taken.alone > 1 || shares {
+        // A limit that was lowered may be less than what is taken.
+        if taken.units > 0 && limit.is_none() || taken.alone > 1 || shares {
             return Err(format!("too many hold: {taken:?} of {:?}", self.settings));
         }
         // Readers that one entry granted the lock keep their token when it becomes a semaphore.

@@ -353,7 +353,14 @@ impl History {
     }
 
     fn mode(&mut self) -> LockMode {
-        let (permits, limit) = (self.rng.u32(0..4), if self.rng.u8(..10) == 0 { 2 } else { 3 });
+        let (permits, limit) = (
+            self.rng.u32(0..4),
+            match self.rng.u8(..10) {
+                0 => 2,
+                1 => 0,
+                _ => 3,
+            },
+        );
         match self.rng.u8(..14) {
             0..3 => LockMode::Exclusive,
             3..7 => LockMode::Read,

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use znode::lock::LockStatus;
-use znode::{Acquire, Attempt, Error, LockMode, Refusal, Reply, RequestKey, SessionId};
+use znode::{Acquire, Attempt, Error, LockMode, Refusal, Reply, RequestKey, SessionId, ZPath};
 
 use super::{Answer, LockNode, Model, Stay, join, name_of, parent_of, refused, zpath};
 
@@ -16,6 +16,14 @@ const ATTEMPTS_MAX: usize = 16;
 pub(super) enum Kind {
     Single { priority: u32 },
     Part,
+}
+
+/// Whether they are the same but for the limit of a semaphore, which may have changed.
+pub(super) fn same_mode(one: LockMode, other: LockMode) -> bool {
+    match (one, other) {
+        (LockMode::Lease { permits, .. }, LockMode::Lease { permits: others, .. }) => permits == others,
+        _ => one == other,
+    }
 }
 
 impl Model {
@@ -48,7 +56,22 @@ impl Model {
             }
             return answer;
         };
+        self.with_limit(&acquire.lock, acquire.mode)?;
         self.once_more(&ticket, key)
+    }
+
+    /// The mode with the limit that counts; `Err` where that is not the one that it says.
+    pub(super) fn with_limit(&self, lock: &ZPath, mode: LockMode) -> Result<LockMode, Refusal> {
+        let LockMode::Lease { permits, limit } = mode else { return Ok(mode) };
+        let known = self.settings(lock.as_str());
+        let limit = [limit, known.limit.unwrap_or(0)].into_iter().find(|limit| *limit > 0).unwrap_or(0);
+        if permits == 0 || permits > limit {
+            return Err(Refusal::at(Error::BadArguments, lock));
+        }
+        if known.limit.is_some_and(|known| known != limit) || known.managed {
+            return Err(Refusal::at(Error::LimitDiffers, lock));
+        }
+        Ok(LockMode::Lease { permits, limit })
     }
 
     pub(super) fn once_more(&mut self, ticket: &str, key: RequestKey) -> Answer {
@@ -76,17 +99,13 @@ impl Model {
         id: SessionId,
         key: RequestKey,
     ) -> Result<Result<String, Reply>, Refusal> {
-        let LockMode::Lease { permits, limit } = acquire.mode else {
+        let mode = self.with_limit(&acquire.lock, acquire.mode)?;
+        let acquire = &Acquire { mode, ..acquire.clone() };
+        let LockMode::Lease { limit, .. } = mode else {
             return self.enqueue_in_mode(acquire, kind, id, key);
         };
         let lock = acquire.lock.as_str();
-        if permits == 0 || permits > limit {
-            return Err(Refusal::at(Error::BadArguments, &acquire.lock));
-        }
         let known = self.settings(lock);
-        if known.limit.is_some_and(|known| known != limit) || known.managed {
-            return Err(Refusal::at(Error::LimitDiffers, &acquire.lock));
-        }
         self.set_limit(lock, Some(limit));
         let answer = self.enqueue_in_mode(acquire, kind, id, key)?;
         self.set_limit(lock, if answer.is_ok() { Some(limit) } else { known.limit });
@@ -177,7 +196,10 @@ impl Model {
             let node = &self.nodes[*path];
             parent_of(path) == Some(acquire.lock.as_str())
                 && node.stay == Stay::Session(id)
-                && node.lock.as_ref().is_some_and(|lock| lock.mode == acquire.mode && lock.owner == acquire.owner)
+                && node
+                    .lock
+                    .as_ref()
+                    .is_some_and(|lock| same_mode(lock.mode, acquire.mode) && lock.owner == acquire.owner)
         };
         self.nodes.keys().filter(fits).cloned().collect()
     }

@@ -2,7 +2,7 @@
 
 use znode::{Acquire, AcquireAll, Error, LockMode, Refusal, RequestKey, SessionId, ZPath};
 
-use super::locks::Kind;
+use super::locks::{Kind, same_mode};
 use super::{Answer, Model, Stay, parent_of, refused};
 
 impl Model {
@@ -35,6 +35,9 @@ impl Model {
             return self.stands(id, &ticket, key);
         }
         if let Some(first) = self.same_set(id, wish) {
+            for (index, (lock, mode)) in wish.parts.iter().enumerate() {
+                self.with_limit(lock, *mode).map_err(|refusal| at(refusal, index))?;
+            }
             return self.count_hold(&first, key);
         }
         for (index, (lock, _)) in wish.parts.iter().enumerate() {
@@ -79,7 +82,8 @@ impl Model {
         let own = |ticket: &String| self.nodes[ticket].stay == Stay::Session(id) && self.owner_on(ticket) == owner;
         let has = |tickets: &[String], (lock, mode): &(ZPath, LockMode)| {
             tickets.iter().any(|ticket| {
-                parent_of(ticket) == Some(lock.as_str()) && self.nodes[ticket].lock.as_ref().unwrap().mode == *mode
+                parent_of(ticket) == Some(lock.as_str())
+                    && same_mode(self.nodes[ticket].lock.as_ref().unwrap().mode, *mode)
             })
         };
         let same = |tickets: &Vec<String>| {
@@ -111,7 +115,7 @@ impl Model {
         }
         let (lock, mode) = &wish.parts[0];
         let tickets = self.tickets_of(id, lock.as_str(), owner);
-        let ticket = tickets.iter().find(|ticket| self.nodes[*ticket].lock.as_ref().unwrap().mode == *mode)?;
+        let ticket = tickets.iter().find(|ticket| same_mode(self.nodes[*ticket].lock.as_ref().unwrap().mode, *mode))?;
         let first = &self.parts(ticket)?.1[0];
         let counted = self.nodes[first].lock.as_ref().unwrap().holds.iter().any(|(other, _)| *other == key);
         counted.then(|| first.clone())

@@ -25,7 +25,7 @@ impl Model {
                 return refused(Error::NoChildrenForEphemerals, lock);
             }
             let known = self.settings(lock);
-            let as_before = (known.limit, known.managed) == (settings.limit, settings.managed);
+            let as_before = (known.limit.is_some(), known.managed) == (settings.limit.is_some(), settings.managed);
             if !as_before && !self.contenders(lock).is_empty() {
                 return refused(Error::NotEmpty, lock);
             }
@@ -41,6 +41,7 @@ impl Model {
             directory.stay = Stay::Persistent;
         }
         directory.queue.get_or_insert_default().settings = settings;
+        self.changed.insert(lock.into());
         self.end_queue(lock);
         Ok(Reply::Done)
     }

@@ -49,6 +49,8 @@ bugs! {
     OldFramesCounted = "old-frames-counted",
     /// A leader goes on acknowledging heartbeats while it hands its leadership over.
     HeartbeatsAtHandOver = "heartbeats-at-hand-over",
+    /// A leader that hands over does not tell its successor how long sessions have been silent.
+    AgesNotTold = "ages-not-told",
 
     // replica: members
     /// A leader counts a majority of the members of its configuration as its quorum.

@@ -1,6 +1,7 @@
 //! What only a leader does.
 
 pub(crate) mod entry_clock;
+pub(crate) mod leader_term;
 pub(crate) mod leadership;
 pub(crate) mod member_duty;
 pub(crate) mod member_steps;

@@ -45,6 +45,7 @@
 //!              continuity.rs appends and what is committed · transitions.rs which membership may follow which
 //!              ahead_of_leader.rs Accounts: two histories, and no telling which is right
 //! leader/      leadership.rs Leadership: what a leader does of itself
+//!              leader_term.rs sessions in one term, and their ages from the leader before
 //!              session_tracker.rs when each session was last heard · entry_clock.rs the time on entries
 //!              quorum_contact.rs when a peer last followed this node · quota_log.rs subtrees beyond their quota
 //!              member_steps.rs what is next for the members · members.rs Members: changing them

@@ -1,7 +1,10 @@
 //! When leaders are followed by others, and when not, on machines that do nothing else.
 
+use plant::Planted;
 use replica::{Config, Readiness};
+use znode::{ClientInfo, Op, Request};
 
+use crate::fault_injection::{self, Plant};
 use crate::hub::{Event, Hub, MachineId};
 use crate::machine::{Clock, Node, Stepped};
 use crate::trace::Detail;
@@ -180,4 +183,50 @@ fn a_follower_that_alone_cannot_be_reached_by_the_leader_moves_no_term() {
     machines.run(1_000);
     assert_eq!((machines.leader(), machines.terms()), (Some((term, leader)), vec![term; 3]));
     machines.end();
+}
+
+/// How long a session of 4 s lives that its client has left, while leadership is handed over six
+/// times, every 900 ms.
+fn outlives_hand_overs(plant: Option<Plant>) -> u64 {
+    fault_injection::plant(plant);
+    let mut machines = Machines::start(5);
+    let open = Op::OpenSession {
+        secret_hash: [7; 16],
+        timeout_ms: 4_000,
+        label: String::new(),
+        address: None,
+        client: ClientInfo::default(),
+    };
+    let (_, leader) = machines.leader().unwrap();
+    machines.node(leader).propose(Request::new(open));
+    let there = |machines: &Machines| machines.nodes[0].replica().unwrap().state().session_count() > 0;
+    let asked_ms = machines.hub.now_ms();
+    while !there(&machines) {
+        assert!(machines.hub.now_ms() < asked_ms + 5_000, "it is not opened");
+        machines.step();
+    }
+    let opened_ms = machines.hub.now_ms();
+    let mut hand_overs = (1..=6).map(|turn| opened_ms + 900 * turn).peekable();
+    while there(&machines) {
+        assert!(machines.hub.now_ms() < opened_ms + 60_000, "it is never expired");
+        if let Some((_, leader)) = machines.leader()
+            && hand_overs.next_if(|at_ms| *at_ms <= machines.hub.now_ms()).is_some()
+        {
+            machines.node(leader).hand_over();
+        }
+        machines.step();
+    }
+    let lived_ms = machines.hub.now_ms() - opened_ms;
+    machines.end();
+    fault_injection::plant(None);
+    lived_ms
+}
+
+#[test]
+fn hand_overs_prolong_no_session() {
+    let lived_ms = outlives_hand_overs(None);
+    // Each gives back the time in which no leader listened.
+    assert!((4_000..6_000).contains(&lived_ms), "{lived_ms} ms");
+    let lived_ms = outlives_hand_overs(Some(Plant::Product(Planted::AgesNotTold)));
+    assert!(lived_ms > 9_000, "the planted bug is not seen: {lived_ms} ms");
 }

@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use replica::simulation::{self, Duplex, Machine};
-use replica::{Config, Member, NodeStatus, Program, Replica};
+use replica::{Config, Member, NodeStatus, Order, Program, Replica};
 use storage::Identity;
 use storage::memory::MemoryDisk;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
-use znode::{Levels, Term};
+use znode::{Levels, Request, Term};
 
 use crate::call::{self, Call, CallId};
 use crate::hub::{Event, Hub, MachineId};
@@ -24,6 +24,8 @@ use crate::observation::Standing;
 const BACKLOG: usize = 128;
 /// Clients' calls that wait to be begun.
 const CALLS_MAX: usize = 1_024;
+/// How long what a node is asked for may take.
+const ASKED_MAX: Duration = Duration::from_secs(5);
 
 /// Where a process takes what arrives.
 #[derive(Clone)]
@@ -322,6 +324,25 @@ impl Node {
             replica.shutdown().await;
             let _ = done.send(());
         });
+    }
+
+    /// Asks the node for a write, and for no answer.
+    pub fn propose(&mut self, request: Request) {
+        self.ask(|replica, deadline| async move { drop(replica.propose(request, deadline).await) });
+    }
+
+    /// Asks the node to have another voter lead.
+    pub fn hand_over(&mut self) {
+        self.ask(|replica, deadline| async move { drop(replica.order(Order::Transfer { to: None }, deadline).await) });
+    }
+
+    fn ask<F: Future<Output = ()> + Send + 'static>(
+        &mut self,
+        ask: impl FnOnce(Replica, Instant) -> F + Send + 'static,
+    ) {
+        let Some(process) = &self.process else { return };
+        let Some(replica) = process.running.clone() else { return };
+        process.runtime.spawn(async move { ask(replica, Instant::now() + ASKED_MAX).await });
     }
 
     /// Ends the process at once. `power`: the machine goes as well and says nothing; of what was

@@ -29,7 +29,7 @@ pub struct WireConfig {
     pub outstanding_bytes_max: usize,
     /// Writes of all connections that are being proposed. Beyond: they wait.
     pub writes_max: usize,
-    /// Watches of all connections. Beyond: `QuotaExceeded`; a client that brings its watches along
+    /// Watches of all connections. Beyond: `SystemError`; a client that brings its watches along
     /// is sent away.
     pub watches_max: usize,
     /// Watches of one connection. Beyond: the same.

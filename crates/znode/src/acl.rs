@@ -9,7 +9,8 @@ use crate::weight::{TEXT, text};
 /// Who may do what with one znode (not with its children).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 pub struct Acl {
-    /// A set of the bits [`READ`], [`WRITE`], [`CREATE`], [`DELETE`], [`ADMIN`].
+    /// A set of the bits [`READ`], [`WRITE`], [`CREATE`], [`DELETE`], [`ADMIN`]; or [`NOTHING`].
+    /// Other bits are kept and grant nothing.
     pub perms: u32,
     /// How `id` is to be read: `world`, `auth`, `digest`, `ip`, ...
     pub scheme: String,
@@ -29,6 +30,9 @@ pub const DELETE: u32 = 8;
 pub const ADMIN: u32 = 16;
 /// All of the above.
 pub const ALL: u32 = 31;
+/// The bit of an entry that a client wrote without any permission: the state takes no entry without
+/// a bit.
+pub const NOTHING: u32 = 1 << 31;
 
 impl Acl {
     /// `world:anyone:cdrwa`, the ACL of a znode created without one.
@@ -38,6 +42,11 @@ impl Acl {
 }
 
 impl Acl {
+    /// Its permissions for a client to read.
+    pub fn shown_perms(&self) -> u32 {
+        if self.perms == NOTHING { 0 } else { self.perms }
+    }
+
     /// Its id for a client to read: who may not set the ACL sees no digests (FinalRequestProcessor,
     /// getACL).
     pub fn shown_id(&self, may_set: bool) -> String {
@@ -51,11 +60,14 @@ pub fn user(id: &str) -> &str {
 }
 
 /// An ACL as a client wrote it, with `auth` replaced by what the client has proven, and without
-/// repetitions. `None` when it is empty or malformed (PrepRequestProcessor.fixupACL), or has more
-/// than `max` entries: `auth` may stand for many.
+/// repetitions. `None` when it is empty or malformed (PrepRequestProcessor.fixupACL, which looks at
+/// no permissions), or has more than `max` entries: `auth` may stand for many.
 pub fn fixed_acl(acl: impl IntoIterator<Item = Acl>, identities: &[Identity], max: usize) -> Option<Vec<Acl>> {
     let mut fixed: Vec<Acl> = Vec::new();
-    for entry in acl {
+    for mut entry in acl {
+        if entry.perms == 0 {
+            entry.perms = NOTHING;
+        }
         let mut add = |entry: Acl| {
             if !fixed.contains(&entry) {
                 fixed.push(entry);

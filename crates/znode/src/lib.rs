@@ -44,7 +44,9 @@ mod state;
 mod tree;
 mod weight;
 
-pub use acl::{ADMIN, ALL, Acl, CREATE, DELETE, Identity, KEEPER, READ, SUPER, WRITE, fixed_acl, permits, user};
+pub use acl::{
+    ADMIN, ALL, Acl, CREATE, DELETE, Identity, KEEPER, NOTHING, READ, SUPER, WRITE, fixed_acl, permits, user,
+};
 pub use cluster::{Cluster, ClusterUuid, Founding, ZXID_BASE_MAX};
 pub use entry::applied::{Applied, Event, EventKind, Recorded, Refusal, Reply};
 pub use entry::codec::{BYTES_MAX, DecodeError, decode_request, decode_txn, encode_request, encode_txn, fingerprint};

@@ -169,6 +169,11 @@ fn quoted(line: &str) -> impl Iterator<Item = &str> {
     line.split('`').skip(1).step_by(2)
 }
 
+/// Whether words are a path from the root and no pattern.
+fn is_path(words: &str) -> bool {
+    words.starts_with("crates/") && !words.contains(['{', '*', '<', ' '])
+}
+
 /// A page that names a file or a directory of the sources names one that is there. Decisions and
 /// the changelog tell of former times.
 #[test]
@@ -184,6 +189,8 @@ fn every_source_file_that_a_page_names_is_there() {
             let files = named.filter(|name| name.ends_with(".rs") && !name.contains(['{', '*', '<']));
             let missing = files.filter(|name| !names.contains(*name));
             findings.extend(missing.map(|name| format!("{}:{number}: {name}", page.path)));
+            let moved = quoted(line).filter(|words| is_path(words) && !root().join(words).exists());
+            findings.extend(moved.map(|path| format!("{}:{number}: {path}", page.path)));
         }
     }
     none(findings);

@@ -5,7 +5,7 @@
 use std::collections::HashSet;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -17,6 +17,7 @@ use znode::{
     ZXID_BASE_MAX, ZnodeOp,
 };
 
+use crate::leader::leader_term::Sessions;
 use crate::leader::quota_log::QuotaLog;
 use crate::leader::session_tracker::{Noted, SessionTracker, Silence};
 use crate::raft::consensus::Consensus;
@@ -34,40 +35,6 @@ const SWEEP_TICKS: u64 = 50;
 const EXPIRIES_AT_ONCE: usize = 8;
 /// Entries that collect znodes, one after the other, before the next tick has to ask for more.
 const REAPS_AT_ONCE: usize = 32;
-
-/// What this node knows of sessions as leader; nothing when it does not lead.
-#[derive(Default)]
-struct Sessions {
-    current: Option<LeaderTerm>,
-}
-
-/// One term as leader, from the moment on at which everything of earlier terms is applied.
-struct LeaderTerm {
-    term: Term,
-    /// Since when.
-    began: Instant,
-    tracker: SessionTracker,
-    /// Sessions up to this one are watched.
-    watched: SessionId,
-    ticks: u64,
-}
-
-impl LeaderTerm {
-    /// Every session has its whole timeout ahead: it is not known what the last leader had heard.
-    fn begin(term: Term, state: &State, now: Instant, tick: Duration) -> LeaderTerm {
-        let tracker = SessionTracker::new(now, tick);
-        let mut current = LeaderTerm { term, began: now, tracker, watched: SessionId(0), ticks: 0 };
-        current.watch_new(state, now);
-        current
-    }
-
-    fn watch_new(&mut self, state: &State, now: Instant) {
-        for session in state.sessions_from(self.watched) {
-            self.tracker.watch(session.id, session.timeout_ms, now);
-            self.watched = session.id;
-        }
-    }
-}
 
 /// A proposal that the leader makes of itself.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -120,17 +87,16 @@ type Done = Pin<Box<dyn Future<Output = Duty> + Send>>;
 pub(crate) struct Leadership {
     consensus: Arc<Consensus>,
     proposer: Arc<Proposer>,
-    sessions: Mutex<Sessions>,
 }
 
 impl Leadership {
     pub(crate) fn new(proposer: Arc<Proposer>) -> Leadership {
         let consensus = Arc::clone(&proposer.consensus);
-        Leadership { consensus, proposer, sessions: Mutex::default() }
+        Leadership { consensus, proposer }
     }
 
     fn sessions(&self) -> MutexGuard<'_, Sessions> {
-        self.sessions.lock().expect("nothing panics under this guard")
+        self.consensus.sessions()
     }
 
     /// The term in which this node is sure to lead, so that it may acknowledge heartbeats.
@@ -139,11 +105,14 @@ impl Leadership {
         if !followed {
             return Err("the leader has no quorum");
         }
-        // Whom it asks may lead at once, however recently it was followed itself.
-        if self.consensus.hands_over_in(term) && !plant::is(Planted::HeartbeatsAtHandOver) {
-            return Err("leadership is changing hands");
-        }
+        self.hands_over_not(term)?;
         Ok(term)
+    }
+
+    /// Whom it asks to take over may lead at once, however recently it was followed itself.
+    fn hands_over_not(&self, term: u64) -> Result<(), &'static str> {
+        let hands_over = self.consensus.hands_over_in(term) && !plant::is(Planted::HeartbeatsAtHandOver);
+        if hands_over { Err("leadership is changing hands") } else { Ok(()) }
     }
 
     /// See [`crate::Replica::sure_to_lead`].
@@ -164,6 +133,8 @@ impl Leadership {
     pub(crate) fn touch_here(&self, credentials: &[Credential]) -> Result<Vec<TouchAnswer>, String> {
         let term = self.sure_term()?;
         let mut sessions = self.sessions();
+        // Under the guard: what the successor has been told by now is not to be outdated.
+        self.hands_over_not(term)?;
         let current = sessions.current.as_mut().filter(|current| current.term == Term(term));
         let current = current.ok_or("the leader is new and not ready yet")?;
         // Under the guard: a session that the tracker has forgotten as expired is not in this state
@@ -184,15 +155,16 @@ impl Leadership {
         let current = sessions.current.as_ref().filter(|_| deposed).map(|current| (current.term, true)).or(current);
         let Some((term, listening)) = current.filter(|(term, _)| deposed || state.last_term() == *term) else {
             sessions.current = None;
+            sessions.forget_ages_before(self.consensus.voted_term());
             return Vec::new();
         };
         if sessions.current.as_ref().is_none_or(|current| current.term != term) {
-            tracing::info!(
-                term = term.0,
-                sessions = state.session_count(),
-                "leading; every session has its whole timeout"
-            );
-            sessions.current = Some(LeaderTerm::begin(term, state, now, self.tick()));
+            let (aged, count) = (sessions.begin(term, state, now, self.tick()), state.session_count());
+            if aged == 0 {
+                tracing::info!(term = term.0, sessions = count, "leading; every session has its whole timeout");
+            } else {
+                tracing::info!(term = term.0, sessions = count, aged, "leading; sessions go on with their age");
+            }
         }
         let current = sessions.current.as_mut().expect("set just above");
         current.tracker.tick(now, listening);

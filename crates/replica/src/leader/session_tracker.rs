@@ -12,6 +12,10 @@ use plant::Planted;
 use tokio::time::Instant;
 use znode::SessionId;
 
+/// What the listening clock shows at first: sessions may have been silent before, each for its
+/// timeout of at most 2^32 ms.
+const BEFORE: Duration = Duration::from_millis(1 << 32);
+
 /// Pure: time comes in as an argument.
 pub(crate) struct SessionTracker {
     /// More time than this between two ticks was a pause and does not count.
@@ -68,7 +72,7 @@ impl SessionTracker {
         SessionTracker {
             step_max: tick * 3,
             ticked_at: now,
-            listened: Duration::ZERO,
+            listened: BEFORE,
             sessions: HashMap::new(),
             due: BTreeSet::new(),
         }
@@ -83,8 +87,13 @@ impl SessionTracker {
     /// Begins to watch a session, with its whole timeout ahead. A session that is watched already
     /// stays as it is.
     pub(crate) fn watch(&mut self, session: SessionId, timeout_ms: u32, now: Instant) {
-        let at = self.clock(now);
+        self.watch_aged(session, timeout_ms, Duration::ZERO, now);
+    }
+
+    /// The same of a session that has been silent for a while already.
+    pub(crate) fn watch_aged(&mut self, session: SessionId, timeout_ms: u32, age: Duration, now: Instant) {
         let timeout = Duration::from_millis(timeout_ms.into());
+        let at = self.clock(now) - age.min(timeout);
         self.sessions.entry(session).or_insert_with(|| {
             let look = at + timeout;
             self.due.insert((look, session));
@@ -117,6 +126,15 @@ impl SessionTracker {
         let (heard, now) = (self.sessions.get(&session)?, self.clock(now));
         let left = if heard.expiring { Duration::ZERO } else { heard.due().saturating_sub(now) };
         Some(Silence { so_far: now.saturating_sub(heard.at), left })
+    }
+
+    /// How long sessions have been silent, in milliseconds: of at most `max` that are due first.
+    pub(crate) fn ages(&self, max: usize) -> Vec<(SessionId, u32)> {
+        let mut all: Vec<_> = self.sessions.iter().map(|(session, heard)| (heard.due(), *session, heard.at)).collect();
+        all.sort_unstable();
+        all.truncate(max);
+        let age = |at| u32::try_from(self.listened.saturating_sub(at).as_millis()).unwrap_or(u32::MAX);
+        all.into_iter().map(|(_, session, at)| (session, age(at))).collect()
     }
 
     /// Moves the clock on. `listening`: a quorum followed since the last tick, so that heartbeats

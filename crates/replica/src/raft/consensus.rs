@@ -2,28 +2,34 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use openraft::ServerState;
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::metrics::{RaftMetrics, RaftServerMetrics};
 use openraft::type_config::alias::WatchReceiverOf;
+use plant::Planted;
 use storage::codec::{LogIdRecord, VoteRecord};
 use storage::{StoredMembership, TypeConfig};
 use tokio::sync::watch;
 use tokio::time::Instant;
-use znode::Zxid;
+use znode::{Term, Zxid};
 
 use crate::follower::leader_watch::LeaderWatch;
 use crate::host::Host;
+use crate::leader::leader_term::Sessions;
 use crate::operate::disk_watch::{DiskWatch, STALLED};
 use crate::raft::known_cluster::KnownCluster;
 use crate::raft::peers::Peers;
 use crate::raft::state_machine::StateMachine;
-use crate::raft::transport::{Answer, Ask, ChannelError, Standing};
+use crate::raft::transport::{Answer, Ask, ChannelError, Standing, TOUCHES_MAX};
 use crate::{Config, Error};
+
+/// How long a leader that hands over waits until its successor knows the ages of sessions.
+const TELL_MAX: Duration = Duration::from_millis(250);
 
 pub(crate) type Raft = openraft::Raft<TypeConfig, StateMachine>;
 
@@ -42,6 +48,7 @@ pub(crate) struct Consensus {
     hands_over: AtomicU64,
     /// Proposals wait, for a moment, until the next leader has everything.
     pub(crate) holds: watch::Sender<bool>,
+    sessions: Mutex<Sessions>,
     server_metrics: WatchReceiverOf<TypeConfig, RaftServerMetrics<TypeConfig>>,
     raft_metrics: WatchReceiverOf<TypeConfig, RaftMetrics<TypeConfig>>,
 }
@@ -67,6 +74,7 @@ impl Consensus {
             leader_watch,
             hands_over,
             holds: watch::Sender::new(false),
+            sessions: Mutex::default(),
             server_metrics,
             raft_metrics,
         }
@@ -229,7 +237,30 @@ impl Consensus {
     pub(crate) async fn hand_over_to(&self, successor: u64, term: u64) -> bool {
         // Before the successor can lead: from then on it gives sessions their time.
         self.hands_over.store(term, Ordering::Release);
+        if !plant::is(Planted::AgesNotTold) {
+            self.tell_ages(successor, term).await;
+        }
         self.raft.trigger().transfer_leader(successor).await.is_ok()
+    }
+
+    /// Tells the successor how long sessions have been silent. Where that fails, or the successor's
+    /// program does not know of it, they have their whole timeout from it.
+    async fn tell_ages(&self, successor: u64, term: u64) {
+        let Some(peer) = self.peers.get(successor) else { return };
+        let ages = self.sessions().ages(Term(term));
+        let deadline = Instant::now() + TELL_MAX;
+        let asks =
+            ages.chunks(TOUCHES_MAX).map(|ages| peer.forward.ask(Ask::Ages { term, ages: ages.into() }, deadline));
+        let answers = join_all(asks).await;
+        let untold = answers.iter().filter(|answer| !matches!(answer, Ok(Answer::Pong))).count();
+        if untold > 0 {
+            tracing::info!(successor, term, "sessions have their whole timeout again: their age was not taken");
+        }
+    }
+
+    /// What is known of sessions.
+    pub(crate) fn sessions(&self) -> MutexGuard<'_, Sessions> {
+        self.sessions.lock().expect("nothing panics under this guard")
     }
 
     /// Who leads, if it was heard lately, or is this node and was followed lately. Asking a leader

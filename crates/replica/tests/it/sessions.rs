@@ -87,19 +87,34 @@ async fn a_stranger_without_the_secret_silences_nobody() {
     ensemble.stop_all().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_new_leader_gives_every_session_its_whole_timeout() {
-    let mut ensemble = Ensemble::started(3, short_sessions).await;
-    limits_in_force(&ensemble).await;
+/// How long a session of 4 s that was silent for 2.5 s lives on when its leader goes.
+async fn outlives(ensemble: &mut Ensemble, crash: bool) -> Duration {
+    limits_in_force(ensemble).await;
     let session = open_session(ensemble.node(0), 4_000).await;
     let opened = Instant::now();
     eventually("much of the timeout has passed", || opened.elapsed().as_millis() > 2_500).await;
     let leader = ensemble.leader().await;
-    ensemble.stop(leader).await;
-    let stopped = Instant::now();
+    if crash {
+        ensemble.isolate(leader, true);
+    } else {
+        ensemble.stop(leader).await;
+    }
+    let gone = Instant::now();
     let node = ensemble.node((leader + 1) % 3);
     eventually("it expires", || node.state().session(session.session).is_none()).await;
-    assert!(stopped.elapsed().as_millis() >= 3_900, "{:?}", stopped.elapsed());
+    assert!(opened.elapsed().as_millis() >= 3_900, "{:?}", opened.elapsed());
+    gone.elapsed()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_leader_goes_on_counting_and_after_a_crash_gives_every_session_its_whole_timeout() {
+    let mut ensemble = Ensemble::started(3, short_sessions).await;
+    let lived = outlives(&mut ensemble, false).await;
+    assert!(lived.as_millis() < 3_900, "{lived:?}");
+    ensemble.stop_all().await;
+    let mut ensemble = Ensemble::linked(3, short_sessions).await;
+    let lived = outlives(&mut ensemble, true).await;
+    assert!(lived.as_millis() >= 3_900, "{lived:?}");
     ensemble.stop_all().await;
 }
 

@@ -33,6 +33,9 @@ use crate::request::wait::Wait;
 pub(crate) async fn acquire(WithBody(mut call): WithBody) -> Answer {
     let credential = call.caller.session()?;
     let (body, place) = call.json::<zlock_client::api::AcquireAll>().await?;
+    if body.wait.is_some() {
+        call.may_wait();
+    }
     let (wait_ms, keep) = patience(&mut call, &body)?;
     let wish = wish(&call.door, body)?;
     let attempt = new_attempt()?;

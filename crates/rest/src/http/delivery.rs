@@ -6,7 +6,7 @@
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use axum::http::Extensions;
@@ -26,6 +26,10 @@ pub(crate) struct Delivery {
 struct Progress {
     stage: Stage,
     waiters: Vec<Waiter>,
+    /// The request may not wait: it is answered also when the client sends no more.
+    holds_end: bool,
+    /// Reads on when the end of what the client sends is held back no longer.
+    reader: Option<Waker>,
 }
 
 /// Where a connection is with its request.
@@ -47,7 +51,8 @@ pub(crate) enum Stage {
 
 impl Default for Progress {
     fn default() -> Progress {
-        Progress { stage: Stage::Waiting { since: Instant::now(), begun: None, first: true }, waiters: Vec::new() }
+        let stage = Stage::Waiting { since: Instant::now(), begun: None, first: true };
+        Progress { stage, waiters: Vec::new(), holds_end: false, reader: None }
     }
 }
 
@@ -66,11 +71,36 @@ impl Delivery {
     }
 
     pub(crate) fn working(&self) {
-        self.progress().stage = Stage::Working;
+        let mut progress = self.progress();
+        (progress.stage, progress.holds_end) = (Stage::Working, true);
     }
 
     pub(crate) fn answered(&self) {
         self.progress().stage = Stage::Answered;
+    }
+
+    /// From now on a client that sends no more has hung up.
+    pub(crate) fn release_end(&self) {
+        let mut progress = self.progress();
+        progress.holds_end = false;
+        let reader = progress.reader.take();
+        drop(progress);
+        if let Some(reader) = reader {
+            reader.wake();
+        }
+    }
+
+    fn holds_end(&self) -> bool {
+        self.progress().holds_end
+    }
+
+    /// Wakes `reader` when the end is held back no longer. False when it is not now.
+    fn end_waits(&self, reader: &Waker) -> bool {
+        let mut progress = self.progress();
+        if progress.holds_end {
+            progress.reader = Some(reader.clone());
+        }
+        progress.holds_end
     }
 
     fn push(&self, waiter: Waiter) {
@@ -86,11 +116,15 @@ impl Delivery {
     /// Everything written so far has left.
     fn arrived(&self) {
         let mut progress = self.progress();
-        if matches!(progress.stage, Stage::Answered) {
+        let is_answered = matches!(progress.stage, Stage::Answered);
+        if is_answered {
             progress.stage = Stage::Waiting { since: Instant::now(), begun: None, first: false };
         }
         let waiters = std::mem::take(&mut progress.waiters);
         drop(progress);
+        if is_answered {
+            self.release_end();
+        }
         for mut waiter in waiters {
             waiter.disarm();
         }
@@ -172,6 +206,19 @@ impl<T: Read + Unpin> Read for Delivering<T> {
             let length = self.ahead.len().min(buffer.remaining());
             buffer.put_slice(&self.ahead.split_to(length));
             return Poll::Ready(Ok(()));
+        }
+        // hyper reads here while a request is worked on, and drops it at the end of what comes.
+        if self.delivery.holds_end() {
+            if ready!(self.poll_ahead(cx))? {
+                buffer.put_slice(&std::mem::take(&mut self.ahead));
+                // Of a body, what else is there goes with the first byte.
+                let _ = Pin::new(&mut self.io).poll_read(cx, buffer);
+                return Poll::Ready(Ok(()));
+            }
+            // The socket says it again when it is asked again.
+            if self.delivery.end_waits(cx.waker()) {
+                return Poll::Pending;
+            }
         }
         ready!(Pin::new(&mut self.io).poll_read(cx, buffer))?;
         self.delivery.begun();

@@ -18,6 +18,7 @@ use zlock_client::api::ProblemType;
 use znode::{Acl, Error, Identity, Op, Reply, State, ZPath, ZnodeOp, Zxid};
 
 use crate::http::bodies::{Broken, Room};
+use crate::http::delivery::Delivery;
 use crate::http::peer::Peer;
 use crate::problem::Problem;
 use crate::request::caller::{Arrival, Caller};
@@ -71,7 +72,23 @@ impl Call {
         let super_digest = &door.config().super_digest;
         let identities = crate::request::identity::identities(&parts.extensions, &parts.headers, super_digest)?;
         let query = Query::parse(parts.uri.query().unwrap_or_default())?;
-        Ok(Call { door: door.clone(), arrived, caller, identities, query, parts, body: Mutex::new(body) })
+        let call = Call { door: door.clone(), arrived, caller, identities, query, parts, body: Mutex::new(body) };
+        call.look_whether_it_waits();
+        Ok(call)
+    }
+
+    /// A client that sends no more is answered, unless its request may wait: then it has hung up.
+    fn look_whether_it_waits(&self) {
+        if self.query.has("wait") {
+            self.may_wait();
+        }
+    }
+
+    /// The request may wait.
+    pub(crate) fn may_wait(&self) {
+        if let Some(delivery) = Delivery::of(&self.parts.extensions) {
+            delivery.release_end();
+        }
     }
 
     /// Takes the parameters that stand in the body. None is ignored: what was not meant for this
@@ -91,7 +108,9 @@ impl Call {
             return Err(Problem::bad("body", "a GET has none: its parameters stand in the query"));
         }
         self.check_json_type()?;
-        self.query.add_object(&bytes)
+        self.query.add_object(&bytes)?;
+        self.look_whether_it_waits();
+        Ok(())
     }
 
     /// The URL behind `route`, still encoded.

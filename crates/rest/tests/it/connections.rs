@@ -309,6 +309,48 @@ async fn a_client_that_goes_leaves_the_queue() {
 }
 
 #[tokio::test]
+async fn a_client_that_sends_no_more_is_answered_unless_it_may_wait() {
+    let server = Server::start(RestConfig { body_read_timeout_ms: 500, ..RestConfig::default() }).await;
+    let node = &server.node;
+    let (first, second) = (node.session().await, node.session().await);
+    let last = async |request: &str| {
+        let mut stream = server.send(request).await;
+        stream.shutdown().await.unwrap();
+        read_to_end(stream).await
+    };
+    let with_body = |head: &str, body: &str| {
+        format!(
+            "{head} HTTP/1.1\r\nhost: localhost\r\nzlock-session: {second}\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        )
+    };
+    for (request, answer) in [
+        ("GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n".to_owned(), "200 OK"),
+        ("GET /v1/znodes HTTP/1.1\r\nhost: localhost\r\n\r\n".to_owned(), "200 OK"),
+        (with_body("POST /v1/znodes/a", "x"), "201 Created"),
+        (with_body("POST /v1/locks/other", r#"{"label":"x"}"#), "200 OK"),
+        (acquire(&first, "/l"), "200 OK"),
+    ] {
+        let answered = last(&request).await;
+        assert!(answered.starts_with(&format!("HTTP/1.1 {answer}")), "{request}: {answered}");
+    }
+    // Half a body is none.
+    let half = with_body("POST /v1/znodes/b", "x").replace("length: 1", "length: 2");
+    assert!(last(&half).await.starts_with("HTTP/1.1 408"));
+    let several = r#"{"locks":[{"path":"/l"},{"path":"/m"}],"wait":"20s"}"#;
+    for request in [
+        acquire(&second, "/l?wait=20s"),
+        with_body("POST /v1/locks/l", r#"{"wait":"20s"}"#),
+        with_body("POST /v1/multilocks", several)
+            .replace("zlock-session", "content-type: application/json\r\nzlock-session"),
+        "GET /v1/znodes/a?watch=data&wait=20s HTTP/1.1\r\nhost: localhost\r\n\r\n".to_owned(),
+    ] {
+        assert_eq!(last(&request).await, "", "{request}");
+    }
+    node.until_contenders("/l", 1).await;
+}
+
+#[tokio::test]
 async fn a_grant_that_was_delivered_is_kept() {
     let server = Server::start(RestConfig::default()).await;
     let node = &server.node;

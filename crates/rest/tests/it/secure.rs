@@ -153,6 +153,13 @@ async fn an_acl_means_what_it_means_at_the_zookeeper_door() {
     // Who may not set it sees no digest.
     let shown = node.get("/v1/znodes/a?acl").await.expect(200);
     assert_eq!(shown.body["acl"][0]["id"], "bob:x");
+    // An entry without a permission stays one.
+    let own = r#"[{"perms":"","scheme":"world","id":"anyone"},{"perms":"ra","scheme":"auth","id":""}]"#;
+    node.call(Method::POST, "/v1/znodes/b?acl=world:anyone:,auth::ra", &[BOB], b"").await.expect(201);
+    node.call(Method::PUT, "/v1/znodes/b?acl", &[BOB], own.as_bytes()).await.expect(200);
+    let shown = node.call(Method::GET, "/v1/znodes/b?acl", &[BOB], b"").await.expect(200);
+    assert_eq!((&shown.body["acl"][0]["perms"], &shown.body["acl"][1]["perms"]), (&json!(""), &json!("ra")));
+    node.get("/v1/znodes/b").await.expect_problem(403, "no-auth");
 }
 
 #[tokio::test]

@@ -21,7 +21,7 @@ mod parents_exist;
 mod reads_are_fresh;
 mod replicas_agree;
 mod restarts_go_on;
-mod silent_sessions_end;
+mod sessions_end_in_time;
 mod strangers_count_for_nothing;
 mod tokens_rise;
 mod watches_fire_once;
@@ -141,7 +141,7 @@ impl Invariants {
                 Box::new(one_holder::OneHolder::new(world)),
                 Box::new(tokens_rise::TokensRise::default()),
                 Box::new(no_early_expiry::NoEarlyExpiry::new(world)),
-                Box::new(silent_sessions_end::SilentSessionsEnd::new(Rc::clone(&calm))),
+                Box::new(sessions_end_in_time::SessionsEndInTime::new(Rc::clone(&calm))),
                 Box::new(strangers_count_for_nothing::StrangersCountForNothing),
                 Box::new(delays_last::DelaysLast::default()),
                 Box::new(acknowledged_survive::AcknowledgedSurvive::default()),

@@ -124,7 +124,7 @@ fn leaders_that_are_not_sure_to_lead_are_found() {
     // The two say it from two sides, and either may look first.
     let by = ["one sure leader", "one quorum"];
     found(Plant::Product(Planted::OldFramesCounted), 9, &by);
-    found(Plant::Product(Planted::HeartbeatsAtHandOver), 39, &by);
+    found(Plant::Product(Planted::HeartbeatsAtHandOver), 59, &by);
     found(Plant::Product(Planted::RestartLeaseSkipped), 194, &by);
 }
 
@@ -142,7 +142,7 @@ fn a_node_that_forgets_where_it_was_is_found() {
 #[test]
 fn what_is_wrong_with_sessions_is_found() {
     found(Plant::Product(Planted::StrangerTouches), 1, &["strangers count for nothing"]);
-    found(Plant::Product(Planted::ShorterTimeoutIgnored), 20, &["silent sessions end"]);
+    found(Plant::Product(Planted::ShorterTimeoutIgnored), 20, &["sessions end in time"]);
     found(Plant::Product(Planted::LockDelayIgnored), 58, &["delays last"]);
 }
 

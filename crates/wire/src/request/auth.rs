@@ -66,14 +66,14 @@ pub(crate) fn who(identities: &[Identity]) -> Vec<ClientInfo> {
 
 /// An ACL as a client wrote it, as [`znode::fixed_acl`] makes it one.
 pub(crate) fn fixed_acl(acl: Vec<WireAcl>, identities: &[Identity], max: usize) -> Option<Vec<Acl>> {
-    // Unknown bits stay; the state machine refuses them.
     let entry = |WireAcl { perms, scheme, id }| Acl { perms: perms as u32, scheme, id };
     znode::fixed_acl(acl.into_iter().map(entry), identities, max)
 }
 
 /// An ACL for a client to read.
 pub(crate) fn shown_acl(acl: &[Acl], may_set: bool) -> Vec<WireAcl> {
-    let entry = |one: &Acl| WireAcl { perms: one.perms as i32, scheme: one.scheme.clone(), id: one.shown_id(may_set) };
+    let entry =
+        |one: &Acl| WireAcl { perms: one.shown_perms() as i32, scheme: one.scheme.clone(), id: one.shown_id(may_set) };
     acl.iter().map(entry).collect()
 }
 

@@ -1,7 +1,7 @@
 //! Where an error of the state machine meets ZooKeeper's numbers.
 
-use znode::Error;
-use znode::Zxid;
+use jute::error;
+use znode::{Error, Refusal, State, Zxid};
 
 /// How a refusal is told to a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,8 +15,15 @@ pub(crate) enum Told {
 
 /// The answer to a refusal. Bounds that ZooKeeper does not have are told with its codes that come
 /// nearest: a client may not know any others. The numbers stand in the table of errors.
-pub(crate) fn told(refusal: Error) -> Told {
-    refusal.row().zookeeper.map_or(Told::Closed, Told::Code)
+///
+/// `QuotaExceeded` came with ZooKeeper 3.7, and older clients hang or end on its number. So hard
+/// quotas alone are told with it.
+pub(crate) fn told(refusal: &Refusal, state: &State) -> Told {
+    let by_quota = || refusal.path.as_ref().is_some_and(|path| state.has_hard_quota(path));
+    if refusal.error == Error::QuotaExceeded && !by_quota() {
+        return Told::Code(error::SYSTEM_ERROR);
+    }
+    refusal.error.row().zookeeper.map_or(Told::Closed, Told::Code)
 }
 
 /// A zxid as ZooKeeper writes it.

@@ -54,7 +54,8 @@ pub(crate) async fn propose(connection: &Connection, turn: u64, op: Op, shape: &
         if !too_early {
             connection.write_order.done(turn);
             let nothing = Shape::Multi(Vec::new());
-            return match writes::answer(if too_long { &nothing } else { shape }, &applied) {
+            let state = door.replica.state();
+            return match writes::answer(if too_long { &nothing } else { shape }, &applied, &state) {
                 Ok(_) if too_long => Done::Answer(Some(applied.zxid), Err(error::BAD_ARGUMENTS)),
                 Ok(body) => Done::Answer(Some(applied.zxid), Ok(body)),
                 Err(Told::Code(code)) => Done::Answer(Some(applied.zxid), Err(code)),

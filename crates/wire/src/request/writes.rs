@@ -4,7 +4,9 @@ use jute::{
     Acl, CreateRequest, CreateTtlRequest, MultiOp, MultiResult, PathOnly, PathStat, PathVersion, Record, Request,
     SetAclRequest, SetDataRequest, create_flags, error, op, write_multi_results,
 };
-use znode::{Applied, Create, CreateMode, Ensure, Identity, Limits, Op, Refusal, Reply, SessionId, ZPath, ZnodeOp};
+use znode::{
+    Applied, Create, CreateMode, Ensure, Identity, Limits, Op, Refusal, Reply, SessionId, State, ZPath, ZnodeOp,
+};
 
 use crate::request::auth::fixed_acl;
 use crate::request::codes::{Told, told};
@@ -185,8 +187,9 @@ fn path(text: &str) -> Result<ZPath, i32> {
     ZPath::parse(text).map_err(|_| error::BAD_ARGUMENTS)
 }
 
-/// The body of the answer to a write that was applied, or why it was refused.
-pub(crate) fn answer(shape: &Shape, applied: &Applied) -> Result<Vec<u8>, Told> {
+/// The body of the answer to a write that was applied, or why it was refused. `state` has it
+/// applied.
+pub(crate) fn answer(shape: &Shape, applied: &Applied, state: &State) -> Result<Vec<u8>, Told> {
     let mut body = Vec::new();
     match (shape, &applied.reply) {
         (Shape::Multi(ops), Ok(Reply::Multi(replies))) => {
@@ -194,11 +197,11 @@ pub(crate) fn answer(shape: &Shape, applied: &Applied) -> Result<Vec<u8>, Told> 
             write_multi_results(&results, &mut body);
         }
         // A multi that fails does so in its results; its header says that all is well.
-        (Shape::Multi(ops), Err(Refusal { error, op_index: Some(at), .. })) => match told(*error) {
+        (Shape::Multi(ops), Err(refusal @ Refusal { op_index: Some(at), .. })) => match told(refusal, state) {
             Told::Code(code) => return Ok(failed_multi(ops.len(), *at as usize, code)),
             Told::Closed => return Err(Told::Closed),
         },
-        (_, Err(refusal)) => return Err(told(refusal.error)),
+        (_, Err(refusal)) => return Err(told(refusal, state)),
         (Shape::Path, Ok(Reply::Created { path, .. })) => PathOnly { path: path.as_str().into() }.write(&mut body),
         (Shape::PathStat, Ok(Reply::Created { path, stat })) => {
             PathStat { path: path.as_str().into(), stat: wire_stat(stat) }.write(&mut body);

@@ -11,7 +11,7 @@ use crate::request::codes::wire_zxid;
 use crate::request::write_order::WriteOrder;
 use crate::session::client::Client;
 use crate::session::door::Door;
-use crate::session::end::End;
+use crate::session::end::{End, TOO_MANY_WATCHES};
 use crate::session::outbox::Room;
 use crate::session::unread::Place;
 use crate::watch::watches::Brought;
@@ -53,7 +53,7 @@ impl Connection {
         for counts in [&self.client.counts, &self.door.counts] {
             counts.answered(since, now);
         }
-        if let Some(End::Cut(_)) = end {
+        if let Some(End::Cut(_) | End::Bound(_)) = end {
             self.door.replica.count(Entrance::ZooKeeper, RequestEnd::Unknown);
         }
     }
@@ -65,9 +65,7 @@ impl Connection {
                 self.client.outbox.release(self.frame(xid, *zxid, Ok(Vec::new())));
                 None
             }
-            // A client does not look at this answer: only going away tells it that it has no
-            // watches here.
-            Brought::TooMany => Some(End::Cut("there is no room for its watches")),
+            Brought::TooMany => Some(TOO_MANY_WATCHES),
         }
     }
 

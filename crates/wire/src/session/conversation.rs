@@ -9,7 +9,7 @@ use tls::{ReadHalf, WriteHalf};
 use tokio::io::AsyncWriteExt;
 use tokio::task::yield_now;
 use tokio::time::{Instant, timeout};
-use tracing::debug;
+use tracing::{debug, warn};
 use znode::State;
 
 use crate::request::done::Done;
@@ -19,7 +19,7 @@ use crate::request::requests::{self, propose, sync};
 use crate::request::slices::is_long;
 use crate::request::writes::{self, Asker};
 use crate::session::connection::Connection;
-use crate::session::end::{End, TOO_LONG};
+use crate::session::end::{End, NO_ROOM_FOR_A_PACKET, TOO_LONG};
 use crate::session::inbox::{Inbox, Left, Passed, Wants};
 use crate::session::outbox::{Room, Turn};
 use crate::session::read_into::read_into;
@@ -59,7 +59,13 @@ impl Connection {
         }
         self.door.hub.leave(&self.client);
         self.door.counts.given_up(self.client.counts.look().outstanding);
-        debug!(session = %self.client.session(), addr = %self.client.addr, ?end, "a connection ended");
+        let (session, addr) = (self.client.session(), self.client.addr);
+        debug!(%session, %addr, ?end, "a connection ended");
+        if let End::Bound(cause) = end
+            && let Some(times) = self.door.cut.note(Instant::now())
+        {
+            warn!(%session, %addr, cause, times, "a ZooKeeper client was cut off, and will come back with the same");
+        }
     }
 
     /// Writes what the outbox could not send at once, until there is nothing more or the client
@@ -121,7 +127,7 @@ impl Connection {
             // One that is not read from has whole packets that wait, or half a packet within its
             // own bound.
             if !half.set(if reads { inbox.unread() } else { 0 }) {
-                return End::Cut("its packet is not whole, and there is no room for it");
+                return NO_ROOM_FOR_A_PACKET;
             }
             inbox.frames().release();
             let waits = pending.waits();
@@ -212,6 +218,7 @@ impl Connection {
             self.client.watches_from_now_on();
         }
         let (identities, state) = (self.client.identities(), self.door.replica.state());
+        self.tell_of_too_many_ops(&request, state.limits().ops_max);
         let asker = Asker { session: self.client.credential.session, identities: &identities, limits: state.limits() };
         match writes::prepare(&request, asker) {
             Some(Ok((op, shape))) => {
@@ -373,6 +380,17 @@ impl Connection {
         pending.spend(body.as_ref().map_or(0, Vec::len));
         self.release(xid, zxid, body, place);
         None
+    }
+
+    /// Tells now and then of a multi that is refused as a whole.
+    fn tell_of_too_many_ops(&self, request: &Request, ops_max: u32) {
+        if let Request::Multi(ops) = request
+            && ops.len() > ops_max as usize
+            && let Some(times) = self.door.long_multis.note(Instant::now())
+        {
+            let (session, addr) = (self.client.session(), self.client.addr);
+            warn!(%session, %addr, ops = ops.len(), ops_max, times, "a multi is refused: it has too many operations");
+        }
     }
 
     fn bring_back(&self, xid: i32, set: &jute::SetWatches2) -> Option<End> {

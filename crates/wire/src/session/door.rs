@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use replica::{Readiness, Replica};
+use replica::{Readiness, Replica, Seldom};
 use tls::Rates;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -41,6 +41,12 @@ pub(crate) struct Door {
     pub(crate) words: Arc<Semaphore>,
     /// The last answer to `hash`: the digest of the state at a zxid.
     pub(crate) digest: Mutex<Option<(Zxid, [u8; 32])>>,
+    /// Clients that a bound has cut off.
+    pub(crate) cut: Seldom,
+    /// Clients that have seen more than this node has.
+    pub(crate) ahead: Seldom,
+    /// Multis beyond `ops_max`.
+    pub(crate) long_multis: Seldom,
     pub(crate) stopping: CancellationToken,
     pub(crate) counts: Counts,
     pub(crate) since: Instant,
@@ -81,6 +87,9 @@ impl Door {
             auth_failed: AtomicU64::new(0),
             words: Arc::new(Semaphore::new(1)),
             digest: Mutex::default(),
+            cut: Seldom::default(),
+            ahead: Seldom::default(),
+            long_multis: Seldom::default(),
             stopping,
             counts: Counts::default(),
             since: Instant::now(),

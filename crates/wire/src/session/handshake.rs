@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use tls::{Place, Stream, source};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, sleep};
-use tracing::debug;
+use tracing::{debug, warn};
 use znode::{ClientInfo, Credential, Op, Reply, Request, SessionId, Zxid};
 
 use crate::operate::four_letter_words;
@@ -138,7 +138,10 @@ async fn session(door: &Door, guest: Guest<'_>, request: &ConnectRequest) -> Res
     if seen > door.replica.state().last_zxid() {
         let deadline = Instant::now() + CATCH_UP;
         let caught_up = door.replica.read(Consistency::Local { min_zxid: seen }, deadline).await.map(drop);
-        caught_up.map_err(|_| NoSession::Unavailable("it has seen more than this node".into()))?;
+        caught_up.map_err(|_| {
+            tell_ahead(door, guest.addr, SessionId(u64::try_from(request.session_id).unwrap_or(0)), seen);
+            NoSession::Unavailable("it has seen more than this node".into())
+        })?;
     }
     let timeout_ms = u32::try_from(request.timeout_ms).unwrap_or(0);
     let (mut random, mut connection) = ([0; PASSWORD_BYTES], [0; 8]);
@@ -177,6 +180,14 @@ async fn session(door: &Door, guest: Guest<'_>, request: &ConnectRequest) -> Res
     let timeout = Duration::from_millis(timeout_ms.into());
     let addr = guest.addr;
     Ok((Arrival { number, addr, credential, connection, timeout }, password))
+}
+
+/// Tells now and then of clients that are sent away for good where they come from another cluster.
+fn tell_ahead(door: &Door, addr: SocketAddr, session: SessionId, seen: Zxid) {
+    if let Some(times) = door.ahead.note(Instant::now()) {
+        let zxid = door.replica.state().last_zxid().0;
+        warn!(%session, %addr, seen = seen.0, zxid, times, "a ZooKeeper client has seen a later zxid than this node has");
+    }
 }
 
 async fn propose_session(door: &Door, request: Request) -> Result<Reply, NoSession> {

@@ -73,6 +73,27 @@ async fn one_connection_does_not_take_all_watches() {
     assert_eq!(client.exists("/c", true).await, Err(-101));
 }
 
+/// kazoo 2.8 hangs on -125, and node-zookeeper-client ends its process: it is for quotas alone.
+#[tokio::test]
+async fn a_full_state_answers_with_a_code_that_every_client_knows() {
+    let node = Node::start_with(WireConfig::default(), |config| config.limits.znodes_max = 30).await;
+    let mut client = node.client().await;
+    let mut made = 0;
+    let refused = loop {
+        match client.create(&format!("/n{made}"), 0).await {
+            Ok(_) => made += 1,
+            Err(code) => break code,
+        }
+    };
+    assert_eq!((refused, made > 5), (-1, true));
+    let Request::Create(op, one) = create("/a", 0) else { panic!("what else?") };
+    let multi = client.call(Request::Multi(vec![MultiOp::Create(op, one)])).await.unwrap();
+    let results = jute::read_multi_results(&mut jute::Input::new(&multi)).unwrap();
+    assert_eq!(results, [jute::MultiResult::Error(-1)]);
+    client.call(Request::Delete(jute::PathVersion { path: "/n0".into(), version: -1 })).await.unwrap();
+    client.create("/a", 0).await.unwrap();
+}
+
 #[tokio::test]
 async fn requests_on_their_way_have_a_bound_and_wait() {
     let config = WireConfig { outstanding_max: 2, outstanding_bytes_max: 600, writes_max: 1, ..WireConfig::default() };

@@ -6,6 +6,7 @@
 mod bounds;
 mod client;
 mod crowds;
+mod lines;
 mod long;
 mod node;
 mod nulls;

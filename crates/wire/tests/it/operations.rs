@@ -256,6 +256,28 @@ async fn acls_are_enforced_by_what_a_connection_has_proven() {
     }
 }
 
+/// PrepRequestProcessor.fixupACL looks at no permissions, and getACL tells them as they are.
+#[tokio::test]
+async fn permissions_without_a_meaning_are_kept_and_grant_nothing() {
+    let node = Node::start().await;
+    let (mut bob, mut eve) = (node.client().await, node.client().await);
+    prove(&mut bob, "digest", "bob:secret").await.unwrap();
+    let entry = |perms, scheme: &str, id: &str| Acl { perms, scheme: scheme.into(), id: id.into() };
+    let acl = vec![entry(0, "world", "anyone"), entry(0xff, "auth", ""), entry(-1, "digest", "carol:x")];
+    let made = CreateRequest { path: "/a".into(), data: Buffer(None), acl: acl.clone(), flags: 0 };
+    bob.call(Request::Create(op::CREATE, made)).await.unwrap();
+    let perms = |shown: &AclStat| shown.acl.iter().map(|entry| entry.perms).collect::<Vec<_>>();
+    assert_eq!(perms(&bob.ask(Request::GetAcl(only("/a"))).await.unwrap()), [0, 0xff, -1]);
+    assert_eq!(eve.get("/a", false).await, Err(-102));
+    let set = |acl| Request::SetAcl(SetAclRequest { path: "/a".into(), acl, version: -1 });
+    assert_eq!(eve.call(set(open_acl())).await, Err(-102));
+    bob.call(set([&acl[..], &[entry(0x20, "world", "anyone")]].concat())).await.unwrap();
+    assert_eq!(perms(&bob.ask(Request::GetAcl(only("/a"))).await.unwrap()), [0, 0xff, -1, 0x20]);
+    assert_eq!(eve.get("/a", false).await, Err(-102));
+    bob.call(set(vec![entry(0, "world", "anyone")])).await.unwrap();
+    assert_eq!(bob.get("/a", false).await, Err(-102));
+}
+
 #[tokio::test]
 async fn what_is_not_done_here_is_refused_and_the_connection_stays() {
     let node = Node::start().await;

@@ -20,6 +20,11 @@ impl State {
         self.quotas.is_exceeded(subtree)
     }
 
+    /// Whether a hard limit is set for it.
+    pub fn has_hard_quota(&self, subtree: &ZPath) -> bool {
+        self.quotas.get(subtree).is_some_and(|quota| quota.limits.count_hard.or(quota.limits.bytes_hard).is_some())
+    }
+
     /// Refuses what would bring a subtree beyond a hard limit. What does not grow is always let
     /// through: it is the way out.
     ///

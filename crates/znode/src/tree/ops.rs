@@ -12,8 +12,8 @@ use crate::tree::znode::Family;
 use crate::tree::{idle_since, timed_at};
 use crate::weight;
 use crate::{
-    ALL, Acl, CREATE, Contender, Create, CreateMode, DELETE, Ensure, Error, EventKind, Kind, READ, ReapCandidate,
-    Refusal, Reply, SessionId, Stat, State, Usage, ZPath, Znode, ZnodeOp,
+    Acl, CREATE, Contender, Create, CreateMode, DELETE, Ensure, Error, EventKind, Kind, READ, ReapCandidate, Refusal,
+    Reply, SessionId, Stat, State, Usage, ZPath, Znode, ZnodeOp,
 };
 
 /// The longest TTL, as in ZooKeeper: 40 bits of milliseconds.
@@ -295,7 +295,6 @@ impl State {
         let good = |entry: &Acl| {
             let words = [&entry.scheme, &entry.id];
             entry.perms != 0
-                && entry.perms & !ALL == 0
                 && !entry.scheme.is_empty()
                 && words.iter().all(|word| word.len() <= self.limits.name_bytes_max as usize)
         };

@@ -88,6 +88,10 @@ async fn answer_one(server: &Arc<Server>, ask: Numbered<Ask>, from: u64) -> Numb
             server.proposer.propose_for_peer(&request, deadline).await
         }
         Ask::Touch(credentials) => server.heartbeats.touch_for_peer(&credentials),
+        Ask::Ages { term, ages } => {
+            server.consensus.sessions().take_over(term, ages);
+            Answer::Pong
+        }
         Ask::ReadIndex => server.reads.read_index_for_peer().await,
         Ask::Upgrade(ask) => server.upgrade.answer_peer(ask).await,
         Ask::Account { index } => server

@@ -5,11 +5,11 @@ use std::fmt;
 use bincode::{Decode, Encode};
 use storage::Manifest;
 use storage::codec::{LogIdRecord, StoredMembershipRecord, VoteRecord};
-use znode::{Applied, ClusterUuid, Credential};
+use znode::{Applied, ClusterUuid, Credential, SessionId};
 
 /// The versions of the messages in this file that this program speaks, lowest and highest.
 /// [`Hello`] and [`Welcome`] are the same in all of them.
-pub(crate) const VERSIONS: (u16, u16) = (1, 2);
+pub(crate) const VERSIONS: (u16, u16) = (1, 3);
 
 /// What a connection is for. Each has its own, so that a snapshot never holds up a heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Encode, Decode)]
@@ -239,6 +239,14 @@ pub(crate) enum Ask {
     Members,
     /// Do this as leader, for an operator; as `operate::orders` writes it. From version 2 on.
     Order(Vec<u8>),
+    /// I lead in `term` and hand over to you: for so long these sessions have been silent. From
+    /// version 3 on.
+    Ages {
+        /// The leader's.
+        term: u64,
+        /// In milliseconds.
+        ages: Vec<(SessionId, u32)>,
+    },
 }
 
 impl Ask {
@@ -248,6 +256,7 @@ impl Ask {
             Ask::Ping | Ask::Standing | Ask::Vote(_) | Ask::PreVote(_) | Ask::TransferLeader(_) => 1,
             Ask::Propose { .. } | Ask::Touch(_) | Ask::ReadIndex | Ask::Account { .. } => 1,
             Ask::Upgrade(_) | Ask::Members | Ask::Order(_) => 2,
+            Ask::Ages { .. } => 3,
         }
     }
 }
@@ -269,7 +278,7 @@ pub(crate) enum UpgradeAsk {
 /// The answer to an [`Ask`].
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) enum Answer {
-    /// To [`Ask::Ping`].
+    /// To [`Ask::Ping`] and [`Ask::Ages`].
     Pong,
     /// To [`Ask::Standing`].
     Standing(Standing),
@@ -492,7 +501,7 @@ mod tests {
 
     use storage::Command;
     use storage::codec::{self, EntryRecord, PayloadRecord, SnapshotMetaRecord, StoredMembershipRecord};
-    use znode::{Reply, SessionId, Zxid};
+    use znode::{Reply, Zxid};
 
     use super::*;
     use crate::raft::transport::AppendFrame;
@@ -565,6 +574,15 @@ mod tests {
         let hex: Vec<&str> = lines.0.lines().skip(1).step_by(2).map(str::trim).collect();
         let frozen = ["0100", "01010102fbe803", "01fb2c010101030105302e322e300102010102", "0105302e322e300102"];
         assert_eq!(hex, frozen);
+    }
+
+    /// What came with version 3.
+    #[test]
+    fn messages_of_version_3_keep_their_bytes() {
+        let mut lines = Lines::default();
+        lines.add(Ask::Ages { term: 3, ages: vec![(SessionId(7), 9_000), (SessionId(300), 0)] });
+        let hex: Vec<&str> = lines.0.lines().skip(1).step_by(2).map(str::trim).collect();
+        assert_eq!(hex, ["010c030207fb2823f92c0100"]);
     }
 
     fn append() -> AppendFrame {

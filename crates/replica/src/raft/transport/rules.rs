@@ -310,6 +310,11 @@ impl Checked for Numbered<Ask> {
             Ask::Upgrade(UpgradeAsk::Finalize { level: _, within_ms }) => {
                 rule(Duration::from_millis(*within_ms) <= WITHIN_MAX, "no caller waits longer than a day")
             }
+            // Each session is looked up.
+            Ask::Ages { term, ages } => {
+                rules.term(*term)?;
+                rule(ages.len() <= TOUCHES_MAX, "no more than 4,096 ages at once")
+            }
             Ask::Touch(credentials) => rule(credentials.len() <= TOUCHES_MAX, "no more than 4,096 heartbeats at once"),
         }
     }

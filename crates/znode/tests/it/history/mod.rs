@@ -405,7 +405,7 @@ impl History {
         match self.rng.u8(..12) {
             0 => Vec::new(),
             1 => vec![Acl { perms: 0, scheme: "world".into(), id: "anyone".into() }],
-            2 => vec![Acl { perms: self.rng.u32(1..32), scheme: "digest".into(), id: "bob".into() }; 2],
+            2 => vec![Acl { perms: self.rng.u32(1..64), scheme: "digest".into(), id: "bob".into() }; 2],
             _ => Acl::open(),
         }
     }

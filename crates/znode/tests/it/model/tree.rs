@@ -321,7 +321,7 @@ impl Model {
         let max = self.limits.name_bytes_max as usize;
         !acl.is_empty()
             && acl.len() <= self.limits.acl_entries_max as usize
-            && acl.iter().all(|entry| (1..32).contains(&entry.perms) && !entry.scheme.is_empty())
+            && acl.iter().all(|entry| entry.perms != 0 && !entry.scheme.is_empty())
             && acl.iter().all(|entry| entry.scheme.len() <= max && entry.id.len() <= max)
     }
 

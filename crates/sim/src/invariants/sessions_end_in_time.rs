@@ -1,4 +1,5 @@
-//! While nothing goes wrong, a session that its client has left expires soon after its timeout.
+//! While no leader crashes, a session that its client has left expires soon after its timeout.
+//! `no_early_expiry` says that none ends sooner, and `failover` what hand-overs add to that.
 //!
 //! Source: ZooKeeper's ephemeral nodes (zookeeperProgrammers, "ZooKeeper Sessions"): a lock whose
 //! holder has died must become free.
@@ -17,24 +18,24 @@ use crate::observation::{Commit, Lease, Observation};
 /// looks every tick, its clock may be slow, and the entry is committed.
 const LATE_MS: u64 = 1_000;
 
-pub(super) struct SilentSessionsEnd {
+pub(super) struct SessionsEndInTime {
     calm: Rc<RefCell<Calm>>,
     /// Those that were opened and, as far as the log tells, have not ended.
     leases: BTreeMap<SessionId, Rc<RefCell<Lease>>>,
     now_ms: u64,
 }
 
-impl SilentSessionsEnd {
-    pub(super) fn new(calm: Rc<RefCell<Calm>>) -> SilentSessionsEnd {
-        SilentSessionsEnd { calm, leases: BTreeMap::new(), now_ms: 0 }
+impl SessionsEndInTime {
+    pub(super) fn new(calm: Rc<RefCell<Calm>>) -> SessionsEndInTime {
+        SessionsEndInTime { calm, leases: BTreeMap::new(), now_ms: 0 }
     }
 
     /// Judges a session that was there until then.
     fn judge(&self, lease: &Lease, until_ms: u64) -> Result<(), String> {
         let Some(calm_ms) = self.calm.borrow().from_ms else { return Ok(()) };
         let Lease { session, timeout_max_ms, heard_ms, .. } = *lease;
-        // A leader that is new, or was not sure to lead for a while, gives a session its whole
-        // timeout again; neither happens in the calm.
+        // A leader whose predecessor crashed gives a session its whole timeout again, and one that
+        // was not sure to lead gives time back. Neither happens in the calm.
         if until_ms <= heard_ms.max(calm_ms) + u64::from(timeout_max_ms) + LATE_MS {
             return Ok(());
         }
@@ -45,9 +46,9 @@ impl SilentSessionsEnd {
     }
 }
 
-impl Invariant for SilentSessionsEnd {
+impl Invariant for SessionsEndInTime {
     fn name(&self) -> &'static str {
-        "silent sessions end"
+        "sessions end in time"
     }
 
     fn client(&mut self, seen: &Observation, _: &History, _: u64) -> Result<(), String> {

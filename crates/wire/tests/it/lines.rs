@@ -1,0 +1,91 @@
+//! What the log says of clients that are sent away.
+
+use std::fmt;
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex};
+
+use jute::{ConnectRequest, MultiOp, PathVersion, Request, SetWatches2};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
+use wire::WireConfig;
+
+use crate::client::{Client, greet};
+use crate::node::Node;
+
+/// The lines that an operator sees, with their fields.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<String>>>);
+
+impl Lines {
+    fn with(&self, words: &str) -> Vec<String> {
+        self.0.lock().unwrap().iter().filter(|line| line.contains(words)).cloned().collect()
+    }
+}
+
+struct Text<'a>(&'a mut String);
+
+impl Visit for Text<'_> {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        let _ = write!(self.0, "{}={value:?} ", field.name());
+    }
+}
+
+impl Subscriber for Lines {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.is_event() && *metadata.level() <= Level::WARN && metadata.target().starts_with("wire")
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let mut line = String::new();
+        event.record(&mut Text(&mut line));
+        self.0.lock().unwrap().push(line);
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+#[tokio::test]
+async fn clients_that_will_come_back_with_the_same_have_a_line_now_and_then() {
+    let lines = Lines::default();
+    tracing::subscriber::set_global_default(lines.clone()).expect("one for each process");
+    let config = WireConfig { packet_bytes_max: 1_000, ..WireConfig::default() };
+    let node = Node::start_with(config, |config| config.limits.ops_max = 2).await;
+
+    // More watches than fit into a packet: again and again.
+    let mut client = node.client().await;
+    let session = format!("session={}", client.session);
+    let exist: Vec<String> = (0..200).map(|number| format!("/watched-{number}")).collect();
+    for _ in 0..3 {
+        client.send(&Request::SetWatches2(SetWatches2 { exist: exist.clone(), ..SetWatches2::default() })).await;
+        assert_eq!(client.packet().await, None);
+        client = Client::resume(node.addr, &client).await;
+    }
+    let told = lines.with(&session);
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].contains("zookeeper_packet_max") && told[0].contains("addr=127.0.0.1"), "{told:?}");
+
+    // A multi that is too long.
+    let check = MultiOp::Check(PathVersion { path: "/".into(), version: -1 });
+    for _ in 0..2 {
+        assert_eq!(client.call(Request::Multi(vec![check.clone(); 3])).await, Err(-8));
+    }
+    let told = lines.with("ops_max");
+    assert!(told.len() == 1 && told[0].contains("ops=3 ops_max=2") && told[0].contains(&session), "{told:?}");
+
+    // A client that comes from another cluster.
+    let ahead = ConnectRequest { last_zxid_seen: i64::MAX, timeout_ms: 9_000, ..ConnectRequest::default() };
+    assert!(greet(node.addr, &ahead).await.2.is_none());
+    let told = lines.with(&format!("seen={}", i64::MAX));
+    assert!(told.len() == 1 && told[0].contains("addr=127.0.0.1"), "{told:?}");
+}

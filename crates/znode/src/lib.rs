@@ -68,6 +68,7 @@ pub use session::client_info::{Actor, ClientInfo};
 pub use snapshot::StateBuilder;
 pub use stat::Stat;
 pub use state::State;
+pub use tree::ops::SEQUENCE_MAX;
 pub use tree::quota::{Quota, QuotaLimits};
 pub use tree::usage::Usage;
 pub use tree::znode::{Kind, Znode};

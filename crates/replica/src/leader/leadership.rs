@@ -133,13 +133,13 @@ impl Leadership {
     pub(crate) fn touch_here(&self, credentials: &[Credential]) -> Result<Vec<TouchAnswer>, String> {
         let term = self.sure_term()?;
         let mut sessions = self.sessions();
-        // Under the guard: what the successor has been told by now is not to be outdated.
-        self.hands_over_not(term)?;
         let current = sessions.current.as_mut().filter(|current| current.term == Term(term));
         let current = current.ok_or("the leader is new and not ready yet")?;
         // Under the guard: a session that the tracker has forgotten as expired is not in this state
         // any more.
         let state = self.proposer.view.state();
+        // Under the guard, too: what the successor has been told by now is not to be outdated.
+        self.hands_over_not(term)?;
         let now = Instant::now();
         Ok(credentials.iter().map(|credential| touch(&state, &mut current.tracker, credential, now)).collect())
     }

@@ -44,6 +44,7 @@ pub(crate) struct Counters {
     sessions_expired: AtomicU64,
     snapshots_built: AtomicU64,
     snapshots_installed: AtomicU64,
+    sequence_used: AtomicU64,
     /// The end of the log at this start: the state may have applied it all before, and applies it
     /// again.
     again_up_to: AtomicU64,
@@ -71,6 +72,11 @@ impl Counters {
         }
     }
 
+    /// So many sequence numbers are used under one parent.
+    pub(crate) fn sequence_used(&self, numbers: u64) {
+        self.sequence_used.fetch_max(numbers, Relaxed);
+    }
+
     /// This node has written a snapshot of its own.
     pub(crate) fn snapshot_built(&self) {
         self.snapshots_built.fetch_add(1, Relaxed);
@@ -88,6 +94,7 @@ impl Counters {
             sessions_expired: self.sessions_expired.load(Relaxed),
             snapshots_built: self.snapshots_built.load(Relaxed),
             snapshots_installed: self.snapshots_installed.load(Relaxed),
+            sequence_used: self.sequence_used.load(Relaxed),
         }
     }
 }
@@ -102,6 +109,9 @@ pub struct Counts {
     pub snapshots_built: u64,
     /// Snapshots of leaders that have taken the place of what was applied here.
     pub snapshots_installed: u64,
+    /// The most sequence numbers that are used under one parent, of those where this start has seen
+    /// one used.
+    pub sequence_used: u64,
 }
 
 impl Counts {

@@ -11,12 +11,15 @@ use openraft::storage::{ApplyResponder, EntryResponder, RaftStateMachine};
 use openraft::{EntryPayload, OptionalSend, RaftSnapshotBuilder};
 use storage::{LogId, NodeMeta, Outcome, Snapshot, SnapshotMeta, SnapshotStore, StoredMembership, TypeConfig};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use znode::{
-    Applied, DecodeError, Founding, Levels, LogPosition, Op, OtherLevel, Recorded, State, StateBuilder, Term, Txn, Zxid,
+    Applied, DecodeError, Founding, Levels, LogPosition, Op, OtherLevel, Recorded, Reply, SEQUENCE_MAX, State,
+    StateBuilder, Term, Txn, Zxid,
 };
 
 use crate::host::Host;
 use crate::operate::forced::{ForcedLog, Suspect};
+use crate::operate::seldom::Seldom;
 use crate::raft::decoded::Decoded;
 use crate::raft::known_cluster::KnownCluster;
 use crate::read::view::View;
@@ -28,6 +31,8 @@ const BATCH_BYTES_MAX: usize = 1 << 20;
 /// After so many events the state is published before the next entry: readers wait meanwhile, and
 /// an entry that expires sessions is small and does much.
 const EVENTS_ENOUGH: usize = 1_000;
+/// So many sequence numbers of a parent are told of: 90 %.
+const SEQUENCE_TOLD: u64 = SEQUENCE_MAX / 10 * 9;
 
 /// The snapshot as Raft hands it around, with what it contains.
 pub(crate) type RaftSnapshot = openraft::alias::SnapshotOf<TypeConfig, Snapshot>;
@@ -55,6 +60,8 @@ pub(crate) struct StateMachine {
     decoded: Arc<Decoded>,
     /// Locks that were taken from their sessions.
     forced: ForcedLog,
+    /// Parents whose sequence numbers run out.
+    running_out: Seldom,
     /// Held as long as the state machine lives.
     _alive: mpsc::Sender<()>,
 }
@@ -117,6 +124,7 @@ impl StateMachine {
             unsaved_bytes,
             decoded,
             forced: ForcedLog::default(),
+            running_out: Seldom::default(),
             _alive: alive,
         }
     }
@@ -215,10 +223,25 @@ impl StateMachine {
         if expires {
             self.view.counters.sessions_expired(at.zxid, sessions - state.session_count());
         }
+        if let Ok(reply) = &applied.reply {
+            self.note_sequence(state, reply);
+        }
         if let Some(suspect) = suspect {
             self.forced.find(suspect.came_to_pass(state, &applied, at.zxid));
         }
         applied
+    }
+
+    /// Notes that a sequence number was used, and tells of a parent that has few left.
+    fn note_sequence(&self, state: &State, reply: &Reply) {
+        let Some((parent, used)) = state.sequence_used(reply) else { return };
+        self.view.counters.sequence_used(used);
+        if used >= SEQUENCE_TOLD
+            && let Some(times) = self.running_out.note(Instant::now())
+        {
+            let left = SEQUENCE_MAX - used;
+            tracing::warn!(%parent, used, left, times, "sequence numbers under a znode run out");
+        }
     }
 
     /// Reads a snapshot's records into a state, as the program does that knows these levels.

@@ -128,6 +128,8 @@ fn state(text: &mut Text, status: &NodeStatus) {
     text.gauge("lock_holders", "Lock nodes of sessions that hold their lock.", status.holders);
     let help = "Other lock nodes: those that wait, those of dead holders whose lock-delay lasts, those of no session.";
     text.gauge("lock_waiters", help, status.waiters);
+    let help = "The most sequence numbers used under one znode, of 2147483647, where the node has seen one used since it started.";
+    text.gauge("sequence_numbers_used", help, status.counts.sequence_used);
     let help = "Locks with clients in their queue that do not see each other and may hold at once.";
     text.gauge("mixed_locks", help, status.mixed_locks);
 }

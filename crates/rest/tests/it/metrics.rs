@@ -97,7 +97,7 @@ async fn a_scrape_tells_what_the_node_is_and_has() {
     assert!((5_000.0..50_000.0).contains(&samples["zlock_state_bytes"]), "{}", samples["zlock_state_bytes"]);
     check(&samples, &[("locks", 2), ("lock_holders", 3), ("lock_waiters", 1), ("mixed_locks", 0)]);
     check(&samples, &[("proposals_in_flight", 0), ("waiting_requests", 0), ("sessions_expired_total", 0)]);
-    check(&samples, &[("disk_stalled", 0)]);
+    check(&samples, &[("disk_stalled", 0), ("sequence_numbers_used", 3)]);
     assert!(samples["zlock_flush_waiting_seconds"] < 1.0);
     assert!(samples["zlock_unsaved_log_bytes"] > 0.0 && samples["zlock_committed_zxid"] >= last.zxid() as f64);
     let version = env!("CARGO_PKG_VERSION");

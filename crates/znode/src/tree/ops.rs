@@ -21,7 +21,7 @@ const TTL_MS_MAX: u64 = (1 << 40) - 1;
 
 /// Sequence numbers end here: one more would wrap in ZooKeeper, and clients that compare names
 /// would see it first in line.
-pub(crate) const SEQUENCE_MAX: u64 = i32::MAX as u64;
+pub const SEQUENCE_MAX: u64 = i32::MAX as u64;
 
 /// A znode about to be put into the tree; everything was checked.
 pub(crate) struct NewNode {
@@ -289,6 +289,23 @@ impl State {
         let session = self.session(owner).ok_or(Error::SessionExpired)?;
         let full = session.ephemerals.len() >= self.limits.ephemerals_max as usize;
         if full { Err(Error::TooManyEphemerals) } else { Ok(()) }
+    }
+
+    /// The parent of a child that was made with a sequence number, and how many of its
+    /// [`SEQUENCE_MAX`] numbers are used.
+    pub fn sequence_used(&self, reply: &Reply) -> Option<(ZPath, u64)> {
+        let made = match reply {
+            Reply::Created { path, .. } => path,
+            Reply::Acquired { ticket, .. } => ticket,
+            Reply::Multi(replies) => {
+                return replies.iter().filter_map(|reply| self.sequence_used(reply)).max_by_key(|(_, used)| *used);
+            }
+            _ => return None,
+        };
+        let number = made.as_str().as_bytes().last_chunk::<10>()?;
+        let parent = made.parent().filter(|_| number.iter().all(u8::is_ascii_digit))?;
+        let used = self.node(&parent)?.creates;
+        Some((parent, used))
     }
 
     fn check_acl(&self, acl: &[Acl]) -> Result<(), Error> {

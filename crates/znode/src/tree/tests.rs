@@ -45,11 +45,14 @@ fn sequence_numbers_run_out_and_never_wrap() {
         root.deletes = SEQUENCE_MAX - 1;
     });
     let last = apply(&mut state, create("s-", CreateMode::PersistentSequential));
-    assert!(matches!(last, Ok(Reply::Created { path, .. }) if path.as_str() == "/s-2147483646"));
+    assert!(matches!(&last, Ok(Reply::Created { path, .. }) if path.as_str() == "/s-2147483646"));
+    let used = state.sequence_used(last.as_ref().unwrap());
+    assert_eq!(used, Some((ZPath::root(), SEQUENCE_MAX)));
     let beyond = apply(&mut state, create("s-", CreateMode::PersistentSequential)).unwrap_err();
     assert_eq!(beyond, Refusal::at(Error::SequenceExhausted, &ZPath::root()));
     // Only the digits have run out.
-    assert!(apply(&mut state, create("plain", CreateMode::Persistent)).is_ok());
+    let plain = apply(&mut state, create("plain", CreateMode::Persistent));
+    assert_eq!(state.sequence_used(&plain.unwrap()), None);
     let root = state.node(&ZPath::root()).unwrap().stat();
     assert_eq!((root.cversion, root.num_children), (-2, 2), "2^32 - 2 changes, as ZooKeeper's 32 bits show them");
 }

@@ -198,7 +198,7 @@ impl Connections {
         let stage @ Stage::Waiting { .. } = delivery.stage() else { return Ok(true) };
         wakers.alarm.as_mut().reset(self.tick_after(self.closes_at(stage)));
         poll_fn(|cx| {
-            if let Poll::Ready(read) = io.poll_ahead(cx) {
+            if let Poll::Ready(read) = io.poll_ahead::<1>(cx) {
                 return Poll::Ready(read);
             }
             let over = wakers.stopped.as_mut().poll(cx).is_ready() || wakers.alarm.as_mut().poll(cx).is_ready();

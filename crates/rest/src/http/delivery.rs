@@ -16,6 +16,9 @@ use tokio::time::{Instant, Sleep};
 
 use crate::http::waiter::Waiter;
 
+/// Bytes that are read at first while the end of what a client sends is held back.
+const HELD_AHEAD: usize = 256;
+
 /// How far one connection has come: its request, and the waiters whose answers are being written on
 /// it (one, unless requests are pipelined).
 #[derive(Clone, Default)]
@@ -180,11 +183,11 @@ impl<T> Delivering<T> {
 }
 
 impl<T: Read + Unpin> Delivering<T> {
-    /// Whether there is more to read: reads one byte ahead. False at the end of what the client
-    /// sends.
-    pub(crate) fn poll_ahead(&mut self, cx: &mut Context<'_>) -> Poll<std::io::Result<bool>> {
-        let mut byte = [0];
-        let mut buffer = ReadBuf::new(&mut byte);
+    /// Whether there is more to read: reads so many bytes ahead, at most. False at the end of what
+    /// the client sends.
+    pub(crate) fn poll_ahead<const LENGTH: usize>(&mut self, cx: &mut Context<'_>) -> Poll<std::io::Result<bool>> {
+        let mut bytes = [0; LENGTH];
+        let mut buffer = ReadBuf::new(&mut bytes);
         ready!(Pin::new(&mut self.io).poll_read(cx, buffer.unfilled()))?;
         let read = buffer.filled();
         if read.is_empty() {
@@ -209,10 +212,13 @@ impl<T: Read + Unpin> Read for Delivering<T> {
         }
         // hyper reads here while a request is worked on, and drops it at the end of what comes.
         if self.delivery.holds_end() {
-            if ready!(self.poll_ahead(cx))? {
-                buffer.put_slice(&std::mem::take(&mut self.ahead));
-                // Of a body, what else is there goes with the first byte.
-                let _ = Pin::new(&mut self.io).poll_read(cx, buffer);
+            if ready!(self.poll_ahead::<HELD_AHEAD>(cx))? {
+                let length = self.ahead.len().min(buffer.remaining());
+                buffer.put_slice(&self.ahead.split_to(length));
+                // Of a body, what else is there goes with these.
+                if self.ahead.is_empty() {
+                    let _ = Pin::new(&mut self.io).poll_read(cx, buffer);
+                }
                 return Poll::Ready(Ok(()));
             }
             // The socket says it again when it is asked again.

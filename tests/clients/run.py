@@ -3,7 +3,10 @@
 the node that their client is attached to was killed with kill -9, sessions that expire; then kazoo, Curator and HTTP clients on one
 lock while leaders are killed.
 
-    tests/clients/run.py [--seconds 20] [--each 8] [--cache target/clients] [--zlock PATH]
+    tests/clients/run.py [--newest] [--seconds 20] [--each 8] [--cache target/clients] [--zlock PATH]
+
+With --newest Curator 5.7.1 and the client of ZooKeeper 3.9.3 take the places of Debian's: their jars are in the source package of
+PySpark (430 MB from PyPI). What they log as an error while nothing fails counts as one.
 
 Needs python3 with venv, a JDK, node with npm, and apt-get with Debian's archive: `apt-get download` takes the jars, and nothing is installed
 outside of the cache. Exit code: 0 when all passed, 1 when something failed, 75 when all that could be run passed and a client could not be
@@ -18,6 +21,7 @@ import contextlib
 import shutil
 import socket
 import subprocess
+import tarfile
 import tempfile
 import time
 import urllib.error
@@ -29,6 +33,8 @@ from scene import FETCH_S, HERE, Cluster, Debian, Fetched, arguments, built, say
 PACKAGES = """libzookeeper-java libcurator-client-java libcurator-framework-java libcurator-recipes-java libslf4j-java
     libnetty-java libguava-java libsnappy-java libdropwizard-metrics-java libcommons-cli-java""".split()
 JARS = ("zookeeper", "curator-", "slf4j-api.jar", "slf4j-nop.jar", "netty-", "guava.jar", "failureaccess", "snappy-java", "metrics-core", "commons-cli")
+PYSPARK = "pyspark==4.0.1"
+NEWEST_JARS = ("zookeeper", "curator-", "slf4j-api", "log4j-", "netty-", "guava", "snappy-java", "metrics-core", "commons-cli")
 KAZOO = "kazoo==2.11.0"
 NODE = "node-zookeeper-client@1.1.3"
 LOCK = "/contended"
@@ -40,8 +46,8 @@ def fetch(command, **more):
 
 
 class Clients(Fetched):
-    def __init__(self, cache):
-        self.cache = cache
+    def __init__(self, cache, newest):
+        self.cache, self.newest = cache, newest
         super().__init__(cache, {"kazoo": self.make_kazoo, "curator": self.make_curator, "node": self.make_node})
 
     def make_kazoo(self):
@@ -51,13 +57,30 @@ class Clients(Fetched):
             fetch([self.python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", KAZOO])
 
     def make_curator(self):
-        java = self.cache / "java"
-        found = Debian(java, PACKAGES).root / "usr/share/java"
-        found = sorted(jar for jar in found.glob("*.jar") if jar.name.startswith(JARS))
+        java = self.cache / ("java-newest" if self.newest else "java")
+        found = self.of_pyspark(java) if self.newest else Debian(java, PACKAGES).root / "usr/share/java"
+        wanted = NEWEST_JARS if self.newest else JARS
+        found = sorted(jar for jar in found.glob("*.jar") if jar.name.startswith(wanted))
         self.classpath = ":".join(map(str, [java, *found]))
         # A broken check is no missing client.
         if subprocess.run(["javac", "-cp", self.classpath, "-d", java, HERE / "CuratorCheck.java"]).returncode:
             raise SystemExit("CuratorCheck.java does not compile")
+
+    @staticmethod
+    def of_pyspark(java):
+        jars = java / "jars"
+        if not (jars / "done").exists():
+            jars.mkdir(parents=True, exist_ok=True)
+            fetch([sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", ":all:", PYSPARK, "-d", java])
+            (package,) = java.glob("pyspark-*.tar.gz")
+            with tarfile.open(package) as package_file:
+                for member in package_file:
+                    name = Path(member.name).name
+                    if name.endswith(".jar") and name.startswith(NEWEST_JARS):
+                        (jars / name).write_bytes(package_file.extractfile(member).read())
+            package.unlink()
+            (jars / "done").touch()
+        return jars
 
     def make_node(self):
         if not (self.cache / "node/node_modules/node-zookeeper-client").exists():
@@ -233,15 +256,20 @@ def contend(clients, cluster, seconds, each):
 
 def main():
     words = arguments(__doc__)
+    words.add_argument("--newest", action="store_true", help="the newest Curator and client of ZooKeeper")
     words.add_argument("--seconds", type=int, default=20, help="of contention")
     words.add_argument("--each", type=int, default=8, help="clients of each kind")
     words = words.parse_args()
-    clients = Clients(words.cache.resolve())
+    clients = Clients(words.cache.resolve(), words.newest)
     with tempfile.TemporaryDirectory() as data, Ensemble(built(words.zlock), Path(data)) as cluster:
         cluster.wait_for_leader()
         for name, command in clients.commands("check", ",".join(cluster.zookeeper)).items():
             say(name)
-            subprocess.run(command, check=True, timeout=300)
+            said = subprocess.run(command, check=True, timeout=300, stdout=subprocess.PIPE, text=True).stdout
+            print(said, end="", flush=True)
+            # The leader of the check is interrupted.
+            errors = [line for line in said.splitlines() if " ERROR " in line and "LeaderSelector" not in line]
+            assert not errors, "%s logs an error: %s" % (name, errors[0])
         zkcli(clients, cluster)
         kill_what_they_are_attached_to(clients, cluster)
         expire(clients, cluster)

@@ -321,6 +321,20 @@ def _(scene):
     return expect(code == 0 and still and other != 0 and numbers, "%d %s; other limit: %d %s" % (code, one_line(said), other, one_line(refused)))
 
 
+@row("clients that do not see each other")
+def _(scene):
+    holder = scene.begin("lock", "mixed", "--", "sleep", "101")
+    scene.until_held("mixed")
+    client = scene.zookeeper()
+    error = client.create("/mixed/0123456789abcdef0123456789abcdef__lock__", flags=3)
+    shown = scene.z("locks", "mixed")[1]
+    logged = wait_until("the log tells of it", lambda: [line for at in range(3) for line in open(scene.cluster.log(at))
+                                                        if "do not see each other" in line and "/mixed" in line])
+    holder.terminate()
+    holder.wait()
+    return expect(not error and "kazoo does not see curator" in shown, one_line(logged[0]))
+
+
 @row("listing with a name of ten digits")
 def _(scene):
     scene.z("create", "--sequential", "task-", "x")

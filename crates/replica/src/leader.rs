@@ -6,6 +6,7 @@ pub(crate) mod leadership;
 pub(crate) mod member_duty;
 pub(crate) mod member_steps;
 pub(crate) mod members;
+pub(crate) mod mixed_log;
 pub(crate) mod operators;
 pub(crate) mod quorum_contact;
 pub(crate) mod quota_log;

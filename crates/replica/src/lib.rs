@@ -48,6 +48,7 @@
 //!              leader_term.rs sessions in one term, and their ages from the leader before
 //!              session_tracker.rs when each session was last heard · entry_clock.rs the time on entries
 //!              quorum_contact.rs when a peer last followed this node · quota_log.rs subtrees beyond their quota
+//!              mixed_log.rs locks whose clients do not see each other
 //!              member_steps.rs what is next for the members · members.rs Members: changing them
 //!              member_duty.rs the steps, one after the other · transfer.rs another voter leads
 //!              operators.rs Operators: their orders, here or at the leader

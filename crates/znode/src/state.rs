@@ -119,6 +119,11 @@ impl State {
         self.locks.holder_count()
     }
 
+    /// The locks whose contenders do not all see each other.
+    pub fn mixed_locks(&self) -> impl Iterator<Item = &ZPath> {
+        self.locks.mixed_clients.mixed()
+    }
+
     /// How many locks have contenders that do not see each other.
     pub fn mixed_lock_count(&self) -> usize {
         self.locks.mixed_clients.len()

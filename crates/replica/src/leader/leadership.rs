@@ -18,6 +18,7 @@ use znode::{
 };
 
 use crate::leader::leader_term::Sessions;
+use crate::leader::mixed_log::MixedLog;
 use crate::leader::quota_log::QuotaLog;
 use crate::leader::session_tracker::{Noted, SessionTracker, Silence};
 use crate::raft::consensus::Consensus;
@@ -335,7 +336,7 @@ pub(crate) async fn lead(leadership: Arc<Leadership>, stopped: Stop) {
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut under_way: FuturesUnordered<Done> = FuturesUnordered::new();
     let mut busy = HashSet::new();
-    let mut quotas = QuotaLog::default();
+    let (mut quotas, mut mixed) = (QuotaLog::default(), MixedLog::default());
     loop {
         tokio::select! {
             biased;
@@ -347,7 +348,12 @@ pub(crate) async fn lead(leadership: Arc<Leadership>, stopped: Stop) {
             _ = tick.tick() => {
                 let state = leadership.proposer.view.state();
                 let duties = leadership.tick_as_leader(&state, &busy);
-                if leadership.sessions().current.is_some() { quotas.look(&state) } else { quotas.forget() }
+                if leadership.sessions().current.is_some() {
+                    quotas.look(&state);
+                    mixed.look(&state, Instant::now());
+                } else {
+                    quotas.forget();
+                }
                 for duty in duties {
                     busy.insert(duty.clone());
                     under_way.push(Box::pin(Arc::clone(&leadership).fulfil(duty)));

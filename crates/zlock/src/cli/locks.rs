@@ -141,10 +141,25 @@ fn show(out: Output, path: &str, locks: &[LockSummary], is_once: bool) -> Result
         rows.iter_mut().for_each(|row| drop(row.drain(HEARD)));
     }
     out.table(&columns, &rows)?;
-    for queue in locks.iter().filter_map(|lock| lock.queue.as_ref()).filter(|queue| queue.next.is_some()) {
-        out.line(&format!("{} has {} contenders; the first are shown", queue.lock, queue.contenders))?;
+    for queue in locks.iter().filter_map(|lock| lock.queue.as_ref()) {
+        if queue.next.is_some() {
+            out.line(&format!("{} has {} contenders; the first are shown", queue.lock, queue.contenders))?;
+        }
+        if let Some(warning) = blindness(queue) {
+            say(&warning);
+        }
     }
     Ok(())
+}
+
+/// Clients in one queue that do not see each other.
+fn blindness(queue: &LockQueue) -> Option<String> {
+    let spots: Vec<String> =
+        queue.blind_spots.iter().map(|spot| format!("{} does not see {}", spot.clients, spot.unseen)).collect();
+    let told = spots.join(", ");
+    let own = if told.contains("see curator") { " (zlock's tickets have curator's names)" } else { "" };
+    let lock = plain(&queue.lock);
+    (!spots.is_empty()).then(|| format!("zlock: two may hold {lock} at once: {told}{own}"))
 }
 
 /// Shows them whenever they change. On a terminal in place, and each second with the times of that
@@ -315,6 +330,22 @@ fn text(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn clients_that_do_not_see_each_other_are_told_of() {
+        let told = |spots: &str| {
+            let queue = format!(r#"{{"lock":"/l","contenders":0,"holders":[],"waiters":[],"blind_spots":[{spots}]}}"#);
+            blindness(&serde_json::from_str(&queue).unwrap())
+        };
+        assert_eq!(told(""), None);
+        let kazoo = told(r#"{"clients":"kazoo","unseen":"curator"}"#).unwrap();
+        assert_eq!(
+            kazoo,
+            "zlock: two may hold /l at once: kazoo does not see curator (zlock's tickets have curator's names)"
+        );
+        let recipe = told(r#"{"clients":"zookeeper-recipe","unseen":"kazoo"}"#).unwrap();
+        assert_eq!(recipe, "zlock: two may hold /l at once: zookeeper-recipe does not see kazoo");
+    }
 
     #[test]
     fn a_lock_that_cannot_be_shown_has_a_line_beside_those_that_can() {

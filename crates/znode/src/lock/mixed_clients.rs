@@ -5,6 +5,8 @@
 //! like their own, and two of them that do not see each other's lock nodes both believe to hold.
 //! Each rule here is a column of the table that the libraries' own comparators give.
 
+use std::fmt;
+
 use imbl::{OrdMap, OrdSet};
 
 use crate::lock::ticket_name::sequence_of;
@@ -46,6 +48,26 @@ pub struct BlindSpot {
     pub clients: Naming,
     /// What they do not see.
     pub unseen: Naming,
+}
+
+/// As messages and answers name them.
+impl fmt::Display for Naming {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Naming::Curator => "curator",
+            Naming::CuratorReadWrite => "curator-rw",
+            Naming::CuratorLatch => "curator-latch",
+            Naming::Kazoo => "kazoo",
+            Naming::Recipe => "zookeeper-recipe",
+            Naming::Dash | Naming::Other => "other",
+        })
+    }
+}
+
+impl fmt::Display for BlindSpot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} does not see {}", self.clients, self.unseen)
+    }
 }
 
 impl Naming {
@@ -114,6 +136,11 @@ impl MixedClients {
     pub(crate) fn of(&self, lock: &ZPath) -> Vec<BlindSpot> {
         let counts = self.mixed.get(lock).and_then(|lock| self.by_lock.get(lock));
         counts.map_or_else(Vec::new, |counts| blind_spots(counts).collect())
+    }
+
+    /// The directories that have a blind spot.
+    pub(crate) fn mixed(&self) -> impl Iterator<Item = &ZPath> {
+        self.mixed.iter()
     }
 
     /// How many directories have a blind spot.

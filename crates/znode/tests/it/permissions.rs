@@ -402,3 +402,18 @@ fn every_reading_is_for_those_whom_the_table_names() {
     }
     assert!(world.state.may_read(&path("/zookeeper/config"), &[]));
 }
+
+// Curator's word in a lock node, and that of ZooKeeper's recipe, ask its holder to give up.
+#[test]
+fn one_permission_each_asks_a_holder_to_give_up_or_does_not() {
+    let [read, write, create, delete, admin] = [0, 1, 2, 3, 4].map(|bit| 1 << bit);
+    for (perms, expected) in [(read, NO), (write, NO), (create, NO), (delete, YES), (admin, YES)] {
+        for word in ["__REVOKE__", "unlock"] {
+            let mut world = World::new(LockMode::Exclusive, false);
+            let acl = vec![Acl { perms, scheme: "digest".into(), id: "eve".into() }];
+            world.must(1, Op::SetAcl { path: path("/vault/l"), acl, version: -1 });
+            let op = ZnodeOp::SetData { path: world.ticket.clone(), data: word.into(), version: -1 };
+            assert_eq!(world.ask(None, &Op::Znode(op))[2], expected, "{perms}, {word}");
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Tells the operator of locks whose clients do not see each other: two of them may hold at once.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use znode::lock::{self, BlindSpot};
+use znode::{State, ZPath};
+
+/// Time between two lines about one lock.
+const AGAIN: Duration = Duration::from_secs(60);
+/// Locks that are told of within that time.
+const TOLD_MAX: usize = 100;
+
+/// What a leader has told, and when.
+#[derive(Default)]
+pub(crate) struct MixedLog {
+    told: BTreeMap<ZPath, Instant>,
+}
+
+impl MixedLog {
+    /// Tells of each such lock at once, and again while it stays one.
+    pub(crate) fn look(&mut self, state: &State, now: Instant) {
+        for (path, spots) in self.due(state, now) {
+            let spots: Vec<String> = spots.iter().map(BlindSpot::to_string).collect();
+            let spots = spots.join(", ");
+            tracing::warn!(%path, spots, "clients of a lock do not see each other: two may hold at once");
+        }
+    }
+
+    fn due(&mut self, state: &State, now: Instant) -> Vec<(ZPath, Vec<BlindSpot>)> {
+        if self.told.is_empty() && state.mixed_lock_count() == 0 {
+            return Vec::new();
+        }
+        self.told.retain(|_, told| now < *told + AGAIN);
+        let mut due = Vec::new();
+        for path in state.mixed_locks() {
+            if self.told.len() >= TOLD_MAX {
+                break;
+            }
+            if !self.told.contains_key(path) {
+                self.told.insert(path.clone(), now);
+                due.push((path.clone(), lock::lint(state, path)));
+            }
+        }
+        due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use znode::{Acl, Create, CreateMode, Ensure, LogPosition, Op, Request, Term, Txn, ZnodeOp, Zxid};
+
+    use super::*;
+
+    /// Locks with a lock node of Curator's and one of kazoo's, each.
+    fn with_mixed_locks(count: usize) -> State {
+        let mut state = State::default();
+        let mut zxid = 0;
+        let mut create = |parent: &str, name: &str| {
+            zxid += 1;
+            let op = ZnodeOp::Create(Create {
+                parent: ZPath::parse(parent).unwrap(),
+                name: name.into(),
+                data: Vec::new(),
+                mode: CreateMode::Persistent,
+                acl: Acl::open(),
+                ensure: Ensure::New,
+            });
+            let at = LogPosition { term: Term(1), zxid: Zxid(zxid) };
+            let applied = state.apply(at, Txn { time_ms: 0, request: Request::new(Op::Znode(op)) });
+            assert!(applied.reply.is_ok(), "{applied:?}");
+        };
+        for number in 0..count {
+            create("/", &format!("l{number:03}"));
+            for node in ["_c_x-lock-0000000000", "x__lock__0000000001"] {
+                create(&format!("/l{number:03}"), node);
+            }
+        }
+        state
+    }
+
+    #[test]
+    fn a_lock_is_told_of_at_once_and_each_minute() {
+        let (state, mut log, begin) = (with_mixed_locks(1), MixedLog::default(), Instant::now());
+        let at = |seconds| begin + Duration::from_secs(seconds);
+        let told: Vec<usize> = [0, 1, 59, 60, 61, 120].map(|second| log.due(&state, at(second)).len()).into();
+        assert_eq!(told, [1, 0, 0, 1, 0, 1]);
+        assert!(log.due(&State::default(), at(180)).is_empty() && log.told.is_empty());
+        let (path, spots) = log.due(&state, at(181)).remove(0);
+        let spots: Vec<String> = spots.iter().map(BlindSpot::to_string).collect();
+        assert_eq!(path.as_str(), "/l000");
+        assert_eq!(spots, ["curator does not see kazoo", "kazoo does not see curator"]);
+    }
+
+    #[test]
+    fn so_many_locks_are_told_of_in_a_minute_and_no_more() {
+        let (state, mut log, begin) = (with_mixed_locks(TOLD_MAX + 1), MixedLog::default(), Instant::now());
+        assert_eq!(log.due(&state, begin).len(), TOLD_MAX);
+        assert!(log.due(&state, begin + Duration::from_secs(1)).is_empty());
+        assert_eq!(log.due(&state, begin + AGAIN).len(), TOLD_MAX);
+    }
+}

@@ -89,6 +89,18 @@ async fn requests_are_served_one_after_another_on_one_connection() {
     assert!(read_to_end(close).await.ends_with("{\"live\":true}\n"));
 }
 
+#[tokio::test]
+async fn pipelined_old_and_absolute_requests_are_served() {
+    let server = Server::start(RestConfig::default()).await;
+    let last = "GET /livez HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+    let five = read_to_end(server.send(&format!("{}{last}", LOOK.repeat(4))).await).await;
+    assert_eq!(five.matches("HTTP/1.1 200 OK\r\n").count(), 5, "{five}");
+    for request in ["GET /livez HTTP/1.0\r\n\r\n", &last.replace("/livez", "http://localhost/livez")] {
+        let answer = read_to_end(server.send(request).await).await;
+        assert!(answer.contains(" 200 OK\r\n") && answer.ends_with("{\"live\":true}\n"), "{request}: {answer}");
+    }
+}
+
 /// nginx's `auth_request` asks so about a request with a body, and sends none:
 /// `proxy_pass_request_body off` leaves the length.
 #[tokio::test]

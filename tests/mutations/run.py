@@ -48,7 +48,11 @@ def run(tree, target, bug):
         return "does not compile", done.stdout
     if "0 passed; 0 failed" in done.stdout and " 1 passed" not in done.stdout and "FAILED" not in done.stdout and done.returncode == 0:
         return "runs no test", done.stdout
-    return ("passes" if done.returncode == 0 else "fails"), done.stdout
+    if done.returncode == 0:
+        return "passes", done.stdout
+    # Cargo itself fails when there is no such test target, for example.
+    ran = "test result: FAILED" in done.stdout or "process didn't exit successfully" in done.stdout
+    return ("fails" if ran else "does not run"), done.stdout
 
 
 def tried(tree, target, bug):

@@ -432,6 +432,21 @@ pub(crate) mod tests {
         encode_request(&Request::new(Op::Multi(vec![check; ops])))
     }
 
+    // Committed, it would end every node, and again at each start.
+    #[tokio::test]
+    async fn a_txn_that_no_replica_could_read_back_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = leader(&dir).await;
+        // Short enough to be proposed, and larger in memory than a reader allows.
+        let ops = 200_000;
+        assert!(!is_readable(&multi(ops), decode_request));
+        let check = ZnodeOp::Check { path: ZPath::root(), version: -1 };
+        let refused = node.proposer.propose(Request::new(Op::Multi(vec![check; ops])), soon()).await;
+        assert!(matches!(refused, Err(Error::Refused(znode::Error::DataTooLarge))), "{refused:?}");
+        node.proposer.propose(create("after"), soon()).await.unwrap();
+        node.shutdown().await;
+    }
+
     #[test]
     fn what_counts_as_surely_readable_is() {
         // The smallest operations grow most.

@@ -19,6 +19,7 @@
 mod admin_socket;
 mod cli;
 pub mod config;
+mod descriptors;
 mod dev;
 #[cfg(feature = "fault-injection")]
 mod fault_injection;

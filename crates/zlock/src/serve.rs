@@ -12,7 +12,7 @@ use tracing::{error, info, warn};
 use crate::admin_socket::AdminSocket;
 use crate::config::Settings;
 use crate::reload::{ReadSettings, Reload};
-use crate::{Exit, logging, refuse, say};
+use crate::{Exit, descriptors, logging, refuse, say};
 
 /// Runs a node until it is told to stop, or fails. `read` reads its settings again.
 pub(crate) fn run(settings: Settings, read: ReadSettings, until_stdin_ends: bool) -> Exit {
@@ -164,8 +164,9 @@ fn addresses(settings: &Settings) -> String {
 }
 
 /// `Err` says why the node did not start.
-async fn serve(settings: Settings, reload: Reload, until_stdin_ends: bool) -> Result<Exit, String> {
+async fn serve(mut settings: Settings, reload: Reload, until_stdin_ends: bool) -> Result<Exit, String> {
     let mut stop = StopSignals::listen(until_stdin_ends, reload)?;
+    descriptors::share(&mut settings)?;
     let doors = Doors::listen(&settings)?;
     // Its file goes when this does.
     let _admin = doors.admin;

@@ -37,6 +37,7 @@ mod log_story;
 mod members;
 mod memory_bound;
 mod metrics;
+mod open_files;
 mod operators;
 mod own_ghost;
 mod partitioned_follower_catches_up;

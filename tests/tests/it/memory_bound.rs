@@ -25,6 +25,7 @@ const OPTIONS: Options = Options {
         log_entries_kept = 100\n",
     proxied: false,
     zookeeper: false,
+    open_files_max: None,
 };
 
 /// The request that adds the n-th thing.

@@ -36,11 +36,13 @@ pub(crate) struct Options {
     pub(crate) proxied: bool,
     /// Whether ZooKeeper clients are let in.
     pub(crate) zookeeper: bool,
+    /// How many files a node may have open.
+    pub(crate) open_files_max: Option<u64>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { nodes: 3, joining: 0, settings: "", proxied: false, zookeeper: false }
+        Options { nodes: 3, joining: 0, settings: "", proxied: false, zookeeper: false, open_files_max: None }
     }
 }
 
@@ -95,6 +97,7 @@ impl Cluster {
                 config: dir.path().join(format!("node{id}.toml")),
                 data_dir: dir.path().join(format!("data{id}")),
                 log: dir.path().join(format!("node{id}.log")),
+                open_files_max: options.open_files_max,
                 process: None,
             };
             // A node that joins knows the founders and itself.

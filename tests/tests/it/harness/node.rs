@@ -18,6 +18,8 @@ pub(crate) struct Node {
     pub(crate) config: PathBuf,
     pub(crate) data_dir: PathBuf,
     pub(crate) log: PathBuf,
+    /// How many files the process may have open, where that is not what this one may.
+    pub(crate) open_files_max: Option<u64>,
     pub(crate) process: Option<Process>,
 }
 
@@ -25,7 +27,13 @@ impl Node {
     /// Starts the process. Its lines are added to the log file.
     pub(crate) fn start(&mut self) -> u32 {
         assert!(self.process.is_none(), "node {} runs already", self.id);
-        let process = Process::start(serve(Path::new(PROGRAM), &self.config), &self.log).unwrap();
+        let mut command = serve(Path::new(PROGRAM), &self.config);
+        if let Some(limit) = self.open_files_max {
+            let mut limited = Command::new("prlimit");
+            limited.arg(format!("--nofile={limit}:{limit}")).arg(command.get_program()).args(command.get_args());
+            command = limited;
+        }
+        let process = Process::start(command, &self.log).unwrap();
         self.process.insert(process).id()
     }
 

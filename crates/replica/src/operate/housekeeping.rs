@@ -47,8 +47,8 @@ impl Housekeeping {
                 };
                 self.space.note(looked.and_then(|is_low| is_low));
             }
+            // Raft passes this over while it builds one. Bytes count from the beginning of a build.
             if self.unsaved_bytes.load(Ordering::Relaxed) >= self.consensus.config.snapshot_log_bytes {
-                self.unsaved_bytes.store(0, Ordering::Relaxed);
                 let _ = self.consensus.raft.trigger().snapshot().await;
             }
         }

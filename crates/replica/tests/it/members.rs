@@ -146,6 +146,12 @@ async fn leadership_goes_where_it_is_told_to() {
     for round in 0..3 {
         let leader = ensemble.leader().await;
         let to = (leader + 1) % 3;
+        // A leader that was elected just now has not heard yet who follows it.
+        eventually("the leader hears that it is followed", || {
+            let members = ensemble.node(leader).members().members;
+            members.iter().any(|member| member.id == to as u64 + 1 && member.last_contact_ms.is_some())
+        })
+        .await;
         let done = order(ensemble.node(round % 3), Order::Transfer { to: Some(to as u64 + 1) }).await.unwrap();
         assert!(matches!(done, Done::Transferred { to: new, .. } if new == to as u64 + 1), "{done:?}");
         assert_eq!(ensemble.leader().await, to);

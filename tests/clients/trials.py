@@ -328,11 +328,10 @@ def _(scene):
     client = scene.zookeeper()
     error = client.create("/mixed/0123456789abcdef0123456789abcdef__lock__", flags=3)
     shown = scene.z("locks", "mixed")[1]
-    logged = wait_until("the log tells of it", lambda: [line for at in range(3) for line in open(scene.cluster.log(at))
-                                                        if "do not see each other" in line and "/mixed" in line])
+    line = logged(scene, "do not see each other", "/mixed")
     holder.terminate()
     holder.wait()
-    return expect(not error and "kazoo does not see curator" in shown, one_line(logged[0]))
+    return expect(not error and "kazoo does not see curator" in shown, line)
 
 
 @row("listing with a name of ten digits")
@@ -519,6 +518,37 @@ def _(scene):
     return expect(errors == [-101, -101], errors)
 
 
+def logged(scene, *words):
+    """The first line of any node's log with all these words, once there is one."""
+    def look():
+        return [line for at in range(3) for line in open(scene.cluster.log(at)) if all(word in line for word in words)]
+
+    return one_line(wait_until("a log tells of it", look)[0])
+
+
+@row("watches that are more than a packet")
+def _(scene):
+    client = scene.zookeeper()
+    paths = b"".join(client.text("/watched/%s/%d" % ("x" * 90, at)) for at in range(12000))
+    client.send(struct.pack(">iiq", -8, 101, 0) + struct.pack(">i", 12000) + paths + struct.pack(">ii", 0, 0))
+    closed = client.frame() == b""
+    return expect(closed, logged(scene, "cut off, and will come back with the same"))
+
+
+@row("multi of more operations than a transaction may have")
+def _(scene):
+    client = scene.zookeeper()
+    check = struct.pack(">i?i", 13, False, -1) + client.text("/") + struct.pack(">i", -1)
+    error, _ = client.ask(14, check * 129 + struct.pack(">i?i", -1, True, -1))
+    return expect(error == -8, "%d; %s" % (error, logged(scene, "too many operations", "ops_max")))
+
+
+@row("client that comes from a later cluster")
+def _(scene):
+    refused = ZooKeeper(scene.cluster.zookeeper[0], zxid=2**62).refused
+    return expect(refused, logged(scene, "has seen a later zxid"))
+
+
 @row("reads without a quorum")
 def _(scene):
     for at in (1, 2):
@@ -581,7 +611,7 @@ def main():
                     verdict, line = "holds", play(scene)
                 except (Wrong, AssertionError, OSError, ValueError, KeyError, subprocess.SubprocessError) as error:
                     verdict, line, failed = "FAILS", "%s: %s" % (type(error).__name__, error), failed + 1
-                print("%-48s %s  %s" % (name, verdict, one_line(line)), flush=True)
+                print("%-56s %s  %s" % (name, verdict, one_line(line)), flush=True)
             cluster.assert_all_lived()
     sys.exit(1 if failed else 0)
 

@@ -122,7 +122,7 @@ async fn no_method(method: Method, uri: Uri) -> Problem {
     Problem::new(ProblemType::MethodNotAllowed, StatusCode::METHOD_NOT_ALLOWED, detail)
 }
 
-/// What a client has most to do with, under `/v1`.
+/// Resources under `/v1` that clients use most.
 const RESOURCES: [&str; 10] =
     ["cluster", "elections", "fence", "groups", "locks", "multilocks", "sessions", "tickets", "txn", "znodes"];
 

@@ -24,7 +24,7 @@ use crate::observation::Standing;
 const BACKLOG: usize = 128;
 /// Clients' calls that wait to be begun.
 const CALLS_MAX: usize = 1_024;
-/// How long what a node is asked for may take.
+/// Time that a node has for a request.
 const ASKED_MAX: Duration = Duration::from_secs(5);
 
 /// Where a process takes what arrives.

@@ -4,7 +4,7 @@ use std::net::TcpStream;
 
 use crate::harness::{Call, Cluster, Options, until};
 
-/// What may be open; more than a node needs, and less than it would take from clients.
+/// Limit of open files: more than a node needs, and less than it would take from clients.
 const LIMIT: u64 = 400;
 
 fn limited(open_files_max: u64) -> Options {

@@ -1,4 +1,4 @@
-//! What is wrong with a request or a command line, as its sender is told: golden texts in
+//! Answers to wrong requests and wrong command lines: golden texts in
 //! `refusals/`.
 //!
 //! Each text says what is wrong, what was meant perhaps, and what to do.
@@ -23,7 +23,7 @@ struct Door {
     cluster: Cluster,
     /// Has `zlock` in it.
     dir: tempfile::TempDir,
-    /// What `$NAME` stands for.
+    /// Values of `$NAME`.
     known: BTreeMap<String, String>,
 }
 

@@ -169,7 +169,7 @@ fn quoted(line: &str) -> impl Iterator<Item = &str> {
     line.split('`').skip(1).step_by(2)
 }
 
-/// Whether words are a path from the root and no pattern.
+/// Tells a path from the root from a pattern.
 fn is_path(words: &str) -> bool {
     words.starts_with("crates/") && !words.contains(['{', '*', '<', ' '])
 }

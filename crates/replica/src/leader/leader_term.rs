@@ -1,4 +1,4 @@
-//! What a leader knows of sessions in one term, and the ages that it takes over from the leader
+//! Sessions as a leader knows them in one term, and the ages that it takes over from the leader
 //! before it.
 //!
 //! A leader that hands over tells its successor how long each session has been silent. From then on
@@ -15,14 +15,14 @@ use znode::{SessionId, State, Term};
 
 use crate::leader::session_tracker::SessionTracker;
 
-/// How long a session has been silent, in milliseconds.
+/// Silence of a session, in milliseconds.
 pub(crate) type Age = (SessionId, u32);
 
 /// Ages that a leader tells and that a successor keeps: 16 MiB at most. Sessions beyond have their
 /// whole timeout.
 const AGES_MAX: usize = 1 << 20;
 
-/// What this node knows of sessions as leader; nothing when it does not lead.
+/// Sessions as this node knows them when it leads.
 #[derive(Default)]
 pub(crate) struct Sessions {
     pub(crate) current: Option<LeaderTerm>,
@@ -66,7 +66,7 @@ impl Sessions {
         ages.len()
     }
 
-    /// How long each session has been silent, as the leader of `term` knows it.
+    /// Silence of each session, as the leader of `term` knows it.
     pub(crate) fn ages(&self, term: Term) -> Vec<Age> {
         let current = self.current.as_ref().filter(|current| current.term == term);
         current.map_or_else(Vec::new, |current| current.tracker.ages(AGES_MAX))
@@ -125,7 +125,7 @@ mod tests {
         state
     }
 
-    /// How long the second of two sessions still has in `term`, when it had 3 s left at the end of
+    /// Time that the second of two sessions still has in `term`, with 3 s left at the end of
     /// term 4.
     fn left(told: &[(u64, Vec<Age>)], term: u64) -> u64 {
         let (state, mut now) = (with_sessions(2), Instant::now());

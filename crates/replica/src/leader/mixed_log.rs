@@ -12,7 +12,7 @@ const AGAIN: Duration = Duration::from_secs(60);
 /// Locks that are told of within that time.
 const TOLD_MAX: usize = 100;
 
-/// What a leader has told, and when.
+/// Locks that a leader has told of, and when.
 #[derive(Default)]
 pub(crate) struct MixedLog {
     told: BTreeMap<ZPath, Instant>,

@@ -12,7 +12,7 @@ use plant::Planted;
 use tokio::time::Instant;
 use znode::SessionId;
 
-/// What the listening clock shows at first: sessions may have been silent before, each for its
+/// First time of the listening clock: sessions may have been silent before, each for its
 /// timeout of at most 2^32 ms.
 const BEFORE: Duration = Duration::from_millis(1 << 32);
 
@@ -47,7 +47,7 @@ impl Heard {
     }
 }
 
-/// How long a session has been silent.
+/// Silence of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Silence {
     /// Since it was heard, or since this leader has listened.
@@ -121,14 +121,14 @@ impl SessionTracker {
         Noted::Alive
     }
 
-    /// How long a session has been silent; `None` of one that is not watched.
+    /// Silence of a session; `None` of one that is not watched.
     pub(crate) fn silence(&self, session: SessionId, now: Instant) -> Option<Silence> {
         let (heard, now) = (self.sessions.get(&session)?, self.clock(now));
         let left = if heard.expiring { Duration::ZERO } else { heard.due().saturating_sub(now) };
         Some(Silence { so_far: now.saturating_sub(heard.at), left })
     }
 
-    /// How long sessions have been silent, in milliseconds: of at most `max` that are due first.
+    /// Silences of sessions, in milliseconds: of at most `max` that are due first.
     pub(crate) fn ages(&self, max: usize) -> Vec<(SessionId, u32)> {
         let mut all: Vec<_> = self.sessions.iter().map(|(session, heard)| (heard.due(), *session, heard.at)).collect();
         all.sort_unstable();

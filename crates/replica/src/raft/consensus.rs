@@ -28,7 +28,7 @@ use crate::raft::state_machine::StateMachine;
 use crate::raft::transport::{Answer, Ask, ChannelError, Standing, TOUCHES_MAX};
 use crate::{Config, Error};
 
-/// How long a leader that hands over waits until its successor knows the ages of sessions.
+/// Time that a leader which hands over gives its successor to take the ages of sessions.
 const TELL_MAX: Duration = Duration::from_millis(250);
 
 pub(crate) type Raft = openraft::Raft<TypeConfig, StateMachine>;
@@ -258,7 +258,7 @@ impl Consensus {
         }
     }
 
-    /// What is known of sessions.
+    /// Sessions as this node knows them.
     pub(crate) fn sessions(&self) -> MutexGuard<'_, Sessions> {
         self.sessions.lock().expect("nothing panics under this guard")
     }

@@ -87,7 +87,7 @@ async fn a_stranger_without_the_secret_silences_nobody() {
     ensemble.stop_all().await;
 }
 
-/// How long a session of 4 s that was silent for 2.5 s lives on when its leader goes.
+/// Time that a session of 4 s, silent for 2.5 s, lives on when its leader goes.
 async fn outlives(ensemble: &mut Ensemble, crash: bool) -> Duration {
     limits_in_force(ensemble).await;
     let session = open_session(ensemble.node(0), 4_000).await;

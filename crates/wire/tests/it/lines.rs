@@ -1,4 +1,4 @@
-//! What the log says of clients that are sent away.
+//! Lines of the log about clients that are sent away.
 
 use std::fmt;
 use std::fmt::Write as _;

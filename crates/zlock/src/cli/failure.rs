@@ -137,7 +137,7 @@ impl From<Error> for Failure {
     }
 }
 
-/// What to do, if that does not depend on the command.
+/// Advice that does not depend on the command.
 fn hint(error: &Error) -> Option<&'static str> {
     match error {
         Error::Unavailable { .. } => Some("`zlock status` shows the nodes, --endpoints says which they are"),
@@ -154,7 +154,7 @@ fn hint(error: &Error) -> Option<&'static str> {
     }
 }
 
-/// What to do when this command is refused so.
+/// Advice to a command that is refused so.
 fn hint_of(command: &str, code: ProblemType) -> Option<&'static str> {
     match (command, code) {
         ("rm", ProblemType::NotEmpty) => Some("`zlock rm --recursive` deletes what is below it, too"),

@@ -288,7 +288,7 @@ pub(crate) async fn run_under(
     Ok(ended(&format!("the lock {path}"), plan, ran, given_back).0)
 }
 
-/// How a command ended that ran under something.
+/// End of a command that ran under a lock or in a session.
 struct Ran {
     outcome: Outcome,
     /// Whether it was kept behind the command's end.

@@ -86,7 +86,7 @@ impl Output {
     }
 }
 
-/// How many columns the terminal has; `None` where stdout is none.
+/// Columns of the terminal; `None` where stdout is none.
 fn terminal_width() -> Option<usize> {
     let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
     Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
@@ -116,7 +116,7 @@ fn cut(text: &str, width: usize) -> String {
     }
 }
 
-/// How many characters of a text are seen: not those that say a colour.
+/// Number of a text's visible characters: those that say a colour are none.
 fn visible(text: &str) -> usize {
     let mut parts = text.split("\x1b[");
     let first = parts.next().map_or(0, |part| part.chars().count());
@@ -157,7 +157,7 @@ pub(crate) fn since(ms: u64) -> String {
     span(now_ms().saturating_sub(ms))
 }
 
-/// How many milliseconds something is away, likewise; 0 once it has come.
+/// Milliseconds until a moment, likewise; 0 once it has come.
 pub(crate) fn until(ms: u64) -> u64 {
     ms.saturating_sub(now_ms())
 }

@@ -15,7 +15,7 @@ use self::running::{Place, Running, can_contain};
 use crate::cli::{LONG, SHORT, done};
 use crate::harness::{Cluster, Options, kill, until};
 
-/// What can happen while the command runs, with the exit code.
+/// Events while the command runs, with the exit code of each.
 const EVENTS: [(Event, Option<i32>); 7] = [
     (Event::ZlockKilled, None),
     (Event::WatchdogKilled, Some(121)),

@@ -36,7 +36,7 @@ pub(crate) struct Options {
     pub(crate) proxied: bool,
     /// Whether ZooKeeper clients are let in.
     pub(crate) zookeeper: bool,
-    /// How many files a node may have open.
+    /// Limit of a node's open files.
     pub(crate) open_files_max: Option<u64>,
 }
 

@@ -18,7 +18,7 @@ pub(crate) struct Node {
     pub(crate) config: PathBuf,
     pub(crate) data_dir: PathBuf,
     pub(crate) log: PathBuf,
-    /// How many files the process may have open, where that is not what this one may.
+    /// Limit of open files, where it is not this process's own.
     pub(crate) open_files_max: Option<u64>,
     pub(crate) process: Option<Process>,
 }

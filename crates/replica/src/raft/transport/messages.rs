@@ -576,7 +576,7 @@ mod tests {
         assert_eq!(hex, frozen);
     }
 
-    /// What came with version 3.
+    /// Messages that came with version 3.
     #[test]
     fn messages_of_version_3_keep_their_bytes() {
         let mut lines = Lines::default();

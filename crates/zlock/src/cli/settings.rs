@@ -26,7 +26,7 @@ pub(crate) fn command() -> Command {
                 .help("Makes it a managed lock, which can have priorities and hand-overs. Clients that create lock nodes themselves, as ZooKeeper's recipes do, are refused then"),
         )
         .arg(number("waiters-max", "How many may wait; further ones are refused. With 0 nobody waits"))
-        .arg(number("limit", "Makes it a semaphore with so many permits. Fewer than are held: nobody gets one until enough are given back").conflicts_with("managed"))
+        .arg(number("limit", "Makes it a semaphore with so many permits. Fewer than are held: no waiter gets one until enough are given back").conflicts_with("managed"))
         .arg(
             Arg::new("none")
                 .long("none")

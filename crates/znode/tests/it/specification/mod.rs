@@ -94,7 +94,7 @@ impl Specification {
         for (lock, sight) in &after {
             let before = self.before.remove(lock).unwrap_or_default();
             let tell = |what: String| Err(format!("{lock}: {what}\nbefore: {before:#?}\nafter: {sight:#?}"));
-            // Where a limit was lowered, those who hold go on, and nobody else holds meanwhile.
+            // Where a limit was lowered, holders go on, and no waiter holds meanwhile.
             let lowered = sight.permits < before.permits || before.is_over_full();
             if !lowered || has_new_holder(&before, sight) {
                 self.holders_fit(sight).or_else(tell)?;

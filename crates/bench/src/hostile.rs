@@ -7,9 +7,11 @@
 //! thread of their own.
 
 mod attack;
+mod flood;
 mod honest;
 mod http;
 mod kind;
+mod probe;
 mod wire;
 
 use std::path::PathBuf;
@@ -21,11 +23,12 @@ use clap::ValueEnum as _;
 use self::attack::{Sizes, Tally, Target};
 use self::honest::Honest;
 use self::kind::Kind;
+use self::probe::Seen;
 use crate::error::Error;
 use crate::system::{Cluster, Program};
 
 /// The table's head.
-const COLUMNS: [&str; 13] = [
+const COLUMNS: [&str; 15] = [
     "traffic",
     "p50 without, ms",
     "p99",
@@ -35,6 +38,8 @@ const COLUMNS: [&str; 13] = [
     "longest, ms",
     "honest errors",
     "elections",
+    "longest probe, ms",
+    "most memory, MB",
     "hostile sent",
     "done",
     "refused",
@@ -42,6 +47,10 @@ const COLUMNS: [&str; 13] = [
 ];
 /// How much worse honest clients may fare: what is asked of zlock.
 const RATIO_MAX: f64 = 5.0;
+/// Up to this 99th percentile, the ratio does not matter.
+const P99_MAX_MS: f64 = 100.0;
+/// Longest that a probe may take.
+const PROBE_MAX: Duration = Duration::from_secs(1);
 
 /// What to measure.
 #[derive(clap::Args)]
@@ -65,6 +74,9 @@ pub(crate) struct Args {
     /// Connections to each node that say nothing.
     #[arg(long, default_value_t = 4_200)]
     connections: usize,
+    /// Addresses that the hostile clients come from.
+    #[arg(long, default_value_t = 1)]
+    addresses: u8,
     /// Fails when a 99th percentile is more than five times as long with the traffic, or when there
     /// was no traffic.
     #[arg(long)]
@@ -81,6 +93,7 @@ struct Row {
     with: Honest,
     /// How much the term has risen; `None` when no node answers any more.
     elections: Option<u64>,
+    seen: Seen,
     tally: Arc<Tally>,
 }
 
@@ -92,9 +105,14 @@ impl Row {
             (self.elections.is_none(), "no node answers any more"),
             (self.elections.is_some_and(|elections| elections > 0), "another leader was elected"),
             (check && sent == 0, "the hostile clients sent nothing: this measures no traffic"),
-            (check && self.ratio() > RATIO_MAX, "the 99th percentile is more than five times as long"),
+            (check && self.is_slow(), "the 99th percentile is above 100 ms and more than five times as long"),
+            (check && self.seen.longest > PROBE_MAX, "a probe took more than a second"),
         ];
         reasons.into_iter().filter_map(|(wrong, why)| wrong.then_some(why)).collect()
+    }
+
+    fn is_slow(&self) -> bool {
+        self.with.p99_ms() > P99_MAX_MS && self.ratio() > RATIO_MAX
     }
 
     fn ratio(&self) -> f64 {
@@ -130,7 +148,7 @@ fn print(row: &Row) {
     let (without, with) = (&row.without, &row.with);
     let [sent, done, refused, broken] = row.tally.counts();
     println!(
-        "| {} | {:.1} | {:.1} | {:.1} | {:.1} | {:.1} | {:.0} | {} | {} | {sent} | {done} | {refused} | {broken} |",
+        "| {} | {:.1} | {:.1} | {:.1} | {:.1} | {:.1} | {:.0} | {} | {} | {:.0} | {} | {sent} | {done} | {refused} | {broken} |",
         row.kind.name(),
         without.p50_ms(),
         without.p99_ms(),
@@ -140,14 +158,17 @@ fn print(row: &Row) {
         with.longest_ms(),
         with.errors,
         row.elections.map_or_else(|| "no answer".to_owned(), |elections| elections.to_string()),
+        row.seen.longest.as_secs_f64() * 1e3,
+        row.seen.memory_bytes / 1_000_000,
     );
 }
 
 async fn one(args: &Args, kind: Kind) -> Result<Row, Error> {
     let data = args.data.clone().unwrap_or_else(std::env::temp_dir);
     let cluster = Cluster::start(Program::Zlock, 3, &data).await?;
-    let sizes = Sizes { subtree: args.subtree, ephemerals: args.ephemerals, connections: args.connections };
-    let target = Target::of(&cluster, sizes);
+    let Args { subtree, ephemerals, connections, addresses, .. } = *args;
+    let sizes = Sizes { subtree, ephemerals, connections, addresses: addresses.max(1) };
+    let target = Target::of(&cluster, sizes).await?;
     let began = Instant::now();
     kind.load(&target).await?;
     eprintln!("{}: loaded in {:.0} s", kind.name(), began.elapsed().as_secs_f64());
@@ -157,11 +178,12 @@ async fn one(args: &Args, kind: Kind) -> Result<Row, Error> {
     let before = cluster.term().await;
     let tally = Arc::new(Tally::default());
     let attacking = attack::begin(kind, target, length, Arc::clone(&tally)).await?;
-    let with = honest::measure(&cluster, length, pace).await;
+    let until = tokio::time::Instant::now() + length;
+    let (with, seen) = tokio::join!(honest::measure(&cluster, length, pace), probe::look(&cluster, until));
     attacking.end()?;
     let after = cluster.term().await;
     let elections = before.zip(after).map(|(before, after)| after.saturating_sub(before));
-    Ok(Row { kind, without, with: with?, elections, tally })
+    Ok(Row { kind, without, with: with?, elections, seen, tally })
 }
 
 #[cfg(test)]
@@ -174,7 +196,8 @@ mod tests {
         let row = |sent: u64, elections| {
             let tally = Arc::new(Tally::default());
             tally.sent(sent);
-            Row { kind: Kind::ChunkedBodies, without: honest(), with: honest(), elections, tally }
+            let seen = Seen::default();
+            Row { kind: Kind::ChunkedBodies, without: honest(), with: honest(), elections, seen, tally }
         };
         assert_eq!(row(0, Some(0)).wrong(true), ["the hostile clients sent nothing: this measures no traffic"]);
         assert!(row(0, Some(0)).wrong(false).is_empty() && row(1, Some(0)).wrong(true).is_empty());

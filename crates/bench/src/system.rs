@@ -220,6 +220,12 @@ impl Cluster {
         self.nodes.len()
     }
 
+    /// Memory of the node that has most, in bytes.
+    pub(crate) fn memory_of_the_largest_bytes(&self) -> io::Result<u64> {
+        let each = self.nodes.iter().map(|node| process::memory_bytes(std::iter::once(node.process.id())));
+        Ok(each.collect::<io::Result<Vec<u64>>>()?.into_iter().max().unwrap_or_default())
+    }
+
     /// Memory of all nodes together, in bytes.
     pub(crate) fn memory_bytes(&self) -> io::Result<u64> {
         process::memory_bytes(self.nodes.iter().map(|node| node.process.id()))

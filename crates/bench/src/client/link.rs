@@ -46,6 +46,25 @@ impl Link {
         Ok(())
     }
 
+    /// Waits for the end of a connection on which nothing comes.
+    pub(crate) async fn ended(&self) {
+        while self.stream.readable().await.is_ok() {
+            match self.stream.try_read(&mut [0; 64]) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Ok(1..) => {}
+                _ => return,
+            }
+        }
+    }
+
+    /// Fails when the other end has reset the connection.
+    pub(crate) fn is_open(&self) -> Result<(), Error> {
+        match self.stream.take_error()? {
+            Some(error) => Err(error.into()),
+            None => Ok(()),
+        }
+    }
+
     /// What was received and not consumed.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.received[self.taken..]

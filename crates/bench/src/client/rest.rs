@@ -80,6 +80,16 @@ impl Rest {
         Ok(status)
     }
 
+    /// Waits for the end of the connection, which the server makes.
+    pub(crate) async fn ended(&self) {
+        self.link.ended().await;
+    }
+
+    /// Fails when the connection has ended.
+    pub(crate) fn is_open(&self) -> Result<(), Error> {
+        self.link.is_open()
+    }
+
     /// The last answer's body.
     pub(crate) fn body(&self) -> &[u8] {
         &self.body

@@ -16,8 +16,6 @@ use crate::client::{Door, Link, Rest, ZooKeeper};
 use crate::error::Error;
 use crate::system::Cluster;
 
-/// Where hostile clients come from.
-pub(crate) const SOURCE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3));
 /// Files that this program may have open: a connection each.
 const FILES: u64 = 65_536;
 /// Of the thread that hostile clients run on.
@@ -31,6 +29,7 @@ pub(crate) struct Sizes {
     pub(crate) subtree: usize,
     pub(crate) ephemerals: usize,
     pub(crate) connections: usize,
+    pub(crate) addresses: u8,
 }
 
 /// Whom it is aimed at.
@@ -38,24 +37,38 @@ pub(crate) struct Sizes {
 pub(crate) struct Target {
     pub(crate) rest: Vec<String>,
     pub(crate) wire: Vec<String>,
+    /// Number of a node that does not lead.
+    pub(crate) follower: usize,
     pub(crate) sizes: Sizes,
 }
 
 impl Target {
-    pub(crate) fn of(cluster: &Cluster, sizes: Sizes) -> Target {
-        Target { rest: cluster.addrs(Door::Rest), wire: cluster.addrs(Door::ZooKeeper), sizes }
+    pub(crate) async fn of(cluster: &Cluster, sizes: Sizes) -> Result<Target, Error> {
+        let follower = (cluster.leader().await? + 1) % cluster.size();
+        Ok(Target { rest: cluster.addrs(Door::Rest), wire: cluster.addrs(Door::ZooKeeper), follower, sizes })
+    }
+
+    /// Address that the hostile client of a number comes from.
+    pub(crate) fn source(&self, number: usize) -> IpAddr {
+        let number = u8::try_from(number % usize::from(self.sizes.addresses)).unwrap_or_default();
+        IpAddr::V4(Ipv4Addr::new(127, 0, 1, 1 + number))
     }
 
     /// A client of the HTTP door of a node, by any number.
     pub(crate) async fn rest(&self, number: usize) -> Result<Rest, Error> {
-        let addr = &self.rest[number % self.rest.len()];
-        Ok(Rest::over(Link::open_from(SOURCE, addr).await?, addr))
+        self.rest_at(number % self.rest.len(), number).await
+    }
+
+    /// The same of a certain node.
+    pub(crate) async fn rest_at(&self, node: usize, number: usize) -> Result<Rest, Error> {
+        let addr = &self.rest[node];
+        Ok(Rest::over(Link::open_from(self.source(number), addr).await?, addr))
     }
 
     /// A client of the ZooKeeper door with a session.
     pub(crate) async fn wire(&self, number: usize, timeout_ms: i32) -> Result<ZooKeeper, Error> {
         let addr = &self.wire[number % self.wire.len()];
-        ZooKeeper::over(Link::open_from(SOURCE, addr).await?, timeout_ms).await
+        ZooKeeper::over(Link::open_from(self.source(number), addr).await?, timeout_ms).await
     }
 }
 

@@ -4,7 +4,8 @@ use clap::ValueEnum;
 use tokio::time::Instant;
 
 use super::attack::{Tally, Target};
-use super::{http, wire};
+use super::flood::Repeated;
+use super::{flood, http, wire};
 use crate::client::ZooKeeper;
 use crate::error::Error;
 
@@ -33,6 +34,30 @@ pub(crate) enum Kind {
     UnreadLists,
     /// The digest of the whole state, again and again.
     Digests,
+    /// 300 connections that list 1,200 locks, again and again.
+    Listings,
+    /// 2,000 of them.
+    ManyListings,
+    /// 1,000 connections to the ZooKeeper door that pipeline 900 `exists` each.
+    Pipelines,
+    /// 300 connections that write 1 MB each to a follower.
+    LargeBodies,
+    /// 1,000 connections that ask for the document of the API.
+    Documents,
+    /// 10 connections to the ZooKeeper door that set 100,000 watches on paths of 1 KB each.
+    LongWatches,
+    /// 1,200 connections that ask for data of 1 MB and do not read it, while others write it.
+    UnreadData,
+    /// 600 connections that ask for long pages and do not read them.
+    UnreadPages,
+    /// 4,096 long polls at each node.
+    LongPolls,
+    /// The same with heads of 15 KB.
+    LongHeads,
+    /// 1,000 silent connections to each HTTP port beside writes of 1 MB.
+    IdleConnections,
+    /// Znodes of 1 MB until there is no room.
+    FullState,
 }
 
 /// What was made ready before the traffic begins.
@@ -50,6 +75,7 @@ impl Kind {
         match self {
             Kind::QuotaRecounts | Kind::SubtreeSizes | Kind::Digests => wire::load_subtree(target).await,
             Kind::UnreadLists => wire::load_names(target).await,
+            Kind::Listings | Kind::ManyListings | Kind::UnreadPages => flood::hold_locks(target).await,
             _ => Ok(()),
         }
     }
@@ -81,6 +107,18 @@ impl Kind {
             Kind::SilentConnections => wire::stay_silent(target, until, tally).await,
             Kind::UnreadLists => wire::leave_unread(target, until, tally).await,
             Kind::Digests => http::ask_digests(target, until, tally).await,
+            Kind::Listings => Repeated::listing(300).send(target, until, tally).await,
+            Kind::ManyListings => Repeated::listing(2_000).send(target, until, tally).await,
+            Kind::Pipelines => wire::pipeline(target, until, tally).await,
+            Kind::LargeBodies => flood::send_large_bodies(target, until, tally).await,
+            Kind::Documents => Repeated::document().send(target, until, tally).await,
+            Kind::LongWatches => wire::set_long_watches(target, until, tally).await,
+            Kind::UnreadData => flood::leave_data_unread(target, until, tally).await,
+            Kind::UnreadPages => flood::leave_pages_unread(target, until, tally).await,
+            Kind::LongPolls => flood::wait(target, 4_096 * target.rest.len(), 0, until, tally).await,
+            Kind::LongHeads => flood::wait(target, 4_096 * target.rest.len(), 15_000, until, tally).await,
+            Kind::IdleConnections => flood::idle_and_write(target, until, tally).await,
+            Kind::FullState => flood::fill_state(target, until, tally).await,
         }
     }
 }

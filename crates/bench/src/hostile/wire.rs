@@ -5,12 +5,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use futures_util::future::join_all;
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use jute::{
-    Acl, CreateRequest, Input, MultiOp, MultiResult, PathOnly, PathVersion, PathWatch, Record as _, create_flags,
-    error, op, read_multi_results, write_multi,
+    Acl, CreateRequest, Input, MultiOp, MultiResult, PathOnly, PathVersion, PathWatch, Record as _, SetWatches,
+    create_flags, error, op, read_multi_results, write_multi,
 };
 use tokio::time::{Instant, sleep};
 
-use super::attack::{SOURCE, Sizes, Tally, Target, again};
+use super::attack::{Sizes, Tally, Target, again};
 use crate::client::{ZooKeeper, connect_from};
 use crate::error::Error;
 
@@ -196,7 +196,7 @@ pub(crate) async fn fill_with_acls(target: &Target, until: Instant, tally: &Tall
 pub(crate) async fn stay_silent(target: &Target, until: Instant, tally: &Tally) {
     let one = |number: usize| {
         again(until, tally, move || async move {
-            let stream = connect_from(SOURCE, &target.wire[number % target.wire.len()]).await?;
+            let stream = connect_from(target.source(number), &target.wire[number % target.wire.len()]).await?;
             tally.sent(1);
             // Until the server has had enough of it.
             let ended = async {
@@ -233,4 +233,51 @@ pub(crate) async fn leave_unread(target: &Target, until: Instant, tally: &Tally)
         })
     };
     join_all((0..100).map(one)).await;
+}
+
+/// Many small questions at once, on many connections.
+pub(crate) async fn pipeline(target: &Target, until: Instant, tally: &Tally) {
+    const QUESTIONS: u64 = 900;
+    let one = |number: usize| {
+        again(until, tally, move || async move {
+            let mut client = target.wire(number, SESSION_MS).await?;
+            loop {
+                for _ in 0..QUESTIONS {
+                    let which = PathWatch { path: "/zookeeper".into(), watch: false };
+                    client.queue(op::EXISTS, |out| which.write(out));
+                }
+                client.flush().await?;
+                tally.sent(QUESTIONS);
+                for _ in 0..QUESTIONS {
+                    tally.answer(client.next_answer().await?.0 == error::OK);
+                }
+            }
+        })
+    };
+    join_all((0..1_000).map(one)).await;
+}
+
+/// Watches on paths that are as long as they may be.
+pub(crate) async fn set_long_watches(target: &Target, until: Instant, tally: &Tally) {
+    const EACH: usize = 100_000;
+    const AT_ONCE: usize = 1_000;
+    let one = |number: usize| {
+        again(until, tally, move || async move {
+            let mut client = target.wire(number, SESSION_MS).await?;
+            for batch in (0..EACH).step_by(AT_ONCE) {
+                let path = |watch: usize| format!("/{number:0>200}/{:0>200}/{:0>200}/{:0>200}/{watch:0>200}", 1, 2, 3);
+                let exist = (batch..batch + AT_ONCE).map(path).collect();
+                let set = SetWatches { exist, ..SetWatches::default() };
+                client.queue(op::SET_WATCHES, |out| set.write(out));
+                client.flush().await?;
+                tally.sent(1);
+                tally.answer(client.next_answer().await?.0 == error::OK);
+            }
+            loop {
+                sleep(PROBE).await;
+                client.send_ping().await?;
+            }
+        })
+    };
+    join_all((0..10).map(one)).await;
 }

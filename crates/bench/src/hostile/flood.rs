@@ -1,0 +1,183 @@
+//! Floods over HTTP: many connections that each have a request under way all the time, or that
+//! leave answers and places unused.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio::time::{Instant, sleep};
+
+use super::attack::{Tally, Target, again};
+use crate::error::Error;
+
+/// Locks that a listing shows, and sessions that hold them.
+const LOCKS: usize = 1_200;
+const HOLDERS: usize = 4;
+/// Bytes of a large body.
+const LARGE: usize = 1_000_000;
+/// Time between two probes of a connection that reads nothing.
+const PROBE: Duration = Duration::from_millis(200);
+
+/// Locks that are held for as long as the cluster runs.
+pub(crate) async fn hold_locks(target: &Target) -> Result<(), Error> {
+    let hold = |number: usize| async move {
+        let mut client = target.rest(number).await?;
+        client.open_session(60_000).await?;
+        for lock in (number..LOCKS).step_by(HOLDERS) {
+            client.join(&format!("listed/{lock:04}")).await?;
+        }
+        Ok::<(), Error>(())
+    };
+    join_all((0..HOLDERS).map(hold)).await.into_iter().collect()
+}
+
+/// A request that each of so many connections repeats.
+pub(crate) struct Repeated<'a> {
+    pub(crate) connections: usize,
+    pub(crate) method: &'a str,
+    pub(crate) path: &'a str,
+    pub(crate) body: &'a [u8],
+    /// To a follower alone.
+    pub(crate) at_follower: bool,
+}
+
+impl Repeated<'_> {
+    /// Lists all locks.
+    pub(crate) fn listing(connections: usize) -> Repeated<'static> {
+        Repeated { connections, method: "GET", path: "/v1/locks?limit=1000", body: b"", at_follower: false }
+    }
+
+    /// Asks for the document of the API.
+    pub(crate) fn document() -> Repeated<'static> {
+        Repeated { connections: 1_000, method: "GET", path: "/openapi.json", body: b"", at_follower: false }
+    }
+
+    /// Sends it again and again, over a new connection when one ends.
+    pub(crate) async fn send(&self, target: &Target, until: Instant, tally: &Tally) {
+        let one = |number: usize| {
+            again(until, tally, move || async move {
+                let node = if self.at_follower { target.follower } else { number % target.rest.len() };
+                let mut client = target.rest_at(node, number).await?;
+                loop {
+                    tally.sent(1);
+                    let status = client.call(self.method, self.path, None, self.body).await?;
+                    tally.answer((200..300).contains(&status));
+                }
+            })
+        };
+        join_all((0..self.connections).map(one)).await;
+    }
+}
+
+/// Sends large bodies to a follower.
+pub(crate) async fn send_large_bodies(target: &Target, until: Instant, tally: &Tally) {
+    let body = vec![b'x'; LARGE];
+    let (method, path) = ("PUT", "/v1/znodes/large");
+    Repeated { connections: 300, method, path, body: &body, at_follower: true }.send(target, until, tally).await;
+}
+
+/// Asks for what was written, reads nothing of it, and writes something else.
+pub(crate) async fn leave_data_unread(target: &Target, until: Instant, tally: &Tally) {
+    let body = vec![b'x'; LARGE];
+    let body = &body[..];
+    let one = |number: usize| {
+        again(until, tally, move || async move {
+            let path = format!("/v1/znodes/unread-{}", number % 8);
+            let mut client = target.rest(number).await?;
+            tally.sent(1);
+            let status = client.call("PUT", &path, None, body).await?;
+            tally.answer((200..300).contains(&status));
+            if status >= 300 {
+                return Err(Error::Answer(format!("{path}: {status}")));
+            }
+            client.begin("GET", &path, "\r\n").await?;
+            until_it_ends(&client).await
+        })
+    };
+    join_all((0..1_200).map(one)).await;
+}
+
+/// Asks for long pages and reads nothing.
+pub(crate) async fn leave_pages_unread(target: &Target, until: Instant, tally: &Tally) {
+    let one = |number: usize| {
+        again(until, tally, move || async move {
+            let mut client = target.rest(number).await?;
+            // As many as the sockets' buffers cannot take.
+            for _ in 0..16 {
+                client.begin("GET", "/v1/locks?limit=1000&queues=true", "\r\n").await?;
+            }
+            tally.sent(16);
+            until_it_ends(&client).await
+        })
+    };
+    join_all((0..600).map(one)).await;
+}
+
+/// Long polls, whose heads are as long as they may be or short.
+pub(crate) async fn wait(target: &Target, connections: usize, head_bytes: usize, until: Instant, tally: &Tally) {
+    let filler = format!("x-filler: {}\r\n\r\n", "x".repeat(head_bytes));
+    let filler = if head_bytes == 0 { "\r\n" } else { filler.as_str() };
+    let one = |number: usize| {
+        again(until, tally, move || async move {
+            let mut client = target.rest(number).await?;
+            client.begin("GET", "/v1/znodes?watch=children&wait=60s", filler).await?;
+            tally.sent(1);
+            let status = client.answer().await?;
+            tally.answer((200..300).contains(&status));
+            Ok(())
+        })
+    };
+    join_all((0..connections).map(one)).await;
+}
+
+/// Connections that say nothing, and writes of large bodies over some that were there before.
+pub(crate) async fn idle_and_write(target: &Target, until: Instant, tally: &Tally) {
+    let body = vec![b'x'; LARGE];
+    let body = &body[..];
+    let write = again(until, tally, move || async move {
+        let mut client = target.rest(0).await?;
+        for number in 0..70 {
+            tally.sent(1);
+            let status = client.call("PUT", &format!("/v1/znodes/idle-{}", number % 4), None, body).await?;
+            tally.answer((200..300).contains(&status));
+        }
+        Ok(())
+    });
+    let idle = |number: usize| {
+        again(until, tally, move || async move {
+            let client = target.rest(number).await?;
+            tally.sent(1);
+            client.ended().await;
+            Err(Error::Gone)
+        })
+    };
+    tokio::join!(write, join_all((0..1_000 * target.rest.len()).map(idle)));
+}
+
+/// Fills the state with znodes.
+pub(crate) async fn fill_state(target: &Target, until: Instant, tally: &Tally) {
+    let body = vec![b'x'; LARGE];
+    let body = &body[..];
+    let one = |number: usize| {
+        again(until, tally, move || async move {
+            let mut client = target.rest(number).await?;
+            loop {
+                tally.sent(1);
+                let path = format!("/v1/znodes/full-{number}-?mode=persistent-sequential");
+                let status = client.call("POST", &path, None, body).await?;
+                tally.answer((200..300).contains(&status));
+                if status >= 300 {
+                    sleep(PROBE).await;
+                }
+            }
+        })
+    };
+    join_all((0..8).map(one)).await;
+}
+
+/// A client that reads nothing does not see the end of its connection, but in what it sends.
+async fn until_it_ends(client: &crate::client::Rest) -> Result<(), Error> {
+    loop {
+        sleep(PROBE).await;
+        client.is_open()?;
+    }
+}

@@ -1,0 +1,50 @@
+//! Probes beside hostile traffic: a new connection each time, from an address that has no other.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::client::{Door, Link, Rest};
+use crate::error::Error;
+use crate::system::Cluster;
+
+const SOURCE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 9));
+/// Time from one look to the next.
+const PACE: Duration = Duration::from_millis(200);
+/// A probe without an answer counts as taking this long.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What was seen beside the traffic.
+#[derive(Default)]
+pub(super) struct Seen {
+    /// Longest time of a probe.
+    pub(super) longest: Duration,
+    /// Most memory that one node had, in bytes.
+    pub(super) memory_bytes: u64,
+}
+
+/// Looks until then.
+pub(super) async fn look(cluster: &Cluster, until: Instant) -> Seen {
+    let addrs = cluster.addrs(Door::Rest);
+    let mut seen = Seen::default();
+    for number in (0..addrs.len()).cycle() {
+        if Instant::now() >= until {
+            break;
+        }
+        let began = Instant::now();
+        let took = match timeout(PATIENCE, probe(&addrs[number])).await {
+            Ok(Ok(())) => began.elapsed(),
+            _ => PATIENCE,
+        };
+        seen.longest = seen.longest.max(took);
+        seen.memory_bytes = seen.memory_bytes.max(cluster.memory_of_the_largest_bytes().unwrap_or_default());
+        sleep(PACE).await;
+    }
+    seen
+}
+
+async fn probe(addr: &str) -> Result<(), Error> {
+    let mut client = Rest::over(Link::open_from(SOURCE, addr).await?, addr);
+    client.done("GET", "/livez", b"").await
+}

@@ -6,6 +6,7 @@ pub(crate) mod delivery;
 pub(crate) mod heartbeat;
 pub(crate) mod layer;
 pub(crate) mod long_answers;
+pub(crate) mod long_work;
 pub(crate) mod origin;
 pub(crate) mod peer;
 pub(crate) mod serve;

@@ -7,6 +7,7 @@
 //!                          layer.rs every request: bounds of the head, heartbeat; every answer: Zlock-Zxid, -Node, -Leader
 //!                          origin.rs which pages of a browser may ask · delivery.rs that answers leave
 //!                          long_answers.rs their place among the bodies (bodies.rs) · waiter.rs what an acquire leaves in a queue
+//!                          long_work.rs the thread for long lists and bodies
 //!             -> request/  door.rs what all requests share · call.rs one request: headers (caller.rs), query (query.rs),
 //!                          path (paths.rs), body · access.rs what it may read · operator.rs who may operate the node
 //!             -> api/      one file for each resource, and convert.rs, which says things of the state in the words of the API

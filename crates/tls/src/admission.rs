@@ -2,22 +2,35 @@
 //! give way.
 //!
 //! A connection is *silent* until its client has sent what the door is there for: a whole request,
-//! or the packet that opens a session. At a bound the oldest silent connection gives way to the new
-//! one. Where none is silent, the one does that has been idle for longest: it may be open for
-//! minutes after its last request. So neither many connections that say nothing nor one address can
-//! shut others out, and a client that asks for something keeps its connection.
+//! or the packet that opens a session. It is *idle* between requests, *waiting* during a long poll,
+//! and *busy* else. At a bound one connection gives way to the new one:
+//!
+//! 1. of a full address, its own oldest one that is silent, or else idle;
+//! 2. at a full door, the oldest one of the address that has most, when that has at least two more
+//!    than the address that comes: a silent one, or else an idle, a waiting, a busy one;
+//! 3. else the oldest one of all that is silent, or else idle.
+//!
+//! IPv6 networks of one site (/48) are compared as one before they are compared with each other. An
+//! address without a connection, and programs on this machine, have a few places more. So neither
+//! many connections that say nothing nor one address can shut others out. Addresses that stand for
+//! many clients are compared with none.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::future::Future;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use futures_util::future::{AbortHandle, Abortable};
 use tokio::sync::Notify;
-use tokio::task::AbortHandle;
 
-use crate::networks::{Networks, source};
+use crate::networks::{Networks, site_of_source, source};
+use crate::turns::{Group, Turns};
+
+/// Places of a full door for addresses that have no connection, and as many again for programs on
+/// this machine.
+const LAST_PLACES: usize = 16;
 
 /// How many connections a door has room for.
 #[derive(Clone, Debug)]
@@ -39,44 +52,57 @@ pub struct Admission {
     exempt: Networks,
     inner: Mutex<Inner>,
     emptied: Notify,
+    turns: Turns,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
     numbers: u64,
-    /// Connections that count.
-    open: usize,
-    /// The same, and those that gave way and have not ended yet.
-    places: usize,
-    /// In the order in which they came.
-    silent: BTreeMap<u64, Silent>,
-    /// In the order in which they became idle.
-    idle: BTreeMap<u64, Silent>,
-    sources: HashMap<IpAddr, Source>,
+    /// Connections that have a place, by their numbers. One that gave way has none.
+    open: HashMap<u64, Open>,
+    /// Those, and the ones that gave way and have not ended yet.
+    tasks: usize,
+    /// In the order in which they give way.
+    leavers: BTreeSet<Leaver>,
+    sources: HashMap<IpAddr, BTreeSet<Leaver>>,
+    /// Sites by the number of their connections, and the sources of each by theirs.
+    largest: BTreeSet<(usize, IpAddr)>,
+    sites: HashMap<IpAddr, Site>,
 }
 
-/// A connection that may have to give way.
+/// A connection that has a place.
 #[derive(Debug)]
-struct Silent {
+struct Open {
     source: Option<IpAddr>,
+    leaver: Leaver,
     task: Option<AbortHandle>,
 }
 
+/// A connection among those that may have to give way. The least goes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Leaver {
+    stage: Stage,
+    /// Number of the change of its stage.
+    since: u64,
+    number: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    Silent,
+    Idle,
+    Waiting,
+    Busy,
+}
+
+/// Sources that count as one where they are compared with others.
 #[derive(Debug, Default)]
-struct Source {
+struct Site {
     open: usize,
-    silent: BTreeSet<u64>,
-    idle: BTreeSet<u64>,
+    sources: BTreeSet<(usize, IpAddr)>,
 }
 
-/// Which connection gives way.
-#[derive(Clone, Copy, Debug)]
-enum Leaver {
-    Silent(u64),
-    Idle(u64),
-}
-
-/// Why there is no place, and none that has one is silent or idle.
+/// Why there is no place, and no connection that gives way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Full {
     /// The door has as many connections as it may have.
@@ -91,14 +117,21 @@ pub struct Place {
     admission: Arc<Admission>,
     number: u64,
     source: Option<IpAddr>,
+    ousted: Option<IpAddr>,
     heard: AtomicBool,
-    /// Its number among the idle ones; 0 while it is not.
-    idle: AtomicU64,
-    task: Arc<OnceLock<AbortHandle>>,
+}
+
+/// A long poll of a connection, until it is dropped.
+#[derive(Debug)]
+pub struct Waiting {
+    place: Arc<Place>,
 }
 
 impl Admission {
     /// All places are free.
+    ///
+    /// # Panics
+    /// Outside of a runtime.
     pub fn new(config: &AdmissionConfig) -> Arc<Admission> {
         let per_address_max = match config.connections_per_address_max {
             0 => (config.connections_max / 4).max(1),
@@ -110,41 +143,43 @@ impl Admission {
             exempt: config.exempt.clone(),
             inner: Mutex::default(),
             emptied: Notify::new(),
+            turns: Turns::start(),
         })
     }
 
     /// A place for a connection that has just come.
     ///
     /// # Errors
-    /// [`Full`] when there is none, and no silent or idle connection that would give way.
+    /// [`Full`] when there is none, and no connection that would give way.
     pub fn enter(self: &Arc<Admission>, addr: IpAddr) -> Result<Place, Full> {
         let source = (!self.exempt.contain(addr)).then(|| source(addr));
         let mut inner = self.lock();
-        let of_address = source.and_then(|source| inner.sources.get(&source));
-        let (address_is_full, door_is_full) =
-            (of_address.is_some_and(|source| source.open >= self.per_address_max), inner.open >= self.connections_max);
-        let gives_way = match (address_is_full, door_is_full) {
-            (false, false) => None,
-            (true, _) => Some(of_address.and_then(Source::leaver).ok_or(Full::Address)?),
-            (false, true) => Some(inner.leaver().ok_or(Full::Door)?),
+        let own = source.map_or(0, |source| inner.sources.get(&source).map_or(0, BTreeSet::len));
+        let gives_way = if source.is_some() && own >= self.per_address_max {
+            Some(inner.resting_of(source).ok_or(Full::Address)?)
+        } else if inner.open.len() >= self.connections_max {
+            let leaver = inner.of_the_largest(source, own).or_else(|| inner.resting());
+            let last_places = match source {
+                Some(_) if is_this_machine(addr) => 2 * LAST_PLACES,
+                Some(_) if own == 0 => LAST_PLACES,
+                _ => 0,
+            };
+            match leaver {
+                None if inner.open.len() < self.connections_max + last_places => None,
+                leaver => Some(leaver.ok_or(Full::Door)?),
+            }
+        } else {
+            None
         };
-        let ended = gives_way.and_then(|leaver| inner.end(leaver));
-        inner.numbers += 1;
-        let number = inner.numbers;
-        inner.open += 1;
-        inner.places += 1;
-        inner.silent.insert(number, Silent { source, task: None });
-        if let Some(source) = source {
-            let source = inner.sources.entry(source).or_default();
-            source.open += 1;
-            source.silent.insert(number);
-        }
+        let ended = gives_way.and_then(|leaver| inner.leave(leaver.number));
+        let number = inner.come(source);
         drop(inner);
-        if let Some(task) = ended {
-            task.abort();
+        let mut ousted = None;
+        if let Some(Open { source, leaver, task }) = ended {
+            ousted = source.filter(|_| leaver.stage > Stage::Idle);
+            task.iter().for_each(AbortHandle::abort);
         }
-        let (heard, idle, task) = Default::default();
-        Ok(Place { admission: Arc::clone(self), number, source, heard, idle, task })
+        Ok(Place { admission: Arc::clone(self), number, source, ousted, heard: AtomicBool::new(false) })
     }
 
     /// Resolves when every connection has ended.
@@ -152,7 +187,7 @@ impl Admission {
         loop {
             let mut emptied = pin!(self.emptied.notified());
             emptied.as_mut().enable();
-            if self.lock().places == 0 {
+            if self.lock().tasks == 0 {
                 return;
             }
             emptied.await;
@@ -164,114 +199,152 @@ impl Admission {
     }
 }
 
-impl Source {
-    fn leaver(&self) -> Option<Leaver> {
-        let silent = self.silent.first().copied().map(Leaver::Silent);
-        silent.or_else(|| self.idle.first().copied().map(Leaver::Idle))
-    }
+/// Whether a client is a program on this machine that says no other address of it.
+fn is_this_machine(addr: IpAddr) -> bool {
+    [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)].contains(&addr.to_canonical())
 }
 
 impl Inner {
-    fn leaver(&self) -> Option<Leaver> {
-        let silent = self.silent.keys().next().copied().map(Leaver::Silent);
-        silent.or_else(|| self.idle.keys().next().copied().map(Leaver::Idle))
+    /// The first of all that is silent or idle.
+    fn resting(&self) -> Option<Leaver> {
+        self.leavers.first().copied().filter(|leaver| leaver.stage <= Stage::Idle)
     }
 
-    /// Takes the place of a connection that gives way, whose task is to be ended.
-    fn end(&mut self, leaver: Leaver) -> Option<AbortHandle> {
-        let Silent { source, task } = match leaver {
-            Leaver::Silent(number) => self.silent.remove(&number)?,
-            Leaver::Idle(number) => self.idle.remove(&number)?,
-        };
-        if let (Leaver::Idle(number), Some(known)) = (leaver, source.and_then(|source| self.sources.get_mut(&source))) {
-            known.idle.remove(&number);
+    /// The same of one source.
+    fn resting_of(&self, source: Option<IpAddr>) -> Option<Leaver> {
+        let first = self.sources.get(&source?)?.first().copied();
+        first.filter(|leaver| leaver.stage <= Stage::Idle)
+    }
+
+    /// The first of the source that has most, if that has two more than the one that comes: with
+    /// one more they would only change places.
+    fn of_the_largest(&self, comes: Option<IpAddr>, own: usize) -> Option<Leaver> {
+        let (of_site, site) = self.largest.last()?;
+        let own_site = comes.and_then(|source| self.sites.get(&site_of_source(source))).map_or(0, |site| site.open);
+        let (of_source, source) = self.sites.get(site)?.sources.last()?;
+        // In a site of its own, sources are compared with each other.
+        let is_own_site = comes.is_some_and(|comes| site_of_source(comes) == *site);
+        let is_larger = if is_own_site { *of_source > own + 1 } else { *of_site > own_site + 1 };
+        if is_larger { self.sources.get(source)?.first().copied() } else { None }
+    }
+
+    /// Gives a place to a new connection, which is silent.
+    fn come(&mut self, source: Option<IpAddr>) -> u64 {
+        self.numbers += 1;
+        let number = self.numbers;
+        let leaver = Leaver { stage: Stage::Silent, since: number, number };
+        self.open.insert(number, Open { source, leaver, task: None });
+        self.tasks += 1;
+        self.leavers.insert(leaver);
+        if let Some(source) = source {
+            let of_source = self.sources.entry(source).or_default();
+            of_source.insert(leaver);
+            let before = of_source.len() - 1;
+            self.recount(source, before);
         }
-        // For an idle one, which is not among the silent, the number does not matter.
-        let (Leaver::Silent(number) | Leaver::Idle(number)) = leaver;
-        self.count_out(number, source);
-        task
+        number
     }
 
-    /// Whether an idle connection still had its place; it is not idle from here on.
-    fn wake(&mut self, number: u64, source: Option<IpAddr>) -> bool {
-        if let Some(source) = source.and_then(|source| self.sources.get_mut(&source)) {
-            source.idle.remove(&number);
+    /// Takes the place of a connection away.
+    fn leave(&mut self, number: u64) -> Option<Open> {
+        let open = self.open.remove(&number)?;
+        self.leavers.remove(&open.leaver);
+        if let Some(source) = open.source {
+            let of_source = self.sources.entry(source).or_default();
+            let before = of_source.len();
+            of_source.remove(&open.leaver);
+            if of_source.is_empty() {
+                self.sources.remove(&source);
+            }
+            self.recount(source, before);
         }
-        self.idle.remove(&number).is_some()
+        Some(open)
     }
 
-    /// A connection counts no more.
-    fn count_out(&mut self, number: u64, source: Option<IpAddr>) {
-        self.open -= 1;
-        let Some(source) = source else { return };
-        let Some(known) = self.sources.get_mut(&source) else { return };
-        known.open -= 1;
-        known.silent.remove(&number);
-        if known.open == 0 {
-            self.sources.remove(&source);
+    /// Moves a connection to another stage. False when it has no place any more.
+    fn change(&mut self, number: u64, stage: Stage) -> bool {
+        self.numbers += 1;
+        let since = self.numbers;
+        let Some(open) = self.open.get_mut(&number) else { return false };
+        let before = open.leaver;
+        let after = Leaver { stage, since, number };
+        open.leaver = after;
+        let of_source = open.source.and_then(|source| self.sources.get_mut(&source));
+        for leavers in [&mut self.leavers].into_iter().chain(of_source) {
+            leavers.remove(&before);
+            leavers.insert(after);
+        }
+        true
+    }
+
+    /// Counts a source again that had another number of connections before.
+    fn recount(&mut self, source: IpAddr, before: usize) {
+        let now = self.sources.get(&source).map_or(0, BTreeSet::len);
+        let key = site_of_source(source);
+        let site = self.sites.entry(key).or_default();
+        site.sources.remove(&(before, source));
+        if now > 0 {
+            site.sources.insert((now, source));
+        }
+        self.largest.remove(&(site.open, key));
+        site.open = site.open + now - before;
+        if site.open > 0 {
+            self.largest.insert((site.open, key));
+        } else {
+            self.sites.remove(&key);
         }
     }
 }
 
 impl Place {
-    /// Serves the connection in a task of its own, which is dropped when the connection is silent
-    /// and gives way.
+    /// Serves the connection in a task of its own, in the turns of its address. The task is dropped
+    /// when the connection gives way.
     pub fn serve<F>(self, serve: impl FnOnce(Arc<Place>) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let (admission, number, own) = (Arc::clone(&self.admission), self.number, Arc::clone(&self.task));
-        let task = tokio::spawn(serve(Arc::new(self)));
-        let _ = own.set(task.abort_handle());
-        // It may have been heard, or have ended, before this.
-        if let Some(silent) = admission.lock().silent.get_mut(&number) {
-            silent.task = Some(task.abort_handle());
+        let (admission, number) = (Arc::clone(&self.admission), self.number);
+        let group = self.source.map_or(Group::Connection(number), Group::Address);
+        let (abort, registration) = AbortHandle::new_pair();
+        match admission.lock().open.get_mut(&number) {
+            Some(open) => open.task = Some(abort),
+            // It gave way before it began.
+            None => abort.abort(),
         }
+        let served = Abortable::new(serve(Arc::new(self)), registration);
+        admission.turns.spawn(group, async move { _ = served.await });
     }
 
     /// The client has been answered and asks for nothing: its connection may give way from now on.
     pub fn rest(&self) {
-        let Some(task) = self.task.get().filter(|_| self.heard.load(Ordering::Relaxed)) else { return };
-        let mut inner = self.admission.lock();
-        inner.numbers += 1;
-        let number = inner.numbers;
-        inner.idle.insert(number, Silent { source: self.source, task: Some(task.clone()) });
-        if let Some(source) = self.source.and_then(|source| inner.sources.get_mut(&source)) {
-            source.idle.insert(number);
+        if self.heard.load(Ordering::Relaxed) {
+            self.admission.lock().change(self.number, Stage::Idle);
         }
-        self.idle.store(number, Ordering::Relaxed);
     }
 
     /// The client asks again. False when its connection has just given way.
     pub fn resume(&self) -> bool {
-        // Called by the connection's own task only, as is `rest`.
-        let number = self.idle.load(Ordering::Relaxed);
-        if number == 0 {
-            return true;
-        }
-        let stays = self.admission.lock().wake(number, self.source);
-        if stays {
-            self.idle.store(0, Ordering::Relaxed);
-        }
-        stays
+        !self.heard.load(Ordering::Relaxed) || self.admission.lock().change(self.number, Stage::Busy)
     }
 
-    /// The client has sent what shows that it is one: its connection gives way to none from now on,
-    /// until it rests.
+    /// The client has sent what shows that it is one: its connection gives way to none of another
+    /// address that has as many, until it rests.
     pub fn heard(&self) {
         // Asked for every request, and by the connection's own task only.
-        if self.heard.load(Ordering::Relaxed) {
-            return;
+        if !self.heard.load(Ordering::Relaxed) && self.admission.lock().change(self.number, Stage::Busy) {
+            self.heard.store(true, Ordering::Relaxed);
         }
-        let mut inner = self.admission.lock();
-        // It may have given way just now.
-        if inner.silent.remove(&self.number).is_none() {
-            return;
-        }
-        self.heard.store(true, Ordering::Relaxed);
-        if let Some(source) = self.source.and_then(|source| inner.sources.get_mut(&source)) {
-            source.silent.remove(&self.number);
-        }
+    }
+
+    /// The client waits in a long poll.
+    pub fn wait(self: &Arc<Place>) -> Waiting {
+        self.admission.lock().change(self.number, Stage::Waiting);
+        Waiting { place: Arc::clone(self) }
+    }
+
+    /// Address of a client that was waiting or busy, and whose connection gave way to this one.
+    pub fn ousted(&self) -> Option<IpAddr> {
+        self.ousted
     }
 
     /// Whether the client's address is one of those that stand for many.
@@ -280,18 +353,18 @@ impl Place {
     }
 }
 
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.place.admission.lock().change(self.place.number, Stage::Busy);
+    }
+}
+
 impl Drop for Place {
     fn drop(&mut self) {
         let mut inner = self.admission.lock();
-        let silent = inner.silent.remove(&self.number).is_some();
-        let idle = self.idle.load(Ordering::Relaxed);
-        // One that gave way is counted out already.
-        let heard = self.heard.load(Ordering::Relaxed) && (idle == 0 || inner.wake(idle, self.source));
-        if silent || heard {
-            inner.count_out(self.number, self.source);
-        }
-        inner.places -= 1;
-        if inner.places == 0 {
+        inner.leave(self.number);
+        inner.tasks -= 1;
+        if inner.tasks == 0 {
             drop(inner);
             self.admission.emptied.notify_waiters();
         }
@@ -344,11 +417,18 @@ mod tests {
         let third = door.enter(addr(4)).expect("a silent one gives way");
         assert!(is_ended(&oldest).await && !is_ended(&newer).await);
         third.heard();
-        let fourth = door.enter(addr(4)).expect("the next silent one gives way");
+        let fourth = door.enter(addr(5)).expect("the next silent one gives way");
         assert!(is_ended(&newer).await);
         fourth.heard();
-        assert_eq!(door.enter(addr(5)).unwrap_err(), Full::Door);
-        drop(third);
+        let enter = |last: usize| {
+            let place = door.enter(addr(100 + last as u8)).unwrap();
+            place.heard();
+            place
+        };
+        let last: Vec<Place> = (0..LAST_PLACES).map(enter).collect();
+        assert_eq!(door.enter(addr(6)).unwrap_err(), Full::Door);
+        let local = door.enter([127, 0, 0, 1].into()).expect("programs on this machine have places of their own");
+        drop((local, last, third));
         assert!(door.enter(addr(5)).is_ok());
     }
 
@@ -372,7 +452,8 @@ mod tests {
         let (first, first_end) = connect(1).await;
         let (second, second_end) = connect(2).await;
         let (third, _third_end) = connect(3).await;
-        assert_eq!(door.enter(addr(4)).unwrap_err(), Full::Door, "all of them are asking");
+        let full = || door.lock().resting().is_none();
+        assert!(full(), "all of them are asking");
         [&second, &first, &third].into_iter().for_each(|place| place.rest());
         assert!(third.resume() && third.resume(), "it was there");
         let fourth = door.enter(addr(4)).expect("an idle one gives way");
@@ -384,7 +465,7 @@ mod tests {
         fourth.heard();
         drop((second, fourth));
         assert!(first.resume());
-        assert_eq!(door.lock().open, 2);
+        assert_eq!(door.lock().open.len(), 2);
         // Of an address that is full, its own.
         let (fifth, _fifth_end) = connect(1).await;
         assert_eq!(door.enter(addr(1)).unwrap_err(), Full::Address);
@@ -429,6 +510,44 @@ mod tests {
         drop(second);
         emptied.await;
         let inner = door.lock();
-        assert_eq!((inner.open, inner.sources.len()), (0, 0));
+        assert!(inner.open.is_empty() && inner.leavers.is_empty() && inner.sources.is_empty());
+        assert!(inner.sites.is_empty() && inner.largest.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_full_door_is_left_by_the_address_that_has_most_long_polls_first() {
+        let door = door(6, 6, "");
+        let enter = |addr: IpAddr| {
+            let place = Arc::new(door.enter(addr).unwrap());
+            place.heard();
+            place
+        };
+        let has_place = |place: &Arc<Place>| door.lock().open.contains_key(&place.number);
+        let large: Vec<Arc<Place>> = (0..4).map(|_| enter(addr(1))).collect();
+        let waiting = large[2].wait();
+        let small: Vec<Arc<Place>> = (0..2).map(|_| enter(addr(2))).collect();
+        let comes = enter(addr(3));
+        assert_eq!(comes.ousted(), Some(addr(1)));
+        assert!(!has_place(&large[2]), "the long poll goes before what is busy");
+        let again = enter(addr(3));
+        assert_eq!(again.ousted(), Some(addr(1)), "three are two more than one");
+        assert_eq!(door.enter(addr(3)).unwrap_err(), Full::Door, "all have two");
+        drop(waiting);
+        assert!(small.iter().all(has_place) && has_place(&comes) && has_place(&again));
+    }
+
+    #[tokio::test]
+    async fn networks_of_one_site_are_compared_as_one() {
+        let door = door(4, 4, "");
+        let network = |site: u16, network: u16| IpAddr::from([0x2001, 0xdb8, site, network, 0, 0, 0, 1]);
+        let enter = |addr: IpAddr| {
+            let place = door.enter(addr).unwrap();
+            place.heard();
+            place
+        };
+        let _many = [0, 1, 2].map(|number| enter(network(1, number)));
+        let _one = enter(network(2, 0));
+        let comes = enter(network(3, 0));
+        assert_eq!(comes.ousted().map(site_of_source), Some(site_of_source(network(1, 0))));
     }
 }

@@ -18,6 +18,7 @@
 //! listeners.rs  addresses of a door   stream.rs     plain or not          subject.rs a subject as text (RFC 2253)
 //! admission.rs  connections, and those of one address      handshakes.rs   the same of handshakes
 //! networks.rs   which addresses count as one               rates.rs        how often, for one address
+//! turns.rs      whose connection runs next                  windows.rs     what one address has under way
 //! failures.rs   handshakes that failed, in the log
 //! ```
 
@@ -33,12 +34,15 @@ mod networks;
 mod rates;
 mod stream;
 mod subject;
+mod turns;
+mod windows;
 
 pub use acceptor::{Acceptor, AcceptorConfig, Clients};
-pub use admission::{Admission, AdmissionConfig, Full, Place};
+pub use admission::{Admission, AdmissionConfig, Full, Place, Waiting};
 pub use connector::{Connector, ConnectorConfig};
 pub use error::Error;
 pub use listeners::{Incoming, Listeners};
 pub use networks::{Networks, source};
 pub use rates::Rates;
 pub use stream::{Direct, ReadHalf, Stream, WriteHalf};
+pub use windows::{Pass, WRITE_WINDOW, Windows};

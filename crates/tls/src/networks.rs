@@ -24,6 +24,12 @@ pub(crate) fn site(addr: IpAddr) -> IpAddr {
     }
 }
 
+/// Sources that are compared as one where a door is full: an IPv4 address, or a /48 network of
+/// IPv6.
+pub(crate) fn site_of_source(source: IpAddr) -> IpAddr {
+    if source.is_ipv4() { source } else { site(source) }
+}
+
 /// A list of networks, as in `10.0.0.0/8,2001:db8::/32,192.0.2.7`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Networks(Vec<Network>);

@@ -21,6 +21,7 @@ mod client;
 mod client_barriers;
 mod client_recipes;
 mod copies_put_back;
+mod crowds;
 mod dev_starts_and_stops;
 mod documented_lines;
 mod documented_rust;

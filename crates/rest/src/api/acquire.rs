@@ -126,6 +126,7 @@ pub(crate) async fn enter(mut call: Call, route: &str, mode: Option<LockMode>) -
         wish.mode.map_or(problem.clone(), |mode| problem.with_limit(&state, &path, mode))
     };
     let (ticket, grant) = entered.map_err(refused)?;
+    let _waiting = if grant.is_none() { call.waits() } else { None };
     let grant = match grant {
         Some(grant) => grant,
         None if wish.keep => match wait(&call.door, &ticket, deadline).await {

@@ -73,20 +73,16 @@ pub(crate) async fn list(mut call: Call) -> Answer {
     let after = call.query.take("after")?.unwrap_or_default();
     let state = call.read().await?;
     std::mem::take(&mut call.query).finish()?;
-    let page = |state: &State| page(&call.identities, state, &path, &after, limit);
     let step = |state: &State| match since == Some(changed(state, &path)) {
         true => Step::Watch(WatchKey::Children(path.clone())),
-        false => Step::Ready(page(state)),
+        false => Step::Ready(()),
     };
-    let (group, zxid) = match wait.until(&call, state, step).await? {
-        (Some(group), zxid) => (group?, zxid),
-        // No member has come or gone in time: the list as it is.
-        (None, _) => {
-            let state = call.door.replica().state();
-            (page(&state)?, state.last_zxid())
-        }
+    // Where no member has come or gone in time, the list as it is.
+    wait.until(&call, state, step).await?;
+    let page = move |call: &Call, state: &State| {
+        Ok(json(StatusCode::OK, state.last_zxid(), &page(&call.identities, state, &path, &after, limit)?))
     };
-    Ok(json(StatusCode::OK, zxid, &group))
+    call.page(page).await
 }
 
 fn member(call: &mut Call, path: &ZPath) -> Result<ZPath, Problem> {

@@ -53,17 +53,20 @@ pub(crate) async fn queue(mut call: Call) -> Answer {
         return Ok(json(StatusCode::OK, zxid, &check));
     }
     check_readable(&call.identities, &state, &path)?;
+    drop(state);
     let limit = call.query.limit(call.door.config().page_max)?;
-    if wants_history {
-        call.query.finish()?;
-        history::check_readable(&call.identities, &state, &path)?;
-        return Ok(json(StatusCode::OK, state.last_zxid(), &history::history(&state, &path, limit)));
-    }
-    let from = call.query.get("from")?.unwrap_or(0);
-    call.query.finish()?;
-    let page = page(&call.identities, &state, &path, from, limit)
-        .map_err(|error| Problem::from(error).at(&path, state.last_zxid()))?;
-    Ok(mixed_clients::warn(json(StatusCode::OK, state.last_zxid(), &page), &state, &path, &call.identities))
+    let from = if wants_history { None } else { Some(call.query.get("from")?.unwrap_or(0)) };
+    let page = move |call: &Call, state: &State| {
+        check_readable(&call.identities, state, &path)?;
+        let Some(from) = from else {
+            history::check_readable(&call.identities, state, &path)?;
+            return Ok(json(StatusCode::OK, state.last_zxid(), &history::history(state, &path, limit)));
+        };
+        let page = page(&call.identities, state, &path, from, limit)
+            .map_err(|error| Problem::from(error).at(&path, state.last_zxid()))?;
+        Ok(mixed_clients::warn(json(StatusCode::OK, state.last_zxid(), &page), state, &path, &call.identities))
+    };
+    call.page(page).await
 }
 
 fn page(identities: &[Identity], state: &State, path: &ZPath, from: usize, limit: usize) -> Result<LockQueue, Error> {
@@ -123,15 +126,30 @@ pub(crate) async fn set(WithBody(mut call): WithBody) -> Answer {
         ("queues" = Option<bool>, Query, description = "with the queue of each; the page ends with the lock with which it has `limit` contenders")),
     responses((status = 200, description = "Locks by path", body = LockList)))]
 pub(crate) async fn list(mut call: Call) -> Answer {
-    let state = call.read().await?;
+    // The page shows this state or a later one.
+    call.read().await?;
     let limit = call.query.limit(call.door.config().page_max)?;
     let prefix = call.query.path("prefix")?.unwrap_or_else(ZPath::root);
     let after = call.query.take("after")?.map(|text| call.door.cursors().open(&text)).transpose()?;
     let with_queues = call.query.flag("queues")?;
-    call.query.finish()?;
-    let named = |lock: &ZPath| *lock == prefix || state.may_read_name(lock, &call.identities);
-    let is_shown = |lock: &ZPath| shows(&call.identities, &state, lock) && named(lock);
-    let page = Page::of(lock::paths(&state, &prefix, after.as_ref()), limit, is_shown);
+    let listing = Listing { prefix, after, limit, with_queues };
+    call.page(move |call, state| page_of_locks(call, state, &listing)).await
+}
+
+/// What a page of locks shows.
+struct Listing {
+    prefix: ZPath,
+    after: Option<ZPath>,
+    limit: usize,
+    with_queues: bool,
+}
+
+fn page_of_locks(call: &Call, state: &State, listing: &Listing) -> Answer {
+    let Listing { prefix, after, limit, with_queues } = listing;
+    let limit = *limit;
+    let named = |lock: &ZPath| lock == prefix || state.may_read_name(lock, &call.identities);
+    let is_shown = |lock: &ZPath| shows(&call.identities, state, lock) && named(lock);
+    let page = Page::of(lock::paths(state, prefix, after.as_ref()), limit, is_shown);
     let mut next = match page.end {
         End::All => None,
         // A cursor is a name as well: this one is on the page, and that one is not for the request
@@ -140,15 +158,15 @@ pub(crate) async fn list(mut call: Call) -> Answer {
         End::PassedOver(last) => Some(call.door.cursors().seal(last)?),
     };
     let summary = |lock: &ZPath| {
-        let lock::LockSummary { lock, contenders, first } = lock::summary(&state, lock).ok()?;
-        let first = convert::shown_contender(&call.identities, &state, first);
+        let lock::LockSummary { lock, contenders, first } = lock::summary(state, lock).ok()?;
+        let first = convert::shown_contender(&call.identities, state, first);
         Some(LockSummary { lock: lock.as_str().into(), contenders, first, queue: None })
     };
     let mut locks: Vec<LockSummary> = page.shown.iter().filter_map(|lock| summary(lock)).collect();
-    if with_queues {
+    if *with_queues {
         let queue = |lock: &LockSummary| {
             // Where one cannot be shown, the others still can.
-            self::page(&call.identities, &state, &ZPath::parse(&lock.lock).ok()?, 0, limit).ok()
+            self::page(&call.identities, state, &ZPath::parse(&lock.lock).ok()?, 0, limit).ok()
         };
         if let Some(cut) = add_queues(&mut locks, limit, queue) {
             next = Some(cut);
@@ -281,6 +299,7 @@ pub(crate) async fn ticket(mut call: Call) -> Answer {
     drop(state);
     let heartbeat = own.map(|credential| Heartbeat::send(&call.door, credential));
     let _permit = if wait_ms > 0 { Some(call.door.wait_permit()?) } else { None };
+    let _waiting = if wait_ms > 0 { call.waits() } else { None };
     let deadline = (call.arrived + Duration::from_millis(wait_ms)).max(Instant::now());
     let ended = match status {
         _ if until_revoked => {

@@ -64,6 +64,7 @@ pub(crate) async fn acquire(WithBody(mut call): WithBody) -> Answer {
             None => problem,
         }
     })?;
+    let _waiting = if grant.is_none() { call.waits() } else { None };
     if grant.is_none() && keep {
         // However the wait ends: if the place is kept, the client must hear of its ticket.
         let _ = wait(&call.door, &ticket, deadline).await;

@@ -97,23 +97,27 @@ pub(crate) async fn close(mut call: Call) -> Answer {
     responses((status = 200, description = "The session and a page of those of its ephemerals that the request may know", body = SessionInfo)))]
 pub(crate) async fn one(mut call: Call) -> Answer {
     let id = session_id(&call, "")?;
-    let state = call.read().await?;
+    // The page shows this state or a later one.
+    call.read().await?;
     let limit = call.query.limit(call.door.config().page_max)?;
     let after = call.query.path("after")?;
-    call.query.finish()?;
+    call.page(move |call, state| page_of_one(call, state, id, after.as_ref(), limit)).await
+}
+
+fn page_of_one(call: &Call, state: &State, id: SessionId, after: Option<&ZPath>, limit: usize) -> Answer {
     let Some(session) = state.session(id) else {
-        return Err(history::no_session(&call.identities, &state, id));
+        return Err(history::no_session(&call.identities, state, id));
     };
     let own = call.caller.credential.filter(|credential| credential.session == id);
     let own = own.is_some_and(|credential| state.authenticate(&credential).is_ok());
     // The names are for the session itself, and for who may read the lists that they stand in.
     let shown = |path: &&ZPath| own || state.may_read_name(path, &call.identities);
-    let rest = session.ephemerals_from(after.as_ref());
+    let rest = session.ephemerals_from(after);
     let mut ephemerals: Vec<String> = rest.filter(shown).take(limit + 1).map(|path| path.as_str().into()).collect();
     let more = ephemerals.len() > limit;
     ephemerals.truncate(limit);
     let next = if more { ephemerals.last().cloned() } else { None };
-    let client = convert::client(&session.client).filter(|_| own || shows_client(&call.identities, &state, session));
+    let client = convert::client(&session.client).filter(|_| own || shows_client(&call.identities, state, session));
     Ok(json(StatusCode::OK, state.last_zxid(), &SessionInfo { ephemerals, next, client, ..info(session) }))
 }
 
@@ -122,19 +126,22 @@ pub(crate) async fn one(mut call: Call) -> Answer {
     params(("limit" = Option<usize>, Query), ("after" = Option<u64>, Query)),
     responses((status = 200, description = "Sessions by id", body = SessionList)))]
 pub(crate) async fn list(mut call: Call) -> Answer {
-    let state = call.read().await?;
+    // The page shows this state or a later one.
+    call.read().await?;
     let limit = call.query.limit(call.door.config().page_max)?;
     let after = SessionId(call.query.get("after")?.unwrap_or(0));
-    call.query.finish()?;
-    let shown = |session: &Session| {
-        let client = convert::client(&session.client).filter(|_| shows_client(&call.identities, &state, session));
-        SessionInfo { client, ..info(session) }
+    let page = move |call: &Call, state: &State| {
+        let shown = |session: &Session| {
+            let client = convert::client(&session.client).filter(|_| shows_client(&call.identities, state, session));
+            SessionInfo { client, ..info(session) }
+        };
+        let mut sessions: Vec<SessionInfo> = state.sessions_from(after).take(limit + 1).map(shown).collect();
+        let more = sessions.len() > limit;
+        sessions.truncate(limit);
+        let next = if more { sessions.last().map(|session| session.id) } else { None };
+        Ok(json(StatusCode::OK, state.last_zxid(), &SessionList { sessions, next }))
     };
-    let mut sessions: Vec<SessionInfo> = state.sessions_from(after).take(limit + 1).map(shown).collect();
-    let more = sessions.len() > limit;
-    sessions.truncate(limit);
-    let next = if more { sessions.last().map(|session| session.id) } else { None };
-    Ok(json(StatusCode::OK, state.last_zxid(), &SessionList { sessions, next }))
+    call.page(page).await
 }
 
 /// Znodes of one session that are looked at to find one that the request may read.

@@ -1,6 +1,7 @@
 //! `/v1/txn`: several operations, all or nothing.
 
 use axum::http::StatusCode;
+use tokio::task::yield_now;
 use zlock_client::api::{Millis, Txn, TxnDone, TxnOp, TxnResult};
 use znode::{Acl, Op, Reply, ZPath, ZnodeOp};
 
@@ -9,15 +10,24 @@ use crate::problem::Problem;
 use crate::request::call::{Answer, Call, WithBody, json};
 use crate::request::paths;
 
+/// Data that takes a fraction of a millisecond to decode.
+const LONG_DATA_BYTES: usize = 64 << 10;
+
 /// Creates, deletes, sets and checks znodes at once.
 #[utoipa::path(post, path = "/v1/txn", operation_id = "txnApply", tag = "znodes", request_body = Txn,
     responses((status = 200, description = "All of it was applied", body = TxnDone)))]
 pub(crate) async fn apply(WithBody(mut call): WithBody) -> Answer {
     std::mem::take(&mut call.query).finish()?;
     let (txn, _permit) = call.json::<Txn>().await?;
-    let ops = txn.ops.into_iter().enumerate();
-    let ops =
-        ops.map(|(index, op)| self::op(&call, op).map_err(|problem| problem.of_op(index))).collect::<Result<_, _>>()?;
+    let mut ops = Vec::with_capacity(txn.ops.len());
+    for (index, op) in txn.ops.into_iter().enumerate() {
+        let op = self::op(&call, op).map_err(|problem| problem.of_op(index))?;
+        // Decoding it has taken a while: others have their turn.
+        if data_bytes(&op) > LONG_DATA_BYTES {
+            yield_now().await;
+        }
+        ops.push(op);
+    }
     let (zxid, Reply::Multi(replies)) = call.propose(Op::Multi(ops)).await? else {
         return Err(Problem::internal("a multi was not answered as one"));
     };
@@ -39,6 +49,14 @@ fn op(call: &Call, op: TxnOp) -> Result<ZnodeOp, Problem> {
         }
         TxnOp::Check { path, version } => ZnodeOp::Check { path: parse(&path)?, version },
     })
+}
+
+fn data_bytes(op: &ZnodeOp) -> usize {
+    match op {
+        ZnodeOp::Create(create) => create.data.len(),
+        ZnodeOp::SetData { data, .. } => data.len(),
+        _ => 0,
+    }
 }
 
 fn parse(path: &str) -> Result<ZPath, Problem> {

@@ -97,19 +97,32 @@ async fn data_of(mut call: Call, path: ZPath) -> Answer {
 }
 
 async fn children(mut call: Call, path: ZPath, with_stats: bool) -> Answer {
-    let state = call.read().await?;
+    // The page shows this state or a later one.
+    call.read().await?;
     let limit = call.query.limit(call.door.config().page_max)?;
     let after = call.query.take("after")?;
-    call.query.finish()?;
-    let node = readable(&call.identities, &state, &path, READ)?;
-    let refused = |error| Problem::from(error).at(&path, state.last_zxid());
-    let mut names: Vec<String> = match &after {
-        Some(after) => state.children_from(&path, after).map_err(refused)?.take(limit + 1).map(String::from).collect(),
-        None => state.children(&path).map_err(refused)?.take(limit + 1).map(String::from).collect(),
+    let listing = Listing { after, limit, with_stats };
+    call.page(move |call, state| page_of_children(call, state, &path, &listing)).await
+}
+
+/// What a page of children shows.
+struct Listing {
+    after: Option<String>,
+    limit: usize,
+    with_stats: bool,
+}
+
+fn page_of_children(call: &Call, state: &State, path: &ZPath, listing: &Listing) -> Answer {
+    let Listing { after, limit, with_stats } = listing;
+    let node = readable(&call.identities, state, path, READ)?;
+    let refused = |error| Problem::from(error).at(path, state.last_zxid());
+    let mut names: Vec<String> = match after {
+        Some(after) => state.children_from(path, after).map_err(refused)?.take(limit + 1).map(String::from).collect(),
+        None => state.children(path).map_err(refused)?.take(limit + 1).map(String::from).collect(),
     };
-    let more = names.len() > limit;
-    names.truncate(limit);
-    let stats = with_stats.then(|| names.iter().filter_map(|name| named_stat(&state, &path, name)).collect());
+    let more = names.len() > *limit;
+    names.truncate(*limit);
+    let stats = with_stats.then(|| names.iter().filter_map(|name| named_stat(state, path, name)).collect());
     let page = Children {
         path: path.as_str().into(),
         stat: convert::stat(node.stat()),

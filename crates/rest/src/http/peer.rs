@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use tls::Place;
+use tls::{Place, Waiting};
 use znode::Identity;
 
 /// Who is at the other end. A request that came over no connection of this door has none.
@@ -43,6 +43,11 @@ impl Peer {
         if let Some(place) = &self.0.place {
             place.rest();
         }
+    }
+
+    /// The client waits in a long poll, until the answer is dropped.
+    pub(crate) fn waits(&self) -> Option<Waiting> {
+        self.0.place.as_ref().map(Place::wait)
     }
 
     /// It has one. False when it has just given way.

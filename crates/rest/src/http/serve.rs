@@ -104,6 +104,7 @@ struct Server {
     stopping: CancellationToken,
     refusals_to_tell: [String; 2],
     refused: Seldom,
+    ousted: Seldom,
     unaccepted: Seldom,
 }
 
@@ -135,6 +136,7 @@ impl Server {
             stopping,
             refusals_to_tell,
             refused: Seldom::default(),
+            ousted: Seldom::default(),
             unaccepted: Seldom::default(),
         }
     }
@@ -210,6 +212,7 @@ impl Server {
     fn take(self: Arc<Self>, incoming: Incoming, addr: IpAddr) {
         let full = match self.places.enter(addr) {
             Ok(place) => {
+                self.tell_ousted(&place);
                 place.serve(|place| async move { self.connection(incoming, addr, place).await });
                 return;
             }
@@ -228,6 +231,14 @@ impl Server {
                 let _ = tokio::time::timeout(REFUSAL_TIMEOUT, refuse(stream, self.refusal(full))).await;
                 drop(permit);
             });
+        }
+    }
+
+    fn tell_ousted(&self, place: &Place) {
+        let Some(addr) = place.ousted() else { return };
+        if let Some(times) = self.ousted.note(Instant::now()) {
+            let bound = "connections_max";
+            warn!(door = "http", %addr, bound, times, "a connection of the address that has most gave way to another address");
         }
     }
 

@@ -1,5 +1,6 @@
 //! One request, as handlers take it.
 
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use http_body_util::BodyExt;
 use replica::Consistency;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tls::Waiting;
 use tokio::time::Instant;
 use zlock_client::api::ProblemType;
 use znode::{Acl, Error, Identity, Op, Reply, State, ZPath, ZnodeOp, Zxid};
@@ -25,6 +27,9 @@ use crate::request::caller::{Arrival, Caller};
 use crate::request::door::{AtZxid, Door};
 use crate::request::paths;
 use crate::request::query::{Query, unreadable};
+
+/// Bytes of JSON that are parsed in a fraction of a millisecond.
+const SHORT_BODY_BYTES: usize = 16 << 10;
 
 /// What a handler answers.
 pub(crate) type Answer = Result<Response, Problem>;
@@ -160,6 +165,16 @@ impl Call {
         Ok(self.door.replica().read(consistency, self.door.read_deadline()).await?)
     }
 
+    /// Makes a long list on the thread for long work, of the state of that moment, when all
+    /// parameters have been read. A caller keeps no state meanwhile: while a reader has it, all
+    /// that changes is copied.
+    pub(crate) async fn page(mut self, make: impl FnOnce(&Call, &State) -> Answer + Send + 'static) -> Answer {
+        std::mem::take(&mut self.query).finish()?;
+        let door = self.door.clone();
+        let source = self.source();
+        door.long_work().run(source, move || make(&self, &self.door.replica().state())).await
+    }
+
     /// The body, bounded in bytes and time. The room is for as long as the body, or what became of
     /// it, is kept.
     pub(crate) async fn body(&mut self, max: usize) -> Result<(Bytes, Room), Problem> {
@@ -204,18 +219,30 @@ impl Call {
     }
 
     /// A body of JSON: an object.
-    pub(crate) async fn json<T: DeserializeOwned>(&mut self) -> Result<(T, Room), Problem> {
+    pub(crate) async fn json<T: DeserializeOwned + Send + 'static>(&mut self) -> Result<(T, Room), Problem> {
         self.check_json_type()?;
         let (bytes, room) = self.body(self.door.config().body_bytes_max).await?;
-        Ok((object(&bytes)?, room))
+        Ok((self.parsed(bytes, object).await?, room))
     }
 
     /// A body of JSON: a list.
-    pub(crate) async fn json_list<T: DeserializeOwned>(&mut self) -> Result<(Vec<T>, Room), Problem> {
+    pub(crate) async fn json_list<T: DeserializeOwned + Send + 'static>(&mut self) -> Result<(Vec<T>, Room), Problem> {
         self.check_json_type()?;
         let (bytes, room) = self.body(self.door.config().body_bytes_max).await?;
-        let list = serde_json::from_slice(&bytes).map_err(|error| Problem::bad("body", error))?;
-        Ok((list, room))
+        let list = |bytes: &[u8]| serde_json::from_slice(bytes).map_err(|error| Problem::bad("body", error));
+        Ok((self.parsed(bytes, list).await?, room))
+    }
+
+    /// Parses a body, a long one on the thread for long work.
+    async fn parsed<T: Send + 'static>(
+        &self,
+        bytes: Bytes,
+        parse: fn(&[u8]) -> Result<T, Problem>,
+    ) -> Result<T, Problem> {
+        if bytes.len() <= SHORT_BODY_BYTES {
+            return parse(&bytes);
+        }
+        self.door.long_work().run(self.source(), move || parse(&bytes)).await
     }
 
     /// An object, where nothing at all means the default.
@@ -250,9 +277,19 @@ impl Call {
         Err(Problem::new(ProblemType::UnsupportedMediaType, StatusCode::UNSUPPORTED_MEDIA_TYPE, detail))
     }
 
+    /// Address that the request counts for, if it is that of one client and not of many.
+    fn source(&self) -> Option<IpAddr> {
+        self.peer().and_then(Peer::counted_addr).map(tls::source)
+    }
+
     /// The other end of the connection.
     pub(crate) fn peer(&self) -> Option<&Peer> {
         self.parts.extensions.get()
+    }
+
+    /// The request is a long poll, until the answer is dropped.
+    pub(crate) fn waits(&self) -> Option<Waiting> {
+        self.peer()?.waits()
     }
 
     /// The request that the headers and `op` make.
@@ -265,7 +302,11 @@ impl Call {
 
     /// Writes, and gives the zxid and the reply.
     pub(crate) async fn propose(&self, op: Op) -> Result<(Zxid, Reply), Problem> {
-        let applied = self.door.replica().propose(self.request(op), self.door.propose_deadline()).await?;
+        let (request, deadline) = (self.request(op), self.door.propose_deadline());
+        let window = self.door.windows().enter_write(self.source(), request.bytes());
+        let window = tokio::time::timeout_at(deadline, window).await;
+        let _pass = window.map_err(|_| Problem::too_many("writes of your address"))?;
+        let applied = self.door.replica().propose(request, deadline).await?;
         match applied.reply {
             Ok(reply) => Ok((applied.zxid, reply)),
             Err(refusal) => Err(Problem::refused(refusal, applied.zxid)),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use replica::Replica;
-use tls::Rates;
+use tls::{Rates, WRITE_WINDOW, Windows};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -12,6 +12,7 @@ use znode::Zxid;
 
 use crate::RestConfig;
 use crate::http::bodies::Bodies;
+use crate::http::long_work::LongWork;
 use crate::problem::Problem;
 use crate::request::backups::Backups;
 use crate::request::cursors::Cursors;
@@ -30,10 +31,12 @@ struct Inner {
     node_id: u64,
     waits: Arc<Semaphore>,
     bodies: Bodies,
+    long_work: LongWork,
     cursors: Cursors,
     digests: Digests,
     backups: Backups,
     session_rates: Rates,
+    windows: Arc<Windows>,
     stopping: CancellationToken,
     drain: Drain,
 }
@@ -65,10 +68,12 @@ impl Door {
             node_id,
             waits,
             bodies,
+            long_work: LongWork::default(),
             cursors,
             digests,
             backups,
             session_rates,
+            windows: Windows::new(WRITE_WINDOW),
             stopping,
             drain,
         };
@@ -155,6 +160,11 @@ impl Door {
         &self.inner.bodies
     }
 
+    /// Thread for long lists and bodies.
+    pub(crate) fn long_work(&self) -> &LongWork {
+        &self.inner.long_work
+    }
+
     /// Where lists go on behind names that are not for the request to know.
     pub(crate) fn cursors(&self) -> &Cursors {
         &self.inner.cursors
@@ -173,6 +183,11 @@ impl Door {
     /// How often one address may open a session.
     pub(crate) fn session_rates(&self) -> &Rates {
         &self.inner.session_rates
+    }
+
+    /// Windows of addresses for writes.
+    pub(crate) fn windows(&self) -> &Arc<Windows> {
+        &self.inner.windows
     }
 
     /// When a write that begins now is given up.

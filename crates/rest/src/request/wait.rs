@@ -42,6 +42,7 @@ impl Wait {
         // While a reader has it, all that changes is copied.
         drop(state);
         let _permit = call.door.wait_permit()?;
+        let _waiting = call.waits();
         let deadline = deadline.max(Instant::now());
         let step = |state: &State| match step(state) {
             Step::Ready(now) => Step::Ready((Some(now), state.last_zxid())),

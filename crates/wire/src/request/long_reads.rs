@@ -61,9 +61,10 @@ impl Connection {
     /// waited for.
     async fn read_in_slices(&self, xid: i32, request: &Request, state: Option<Arc<State>>) -> Result<(), Gone> {
         let (door, outbox) = (&self.door, &self.client.outbox);
+        let source = outbox.account().source();
         let sets_or_hears = self.client.watches();
         let is_given = state.is_some();
-        let mut permit = door.long_reads.enter().await?;
+        let mut permit = door.long_reads.enter(source).await?;
         let mut measured = self.measure(state.unwrap_or_else(|| door.replica.state()), request).await?;
         let mut waiting = outbox.account().queue_up(measured.bytes());
         let (mut place, mut releases) = (waiting.place_now(), false);
@@ -72,13 +73,13 @@ impl Connection {
                 // Others have the thread while it waits.
                 drop(permit);
                 place = Some(waiting.place().await);
-                permit = door.long_reads.enter().await?;
+                permit = door.long_reads.enter(source).await?;
             }
         } else if place.is_none() || sets_or_hears {
             if place.is_none() {
                 drop((measured, permit));
                 place = Some(waiting.place().await);
-                permit = door.long_reads.enter().await?;
+                permit = door.long_reads.enter(source).await?;
             }
             let looked = self.look_for(request);
             releases = looked.1;
@@ -100,7 +101,7 @@ impl Connection {
             less => {
                 drop((less, permit));
                 let place = outbox.account().place(bytes).await;
-                permit = door.long_reads.enter().await?;
+                permit = door.long_reads.enter(source).await?;
                 place
             }
         };

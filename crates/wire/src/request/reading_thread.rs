@@ -1,9 +1,12 @@
 //! The thread for reads that take long. It takes them in turns, a slice each.
 
 use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use replica::background::leave_the_processor;
+use tls::{Pass, Windows};
 use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
 
 use crate::request::slices::{LongRead, Sink};
@@ -12,12 +15,21 @@ use crate::session::end::End;
 /// Long reads that are measured or made at once. Each keeps the state that it reads as it was;
 /// beyond, they wait, and keep none but one that was given.
 const READS_MAX: usize = 64;
+/// Those of one address.
+const READS_OF_ADDRESS_MAX: u32 = 16;
 
 /// The thread, and the places on it. Every connection has one read there at most, and they take
 /// turns, a slice each.
 pub(crate) struct LongReads {
     places: Semaphore,
+    windows: Arc<Windows>,
     jobs: Sender<Job>,
+}
+
+/// A place on the thread.
+pub(crate) struct Seat<'a> {
+    _of_all: SemaphorePermit<'a>,
+    _of_address: Pass,
 }
 
 struct Job {
@@ -33,12 +45,14 @@ impl LongReads {
         let (jobs, all) = channel();
         // It ends with the door.
         std::thread::Builder::new().name("zookeeper-reads".into()).spawn(move || take_turns(&all))?;
-        Ok(LongReads { places: Semaphore::new(READS_MAX), jobs })
+        Ok(LongReads { places: Semaphore::new(READS_MAX), windows: Windows::new(READS_OF_ADDRESS_MAX), jobs })
     }
 
-    /// Waits for a place on the thread.
-    pub(crate) async fn enter(&self) -> Result<SemaphorePermit<'_>, Gone> {
-        self.places.acquire().await.map_err(|_| Gone)
+    /// Waits for a place on the thread, first behind those of the same address.
+    pub(crate) async fn enter(&self, source: Option<IpAddr>) -> Result<Seat<'_>, Gone> {
+        let of_address = self.windows.enter(source, 1).await;
+        let of_all = self.places.acquire().await.map_err(|_| Gone)?;
+        Ok(Seat { _of_all: of_all, _of_address: of_address })
     }
 
     /// Does a read to its end.

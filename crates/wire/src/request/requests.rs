@@ -21,14 +21,16 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// Proposes a write in its turn, until its outcome is known or there is no use in waiting for it.
 pub(crate) async fn propose(connection: &Connection, turn: u64, op: Op, shape: &Shape) -> Done {
     let (door, client) = (&connection.door, &connection.client);
-    let Ok(_place) = door.writes.acquire().await else {
-        return Done::Cut("the door closes");
-    };
     let in_turn = |identities, op| {
         let turn = Some(Turn { connection: client.connection, number: turn });
         Proposal { identities, turn, ..Proposal::of(client.credential, op) }
     };
     let mut proposal = in_turn(client.identities().to_vec(), op);
+    // In the order of the turns: both serve those who wait in the order in which they came.
+    let _pass = door.windows.enter_write(client.outbox.account().source(), proposal.bytes()).await;
+    let Ok(_place) = door.writes.acquire().await else {
+        return Done::Cut("the door closes");
+    };
     let mut too_long = false;
     let deadline = door.propose_deadline();
     loop {

@@ -54,7 +54,7 @@ pub async fn serve(
     let door = Arc::new(Door::new(replica, config, listens_on, stopping.clone())?);
     let mut shutdown = std::pin::pin!(shutdown);
     spawn_own_work(&door);
-    let (refused, unaccepted) = (Seldom::default(), Seldom::default());
+    let (refused, ousted, unaccepted) = (Seldom::default(), Seldom::default(), Seldom::default());
     loop {
         let accepted = tokio::select! {
             () = &mut shutdown => break,
@@ -72,6 +72,7 @@ pub async fn serve(
                         continue;
                     }
                 };
+                tell_ousted(&ousted, &place);
                 let door = Arc::clone(&door);
                 place.serve(|place| async move { connection(door, incoming, addr, &place).await });
             }
@@ -121,6 +122,14 @@ fn tell_refused(refused: &Seldom, full: Full, addr: SocketAddr) {
         let bound = if full == Full::Door { CONNECTIONS_MAX } else { CONNECTIONS_PER_ADDRESS_MAX };
         let addr = addr.ip();
         warn!(door = "zookeeper", %addr, bound, times, "a connection is refused: there are too many");
+    }
+}
+
+fn tell_ousted(ousted: &Seldom, place: &Place) {
+    let Some(addr) = place.ousted() else { return };
+    if let Some(times) = ousted.note(Instant::now()) {
+        let bound = CONNECTIONS_MAX;
+        warn!(door = "zookeeper", %addr, bound, times, "a connection of the address that has most gave way to another address");
     }
 }
 

@@ -1,0 +1,186 @@
+//! The thread for long work: lists of locks, znodes, sessions and members of groups, and the
+//! reading of long bodies.
+//!
+//! A list of 1,000 takes milliseconds, in which the thread of Raft and of the connections would do
+//! nothing else. Work waits in lines, one for each address, and the lines take turns. A request for
+//! a list that waits keeps no state: it shows the state of the moment when it is made.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+
+use replica::background::leave_the_processor;
+use tokio::sync::oneshot;
+
+use crate::problem::Problem;
+
+/// Work that waits. Beyond, the last of the address that has most of it gives way.
+const WAITING_MAX: usize = 1_024;
+
+/// Lines, and the thread that serves them.
+#[derive(Default)]
+pub(crate) struct LongWork(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    inner: Mutex<Inner>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Inner {
+    /// In the order of their turns; none is empty.
+    lines: VecDeque<Line>,
+    waiting: usize,
+    has_thread: bool,
+    is_closed: bool,
+}
+
+/// Work of one address, or of all addresses that stand for many clients.
+struct Line {
+    source: Option<IpAddr>,
+    jobs: VecDeque<Job>,
+}
+
+/// Does the work and hands over what it came to.
+type Job = Box<dyn FnOnce() + Send>;
+
+impl LongWork {
+    /// Does work in the turns of an address.
+    ///
+    /// # Errors
+    /// 429 when it has to give way; those of the work.
+    pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        source: Option<IpAddr>,
+        work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
+    ) -> Result<T, Problem> {
+        let (done, ended) = oneshot::channel();
+        let job = move || {
+            // The client may have gone meanwhile.
+            if !done.is_closed() {
+                let result = catch_unwind(AssertUnwindSafe(work));
+                let _ = done.send(result.unwrap_or_else(|_| Err(Problem::internal("long work ended in a panic"))));
+            }
+        };
+        self.enqueue(source, Box::new(job))?;
+        ended.await.unwrap_or_else(|_| Err(Problem::too_many("requests for long work")))
+    }
+
+    fn enqueue(&self, source: Option<IpAddr>, job: Job) -> Result<(), Problem> {
+        let mut inner = self.0.lock();
+        if !inner.has_thread {
+            let shared = Arc::clone(&self.0);
+            let started = std::thread::Builder::new().name("http-long-work".into()).spawn(move || shared.serve());
+            started.map_err(|error| Problem::unavailable(format!("no thread for long work: {error}"), 1_000))?;
+            inner.has_thread = true;
+        }
+        let gave_way = inner.push(source, job);
+        drop(inner);
+        self.0.changed.notify_one();
+        // Its client hears of it without the lock.
+        drop(gave_way);
+        Ok(())
+    }
+}
+
+impl Drop for LongWork {
+    fn drop(&mut self) {
+        self.0.lock().is_closed = true;
+        self.0.changed.notify_one();
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().expect("nothing panics under this guard")
+    }
+
+    /// Works until the door has gone.
+    fn serve(&self) {
+        leave_the_processor();
+        while let Some(job) = self.next() {
+            job();
+        }
+    }
+
+    fn next(&self) -> Option<Job> {
+        let mut inner = self.lock();
+        loop {
+            if inner.is_closed {
+                return None;
+            }
+            if let Some(job) = inner.pop() {
+                return Some(job);
+            }
+            inner = self.changed.wait(inner).expect("nothing panics under this guard");
+        }
+    }
+}
+
+impl Inner {
+    /// Puts a job into its line. Answers the one that gives way: where all places are taken, the
+    /// last one of the longest line.
+    fn push(&mut self, source: Option<IpAddr>, job: Job) -> Option<Job> {
+        match self.lines.iter_mut().find(|line| line.source == source) {
+            Some(line) => line.jobs.push_back(job),
+            None => self.lines.push_back(Line { source, jobs: [job].into() }),
+        }
+        self.waiting += 1;
+        if self.waiting <= WAITING_MAX {
+            return None;
+        }
+        self.waiting -= 1;
+        let longest = self.lines.iter_mut().max_by_key(|line| line.jobs.len())?;
+        longest.jobs.pop_back()
+    }
+
+    /// Takes the first job of the line whose turn it is.
+    fn pop(&mut self) -> Option<Job> {
+        let mut line = self.lines.pop_front()?;
+        let job = line.jobs.pop_front();
+        if !line.jobs.is_empty() {
+            self.lines.push_back(line);
+        }
+        self.waiting -= 1;
+        job
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    #[test]
+    fn addresses_take_turns_and_the_one_with_most_gives_way() {
+        let done = Arc::new(Mutex::new(Vec::new()));
+        let job = |name: u32| -> Job {
+            let done = Arc::clone(&done);
+            Box::new(move || done.lock().unwrap().push(name))
+        };
+        let source = |last: u8| Some(IpAddr::from([192, 0, 2, last]));
+        let mut inner = Inner::default();
+        for number in 0..WAITING_MAX as u32 {
+            assert!(inner.push(source(1), job(number)).is_none());
+        }
+        let gave_way = inner.push(source(1), job(9_000)).expect("all places are taken");
+        gave_way();
+        assert_eq!(*done.lock().unwrap(), [9_000], "the last one of the address itself");
+        inner.push(source(2), job(9_001)).expect("all places are taken")();
+        assert_eq!(done.lock().unwrap()[1], WAITING_MAX as u32 - 1, "the last one of the other address");
+        (0..3).for_each(|_| inner.pop().expect("many wait")());
+        assert_eq!(done.lock().unwrap()[2..], [0, 9_001, 1]);
+        assert_eq!(inner.waiting, WAITING_MAX - 3);
+    }
+
+    #[tokio::test]
+    async fn work_that_panics_is_refused_and_the_next_is_done() {
+        let work = LongWork::default();
+        let failed = work.run(None, || -> Result<(), Problem> { panic!("on purpose") }).await;
+        assert!(failed.unwrap_err().to_json(znode::Zxid(0)).contains("panic"));
+        assert_eq!(work.run(None, || Ok(7)).await.ok(), Some(7));
+    }
+}

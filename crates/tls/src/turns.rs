@@ -1,0 +1,346 @@
+//! Turns of a door's connections on the threads that they share with Raft.
+//!
+//! Tasks of connections do not stand in the runtime's own line, where a thousand of them would
+//! stand before the next step of Raft. They stand in lines of their own, one for each address, and
+//! a task of the runtime (a runner) takes them from there. After [`SLICE`] the runner lets all that
+//! is ready elsewhere in the runtime go first, and has the runtime look at its sockets and timers.
+//! The next turn belongs to the address that has had the least time: one with 2,000 connections
+//! gets no more than one with two, when both want all.
+//!
+//! ```text
+//! accept ── spawn(group, connection) ──> lines, one for each address
+//!                                             │ the line with the least time
+//!                                             ▼
+//! runtime's line: [ Raft, log, peers, timers .. | runner: up to 200 us ] ── and again
+//! ```
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::future::{Future, poll_fn};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use async_task::Runnable;
+use tokio::runtime::Handle;
+use tokio::task::coop::has_budget_remaining;
+
+/// Time that a runner works before all else in the runtime goes first.
+const SLICE: Duration = Duration::from_micros(200);
+
+/// Connections that share one line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Group {
+    /// Those of an address, or of a network that counts as one.
+    Address(IpAddr),
+    /// A single connection, by its number, of an address that stands for many clients.
+    Connection(u64),
+}
+
+/// Lines of a door. Tasks end when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Turns(Arc<Lines>);
+
+#[derive(Debug)]
+struct Lines(Mutex<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    lines: HashMap<Group, Line>,
+    /// Groups with a task that is ready, the one that has had the least time first.
+    wanting: BTreeSet<(Duration, Group)>,
+    /// Time that the group of the last turn had had. A group that comes does not catch up with what
+    /// others had before.
+    least: Duration,
+    /// Runners that found nothing to do.
+    sleeping: Vec<Option<Waker>>,
+    is_closed: bool,
+}
+
+/// Tasks of one group.
+#[derive(Debug, Default)]
+struct Line {
+    /// Time that its turns have taken.
+    had: Duration,
+    tasks: usize,
+    ready: VecDeque<Runnable>,
+}
+
+impl Turns {
+    /// Lines without tasks, and a runner for each thread of the runtime.
+    ///
+    /// # Panics
+    /// Outside of a runtime.
+    pub(crate) fn start() -> Turns {
+        let runtime = Handle::current();
+        let runners = runtime.metrics().num_workers();
+        let lines = Arc::new(Lines(Mutex::default()));
+        lines.lock().sleeping.resize(runners, None);
+        for number in 0..runners {
+            runtime.spawn(Runner { lines: Arc::clone(&lines), number }.run());
+        }
+        Turns(lines)
+    }
+
+    /// Runs a task in the turns of its group. A panic ends that task alone.
+    pub(crate) fn spawn(&self, group: Group, task: impl Future<Output = ()> + Send + 'static) {
+        self.0.lock().lines.entry(group).or_default().tasks += 1;
+        let counted = Counted { lines: Arc::downgrade(&self.0), group };
+        let task = async move {
+            let _counted = counted;
+            task.await;
+        };
+        let lines = Arc::downgrade(&self.0);
+        let schedule = move |runnable| Lines::push(&lines, group, runnable);
+        let (runnable, task) = async_task::Builder::new().propagate_panic(true).spawn(|()| task, schedule);
+        task.detach();
+        runnable.schedule();
+    }
+}
+
+impl Drop for Turns {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+/// A task that counts in its group until it ends.
+struct Counted {
+    lines: Weak<Lines>,
+    group: Group,
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        let Some(lines) = self.lines.upgrade() else { return };
+        let mut inner = lines.lock();
+        let Some(line) = inner.lines.get_mut(&self.group) else { return };
+        line.tasks -= 1;
+        if line.tasks == 0 && line.ready.is_empty() {
+            inner.lines.remove(&self.group);
+        }
+    }
+}
+
+impl Lines {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().expect("nothing panics under this guard")
+    }
+
+    /// Puts a task that is ready at the end of its line.
+    fn push(lines: &Weak<Lines>, group: Group, runnable: Runnable) {
+        // Without lines it is dropped.
+        let Some(lines) = lines.upgrade() else { return };
+        let mut inner = lines.lock();
+        if inner.is_closed {
+            drop(inner);
+            return;
+        }
+        let least = inner.least;
+        let line = inner.lines.entry(group).or_default();
+        line.ready.push_back(runnable);
+        if line.ready.len() == 1 {
+            line.had = line.had.max(least);
+            let wants = (line.had, group);
+            inner.wanting.insert(wants);
+        }
+        let sleeper = inner.sleeping.iter_mut().find_map(Option::take);
+        drop(inner);
+        if let Some(sleeper) = sleeper {
+            sleeper.wake();
+        }
+    }
+
+    /// Ends all tasks: those that are ready now, others when they would be.
+    fn close(&self) {
+        let mut inner = self.lock();
+        inner.is_closed = true;
+        inner.wanting.clear();
+        let lines = std::mem::take(&mut inner.lines);
+        let sleeping = std::mem::take(&mut inner.sleeping);
+        drop(inner);
+        drop(lines);
+        sleeping.into_iter().flatten().for_each(Waker::wake);
+    }
+}
+
+impl Inner {
+    /// Takes the task whose turn it is.
+    fn next(&mut self) -> Option<(Group, Runnable)> {
+        let (had, group) = self.wanting.pop_first()?;
+        self.least = had;
+        let line = self.lines.get_mut(&group)?;
+        let runnable = line.ready.pop_front()?;
+        if !line.ready.is_empty() {
+            self.wanting.insert((had, group));
+        }
+        Some((group, runnable))
+    }
+
+    /// Counts the time of a turn.
+    fn charge(&mut self, group: Group, time: Duration) {
+        let Some(line) = self.lines.get_mut(&group) else { return };
+        let had = line.had;
+        line.had += time;
+        let now = line.had;
+        if self.wanting.remove(&(had, group)) {
+            self.wanting.insert((now, group));
+        }
+        if line.tasks == 0 && line.ready.is_empty() {
+            self.lines.remove(&group);
+        }
+    }
+}
+
+/// Takes tasks from the lines, as a task of the runtime.
+struct Runner {
+    lines: Arc<Lines>,
+    number: usize,
+}
+
+impl Runner {
+    async fn run(self) {
+        while poll_fn(|cx| self.slice(cx)).await {
+            // The runtime does all else that is ready, and looks at its sockets, before it comes
+            // back here.
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Works for a slice. Pending when there is nothing to do, false when the lines are closed.
+    fn slice(&self, cx: &mut Context<'_>) -> Poll<bool> {
+        let began = Instant::now();
+        let mut now = began;
+        let mut turn: Option<(Group, Duration)> = None;
+        // Tasks share the runtime's budget of one poll, which makes none of them read for ever.
+        while now - began < SLICE && has_budget_remaining() {
+            let mut inner = self.lines.lock();
+            if inner.is_closed {
+                return Poll::Ready(false);
+            }
+            if let Some((group, time)) = turn.take() {
+                inner.charge(group, time);
+            }
+            let Some((group, runnable)) = inner.next() else {
+                let number = self.number;
+                inner.sleeping[number] = Some(cx.waker().clone());
+                return Poll::Pending;
+            };
+            drop(inner);
+            runnable.run();
+            let then = std::mem::replace(&mut now, Instant::now());
+            turn = Some((group, now - then));
+        }
+        if let Some((group, time)) = turn {
+            self.lines.lock().charge(group, time);
+        }
+        Poll::Ready(true)
+    }
+}
+
+impl Drop for Runner {
+    fn drop(&mut self) {
+        // The runtime ends, and nothing will run what the lines have.
+        self.lines.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use tokio::sync::oneshot;
+    use tokio::task::yield_now;
+
+    use super::*;
+
+    /// What a busy task works before it gives its turn away.
+    const STEP: Duration = Duration::from_micros(50);
+
+    fn address(last: u8) -> Group {
+        Group::Address([192, 0, 2, last].into())
+    }
+
+    /// Works for ever, and counts its steps.
+    async fn work(steps: Arc<AtomicU64>) {
+        loop {
+            let began = Instant::now();
+            while began.elapsed() < STEP {}
+            steps.fetch_add(1, Ordering::Relaxed);
+            again().await;
+        }
+    }
+
+    /// Goes to the end of its line at once. `yield_now` waits for the runtime's next look around.
+    async fn again() {
+        let mut is_first = true;
+        poll_fn(|cx| {
+            if std::mem::take(&mut is_first) {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            Poll::Ready(())
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn an_address_with_many_connections_gets_no_more_than_one_with_few() {
+        let turns = Turns::start();
+        let [many, two]: [Arc<AtomicU64>; 2] = Default::default();
+        (0..200).for_each(|_| turns.spawn(address(1), work(Arc::clone(&many))));
+        (0..2).for_each(|_| turns.spawn(address(2), work(Arc::clone(&two))));
+        while many.load(Ordering::Relaxed) + two.load(Ordering::Relaxed) < 4_000 {
+            yield_now().await;
+        }
+        let [many, two] = [many, two].map(|steps| steps.load(Ordering::Relaxed));
+        assert!(many < 2 * two && two < 2 * many, "{many} and {two} steps");
+    }
+
+    #[tokio::test]
+    async fn all_else_goes_first_after_a_slice() {
+        let turns = Turns::start();
+        let steps = Arc::<AtomicU64>::default();
+        (0..200).for_each(|_| turns.spawn(address(1), work(Arc::clone(&steps))));
+        let most_per_slice = u64::try_from(SLICE.as_micros() / STEP.as_micros()).unwrap() + 1;
+        for _ in 0..1_000 {
+            let before = steps.load(Ordering::Relaxed);
+            // Another task of the runtime, as Raft's are.
+            yield_now().await;
+            let between = steps.load(Ordering::Relaxed) - before;
+            assert!(between <= most_per_slice, "{between} steps before another task of the runtime");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_address_that_was_away_does_not_catch_up() {
+        let turns = Turns::start();
+        let [steady, late]: [Arc<AtomicU64>; 2] = Default::default();
+        turns.spawn(address(1), work(Arc::clone(&steady)));
+        while steady.load(Ordering::Relaxed) < 1_000 {
+            yield_now().await;
+        }
+        turns.spawn(address(2), work(Arc::clone(&late)));
+        while late.load(Ordering::Relaxed) < 1_000 {
+            yield_now().await;
+        }
+        let since = steady.load(Ordering::Relaxed) - 1_000;
+        assert!(since > 500, "the other address had {since} steps in the meantime");
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_panic_ends_its_task_alone_and_the_end_of_the_lines_all() {
+        let turns = Turns::start();
+        turns.spawn(address(1), async { panic!("on purpose") });
+        let (done, is_done) = oneshot::channel();
+        turns.spawn(address(1), async move { done.send(()).unwrap() });
+        is_done.await.expect("the next one runs");
+        let (kept, ended) = oneshot::channel::<()>();
+        turns.spawn(address(2), async move {
+            let _kept = kept;
+            work(Arc::default()).await;
+        });
+        drop(turns);
+        ended.await.expect_err("a task that is ready is dropped");
+    }
+}

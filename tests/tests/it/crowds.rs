@@ -1,0 +1,100 @@
+//! Addresses with many connections beside one with few.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::task::JoinSet;
+
+use crate::harness::{Call, Cluster, Options, until};
+
+const LOCKS: usize = 300;
+/// Connections of the crowd.
+const CROWD: usize = 100;
+const WRITES: usize = 20;
+
+/// Connects from an address of this machine that has no privileges.
+async fn connect_from(last: u8, to: &str) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind(SocketAddr::new(IpAddr::V4(Ipv4Addr::new(127, 0, 1, last)), 0)).unwrap();
+    socket.connect(to.parse().unwrap()).await.unwrap()
+}
+
+/// The bytes of the next answer with a length.
+async fn answer(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await?);
+    }
+    let text = String::from_utf8_lossy(&head).to_ascii_lowercase();
+    let length = text.split_once("content-length: ").and_then(|(_, rest)| rest.lines().next()?.parse().ok());
+    let mut body = vec![0; length.unwrap_or(0)];
+    stream.read_exact(&mut body).await?;
+    Ok(body)
+}
+
+#[tokio::test]
+async fn many_connections_that_list_locks_depose_no_leader_and_keep_no_writer_waiting() {
+    let cluster = Cluster::start().await;
+    let leader = cluster.leader().await;
+    let mut writer = cluster.client(leader);
+    writer.create("/v1/znodes/w", "").await;
+    let session = writer.open_session(60_000).await;
+    for number in 0..LOCKS {
+        let call = Call::post(format!("/v1/locks/listed/{number}")).session(&session.key);
+        assert_eq!(writer.send(call).await.unwrap().status, 200);
+    }
+    let term = cluster.status(leader).await.unwrap().term;
+    let listed = Arc::<AtomicUsize>::default();
+    let mut crowd = JoinSet::new();
+    for _ in 0..CROWD {
+        let (mut stream, listed) = (connect_from(1, cluster.endpoint(leader)).await, Arc::clone(&listed));
+        crowd.spawn(async move {
+            loop {
+                stream.write_all(b"GET /v1/locks?limit=1000 HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+                assert!(answer(&mut stream).await.unwrap().len() > 10_000);
+                listed.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+    }
+    until("the crowd is answered", async || (listed.load(Ordering::Relaxed) > 0).then_some(())).await;
+    let before = listed.load(Ordering::Relaxed);
+    for _ in 0..WRITES {
+        assert_eq!(writer.send(Call::put("/v1/znodes/w").body("x")).await.unwrap().status, 200);
+    }
+    let meanwhile = listed.load(Ordering::Relaxed) - before;
+    assert!(meanwhile < WRITES * CROWD / 2, "a write waited for {} lists", meanwhile / WRITES);
+    assert_eq!(cluster.status(leader).await.unwrap().term, term, "{}", cluster.log(leader));
+}
+
+#[tokio::test]
+async fn a_full_door_lets_in_an_address_that_has_no_connection() {
+    let settings = "connections_max = 64\nzookeeper_connections_max = 64";
+    let cluster = Cluster::start_with(Options { nodes: 1, settings, ..Options::default() }).await;
+    let mut waiting = JoinSet::new();
+    // A quarter of all is the share of an address.
+    for number in 0..64 {
+        let mut stream = connect_from(1 + number % 4, cluster.endpoint(1)).await;
+        stream.write_all(b"GET /v1/znodes?watch=children&wait=60s HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+        waiting.spawn(async move { answer(&mut stream).await.map(drop) });
+    }
+    let mut operator = cluster.client(1);
+    until("all wait", async || {
+        let metrics = operator.send(Call::get("/metrics")).await.ok()?;
+        let text = String::from_utf8_lossy(&metrics.body).into_owned();
+        let waits = text.lines().find_map(|line| line.strip_prefix("zlock_waiting_requests ").map(str::to_owned));
+        (waits?.parse::<usize>().ok()? >= 60).then_some(())
+    })
+    .await;
+    let mut inside = Vec::new();
+    for last in [9, 10, 11] {
+        let mut comes = connect_from(last, cluster.endpoint(1)).await;
+        comes.write_all(b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+        answer(&mut comes).await.expect("it is let in");
+        inside.push(comes);
+    }
+    assert!(waiting.join_next().await.unwrap().unwrap().is_err(), "a long poll gave way");
+    assert!(cluster.log(1).contains("gave way to another address door=\"http\" addr=127.0.1."), "{}", cluster.log(1));
+}

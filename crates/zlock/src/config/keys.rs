@@ -121,7 +121,7 @@ keys! {
         waits_max: count = rest.waits_max, "Long-polls and waiting acquires at once.";
         wait_max: duration = rest.wait_max_ms, "The longest wait that a request may ask for.";
         body_max: size = rest.body_bytes_max, "A request's body.";
-        bodies_max: size = rest.bodies_bytes_max, "Bodies, as far as they have come, and long answers being taken, together; half of it for the latter.";
+        bodies_max: size = rest.bodies_bytes_max, "Bodies, as far as they have come, and long answers being taken, together; half of it for the latter. One address has half of either, and a quarter while others have any.";
         body_read_timeout: duration = rest.body_read_timeout_ms, "From the first byte of a body to its last.";
         uri_max: size = rest.uri_bytes_max, "A request's URI.";
         header_max: size = rest.header_bytes_max, "Names and values of a request's headers together.";

@@ -11,6 +11,7 @@
 //! | `session_key.rs` | `<id>.<secret>`, the value of `Zlock-Session` |
 //! | `problem.rs` | RFC 9457 problems, their type URIs and outcomes |
 //! | `path.rs` | znode paths in URLs and headers |
+//! | `unseen.rs` | characters that labels do not have |
 //! | `past.rs` | what is remembered of locks and sessions |
 //! | `client_info.rs` | who a client is, for people |
 //! | `session.rs`, `znode.rs`, `txn.rs`, `lock.rs`, `multilock.rs`, `election.rs`, `group.rs`, `cluster.rs` | requests and answers of the routes of that name |
@@ -29,6 +30,7 @@ mod problem;
 mod session;
 mod session_key;
 mod txn;
+mod unseen;
 mod znode;
 
 pub use client_info::{Actor, ClientDetails, ClientInfo};
@@ -50,6 +52,7 @@ pub use problem::{Outcome, PROBLEM_TYPE_BASE, Problem, ProblemType};
 pub use session::{KeptAlive, OpenSession, SessionInfo, SessionList, SessionOpened};
 pub use session_key::{SessionKey, SessionKeyError};
 pub use txn::{Txn, TxnDone, TxnOp, TxnResult};
+pub use unseen::is_unseen;
 pub use znode::{
     AclEntry, AclInfo, Children, Created, Deleted, EventInfo, EventKind, Events, Mode, NamedStat, NodeSet, Stat,
     ZnodeInfo,

@@ -24,7 +24,7 @@ use crate::api::{
     acquire, backup, drain, elections, fence, groups, health, locks, members, metrics, multilocks, node, release,
     revoke, sessions, simple_locks, txn, upgrade, znodes,
 };
-use crate::http::long_answers::OfTheState;
+use crate::http::long_answers::OfTheProgram;
 use crate::openapi;
 use crate::request::call::{Answer, Call};
 use crate::request::door::AtZxid;
@@ -133,6 +133,6 @@ pub(crate) async fn answer(mut call: Call) -> Answer {
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response.extensions_mut().insert(AtZxid(call.door.replica().state().last_zxid()));
     // It is kept once, however many read it slowly.
-    response.extensions_mut().insert(OfTheState);
+    response.extensions_mut().insert(OfTheProgram);
     Ok(response)
 }

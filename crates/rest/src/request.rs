@@ -11,4 +11,5 @@ pub(crate) mod identity;
 pub(crate) mod operator;
 pub(crate) mod paths;
 pub(crate) mod query;
+pub(crate) mod texts;
 pub(crate) mod wait;

@@ -61,6 +61,16 @@ pub struct WireConfig {
     pub words: String,
 }
 
+impl WireConfig {
+    /// Connections that one address may have, where it is not exempt.
+    pub(crate) fn address_connections_max(&self) -> usize {
+        match self.connections_per_address_max {
+            0 => (self.connections_max / 4).max(1),
+            max => max,
+        }
+    }
+}
+
 impl Default for WireConfig {
     fn default() -> Self {
         WireConfig {

@@ -37,6 +37,7 @@ mod restore;
 mod revoke;
 mod rm;
 mod seeds;
+mod seen;
 mod semaphore;
 mod session;
 mod sessions;

@@ -129,9 +129,12 @@ impl Settings {
     }
 }
 
-/// Every key with its value, as a TOML file that says the same.
+/// Every key with its value, as a TOML file that says the same, but for secrets.
 pub fn effective(settings: &Settings) -> String {
-    let line = |key: &Key| format!("{} = {}\n", key.name, toml::Value::String((key.show)(settings)));
+    let line = |key: &Key| match key.is_secret() {
+        true => format!("# {} is given, and not shown\n", key.name),
+        false => format!("{} = {}\n", key.name, toml::Value::String((key.show)(settings))),
+    };
     KEYS.iter().filter(|key| !(key.show)(settings).is_empty()).map(line).collect()
 }
 

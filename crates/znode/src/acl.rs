@@ -122,6 +122,14 @@ pub struct Identity {
 /// name it.
 pub const SUPER: &str = "super";
 
+/// What one is known by who has proven the digest of the super user. Entries of the log have the
+/// identities of their requests, and ACLs those that `auth` stands for: the digest is in neither,
+/// only its name, which no password proves.
+pub fn super_user(digest: &str) -> [Identity; 2] {
+    let name = Identity { scheme: "digest".into(), id: format!("{}:", user(digest)) };
+    [Identity { scheme: SUPER.into(), id: String::new() }, name]
+}
+
 /// The scheme of a node itself, where it keeps what is below `/zookeeper`. No door proves it, and
 /// no ACL can name it.
 pub const KEEPER: &str = "keeper";

@@ -45,7 +45,8 @@ mod tree;
 mod weight;
 
 pub use acl::{
-    ADMIN, ALL, Acl, CREATE, DELETE, Identity, KEEPER, NOTHING, READ, SUPER, WRITE, fixed_acl, permits, user,
+    ADMIN, ALL, Acl, CREATE, DELETE, Identity, KEEPER, NOTHING, READ, SUPER, WRITE, fixed_acl, permits, super_user,
+    user,
 };
 pub use cluster::{Cluster, ClusterUuid, Founding, ZXID_BASE_MAX};
 pub use entry::applied::{Applied, Event, EventKind, Recorded, Refusal, Reply};

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use crate::api::ClientDetails;
+use crate::api::{ClientDetails, is_unseen};
 
 /// As long as a label may be.
 const TEXT_MAX: usize = 256;
@@ -19,9 +19,10 @@ pub(crate) fn own_details() -> ClientDetails {
     }
 }
 
-/// A text that a node takes: no control characters, and no longer than may be.
+/// A text that a node takes: no control characters, none that is not seen, and no longer than may
+/// be.
 fn plain(text: &str) -> String {
-    let mut plain: String = text.chars().filter(|c| !c.is_control()).collect();
+    let mut plain: String = text.chars().filter(|c| !c.is_control() && !is_unseen(*c)).collect();
     let end = (0..=TEXT_MAX.min(plain.len())).rev().find(|at| plain.is_char_boundary(*at));
     plain.truncate(end.unwrap_or(0));
     plain
@@ -40,7 +41,7 @@ mod tests {
 
     #[test]
     fn names_are_cut_to_what_a_node_takes() {
-        assert_eq!(plain("a\nb\x1b"), "ab");
+        assert_eq!(plain("a\nb\x1b\u{202e}"), "ab");
         assert_eq!(plain(&"ü".repeat(200)).len(), TEXT_MAX);
         assert_eq!(plain(&format!("{}ü", "x".repeat(255))), "x".repeat(255));
     }

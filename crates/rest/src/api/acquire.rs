@@ -25,6 +25,7 @@ use crate::problem::Problem;
 use crate::request::access::{check_readable, own_credential, shown_name};
 use crate::request::call::{Answer, Call, json};
 use crate::request::door::Door;
+use crate::request::texts::check_seen;
 
 /// What to do about `blocked-by-own-session`.
 const BLOCKED: &str = "an earlier acquire of this session, also without Idempotency-Key and owner, holds the lock or waits \
@@ -156,6 +157,7 @@ fn wish(call: &mut Call, route: &str, mode: Option<LockMode>) -> Result<Wish, Pr
     let query = &mut call.query;
     let wait_ms = query.duration_ms("wait", config.wait_max_ms)?.unwrap_or(0);
     let label = query.take("label")?.unwrap_or_default();
+    check_seen("label", &label)?;
     let keep = query.flag("keep")?;
     let attempt = new_attempt()?;
     // An election has no upgrade.
@@ -168,6 +170,7 @@ fn wish(call: &mut Call, route: &str, mode: Option<LockMode>) -> Result<Wish, Pr
     }
     let mode = mode.map_or_else(|| convert::take_lock_mode(query), Ok)?;
     let owner = query.take("owner")?.unwrap_or_default();
+    check_seen("owner", &owner)?;
     let priority = query.get("priority")?.unwrap_or(0);
     let keyless = keyless(query.flag("replace")?, call.caller.key.is_none() && owner.is_empty())?;
     let lock_delay_ms = query.duration_ms("lock_delay", u64::MAX)?;

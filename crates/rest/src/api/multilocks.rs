@@ -22,6 +22,7 @@ use crate::request::call::{Answer, Call, WithBody, json};
 use crate::request::door::Door;
 use crate::request::paths;
 use crate::request::query::at_most;
+use crate::request::texts::check_seen;
 use crate::request::wait::Wait;
 
 /// Acquires several locks, all or none, waiting for them as long as `wait` says.
@@ -155,6 +156,8 @@ fn wish(door: &Door, body: zlock_client::api::AcquireAll) -> Result<AcquireAll, 
             convert::lock_mode_of(wish.mode, wish.permits, wish.limit).map_err(|problem| problem.of_op(index))?;
         parts.push((path, mode));
     }
+    check_seen("label", &body.label)?;
+    check_seen("owner", &body.owner)?;
     let policy = match body.policy {
         zlock_client::api::Policy::Strict => Policy::Strict,
         zlock_client::api::Policy::Backfill => Policy::Backfill,

@@ -18,6 +18,7 @@ use crate::problem::Problem;
 use crate::request::access::shows;
 use crate::request::call::{Answer, Call, WithBody, json, with_header};
 use crate::request::caller::secret_hash;
+use crate::request::texts::check_seen;
 
 /// Opens a session.
 #[utoipa::path(post, path = "/v1/sessions", operation_id = "sessionsOpen", tag = "sessions", request_body = OpenSession,
@@ -37,6 +38,7 @@ pub(crate) async fn open(WithBody(mut call): WithBody) -> Answer {
     if address.is_some_and(|address| !call.door.session_rates().take(address)) {
         return Err(Problem::too_many("new sessions from your address"));
     }
+    check_seen("label", &wish.label)?;
     let client = client(wish.client.unwrap_or_default(), call.peer())?;
     let texts =
         [("label", wish.label.len()), ("client.host", client.host.len()), ("client.program", client.program.len())];
@@ -64,6 +66,7 @@ fn client(details: ClientDetails, peer: Option<&Peer>) -> Result<ClientInfo, Pro
         if text.chars().any(char::is_control) {
             return Err(Problem::bad(name, "control characters are not taken"));
         }
+        check_seen(name, text)?;
     }
     Ok(ClientInfo { host, pid, program, address: peer.map(Peer::addr) })
 }

@@ -21,6 +21,7 @@ use crate::problem::Problem;
 use crate::request::access::check_readable;
 use crate::request::call::{Answer, Call, json};
 use crate::request::caller::key_text;
+use crate::request::texts::check_seen;
 use crate::request::wait::Wait;
 
 const ROUTE: &str = "/v1/simple-locks";
@@ -41,6 +42,7 @@ pub(crate) async fn acquire(mut call: Call) -> Answer {
         call.caller.key = None;
     }
     let named = call.query.take("owner")?.filter(|owner| !owner.is_empty());
+    check_seen("owner", named.as_deref().unwrap_or_default())?;
     std::mem::take(&mut call.query).finish()?;
     let id = owner_or_key(&call, named)?;
     let heartbeat = Heartbeat::send(&call.door, credential);

@@ -14,7 +14,6 @@ use znode::{ADMIN, Acl, Error, Op, READ, Reply, State, WRITE, ZPath, ZnodeOp};
 use crate::api::convert;
 use crate::api::watch;
 use crate::http::bodies::Room;
-use crate::http::long_answers::OfTheState;
 use crate::problem::Problem;
 use crate::request::access::readable;
 use crate::request::call::{Answer, Call, WithBody, json, with_header};
@@ -88,7 +87,6 @@ async fn data_of(mut call: Call, path: ZPath) -> Answer {
     let response = if wants_bytes(call.headers()) {
         let mut response = Bytes::from_owner(Arc::clone(node.data())).into_response();
         response.extensions_mut().insert(AtZxid(state.last_zxid()));
-        response.extensions_mut().insert(OfTheState);
         with_header(response, CONTENT_TYPE, "application/octet-stream")
     } else {
         json(StatusCode::OK, state.last_zxid(), &convert::znode_info(&path, node))

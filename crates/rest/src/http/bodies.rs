@@ -1,18 +1,29 @@
-//! The bodies of all requests, and long answers: a bound on their bytes.
+//! The bodies of all requests, and long answers: a bound on their bytes, and on those of one
+//! address.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use axum::body::{Body, HttpBody};
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use tokio::sync::Notify;
 
+/// All answers together have this part of the whole, so that who reads slowly does not keep others
+/// from writing.
+const ANSWERS_PART: usize = 2;
+/// One address has this part of the whole, and of what answers may have ...
+const ALONE_PART: usize = 2;
+/// ... and this part while another address has anything there.
+const SHARED_PART: usize = 4;
+
 /// How many bytes of bodies are there.
 ///
 /// Counted is what has come, not what was announced. At the bound, the body that was begun first
 /// and is not whole yet gives way: who sends slowly, or never ends, makes room for those who do
-/// not, and none of them has to wait for it.
+/// not, and none of them has to wait for it. At the bound of an address, its own bodies give way.
+/// The one body or answer that an address has may be longer than its share.
 #[derive(Clone)]
 pub(crate) struct Bodies {
     shared: Arc<Shared>,
@@ -30,36 +41,59 @@ struct Inner {
     begun: u64,
     /// Those that are not whole, in the order in which they were begun.
     halves: BTreeMap<u64, Half>,
+    /// Of each address that has anything and does not stand for many clients.
+    shares: HashMap<IpAddr, Share>,
+}
+
+#[derive(Default)]
+struct Share {
+    bytes: usize,
+    answers_bytes: usize,
+    halves: BTreeSet<u64>,
 }
 
 struct Half {
     bytes: usize,
-    gives_way: Arc<Notify>,
+    source: Option<IpAddr>,
+    gives_way: Arc<GivesWay>,
+}
+
+/// How a body hears that it has to make room, and for what.
+#[derive(Default)]
+struct GivesWay {
+    why: OnceLock<Full>,
+    told: Notify,
 }
 
 /// There is no room.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Full;
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Full {
+    /// The node has as many bytes as it may.
+    Node,
+    /// The address has its share.
+    Address,
+}
 
 /// Why there is no body.
 #[derive(Debug)]
 pub(crate) enum Broken {
     TooLarge,
     /// It had to make room, or found none.
-    Full,
+    Full(Full),
     Unreadable(axum::Error),
 }
 
 /// The room of one body, for as long as it is kept.
 pub(crate) struct Room {
     all: Bodies,
+    source: Option<IpAddr>,
     bytes: usize,
     kind: Kind,
 }
 
 enum Kind {
     /// Not whole yet, under its number.
-    Half(u64, Arc<Notify>),
+    Half(u64, Arc<GivesWay>),
     Whole,
     Answer,
 }
@@ -69,17 +103,23 @@ impl Bodies {
         Bodies { shared: Arc::new(Shared { bytes_max, inner: Mutex::default() }) }
     }
 
-    /// Reads a body, and keeps its room.
+    /// Reads a body, and keeps its room. `source` is the address that it counts for; `None` stands
+    /// for one without a bound of its own.
     ///
     /// # Errors
     /// [`Broken`] says why there is none.
-    pub(crate) async fn read(&self, mut body: Body, max: usize) -> Result<(Bytes, Room), Broken> {
-        let mut room = Room { all: self.clone(), bytes: 0, kind: Kind::Whole };
+    pub(crate) async fn read(
+        &self,
+        mut body: Body,
+        max: usize,
+        source: Option<IpAddr>,
+    ) -> Result<(Bytes, Room), Broken> {
+        let mut room = Room { all: self.clone(), source, bytes: 0, kind: Kind::Whole };
         let (mut first, mut more) = (Bytes::new(), BytesMut::new());
         loop {
             let frame = tokio::select! {
                 biased;
-                () = room.gives_way() => return Err(Broken::Full),
+                full = room.gives_way() => return Err(Broken::Full(full)),
                 frame = body.frame() => frame,
             };
             let Some(frame) = frame else { break };
@@ -87,7 +127,7 @@ impl Bodies {
             if room.bytes + data.len() > max {
                 return Err(Broken::TooLarge);
             }
-            room.add(data.len(), body.is_end_stream()).map_err(|Full| Broken::Full)?;
+            room.add(data.len(), body.is_end_stream()).map_err(Broken::Full)?;
             // Most bodies are one piece. Of many, none keeps the buffer that it was read into.
             if first.is_empty() && more.is_empty() {
                 first = data;
@@ -98,26 +138,34 @@ impl Bodies {
                 more.extend_from_slice(&data);
             }
         }
-        room.add(0, true).map_err(|Full| Broken::Full)?;
+        room.add(0, true).map_err(Broken::Full)?;
         Ok((if more.is_empty() { first } else { more.freeze() }, room))
     }
 
-    /// Room for an answer. All answers together have half of it, so that who reads slowly does not
-    /// keep others from writing.
+    /// Room for an answer to `source`.
     ///
     /// # Errors
-    /// [`Full`] when other answers, or bodies that are whole, have it all.
-    pub(crate) fn answer(&self, bytes: usize) -> Result<Room, Full> {
+    /// [`Full`] when other answers, or bodies that are whole, have it all, or the address has its
+    /// share.
+    pub(crate) fn answer(&self, bytes: usize, source: Option<IpAddr>) -> Result<Room, Full> {
         let mut inner = self.lock();
-        if inner.answers_bytes + bytes > self.shared.bytes_max / 2 {
-            return Err(Full);
+        let answers_max = self.shared.bytes_max / ANSWERS_PART;
+        let own = source.and_then(|source| inner.shares.get(&source)).map_or(0, |share| share.answers_bytes);
+        if source.is_some() && own > 0 && own + bytes > part(answers_max, inner.answers_bytes > own) {
+            return Err(Full::Address);
         }
-        let room = Room { all: self.clone(), bytes, kind: Kind::Answer };
+        if inner.answers_bytes + bytes > answers_max {
+            return Err(Full::Node);
+        }
+        let room = Room { all: self.clone(), source, bytes, kind: Kind::Answer };
+        inner.count(source, bytes);
         inner.answers_bytes += bytes;
-        inner.bytes += bytes;
+        if let Some(share) = source.and_then(|source| inner.shares.get_mut(&source)) {
+            share.answers_bytes += bytes;
+        }
         let made = inner.make_room(self.shared.bytes_max);
         drop(inner);
-        if made { Ok(room) } else { Err(Full) }
+        if made { Ok(room) } else { Err(Full::Node) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -125,56 +173,125 @@ impl Bodies {
     }
 }
 
+/// What one address may have of `whole`.
+fn part(whole: usize, others_have_any: bool) -> usize {
+    whole / if others_have_any { SHARED_PART } else { ALONE_PART }
+}
+
 impl Inner {
+    fn count(&mut self, source: Option<IpAddr>, bytes: usize) {
+        self.bytes += bytes;
+        if let Some(source) = source.filter(|_| bytes > 0) {
+            self.shares.entry(source).or_default().bytes += bytes;
+        }
+    }
+
+    fn discount(&mut self, source: Option<IpAddr>, bytes: usize, answers_bytes: usize) {
+        self.bytes -= bytes;
+        self.answers_bytes -= answers_bytes;
+        let Some(source) = source else { return };
+        if let Some(share) = self.shares.get_mut(&source) {
+            share.bytes -= bytes;
+            share.answers_bytes -= answers_bytes;
+        }
+        if self.shares.get(&source).is_some_and(|share| share.bytes == 0 && share.halves.is_empty()) {
+            self.shares.remove(&source);
+        }
+    }
+
     /// Sends the oldest halves away until the bound is kept; false when there are none left.
     fn make_room(&mut self, bytes_max: usize) -> bool {
         while self.bytes > bytes_max {
-            let Some((_, half)) = self.halves.pop_first() else { return false };
-            self.bytes -= half.bytes;
-            half.gives_way.notify_one();
+            let Some(number) = self.halves.keys().next().copied() else { return false };
+            self.send_away(number, Full::Node);
         }
         true
+    }
+
+    /// The same for an address and its share, of which a body of `own` bytes is a part.
+    fn make_share(&mut self, bytes_max: usize, source: IpAddr, own: usize) -> bool {
+        while let Some(share) = self.shares.get(&source) {
+            let is_kept = share.bytes <= own || share.bytes <= part(bytes_max, self.bytes > share.bytes);
+            let Some(number) = share.halves.first().copied().filter(|_| !is_kept) else { return is_kept };
+            self.send_away(number, Full::Address);
+        }
+        true
+    }
+
+    fn send_away(&mut self, number: u64, why: Full) {
+        if let Some(half) = self.take_half(number) {
+            // It is told once.
+            let _ = half.gives_way.why.set(why);
+            half.gives_way.told.notify_one();
+        }
+    }
+
+    /// Takes a body out that is not whole; nothing when it has given way.
+    fn take_half(&mut self, number: u64) -> Option<Half> {
+        let half = self.halves.remove(&number)?;
+        if let Some(share) = half.source.and_then(|source| self.shares.get_mut(&source)) {
+            share.halves.remove(&number);
+        }
+        self.discount(half.source, half.bytes, 0);
+        Some(half)
+    }
+
+    fn put_half(&mut self, number: u64, half: Half) {
+        self.count(half.source, half.bytes);
+        if let Some(source) = half.source {
+            self.shares.entry(source).or_default().halves.insert(number);
+        }
+        self.halves.insert(number, half);
     }
 }
 
 impl Room {
     /// More of the body has come; whether that was the last of it.
     fn add(&mut self, bytes: usize, is_whole: bool) -> Result<(), Full> {
-        let Room { all, bytes: own, kind } = self;
+        let Room { all, source, bytes: own, kind } = self;
         let mut inner = all.lock();
-        if let Kind::Half(number, _) = kind
-            && inner.halves.remove(number).is_none()
-        {
-            return Err(Full);
-        }
-        inner.bytes += bytes;
+        let begun = match kind {
+            Kind::Half(number, gives_way) => {
+                if inner.take_half(*number).is_none() {
+                    return Err(gives_way.why.get().copied().unwrap_or(Full::Node));
+                }
+                Some((*number, Arc::clone(gives_way)))
+            }
+            Kind::Whole | Kind::Answer => None,
+        };
         *own += bytes;
-        let mut number = 0;
-        if is_whole {
-            *kind = Kind::Whole;
+        *kind = if is_whole {
+            inner.count(*source, if begun.is_some() { *own } else { bytes });
+            Kind::Whole
         } else {
-            let gives_way = match kind {
-                Kind::Half(begun, gives_way) => {
-                    number = *begun;
-                    Arc::clone(gives_way)
-                }
-                _ => {
-                    inner.begun += 1;
-                    number = inner.begun;
-                    Arc::new(Notify::new())
-                }
-            };
-            *kind = Kind::Half(number, Arc::clone(&gives_way));
-            inner.halves.insert(number, Half { bytes: *own, gives_way });
+            let (number, gives_way) = begun.unwrap_or_else(|| {
+                inner.begun += 1;
+                (inner.begun, Arc::default())
+            });
+            inner.put_half(number, Half { bytes: *own, source: *source, gives_way: Arc::clone(&gives_way) });
+            Kind::Half(number, gives_way)
+        };
+        if source.is_some_and(|source| !inner.make_share(all.shared.bytes_max, source, *own)) {
+            return Err(Full::Address);
         }
-        let made = inner.make_room(all.shared.bytes_max);
-        if made && (is_whole || inner.halves.contains_key(&number)) { Ok(()) } else { Err(Full) }
+        if !inner.make_room(all.shared.bytes_max) {
+            return Err(Full::Node);
+        }
+        match kind {
+            Kind::Half(number, gives_way) if !inner.halves.contains_key(number) => {
+                Err(gives_way.why.get().copied().unwrap_or(Full::Node))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Resolves when the body has to make room for others.
-    async fn gives_way(&self) {
+    async fn gives_way(&self) -> Full {
         match &self.kind {
-            Kind::Half(_, gives_way) => gives_way.notified().await,
+            Kind::Half(_, gives_way) => {
+                gives_way.told.notified().await;
+                gives_way.why.get().copied().unwrap_or(Full::Node)
+            }
             Kind::Whole | Kind::Answer => std::future::pending().await,
         }
     }
@@ -185,16 +302,10 @@ impl Drop for Room {
         let mut inner = self.all.lock();
         match self.kind {
             // It may have given way, and is not counted any more.
-            Kind::Half(number, _) => {
-                if let Some(half) = inner.halves.remove(&number) {
-                    inner.bytes -= half.bytes;
-                }
-                return;
-            }
-            Kind::Answer => inner.answers_bytes -= self.bytes,
-            Kind::Whole => {}
+            Kind::Half(number, _) => drop(inner.take_half(number)),
+            Kind::Answer => inner.discount(self.source, self.bytes, self.bytes),
+            Kind::Whole => inner.discount(self.source, self.bytes, 0),
         }
-        inner.bytes -= self.bytes;
     }
 }
 
@@ -219,12 +330,13 @@ mod tests {
     #[tokio::test]
     async fn the_body_that_was_begun_first_gives_way() {
         let all = Bodies::new(10);
-        let (mut first, mut second) = (Box::pin(all.read(endless(4), 10)), Box::pin(all.read(endless(4), 10)));
+        let (mut first, mut second) =
+            (Box::pin(all.read(endless(4), 10, None)), Box::pin(all.read(endless(4), 10, None)));
         assert!(first.as_mut().now_or_never().is_none() && second.as_mut().now_or_never().is_none());
         assert_eq!(all.lock().bytes, 8);
-        let (bytes, room) = all.read(pieces(&[3, 2, 1]), 10).await.unwrap();
+        let (bytes, room) = all.read(pieces(&[3, 2, 1]), 10, None).await.unwrap();
         assert_eq!((&bytes[..], all.lock().bytes), (&[7; 6][..], 10));
-        assert!(matches!(first.await, Err(Broken::Full)));
+        assert!(matches!(first.await, Err(Broken::Full(Full::Node))));
         assert!(second.as_mut().now_or_never().is_none());
         drop((second, room));
         let inner = all.lock();
@@ -234,16 +346,65 @@ mod tests {
     #[tokio::test]
     async fn whole_bodies_and_answers_give_way_to_none() {
         let all = Bodies::new(10);
-        let (_bytes, whole) = all.read(pieces(&[5]), 10).await.unwrap();
-        let answer = all.answer(5).unwrap();
-        assert!(all.answer(1).is_err());
-        assert!(matches!(all.read(pieces(&[1]), 10).await, Err(Broken::Full)));
+        let (_bytes, whole) = all.read(pieces(&[5]), 10, None).await.unwrap();
+        let answer = all.answer(5, None).unwrap();
+        assert!(all.answer(1, None).is_err());
+        assert!(matches!(all.read(pieces(&[1]), 10, None).await, Err(Broken::Full(Full::Node))));
         drop(answer);
-        assert!(matches!(all.read(pieces(&[3, 3]), 5).await, Err(Broken::TooLarge)));
-        let (bytes, _room) = all.read(pieces(&[2, 3]), 10).await.unwrap();
+        assert!(matches!(all.read(pieces(&[3, 3]), 5, None).await, Err(Broken::TooLarge)));
+        let (bytes, _room) = all.read(pieces(&[2, 3]), 10, None).await.unwrap();
         assert_eq!((bytes.len(), all.lock().bytes), (5, 10));
         drop((whole, _room));
         let inner = all.lock();
         assert_eq!((inner.bytes, inner.answers_bytes), (0, 0));
+    }
+
+    const ONE: Option<IpAddr> = Some(IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1)));
+    const OTHER: Option<IpAddr> = Some(IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 2)));
+
+    #[tokio::test]
+    async fn an_address_has_half_while_it_is_alone_and_a_quarter_beside_others() {
+        let all = Bodies::new(80);
+        let first = all.answer(12, ONE).unwrap();
+        let second = all.answer(8, ONE).unwrap();
+        assert_eq!(all.answer(1, ONE).err(), Some(Full::Address), "half of what answers may have");
+        let others = all.answer(10, OTHER).unwrap();
+        assert_eq!(all.answer(1, OTHER).err(), Some(Full::Address), "a quarter, since two have some");
+        let _exempt = all.answer(10, None).unwrap();
+        assert_eq!(all.answer(1, None).err(), Some(Full::Node), "an exempt address is bounded by the whole");
+        drop((first, second));
+        let _long = all.answer(20, ONE).unwrap();
+        assert_eq!(all.answer(1, ONE).err(), Some(Full::Address), "one alone may be longer than the share");
+        drop((others, _exempt, _long));
+        let inner = all.lock();
+        assert_eq!((inner.bytes, inner.answers_bytes, inner.shares.len()), (0, 0, 0));
+    }
+
+    #[tokio::test]
+    async fn at_the_bound_of_an_address_its_own_bodies_give_way() {
+        let all = Bodies::new(40);
+        let mut before = Box::pin(all.read(endless(8), 40, OTHER));
+        assert!(before.as_mut().now_or_never().is_none());
+        let mut half = Box::pin(all.read(endless(8), 40, ONE));
+        assert!(half.as_mut().now_or_never().is_none());
+        let (_bytes, whole) = all.read(pieces(&[3, 3]), 40, ONE).await.unwrap();
+        assert!(matches!(half.await, Err(Broken::Full(Full::Address))));
+        assert!(before.as_mut().now_or_never().is_none(), "it came before, and is another address's");
+        assert!(matches!(all.read(pieces(&[5]), 40, ONE).await, Err(Broken::Full(Full::Address))));
+        drop(whole);
+        let (_bytes, whole) = all.read(pieces(&[7, 7]), 40, ONE).await.unwrap();
+        drop((before, whole));
+        let inner = all.lock();
+        assert_eq!((inner.bytes, inner.halves.len(), inner.shares.len()), (0, 0, 0));
+    }
+
+    #[tokio::test]
+    async fn bodies_without_bytes_leave_nothing_behind() {
+        let all = Bodies::new(40);
+        let (_bytes, empty) = all.read(pieces(&[0]), 40, ONE).await.unwrap();
+        let (_bytes, whole) = all.read(pieces(&[0, 3]), 40, ONE).await.unwrap();
+        drop(whole);
+        drop(empty);
+        assert!(all.lock().shares.is_empty());
     }
 }

@@ -9,12 +9,13 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use replica::{Entrance, RequestEnd};
 use tokio::time::Instant;
-use tracing::debug;
+use tracing::{Level, debug};
 use zlock_client::api::{Outcome, ProblemType, headers};
 use znode::Zxid;
 
 use crate::RestConfig;
 use crate::api::znodes;
+use crate::http::peer::Peer;
 use crate::http::{long_answers, origin};
 use crate::problem::Problem;
 use crate::request::caller::{Arrival, Proven, credential};
@@ -43,13 +44,16 @@ pub(crate) async fn at_the_door(State(door): State<Door>, mut request: Request, 
     {
         door.replica().touch_soon(credential);
     }
-    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    // Not for those who do not log it: a request may wait for hours.
+    let path = tracing::enabled!(Level::DEBUG).then(|| request.uri().path().to_owned());
+    let method = request.method().clone();
+    let source = request.extensions().get::<Peer>().and_then(Peer::source);
     request.extensions_mut().insert(arrival);
     // What is malformed is told where it is needed.
     if let Ok(credential) = proven {
         request.extensions_mut().insert(Proven(credential));
     }
-    let response = long_answers::with_place(&door, &method, next.run(request).await);
+    let response = long_answers::with_place(&door, &method, source, next.run(request).await);
     let response = door.finish(response);
     let elapsed_ms = arrival.0.elapsed().as_millis();
     debug!(%method, path, status = response.status().as_u16(), elapsed_ms, "request");

@@ -1,5 +1,6 @@
 //! Long answers: who reads slowly keeps them in memory, so they take their place among the bodies.
 
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
@@ -15,9 +16,10 @@ use crate::request::door::Door;
 /// What each connection may keep without being counted.
 const UNCOUNTED_BYTES_MAX: u64 = 16 << 10;
 
-/// Marks an answer whose bytes are the state's own: a client that keeps them has no copy.
+/// Marks an answer whose bytes are the program's own, and are there once however many clients have
+/// not taken them. Those of the state are no such: it may be given others meanwhile.
 #[derive(Clone, Copy)]
-pub(crate) struct OfTheState;
+pub(crate) struct OfTheProgram;
 
 /// The bytes of an answer with their place.
 struct Held {
@@ -31,17 +33,21 @@ impl AsRef<[u8]> for Held {
     }
 }
 
-/// The same answer, with a place for as long as any of it is kept; or that there is none.
+/// The same answer to a client of `source`, with a place for as long as any of it is kept; or that
+/// there is none.
 ///
 /// Only of requests that change nothing: what was done is told, however long it is to tell.
-pub(crate) fn with_place(door: &Door, method: &Method, response: Response) -> Response {
+pub(crate) fn with_place(door: &Door, method: &Method, source: Option<IpAddr>, response: Response) -> Response {
     let length = response.body().size_hint().exact().unwrap_or_default();
-    if length <= UNCOUNTED_BYTES_MAX || !method.is_safe() || response.extensions().get::<OfTheState>().is_some() {
+    if length <= UNCOUNTED_BYTES_MAX || !method.is_safe() || response.extensions().get::<OfTheProgram>().is_some() {
         return response;
     }
-    let _place = match door.bodies().answer(usize::try_from(length).unwrap_or(usize::MAX)) {
+    let _place = match door.bodies().answer(usize::try_from(length).unwrap_or(usize::MAX), source) {
         Ok(place) => place,
-        Err(Full) => {
+        Err(Full::Address) => {
+            return Problem::too_many("long answers to your address, which are not taken yet,").into_response();
+        }
+        Err(Full::Node) => {
             let detail = "too many long answers of this node are not taken yet";
             return Problem::unavailable(detail, 1_000).into_response();
         }

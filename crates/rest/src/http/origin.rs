@@ -6,12 +6,12 @@
 //!
 //! - `Origin`, which browsers put on every request of a page that writes or comes from elsewhere,
 //!   and `Sec-Fetch-Site` on the others. A foreign one is refused. Programs send neither.
-//! - `Host`, which is the page's own name also when that name was made to lead here (DNS
-//!   rebinding). A listener for this machine takes the names of this machine only. Others, when the
-//!   operator has listed any, take those, the host of the node's own `http_addr`, and every
-//!   address: a page cannot have an address for its name and come from elsewhere, and those who
-//!   probe a node or pass requests on to it know no name. A name of which nothing is known makes no
-//!   `Origin` the node's own.
+//! - `Host`, or the host of the request line where one stands there, which is the page's own name
+//!   also when that name was made to lead here (DNS rebinding). A listener for this machine takes
+//!   the names of this machine only. Others, when the operator has listed any, take those, the host
+//!   of the node's own `http_addr`, and every address: a page cannot have an address for its name
+//!   and come from elsewhere, and those who probe a node or pass requests on to it know no name. A
+//!   name of which nothing is known makes no `Origin` the node's own.
 
 use std::net::IpAddr;
 
@@ -115,9 +115,12 @@ fn host(request: &Request, is_connection: bool) -> Result<Option<Host<'_>>, Prob
     if values.next().is_some() {
         return bad("given twice");
     }
-    match value.to_str().ok().and_then(Host::parse) {
-        Some(host) => Ok(Some(host)),
-        None => bad("write a name or an address, and a port"),
+    // That of the request line, where a client that takes the node for a proxy wrote one, counts in
+    // place of the header (RFC 9112, 3.2.2).
+    let authority = request.uri().authority().map(|authority| authority.as_str());
+    match value.to_str().ok().and_then(Host::parse).map(|host| authority.map_or(Some(host), Host::parse)) {
+        Some(Some(host)) => Ok(Some(host)),
+        _ => bad("write a name or an address, and a port"),
     }
 }
 
@@ -237,7 +240,11 @@ mod tests {
     }
 
     fn asked(config: &RestConfig, peer: Peer, headers: &[(&str, &str)]) -> u16 {
-        let mut request = Request::post("/v1/sessions");
+        asked_for("/v1/sessions", config, peer, headers)
+    }
+
+    fn asked_for(target: &str, config: &RestConfig, peer: Peer, headers: &[(&str, &str)]) -> u16 {
+        let mut request = Request::post(target);
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
@@ -280,6 +287,19 @@ mod tests {
         assert_eq!(asked(&config, peer(false, false), &[("host", "any.example")]), 421);
         assert_eq!(asked(&config, peer(false, false), &[("host", "node1:7001")]), 200);
         assert_eq!(asked(&config, peer(false, false), &[("host", "127.0.0.1:7001")]), 200);
+    }
+
+    #[test]
+    fn the_host_of_the_request_line_counts_in_place_of_the_header() {
+        let config = config();
+        let asked = |target: &str, host| asked_for(target, &config, peer(true, false), &[("host", host)]);
+        assert_eq!(asked("http://evil.example/v1/sessions", "localhost"), 421);
+        assert_eq!(asked("http://localhost:7001/v1/sessions", "evil.example"), 200);
+        assert_eq!(asked("http://user@localhost/v1/sessions", "localhost"), 400);
+        assert_eq!(asked("http://localhost/v1/sessions", "a b"), 400);
+        let page = [("host", "localhost:7001"), ("origin", "http://localhost:7001")];
+        assert_eq!(asked_for("http://127.0.0.1:7001/v1/sessions", &config, peer(true, false), &page), 403);
+        assert_eq!(asked_for("http://localhost:7001/v1/sessions", &config, peer(true, false), &page), 200);
     }
 
     /// Load balancers probe a node by its address, and other nodes give their clients its

@@ -66,6 +66,11 @@ impl Peer {
         self.0.addr.to_canonical()
     }
 
+    /// What bounds of one address count it for; nothing for one that stands for many clients.
+    pub(crate) fn source(&self) -> Option<IpAddr> {
+        self.counted_addr().map(tls::source)
+    }
+
     /// Where from, when its address is that of one client and not of many.
     pub(crate) fn counted_addr(&self) -> Option<IpAddr> {
         (!self.0.is_exempt).then_some(self.0.addr)

@@ -115,6 +115,7 @@ const RULES: &[&str] = &[
     "If-Lock: not a znode path",
     "at most",
     "the root is no lock",
+    "is invisible or turns the text around",
 ];
 
 /// Operations that tell by the status alone, with an empty body.

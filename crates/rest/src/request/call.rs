@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use zlock_client::api::ProblemType;
 use znode::{Acl, Error, Identity, Op, Reply, State, ZPath, ZnodeOp, Zxid};
 
-use crate::http::bodies::{Broken, Room};
+use crate::http::bodies::{Broken, Full, Room};
 use crate::http::delivery::Delivery;
 use crate::http::peer::Peer;
 use crate::problem::Problem;
@@ -187,7 +187,7 @@ impl Call {
             }
             return Err(too_large(max));
         }
-        let body = self.door.bodies().read(body, max);
+        let body = self.door.bodies().read(body, max, self.peer().and_then(Peer::source));
         let deadline = Duration::from_millis(self.door.config().body_read_timeout_ms);
         match tokio::time::timeout(deadline, body).await {
             Ok(Ok(read)) => {
@@ -196,7 +196,8 @@ impl Call {
             }
             Ok(Err(Broken::TooLarge)) => Err(too_large(max)),
             Ok(Err(Broken::Unreadable(error))) => Err(Problem::bad("body", error)),
-            Ok(Err(Broken::Full)) => {
+            Ok(Err(Broken::Full(Full::Address))) => Err(Problem::too_many("bytes of bodies of your address")),
+            Ok(Err(Broken::Full(Full::Node))) => {
                 let detail = "too many bodies are on their way to this node, and this one was not whole yet";
                 Err(Problem::unavailable(detail, 1_000))
             }

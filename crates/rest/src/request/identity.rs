@@ -10,7 +10,7 @@ use axum::http::header::HeaderMap;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use sha1::{Digest, Sha1};
-use znode::{Identity, SUPER};
+use znode::{Identity, super_user};
 
 use crate::http::peer::Peer;
 use crate::problem::Problem;
@@ -50,9 +50,10 @@ pub(crate) fn identities_by(
         let proof = BASE64_STANDARD.decode(proof.trim()).map_err(|_| bad("Basic is followed by base64"))?;
         let id = digest(&proof).ok_or_else(|| bad("Basic is followed by base64 of user:password"))?;
         if id == super_digest {
-            identities.push(Identity { scheme: SUPER.into(), id: String::new() });
+            identities.extend(super_user(&id));
+        } else {
+            identities.push(Identity { scheme: "digest".into(), id });
         }
-        identities.push(Identity { scheme: "digest".into(), id });
     }
     Ok(identities)
 }
@@ -93,7 +94,7 @@ mod tests {
     fn a_request_comes_from_whom_it_proves() {
         assert_eq!(proven(&[]).unwrap(), ["x509:CN=a"]);
         // super:test, as in the documentation of ZooKeeper.
-        let all = ["x509:CN=a", "super:", "digest:super:D/InIHSb7yEEbrWz8b9l71RjZJU="];
+        let all = ["x509:CN=a", "super:", "digest:super:"];
         assert_eq!(proven(&["Basic c3VwZXI6dGVzdA=="]).unwrap(), all);
         assert_eq!(proven(&["basic  c3VwZXI6dGVzdDE="]).unwrap().len(), 2);
         assert_eq!(proven(&["Bearer x"]).unwrap(), ["x509:CN=a"]);

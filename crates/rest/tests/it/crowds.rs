@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use axum::body::Body;
-use axum::http::Request;
+use axum::http::{Method, Request};
 use rest::RestConfig;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -68,7 +68,7 @@ async fn bodies_that_are_announced_and_do_not_come_delay_no_write() {
 async fn a_body_that_comes_slowly_gives_way_to_one_that_comes() {
     let config = RestConfig { bodies_bytes_max: 100 << 10, ..RestConfig::default() };
     let (node, addr) = serve(config).await;
-    let mut slow = TcpStream::connect(addr).await.unwrap();
+    let mut slow = connect_from(2, addr).await;
     let head = "POST /v1/znodes/slow HTTP/1.1\r\nhost: localhost\r\ncontent-length: 99000\r\n\r\n";
     slow.write_all(format!("{head}{}", "x".repeat(90_000)).as_bytes()).await.unwrap();
     let body = "y".repeat(60_000);
@@ -97,6 +97,42 @@ async fn a_body_that_comes_slowly_gives_way_to_one_that_comes() {
     let given_up = timeout(PATIENCE, given_up).await.expect("the slow one gives way in time");
     assert!(given_up.starts_with("HTTP/1.1 503 ") && given_up.contains("not whole yet"), "{given_up}");
     node.get("/v1/znodes/slow").await.expect_problem(404, "no-node");
+}
+
+const RAW: &str = "GET /v1/znodes/a HTTP/1.1\r\nhost: localhost\r\naccept: application/octet-stream\r\n\r\n";
+
+/// They live on for their readers alone once the znode has other data: 1,200 of 1 MB took 1.2 GB.
+#[tokio::test]
+async fn raw_data_that_is_not_read_has_a_bound_and_an_address_its_share() {
+    // A half is for answers, and a half of that for an address that is alone.
+    let config = RestConfig { bodies_bytes_max: 16 << 20, ..RestConfig::default() };
+    let (node, addr) = serve(config).await;
+    let mut unread = Vec::new();
+    let refused = loop {
+        assert!(unread.len() < 10, "an address has more than its share");
+        let data = unread.len().to_string().repeat(1_000_000);
+        let method = if unread.is_empty() { Method::POST } else { Method::PUT };
+        node.call(method, "/v1/znodes/a", &[], data.as_bytes()).await;
+        let mut stream = connect_from(2, addr).await;
+        let answer = ask(&mut stream, RAW).await;
+        if !answer.starts_with("HTTP/1.1 200 ") {
+            break answer;
+        }
+        unread.push(stream);
+    };
+    assert_eq!(unread.len(), 4);
+    assert!(refused.starts_with("HTTP/1.1 429 ") && refused.contains("retry-after: 1\r\n"), "{refused}");
+    for _ in 0..3 {
+        let answer = ask(&mut connect_from(3, addr).await, RAW).await;
+        assert!(answer.starts_with("HTTP/1.1 200 "), "others are served: {answer}");
+    }
+    drop(unread);
+    let again = async {
+        while !ask(&mut connect_from(2, addr).await, RAW).await.starts_with("HTTP/1.1 200 ") {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, again).await.expect("what is not kept any more does not count");
 }
 
 #[tokio::test]

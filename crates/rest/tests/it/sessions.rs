@@ -114,3 +114,30 @@ async fn closing_a_session_takes_its_ephemerals_and_wakes_who_waits_for_its_lock
     let (held, closed) = tokio::join!(waiting, closing);
     assert_eq!(held.expect(200).zxid(), closed.zxid());
 }
+
+/// Those that a reader does not see, and those that turn a text around.
+#[tokio::test]
+async fn labels_and_owners_have_no_characters_that_hide_or_turn_a_text() {
+    let node = Node::start().await;
+    let session = node.session().await;
+    for c in ["\u{202e}", "\u{200b}", "\u{2028}"] {
+        let escaped = format!("\\u{:04x}", c.chars().next().unwrap() as u32);
+        for field in [r#""label":"aCb""#, r#""client":{"host":"aCb"}"#, r#""client":{"program":"aCb"}"#] {
+            let body = format!("{{{}}}", field.replace('C', &escaped));
+            let refused = node.post("/v1/sessions", &body).await.expect_problem(400, "bad-request");
+            assert!(text(&refused, "detail").contains("invisible or turns the text around"), "{refused:?}");
+        }
+        let encoded: String = c.bytes().map(|byte| format!("%{byte:02X}")).collect();
+        for uri in ["locks/l?label=aCb", "locks/l?owner=aCb", "elections/l?label=aCb", "simple-locks/s?owner=aCb"] {
+            let uri = format!("/v1/{}", uri.replace('C', &encoded));
+            node.in_session(&session, Method::POST, &uri).await.expect_problem(400, "bad-request");
+        }
+        for field in ["label", "owner"] {
+            let body = format!(r#"{{"locks":[{{"path":"/l"}}],"{field}":"a{escaped}b"}}"#);
+            let headers = [("zlock-session", &*session), ("content-type", "application/json")];
+            let refused = node.call(Method::POST, "/v1/multilocks", &headers, body.as_bytes()).await;
+            refused.expect_problem(400, "bad-request");
+        }
+    }
+    node.post("/v1/sessions", r#"{"label":"n\u00fcchtern \ud83d\udd12"}"#).await.expect(201);
+}

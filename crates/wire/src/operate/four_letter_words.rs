@@ -188,7 +188,7 @@ fn configuration(door: &Door, out: &mut String) {
     let _ = writeln!(out, "dataLogDir={}\ndataLogSize={log}", dir.join("log").display());
     // As ZooKeeper has it unless told otherwise: the shortest timeout is two ticks.
     let tick_ms = (limits.session_timeout_min_ms / 2).max(1);
-    let _ = writeln!(out, "tickTime={tick_ms}\nmaxClientCnxns={}", door.config.connections_max);
+    let _ = writeln!(out, "tickTime={tick_ms}\nmaxClientCnxns={}", door.config.address_connections_max());
     let _ = writeln!(out, "minSessionTimeout={}", limits.session_timeout_min_ms);
     let _ = writeln!(out, "maxSessionTimeout={}", limits.session_timeout_max_ms);
     let _ = writeln!(out, "clientPortListenBacklog=-1\nserverId={}", status.node_id);

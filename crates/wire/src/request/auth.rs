@@ -6,7 +6,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use jute::{Acl as WireAcl, AuthRequest, ClientInfo};
 use sha1::{Digest, Sha1};
-use znode::{Acl, Identity, SUPER, user};
+use znode::{Acl, Identity, super_user, user};
 
 /// Identities of one connection. More proofs are refused.
 const IDENTITIES_MAX: usize = 64;
@@ -36,8 +36,8 @@ pub(crate) fn prove(auth: AuthRequest, identities: &mut Vec<Identity>, super_dig
                 return false;
             }
             // As DigestAuthenticationProvider: the super user is known by both.
-            let master = (identity.id == super_digest).then(|| Identity { scheme: SUPER.into(), id: String::new() });
-            for identity in master.into_iter().chain([identity]) {
+            let proven = if identity.id == super_digest { super_user(&identity.id).into() } else { vec![identity] };
+            for identity in proven {
                 if !identities.contains(&identity) {
                     identities.push(identity);
                 }
@@ -99,7 +99,7 @@ mod tests {
         // `DigestAuthenticationProvider super:test` of ZooKeeper 3.8 prints the same.
         let identities = identities(&["super:test", "super:test", "nocolon"]);
         let ids: Vec<&str> = identities.iter().map(|identity| &*identity.id).collect();
-        assert_eq!(ids[..3], ["127.0.0.1", "", "super:D/InIHSb7yEEbrWz8b9l71RjZJU="]);
+        assert_eq!(ids[..3], ["127.0.0.1", "", "super:"]);
         assert!(ids[3].starts_with("nocolon:") && ids.len() == 4);
         let who: Vec<String> = who(&identities).into_iter().map(|one| format!("{}:{}", one.scheme, one.user)).collect();
         assert_eq!(who, ["ip:127.0.0.1", "super:", "digest:super", "digest:nocolon"]);

@@ -42,7 +42,7 @@ pub async fn serve(
     let stopping = CancellationToken::new();
     let connections = Admission::new(&AdmissionConfig {
         connections_max: config.connections_max,
-        connections_per_address_max: config.connections_per_address_max,
+        connections_per_address_max: config.address_connections_max(),
         exempt: config.exempt.clone(),
     });
     let listeners = listeners.into();

@@ -60,7 +60,7 @@ async fn words_answer_what_tools_read() {
     let conf = ask(&node, "conf").await;
     contains(
         &conf,
-        &["dataDir=/", "dataDirSize=", "tickTime=1000\n", "secureClientPort=-1\n", "maxClientCnxns=4096\n"],
+        &["dataDir=/", "dataDirSize=", "tickTime=1000\n", "secureClientPort=-1\n", "maxClientCnxns=1024\n"],
     );
     let hash = ask(&node, "hash").await;
     assert_eq!(hash, ask(&node, "hash").await, "nothing has changed");

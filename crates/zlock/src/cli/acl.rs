@@ -6,7 +6,7 @@ use zlock_client::AclEntry;
 use super::context::{Context, path_of};
 use super::failure::Failure;
 use super::options::path_arg;
-use super::output::plain;
+use super::seen::plain;
 
 pub(crate) fn command() -> Command {
     let get = Command::new("get").about("Prints the entries of a znode's ACL, one a line");

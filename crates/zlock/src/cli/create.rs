@@ -8,6 +8,7 @@ use zlock_client::{Mode, ProblemType};
 use super::context::{Context, path_of};
 use super::failure::Failure;
 use super::options::{path_arg, time};
+use super::seen::plain;
 use super::set::{data_arg, data_of};
 
 pub(crate) fn command() -> Command {
@@ -49,7 +50,7 @@ pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, F
     if context.out.json {
         context.out.document(&created)?
     } else {
-        context.out.line(&created.path)?
+        context.out.line(&plain(&created.path))?
     }
     Ok(0)
 }

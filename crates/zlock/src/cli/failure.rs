@@ -6,6 +6,8 @@ use serde_json::{Value, json};
 use zlock_client::api::Outcome;
 use zlock_client::{Error, ProblemType};
 
+use super::seen::{plain, seen_json};
+
 /// The cluster or the program said no.
 const REFUSED: u8 = 1;
 /// The command line is wrong.
@@ -100,7 +102,7 @@ impl Failure {
             let text = if json {
                 self.problem["detail"] = line.into();
                 self.problem["exit_code"] = code.into();
-                self.problem.to_string()
+                seen_json(&self.problem.to_string())
             } else {
                 format!("zlock: {line}")
             };
@@ -133,7 +135,7 @@ impl From<Error> for Failure {
             None => what,
         };
         let code = error.code();
-        Failure { ending, line: Some(line.replace('\n', " ")), problem, code }
+        Failure { ending, line: Some(plain(&line.replace('\n', " "))), problem, code }
     }
 }
 

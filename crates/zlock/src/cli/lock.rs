@@ -42,7 +42,7 @@ use zlock_client::{Client, Error, Guard, Lock, Loss, OpenedSession};
 use super::context::{Context, path};
 use super::failure::Failure;
 use super::options::{number, time};
-use super::output::plain;
+use super::seen::plain;
 use signals::Signals;
 use waiting::{acquire, words_of};
 

@@ -14,7 +14,8 @@ use super::context::{Context, path, path_of};
 use super::failure::Failure;
 use super::lock::say;
 use super::options::number;
-use super::output::{Output, Tone, client, plain, since, span, until, word};
+use super::output::{Output, Tone, client, since, span, until, word};
+use super::seen::plain;
 
 /// With `--watch`: how far looks at the queues are apart, at least, and how often the times are
 /// drawn anew.
@@ -143,7 +144,7 @@ fn show(out: Output, path: &str, locks: &[LockSummary], is_once: bool) -> Result
     out.table(&columns, &rows)?;
     for queue in locks.iter().filter_map(|lock| lock.queue.as_ref()) {
         if queue.next.is_some() {
-            out.line(&format!("{} has {} contenders; the first are shown", queue.lock, queue.contenders))?;
+            out.line(&format!("{} has {} contenders; the first are shown", plain(&queue.lock), queue.contenders))?;
         }
         if let Some(warning) = blindness(queue) {
             say(&warning);

@@ -5,7 +5,8 @@ use zlock_client::NamedStat;
 
 use super::context::{Context, path_of};
 use super::failure::Failure;
-use super::output::{plain, since};
+use super::output::since;
+use super::seen::plain;
 
 pub(crate) fn command() -> Command {
     Command::new("ls")

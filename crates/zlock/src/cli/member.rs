@@ -9,7 +9,8 @@ use zlock_client::{MemberState, Members, NewMember};
 use super::context::Context;
 use super::failure::Failure;
 use super::options::{number, time};
-use super::output::{Output, plain};
+use super::output::Output;
+use super::seen::plain;
 
 /// Between two looks at a change that goes on.
 const LOOK: Duration = Duration::from_millis(500);

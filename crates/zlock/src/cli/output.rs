@@ -6,6 +6,7 @@ use serde::Serialize;
 use zlock_client::ClientInfo;
 
 use super::failure::Failure;
+use super::seen::{plain, seen_json};
 
 /// How to print.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +42,7 @@ impl Output {
     /// A JSON document in one line.
     pub(crate) fn document(&self, value: &impl Serialize) -> Result<(), Failure> {
         let text = serde_json::to_string(value).map_err(|error| Failure::refused(format!("cannot print: {error}")))?;
-        self.line(&text)
+        self.line(&seen_json(&text))
     }
 
     /// Bytes as they are.
@@ -123,11 +124,6 @@ fn visible(text: &str) -> usize {
     first + parts.map(|part| part.split_once('m').map_or(0, |(_, seen)| seen.chars().count())).sum::<usize>()
 }
 
-/// Text of others as one line: control characters could move the cursor.
-pub(crate) fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
-}
-
 /// Which program holds or waits, where; `-` when nothing is known of it.
 pub(crate) fn client(client: Option<&ClientInfo>) -> String {
     client.map_or("-".into(), |client| plain(&client.to_string()))
@@ -172,11 +168,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_are_short_and_lines_are_plain() {
+    fn spans_are_short() {
         let seconds = [0, 59, 60, 192, 3_600, 18_120, 86_400, 273_600];
         let said: Vec<String> = seconds.iter().map(|seconds| span(seconds * 1_000)).collect();
         assert_eq!(said, ["0s", "59s", "1m00s", "3m12s", "1h00m", "5h02m", "1d00h", "3d04h"]);
-        assert_eq!(plain("a\x1b[31m\nb"), "a?[31m?b");
     }
 
     #[test]

@@ -6,6 +6,7 @@ use zlock_client::Contender;
 
 use super::context::{Context, path_of};
 use super::failure::Failure;
+use super::seen::plain;
 
 pub(crate) fn command() -> Command {
     Command::new("release")
@@ -47,7 +48,7 @@ pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, F
     if context.out.json {
         context.out.document(&Released { tickets })?;
     } else {
-        tickets.iter().try_for_each(|ticket| context.out.line(&format!("released {ticket}")))?;
+        tickets.iter().try_for_each(|ticket| context.out.line(&format!("released {}", plain(ticket))))?;
     }
     Ok(0)
 }

@@ -8,6 +8,7 @@ use super::context::{Context, path_of};
 use super::failure::Failure;
 use super::options::time;
 use super::release::{no_ticket, nobody};
+use super::seen::plain;
 
 pub(crate) fn command() -> Command {
     Command::new("revoke")
@@ -27,7 +28,7 @@ pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, F
     if context.out.json {
         context.out.document(&revoked)?;
     } else {
-        revoked.tickets.iter().try_for_each(|ticket| context.out.line(&format!("asked {ticket}")))?;
+        revoked.tickets.iter().try_for_each(|ticket| context.out.line(&format!("asked {}", plain(ticket))))?;
     }
     if revoked.tickets.is_empty() {
         let held = context.client.lock_queue(&path).await?.holders;

@@ -5,7 +5,8 @@ use zlock_client::SessionInfo;
 
 use super::context::Context;
 use super::failure::Failure;
-use super::output::{client, plain, since, span};
+use super::output::{client, since, span};
+use super::seen::plain;
 
 pub(crate) fn command() -> Command {
     Command::new("sessions").about("Lists the open sessions")

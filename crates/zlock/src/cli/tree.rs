@@ -7,7 +7,7 @@ use zlock_client::Client;
 use super::context::{Context, path_of};
 use super::failure::Failure;
 use super::options::number;
-use super::output::plain;
+use super::seen::plain;
 
 /// More znodes are not read: a tree that is too large to look at.
 const ZNODES_MAX: usize = 10_000;

@@ -6,7 +6,8 @@ use zlock_client::{MemberUpgrade, Upgrade};
 use super::context::Context;
 use super::failure::Failure;
 use super::options::number;
-use super::output::{Output, Tone, plain};
+use super::output::{Output, Tone};
+use super::seen::plain;
 
 pub(crate) fn command() -> Command {
     let status = Command::new("status").about("Shows the cluster's level, and what each member runs");

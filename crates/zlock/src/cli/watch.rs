@@ -6,7 +6,8 @@ use zlock_client::WatchKind;
 use super::context::{Context, path_of};
 use super::failure::Failure;
 use super::options::{number, path_arg};
-use super::output::{plain, word};
+use super::output::word;
+use super::seen::plain;
 
 pub(crate) fn command() -> Command {
     Command::new("watch")

@@ -14,7 +14,7 @@ pub struct Key {
     /// What it means, in one sentence.
     pub help: &'static str,
     pub(super) set: fn(&mut Settings, &str) -> Result<(), String>,
-    /// Its value, as text that reads back the same.
+    /// Its value, as text that reads back the same. To be compared alone, where it is a secret.
     pub show: fn(&Settings) -> String,
 }
 
@@ -22,6 +22,11 @@ impl Key {
     /// The environment variable.
     pub fn variable(&self) -> String {
         format!("ZLOCK_{}", self.name.to_ascii_uppercase())
+    }
+
+    /// Whether its value is never written.
+    pub fn is_secret(&self) -> bool {
+        self.kind == value::secret::NAME
     }
 
     /// The flag, without its two dashes.
@@ -73,7 +78,7 @@ keys! {
         tls_clients: text = tls.clients, "Whether clients must show a certificate that tls_client_ca has signed: `optional` or `required`.";
         tls_handshakes_max: count = tls.handshakes_max, "Handshakes of one door at once, and an eighth of them with one address; others wait within tls_handshake_timeout.";
         tls_handshake_timeout: duration = tls.handshake_timeout_ms, "From a connection's beginning to the end of its handshake.";
-        super_digest: text = super_digest, "Who proves to be this one, `user:base64(sha1(user:password))`, may do everything; ZooKeeper's `superDigest`. No client unless given.";
+        super_digest: secret = super_digest, "Who proves to be this one, `user:base64(sha1(user:password))`, may do everything; ZooKeeper's `superDigest`. No client unless given.";
         operators: subjects = rest.operators, "Subjects of certificates whose clients may do what is for operators, a list such as `[\"CN=ops,O=Example\"]`, or one text with `;` between. No client unless given.";
         admin_socket: file = admin_socket, "A Unix socket such as `/run/zlock/admin.sock`, made with mode 0600: all who can connect there are operators. No socket unless given.";
     }
@@ -116,7 +121,7 @@ keys! {
         waits_max: count = rest.waits_max, "Long-polls and waiting acquires at once.";
         wait_max: duration = rest.wait_max_ms, "The longest wait that a request may ask for.";
         body_max: size = rest.body_bytes_max, "A request's body.";
-        bodies_max: size = rest.bodies_bytes_max, "Bodies, as far as they have come, and long answers being taken, together; half of it for the latter.";
+        bodies_max: size = rest.bodies_bytes_max, "Bodies, as far as they have come, and long answers being taken, together; half of it for the latter. One address has half of either, and a quarter while others have any.";
         body_read_timeout: duration = rest.body_read_timeout_ms, "From the first byte of a body to its last.";
         uri_max: size = rest.uri_bytes_max, "A request's URI.";
         header_max: size = rest.header_bytes_max, "Names and values of a request's headers together.";

@@ -289,4 +289,10 @@ fn tls_that_is_given_in_part_is_refused() {
     let digest = "super:D/InIHSb7yEEbrWz8b9l71RjZJU=";
     let settings = load_text(THREE, &[("super_digest", digest)]).unwrap();
     assert_eq!([&*settings.rest.super_digest, &*settings.wire.super_digest], [digest; 2]);
+    let shown = super::effective(&settings);
+    assert!(
+        shown.contains("\n# super_digest is given, and not shown\n") && !shown.contains("D/InIHSb7yEEb"),
+        "{shown}"
+    );
+    assert!(!super::effective(&load_text(THREE, &[]).unwrap()).contains("super_digest"));
 }

@@ -136,6 +136,14 @@ pub mod text {
     }
 }
 
+/// A text that nobody is to read who is not to know it: as [`text`], and never written.
+pub mod secret {
+    pub use super::text::{parse, show};
+
+    /// What help calls it.
+    pub const NAME: &str = "SECRET";
+}
+
 /// What is logged.
 pub mod filter {
     const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];

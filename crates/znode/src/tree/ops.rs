@@ -212,7 +212,12 @@ impl State {
         expect_version(version, node.aversion).map_err(refuse)?;
         self.check_acl(&acl).map_err(refuse)?;
         self.check_acl_room(&acl).map_err(refuse)?;
+        // An acquire would make the directory anew with its parent's ACL, for the first who comes.
+        let own = path.parent_str().is_some_and(|parent| *self.tree[parent].acl != *acl);
         let stat = self.tree.set_acl(path, acl.into(), |node| {
+            if own && node.kind == Kind::Container {
+                node.kind = Kind::Persistent;
+            }
             node.aversion = next_version(node.aversion);
             node.stat()
         });

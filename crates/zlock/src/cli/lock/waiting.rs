@@ -8,7 +8,8 @@ use zlock_client::{Client, ClientInfo, Error, Guard};
 
 use super::super::context::Context;
 use super::super::failure::Failure;
-use super::super::output::{plain, since};
+use super::super::output::since;
+use super::super::seen::plain;
 use super::signals::Signals;
 use super::{GOODBYE, path_of, say};
 
@@ -97,7 +98,7 @@ async fn say_what_it_waits_for(client: &Client, path: &str, simple: bool) {
     loop {
         tokio::time::sleep(PATIENCE).await;
         if let Some(holder) = holder(client, path, simple).await {
-            say(&format!("zlock: waiting for {path}, held by {holder}"));
+            say(&format!("zlock: waiting for {}, held by {holder}", plain(path)));
             std::future::pending::<()>().await;
         }
     }

@@ -214,6 +214,11 @@ impl Model {
         }
         node.acl = acl;
         node.aversion += 1;
+        let own = parent_of(path).is_some_and(|parent| self.nodes[parent].acl != self.nodes[path].acl);
+        let node = self.nodes.get_mut(path).unwrap();
+        if own && matches!(node.stay, Stay::Container) {
+            node.stay = Stay::Persistent;
+        }
         Ok(Reply::Set { stat: self.stat(path) })
     }
 

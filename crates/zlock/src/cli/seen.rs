@@ -1,0 +1,39 @@
+//! Texts of others, printed so that each character is seen.
+
+use zlock_client::api::is_unseen;
+
+/// Text of others as one line, in which each character is seen: control characters could move the
+/// cursor, and others hide or turn the text around.
+pub(crate) fn plain(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() || is_unseen(c) { plain.extend(c.escape_default()) } else { plain.push(c) }
+    }
+    plain
+}
+
+/// JSON as it was, where each character is seen. What is not ASCII stands in texts alone.
+pub(crate) fn seen_json(json: &str) -> String {
+    let mut seen = String::with_capacity(json.len());
+    for c in json.chars() {
+        if is_unseen(c) || c == '\u{7f}' || ('\u{80}'..'\u{a0}').contains(&c) {
+            let units = c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")).collect::<String>();
+            seen.push_str(&units);
+        } else {
+            seen.push(c);
+        }
+    }
+    seen
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_character_is_seen() {
+        assert_eq!(plain("a\x1b[31m\nb"), "a\\u{1b}[31m\\nb");
+        assert_eq!(plain("pay\u{202e}gnp.\u{200b} ü\u{2028}"), "pay\\u{202e}gnp.\\u{200b} ü\\u{2028}");
+        assert_eq!(seen_json("[\"\u{202e}ü\u{e0041}\"]"), "[\"\\u202eü\\udb40\\udc41\"]");
+    }
+}

@@ -119,7 +119,8 @@ impl Replica {
         self.node.reads.read(consistency, deadline).await
     }
 
-    /// A heartbeat, acknowledged by a leader that is sure to lead.
+    /// A heartbeat, acknowledged by a leader that is sure to lead. It takes at most a third of the
+    /// session's timeout, so that a refused client has time for another node.
     ///
     /// # Errors
     /// `Refused` with `SessionExpired` or `AuthFailed`; `Unavailable` when no leader took it: go to

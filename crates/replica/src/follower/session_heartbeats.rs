@@ -13,6 +13,7 @@ use crate::leader::leadership::Leadership;
 use crate::life::Life;
 use crate::raft::consensus::Consensus;
 use crate::raft::transport::{Answer, Ask, TOUCHES_MAX, TouchAnswer};
+use crate::read::view::View;
 use crate::stop::Stop;
 use crate::write::propose::Proposer;
 use crate::write::retry::Retry;
@@ -30,6 +31,8 @@ pub struct Touch {
 const BATCH_MAX: usize = TOUCHES_MAX;
 /// How long heartbeats that no caller waits for may gather. Far below any session timeout.
 const LINGER: Duration = Duration::from_millis(50);
+/// A client that is refused here has time for the other nodes before its session ends.
+const SHARE_OF_TIMEOUT: u32 = 3;
 
 /// A heartbeat on its way.
 pub(crate) struct Heartbeat {
@@ -40,6 +43,7 @@ pub(crate) struct Heartbeat {
 /// Takes heartbeats, from this node's clients and from peers.
 pub(crate) struct SessionHeartbeats {
     consensus: Arc<Consensus>,
+    view: Arc<View>,
     life: Arc<Life>,
     pub(crate) leadership: Arc<Leadership>,
     queue: mpsc::Sender<Heartbeat>,
@@ -52,8 +56,9 @@ impl SessionHeartbeats {
         leadership: Arc<Leadership>,
     ) -> (SessionHeartbeats, mpsc::Receiver<Heartbeat>) {
         let (consensus, life) = (Arc::clone(&proposer.consensus), Arc::clone(&proposer.life));
+        let view = Arc::clone(&proposer.view);
         let (queue, heartbeats) = mpsc::channel(consensus.config.reads_max);
-        (SessionHeartbeats { consensus, life, leadership, queue }, heartbeats)
+        (SessionHeartbeats { consensus, view, life, leadership, queue }, heartbeats)
     }
 
     /// See [`crate::Replica::touch`].
@@ -61,6 +66,7 @@ impl SessionHeartbeats {
         if let Some(end) = self.life.end() {
             return Err(Error::unavailable(end));
         }
+        let deadline = deadline.min(Instant::now() + self.timeout_of(credential.session) / SHARE_OF_TIMEOUT);
         let mut tries = Retry::new(&self.consensus, deadline);
         loop {
             let answer = match self.consensus.heard_leader() {
@@ -88,6 +94,13 @@ impl SessionHeartbeats {
         } else {
             let _ = self.queue.try_send(Heartbeat { credential, waiter: None });
         }
+    }
+
+    /// Timeout of a session; the shortest one where the session is not known here.
+    fn timeout_of(&self, session: SessionId) -> Duration {
+        let state = self.view.state();
+        let shortest = state.limits().session_timeout_min_ms;
+        Duration::from_millis(state.session(session).map_or(shortest, |session| session.timeout_ms).into())
     }
 
     async fn touch_there(&self, credential: Credential, deadline: Instant) -> Result<TouchAnswer, String> {

@@ -26,7 +26,7 @@ impl Connection {
             }
             let pings = liveness.take();
             let began = Instant::now();
-            match self.door.replica.touch(client.credential, began + client.timeout / 3).await {
+            match self.door.replica.touch(client.credential, self.door.propose_deadline()).await {
                 Ok(_) => liveness.passed(),
                 Err(Error::Refused(_)) => return End::Cut("the session is gone"),
                 Err(_) => return End::Cut("the leader does not hear of the session"),

@@ -18,6 +18,7 @@
 //! listeners.rs  addresses of a door   stream.rs     plain or not          subject.rs a subject as text (RFC 2253)
 //! admission.rs  connections, and those of one address      handshakes.rs   the same of handshakes
 //! networks.rs   which addresses count as one               rates.rs        how often, for one address
+//! proxies.rs    balancers that say where clients are        incoming.rs    a connection before it is read
 //! turns.rs      whose connection runs next                  windows.rs     what one address has under way
 //! failures.rs   handshakes that failed, in the log
 //! ```
@@ -29,8 +30,10 @@ mod error;
 mod failures;
 mod files;
 mod handshakes;
+mod incoming;
 mod listeners;
 mod networks;
+mod proxies;
 mod rates;
 mod stream;
 mod subject;
@@ -41,8 +44,10 @@ pub use acceptor::{Acceptor, AcceptorConfig, Clients};
 pub use admission::{Admission, AdmissionConfig, Full, Place, Waiting};
 pub use connector::{Connector, ConnectorConfig};
 pub use error::Error;
-pub use listeners::{Incoming, Listeners};
+pub use incoming::Incoming;
+pub use listeners::Listeners;
 pub use networks::{Networks, source};
+pub use proxies::Proxies;
 pub use rates::Rates;
 pub use stream::{Direct, ReadHalf, Stream, WriteHalf};
 pub use windows::{Pass, WRITE_WINDOW, Windows};

@@ -11,12 +11,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::networks::source;
 
-/// Window of one address for writes, in units: 4 MiB, or 512 short ones.
-pub const WRITE_WINDOW: u32 = 4_096;
+/// Window of one address for writes, in units: 1 MiB, or 512 short ones.
+pub const WRITE_WINDOW: u32 = 1_024;
 /// Bytes of a write that are a unit.
 const UNIT_BYTES: usize = 1_024;
 /// Units of a write besides those of its bytes.
-const UNITS_OF_EACH: usize = 8;
+const UNITS_OF_EACH: usize = 2;
 
 /// Windows of all addresses that have anything under way.
 #[derive(Debug)]

@@ -41,7 +41,8 @@ impl Server {
         };
         edit(&mut config);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let listeners = Listeners { plain: None, secure: Some((listener, Acceptor::load(&config).unwrap())) };
+        let listeners =
+            Listeners { secure: Some((listener, Acceptor::load(&config).unwrap())), ..Listeners::default() };
         Server { listeners, files, authority }
     }
 

@@ -39,6 +39,8 @@ pub struct Settings {
     pub tls: TlsSettings,
     /// Addresses that stand for many clients, at both doors.
     pub exempt_addresses: tls::Networks,
+    /// Balancers whose connections begin with a header of the PROXY protocol.
+    pub proxy_protocol_from: tls::Networks,
     /// New sessions a second from one address, at each door.
     pub session_rate_max: u32,
     /// Who may do everything at both doors.
@@ -152,6 +154,7 @@ impl Default for Settings {
             http_tls_listen: None,
             tls: TlsSettings::default(),
             exempt_addresses: tls::Networks::default(),
+            proxy_protocol_from: tls::Networks::default(),
             session_rate_max: rest::RestConfig::default().session_rate_max,
             super_digest: String::new(),
             admin_socket: PathBuf::new(),

@@ -138,6 +138,7 @@ impl Doors {
         let listeners = tls::Listeners {
             plain: Some(async_listener("http_listen", http_listen)?),
             secure: secure("http_tls_listen", settings.http_tls_listen, settings)?,
+            proxies: tls::Proxies::at(settings.proxy_protocol_from.clone()),
         };
         let path = Some(&*settings.admin_socket).filter(|path| !path.as_os_str().is_empty());
         let (admin, admin_listener) = path.map(AdminSocket::listen).transpose()?.unzip();
@@ -145,6 +146,7 @@ impl Doors {
         let zookeeper = tls::Listeners {
             plain: settings.zookeeper_listen.map(|addr| async_listener("zookeeper_listen", addr)).transpose()?,
             secure: secure("zookeeper_tls_listen", settings.zookeeper_tls_listen, settings)?,
+            proxies: tls::Proxies::at(settings.proxy_protocol_from.clone()),
         };
         let zookeeper = Some(zookeeper).filter(|listeners| listeners.plain.is_some() || listeners.secure.is_some());
         Ok(Doors { http, admin, zookeeper })

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
+use zlock_client::api::SessionOpened;
 
 use crate::harness::{Call, Cluster, Options, until};
 
@@ -97,4 +98,24 @@ async fn a_full_door_lets_in_an_address_that_has_no_connection() {
     }
     assert!(waiting.join_next().await.unwrap().unwrap().is_err(), "a long poll gave way");
     assert!(cluster.log(1).contains("gave way to another address door=\"http\" addr=127.0.1."), "{}", cluster.log(1));
+}
+
+#[tokio::test]
+async fn a_client_behind_a_balancer_counts_by_its_own_address() {
+    let settings = "proxy_protocol_from = \"127.0.1.0/24\"";
+    let cluster = Cluster::start_with(Options { nodes: 1, settings, ..Options::default() }).await;
+    let mut stream = connect_from(1, cluster.endpoint(1)).await;
+    // Version 2, PROXY, TCP over IPv4, 12 bytes: both addresses, both ports.
+    let mut header = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c".to_vec();
+    header.extend([192, 0, 2, 7, 192, 0, 2, 1, 0x9c, 0x40, 0x1b, 0xbb]);
+    stream.write_all(&header).await.unwrap();
+    stream.write_all(b"POST /v1/sessions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\n\r\n").await.unwrap();
+    let opened: SessionOpened = serde_json::from_slice(&answer(&mut stream).await.unwrap()).unwrap();
+    let look = Call::get(format!("/v1/sessions/{}", opened.id)).session(&opened.session);
+    let shown = cluster.client(1).send(look).await.unwrap();
+    assert!(String::from_utf8_lossy(&shown.body).contains("192.0.2.7"), "{shown:?}");
+    let mut without = connect_from(2, cluster.endpoint(1)).await;
+    without.write_all(b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+    answer(&mut without).await.expect_err("it has no header");
+    assert!(cluster.log(1).contains("no good PROXY header addr=127.0.1.2:"), "{}", cluster.log(1));
 }

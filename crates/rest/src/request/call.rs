@@ -280,7 +280,7 @@ impl Call {
 
     /// Address that the request counts for, if it is that of one client and not of many.
     fn source(&self) -> Option<IpAddr> {
-        self.peer().and_then(Peer::counted_addr).map(tls::source)
+        self.peer().and_then(Peer::source)
     }
 
     /// The other end of the connection.

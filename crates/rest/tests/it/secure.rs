@@ -201,7 +201,8 @@ impl SecureDoor {
         };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
-        let listeners = Listeners { plain: None, secure: Some((listener, Acceptor::load(&config).unwrap())) };
+        let listeners =
+            Listeners { secure: Some((listener, Acceptor::load(&config).unwrap())), ..Listeners::default() };
         let operators = vec!["CN=bob,O=zlock".to_owned()];
         let config = RestConfig { connections_max: 1, operators, ..RestConfig::default() };
         tokio::spawn(rest::serve(listeners, node.replica.clone(), config, std::future::pending()));

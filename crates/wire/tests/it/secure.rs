@@ -40,7 +40,8 @@ impl SecureDoor {
         };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
-        let listeners = Listeners { plain: None, secure: Some((listener, Acceptor::load(&config_of_tls).unwrap())) };
+        let listeners =
+            Listeners { secure: Some((listener, Acceptor::load(&config_of_tls).unwrap())), ..Listeners::default() };
         tokio::spawn(wire::serve(listeners, node.replica.clone(), config, std::future::pending()));
         SecureDoor { addr, authority, files }
     }

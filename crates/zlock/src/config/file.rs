@@ -46,7 +46,8 @@ fn plain(value: &Value) -> Option<Result<String, String>> {
 }
 
 /// Keys that may be lists.
-const LISTS: [&str; 5] = ["members", "exempt_addresses", "http_hosts", "http_origins", "operators"];
+const LISTS: [&str; 6] =
+    ["members", "exempt_addresses", "proxy_protocol_from", "http_hosts", "http_origins", "operators"];
 const MEMBER_KEYS: [&str; 3] = ["id", "peer_addr", "http_addr"];
 
 /// [`LISTS`] may be lists of texts, and `members` of tables with [`MEMBER_KEYS`], too. `Err` is an

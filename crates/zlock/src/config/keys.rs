@@ -87,6 +87,7 @@ keys! {
         zookeeper_connections_per_address_max: count = wire.connections_per_address_max, "The same of ZooKeeper clients; 0 is a quarter of zookeeper_connections_max.";
         session_rate_max: count = session_rate_max, "New sessions a second from one address at each door, and ten times as many at once; 0 is no bound.";
         exempt_addresses: networks = exempt_addresses, "Addresses and networks that stand for many clients (proxies, NAT), such as `10.0.0.0/8,192.0.2.7`: no bound for one address is theirs.";
+        proxy_protocol_from: networks = proxy_protocol_from, "Balancers, by address or network, whose connections of both doors begin with a header of the PROXY protocol, version 2. The client's address is the one in it.";
     }
     "Raft" {
         heartbeat: duration = replica.heartbeat_ms, "How often an idle leader is heard; at most an eighth of election_timeout_min.";

@@ -1,0 +1,135 @@
+//! Balancers that say where a connection comes from, by the PROXY protocol, version 2.
+//!
+//! The header is the first of all bytes, before a TLS handshake too. It is read apart from the
+//! listener, so that a balancer that says nothing keeps no other connection waiting.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex as StdMutex, PoisonError};
+use std::time::Duration;
+
+use ppp::v2::{Addresses, Command, Header};
+use tokio::io::AsyncReadExt as _;
+use tokio::net::TcpStream;
+use tokio::sync::{Mutex, Semaphore, mpsc};
+use tokio::time::{Instant, timeout};
+use tracing::warn;
+
+use crate::incoming::Incoming;
+use crate::networks::Networks;
+
+/// Time for a header.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Headers that are read at once. Beyond, a connection is closed.
+const READING_MAX: usize = 256;
+/// Bytes of a header that come before its length is known, and at most behind them.
+const PREFIX_BYTES: usize = 16;
+const REST_BYTES_MAX: usize = 2_048;
+/// Time between two lines of the log.
+const PAUSE: Duration = Duration::from_secs(10);
+
+/// Addresses of balancers, and connections of theirs whose header is being read.
+#[derive(Debug)]
+pub struct Proxies {
+    from: Networks,
+    reading: Arc<Semaphore>,
+    ready: mpsc::Sender<(Incoming, SocketAddr)>,
+    next: Mutex<mpsc::Receiver<(Incoming, SocketAddr)>>,
+    refused: Arc<StdMutex<Refused>>,
+}
+
+/// Connections without a good header since the last line of the log.
+#[derive(Debug, Default)]
+struct Refused {
+    times: u64,
+    told: Option<Instant>,
+}
+
+impl Default for Proxies {
+    fn default() -> Proxies {
+        Proxies::at(Networks::default())
+    }
+}
+
+impl Proxies {
+    /// Balancers at these addresses. All their connections have a header.
+    pub fn at(from: Networks) -> Proxies {
+        let (ready, next) = mpsc::channel(READING_MAX);
+        let (reading, refused) = (Arc::new(Semaphore::new(READING_MAX)), Arc::default());
+        Proxies { from, reading, ready, next: Mutex::new(next), refused }
+    }
+
+    /// Whether a balancer is at this address.
+    pub(crate) fn contain(&self, addr: SocketAddr) -> bool {
+        self.from.contain(addr.ip())
+    }
+
+    /// The next connection whose header has been read, and the address in it.
+    pub(crate) async fn next(&self) -> (Incoming, SocketAddr) {
+        match self.next.lock().await.recv().await {
+            Some(next) => next,
+            // Not while there is a sender, which is here.
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Reads the header of a connection.
+    pub(crate) fn read(&self, mut incoming: Incoming, proxy: SocketAddr) {
+        let Ok(place) = Arc::clone(&self.reading).try_acquire_owned() else {
+            return tell(&self.refused, proxy, "too many headers are being read");
+        };
+        let (ready, refused) = (self.ready.clone(), Arc::clone(&self.refused));
+        tokio::spawn(async move {
+            let read = timeout(HEADER_TIMEOUT, read_header(incoming.stream_mut())).await;
+            match read.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
+                Ok(client) => {
+                    if client.is_some() {
+                        incoming.comes_from_elsewhere();
+                    }
+                    // The door may have closed.
+                    let _ = ready.send((incoming, client.unwrap_or(proxy))).await;
+                }
+                Err(error) => tell(&refused, proxy, &error.to_string()),
+            }
+            drop(place);
+        });
+    }
+}
+
+/// Reads a header and no byte more. The answer is the client's address; without one, the connection
+/// is the balancer's own.
+async fn read_header(stream: &mut TcpStream) -> io::Result<Option<SocketAddr>> {
+    let invalid = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what);
+    let mut header = vec![0; PREFIX_BYTES];
+    stream.read_exact(&mut header).await?;
+    let rest = usize::from(u16::from_be_bytes([header[14], header[15]]));
+    if !header.starts_with(ppp::v2::PROTOCOL_PREFIX) || rest > REST_BYTES_MAX {
+        return Err(invalid("no header of the PROXY protocol, version 2"));
+    }
+    header.resize(PREFIX_BYTES + rest, 0);
+    stream.read_exact(&mut header[PREFIX_BYTES..]).await?;
+    let header = Header::try_from(&header[..]).map_err(|error| invalid(&error.to_string()))?;
+    let client = match (header.command, header.addresses) {
+        (Command::Local, _) => return Ok(None),
+        (Command::Proxy, Addresses::IPv4(of)) => SocketAddr::from((of.source_address, of.source_port)),
+        (Command::Proxy, Addresses::IPv6(of)) => SocketAddr::from((of.source_address, of.source_port)),
+        (Command::Proxy, _) => return Err(invalid("a header without an IP address")),
+    };
+    // Programs on this machine have rights of their own, which no balancer can give away.
+    if client.ip().to_canonical().is_loopback() {
+        return Err(invalid("a header with a loopback address"));
+    }
+    Ok(Some(client))
+}
+
+/// Says now and then why connections of balancers were closed.
+fn tell(refused: &StdMutex<Refused>, proxy: SocketAddr, reason: &str) {
+    let mut refused = refused.lock().unwrap_or_else(PoisonError::into_inner);
+    refused.times += 1;
+    if refused.told.is_some_and(|told| told.elapsed() < PAUSE) {
+        return;
+    }
+    let times = std::mem::take(&mut refused.times);
+    refused.told = Some(Instant::now());
+    warn!(addr = %proxy, reason, times, "a connection of a proxy had no good PROXY header");
+}

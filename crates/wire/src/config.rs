@@ -29,9 +29,12 @@ pub struct WireConfig {
     pub outstanding_bytes_max: usize,
     /// Writes of all connections that are being proposed. Beyond: they wait.
     pub writes_max: usize,
-    /// Watches of all connections. Beyond: `SystemError`; a client that brings its watches along
-    /// is sent away.
+    /// Watches of all connections; those of one address have a quarter. Beyond: `SystemError`; a
+    /// client that brings its watches along is sent away.
     pub watches_max: usize,
+    /// What those take with their paths, in bytes; those of one address have a quarter. Beyond: the
+    /// same.
+    pub watch_bytes_max: usize,
     /// Watches of one connection. Beyond: the same.
     pub connection_watches_max: usize,
     /// Answers and events that a client has not taken yet. Beyond half of it no request is read.
@@ -84,6 +87,7 @@ impl Default for WireConfig {
             outstanding_bytes_max: 4 << 20,
             writes_max: 2_048,
             watches_max: 1_000_000,
+            watch_bytes_max: 256 << 20,
             connection_watches_max: 100_000,
             unread_bytes_max: 8 << 20,
             answers_bytes_max: 64 << 20,

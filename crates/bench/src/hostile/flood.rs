@@ -30,6 +30,17 @@ pub(crate) async fn hold_locks(target: &Target) -> Result<(), Error> {
     join_all((0..HOLDERS).map(hold)).await.into_iter().collect()
 }
 
+/// Znodes that are written to.
+pub(crate) async fn make_znodes(target: &Target) -> Result<(), Error> {
+    let mut client = target.rest(0).await?;
+    client.create("large", b"").await?;
+    for number in 0..8 {
+        client.create(&format!("unread-{number}"), b"").await?;
+        client.create(&format!("idle-{number}"), b"").await?;
+    }
+    Ok(())
+}
+
 /// A request that each of so many connections repeats.
 pub(crate) struct Repeated<'a> {
     pub(crate) connections: usize,

@@ -75,6 +75,7 @@ impl Kind {
         match self {
             Kind::QuotaRecounts | Kind::SubtreeSizes | Kind::Digests => wire::load_subtree(target).await,
             Kind::UnreadLists => wire::load_names(target).await,
+            Kind::LargeBodies | Kind::UnreadData | Kind::IdleConnections => flood::make_znodes(target).await,
             Kind::Listings | Kind::ManyListings | Kind::UnreadPages => flood::hold_locks(target).await,
             _ => Ok(()),
         }

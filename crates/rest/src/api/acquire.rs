@@ -102,6 +102,7 @@ pub(crate) async fn acquire(call: Call) -> Answer {
 pub(crate) async fn enter(mut call: Call, route: &str, mode: Option<LockMode>) -> Answer {
     let credential = call.caller.session()?;
     let wish = wish(&mut call, route, mode)?;
+    call.forget_head();
     let deadline = call.arrived + Duration::from_millis(wish.wait_ms);
     let (path, attempt) = (wish.lock, wish.attempt);
     // Without a key of the client's own the door makes one: it becomes the UUID in the lock node's

@@ -300,6 +300,7 @@ pub(crate) async fn ticket(mut call: Call) -> Answer {
     let heartbeat = own.map(|credential| Heartbeat::send(&call.door, credential));
     let _permit = if wait_ms > 0 { Some(call.door.wait_permit()?) } else { None };
     let _waiting = if wait_ms > 0 { call.waits() } else { None };
+    call.forget_head();
     let deadline = (call.arrived + Duration::from_millis(wait_ms)).max(Instant::now());
     let ended = match status {
         _ if until_revoked => {

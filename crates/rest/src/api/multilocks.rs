@@ -39,6 +39,7 @@ pub(crate) async fn acquire(WithBody(mut call): WithBody) -> Answer {
     }
     let (wait_ms, keep) = patience(&mut call, &body)?;
     let wish = wish(&call.door, body)?;
+    call.forget_head();
     let attempt = new_attempt()?;
     let Some((first, _)) = wish.parts.first().cloned() else {
         return Err(Problem::bad("locks", "at least one"));

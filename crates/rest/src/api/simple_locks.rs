@@ -45,6 +45,7 @@ pub(crate) async fn acquire(mut call: Call) -> Answer {
     check_seen("owner", named.as_deref().unwrap_or_default())?;
     std::mem::take(&mut call.query).finish()?;
     let id = owner_or_key(&call, named)?;
+    call.forget_head();
     let heartbeat = Heartbeat::send(&call.door, credential);
     let deadline = call.arrived + Duration::from_millis(wait_ms);
     let (token, zxid) = loop {

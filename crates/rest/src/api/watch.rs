@@ -39,6 +39,8 @@ pub(crate) async fn watch(mut call: Call, path: ZPath) -> Answer {
         }
     };
     let _permit = if wait_ms > 0 { Some(call.door.wait_permit()?) } else { None };
+    let _waiting = if wait_ms > 0 { call.waits() } else { None };
+    call.forget_head();
     // Who may not read a znode is not told of it.
     let events = call.door.replica().events_for(key, kinds, since, &call.identities, deadline.max(Instant::now()));
     let batch = tokio::select! {

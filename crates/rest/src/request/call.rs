@@ -7,7 +7,7 @@ use std::time::Duration;
 use axum::body::{Body, HttpBody};
 use axum::extract::{FromRequest, Request};
 use axum::http::header::{CONTENT_TYPE, EXPECT, HeaderMap, HeaderName, HeaderValue};
-use axum::http::{Method, StatusCode, request};
+use axum::http::{Extensions, Method, StatusCode, Uri, request};
 use axum::response::Response;
 use bytes::Bytes;
 use http_body_util::BodyExt;
@@ -143,6 +143,16 @@ impl Call {
         let why = "a child of the root is no ticket, as the root is no lock; of a lock itself ask /v1/locks";
         let lock = lock.ok_or_else(|| Problem::bad("ticket", why))?;
         Ok((ticket, lock))
+    }
+
+    /// Lets go of the head: the request waits, perhaps for hours, and all that is still to be known
+    /// of it was read. Its texts share one buffer, which goes with the last of them.
+    pub(crate) fn forget_head(&mut self) {
+        let mut extensions = Extensions::new();
+        let kept = &mut self.parts.extensions;
+        kept.remove::<Delivery>().map(|delivery| extensions.insert(delivery));
+        kept.remove::<Peer>().map(|peer| extensions.insert(peer));
+        (self.parts.extensions, self.parts.headers, self.parts.uri) = (extensions, HeaderMap::new(), Uri::default());
     }
 
     pub(crate) fn headers(&self) -> &HeaderMap {

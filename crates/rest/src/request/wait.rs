@@ -17,8 +17,12 @@ pub(crate) struct Wait {
 }
 
 impl Wait {
+    /// Takes the parameter. What is read of the head, the path for one, is read before.
     pub(crate) fn take(call: &mut Call) -> Result<Wait, Problem> {
         let wait_ms = call.query.duration_ms("wait", call.door.config().wait_max_ms)?.unwrap_or(0);
+        if wait_ms > 0 {
+            call.forget_head();
+        }
         Ok(Wait { deadline: (wait_ms > 0).then(|| call.arrived + Duration::from_millis(wait_ms)) })
     }
 

@@ -11,9 +11,10 @@ use crate::request::codes::wire_zxid;
 use crate::request::write_order::WriteOrder;
 use crate::session::client::Client;
 use crate::session::door::Door;
-use crate::session::end::{End, TOO_MANY_WATCHES};
+use crate::session::end::End;
 use crate::session::outbox::Room;
 use crate::session::unread::Place;
+use crate::watch::watch_table::Full;
 use crate::watch::watches::Brought;
 
 /// One client's connection.
@@ -65,7 +66,9 @@ impl Connection {
                 self.client.outbox.release(self.frame(xid, *zxid, Ok(Vec::new())));
                 None
             }
-            Brought::TooMany => Some(TOO_MANY_WATCHES),
+            // Only going away tells a client that it has no watches here: it does not look at the
+            // answer to setWatches.
+            Brought::TooMany(Full(cause)) => Some(End::Bound(cause)),
         }
     }
 

@@ -69,7 +69,11 @@ impl Door {
         listens_on: ListensOn,
         stopping: CancellationToken,
     ) -> io::Result<Door> {
-        let limits = WatchLimits { all_max: config.watches_max, connection_max: config.connection_watches_max };
+        let limits = WatchLimits {
+            all_max: config.watches_max,
+            connection_max: config.connection_watches_max,
+            bytes_max: config.watch_bytes_max,
+        };
         let hub = Arc::new(Hub::new(limits));
         replica.observe(&hub);
         let writes = Semaphore::new(config.writes_max.min(Semaphore::MAX_PERMITS));

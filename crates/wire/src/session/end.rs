@@ -13,10 +13,6 @@ pub(crate) enum End {
 
 /// There is no way to go on behind it. Clients that send all their watches in one packet come here.
 pub(crate) const TOO_LONG: End = End::Bound("a packet is longer than zookeeper_packet_max");
-/// Only going away tells a client that it has no watches here: it does not look at the answer to
-/// setWatches.
-pub(crate) const TOO_MANY_WATCHES: End =
-    End::Bound("its watches are beyond zookeeper_watches_max or zookeeper_connection_watches_max");
 /// Half a packet has no place.
 pub(crate) const NO_ROOM_FOR_A_PACKET: End =
     End::Bound("its packet is not whole, and zookeeper_incomplete_packets_max is reached");

@@ -4,10 +4,12 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use jute::{Record, ReplyHeader, WatcherEvent, event, framed, xid};
-use replica::{Observer, Observing};
+use jute::{Record, ReplyHeader, WatcherEvent, error, event, framed, xid};
+use replica::{Observer, Observing, Seldom};
 use tokio::sync::Notify;
 use tokio::task::yield_now;
+use tokio::time::Instant;
+use tracing::warn;
 use znode::{EventKind, Recorded, SessionId, State, Turn, ZPath};
 
 use crate::request::codes::wire_zxid;
@@ -28,6 +30,8 @@ pub(crate) struct Hub {
     told: Notify,
     /// In the place of the state while that changes.
     no_state: Arc<State>,
+    /// Single watches for which there was no room.
+    refused: Seldom,
 }
 
 struct Inner {
@@ -61,7 +65,8 @@ impl Hub {
             read_points: ReadPoints::default(),
             told: VecDeque::new(),
         };
-        Hub { inner: Mutex::new(inner), is_awaited: AtomicBool::new(false), told: Notify::new(), no_state }
+        let (is_awaited, told, refused) = (AtomicBool::new(false), Notify::new(), Seldom::default());
+        Hub { inner: Mutex::new(inner), is_awaited, told, no_state, refused }
     }
 
     /// A client whose session was opened, or attached to it. Its session's former connection here
@@ -131,6 +136,15 @@ impl Hub {
         result
     }
 
+    /// The code for a client whose watch has no room, with a word about it in the log now and then.
+    pub(crate) fn refuse(&self, client: &Client, Full(cause): Full) -> i32 {
+        if let Some(times) = self.refused.note(Instant::now()) {
+            let (session, addr) = (client.session(), client.addr);
+            warn!(%session, %addr, cause, times, "a watch of a ZooKeeper client is refused");
+        }
+        error::SYSTEM_ERROR
+    }
+
     /// The state for a read behind the last of the client's writes so far: with that write, and
     /// without the next one.
     pub(crate) fn read_point(&self, client: &Client) -> ReadPoint {
@@ -188,7 +202,7 @@ impl Look<'_> {
 
     /// Sets a watch.
     pub(crate) fn set(&mut self, kind: WatchKind, path: &ZPath) -> Result<(), Full> {
-        self.inner.table.set(self.client.number, kind, path)
+        self.inner.table.set(self.client.number, self.client.outbox.source(), kind, path)
     }
 
     /// Takes a watch out; false when there is none.
@@ -328,7 +342,7 @@ mod tests {
 
     use super::*;
 
-    const LIMITS: WatchLimits = WatchLimits { all_max: 10, connection_max: 10 };
+    const LIMITS: WatchLimits = WatchLimits { all_max: 10, connection_max: 10, bytes_max: 1 << 20 };
 
     fn client(hub: &Hub, number: u64) -> Arc<Client> {
         let credential = Credential { session: SessionId(number), secret_hash: [0; 16] };
@@ -417,7 +431,7 @@ mod tests {
     /// Nothing is there: all watches wait for it, but one that missed that its znode went.
     #[tokio::test]
     async fn many_watches_come_back_in_parts_and_what_they_hear_meanwhile_is_told_behind_the_answer() {
-        let limits = WatchLimits { all_max: 10_000, connection_max: 10_000 };
+        let limits = WatchLimits { all_max: 10_000, connection_max: 10_000, bytes_max: 1 << 30 };
         let hub = Hub::new(limits);
         let one = client(&hub, 1);
         let exist: Vec<String> = (0..=TOGETHER).map(|n| format!("/{n}")).collect();

@@ -1,6 +1,7 @@
 //! Who watches what. Pure.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
 
 use znode::{EventKind, ZPath};
 
@@ -27,44 +28,107 @@ pub(crate) struct WatchLimits {
     pub(crate) all_max: usize,
     /// Of one.
     pub(crate) connection_max: usize,
+    /// What those of all connections take, in bytes.
+    pub(crate) bytes_max: usize,
+}
+
+/// Connections of one address have this part of what all have.
+const ADDRESS_PART: usize = 4;
+/// What a watch takes beside its path, in both maps.
+const WATCH_BYTES: usize = 240;
+
+/// How many watches there are, and what they take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Held {
+    watches: usize,
+    bytes: usize,
 }
 
 /// The watches of all connections, which are known by number.
 #[derive(Debug)]
 pub(crate) struct WatchTable {
     limits: WatchLimits,
-    count: usize,
+    held: Held,
     /// By kind and path.
     watchers: [HashMap<ZPath, BTreeSet<u64>>; 4],
-    by_connection: HashMap<u64, BTreeSet<Place>>,
+    by_connection: HashMap<u64, Watched>,
+    by_source: HashMap<IpAddr, Held>,
 }
 
-/// There are as many watches as there may be, of all connections or of this one.
+/// What a connection watches, and the address that it counts for. An address that stands for many
+/// clients has none.
+#[derive(Debug)]
+struct Watched {
+    source: Option<IpAddr>,
+    places: BTreeSet<Place>,
+}
+
+/// There is no room for a watch, for this reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Full;
+pub(crate) struct Full(pub(crate) &'static str);
+
+impl Full {
+    const ALL: Full = Full("its watches are beyond zookeeper_watches_max");
+    const CONNECTION: Full = Full("its watches are beyond zookeeper_connection_watches_max");
+    const ADDRESS: Full = Full("the watches of its address are beyond a quarter of zookeeper_watches_max");
+    const BYTES: Full = Full("its watches are beyond zookeeper_watch_bytes_max");
+    const ADDRESS_BYTES: Full = Full("the watches of its address are beyond a quarter of zookeeper_watch_bytes_max");
+}
 
 impl WatchTable {
     pub(crate) fn new(limits: WatchLimits) -> WatchTable {
-        WatchTable { limits, count: 0, watchers: Default::default(), by_connection: HashMap::new() }
+        let (held, watchers) = (Held::default(), Default::default());
+        WatchTable { limits, held, watchers, by_connection: HashMap::new(), by_source: HashMap::new() }
     }
 
     /// How many watches are set.
     pub(crate) fn len(&self) -> usize {
-        self.count
+        self.held.watches
     }
 
-    /// Sets a watch. Setting it again changes nothing.
-    pub(crate) fn set(&mut self, connection: u64, kind: WatchKind, path: &ZPath) -> Result<(), Full> {
+    /// Sets a watch of a connection, which counts for `source`. Setting it again changes nothing.
+    pub(crate) fn set(
+        &mut self,
+        connection: u64,
+        source: Option<IpAddr>,
+        kind: WatchKind,
+        path: &ZPath,
+    ) -> Result<(), Full> {
         if self.has(connection, kind, path) {
             return Ok(());
         }
-        let own = self.by_connection.get(&connection).map_or(0, BTreeSet::len);
-        if self.count >= self.limits.all_max || own >= self.limits.connection_max {
-            return Err(Full);
+        self.check_room(connection, source, path)?;
+        let shares = source.map(|source| self.by_source.entry(source).or_default());
+        for held in std::iter::once(&mut self.held).chain(shares) {
+            held.watches += 1;
+            held.bytes += bytes_of(path);
         }
-        self.count += 1;
         self.watchers[kind as usize].entry(path.clone()).or_default().insert(connection);
-        self.by_connection.entry(connection).or_default().insert((kind, path.clone()));
+        let watched = self.by_connection.entry(connection);
+        watched.or_insert_with(|| Watched { source, places: BTreeSet::new() }).places.insert((kind, path.clone()));
+        Ok(())
+    }
+
+    fn check_room(&self, connection: u64, source: Option<IpAddr>, path: &ZPath) -> Result<(), Full> {
+        let WatchLimits { all_max, connection_max, bytes_max } = self.limits;
+        let share = source.map(|source| self.by_source.get(&source).copied().unwrap_or_default());
+        let has_room = |held: Held, watches_max: usize| held.watches < watches_max;
+        let has_bytes = |held: Held, bytes_max: usize| held.bytes + bytes_of(path) <= bytes_max;
+        if !has_room(self.held, all_max) {
+            return Err(Full::ALL);
+        }
+        if !has_bytes(self.held, bytes_max) {
+            return Err(Full::BYTES);
+        }
+        if self.by_connection.get(&connection).is_some_and(|watched| watched.places.len() >= connection_max) {
+            return Err(Full::CONNECTION);
+        }
+        if share.is_some_and(|share| !has_room(share, (all_max / ADDRESS_PART).max(1))) {
+            return Err(Full::ADDRESS);
+        }
+        if share.is_some_and(|share| !has_bytes(share, bytes_max / ADDRESS_PART)) {
+            return Err(Full::ADDRESS_BYTES);
+        }
         Ok(())
     }
 
@@ -93,7 +157,7 @@ impl WatchTable {
 
     /// Takes watches of a connection out, but not more than so many; false when it has none.
     pub(crate) fn remove_some(&mut self, connection: u64, count_max: usize) -> bool {
-        let places = self.by_connection.get(&connection).into_iter().flatten();
+        let places = self.by_connection.get(&connection).into_iter().flat_map(|watched| &watched.places);
         let some: Vec<Place> = places.take(count_max).cloned().collect();
         for (kind, path) in &some {
             self.remove(connection, *kind, path);
@@ -122,7 +186,7 @@ impl WatchTable {
 
     /// Watches by connection: for people.
     pub(crate) fn by_connection(&self) -> impl Iterator<Item = (u64, &BTreeSet<Place>)> {
-        self.by_connection.iter().map(|(connection, places)| (*connection, places))
+        self.by_connection.iter().map(|(connection, watched)| (*connection, &watched.places))
     }
 
     fn recursive_watchers(&self, path: &ZPath) -> BTreeSet<u64> {
@@ -152,14 +216,26 @@ impl WatchTable {
 
     /// Takes a watch that is not among the watchers any more out of the rest.
     fn forget(&mut self, connection: u64, kind: WatchKind, path: &ZPath) {
-        self.count -= 1;
-        if let Some(places) = self.by_connection.get_mut(&connection) {
-            places.remove(&(kind, path.clone()));
-            if places.is_empty() {
-                self.by_connection.remove(&connection);
-            }
+        let Some(Watched { source, places }) = self.by_connection.get_mut(&connection) else { return };
+        let source = *source;
+        places.remove(&(kind, path.clone()));
+        if places.is_empty() {
+            self.by_connection.remove(&connection);
+        }
+        let share = source.and_then(|source| self.by_source.get_mut(&source));
+        for held in std::iter::once(&mut self.held).chain(share) {
+            held.watches -= 1;
+            held.bytes -= bytes_of(path);
+        }
+        if let Some(source) = source.filter(|source| self.by_source.get(source) == Some(&Held::default())) {
+            self.by_source.remove(&source);
         }
     }
+}
+
+/// What a watch of a path takes.
+fn bytes_of(path: &ZPath) -> usize {
+    path.as_str().len() + WATCH_BYTES
 }
 
 /// How many watches are brought back under the guard at once: a whole packet of them would keep the
@@ -174,11 +250,15 @@ mod tests {
         ZPath::parse(text).unwrap()
     }
 
+    fn limits(all_max: usize, connection_max: usize) -> WatchLimits {
+        WatchLimits { all_max, connection_max, bytes_max: 1 << 20 }
+    }
+
     /// How often a watch of connection 1 fires for the same event, three times over.
     #[track_caller]
     fn check(kind: WatchKind, at: &str, event: EventKind, path_of_event: &str, expected: usize) {
-        let mut table = WatchTable::new(WatchLimits { all_max: 10, connection_max: 10 });
-        table.set(1, kind, &path(at)).unwrap();
+        let mut table = WatchTable::new(limits(10, 10));
+        table.set(1, None, kind, &path(at)).unwrap();
         let fired: usize = (0..3).map(|_| table.fire(event, &path(path_of_event)).len()).sum();
         assert_eq!(fired, expected, "{kind:?} at {at} for {event:?} of {path_of_event}");
         let stays = matches!(kind, WatchKind::Persistent | WatchKind::Recursive);
@@ -211,35 +291,35 @@ mod tests {
 
     #[test]
     fn a_connection_hears_of_an_event_once_however_many_watches_it_has() {
-        let mut table = WatchTable::new(WatchLimits { all_max: 10, connection_max: 10 });
+        let mut table = WatchTable::new(limits(10, 10));
         for kind in [WatchKind::Data, WatchKind::Child, WatchKind::Persistent, WatchKind::Recursive] {
-            table.set(1, kind, &path("/a")).unwrap();
+            table.set(1, None, kind, &path("/a")).unwrap();
         }
-        table.set(2, WatchKind::Child, &path("/a")).unwrap();
+        table.set(2, None, WatchKind::Child, &path("/a")).unwrap();
         assert_eq!(table.fire(EventKind::Deleted, &path("/a")), BTreeMap::from([(1, true), (2, true)]));
         assert_eq!((table.len(), table.has_any(2)), (2, false));
     }
 
     #[test]
     fn one_connection_does_not_take_all_watches() {
-        let mut table = WatchTable::new(WatchLimits { all_max: 3, connection_max: 2 });
-        assert_eq!(table.set(1, WatchKind::Data, &path("/a")), Ok(()));
-        assert_eq!(table.set(1, WatchKind::Child, &path("/a")), Ok(()));
-        assert_eq!(table.set(1, WatchKind::Data, &path("/b")), Err(Full));
-        assert_eq!(table.set(1, WatchKind::Data, &path("/a")), Ok(()), "it is set already");
-        assert_eq!(table.set(2, WatchKind::Data, &path("/b")), Ok(()));
+        let mut table = WatchTable::new(limits(3, 2));
+        assert_eq!(table.set(1, None, WatchKind::Data, &path("/a")), Ok(()));
+        assert_eq!(table.set(1, None, WatchKind::Child, &path("/a")), Ok(()));
+        assert_eq!(table.set(1, None, WatchKind::Data, &path("/b")), Err(Full::CONNECTION));
+        assert_eq!(table.set(1, None, WatchKind::Data, &path("/a")), Ok(()), "it is set already");
+        assert_eq!(table.set(2, None, WatchKind::Data, &path("/b")), Ok(()));
         table.fire(EventKind::DataChanged, &path("/a"));
-        assert_eq!(table.set(1, WatchKind::Data, &path("/b")), Ok(()), "one was used up");
+        assert_eq!(table.set(1, None, WatchKind::Data, &path("/b")), Ok(()), "one was used up");
     }
 
     #[test]
     fn watches_have_a_bound_and_leave_nothing_behind() {
-        let mut table = WatchTable::new(WatchLimits { all_max: 3, connection_max: 2 });
-        assert_eq!(table.set(1, WatchKind::Child, &path("/a")), Ok(()));
-        assert_eq!(table.set(1, WatchKind::Data, &path("/a")), Ok(()));
-        assert_eq!(table.set(1, WatchKind::Data, &path("/a")), Ok(()));
-        assert_eq!(table.set(2, WatchKind::Recursive, &path("/a")), Ok(()));
-        assert_eq!(table.set(2, WatchKind::Data, &path("/b")), Err(Full));
+        let mut table = WatchTable::new(limits(3, 2));
+        assert_eq!(table.set(1, None, WatchKind::Child, &path("/a")), Ok(()));
+        assert_eq!(table.set(1, None, WatchKind::Data, &path("/a")), Ok(()));
+        assert_eq!(table.set(1, None, WatchKind::Data, &path("/a")), Ok(()));
+        assert_eq!(table.set(2, None, WatchKind::Recursive, &path("/a")), Ok(()));
+        assert_eq!(table.set(2, None, WatchKind::Data, &path("/b")), Err(Full::ALL));
         assert!(!table.remove(2, WatchKind::Data, &path("/a")));
         assert!(table.remove(2, WatchKind::Recursive, &path("/a")));
         assert!(table.remove_some(1, 1));
@@ -248,5 +328,41 @@ mod tests {
         assert!(!table.remove_some(1, 1) && !table.remove_some(9, 1));
         assert_eq!((table.len(), table.by_connection.len()), (0, 0));
         assert!(table.watchers.iter().all(HashMap::is_empty));
+    }
+
+    const ONE: Option<IpAddr> = Some(IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1)));
+    const OTHER: Option<IpAddr> = Some(IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 2)));
+
+    #[test]
+    fn connections_of_one_address_have_a_quarter_of_all_watches() {
+        let mut table = WatchTable::new(limits(8, 8));
+        for (connection, at) in [(1, "/a"), (2, "/a")] {
+            assert_eq!(table.set(connection, ONE, WatchKind::Data, &path(at)), Ok(()));
+        }
+        assert_eq!(table.set(3, ONE, WatchKind::Data, &path("/a")), Err(Full::ADDRESS));
+        assert_eq!(table.set(4, OTHER, WatchKind::Data, &path("/a")), Ok(()));
+        for at in 0..5 {
+            assert_eq!(table.set(5, None, WatchKind::Data, &path(&format!("/{at}"))), Ok(()), "it is exempt");
+        }
+        assert_eq!(table.set(5, None, WatchKind::Data, &path("/b")), Err(Full::ALL));
+        assert!(table.remove(1, WatchKind::Data, &path("/a")));
+        assert_eq!(table.set(3, ONE, WatchKind::Data, &path("/a")), Ok(()));
+    }
+
+    /// A million of them with paths of 1 KB took 1.2 GB.
+    #[test]
+    fn what_watches_take_has_a_bound_and_an_address_its_share() {
+        let long = |at: usize| path(&format!("/{at:0783}"));
+        let mut table = WatchTable::new(WatchLimits { bytes_max: 8 << 10, ..limits(1_000, 1_000) });
+        assert_eq!([0, 1].map(|at| table.set(1, ONE, WatchKind::Data, &long(at))), [Ok(()); 2]);
+        assert_eq!(table.set(2, ONE, WatchKind::Data, &path("/")), Err(Full::ADDRESS_BYTES));
+        assert_eq!((2..8).map(|at| table.set(3, None, WatchKind::Data, &long(at))).collect::<Vec<_>>(), [Ok(()); 6]);
+        assert_eq!(table.set(3, None, WatchKind::Data, &path("/")), Err(Full::BYTES));
+        table.fire(EventKind::DataChanged, &long(0));
+        assert_eq!(table.set(2, ONE, WatchKind::Data, &long(9)), Ok(()));
+        for connection in 1..4 {
+            table.remove_some(connection, 100);
+        }
+        assert_eq!((table.held, table.by_source.len()), (Held::default(), 0));
     }
 }

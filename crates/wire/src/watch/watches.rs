@@ -28,7 +28,7 @@ pub(crate) enum Brought {
     /// They are set, and what they missed is told.
     Back(Zxid),
     /// There is no room for them here.
-    TooMany,
+    TooMany(Full),
 }
 
 /// Reads and sets a watch. The outbox is held: release it with the answer.
@@ -49,7 +49,7 @@ pub(crate) fn read(hub: &Hub, client: &Client, what: Watching, which: &PathWatch
 /// The outbox is held.
 pub(crate) fn look(hub: &Hub, client: &Client, what: Watching, which: &PathWatch) -> (Arc<State>, Result<(), i32>) {
     let identities = client.identities();
-    hub.look(client, |look| {
+    let (state, set) = hub.look(client, |look| {
         // Where no znode can ever be, a watch has nothing to wait for.
         let path = ZPath::parse(&which.path).ok().filter(|path| !is_too_long(path, look));
         let Some(path) = path else { return (look.state().clone(), Ok(())) };
@@ -62,8 +62,9 @@ pub(crate) fn look(hub: &Hub, client: &Client, what: Watching, which: &PathWatch
             Watching::Children { .. } if readable => look.set(WatchKind::Child, &path),
             Watching::Data | Watching::Children { .. } => Ok(()),
         };
-        (look.state().clone(), set.map_err(|Full| error::SYSTEM_ERROR))
-    })
+        (look.state().clone(), set)
+    });
+    (state, set.map_err(|full| hub.refuse(client, full)))
 }
 
 /// No znode can be there, and what strangers wait for has a bound, too.
@@ -73,16 +74,17 @@ fn is_too_long(path: &ZPath, look: &Look<'_>) -> bool {
 
 /// addWatch. The outbox is held.
 pub(crate) fn add(hub: &Hub, client: &Client, add: &AddWatchRequest) -> Answered {
-    hub.look(client, |look| {
+    let (zxid, set) = hub.look(client, |look| {
         let kind = match add.mode {
             watcher::MODE_PERSISTENT => Ok(WatchKind::Persistent),
             watcher::MODE_PERSISTENT_RECURSIVE => Ok(WatchKind::Recursive),
             _ => Err(error::MARSHALLING),
         };
         let path = ZPath::parse(&add.path).ok().filter(|path| !is_too_long(path, look)).ok_or(error::BAD_ARGUMENTS);
-        let set = kind.and_then(|kind| look.set(kind, &path?).map_err(|Full| error::SYSTEM_ERROR));
-        (look.state().last_zxid(), set.map(|()| Number { number: 0 }.to_bytes()))
-    })
+        (look.state().last_zxid(), kind.and_then(|kind| Ok(look.set(kind, &path?))))
+    });
+    let set = set.and_then(|set| set.map_err(|full| hub.refuse(client, full)));
+    (zxid, set.map(|()| Number { number: 0 }.to_bytes()))
 }
 
 /// checkWatches and removeWatches. The outbox is held.
@@ -173,8 +175,8 @@ impl<'a> Comeback<'a> {
                     List::Persistent => look.set(WatchKind::Persistent, &path),
                     List::Recursive => look.set(WatchKind::Recursive, &path),
                 };
-                if set == Err(Full) {
-                    return Some(Brought::TooMany);
+                if let Err(full) = set {
+                    return Some(Brought::TooMany(full));
                 }
             }
             self.left.peek().is_none().then_some(Brought::Back(since))

@@ -147,7 +147,8 @@ keys! {
         zookeeper_outstanding_max: count = wire.outstanding_max, "Requests of one connection that are not answered yet ...";
         zookeeper_outstanding_bytes_max: size = wire.outstanding_bytes_max, "... and their bytes.";
         zookeeper_writes_max: count = wire.writes_max, "Writes of all ZooKeeper clients on their way at once.";
-        zookeeper_watches_max: count = wire.watches_max, "Watches of all ZooKeeper clients of this node.";
+        zookeeper_watches_max: count = wire.watches_max, "Watches of all ZooKeeper clients of this node; those of one address have a quarter.";
+        zookeeper_watch_bytes_max: size = wire.watch_bytes_max, "What those take with their paths, 240 bytes beside each; those of one address have a quarter.";
         zookeeper_connection_watches_max: count = wire.connection_watches_max, "Watches of one connection, so that none takes all of those.";
         zookeeper_unread_max: size = wire.unread_bytes_max, "Answers and events that one client has not taken yet.";
         zookeeper_answers_max: size = wire.answers_bytes_max, "Answers to all ZooKeeper clients that are being made or wait for them; the longest is half of it.";

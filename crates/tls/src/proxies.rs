@@ -21,7 +21,7 @@ use crate::networks::Networks;
 /// Time for a header.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Headers that are read at once. Beyond, a connection is closed.
-const READING_MAX: usize = 256;
+const READING_MAX: usize = 32;
 /// Bytes of a header that come before its length is known, and at most behind them.
 const PREFIX_BYTES: usize = 16;
 const REST_BYTES_MAX: usize = 2_048;

@@ -5,8 +5,9 @@ use tracing::{info, warn};
 
 use crate::config::Settings;
 
-/// Descriptors for the disk, peers, operators, listeners, and connections that are being refused.
-const RESERVE: u64 = 256;
+/// Descriptors for the disk, peers, operators, listeners, the last places of full doors, and
+/// connections that are being refused or whose PROXY header is being read.
+const RESERVE: u64 = 384;
 /// With fewer a node does not start.
 const LIMIT_MIN: u64 = RESERVE + 64;
 

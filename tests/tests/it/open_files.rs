@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use crate::harness::{Call, Cluster, Options, until};
 
 /// Limit of open files: more than a node needs, and less than it would take from clients.
-const LIMIT: u64 = 400;
+const LIMIT: u64 = 512;
 
 fn limited(open_files_max: u64) -> Options {
     Options { open_files_max: Some(open_files_max), ..Options::default() }
@@ -44,5 +44,5 @@ async fn a_node_that_may_have_too_few_open_does_not_start() {
     cluster.restart(1);
     let ended = until("it has ended", async || cluster.ended(1)).await;
     assert!(!ended.success());
-    assert!(cluster.log(1).contains("may have 100 open files, and a node needs 320 at least"), "{}", cluster.log(1));
+    assert!(cluster.log(1).contains("may have 100 open files, and a node needs 448 at least"), "{}", cluster.log(1));
 }

@@ -96,7 +96,7 @@ pub use error::{Error, EventsError, Failure, StartError, WaitEnd};
 pub use follower::session_heartbeats::Touch;
 pub use leader::session_tracker::Silence;
 pub use operate::background;
-pub use operate::counters::{Counts, Entrance, RequestEnd};
+pub use operate::counters::{Counts, Entrance, RequestEnd, TurnedAway};
 pub use operate::health::{Health, MemberHealth, Part};
 pub use operate::orders::{Done, MemberReport, MembersReport, NewMember, Order, OrderError, RefusedOrder};
 pub use operate::seldom::Seldom;

@@ -20,8 +20,8 @@ use crate::read::reads::Consistency;
 use crate::simulation::Machine;
 use crate::{
     Check, Config, Done, Entrance, Error, EventBatch, EventKinds, EventsError, Failure, Finalized, Health, Leader,
-    MembersReport, NodeStatus, Observer, Order, OrderError, RequestEnd, StartError, Step, UpgradeStatus, WaitEnd,
-    WatchKey,
+    MembersReport, NodeStatus, Observer, Order, OrderError, RequestEnd, StartError, Step, TurnedAway, UpgradeStatus,
+    WaitEnd, WatchKey,
 };
 
 /// One node of the ensemble. Clones are the same node, which runs until [`Replica::shutdown`].
@@ -277,6 +277,11 @@ impl Replica {
     /// A door has answered a request.
     pub fn count(&self, entrance: Entrance, end: RequestEnd) {
         self.node.view.counters.request(entrance, end);
+    }
+
+    /// Counts a connection of a client that was turned away.
+    pub fn count_turned_away(&self, entrance: Entrance, cause: TurnedAway) {
+        self.node.view.counters.turned_away(entrance, cause);
     }
 
     /// Who leads, as far as this node knows.

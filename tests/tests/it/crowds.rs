@@ -97,6 +97,9 @@ async fn a_full_door_lets_in_an_address_that_has_no_connection() {
         inside.push(comes);
     }
     assert!(waiting.join_next().await.unwrap().unwrap().is_err(), "a long poll gave way");
+    let metrics = String::from_utf8_lossy(&operator.send(Call::get("/metrics")).await.unwrap().body).into_owned();
+    let gave_way = "zlock_connections_turned_away_total{door=\"http\",cause=\"gave-way\"} ";
+    assert!(metrics.lines().any(|line| line.strip_prefix(gave_way).is_some_and(|count| count != "0")), "{metrics}");
     assert!(cluster.log(1).contains("gave way to another address door=\"http\" addr=127.0.1."), "{}", cluster.log(1));
 }
 

@@ -37,10 +37,27 @@ impl RequestEnd {
         [RequestEnd::Done, RequestEnd::Refused, RequestEnd::Unavailable, RequestEnd::Unknown];
 }
 
+/// Why a connection of a client was turned away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TurnedAway {
+    /// The door has as many as it may have.
+    DoorFull,
+    /// The address has.
+    AddressFull,
+    /// Its address had most, and it gave way to another address.
+    GaveWay,
+}
+
+impl TurnedAway {
+    /// Every cause.
+    pub const ALL: [TurnedAway; 3] = [TurnedAway::DoorFull, TurnedAway::AddressFull, TurnedAway::GaveWay];
+}
+
 /// The counters of one node.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     requests: [[AtomicU64; RequestEnd::ALL.len()]; Entrance::ALL.len()],
+    turned_away: [[AtomicU64; TurnedAway::ALL.len()]; Entrance::ALL.len()],
     sessions_expired: AtomicU64,
     snapshots_built: AtomicU64,
     snapshots_installed: AtomicU64,
@@ -53,6 +70,10 @@ pub(crate) struct Counters {
 impl Counters {
     pub(crate) fn request(&self, entrance: Entrance, end: RequestEnd) {
         self.requests[entrance as usize][end as usize].fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn turned_away(&self, entrance: Entrance, cause: TurnedAway) {
+        self.turned_away[entrance as usize][cause as usize].fetch_add(1, Relaxed);
     }
 
     /// Entries up to this one are not counted: the process before this one may have.
@@ -88,9 +109,12 @@ impl Counters {
     }
 
     pub(crate) fn look(&self) -> Counts {
-        let row = |row: &[AtomicU64; RequestEnd::ALL.len()]| row.each_ref().map(|count| count.load(Relaxed));
+        fn row<const N: usize>(row: &[AtomicU64; N]) -> [u64; N] {
+            row.each_ref().map(|count| count.load(Relaxed))
+        }
         Counts {
             requests: self.requests.each_ref().map(row),
+            turned_away: self.turned_away.each_ref().map(row),
             sessions_expired: self.sessions_expired.load(Relaxed),
             snapshots_built: self.snapshots_built.load(Relaxed),
             snapshots_installed: self.snapshots_installed.load(Relaxed),
@@ -103,6 +127,7 @@ impl Counters {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     requests: [[u64; RequestEnd::ALL.len()]; Entrance::ALL.len()],
+    turned_away: [[u64; TurnedAway::ALL.len()]; Entrance::ALL.len()],
     /// Sessions that entries expired which came after this start; a snapshot's are not among them.
     pub sessions_expired: u64,
     /// Snapshots that this node has written of its own state.
@@ -118,6 +143,11 @@ impl Counts {
     /// Requests that were answered.
     pub fn requests(&self, entrance: Entrance, end: RequestEnd) -> u64 {
         self.requests[entrance as usize][end as usize]
+    }
+
+    /// Connections of clients that were turned away.
+    pub fn turned_away(&self, entrance: Entrance, cause: TurnedAway) -> u64 {
+        self.turned_away[entrance as usize][cause as usize]
     }
 }
 

@@ -8,7 +8,7 @@ use std::fmt::{Display, Write as _};
 use axum::http::StatusCode;
 use axum::http::header::{CONTENT_TYPE, HeaderValue};
 use axum::response::IntoResponse as _;
-use replica::{Entrance, NodeStatus, Readiness, RequestEnd, Role};
+use replica::{Entrance, NodeStatus, Readiness, RequestEnd, Role, TurnedAway};
 
 use crate::request::call::{Answer, Call};
 use crate::request::door::AtZxid;
@@ -31,6 +31,7 @@ pub(crate) async fn metrics(mut call: Call) -> Answer {
     log(&mut text, &status);
     state(&mut text, &status);
     traffic(&mut text, &status, call.door.waits());
+    connections(&mut text, &status);
     backups(&mut text, call.door.backups().last.read());
     let mut response = (StatusCode::OK, text.0).into_response();
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(FORMAT));
@@ -147,6 +148,22 @@ fn traffic(text: &mut Text, status: &NodeStatus, waits: usize) {
         for end in RequestEnd::ALL {
             let labels = [("door", door(entrance)), ("outcome", outcome(end))];
             text.labelled("requests_total", &labels, status.counts.requests(entrance, end));
+        }
+    }
+}
+
+fn connections(text: &mut Text, status: &NodeStatus) {
+    let help = "Connections of clients that were turned away since the node started, by door and cause.";
+    text.begin("connections_turned_away_total", "counter", help);
+    for entrance in Entrance::ALL {
+        for away in TurnedAway::ALL {
+            let cause = match away {
+                TurnedAway::DoorFull => "door-full",
+                TurnedAway::AddressFull => "address-full",
+                TurnedAway::GaveWay => "gave-way",
+            };
+            let labels = [("door", door(entrance)), ("cause", cause)];
+            text.labelled("connections_turned_away_total", &labels, status.counts.turned_away(entrance, away));
         }
     }
 }

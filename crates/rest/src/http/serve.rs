@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use replica::{Replica, Seldom};
+use replica::{Entrance, Replica, Seldom, TurnedAway};
 use tls::{Admission, AdmissionConfig, Full, Incoming, Listeners, Place};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
@@ -218,6 +218,8 @@ impl Server {
             }
             Err(full) => full,
         };
+        let cause = if full == Full::Door { TurnedAway::DoorFull } else { TurnedAway::AddressFull };
+        self.door.replica().count_turned_away(Entrance::Http, cause);
         if let Some(times) = self.refused.note(Instant::now()) {
             let whose = if full == Full::Door { "connections_max" } else { "connections_per_address_max" };
             warn!(door = "http", %addr, bound = whose, times, "a connection is refused: there are too many");
@@ -236,6 +238,7 @@ impl Server {
 
     fn tell_ousted(&self, place: &Place) {
         let Some(addr) = place.ousted() else { return };
+        self.door.replica().count_turned_away(Entrance::Http, TurnedAway::GaveWay);
         if let Some(times) = self.ousted.note(Instant::now()) {
             let bound = "connections_max";
             warn!(door = "http", %addr, bound, times, "a connection of the address that has most gave way to another address");

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jute::Frames;
-use replica::{Replica, Seldom};
+use replica::{Entrance, Replica, Seldom, TurnedAway};
 use tls::{Admission, AdmissionConfig, Full, Incoming, Listeners, Place};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
@@ -68,11 +68,13 @@ pub async fn serve(
                 let place = match connections.enter(addr.ip()) {
                     Ok(place) => place,
                     Err(full) => {
+                        let cause = if full == Full::Door { TurnedAway::DoorFull } else { TurnedAway::AddressFull };
+                        door.replica.count_turned_away(Entrance::ZooKeeper, cause);
                         tell_refused(&refused, full, addr);
                         continue;
                     }
                 };
-                tell_ousted(&ousted, &place);
+                tell_ousted(&door, &ousted, &place);
                 let door = Arc::clone(&door);
                 place.serve(|place| async move { connection(door, incoming, addr, &place).await });
             }
@@ -125,8 +127,9 @@ fn tell_refused(refused: &Seldom, full: Full, addr: SocketAddr) {
     }
 }
 
-fn tell_ousted(ousted: &Seldom, place: &Place) {
+fn tell_ousted(door: &Door, ousted: &Seldom, place: &Place) {
     let Some(addr) = place.ousted() else { return };
+    door.replica.count_turned_away(Entrance::ZooKeeper, TurnedAway::GaveWay);
     if let Some(times) = ousted.note(Instant::now()) {
         let bound = CONNECTIONS_MAX;
         warn!(door = "zookeeper", %addr, bound, times, "a connection of the address that has most gave way to another address");

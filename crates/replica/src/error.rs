@@ -2,6 +2,9 @@
 
 use znode::{OtherLevel, Zxid};
 
+/// What a client is told that waited at a node without a leader or a disk.
+const CANNOT_SERVE: &str = "this node hears no leader, or its disk does not answer: go to another node";
+
 /// Why a call has no answer from the state machine.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
@@ -52,6 +55,10 @@ pub enum WaitEnd {
     /// This node keeps as many watches as it may.
     #[error("too many watches on this node")]
     TooMany,
+    /// The node hears no leader, or its disk does not answer: it would not learn of what is waited
+    /// for.
+    #[error("{CANNOT_SERVE}")]
+    CannotServe,
     /// The node is shutting down.
     #[error("the node is shutting down")]
     Stopped,
@@ -66,12 +73,9 @@ pub enum EventsError {
         /// The smallest `since` that this node can answer.
         oldest: Zxid,
     },
-    /// This node keeps as many watches as it may.
-    #[error("too many watches on this node")]
-    TooMany,
-    /// The node is shutting down.
-    #[error("the node is shutting down")]
-    Stopped,
+    /// The wait for them ended.
+    #[error(transparent)]
+    Wait(#[from] WaitEnd),
 }
 
 /// Why a node that ran cannot go on.

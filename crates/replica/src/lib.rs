@@ -61,6 +61,7 @@
 //!              story.rs what changes, as the log tells it · told.rs what was told last
 //!              forced.rs locks that are taken from their sessions · seldom.rs lines that strangers cause
 //!              disk_watch.rs a disk that does not answer · disk_stall.rs what a leader does then
+//!              serving.rs waits end at a node that cannot serve
 //!              disk_space.rs whether there is room · housekeeping.rs what is looked after now and then
 //!              background.rs long work beside all that
 //!              orders.rs what an operator may order · upgrade.rs which programs the members run, and raising the level

@@ -36,6 +36,7 @@ use crate::operate::disk_watch::DiskWatch;
 use crate::operate::drained::Drained;
 use crate::operate::housekeeping::Housekeeping;
 use crate::operate::seldom::Seldom;
+use crate::operate::serving::Serving;
 use crate::operate::status::Status;
 use crate::operate::story::{self, Teller};
 use crate::operate::upgrade::Upgrade;
@@ -190,6 +191,7 @@ impl Parts {
         node.spawn(follow_members(Arc::clone(&consensus), Arc::clone(&gate), life));
         node.spawn(campaign::stand(Arc::clone(&consensus), gate, stopped()));
         node.spawn(DiskStall { consensus: Arc::clone(&consensus) }.watch(stopped()));
+        node.spawn(Serving { consensus: Arc::clone(&consensus), view: Arc::clone(&view) }.watch(stopped()));
         node.spawn(leadership::lead(leadership, stopped()));
         node.spawn(member_duty.fulfil(stopped()));
         node.spawn(session_heartbeats::forward(heartbeats, heartbeats_queue, stopped()));

@@ -11,6 +11,7 @@ pub(crate) mod health;
 pub(crate) mod housekeeping;
 pub(crate) mod orders;
 pub(crate) mod seldom;
+pub(crate) mod serving;
 pub(crate) mod status;
 pub(crate) mod story;
 pub(crate) mod told;

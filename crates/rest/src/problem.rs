@@ -95,6 +95,11 @@ impl Problem {
         Problem::unavailable("the node is shutting down: go to another node", RETRY_AFTER_MS)
     }
 
+    /// The same of an acquire whose ticket stands in the queue, or may.
+    pub(crate) fn with_ticket_left(self, why: &str) -> Problem {
+        Problem { outcome: Outcome::Unknown, detail: format!("{}; {why}", self.detail), ..self }
+    }
+
     pub(crate) fn unknown(why: impl Into<String>) -> Problem {
         Problem { outcome: Outcome::Unknown, ..Problem::new(ProblemType::Unknown, StatusCode::GATEWAY_TIMEOUT, why) }
     }
@@ -360,6 +365,7 @@ impl From<WaitEnd> for Problem {
         match end {
             WaitEnd::Deadline => Problem::unavailable("the wait is over", RETRY_AFTER_MS),
             WaitEnd::TooMany => Problem::too_many("watches"),
+            WaitEnd::CannotServe => Problem::unavailable(end.to_string(), RETRY_AFTER_MS),
             WaitEnd::Stopped => Problem::stopping(),
         }
     }
@@ -390,8 +396,7 @@ impl From<EventsError> for Problem {
                     ),
                 )
             },
-            EventsError::TooMany => Problem::too_many("watches"),
-            EventsError::Stopped => Problem::stopping(),
+            EventsError::Wait(end) => end.into(),
         }
     }
 }

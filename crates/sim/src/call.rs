@@ -64,7 +64,7 @@ pub enum Waited {
     Exists,
     /// It is not so yet.
     NotYet,
-    /// The node has stopped, or is full.
+    /// The node has stopped, is full, or cannot serve.
     Ended,
 }
 
@@ -140,7 +140,7 @@ async fn wait(replica: &Replica, deadline: Instant, look: impl Fn(&State) -> Ste
     let waited = match ended {
         Ok(waited) => waited,
         Err(WaitEnd::Deadline) => Waited::NotYet,
-        Err(WaitEnd::TooMany | WaitEnd::Stopped) => Waited::Ended,
+        Err(WaitEnd::TooMany | WaitEnd::CannotServe | WaitEnd::Stopped) => Waited::Ended,
     };
     Reply::Waited { waited, missed }
 }

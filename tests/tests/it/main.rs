@@ -48,6 +48,7 @@ mod refused_connections;
 mod restored_from_backup;
 mod secure;
 mod session_expiry;
+mod sick_node;
 mod start_refused;
 mod started_one_by_one;
 mod stopping;

@@ -288,6 +288,11 @@ impl Consensus {
         last.max(self.leader_watch.since).elapsed() >= self.disconnected_after()
     }
 
+    /// Whether this node learns of what happens: it hears a leader, or leads, and its disk answers.
+    pub(crate) fn serves(&self) -> bool {
+        self.heard_leader().is_some() && self.with_a_disk().is_ok()
+    }
+
     /// Who says nothing for so long is not connected.
     pub(crate) fn disconnected_after(&self) -> Duration {
         Duration::from_millis(2 * self.config.election_timeout_max_ms)

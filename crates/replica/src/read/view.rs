@@ -40,7 +40,8 @@ struct Guarded {
     gates: BTreeMap<Zxid, Vec<oneshot::Sender<()>>>,
     /// Hear of everything first. Those that are gone are forgotten when another comes.
     observers: Vec<Weak<dyn Observer>>,
-    stopped: bool,
+    /// Why waits end, while they do.
+    ends: Option<WaitEnd>,
 }
 
 /// Bounds of a [`View`].
@@ -69,13 +70,7 @@ impl View {
             applied: AtomicU64::new(state.last_zxid().0),
             state: RwLock::new(Arc::new(state)),
             counters: Counters::default(),
-            guarded: Mutex::new(Guarded {
-                watches,
-                ring,
-                gates: BTreeMap::new(),
-                observers: Vec::new(),
-                stopped: false,
-            }),
+            guarded: Mutex::new(Guarded { watches, ring, gates: BTreeMap::new(), observers: Vec::new(), ends: None }),
         }
     }
 
@@ -143,10 +138,18 @@ impl View {
     /// Ends all waits, now and from now on.
     pub(crate) fn stop(&self) {
         let mut guarded = self.lock();
-        guarded.stopped = true;
-        guarded.watches.fire_all();
-        guarded.gates.clear();
+        guarded.end_waits(WaitEnd::Stopped);
         guarded.observers.clear();
+    }
+
+    /// Ends all waits while this node cannot serve, or lets them be again.
+    pub(crate) fn suspend(&self, suspended: bool) {
+        let mut guarded = self.lock();
+        match guarded.ends {
+            None if suspended => guarded.end_waits(WaitEnd::CannotServe),
+            Some(WaitEnd::CannotServe) if !suspended => guarded.ends = None,
+            _ => {}
+        }
     }
 
     /// See [`crate::Replica::observe`].
@@ -181,7 +184,7 @@ impl View {
             if self.applied() >= zxid {
                 return true;
             }
-            if guarded.stopped {
+            if guarded.ends == Some(WaitEnd::Stopped) {
                 return false;
             }
             let (open, gate) = oneshot::channel();
@@ -213,9 +216,6 @@ impl View {
             }
             let watch = {
                 let mut guarded = self.lock();
-                if guarded.stopped {
-                    return Err(WaitEnd::Stopped);
-                }
                 let now = self.state();
                 let key = if blind || Arc::ptr_eq(&seen, &now) {
                     key
@@ -225,6 +225,7 @@ impl View {
                         Step::Watch(key) => key,
                     }
                 };
+                guarded.check()?;
                 self.register(&mut guarded, key, &wake).ok_or(WaitEnd::TooMany)?
             };
             // While a reader has it, all that changes is copied.
@@ -251,9 +252,6 @@ impl View {
         loop {
             let watch = {
                 let mut guarded = self.lock();
-                if guarded.stopped {
-                    return Err(EventsError::Stopped);
-                }
                 match guarded.ring.find(&key, kinds, from, reader)? {
                     Found::Batch(batch) => return Ok(batch),
                     // A long scan lets go of the guard now and then.
@@ -263,17 +261,18 @@ impl View {
                     }
                     Found::NotYet { scanned, more: false } => from = scanned,
                 }
+                guarded.check()?;
                 if plant::is(Planted::WatchAfterLook) {
                     None
                 } else {
-                    Some(self.register(&mut guarded, key.clone(), &wake).ok_or(EventsError::TooMany)?)
+                    Some(self.register(&mut guarded, key.clone(), &wake).ok_or(WaitEnd::TooMany)?)
                 }
             };
             let watch = match watch {
                 Some(watch) => watch,
                 None => {
                     fault_injection::dawdle().await;
-                    self.register(&mut self.lock(), key.clone(), &wake).ok_or(EventsError::TooMany)?
+                    self.register(&mut self.lock(), key.clone(), &wake).ok_or(WaitEnd::TooMany)?
                 }
             };
             // Events in between may have left the ring. None of them matched, or the watch would
@@ -329,6 +328,17 @@ impl Drop for Gate<'_> {
 }
 
 impl Guarded {
+    fn end_waits(&mut self, end: WaitEnd) {
+        self.ends = Some(end);
+        self.watches.fire_all();
+        self.gates.clear();
+    }
+
+    /// Whether a client may wait for what is not there yet.
+    fn check(&self) -> Result<(), WaitEnd> {
+        self.ends.map_or(Ok(()), Err)
+    }
+
     fn observers(&self) -> impl Iterator<Item = Arc<dyn Observer>> {
         self.observers.iter().filter_map(Weak::upgrade)
     }

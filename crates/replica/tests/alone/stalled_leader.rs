@@ -3,9 +3,9 @@
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::ThreadId;
 
-use crate::ensemble::{Ensemble, create, eventually, open_session, read_data, set, soon, write};
+use crate::ensemble::{Ensemble, create, eventually, open_session, path, read_data, set, soon, write};
 use crate::lines::Lines;
-use replica::{Config, Consistency, Error, Readiness};
+use replica::{Config, Consistency, Error, Readiness, Step, WaitEnd, WatchKey};
 
 const STALLS: &str = "the disk does not answer: this node is not ready, and takes no writes and no votes";
 const ANSWERS: &str = "the disk answers again";
@@ -53,6 +53,11 @@ fn hang(disks: &Shared, node: Option<usize>) {
     disks.1.notify_all();
 }
 
+/// A wait for what never comes.
+fn never() -> Step<()> {
+    Step::Watch(WatchKey::Node(path("/never")))
+}
+
 fn short_bound(config: &mut Config) {
     config.disk_stall_max_ms = 400;
 }
@@ -71,6 +76,8 @@ async fn a_leader_whose_fsync_hangs_hands_over_and_comes_back_as_a_follower() {
     let told = || lines.among(&[STALLS, ANSWERS]);
     assert_eq!(told(), [""; 0]);
     hang(&disks, Some(leader));
+    let waiting = stalled.clone();
+    let wait = tokio::spawn(async move { waiting.wait_for(soon(), |_| never()).await });
     // The others have a quorum, and the first write is also what the leader's own disk does not
     // take.
     write(&stalled, set("/a", b"1")).await;
@@ -88,6 +95,7 @@ async fn a_leader_whose_fsync_hangs_hands_over_and_comes_back_as_a_follower() {
     assert!(matches!(refused, Err(Error::Unavailable { .. })), "{refused:?}");
     let refused = stalled.read(Consistency::Linearizable, soon()).await;
     assert!(matches!(refused, Err(Error::Unavailable { .. })), "{refused:?}");
+    assert_eq!(wait.await.unwrap(), Err(WaitEnd::CannotServe), "it would not be told");
     // Sessions do not depend on the disk of the node that their clients talk to.
     assert_eq!(stalled.touch(session, soon()).await.unwrap().session, session.session);
     let status = stalled.status();

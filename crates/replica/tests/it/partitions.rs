@@ -3,9 +3,10 @@
 
 use std::time::Duration;
 
-use crate::ensemble::{Ensemble, create, eventually, open_session, read_data, set, soon, write};
-use replica::{Config, Consistency, Error, Readiness, Replica, Role};
+use crate::ensemble::{Ensemble, LONG, create, eventually, open_session, path, read_data, set, soon, write};
+use replica::{Config, Consistency, Error, EventKinds, EventsError, Readiness, Replica, Role, Step, WaitEnd, WatchKey};
 use tokio::time::Instant;
+use znode::State;
 
 /// Patient enough that a busy machine does not bring on an election of its own.
 fn patient(config: &mut Config) {
@@ -176,6 +177,47 @@ async fn an_isolated_follower_does_not_disturb_and_catches_up() {
     assert_eq!((ensemble.leader().await, node.status().term), (leader, term));
     ensemble.assert_equal_states().await;
     ensemble.stop_all().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waits_at_a_node_that_hears_no_leader_end_and_the_others_go_on() {
+    let mut ensemble = Ensemble::linked(3, patient).await;
+    let created = write(ensemble.node(0), create("/", "a", b"0")).await.zxid;
+    let cut_off = ensemble.follower().await;
+    let (node, other) = (ensemble.node(cut_off).clone(), ensemble.node(ensemble.leader().await).clone());
+    ensemble.assert_equal_states().await;
+    let wait = |node: &Replica| {
+        let node = node.clone();
+        tokio::spawn(async move { node.wait_for(soon(), is_set).await })
+    };
+    let events = |node: &Replica| {
+        let (node, key) = (node.clone(), WatchKey::Node(path("/a")));
+        tokio::spawn(async move { node.events(key, EventKinds::DATA, created, soon()).await.map(|batch| batch.upto) })
+    };
+    let (ended, told) = ((wait(&node), events(&node)), (wait(&other), events(&other)));
+    eventually("all wait", || node.status().watches == 2 && other.status().watches == 2).await;
+    ensemble.isolate(cut_off, true);
+    assert_eq!(ended.0.await.unwrap(), Err(WaitEnd::CannotServe));
+    assert_eq!(ended.1.await.unwrap(), Err(EventsError::Wait(WaitEnd::CannotServe)));
+    // One that comes meanwhile is let go at once, and one for what is there already is answered.
+    assert_eq!(node.wait_for(soon(), is_set).await, Err(WaitEnd::CannotServe));
+    assert_eq!(node.wait_for(soon(), |_| Step::Ready(())).await, Ok(()));
+    let set_at = write(&other, set("/a", b"1")).await.zxid;
+    assert_eq!((told.0.await.unwrap(), told.1.await.unwrap()), (Ok(()), Ok(set_at)));
+    ensemble.isolate(cut_off, false);
+    eventually("it is ready", || node.status().ready == Readiness::Ready).await;
+    let again = async {
+        while node.wait_for(soon(), is_set).await == Err(WaitEnd::CannotServe) {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(LONG, again).await.unwrap();
+    ensemble.stop_all().await;
+}
+
+fn is_set(state: &State) -> Step<()> {
+    let is_set = state.node(&path("/a")).is_some_and(|node| **node.data() == *b"1");
+    if is_set { Step::Ready(()) } else { Step::Watch(WatchKey::Node(path("/a"))) }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

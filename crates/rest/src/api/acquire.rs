@@ -34,12 +34,18 @@ const BLOCKED: &str = "an earlier acquire of this session, also without Idempote
     ticket is about to be withdrawn: say replace=true, or ask again. Acquires that are to be told apart give an \
     Idempotency-Key or an owner";
 
+/// What is said of a ticket whose node ends the wait.
+const TICKET_STAYS: &str = "the ticket stays for as long as its session: ask there with the same Idempotency-Key";
+const NOT_WITHDRAWN: &str = "the ticket could not be withdrawn, and stands or holds until it is, or its session ends";
+
 /// What a waiting ticket came to.
 pub(crate) enum Waited {
     /// It holds.
     Held(Grant),
     /// The wait is over, and it may be waiting still.
     Over,
+    /// The node ends the wait, because it cannot serve.
+    Ended(Problem),
 }
 
 /// A lock that is held, as it was at one zxid: what is asked of the ticket belongs to the same
@@ -105,6 +111,7 @@ pub(crate) async fn enter(mut call: Call, route: &str, mode: Option<LockMode>) -
     call.forget_head();
     let deadline = call.arrived + Duration::from_millis(wish.wait_ms);
     let (path, attempt) = (wish.lock, wish.attempt);
+    let is_keyed = call.caller.key.is_some();
     // Without a key of the client's own the door makes one: it becomes the UUID in the lock node's
     // name.
     call.caller.key.get_or_insert_with(|| RequestKey(Uuid::new_v4().into_bytes()));
@@ -113,7 +120,7 @@ pub(crate) async fn enter(mut call: Call, route: &str, mode: Option<LockMode>) -
     // Of an upgrade it may be the reader that has gone.
     let is_upgrade = matches!(wish.op, Op::Upgrade(_));
     let request = znode::Request { attempt, ..call.request(wish.op) };
-    let mut waiter = Waiter::propose(&call.door, request, credential, path.clone(), attempt, permit);
+    let mut waiter = Waiter::propose(&call.door, request, credential, path.clone(), is_keyed, permit);
     if wish.keep {
         waiter.stay();
     }
@@ -134,7 +141,7 @@ pub(crate) async fn enter(mut call: Call, route: &str, mode: Option<LockMode>) -
         None if wish.keep => match wait(&call.door, &ticket, deadline).await {
             Ok(Waited::Held(grant)) => grant,
             // However the wait ended: if the place is kept, the client must hear of its ticket.
-            Ok(Waited::Over) | Err(_) => match standing(&call, &ticket, true)? {
+            Ok(Waited::Over | Waited::Ended(_)) | Err(_) => match standing(&call, &ticket, true)? {
                 Standing::Held(grant) => grant,
                 Standing::Waiting(answer) => return Ok(answer),
             },
@@ -239,14 +246,21 @@ pub(crate) async fn wait_or_leave(
     ticket: &ZPath,
     deadline: Instant,
 ) -> Result<Grant, Problem> {
-    let end = match wait(door, ticket, deadline).await {
+    let (end, unclear) = match wait(door, ticket, deadline).await {
         Ok(Waited::Held(grant)) => return Ok(grant),
-        Ok(Waited::Over) => None,
-        Err(problem) => Some(problem),
+        Ok(Waited::Over) => (None, None),
+        // Its key finds the ticket, whatever has become of that meanwhile.
+        Ok(Waited::Ended(problem)) if waiter.is_keyed() => {
+            waiter.stay();
+            return Err(problem.with_ticket_left(TICKET_STAYS));
+        }
+        Ok(Waited::Ended(problem)) => (Some(problem.clone()), Some(problem.with_ticket_left(NOT_WITHDRAWN))),
+        Err(problem) => (Some(problem), None),
     };
     // An error leaves the waiter armed: what cannot be withdrawn now is withdrawn later.
     let applied = waiter.withdraw(ticket).await.map_err(|error| {
-        Problem::unknown(format!("the wait is over, but whether the waiter has left is not known yet: {error}"))
+        let over = || format!("the wait is over, but whether the waiter has left is not known yet: {error}");
+        unclear.unwrap_or_else(|| Problem::unknown(over()))
     })?;
     let problem = match withdrawn(door, applied, ticket)? {
         Ok(grant) => return Ok(grant),
@@ -292,6 +306,7 @@ pub(crate) async fn wait(door: &Door, ticket: &ZPath, deadline: Instant) -> Resu
         Ok(Err((Error::NoNode, zxid))) => Err(history::ticket_gone(&replica.state(), ticket, zxid)),
         Ok(Err((error, zxid))) => Err(Problem::from(error).at(ticket, zxid)),
         Err(replica::WaitEnd::Deadline) => Ok(Waited::Over),
+        Err(end @ replica::WaitEnd::CannotServe) => Ok(Waited::Ended(end.into())),
         Err(end) => Err(end.into()),
     }
 }

@@ -12,7 +12,7 @@ use zlock_client::api::{Contender, LockHistory, LockList, LockQueue, LockSet, Lo
 use znode::lock::{self, LockStatus, QueueEntry};
 use znode::{Credential, Error, FencingToken, Identity, LockSettings, Op, SessionId, State, ZPath};
 
-use crate::api::acquire::{Standing, held, standing, wait};
+use crate::api::acquire::{Standing, Waited, held, standing, wait};
 use crate::api::convert;
 use crate::api::history;
 use crate::api::mixed_clients;
@@ -310,7 +310,10 @@ pub(crate) async fn ticket(mut call: Call) -> Answer {
             }
         }
         LockStatus::Held { .. } => Ok(()),
-        LockStatus::Waiting { .. } => wait(&call.door, &ticket, deadline).await.map(drop),
+        LockStatus::Waiting { .. } => match wait(&call.door, &ticket, deadline).await {
+            Ok(Waited::Ended(problem)) => return Err(problem),
+            ended => ended.map(drop),
+        },
     };
     match ended {
         // What is to be said of one that has gone depends on who asks.

@@ -46,12 +46,13 @@ pub(crate) async fn acquire(WithBody(mut call): WithBody) -> Answer {
     };
     let deadline = call.arrived + Duration::from_millis(wait_ms);
     let parts = wish.parts.clone();
+    let is_keyed = call.caller.key.is_some();
     call.caller.key.get_or_insert_with(|| RequestKey(Uuid::new_v4().into_bytes()));
     let permit = call.door.wait_permit()?;
     let heartbeat = Heartbeat::send(&call.door, credential);
     let texts = [("label", wish.label.len()), ("owner", wish.owner.len())];
     let request = znode::Request { attempt, ..call.request(Op::AcquireAll(wish)) };
-    let mut waiter = Waiter::propose(&call.door, request, credential, first.clone(), attempt, permit);
+    let mut waiter = Waiter::propose(&call.door, request, credential, first.clone(), is_keyed, permit);
     if keep {
         waiter.stay();
     }

@@ -24,6 +24,8 @@ pub(crate) struct Waiter {
     lock: ZPath,
     attempt: Attempt,
     stage: Stage,
+    /// Whether the client gave a key, by which it finds its ticket at any node.
+    is_keyed: bool,
     armed: bool,
     /// Kept until the withdrawal is done, so that those are bounded as the waits are.
     permit: Option<OwnedSemaphorePermit>,
@@ -53,9 +55,10 @@ impl Waiter {
         request: Request,
         credential: Credential,
         lock: ZPath,
-        attempt: Attempt,
+        is_keyed: bool,
         permit: OwnedSemaphorePermit,
     ) -> Waiter {
+        let attempt = request.attempt;
         let (replica, deadline) = (door.replica().clone(), door.propose_deadline());
         let task = tokio::spawn(async move { replica.propose(request, deadline).await });
         Waiter {
@@ -64,6 +67,7 @@ impl Waiter {
             lock,
             attempt,
             stage: Stage::Proposed(task),
+            is_keyed,
             armed: true,
             permit: Some(permit),
         }
@@ -83,6 +87,11 @@ impl Waiter {
     pub(crate) async fn withdraw(&self, ticket: &ZPath) -> Result<Applied, replica::Error> {
         let deadline = self.door.propose_deadline();
         withdraw(&self.door, self.credential, ticket, self.attempt, WithdrawIf::Waiting, deadline).await
+    }
+
+    /// Whether the client can find its ticket by a key of its own.
+    pub(crate) fn is_keyed(&self) -> bool {
+        self.is_keyed
     }
 
     /// The client wants to keep its place. While it waits, it counts like others.

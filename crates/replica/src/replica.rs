@@ -187,6 +187,12 @@ impl Replica {
         self.node.view.events(key, kinds, since, Some(reader), deadline).await
     }
 
+    /// Resolves while this node cannot serve: for an election's time it has heard no leader, or its
+    /// disk has not answered. Waits end with [`WaitEnd::CannotServe`] then.
+    pub async fn cannot_serve(&self) {
+        self.node.view.suspended().await;
+    }
+
     /// Registers an observer, for as long as it lives. It hears the present state, and from then on
     /// everything.
     pub fn observe(&self, observer: &Arc<impl Observer + 'static>) {

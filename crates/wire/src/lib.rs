@@ -26,6 +26,7 @@
 //!            inbox.rs what a client has sent · outbox.rs what it will be sent · end.rs how a connection ends
 //!            incomplete_packets.rs a bound on packets that are not whole yet
 //!            unread.rs a bound on what clients have not taken yet · evictions.rs who is given up for it
+//!            departures.rs clients of a node that cannot serve
 //!            select_lazy.rs two futures of a connection · read_into.rs reading from a socket
 //! request/   requests.rs what becomes of single requests · writes.rs writes, there and back · reads.rs reads
 //!            write_order.rs writes that came too early · read_points.rs states for reads behind writes

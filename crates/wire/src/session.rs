@@ -3,6 +3,7 @@
 pub(crate) mod client;
 pub(crate) mod connection;
 mod conversation;
+mod departures;
 pub(crate) mod door;
 pub(crate) mod end;
 pub(crate) mod evictions;

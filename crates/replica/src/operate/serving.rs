@@ -1,13 +1,13 @@
 //! Waits at a node that cannot serve end.
 //!
 //! A node that hears no leader, or whose disk does not answer, learns of no grant and of no event.
-//! A client that waits there would hold its place in a queue, or a lock, without knowing. So its
-//! wait ends, and it goes to another node.
+//! A client that waits there would hold its place in a queue, or a lock, without knowing. When this
+//! has lasted for as long as an election may take, its wait ends, and it goes to another node.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::raft::consensus::Consensus;
 use crate::read::view::View;
@@ -27,18 +27,17 @@ impl Serving {
     pub(crate) async fn watch(self, stopped: Stop) {
         let mut tick = interval(LOOK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut served = true;
+        let patience = Duration::from_millis(self.consensus.config.election_timeout_max_ms);
+        let mut since = None;
         loop {
             tokio::select! {
                 biased;
                 () = stopped.wait() => return,
                 _ = tick.tick() => {}
             }
-            let serves = self.consensus.serves();
-            // Twice, so that a process that was paused has a moment to hear what was said
-            // meanwhile.
-            self.view.suspend(!serves && !served);
-            served = serves;
+            // Counted from a look on: a process that was paused hears what was said meanwhile.
+            since = if self.consensus.serves() { None } else { since.or_else(|| Some(Instant::now())) };
+            self.view.suspend(since.is_some_and(|since: Instant| since.elapsed() >= patience));
         }
     }
 }

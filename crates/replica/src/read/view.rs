@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, Weak};
 
 use plant::Planted;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, timeout_at};
 use znode::{Identity, Recorded, Request, State, Zxid};
 
@@ -30,6 +30,8 @@ pub(crate) struct View {
     /// The last zxid of the state, to be had while that is changed: it is the one before then.
     applied: AtomicU64,
     guarded: Mutex<Guarded>,
+    /// Why waits end, while they do. Changed under the guard.
+    ends: watch::Sender<Option<WaitEnd>>,
     pub(crate) counters: Counters,
 }
 
@@ -40,8 +42,6 @@ struct Guarded {
     gates: BTreeMap<Zxid, Vec<oneshot::Sender<()>>>,
     /// Hear of everything first. Those that are gone are forgotten when another comes.
     observers: Vec<Weak<dyn Observer>>,
-    /// Why waits end, while they do.
-    ends: Option<WaitEnd>,
 }
 
 /// Bounds of a [`View`].
@@ -70,7 +70,8 @@ impl View {
             applied: AtomicU64::new(state.last_zxid().0),
             state: RwLock::new(Arc::new(state)),
             counters: Counters::default(),
-            guarded: Mutex::new(Guarded { watches, ring, gates: BTreeMap::new(), observers: Vec::new(), ends: None }),
+            guarded: Mutex::new(Guarded { watches, ring, gates: BTreeMap::new(), observers: Vec::new() }),
+            ends: watch::Sender::new(None),
         }
     }
 
@@ -138,18 +139,36 @@ impl View {
     /// Ends all waits, now and from now on.
     pub(crate) fn stop(&self) {
         let mut guarded = self.lock();
-        guarded.end_waits(WaitEnd::Stopped);
+        self.end_waits(&mut guarded, WaitEnd::Stopped);
         guarded.observers.clear();
     }
 
     /// Ends all waits while this node cannot serve, or lets them be again.
     pub(crate) fn suspend(&self, suspended: bool) {
         let mut guarded = self.lock();
-        match guarded.ends {
-            None if suspended => guarded.end_waits(WaitEnd::CannotServe),
-            Some(WaitEnd::CannotServe) if !suspended => guarded.ends = None,
+        let ends = *self.ends.borrow();
+        match ends {
+            None if suspended => self.end_waits(&mut guarded, WaitEnd::CannotServe),
+            Some(WaitEnd::CannotServe) if !suspended => drop(self.ends.send_replace(None)),
             _ => {}
         }
+    }
+
+    /// See [`crate::Replica::cannot_serve`].
+    pub(crate) async fn suspended(&self) {
+        // The sender lives as long as this.
+        let _ = self.ends.subscribe().wait_for(|ends| *ends == Some(WaitEnd::CannotServe)).await;
+    }
+
+    fn end_waits(&self, guarded: &mut Guarded, end: WaitEnd) {
+        self.ends.send_replace(Some(end));
+        guarded.watches.fire_all();
+        guarded.gates.clear();
+    }
+
+    /// Whether a client may wait for what is not there yet. Asked under the guard.
+    fn may_wait(&self) -> Result<(), WaitEnd> {
+        self.ends.borrow().map_or(Ok(()), Err)
     }
 
     /// See [`crate::Replica::observe`].
@@ -184,7 +203,7 @@ impl View {
             if self.applied() >= zxid {
                 return true;
             }
-            if guarded.ends == Some(WaitEnd::Stopped) {
+            if *self.ends.borrow() == Some(WaitEnd::Stopped) {
                 return false;
             }
             let (open, gate) = oneshot::channel();
@@ -225,7 +244,7 @@ impl View {
                         Step::Watch(key) => key,
                     }
                 };
-                guarded.check()?;
+                self.may_wait()?;
                 self.register(&mut guarded, key, &wake).ok_or(WaitEnd::TooMany)?
             };
             // While a reader has it, all that changes is copied.
@@ -261,7 +280,7 @@ impl View {
                     }
                     Found::NotYet { scanned, more: false } => from = scanned,
                 }
-                guarded.check()?;
+                self.may_wait()?;
                 if plant::is(Planted::WatchAfterLook) {
                     None
                 } else {
@@ -328,17 +347,6 @@ impl Drop for Gate<'_> {
 }
 
 impl Guarded {
-    fn end_waits(&mut self, end: WaitEnd) {
-        self.ends = Some(end);
-        self.watches.fire_all();
-        self.gates.clear();
-    }
-
-    /// Whether a client may wait for what is not there yet.
-    fn check(&self) -> Result<(), WaitEnd> {
-        self.ends.map_or(Ok(()), Err)
-    }
-
     fn observers(&self) -> impl Iterator<Item = Arc<dyn Observer>> {
         self.observers.iter().filter_map(Weak::upgrade)
     }

@@ -17,6 +17,7 @@ use tracing::{debug, warn};
 use crate::WireConfig;
 use crate::operate::system_znodes::make_own_znodes;
 use crate::session::connection::Connection;
+use crate::session::departures::send_away;
 use crate::session::door::{Door, ListensOn};
 use crate::session::evictions::evict;
 use crate::session::handshake::{Guest, greet};
@@ -105,6 +106,13 @@ fn spawn_own_work(door: &Arc<Door>) {
     tokio::spawn(async move {
         tokio::select! {
             () = evict(&own.unread, &own.hub) => {}
+            () = own.stopping.cancelled() => {}
+        }
+    });
+    let own = Arc::clone(door);
+    tokio::spawn(async move {
+        tokio::select! {
+            () = send_away(&own.replica, &own.hub) => {}
             () = own.stopping.cancelled() => {}
         }
     });

@@ -16,6 +16,7 @@ mod own;
 mod permissions;
 mod secure;
 mod sessions;
+mod sick_node;
 mod strangers;
 mod watches;
 mod words;

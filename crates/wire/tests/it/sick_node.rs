@@ -1,0 +1,40 @@
+//! Clients of a node that cannot serve.
+
+use jute::ConnectRequest;
+use wire::WireConfig;
+
+use crate::client::{Client, create, greet};
+use crate::node::Node;
+
+/// Lets the disk go when the test ends, however: its thread is waited for.
+struct Stalled;
+
+impl Stalled {
+    fn begin() -> Stalled {
+        fail::cfg("log.flushed", "pause").unwrap();
+        Stalled
+    }
+}
+
+impl Drop for Stalled {
+    fn drop(&mut self) {
+        fail::remove("log.flushed");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_of_a_node_whose_disk_hangs_are_sent_away_and_come_back_to_their_sessions() {
+    let node = Node::start_with(WireConfig::default(), |config| config.disk_stall_max_ms = 400).await;
+    let (mut writer, mut idle) = (node.client().await, node.client().await);
+    let stalled = Stalled::begin();
+    writer.send(&create("/a", 0)).await;
+    assert_eq!(writer.packet().await, None, "the connection is closed");
+    assert_eq!(idle.packet().await, None, "also of one that writes nothing");
+    for asked in [ConnectRequest { timeout_ms: 9_000, ..ConnectRequest::default() }, idle.resumption()] {
+        assert!(greet(node.addr, &asked).await.2.is_none(), "it lets no client in meanwhile");
+    }
+    drop(stalled);
+    node.wait_until(|state| state.session_count() == 2).await;
+    let mut idle = Client::resume(node.addr, &idle).await;
+    assert!(idle.create("/b", 0).await.is_ok());
+}

@@ -187,6 +187,12 @@ impl Replica {
         self.node.view.events(key, kinds, since, Some(reader), deadline).await
     }
 
+    /// Whether this node can serve now: it hears a leader, or leads, and its disk answers or is not
+    /// needed.
+    pub fn serves(&self) -> bool {
+        self.node.consensus.serves()
+    }
+
     /// Resolves while this node cannot serve: for an election's time it has heard no leader, or its
     /// disk has not answered. Waits end with [`WaitEnd::CannotServe`] then.
     pub async fn cannot_serve(&self) {

@@ -275,6 +275,30 @@ fn a_leader_on_a_stalled_disk_hands_over_within_three_seconds_and_no_session_is_
 }
 
 #[test]
+fn a_leader_on_a_stalled_disk_serves_on_while_there_is_no_steady_follower_to_hand_over_to() {
+    for seed in [3, 4] {
+        let mut machines = Machines::start(seed);
+        machines.serve(1_000);
+        let (term, leader) = machines.leader().unwrap();
+        let follower = machines.others(leader)[0];
+        machines.stall(follower);
+        machines.serve(STALL_MAX_MS + 1_000);
+        machines.recover(follower);
+        machines.serve(4_000);
+        machines.stall(leader);
+        machines.serve(10_000);
+        assert_eq!(machines.leader(), Some((term, leader)), "seed {seed}: no quorum of the others is steady");
+        machines.serve(15_000);
+        let successor = machines.leader().unwrap();
+        assert!(successor.0 == term + 1 && successor.1 != leader, "seed {seed}: {successor:?}");
+        machines.recover(leader);
+        machines.check();
+        assert!(machines.longest_gap_ms < HANDED_OVER_MS, "seed {seed}: {} ms", machines.longest_gap_ms);
+        machines.end();
+    }
+}
+
+#[test]
 fn a_leader_whose_disk_is_needed_for_a_quorum_keeps_leading_but_is_not_ready() {
     let mut machines = Machines::start(5);
     machines.serve(1_000);

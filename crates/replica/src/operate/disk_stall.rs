@@ -1,5 +1,5 @@
-//! What a leader does whose disk does not answer: it hands over, if a quorum is there without it.
-//! `disk_watch.rs` says when that is.
+//! What a leader does whose disk does not answer: it hands over, if a quorum is there without it,
+//! and serves on until then. `disk_watch.rs` says when that is.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -69,6 +69,7 @@ impl DiskStall {
                 Some(()) = under_way.next(), if !under_way.is_empty() => continue,
                 _ = tick.tick() => {}
             }
+            watch.look_at_commits(self.consensus.own_log(), Instant::now());
             if let Some(waited) = watch.look(Instant::now()) {
                 self.tell(waited);
             }
@@ -84,10 +85,7 @@ impl DiskStall {
     fn tell(&self, waited: Duration) {
         let waited_ms = waited.as_millis() as u64;
         if self.consensus.disk_watch.stalls() {
-            tracing::warn!(
-                waited_ms,
-                "the disk does not answer: this node is not ready, and takes no writes and no votes"
-            );
+            tracing::warn!(waited_ms, "the disk does not answer: this node is not ready, and takes no votes");
         } else {
             tracing::info!(waited_ms, "the disk answers again");
         }

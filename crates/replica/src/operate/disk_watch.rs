@@ -5,7 +5,8 @@
 //! from a standstill. A task beside Raft's looks how long the oldest write has waited. Beyond
 //! `disk_stall_max_ms`
 //!
-//! * the node is not ready, and refuses writes and linearizable reads as unavailable,
+//! * the node is not ready, and refuses writes and linearizable reads as unavailable. A leader
+//!   serves on while the others commit what it proposes,
 //! * it does not stand for election, and takes no vote, no leader's vote and no entry to Raft,
 //!   which would wait for the disk with each of them, and do nothing else. It notes who leads, so
 //!   that heartbeats of sessions find their way,
@@ -49,6 +50,10 @@ pub(crate) struct DiskWatch {
     pub(crate) every: Duration,
     stalls: AtomicBool,
     waiting: Mutex<Waiting>,
+    /// The same of a leader's entries that are not committed.
+    uncommitted: Mutex<Waiting>,
+    /// Whether this node leads, and entries are committed in time.
+    commits: AtomicBool,
     /// The term of the leader that Raft was not told of; 0 when there is none.
     term: AtomicU64,
     leader: AtomicU64,
@@ -67,6 +72,10 @@ struct Waiting {
 }
 
 impl Waiting {
+    fn new(now: Instant) -> Waiting {
+        Waiting { clock: Duration::ZERO, looked: now, begun: VecDeque::new(), stalled: None }
+    }
+
     fn look(&mut self, (begun, done): (u64, u64), now: Instant, every: Duration) {
         self.clock += now.saturating_duration_since(self.looked).min(every * 2);
         self.looked = now;
@@ -86,13 +95,15 @@ impl Waiting {
 
 impl DiskWatch {
     pub(crate) fn new(writes: LogWrites, config: &Config) -> DiskWatch {
-        let waiting = Waiting { clock: Duration::ZERO, looked: Instant::now(), begun: VecDeque::new(), stalled: None };
+        let waiting = || Mutex::new(Waiting::new(Instant::now()));
         DiskWatch {
             writes,
             max: Duration::from_millis(config.disk_stall_max_ms),
             every: Duration::from_millis((config.disk_stall_max_ms / LOOKS).max(1)),
             stalls: AtomicBool::new(false),
-            waiting: Mutex::new(waiting),
+            waiting: waiting(),
+            uncommitted: waiting(),
+            commits: AtomicBool::new(false),
             term: AtomicU64::new(0),
             leader: AtomicU64::new(0),
         }
@@ -110,6 +121,22 @@ impl DiskWatch {
     /// How long it has waited.
     pub(crate) fn waits(&self) -> Duration {
         self.waiting().waits()
+    }
+
+    /// Whether this node leads, and what it proposes is committed in time, by others if need be.
+    pub(crate) fn commits(&self) -> bool {
+        self.commits.load(Ordering::Acquire)
+    }
+
+    /// Looks at a leader's log: its last entry and the last one that is committed. `None` on a node
+    /// that does not lead.
+    pub(crate) fn look_at_commits(&self, log: Option<(u64, u64)>, now: Instant) {
+        let mut uncommitted = self.uncommitted.lock().unwrap_or_else(PoisonError::into_inner);
+        match log {
+            Some(log) => uncommitted.look(log, now, self.every),
+            None => *uncommitted = Waiting::new(now),
+        }
+        self.commits.store(log.is_some() && uncommitted.waits() <= self.max, Ordering::Release);
     }
 
     /// Whether a leader whose own disk stalls may count on this one.
@@ -175,7 +202,7 @@ mod tests {
     #[track_caller]
     fn check(looks: &[(u64, u64)], expected_ms: u32) {
         let start = Instant::now();
-        let mut waiting = Waiting { clock: Duration::ZERO, looked: start, begun: VecDeque::new(), stalled: None };
+        let mut waiting = Waiting::new(start);
         for (at, counts) in (1..).zip(looks) {
             waiting.look(*counts, start + MS * 100 * at, MS * 100);
         }
@@ -197,10 +224,30 @@ mod tests {
     #[test]
     fn a_pause_of_the_process_is_not_the_disks() {
         let start = Instant::now();
-        let mut waiting = Waiting { clock: Duration::ZERO, looked: start, begun: VecDeque::new(), stalled: None };
+        let mut waiting = Waiting::new(start);
         waiting.look((1, 0), start + MS * 100, MS * 100);
         waiting.look((1, 0), start + MS * 60_000, MS * 100);
         assert_eq!(waiting.waits(), MS * 200);
+    }
+
+    #[test]
+    fn a_leader_commits_as_long_as_no_entry_waits_for_longer_than_a_disk_may() {
+        let watch = DiskWatch::new(LogWrites::default(), &Config { disk_stall_max_ms: 200, ..Config::default() });
+        let mut now = Instant::now();
+        let mut look = |ms: u64, log| {
+            for _ in 0..ms / 10 {
+                now += MS * 10;
+                watch.look_at_commits(log, now);
+            }
+            watch.commits()
+        };
+        assert!(!look(10, None));
+        assert!(look(400, Some((7, 7))));
+        assert!(look(200, Some((8, 7))) && !look(30, Some((8, 7))) && !look(30, Some((9, 7))));
+        // The ninth has waited for a moment only.
+        assert!(look(10, Some((9, 8))));
+        assert!(!look(10, None));
+        assert!(look(10, Some((9, 7))), "another term counts anew");
     }
 
     #[test]

@@ -302,10 +302,24 @@ impl Consensus {
         metrics.cluster_committed.or(metrics.local_committed).map_or(Zxid(0), |id| self.zxid(id.index))
     }
 
+    /// The last entry of this leader's log, and the last one that is committed; `None` where it
+    /// does not lead.
+    pub(crate) fn own_log(&self) -> Option<(u64, u64)> {
+        let metrics = self.raft_metrics.borrow_watched();
+        self.leader_term(&metrics)?;
+        Some((metrics.last_log_index?, metrics.cluster_committed.map_or(0, |id| id.index)))
+    }
+
+    /// Whether this leader may serve on without its disk: the others commit what it proposes, and
+    /// none of them was asked to take over.
+    fn leads_without_its_disk(&self) -> bool {
+        self.disk_watch.commits() && self.leading_term().is_some_and(|(term, _)| !self.hands_over_in(term))
+    }
+
     /// Refuses when the disk does not answer: what needs it would come to nothing, or to an unclear
     /// end.
     pub(crate) fn with_a_disk(&self) -> Result<(), Error> {
-        if self.disk_watch.stalls() {
+        if self.disk_watch.stalls() && !self.leads_without_its_disk() {
             return Err(Error::Unavailable { reason: STALLED.into(), retry_after_ms: 1_000 });
         }
         Ok(())

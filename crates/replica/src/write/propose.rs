@@ -108,7 +108,7 @@ impl Proposer {
         if let Some(end) = self.life.end() {
             return Answer::Refused(end);
         }
-        if self.consensus.disk_watch.stalls() {
+        if self.consensus.with_a_disk().is_err() {
             // The peer tries again, and soon with another leader.
             return Answer::Refused(STALLED.into());
         }

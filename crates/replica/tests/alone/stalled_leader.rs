@@ -7,7 +7,7 @@ use crate::ensemble::{Ensemble, create, eventually, open_session, path, read_dat
 use crate::lines::Lines;
 use replica::{Config, Consistency, Error, Readiness, Step, WaitEnd, WatchKey};
 
-const STALLS: &str = "the disk does not answer: this node is not ready, and takes no writes and no votes";
+const STALLS: &str = "the disk does not answer: this node is not ready, and takes no votes";
 const ANSWERS: &str = "the disk answers again";
 
 /// Which threads flush logs, in the order in which their nodes were started, and which of them

@@ -110,7 +110,9 @@ impl Door {
     pub(crate) fn is_serving(&self) -> bool {
         match self.replica.status().ready {
             Readiness::Ready | Readiness::Lagging | Readiness::DiskLow => true,
-            Readiness::Recovering | Readiness::NoQuorum | Readiness::DiskStalled | Readiness::Stopped => false,
+            // A leader may do without its disk.
+            Readiness::DiskStalled => self.replica.serves(),
+            Readiness::Recovering | Readiness::NoQuorum | Readiness::Stopped => false,
         }
     }
 

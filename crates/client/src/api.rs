@@ -35,8 +35,8 @@ mod znode;
 
 pub use client_info::{Actor, ClientDetails, ClientInfo};
 pub use cluster::{
-    Cluster, ClusterHealth, Drain, Liveness, MemberHealth, MemberInfo, MemberState, MemberUpgrade, Members, Readiness,
-    RemovedMember, SnapshotInfo, StateDigest, Transfer, Upgrade, Version,
+    Cluster, ClusterHealth, Drain, LargestSubtree, Liveness, MemberHealth, MemberInfo, MemberState, MemberUpgrade,
+    Members, Readiness, RemovedMember, SnapshotInfo, StateDigest, Transfer, Upgrade, Version,
 };
 pub use duration::{DurationError, Millis};
 pub use election::{Election, Leader};

@@ -149,6 +149,20 @@ impl Problem {
         }
     }
 
+    /// The same with what fills the state, where that is what is full, and no quota.
+    pub(crate) fn of_a_full_state(self, state: &State) -> Problem {
+        let is_quota = self.path.as_ref().is_some_and(|path| state.has_hard_quota(path));
+        let largest = state.largest_subtree_for(&[]).filter(|_| self.is(znode::Error::QuotaExceeded) && !is_quota);
+        let Some((path, bytes)) = largest else { return self };
+        let (znodes, all, limits) = (state.znode_count(), state.state_bytes(), state.limits());
+        let detail = format!(
+            "the state has {znodes} znodes of {} and {all} bytes of {}, where the last fifth is for sessions and locks; \
+             its largest subtree is {path} with {bytes} bytes of {}: delete something first",
+            limits.znodes_max, limits.state_bytes_max, limits.subtree_bytes_max
+        );
+        self.because(&detail)
+    }
+
     /// The same, with the numbers of the semaphore that was asked for.
     pub(crate) fn with_limit(self, state: &State, lock: &ZPath, mode: LockMode) -> Problem {
         let LockMode::Lease { permits, limit: asked } = mode else { return self };

@@ -145,6 +145,7 @@ impl Default for Settings {
         // No default id: two nodes that both forgot theirs would be one node twice.
         let mut replica = replica::Config { node_id: 0, ..replica::Config::default() };
         replica.limits.sessions_per_address_max = 0;
+        replica.limits.subtree_bytes_max = 0;
         Settings {
             replica,
             rest: rest::RestConfig::default(),

@@ -117,6 +117,9 @@ limits! {
     /// Tickets that one acquire looks at to find a deadlock. With more to look at it is let in. At
     /// most [`Limits::LOOKS_MOST`] count.
     deadlock_looks_max: u32 = 256, Count, "it is let in";
+    /// What the znodes below one child of the root may weigh, itself included, in bytes; those of
+    /// sessions do not count. The default is a quarter of what `state_bytes_max` leaves to znodes.
+    subtree_bytes_max: u64 = ((1 << 30) - (1 << 30) / 5) / 4, Bytes, "QuotaExceeded";
 }
 
 impl Limits {
@@ -125,6 +128,14 @@ impl Limits {
 
     /// A longer cycle could not be kept as an answer.
     pub const LOOKS_MOST: u32 = 1024;
+
+    /// Part of `state_bytes_max` that is for sessions and what they own: a fifth.
+    pub const RESERVE_PART: u64 = 5;
+
+    /// Bytes of the state up to which znodes are made that are no session's.
+    pub fn plain_bytes_max(&self) -> u64 {
+        self.state_bytes_max - self.state_bytes_max / Self::RESERVE_PART
+    }
 
     pub(crate) fn deadlock_looks(&self) -> u32 {
         self.deadlock_looks_max.min(Self::LOOKS_MOST)

@@ -7,10 +7,13 @@ use crate::lock::locks::Locks;
 use crate::session::open::Sessions;
 use crate::tree::Tree;
 use crate::tree::quota::Quotas;
+use crate::tree::subtrees;
+use crate::tree::system_paths::CONFIG;
 use crate::tree::znode::Family;
 use crate::weight::QUOTA;
 use crate::{
-    Acl, Cluster, Credential, Error, Kind, Limits, ReapCandidate, Session, SessionId, Term, Usage, ZPath, Znode, Zxid,
+    Acl, Cluster, Credential, Error, Identity, Kind, Limits, ReapCandidate, Refusal, Session, SessionId, Term, Usage,
+    ZPath, Znode, Zxid,
 };
 
 /// Everything that is replicated. A clone is O(1) and does not change when the original does.
@@ -214,6 +217,37 @@ impl State {
     pub(crate) fn check_bytes(&self, more: u64) -> Result<(), Error> {
         let over = self.state_bytes().saturating_add(more) > self.limits.state_bytes_max;
         if over { Err(Error::QuotaExceeded) } else { Ok(()) }
+    }
+
+    /// The same for bytes that are no session's, at a path. What is left beyond is for sessions and
+    /// the znodes that go with them: locks are taken also where other znodes have filled the rest.
+    ///
+    /// # Errors
+    /// `QuotaExceeded`, about the path, or about the subtree that has its share.
+    pub(crate) fn check_plain_bytes(&self, path: &ZPath, more: u64) -> Result<(), Refusal> {
+        if more == 0 {
+            return Ok(());
+        }
+        // The nodes' own.
+        if path.as_str() == CONFIG {
+            return self.check_bytes(more).map_err(|error| Refusal::at(error, path));
+        }
+        if self.state_bytes().saturating_add(more) > self.limits.plain_bytes_max() {
+            return Err(Refusal::at(Error::QuotaExceeded, path));
+        }
+        let Some(top) = subtrees::top(path) else { return Ok(()) };
+        let bytes = self.tree.subtrees().bytes_at(path);
+        if bytes.saturating_add(more) > self.limits.subtree_bytes_max {
+            let top = ZPath::parse(top).map_err(|error| Refusal::at(error, path))?;
+            return Err(Refusal::at(Error::QuotaExceeded, &top));
+        }
+        Ok(())
+    }
+
+    /// The subtree below the root that weighs most, and how much, where one who has proven these
+    /// identities may know its name. O(log n).
+    pub fn largest_subtree_for(&self, identities: &[Identity]) -> Option<(&ZPath, u64)> {
+        self.tree.subtrees().largest().filter(|(path, _)| self.may_read_name(path, identities))
     }
 
     /// Whether the state is beyond its bound.

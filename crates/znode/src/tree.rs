@@ -7,6 +7,7 @@ pub(crate) mod ensure;
 pub(crate) mod ops;
 pub(crate) mod permissions;
 pub(crate) mod quota;
+pub(crate) mod subtrees;
 pub(crate) mod system_paths;
 #[cfg(test)]
 mod tests;
@@ -27,6 +28,7 @@ use crate::lock::ended::Grant;
 use crate::lock::queue::{Position, Queue};
 use crate::path::ZPath;
 use crate::tree::acls::Acls;
+use crate::tree::subtrees::Subtrees;
 use crate::tree::system_paths::is_system;
 use crate::tree::usage::Usage;
 use crate::tree::znode::{Kind, Znode};
@@ -43,6 +45,7 @@ pub(crate) struct Tree {
     data_bytes: u64,
     acls: Acls,
     weight: Weight,
+    subtrees: Subtrees,
 }
 
 impl<Q> Index<&Q> for Tree
@@ -125,7 +128,13 @@ impl Tree {
     /// What all of it weighs.
     pub(crate) fn bytes(&self) -> u64 {
         let timed = self.timed.len() + self.idle.len();
-        self.data_bytes + self.weight.of_tree(self.nodes.len(), timed) + self.acls.bytes()
+        let tree = self.data_bytes + self.weight.of_tree(self.nodes.len(), timed);
+        tree + self.acls.bytes() + self.subtrees.weight()
+    }
+
+    /// What the subtrees below the root weigh.
+    pub(crate) fn subtrees(&self) -> &Subtrees {
+        &self.subtrees
     }
 
     /// What the tree grows by when one more znode has this ACL.
@@ -153,6 +162,7 @@ impl Tree {
         node.acl = self.acls.take(node.acl);
         self.weight.bytes += node.weight(path);
         self.weight.change((false, false), node.shape());
+        self.subtrees.change(path, 0, node.weight_in_subtree(path));
         let name: Arc<str> = path.name().into();
         let usage = node.usage_at(path);
         let top = parent.is_root();
@@ -189,6 +199,7 @@ impl Tree {
         self.acls.release(&node.acl);
         self.weight.bytes -= node.weight(path);
         self.weight.change(node.shape(), (false, false));
+        self.subtrees.change(path, node.weight_in_subtree(path), 0);
         self.unindex(path, &node);
         self.data_bytes -= node.data.len() as u64;
         let (usage, top) = (node.usage_at(path), parent.is_root());
@@ -215,7 +226,11 @@ impl Tree {
         let answer = change(node);
         let after = (timed_at(node), idle_since(node));
         self.weight.change(shape, node.shape());
-        self.data_bytes = self.data_bytes - data + node.data.len() as u64;
+        let now = node.data.len() as u64;
+        self.data_bytes = self.data_bytes - data + now;
+        if node.owner().is_none() {
+            self.subtrees.change(path, data, now);
+        }
         if before != after {
             let node = Arc::clone(&self.nodes[path]);
             before.0.map(|due_ms| self.timed.remove(&(due_ms, path.clone())));
@@ -284,7 +299,7 @@ impl Tree {
     /// For tests: indexes and sums, against the znodes.
     pub(crate) fn check_invariants(&self) -> Result<(), String> {
         let (mut timed, mut idle, mut data_bytes) = (BTreeSet::new(), BTreeSet::new(), 0);
-        let (mut weight, mut acls) = (Weight::default(), Acls::default());
+        let (mut weight, mut acls, mut subtrees) = (Weight::default(), Acls::default(), Subtrees::default());
         for (path, node) in self.iter() {
             timed.extend(timed_at(node).map(|due_ms| (due_ms, path.clone())));
             idle.extend(idle_since(node).map(|emptied_ms| (emptied_ms, path.clone())));
@@ -292,6 +307,10 @@ impl Tree {
             weight.change((false, false), node.shape());
             weight.bytes += if path.is_root() { 0 } else { node.weight(path) };
             acls.take(Arc::clone(&node.acl));
+            subtrees.change(path, 0, node.weight_in_subtree(path));
+        }
+        if subtrees != self.subtrees {
+            return Err(format!("subtrees weigh {subtrees:?} and are kept as {:?}", self.subtrees));
         }
         if data_bytes != self.data_bytes {
             return Err(format!("{data_bytes} data bytes counted as {}", self.data_bytes));

@@ -29,6 +29,8 @@ pub(crate) const HOLD: u64 = 200;
 pub(crate) const MULTI: u64 = 160;
 /// A quota, path included.
 pub(crate) const QUOTA: u64 = 1_300;
+/// A subtree below the root, in the indexes of what each weighs.
+pub(crate) const SUBTREE: u64 = 160;
 /// A znode that is collected at a time, in the index of those.
 pub(crate) const TIMED: u64 = 80;
 /// A session, with the first entries of its maps, and the count of its address.

@@ -38,6 +38,9 @@ pub struct Cluster {
     pub sessions: u64,
     /// Znodes.
     pub znodes: u64,
+    /// The subtree below the root that weighs most, where every client may know its name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub largest_subtree: Option<LargestSubtree>,
     /// Locks with clients in their queue that do not see each other.
     pub mixed_locks: u64,
     /// Waits that this node keeps.
@@ -63,6 +66,18 @@ pub struct StateDigest {
     pub zxid: u64,
     /// SHA-256 of the whole of it in hex: equal on all nodes at equal zxid.
     pub digest: String,
+}
+
+/// What one child of the root weighs, with all below it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
+pub struct LargestSubtree {
+    /// The child of the root.
+    pub path: String,
+    /// By estimate; what sessions own is not among it.
+    pub bytes: u64,
+    /// How much one subtree may have.
+    pub bytes_max: u64,
 }
 
 /// A durable snapshot.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use openraft::ServerState;
 use openraft::metrics::RaftMetrics;
 use storage::{SnapshotStore, TypeConfig};
-use znode::{Cluster, Term, Zxid};
+use znode::{Cluster, Term, ZPath, Zxid};
 
 use crate::life::Life;
 use crate::raft::consensus::Consensus;
@@ -141,6 +141,9 @@ pub struct NodeStatus {
     pub state_bytes: u64,
     /// How much it may take.
     pub state_bytes_max: u64,
+    /// The subtree below the root that weighs most, and how many bytes; `None` where there is none
+    /// or where not every client may read its name.
+    pub largest_subtree: Option<(ZPath, u64)>,
     /// Locks with contenders.
     pub locks: u64,
     /// Contenders of all locks that hold, and that a session owns.
@@ -222,6 +225,7 @@ impl Status {
             data_bytes: state.data_bytes(),
             state_bytes: state.state_bytes(),
             state_bytes_max: state.limits().state_bytes_max,
+            largest_subtree: state.largest_subtree_for(&[]).map(|(path, bytes)| (path.clone(), bytes)),
             locks: state.lock_count() as u64,
             holders: state.holder_count(),
             waiters: state.contender_count().saturating_sub(state.holder_count()),

@@ -125,6 +125,10 @@ fn state(text: &mut Text, status: &NodeStatus) {
     let help = "Memory that the replicated state takes, by estimate.";
     text.gauge("state_bytes", help, status.state_bytes);
     text.gauge("state_bytes_max", "How much of it the state may take: state_max.", status.state_bytes_max);
+    text.begin("largest_subtree_bytes", "gauge", "What the subtree below the root weighs that weighs most.");
+    if let Some((path, bytes)) = &status.largest_subtree {
+        text.labelled("largest_subtree_bytes", &[("path", path.as_str())], *bytes);
+    }
     text.gauge("locks", "Znodes with contenders among their children.", status.locks);
     text.gauge("lock_holders", "Lock nodes of sessions that hold their lock.", status.holders);
     let help = "Other lock nodes: those that wait, those of dead holders whose lock-delay lasts, those of no session.";

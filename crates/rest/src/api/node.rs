@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use replica::{NodeStatus, Replica};
 use tokio::runtime::Handle;
 use tokio::time::{Duration, Instant, sleep, timeout};
-use zlock_client::api::{Cluster, Liveness, MemberInfo, SnapshotInfo, StateDigest, Version};
+use zlock_client::api::{Cluster, LargestSubtree, Liveness, MemberInfo, SnapshotInfo, StateDigest, Version};
 use znode::{Error, SUPER, State};
 
 use crate::api::health::readiness;
@@ -28,7 +28,13 @@ pub(crate) async fn cluster(mut call: Call) -> Answer {
     let status = call.door.replica().status();
     let zxid = status.applied;
     let ready = readiness(&call.door).into();
-    Ok(json(StatusCode::OK, zxid, &Cluster { state, ready, ..cluster_info(status) }))
+    let bytes_max = call.door.replica().state().limits().subtree_bytes_max;
+    let largest_subtree = status.largest_subtree.as_ref().map(|(path, bytes)| LargestSubtree {
+        path: path.as_str().into(),
+        bytes: *bytes,
+        bytes_max,
+    });
+    Ok(json(StatusCode::OK, zxid, &Cluster { state, ready, largest_subtree, ..cluster_info(status) }))
 }
 
 /// A node rests for so many times as long as a digest took: together they get a tenth of a core at
@@ -105,6 +111,7 @@ fn cluster_info(status: NodeStatus) -> Cluster {
         members: status.members.iter().map(member).collect(),
         sessions: status.sessions,
         znodes: status.znodes,
+        largest_subtree: None,
         mixed_locks: status.mixed_locks,
         watches: status.watches,
         proposals: status.proposals,

@@ -73,6 +73,7 @@ impl Door {
             Some(problem) => {
                 self.count(Some(problem.outcome()));
                 let at = problem.zxid;
+                let problem = problem.of_a_full_state(&self.replica().state());
                 let mut rendered = problem.render(self.replica().state().last_zxid());
                 rendered.extensions_mut().extend(parts.extensions);
                 if let Some(zxid) = at {

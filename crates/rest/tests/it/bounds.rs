@@ -289,3 +289,27 @@ async fn the_state_has_a_bound() {
     refused.expect_problem(507, "quota-exceeded");
     node.delete("/v1/znodes/a").await.expect(200);
 }
+
+/// 450 znodes of 1 MB kept every client from opening a session, and from taking a lock, until they
+/// were deleted.
+#[tokio::test]
+async fn locks_are_taken_where_znodes_have_filled_the_state() {
+    let edit = |limits: &mut Limits| (limits.state_bytes_max, limits.subtree_bytes_max) = (200_000, 100_000);
+    let node = limited(edit).await;
+    node.post("/v1/znodes/big", &"x".repeat(60_000)).await.expect(201);
+    node.post("/v1/znodes/big/more", &"x".repeat(30_000)).await.expect(201);
+    let refused = node.post("/v1/znodes/big/one", &"x".repeat(20_000)).await.expect_problem(507, "quota-exceeded");
+    assert_eq!(text(&refused, "path"), "/big", "the subtree has its share");
+    assert!(text(&refused, "detail").contains("largest subtree is /big with 91"), "{}", text(&refused, "detail"));
+    node.post("/v1/znodes/other", &"x".repeat(55_000)).await.expect(201);
+    let refused = node.post("/v1/znodes/third", &"x".repeat(20_000)).await.expect_problem(507, "quota-exceeded");
+    assert_eq!(text(&refused, "path"), "/third", "znodes have four fifths");
+    let session = node.session().await;
+    node.acquire(&session, "/big/lock").await.expect(200);
+    node.in_session(&session, Method::POST, "/v1/simple-locks/s").await.expect(200);
+    let cluster = node.get("/v1/cluster").await.expect(200).body["largest_subtree"].clone();
+    assert_eq!((&cluster["path"], &cluster["bytes_max"]), (&"/big".into(), &100_000.into()));
+    let metrics = node.get("/metrics").await;
+    let metrics = String::from_utf8_lossy(&metrics.bytes).into_owned();
+    assert!(metrics.contains("zlock_largest_subtree_bytes{path=\"/big\"} 91"), "{metrics}");
+}

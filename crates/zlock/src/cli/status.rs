@@ -2,11 +2,13 @@
 
 use clap::Command;
 use serde::Serialize;
+use zlock_client::api::LargestSubtree;
 use zlock_client::{Cluster, Error};
 
 use super::context::Context;
 use super::failure::Failure;
 use super::output::{Output, Tone};
+use super::seen::plain;
 
 pub(crate) fn command() -> Command {
     Command::new("status").about("Shows every node and whether the cluster can serve. Ends with 3 when it cannot")
@@ -68,7 +70,14 @@ fn line((endpoint, answer): (String, Result<Cluster, Error>)) -> Line {
 
 fn print(out: Output, status: &Status) -> Result<(), Failure> {
     let rows: Vec<Vec<String>> = status.nodes.iter().map(|line| row(out, line)).collect();
-    out.table(&["ENDPOINT", "NODE", "ROLE", "TERM", "APPLIED", "SESSIONS", "ZNODES", "WAITS", "STATE"], &rows)
+    out.table(&["ENDPOINT", "NODE", "ROLE", "TERM", "APPLIED", "SESSIONS", "ZNODES", "WAITS", "STATE"], &rows)?;
+    let nodes = status.nodes.iter().filter_map(|line| line.node.as_ref());
+    match nodes.max_by_key(|node| node.applied_zxid).and_then(|node| node.largest_subtree.as_ref()) {
+        Some(LargestSubtree { path, bytes, bytes_max }) => {
+            out.line(&format!("largest subtree: {}, {bytes} bytes of {bytes_max}", plain(path)))
+        }
+        None => Ok(()),
+    }
 }
 
 fn row(out: Output, line: &Line) -> Vec<String> {

@@ -40,6 +40,9 @@ impl Settings {
         if limits.sessions_per_address_max == 0 {
             limits.sessions_per_address_max = (limits.sessions_max / 4).max(1);
         }
+        if limits.subtree_bytes_max == 0 {
+            limits.subtree_bytes_max = limits.plain_bytes_max() / 4;
+        }
         let own_host = own.http_addr.rsplit_once(':').and_then(|(host, _)| rest::normal_host(host));
         self.rest.own_host = own_host.unwrap_or_default();
         for (wrong, message) in self.contradictions().into_iter().chain(self.excesses()).chain(self.half_tls()) {

@@ -166,7 +166,8 @@ keys! {
         children_max: count = replica.limits.children_max, "Children of one znode, waiters included.";
         waiters_max: count = replica.limits.waiters_max, "Contenders for one lock, holders included.";
         znodes_max: count = replica.limits.znodes_max, "All znodes.";
-        state_max: size = replica.limits.state_bytes_max, "Memory of the replicated state, by estimate: data, paths, ACLs, sessions, locks, kept answers and all else.";
+        state_max: size = replica.limits.state_bytes_max, "Memory of the replicated state, by estimate: data, paths, ACLs, sessions, locks, kept answers and all else. The last fifth is for sessions, and for locks.";
+        subtree_max: size = replica.limits.subtree_bytes_max, "Of that, the znodes below one child of the root, those of sessions apart; 0 is a quarter of what state_max leaves to znodes.";
         sessions_max: count = replica.limits.sessions_max, "Open sessions.";
         sessions_per_address_max: count = replica.limits.sessions_per_address_max, "Those from one IPv4 address or one /64 network of IPv6; 0 is a quarter of sessions_max.";
         ephemerals_max: count = replica.limits.ephemerals_max, "Ephemeral znodes of one session.";

@@ -265,6 +265,7 @@ impl State {
         }
         let (count, bytes) = (missing.len() as u64 + 1, acquire.label.len());
         self.check_room(parent, &ticket, bytes, count).map_err(refuse)?;
+        self.check_bytes(weight::made(&ticket, bytes, count)).map_err(refuse)?;
         self.check_quota(&ticket, Growth { count, bytes: bytes as u64 })?;
         self.check_ephemerals(kind).map_err(refuse)?;
         let tickets = if missing.is_empty() { parent.family.ticket_count() } else { 0 };

@@ -57,10 +57,9 @@ impl State {
             self.check_room(&self.tree[&base], lock, 0, missing.len() as u64).map_err(refuse)?;
             self.check_quota(lock, Growth { count: missing.len() as u64, bytes: 0 })?;
         }
-        if settings != LockSettings::default() && self.queue(lock).is_none() {
-            let made = weight::made(lock, 0, missing.len() as u64);
-            self.check_bytes(weight::QUEUE + made).map_err(refuse)?;
-        }
+        let queue = settings != LockSettings::default() && self.queue(lock).is_none();
+        let made = if missing.is_empty() { 0 } else { weight::made(lock, 0, missing.len() as u64) };
+        self.check_plain_bytes(lock, made + if queue { weight::QUEUE } else { 0 })?;
         self.make_containers(&missing, &acl, changes);
         self.tree.edit(lock, |node| {
             if settings != LockSettings::default() && matches!(node.kind, Kind::Container | Kind::Ttl { .. }) {

@@ -16,6 +16,7 @@ use crate::lock::readings::status;
 use crate::tree::ops::{NewNode, SEQUENCE_MAX, sequential};
 use crate::tree::permissions::permit;
 use crate::tree::quota::Growth;
+use crate::weight;
 use crate::{
     CREATE, Contender, Error, Kind, LockMode, Refusal, Reply, RequestKey, SessionId, State, Upgrade, ZPath, Znode,
 };
@@ -108,6 +109,7 @@ impl State {
             return Err(Refusal::at(Error::NodeExists, writer));
         }
         self.check_room(parent, writer, upgrade.label.len(), 1).map_err(refuse)?;
+        self.check_bytes(weight::made(writer, upgrade.label.len(), 1)).map_err(refuse)?;
         self.check_quota(writer, Growth { count: 1, bytes: upgrade.label.len() as u64 })?;
         self.check_ephemerals(Kind::Ephemeral { owner: id }).map_err(refuse)?;
         let waits = |queue: &Queue| !queue.fits_after(reading, reading, Demand::Alone);

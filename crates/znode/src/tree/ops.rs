@@ -119,7 +119,14 @@ impl State {
         let kind = Kind::of(mode, owner);
         let count = missing.len() as u64 + 1;
         self.check_room(node, &path, data.len(), count).map_err(refuse)?;
-        self.check_acl_room(&acl).map_err(refuse)?;
+        let made = weight::made(&path, data.len(), count);
+        // A lock node of a ZooKeeper client, a simple lock, a member.
+        if mode.is_ephemeral() && data.len() <= self.limits.label_bytes_max as usize {
+            self.check_bytes(made).map_err(refuse)?;
+        } else {
+            self.check_plain_bytes(&path, made)?;
+        }
+        self.check_acl_room(&path, &acl)?;
         self.check_quota(&path, Growth { count, bytes: data.len() as u64 })?;
         self.check_quota_text(&path, &data).map_err(refuse)?;
         self.check_ephemerals(kind).map_err(refuse)?;
@@ -166,7 +173,7 @@ impl State {
         let (before, after) = (node.data.len() as u64, data.len() as u64);
         // Shrinking is always allowed: it is the way out.
         if after > before {
-            self.check_bytes(after - before).map_err(refuse)?;
+            self.check_plain_bytes(path, after - before)?;
         }
         self.check_quota(path, Growth { count: 0, bytes: after.saturating_sub(before) })?;
         self.check_quota_text(path, &data).map_err(refuse)?;
@@ -211,7 +218,7 @@ impl State {
         self.permit_acl(path, node, changes).map_err(refuse)?;
         expect_version(version, node.aversion).map_err(refuse)?;
         self.check_acl(&acl).map_err(refuse)?;
-        self.check_acl_room(&acl).map_err(refuse)?;
+        self.check_acl_room(path, &acl)?;
         // An acquire would make the directory anew with its parent's ACL, for the first who comes.
         let own = path.parent_str().is_some_and(|parent| *self.tree[parent].acl != *acl);
         let stat = self.tree.set_acl(path, acl.into(), |node| {
@@ -252,7 +259,7 @@ impl State {
     }
 
     /// Whether there is room for `path` and the `count` znodes, itself included, that are made on
-    /// the way to it below `parent`.
+    /// the way to it below `parent`; but for their bytes.
     pub(crate) fn check_room(&self, parent: &Znode, path: &ZPath, data: usize, count: u64) -> Result<(), Error> {
         let limits = &*self.limits;
         if parent.owner().is_some() {
@@ -266,16 +273,14 @@ impl State {
         } else if self.tree.len() as u64 + count > limits.znodes_max {
             Err(Error::QuotaExceeded)
         } else {
-            self.check_bytes(weight::made(path, data, count))
+            Ok(())
         }
     }
 
-    /// Whether there is room for an ACL that perhaps no other znode has.
-    fn check_acl_room(&self, acl: &[Acl]) -> Result<(), Error> {
-        match self.tree.acl_growth(acl) {
-            0 => Ok(()),
-            more => self.check_bytes(more),
-        }
+    /// Whether there is room for an ACL that perhaps no other znode has: as for data, because an
+    /// ephemeral znode may have one as long as any.
+    fn check_acl_room(&self, path: &ZPath, acl: &[Acl]) -> Result<(), Refusal> {
+        self.check_plain_bytes(path, self.tree.acl_growth(acl))
     }
 
     /// Whether a path is short enough to be made.

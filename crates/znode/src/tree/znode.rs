@@ -8,7 +8,7 @@ use imbl::OrdSet;
 use crate::lock::queue::{Queue, Ticket};
 use crate::lock::ticket_name::sequence_of;
 use crate::tree::system_paths::is_system;
-use crate::weight::text;
+use crate::weight::{ZNODE, text};
 use crate::{Acl, Contender, CreateMode, SessionId, Stat, Usage, ZPath, Zxid};
 
 /// How long a znode stays.
@@ -202,6 +202,11 @@ impl Znode {
     /// Whether it has children, and a queue.
     pub(crate) fn shape(&self) -> (bool, bool) {
         (!self.family.names.is_empty(), self.family.queue.is_some())
+    }
+
+    /// What it weighs in its subtree. One that goes with its session counts for none.
+    pub(crate) fn weight_in_subtree(&self, path: &ZPath) -> u64 {
+        if self.owner().is_some() { 0 } else { ZNODE + self.weight(path) + self.data.len() as u64 }
     }
 
     /// What its texts weigh; those of a lock node stand in more indexes.

@@ -275,6 +275,7 @@ fn limits() -> Limits {
         ended_sessions_max: 10_000,
         ended_sessions_ms: 3_600_000,
         deadlock_looks_max: 256,
+        subtree_bytes_max: 214_748_365,
     }
 }
 

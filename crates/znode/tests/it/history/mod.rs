@@ -98,6 +98,7 @@ impl History {
                 ended_sessions_max: rng.u32(0..4),
                 ended_sessions_ms: rng.u32(0..9000),
                 deadlock_looks_max: if rng.bool() { 0 } else { 10_000 },
+                subtree_bytes_max: u64::MAX,
             };
         }
         limits

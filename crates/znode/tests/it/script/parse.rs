@@ -263,6 +263,10 @@ impl Words {
                     limits.state_bytes_max = number;
                     continue;
                 }
+                "subtree_bytes" => {
+                    limits.subtree_bytes_max = number;
+                    continue;
+                }
                 "data_bytes" => &mut limits.data_bytes_max,
                 "path_bytes" => &mut limits.path_bytes_max,
                 "path_depth" => &mut limits.path_depth_max,

@@ -50,4 +50,4 @@ pub use networks::{Networks, source};
 pub use proxies::Proxies;
 pub use rates::Rates;
 pub use stream::{Direct, ReadHalf, Stream, WriteHalf};
-pub use windows::{Pass, WRITE_WINDOW, Windows};
+pub use windows::{Pass, Windows, WritePass, WriteWindows};

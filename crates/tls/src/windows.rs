@@ -11,12 +11,29 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::networks::source;
 
-/// Window of one address for writes, in units: 1 MiB, or 512 short ones.
-pub const WRITE_WINDOW: u32 = 1_024;
-/// Bytes of a write that are a unit.
-const UNIT_BYTES: usize = 1_024;
-/// Units of a write besides those of its bytes.
-const UNITS_OF_EACH: usize = 2;
+/// Window of one address for writes, in units: one long write, 1 MiB of others, or 512 short ones.
+const WRITE_WINDOW: u32 = 512;
+/// Bytes of a write that are a unit, besides the one of each write.
+const UNIT_BYTES: usize = 2 << 10;
+/// A longer write is a long one, and takes a whole window.
+const LONG_BYTES: usize = 64 << 10;
+/// Bytes of long writes of all addresses together, in units.
+const LONG_WINDOW: usize = 512;
+
+/// Writes of a door that are on their way: a window for each address, and one for the long writes
+/// of all.
+#[derive(Debug)]
+pub struct WriteWindows {
+    windows: Arc<Windows>,
+    long: Arc<Semaphore>,
+}
+
+/// A write's place in both windows.
+#[derive(Debug)]
+pub struct WritePass {
+    _of_address: Pass,
+    _of_all: Option<OwnedSemaphorePermit>,
+}
 
 /// Windows of all addresses that have anything under way.
 #[derive(Debug)]
@@ -39,15 +56,34 @@ struct Taken {
     permit: Option<OwnedSemaphorePermit>,
 }
 
+impl Default for WriteWindows {
+    fn default() -> WriteWindows {
+        WriteWindows { windows: Windows::new(WRITE_WINDOW), long: Arc::new(Semaphore::new(LONG_WINDOW)) }
+    }
+}
+
+impl WriteWindows {
+    /// Waits for the place of a write of so many bytes, behind all that came before from the same
+    /// address. A long one waits for others of all addresses, too, of which each has one there.
+    pub async fn enter(&self, addr: Option<IpAddr>, bytes: usize) -> WritePass {
+        let units = u32::try_from(1 + bytes / UNIT_BYTES).unwrap_or(u32::MAX);
+        let is_long = bytes > LONG_BYTES;
+        let of_address = self.windows.enter(addr, if is_long { u32::MAX } else { units }).await;
+        let of_all = if is_long {
+            let units = units.min(u32::try_from(LONG_WINDOW).unwrap_or(u32::MAX));
+            // The semaphore is never closed.
+            Arc::clone(&self.long).acquire_many_owned(units).await.ok()
+        } else {
+            None
+        };
+        WritePass { _of_address: of_address, _of_all: of_all }
+    }
+}
+
 impl Windows {
     /// Windows of so many units for each address.
     pub fn new(units: u32) -> Arc<Windows> {
         Arc::new(Windows { units, of: Mutex::default() })
-    }
-
-    /// Waits for the place of a write, as [`Windows::enter`] does.
-    pub async fn enter_write(self: &Arc<Windows>, addr: Option<IpAddr>, bytes: usize) -> Pass {
-        self.enter(addr, u32::try_from(UNITS_OF_EACH + bytes / UNIT_BYTES).unwrap_or(u32::MAX)).await
     }
 
     /// Waits for a place, behind all that came before from the same address. What is larger than
@@ -85,33 +121,54 @@ mod tests {
 
     use super::*;
 
+    const LONG: usize = 1 << 20;
+
+    fn addr(last: u8) -> Option<IpAddr> {
+        Some(IpAddr::from([192, 0, 2, last]))
+    }
+
     #[tokio::test]
     async fn an_address_beyond_its_window_waits_in_order_and_others_do_not() {
-        let windows = Windows::new(WRITE_WINDOW);
-        let [one, other] = [1, 2].map(|last| Some(IpAddr::from([192, 0, 2, last])));
-        let all = windows.enter_write(one, 8 << 20).await;
-        let mut large = Box::pin(windows.enter_write(one, 8 << 20));
-        let mut small = Box::pin(windows.enter_write(one, 1));
-        assert!(large.as_mut().now_or_never().is_none() && small.as_mut().now_or_never().is_none());
-        let _other = windows.enter_write(other, 1 << 20).now_or_never().expect("another address does not wait");
-        let _many =
-            windows.enter_write(None, 8 << 20).now_or_never().expect("an address of many clients does not wait");
-        drop(all);
-        assert!(small.as_mut().now_or_never().is_none(), "it came behind the large one");
-        drop(large.now_or_never().expect("there is room"));
-        let small = small.now_or_never().expect("there is room");
-        assert_eq!(windows.of.lock().unwrap().len(), 2);
-        drop(small);
-        assert_eq!(windows.of.lock().unwrap().len(), 1, "nothing is kept of an address that has nothing on its way");
+        let writes = WriteWindows::default();
+        let long = writes.enter(addr(1), LONG).await;
+        let mut short = Box::pin(writes.enter(addr(1), 1));
+        let mut next = Box::pin(writes.enter(addr(1), LONG));
+        assert!(short.as_mut().now_or_never().is_none() && next.as_mut().now_or_never().is_none());
+        let other = writes.enter(addr(2), 1).now_or_never().expect("another address does not wait");
+        let many = writes.enter(None, 1).now_or_never().expect("an address of many clients does not wait");
+        drop(long);
+        let short = short.now_or_never().expect("it came behind the long one");
+        assert!(next.as_mut().now_or_never().is_none(), "a long one takes the whole window");
+        drop(short);
+        let next = next.now_or_never().expect("there is room");
+        assert_eq!(writes.windows.of.lock().unwrap().len(), 2);
+        drop((next, other, many));
+        assert!(writes.windows.of.lock().unwrap().is_empty(), "nothing is kept of addresses with nothing on its way");
+    }
+
+    #[tokio::test]
+    async fn long_writes_of_all_addresses_take_turns() {
+        let writes = WriteWindows::default();
+        let first = writes.enter(addr(1), LONG).await;
+        let mut second = Box::pin(writes.enter(addr(2), LONG));
+        let mut third = Box::pin(writes.enter(None, LONG));
+        assert!(second.as_mut().now_or_never().is_none() && third.as_mut().now_or_never().is_none());
+        let _short = writes.enter(addr(3), LONG_BYTES).now_or_never().expect("others do not wait for them");
+        drop(first);
+        let second = second.now_or_never().expect("it is next");
+        assert!(third.as_mut().now_or_never().is_none());
+        drop(second);
+        third.now_or_never().expect("it is next");
     }
 
     #[tokio::test]
     async fn one_that_gave_up_waiting_leaves_nothing() {
-        let windows = Windows::new(WRITE_WINDOW);
-        let one = Some(IpAddr::from([192, 0, 2, 1]));
-        let all = windows.enter_write(one, 8 << 20).await;
-        assert!(windows.enter_write(one, 1).now_or_never().is_none());
-        drop(all);
-        assert!(windows.of.lock().unwrap().is_empty());
+        let writes = WriteWindows::default();
+        let long = writes.enter(addr(1), LONG).await;
+        assert!(writes.enter(addr(1), 1).now_or_never().is_none());
+        assert!(writes.enter(addr(2), LONG).now_or_never().is_none());
+        drop(long);
+        assert!(writes.windows.of.lock().unwrap().is_empty());
+        writes.enter(addr(3), LONG).now_or_never().expect("none is before it");
     }
 }

@@ -314,7 +314,7 @@ impl Call {
     /// Writes, and gives the zxid and the reply.
     pub(crate) async fn propose(&self, op: Op) -> Result<(Zxid, Reply), Problem> {
         let (request, deadline) = (self.request(op), self.door.propose_deadline());
-        let window = self.door.windows().enter_write(self.source(), request.bytes());
+        let window = self.door.windows().enter(self.source(), request.bytes());
         let window = tokio::time::timeout_at(deadline, window).await;
         let _pass = window.map_err(|_| Problem::too_many("writes of your address"))?;
         let applied = self.door.replica().propose(request, deadline).await?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use replica::Replica;
-use tls::{Rates, WRITE_WINDOW, Windows};
+use tls::{Rates, WriteWindows};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -36,7 +36,7 @@ struct Inner {
     digests: Digests,
     backups: Backups,
     session_rates: Rates,
-    windows: Arc<Windows>,
+    windows: WriteWindows,
     stopping: CancellationToken,
     drain: Drain,
 }
@@ -73,7 +73,7 @@ impl Door {
             digests,
             backups,
             session_rates,
-            windows: Windows::new(WRITE_WINDOW),
+            windows: WriteWindows::default(),
             stopping,
             drain,
         };
@@ -185,8 +185,8 @@ impl Door {
         &self.inner.session_rates
     }
 
-    /// Windows of addresses for writes.
-    pub(crate) fn windows(&self) -> &Arc<Windows> {
+    /// Windows for writes.
+    pub(crate) fn windows(&self) -> &WriteWindows {
         &self.inner.windows
     }
 

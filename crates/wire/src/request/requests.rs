@@ -27,7 +27,7 @@ pub(crate) async fn propose(connection: &Connection, turn: u64, op: Op, shape: &
     };
     let mut proposal = in_turn(client.identities().to_vec(), op);
     // In the order of the turns: both serve those who wait in the order in which they came.
-    let _pass = door.windows.enter_write(client.outbox.account().source(), proposal.bytes()).await;
+    let _pass = door.windows.enter(client.outbox.account().source(), proposal.bytes()).await;
     let Ok(_place) = door.writes.acquire().await else {
         return Done::Cut("the door closes");
     };

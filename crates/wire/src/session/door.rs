@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use replica::{Readiness, Replica, Seldom};
-use tls::{Rates, WRITE_WINDOW, Windows};
+use tls::{Rates, WriteWindows};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -28,8 +28,8 @@ pub(crate) struct Door {
     pub(crate) hub: Arc<Hub>,
     /// Places for writes that are being proposed. Taken in the order in which they come.
     pub(crate) writes: Semaphore,
-    /// Windows of addresses for writes.
-    pub(crate) windows: Arc<Windows>,
+    /// Windows for writes.
+    pub(crate) windows: WriteWindows,
     pub(crate) incomplete_packets: IncompletePackets,
     pub(crate) session_rates: Rates,
     pub(crate) unread: Arc<Unread>,
@@ -85,7 +85,7 @@ impl Door {
             config,
             hub,
             writes,
-            windows: Windows::new(WRITE_WINDOW),
+            windows: WriteWindows::default(),
             incomplete_packets,
             session_rates,
             unread,

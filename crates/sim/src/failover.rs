@@ -18,13 +18,14 @@ const LEEWAY_MS: u64 = 30;
 /// Margin, turns, votes and flushes.
 const ELECTION_MS: u64 = 70;
 
-struct Machines {
-    hub: Hub,
-    nodes: Vec<Node>,
+/// Three nodes, and no clients.
+pub(crate) struct Machines {
+    pub(crate) hub: Hub,
+    pub(crate) nodes: Vec<Node>,
 }
 
 impl Machines {
-    fn start(seed: u64) -> Machines {
+    pub(crate) fn start(seed: u64) -> Machines {
         storage::seed_random(Some(seed));
         let hub = Hub::new(seed, Detail::Last);
         hub.lock().network.calm();
@@ -37,7 +38,7 @@ impl Machines {
         machines
     }
 
-    fn step(&mut self) {
+    pub(crate) fn step(&mut self) {
         self.hub.pass_step();
         loop {
             let due = self.hub.lock().due();
@@ -77,7 +78,7 @@ impl Machines {
     }
 
     /// The term and who leads in it.
-    fn leader(&self) -> Option<(u64, MachineId)> {
+    pub(crate) fn leader(&self) -> Option<(u64, MachineId)> {
         let term = |node: &Node| node.status.as_ref().map_or(0, |status| status.term.0);
         self.nodes.iter().filter(|node| node.leads()).map(|node| (term(node), node.id)).max()
     }
@@ -86,7 +87,7 @@ impl Machines {
         self.nodes.iter().filter_map(|node| node.status.as_ref().map(|status| status.term.0)).collect()
     }
 
-    fn node(&mut self, id: MachineId) -> &mut Node {
+    pub(crate) fn node(&mut self, id: MachineId) -> &mut Node {
         &mut self.nodes[id as usize - 1]
     }
 
@@ -113,7 +114,7 @@ impl Machines {
     }
 
     /// Ends everything, in an order in which no task calls upon what is gone.
-    fn end(mut self) {
+    pub(crate) fn end(mut self) {
         self.nodes.clear();
         while let Some(event) = self.hub.any() {
             drop(event);

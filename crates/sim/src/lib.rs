@@ -18,6 +18,8 @@
 
 pub mod call;
 pub mod client;
+#[cfg(test)]
+mod clock_leap;
 pub mod cluster;
 pub mod coverage;
 mod dialing;

@@ -1,10 +1,11 @@
 //! SIGTERM: a node that is told to stop.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use zlock_client::api::{LockQueue, Ticket, TokenCheck};
+use tokio::task::JoinHandle;
+use zlock_client::api::{LockQueue, Outcome, Ticket, TokenCheck};
 
-use crate::harness::{Call, Client, Cluster, until};
+use crate::harness::{Answer, Call, Client, Cluster, Session, until};
 
 #[tokio::test]
 async fn a_stopped_leader_ends_cleanly_and_hands_over() {
@@ -51,15 +52,65 @@ async fn a_node_that_stops_leaves_no_ghosts_of_those_who_waited_at_it() {
     let mut client = cluster.client(leader);
     let (holder, waiter) = (client.open_session(60_000).await, client.open_session(60_000).await);
     client.send(Call::post("/v1/locks/one").session(&holder)).await.unwrap();
-    let mut on_follower = cluster.client(follower);
-    let acquire = Call::post("/v1/locks/one?wait=60s").session(&waiter);
-    let waiting = tokio::spawn(async move { on_follower.send(acquire).await });
-    until("it waits", async || contenders(&mut client).await.filter(|contenders| *contenders == 2)).await;
+    let waiting = wait_at(&cluster, follower, acquire(&waiter));
+    queued(&mut client, 2).await;
 
     assert_eq!(cluster.stop(follower).await, Some(0), "the promised exit code");
-    let answer = waiting.await.unwrap().unwrap();
-    assert_eq!(answer.status, 503, "nothing is left of it, and it may ask elsewhere: {answer:?}");
+    let answer = waiting.await.unwrap();
+    assert_eq!((answer.status, answer.problem().outcome), (503, Outcome::Unavailable), "nothing is left: {answer:?}");
     assert_eq!(contenders(&mut client).await, Some(1));
+}
+
+#[tokio::test]
+async fn a_node_that_stops_leaves_the_places_of_those_who_waited_at_it_with_a_key() {
+    let mut cluster = Cluster::start().await;
+    let leader = cluster.leader().await;
+    let follower = cluster.ids().into_iter().find(|id| *id != leader).unwrap();
+    let mut client = cluster.client(leader);
+    let (holder, late) = (client.open_session(60_000).await, client.open_session(60_000).await);
+    let held: Ticket = client.send(Call::post("/v1/locks/one").session(&holder)).await.unwrap().json();
+    let Ticket::Held { ticket, .. } = held else { panic!("the lock is free") };
+    let mut waiting = Vec::new();
+    for number in 0..3 {
+        let session = client.open_session(60_000).await;
+        let call = acquire(&session).header("idempotency-key", format!("place-{number}"));
+        waiting.push((wait_at(&cluster, follower, call.clone()), call, session));
+        queued(&mut client, 2 + number).await;
+    }
+    let behind = wait_at(&cluster, leader, acquire(&late));
+    queued(&mut client, 5).await;
+
+    assert_eq!(cluster.stop(follower).await, Some(0), "the promised exit code");
+    // In another order than they came, each asks again at another node.
+    let mut again = Vec::new();
+    for (answer, call, session) in waiting.into_iter().rev() {
+        let answer = answer.await.unwrap();
+        assert_eq!((answer.status, answer.problem().outcome), (503, Outcome::Unknown), "{answer:?}");
+        again.insert(0, (wait_at(&cluster, leader, call), session));
+    }
+    let release = |ticket: String, session: &Session| Call::delete(format!("/v1/tickets{ticket}")).session(session);
+    assert_eq!(client.send(release(ticket, &holder)).await.unwrap().status, 200);
+    for (granted, session) in again {
+        let granted = granted.await.unwrap();
+        assert!(!behind.is_finished(), "it came later");
+        let Ticket::Held { ticket, .. } = granted.json() else { panic!("{granted:?}") };
+        assert_eq!(client.send(release(ticket, &session)).await.unwrap().status, 200);
+    }
+    assert_eq!(behind.await.unwrap().status, 200);
+}
+
+fn acquire(session: &Session) -> Call {
+    Call::post("/v1/locks/one?wait=60s").session(session).within(Duration::from_secs(70))
+}
+
+/// Sends a call that waits, and goes on.
+fn wait_at(cluster: &Cluster, node: u64, call: Call) -> JoinHandle<Answer> {
+    let mut client = cluster.client(node);
+    tokio::spawn(async move { client.send(call).await.unwrap() })
+}
+
+async fn queued(client: &mut Client, count: u32) {
+    until("they queue", async || contenders(client).await.filter(|contenders| *contenders == count)).await;
 }
 
 async fn contenders(client: &mut Client) -> Option<u32> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use axum::response::Response;
-use replica::{Step, WatchKey};
+use replica::{Step, WaitEnd, WatchKey};
 use tokio::time::Instant;
 use uuid::Uuid;
 use zlock_client::api::{RevokeRequest, Ticket};
@@ -44,7 +44,7 @@ pub(crate) enum Waited {
     Held(Grant),
     /// The wait is over, and it may be waiting still.
     Over,
-    /// The node ends the wait, because it cannot serve.
+    /// The node ends the wait, because it stops or cannot serve.
     Ended(Problem),
 }
 
@@ -299,14 +299,14 @@ pub(crate) async fn wait(door: &Door, ticket: &ZPath, deadline: Instant) -> Resu
     };
     let ended = tokio::select! {
         end = replica.wait_for(deadline, step) => end,
-        () = door.stopped() => return Err(Problem::stopping()),
+        () = door.stopped() => Err(WaitEnd::Stopped),
     };
     match ended {
         Ok(Ok(grant)) => Ok(Waited::Held(grant)),
         Ok(Err((Error::NoNode, zxid))) => Err(history::ticket_gone(&replica.state(), ticket, zxid)),
         Ok(Err((error, zxid))) => Err(Problem::from(error).at(ticket, zxid)),
-        Err(replica::WaitEnd::Deadline) => Ok(Waited::Over),
-        Err(end @ replica::WaitEnd::CannotServe) => Ok(Waited::Ended(end.into())),
+        Err(WaitEnd::Deadline) => Ok(Waited::Over),
+        Err(end @ (WaitEnd::CannotServe | WaitEnd::Stopped)) => Ok(Waited::Ended(end.into())),
         Err(end) => Err(end.into()),
     }
 }

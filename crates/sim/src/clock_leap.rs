@@ -1,0 +1,110 @@
+//! A leader whose time of day is set while time is counted.
+
+use znode::lock::{self, LockStatus};
+use znode::{
+    Acl, Acquire, Attempt, ClientInfo, Create, CreateMode, Credential, Ensure, LockMode, Op, Request, RequestKey,
+    SessionId, State, ZPath, ZnodeOp,
+};
+
+use crate::failover::Machines;
+
+const HOUR_MS: i64 = 3_600_000;
+const DELAY_MS: u32 = 15_000;
+const TTL_MS: u64 = 40_000;
+/// Time runs a tenth faster while the wall clock is ahead.
+const PACE: [u64; 2] = [10, 11];
+/// Until a silent session is expired, and a due znode collected.
+const TICKS_MS: u64 = 1_000;
+
+fn path(text: &str) -> ZPath {
+    ZPath::parse(text).unwrap()
+}
+
+impl Machines {
+    /// Asks the leader for a write.
+    fn write(&mut self, request: Request) {
+        let (_, leader) = self.leader().unwrap();
+        self.node(leader).propose(request);
+    }
+
+    /// Runs until the leader has applied what is wanted. Answers when that is.
+    fn run_until(&mut self, what: &str, wanted: impl Fn(&State) -> bool) -> u64 {
+        let end = self.hub.now_ms() + 120_000;
+        loop {
+            let (_, leader) = self.leader().unwrap();
+            if wanted(&self.node(leader).replica().unwrap().state()) {
+                return self.hub.now_ms();
+            }
+            assert!(self.hub.now_ms() < end, "in vain: {what}");
+            self.step();
+        }
+    }
+
+    /// Opens a session; sessions are told from each other by their secrets.
+    fn open(&mut self, secret: u8, timeout_ms: u32) -> Credential {
+        let secret_hash = [secret; 16];
+        let (label, client) = (String::new(), ClientInfo::default());
+        self.write(Request::new(Op::OpenSession { secret_hash, timeout_ms, label, address: None, client }));
+        let opened = |state: &State| {
+            let credential = |id| Credential { session: id, secret_hash };
+            let mut all = state.sessions_from(SessionId(0)).map(|session| credential(session.id));
+            all.find(|credential| state.authenticate(credential).is_ok())
+        };
+        self.run_until("it is opened", |state| opened(state).is_some());
+        let (_, leader) = self.leader().unwrap();
+        opened(&self.node(leader).replica().unwrap().state()).unwrap()
+    }
+
+    fn acquire(&mut self, session: Credential, lock_delay_ms: u32) {
+        let acquire = Acquire {
+            lock: path("/l"),
+            mode: LockMode::Exclusive,
+            owner: String::new(),
+            label: String::new(),
+            lock_delay_ms,
+            priority: 0,
+            keyless: None,
+        };
+        let key = Some(RequestKey([session.secret_hash[0]; 16]));
+        self.write(Request { key, attempt: Attempt(1), ..Request::of(session, Op::Acquire(acquire)) });
+        self.run_until("it has a ticket", |state| ticket(state, session).is_some());
+    }
+}
+
+fn ticket(state: &State, session: Credential) -> Option<ZPath> {
+    state.session(session.session)?.ephemerals().next().cloned()
+}
+
+fn holds(state: &State, session: Credential) -> bool {
+    let status = ticket(state, session).map(|ticket| lock::status(state, &ticket));
+    matches!(status, Some(Ok(LockStatus::Held { .. })))
+}
+
+#[test]
+fn a_leader_whose_clock_is_set_ahead_by_an_hour_cuts_no_lock_delay_and_no_ttl_short() {
+    let mut machines = Machines::start(6);
+    let (holder, waiter) = (machines.open(1, 4_000), machines.open(2, 300_000));
+    machines.acquire(holder, DELAY_MS);
+    machines.acquire(waiter, 0);
+    let expired_ms = machines.run_until("the holder expires", |state| state.session(holder.session).is_none());
+    let mode = CreateMode::PersistentTtl { ttl_ms: TTL_MS };
+    let (parent, name, data) = (ZPath::root(), "ttl".to_owned(), Vec::new());
+    let create = Create { parent, name, data, mode, acl: Acl::open(), ensure: Ensure::New };
+    machines.write(Request::new(Op::Znode(ZnodeOp::Create(create))));
+    let is_there = |state: &State| state.node(&path("/ttl")).is_some();
+    let created_ms = machines.run_until("the znode is there", is_there);
+
+    let (_, leader) = machines.leader().unwrap();
+    machines.node(leader).clock.ahead_ms += HOUR_MS;
+    let granted_ms = machines.run_until("the waiter holds", |state| holds(state, waiter));
+    let collected_ms = machines.run_until("the znode is collected", |state| !is_there(state));
+    let [slow, fast] = PACE;
+    let lasted = |from_ms: u64, to_ms: u64, asked_ms: u64| {
+        let (took_ms, least_ms) = (to_ms - from_ms, asked_ms * slow / fast);
+        // A moment passes between an entry's time and what the simulation sees of it.
+        assert!((least_ms - 100..asked_ms + TICKS_MS).contains(&took_ms), "{took_ms} ms of {asked_ms}");
+    };
+    lasted(expired_ms, granted_ms, DELAY_MS.into());
+    lasted(created_ms, collected_ms, TTL_MS);
+    machines.end();
+}

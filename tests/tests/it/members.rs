@@ -176,5 +176,5 @@ async fn a_node_of_another_cluster_does_not_join() {
     let (code, _, words) = run(add).await;
     assert!(code != 0 && words.contains("their uuids differ"), "{words}");
     let status = done(&cluster, &["status"]).await;
-    assert_eq!(status.lines().filter(|line| line.starts_with("http://")).count(), 4, "{status}");
+    assert_eq!(status.lines().filter(|line| line.starts_with("127.0.0.1:")).count(), 4, "{status}");
 }

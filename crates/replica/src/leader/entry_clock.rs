@@ -17,7 +17,7 @@ const FORGOTTEN_MS: u64 = TOLD_MS / 2;
 /// A clock that never goes back, never stands still and never leaps.
 ///
 /// Lock-delays and TTLs are counted in the time of entries. So it goes on at the rate of the
-/// monotonic clock, whatever happens to the wall clock, and nears one that is ahead slowly. It
+/// monotonic clock, also when the wall clock is set, and nears one that is ahead slowly. It
 /// leaps only to what is in the state already: the state takes the latest time that it was ever
 /// given, and an earlier leader's clock may have been far ahead.
 #[derive(Default)]

@@ -249,7 +249,7 @@ pub(crate) async fn wait_or_leave(
     let (end, unclear) = match wait(door, ticket, deadline).await {
         Ok(Waited::Held(grant)) => return Ok(grant),
         Ok(Waited::Over) => (None, None),
-        // Its key finds the ticket, whatever has become of that meanwhile.
+        // Its key finds the ticket, also one that was granted meanwhile.
         Ok(Waited::Ended(problem)) if waiter.is_keyed() => {
             waiter.stay();
             return Err(problem.with_ticket_left(TICKET_STAYS));

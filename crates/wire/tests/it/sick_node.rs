@@ -1,10 +1,15 @@
 //! Clients of a node that cannot serve.
 
+use std::time::{Duration, Instant};
+
 use jute::ConnectRequest;
 use wire::WireConfig;
 
 use crate::client::{Client, create, greet};
 use crate::node::Node;
+
+/// Less than the timeout of their sessions, and far more than the bound of a disk.
+const LET_GO: Duration = Duration::from_secs(15);
 
 /// Lets the disk go when the test ends, however: its thread is waited for.
 struct Stalled;
@@ -26,10 +31,11 @@ impl Drop for Stalled {
 async fn clients_of_a_node_whose_disk_hangs_are_sent_away_and_come_back_to_their_sessions() {
     let node = Node::start_with(WireConfig::default(), |config| config.disk_stall_max_ms = 400).await;
     let (mut writer, mut idle) = (node.client().await, node.client().await);
-    let stalled = Stalled::begin();
+    let (stalled, begun) = (Stalled::begin(), Instant::now());
     writer.send(&create("/a", 0)).await;
     assert_eq!(writer.packet().await, None, "the connection is closed");
     assert_eq!(idle.packet().await, None, "also of one that writes nothing");
+    assert!(begun.elapsed() < LET_GO, "{:?}", begun.elapsed());
     for asked in [ConnectRequest { timeout_ms: 9_000, ..ConnectRequest::default() }, idle.resumption()] {
         assert!(greet(node.addr, &asked).await.2.is_none(), "it lets no client in meanwhile");
     }

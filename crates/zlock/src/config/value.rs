@@ -136,7 +136,7 @@ pub mod text {
     }
 }
 
-/// A text that nobody is to read who is not to know it: as [`text`], and never written.
+/// A secret text: read as [`text`] is, and never written.
 pub mod secret {
     pub use super::text::{parse, show};
 

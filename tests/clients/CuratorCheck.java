@@ -1,6 +1,7 @@
 // ZooKeeper's own Java client and Curator's recipes against zlock. Ends with "curator: all checks passed", or an exception.
 //   java -cp ... CuratorCheck check HOSTS
 //   java -cp ... CuratorCheck attached HOSTS   says which node it is on, and goes on once that was killed: see run.py
+//   java -cp ... CuratorCheck beside HOSTS HTTP-HOSTS   its locks and those of HTTP clients, who waits for whom
 //   java -cp ... CuratorCheck contend HOSTS LOCK SECONDS THREADS   prints a line for each grant: begin_ns end_ns czxid who
 
 import java.util.*;
@@ -53,6 +54,10 @@ public class CuratorCheck {
         }
         if (args[0].equals("attached")) {
             attached(args[1]);
+            System.exit(0);
+        }
+        if (args[0].equals("beside")) {
+            beside(args[1], args[2].split(",")[0]);
             System.exit(0);
         }
         CuratorFramework one = client(args[1]);
@@ -258,6 +263,117 @@ public class CuratorCheck {
         one.create().forPath(root + "/mine");
         one.setACL().withACL(Arrays.asList(new ACL(ZooDefs.Perms.ALL, new Id("digest", "eve:x")))).forPath(root + "/mine");
         that(fails(() -> one.getData().forPath(root + "/mine")) == KeeperException.Code.NOAUTH, "an ACL that was set forbids");
+    }
+
+    /** A session over HTTP, at one node. */
+    static class Http {
+        final java.net.http.HttpClient client = java.net.http.HttpClient.newHttpClient();
+        final String host;
+        final String session;
+
+        Http(String host) throws Exception {
+            this.host = host;
+            session = field(send("POST", "/v1/sessions", "", "{\"timeout_ms\":15000}"), "session");
+        }
+
+        String send(String method, String path, String session, String body) throws Exception {
+            java.net.http.HttpRequest.Builder request = java.net.http.HttpRequest.newBuilder(java.net.URI.create("http://" + host + path))
+                .method(method, java.net.http.HttpRequest.BodyPublishers.ofString(body)).timeout(java.time.Duration.ofSeconds(20));
+            if (!session.isEmpty()) {
+                request.header("Zlock-Session", session).header("Idempotency-Key", UUID.randomUUID().toString());
+            }
+            return client.send(request.build(), java.net.http.HttpResponse.BodyHandlers.ofString()).body();
+        }
+
+        String ask(String method, String path) throws Exception {
+            return send(method, path, session, "");
+        }
+
+        static String field(String answer, String name) {
+            java.util.regex.Matcher found = java.util.regex.Pattern.compile("\"" + name + "\":\"?([^\",}]*)").matcher(answer);
+            return found.find() ? found.group(1) : "";
+        }
+
+        static boolean holds(String answer) {
+            return field(answer, "state").equals("held");
+        }
+
+        String release(String answer) throws Exception {
+            return ask("DELETE", "/v1/tickets" + field(answer, "ticket"));
+        }
+    }
+
+    /** One of Curator's recipes: taken within a time or not, the znode that it has, and given back. */
+    interface Recipe {
+        boolean take(int millis) throws Exception;
+
+        void give() throws Exception;
+    }
+
+    static Recipe mutex(InterProcessLock lock) {
+        return new Recipe() {
+            public boolean take(int millis) throws Exception {
+                return lock.acquire(millis, TimeUnit.MILLISECONDS);
+            }
+
+            public void give() throws Exception {
+                lock.release();
+            }
+        };
+    }
+
+    static Recipe latch(CuratorFramework client, String path) {
+        return new Recipe() {
+            LeaderLatch latch;
+
+            public boolean take(int millis) throws Exception {
+                latch = new LeaderLatch(client, path);
+                latch.start();
+                if (latch.await(millis, TimeUnit.MILLISECONDS)) {
+                    return true;
+                }
+                latch.close();
+                return false;
+            }
+
+            public void give() throws Exception {
+                latch.close();
+            }
+        };
+    }
+
+    /** Each recipe beside a ticket of each mode, in both orders. */
+    static void beside(String hosts, String http) throws Exception {
+        CuratorFramework one = client(hosts);
+        Http other = new Http(http);
+        for (String mode : new String[] {"exclusive", "write", "latch", "read"}) {
+            for (String name : new String[] {"mutex", "read lock", "write lock", "latch"}) {
+                String path = "/beside-" + mode + "-" + name.replace(" ", "-") + "-" + System.nanoTime();
+                String ask = mode.equals("latch") ? "/v1/elections" + path + "?" : "/v1/locks" + path + "?mode=" + mode + "&";
+                InterProcessReadWriteLock both = new InterProcessReadWriteLock(one, path);
+                Recipe mine = name.equals("mutex") ? mutex(new InterProcessMutex(one, path))
+                    : name.equals("read lock") ? mutex(both.readLock())
+                    : name.equals("write lock") ? mutex(both.writeLock())
+                    : latch(one, path);
+                boolean shared = mode.equals("read") && name.equals("read lock");
+                String pair = "a ticket of mode " + mode + " and Curator's " + name;
+                String first = other.ask("POST", ask + "wait=10s");
+                that(Http.holds(first), pair + ": HTTP has it");
+                that(mine.take(500) == shared, pair + ": Curator behind it " + (shared ? "goes on" : "waits"));
+                other.release(first);
+                that(shared || mine.take(10000), pair + ": Curator has it then");
+                String second = other.ask("POST", ask + "keep=true&wait=1ms");
+                that(Http.holds(second) == shared, pair + ": HTTP behind it " + (shared ? "goes on" : "waits"));
+                mine.give();
+                second = other.ask("GET", "/v1/tickets" + Http.field(second, "ticket") + "?wait=10s");
+                that(Http.holds(second), pair + ": HTTP has it then");
+                that(Long.parseLong(Http.field(second, "fencing_token")) > Long.parseLong(Http.field(first, "fencing_token")),
+                    pair + ": with a larger token");
+                other.release(second);
+            }
+        }
+        one.close();
+        System.out.println("curator: all pairs passed");
     }
 
     static void attached(String hosts) throws Exception {

@@ -3,6 +3,7 @@
     kazoo_check.py check HOSTS
     kazoo_check.py attached HOSTS    says which node it is on, and goes on once that was killed: see run.py
     kazoo_check.py silent HOSTS      makes an ephemeral znode, tells of it, and waits to be killed
+    kazoo_check.py beside HOSTS HTTP-HOSTS    its locks and those of HTTP clients, who waits for whom
 """
 
 import sys
@@ -14,13 +15,15 @@ from kazoo.exceptions import BadVersionError, NoAuthError, NodeExistsError, NoNo
 from kazoo.recipe.barrier import DoubleBarrier
 from kazoo.recipe.counter import Counter
 from kazoo.recipe.election import Election
-from kazoo.recipe.lock import ReadLock, Semaphore, WriteLock
+from kazoo.recipe.lock import Lock, ReadLock, Semaphore, WriteLock
 from kazoo.recipe.partitioner import SetPartitioner
 from kazoo.recipe.queue import LockingQueue, Queue
 from kazoo.recipe.watchers import ChildrenWatch, DataWatch
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, make_digest_acl
 
-MODE, HOSTS = sys.argv[1:]
+from http_session import Session
+
+MODE, HOSTS, *MORE = sys.argv[1:]
 ROOT = "/kazoo-%d" % time.monotonic_ns()
 
 
@@ -229,4 +232,44 @@ def silent():
     sys.stdin.readline()
 
 
-{"check": check, "attached": attached, "silent": silent}[MODE]()
+def beside():
+    """Each recipe beside a ticket of each mode, in both orders. kazoo's Lock does not see readers, neither its own nor these."""
+    one, http = client(), Session(MORE[0].split(","))
+    for mode in ["exclusive", "write", "latch", "read"]:
+        for recipe in [Lock, WriteLock, ReadLock]:
+            shared = mode == "read" and recipe is ReadLock
+            blind = mode == "read" and recipe is Lock
+            pair = "a ticket of mode %s and kazoo's %s" % (mode, recipe.__name__)
+            path = "%s-%s-%s" % (ROOT, mode, recipe.__name__)
+            mine = recipe(one, path)
+            first = http.acquire(path, mode, "wait=10s")
+            assert first["state"] == "held", first
+            that(mine.acquire(blocking=False) == (shared or blind), pair + ": kazoo behind it " + ("goes on" if shared or blind else "waits"))
+            http.release(first)
+            that(mine.is_acquired or mine.acquire(timeout=10), pair + ": kazoo has it then")
+            czxid = one.get(path + "/" + mine.node)[1].czxid
+            that(first["fencing_token"] < czxid, pair + ": with a larger token")
+            second = http.acquire(path, mode, "keep=true&wait=1ms")
+            that((second["state"] == "held") == shared, pair + ": HTTP behind it " + ("goes on" if shared else "waits"))
+            mine.release()
+            second = http.wait(second)
+            that(second["state"] == "held" and second["fencing_token"] > czxid, pair + ": HTTP has it then, with a larger token")
+            http.release(second)
+    elections(one, http)
+    one.stop()
+    print("kazoo: all pairs passed")
+
+
+def elections(one, http):
+    path, led = ROOT + "-led", threading.Event()
+    first = http.acquire(path, "latch", "wait=10s")
+    leader = threading.Thread(target=lambda: Election(one, path, "kazoo").run(led.set))
+    leader.start()
+    until(lambda: len(one.get_children(path)) == 2, "an election of kazoo waits for a candidate over HTTP")
+    that(not led.is_set(), "and does not lead")
+    http.release(first)
+    leader.join(20)
+    that(led.is_set(), "an election of kazoo leads after it")
+
+
+{"check": check, "attached": attached, "silent": silent, "beside": beside}[MODE]()

@@ -1,4 +1,7 @@
-"""kazoo clients that take one lock over and over: kazoo_contend.py HOSTS LOCK SECONDS THREADS. A line for each grant."""
+"""kazoo clients that take one lock over and over: kazoo_contend.py HOSTS LOCK SECONDS THREADS own|of-curator. A line for each grant.
+
+With `own` they are kazoo's own locks, with `of-curator` such as Curator sees.
+"""
 
 import sys
 import threading
@@ -9,7 +12,7 @@ from kazoo.exceptions import KazooException
 from kazoo.recipe.lock import Lock
 from kazoo.retry import KazooRetry
 
-HOSTS, LOCK, SECONDS, THREADS = sys.argv[1], sys.argv[2], float(sys.argv[3]), int(sys.argv[4])
+HOSTS, LOCK, SECONDS, THREADS, NAMES = sys.argv[1], sys.argv[2], float(sys.argv[3]), int(sys.argv[4]), sys.argv[5]
 UNTIL = time.monotonic() + SECONDS
 PRINTING = threading.Lock()
 
@@ -18,7 +21,10 @@ class CuratorsLock(Lock):
     """A lock whose nodes are named as Curator's. With kazoo's own names Curator would take the lock while kazoo holds it."""
 
     _NODE_NAME = "-lock-"
-    _EXCLUDE_NAMES = ["-lock-"]
+    _EXCLUDE_NAMES = ["-lock-", "__lock__"]
+
+
+RECIPE = {"own": Lock, "of-curator": CuratorsLock}[NAMES]
 
 
 def run(number):
@@ -27,7 +33,7 @@ def run(number):
     client.start(timeout=30)
     while time.monotonic() < UNTIL:
         # A new one each time, as a broken acquire leaves the old one in between.
-        lock = CuratorsLock(client, LOCK, "kazoo-%d" % number)
+        lock = RECIPE(client, LOCK, "kazoo-%d" % number)
         try:
             if not lock.acquire(timeout=20):
                 continue

@@ -37,7 +37,6 @@ PYSPARK = "pyspark==4.0.1"
 NEWEST_JARS = ("zookeeper", "curator-", "slf4j-api", "log4j-", "netty-", "guava", "snappy-java", "metrics-core", "commons-cli")
 KAZOO = "kazoo==2.11.0"
 NODE = "node-zookeeper-client@1.1.3"
-LOCK = "/contended"
 
 
 def fetch(command, **more):
@@ -101,14 +100,14 @@ class Clients(Fetched):
     def node(self, *words):
         return ["node", str(self.cache / "node/node_check.js"), *map(str, words)]
 
-    def commands(self, mode, hosts):
-        """How each client that is there is run in a mode that all have."""
+    def commands(self, mode, *hosts, names=("kazoo", "curator", "node")):
+        """How each client that is there is run in a mode that these have."""
         all_of_them = {
-            "kazoo": lambda: self.kazoo("kazoo_check.py", mode, hosts),
-            "curator": lambda: self.curator(mode, hosts),
-            "node": lambda: self.node(mode, hosts),
+            "kazoo": lambda: self.kazoo("kazoo_check.py", mode, *hosts),
+            "curator": lambda: self.curator(mode, *hosts),
+            "node": lambda: self.node(mode, *hosts),
         }
-        return {name: command() for name, command in all_of_them.items() if self.has(name)}
+        return {name: all_of_them[name]() for name in names if self.has(name)}
 
 
 class Ensemble(Cluster):
@@ -208,6 +207,14 @@ def expire(clients, cluster):
     say("a session of 4 s expired %.1f s after its client was killed" % took)
 
 
+def beside(clients, cluster):
+    """Locks of kazoo and Curator beside those of HTTP clients, in both orders."""
+    hosts = ",".join(cluster.zookeeper), ",".join(cluster.http)
+    for name, command in clients.commands("beside", *hosts, names=("kazoo", "curator")).items():
+        say(name, "beside HTTP")
+        subprocess.run(command, check=True, timeout=300)
+
+
 def zkcli(clients, cluster):
     """ZooKeeper's own shell, from its standard input."""
     if not clients.has("curator"):
@@ -222,17 +229,17 @@ def zkcli(clients, cluster):
     say("zkCli creates, sets, gets, lists and deletes")
 
 
-def contend(clients, cluster, seconds, each):
-    """Everybody on one lock, leaders killed now and then. Grants must not overlap, and their tokens must rise."""
+def contend(clients, cluster, lock, kinds, seconds, each):
+    """Clients of these kinds on one lock, leaders killed now and then. Grants must not overlap, and their tokens must rise."""
     hosts = ",".join(cluster.zookeeper)
-    commands = {"http": [sys.executable, HERE / "http_contend.py", ",".join(cluster.http), LOCK, str(seconds), str(each)]}
-    if clients.has("curator"):
-        commands["curator"] = clients.curator("contend", hosts, LOCK, seconds, each)
-    if clients.has("kazoo"):
-        commands["kazoo"] = clients.kazoo("kazoo_contend.py", hosts, LOCK, seconds, each)
+    commands = {
+        "http": lambda: [sys.executable, HERE / "http_contend.py", ",".join(cluster.http), lock, str(seconds), str(each)],
+        "curator": lambda: clients.curator("contend", hosts, lock, seconds, each),
+        "kazoo": lambda: clients.kazoo("kazoo_contend.py", hosts, lock, seconds, each, "of-curator" if "curator" in kinds else "own"),
+    }
     grants, kills = [], 0
     with contextlib.ExitStack() as stack:
-        running = {name: stack.enter_context(started(command)) for name, command in commands.items()}
+        running = {name: stack.enter_context(started(commands[name]())) for name in kinds if name == "http" or clients.has(name)}
         until = time.monotonic() + seconds
         while time.monotonic() < until - 5:
             time.sleep(4)
@@ -250,7 +257,7 @@ def contend(clients, cluster, seconds, each):
         assert end <= begin, "%s and %s held the lock at the same time" % (who, next_who)
         assert token < next_token, "the token of %s, %d, is not above that of %s, %d" % (next_who, next_token, who, token)
     counts = {name: sum(who.startswith(name) for *_, who in grants) for name in running}
-    assert all(counts.values()), "somebody never had the lock: %s" % counts
+    assert all(counts.values()), "a kind of client never had the lock: %s" % counts
     say("%d grants without overlap and with rising tokens under %d kills of the leader: %s" % (len(grants), kills, counts))
 
 
@@ -270,11 +277,14 @@ def main():
             # The leader of the check is interrupted.
             errors = [line for line in said.splitlines() if " ERROR " in line and "LeaderSelector" not in line]
             assert not errors, "%s logs an error: %s" % (name, errors[0])
+        beside(clients, cluster)
         zkcli(clients, cluster)
         kill_what_they_are_attached_to(clients, cluster)
         expire(clients, cluster)
-        say("contention")
-        contend(clients, cluster, words.seconds, words.each)
+        # kazoo with its own names and HTTP; then all three, where kazoo takes Curator's names.
+        for lock, kinds in [("/contended", ("http", "kazoo")), ("/mixed", ("http", "curator", "kazoo"))]:
+            say("contention of", *kinds)
+            contend(clients, cluster, lock, kinds, words.seconds, words.each)
     if clients.missing:
         return clients.not_run()
     say("all real clients passed")

@@ -15,7 +15,7 @@ pub(crate) fn loses(event: &Event) -> bool {
         () if plant::is(Planted::RarelyLostGrant) => 1_000,
         () => return false,
     };
-    let of_lock_node = || event.path.as_str().rsplit('/').next().is_some_and(|name| name.starts_with("_c_"));
+    let of_lock_node = || event.path.as_str().rsplit('/').next().is_some_and(|name| name.contains("lock__"));
     let frees = match event.kind {
         EventKind::Granted => true,
         EventKind::Deleted => of_lock_node(),

@@ -5,6 +5,7 @@ use axum::http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICAT
 use axum::response::{IntoResponse, Response};
 use replica::{EventsError, WaitEnd};
 use zlock_client::api::{Contender, Outcome, ProblemType, SessionEnded, TicketEnd, WaitsFor};
+use znode::lock::TICKET_NAME_BYTES_MAX;
 use znode::{LockMode, Refusal, State, ZPath, Zxid};
 
 /// A bad answer. Rendered by [`Problem::render`] when the zxid of the answer is known.
@@ -161,6 +162,20 @@ impl Problem {
             limits.znodes_max, limits.state_bytes_max, limits.subtree_bytes_max
         );
         self.because(&detail)
+    }
+
+    /// The same with the bounds of a path, where a path is too long.
+    pub(crate) fn of_a_long_path(self, state: &State) -> Problem {
+        if !self.is(znode::Error::PathTooLong) {
+            return self;
+        }
+        let (limits, name_bytes) = (state.limits(), TICKET_NAME_BYTES_MAX);
+        let lock_bytes_max = (limits.path_bytes_max as usize).saturating_sub(name_bytes + 1);
+        self.because(&format!(
+            "the path is too long: at most {} bytes are taken, in at most {} names of at most {} bytes each; a lock's \
+             path has at most {lock_bytes_max}, for the names of its tickets have {name_bytes} and come behind it",
+            limits.path_bytes_max, limits.path_depth_max, limits.name_bytes_max
+        ))
     }
 
     /// The same, with the numbers of the semaphore that was asked for.

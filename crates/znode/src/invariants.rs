@@ -184,6 +184,10 @@ impl State {
             if !keyless.eq(&session.keyless) {
                 return Err(format!("session {id}: {:?} are not those without a key", session.keyless));
             }
+            let acquired = |path: &&ZPath| self.node(path).is_some_and(|node| node.contender().is_some());
+            if session.ephemerals().filter(acquired).collect::<BTreeSet<_>>() != session.named.values().collect() {
+                return Err(format!("session {id}: {:?} are not its tickets", session.named));
+            }
             if id.0 > self.last_zxid.0 {
                 return Err(format!("session {id} was opened by no entry"));
             }

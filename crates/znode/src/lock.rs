@@ -36,3 +36,4 @@ pub use readings::{
 };
 pub use revocations::Revocation;
 pub use revoke::revocation;
+pub use ticket_name::TICKET_NAME_BYTES_MAX;

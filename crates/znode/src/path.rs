@@ -11,7 +11,7 @@ use bincode::enc::write::Writer;
 use bincode::error::{DecodeError, EncodeError};
 use bincode::{BorrowDecode, Decode, Encode};
 
-use crate::lock::ticket_name::{Family, TicketName};
+use crate::lock::ticket_name::{Shape, TicketName};
 use crate::{Error, RequestKey};
 
 /// The path of a znode: absolute, without `.`, `..`, empty names, a slash at the end or forbidden
@@ -141,7 +141,7 @@ impl Encode for ZPath {
         (text.len() * 2 + usize::from(name.is_some())).encode(encoder)?;
         encoder.writer().write(text.as_bytes())?;
         match name {
-            Some(TicketName { family, key, number }) => (family.code(), key, number).encode(encoder),
+            Some(TicketName { shape, key, number }) => (shape.code(), key, number).encode(encoder),
             None => Ok(()),
         }
     }
@@ -161,8 +161,8 @@ impl<C> Decode<C> for ZPath {
             return if TicketName::parse(path.name()).is_none() { Ok(path) } else { Err(bad()) };
         }
         let (code, key, number) = <(u8, RequestKey, u64)>::decode(decoder)?;
-        let family = Family::from_code(code).filter(|_| number <= TicketName::NUMBER_MAX).ok_or_else(bad)?;
-        path.child(&TicketName { family, key, number }.to_string()).map_err(|_| bad())
+        let shape = Shape::from_code(code).filter(|_| number <= TicketName::NUMBER_MAX).ok_or_else(bad)?;
+        path.child(&TicketName { shape, key, number }.to_string()).map_err(|_| bad())
     }
 }
 

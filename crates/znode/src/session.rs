@@ -12,6 +12,7 @@ use std::sync::Arc;
 use bincode::{Decode, Encode};
 use imbl::{OrdMap, OrdSet};
 
+use crate::lock::ticket_name::TicketName;
 use crate::weight::{KEY, text};
 use crate::{ClientInfo, Contender, Limits, LockMode, Refusal, Reply, RequestKey, SecretHash, SessionId, ZPath, Zxid};
 
@@ -39,6 +40,8 @@ pub struct Session {
     pub(crate) ephemerals: OrdSet<ZPath>,
     /// The ticket of each named owner, for acquiring once more.
     pub(crate) tickets: OrdMap<TicketKey, ZPath>,
+    /// The ticket that each acquire has made, by the key in its name.
+    pub(crate) named: OrdMap<NamedKey, ZPath>,
     /// The lock nodes of acquires without key and owner.
     pub(crate) keyless: OrdSet<ZPath>,
     pub(crate) requests: Requests,
@@ -46,6 +49,9 @@ pub struct Session {
 
 /// Whose ticket: the lock, how, and the owner within the session.
 pub(crate) type TicketKey = (ZPath, LockMode, Arc<str>);
+
+/// Place of a ticket by its name: the lock, how it is wanted, and the key.
+pub(crate) type NamedKey = (ZPath, LockMode, RequestKey);
 
 impl Session {
     /// Its ephemeral znodes, sorted by path.
@@ -63,6 +69,9 @@ impl Session {
     pub(crate) fn own(&mut self, path: &ZPath, parent: &ZPath, contender: Option<&Contender>) {
         self.ephemerals.insert(path.clone());
         let Some(contender) = contender else { return };
+        if let Some(key) = named_key(path, parent, contender) {
+            self.named.insert(key, path.clone());
+        }
         if !contender.owner.is_empty() {
             self.tickets.insert(ticket_key(parent, contender), path.clone());
         }
@@ -75,7 +84,11 @@ impl Session {
     pub(crate) fn disown(&mut self, path: &ZPath, parent: &ZPath, contender: Option<&Contender>) {
         self.ephemerals.remove(path);
         self.keyless.remove(path);
-        let Some(contender) = contender.filter(|contender| !contender.owner.is_empty()) else { return };
+        let Some(contender) = contender else { return };
+        let named = named_key(path, parent, contender);
+        if let Some(key) = named.filter(|key| self.named.get(key) == Some(path)) {
+            self.named.remove(&key);
+        }
         let key = ticket_key(parent, contender);
         if self.tickets.get(&key) == Some(path) {
             self.tickets.remove(&key);
@@ -99,6 +112,11 @@ impl Session {
 /// By what a session finds the ticket of an owner.
 fn ticket_key(lock: &ZPath, contender: &Contender) -> TicketKey {
     (lock.clone(), contender.mode.of_any_limit(), (*contender.owner).into())
+}
+
+/// Every ticket with a record has a name with a key: only acquires make them.
+fn named_key(ticket: &ZPath, lock: &ZPath, contender: &Contender) -> Option<NamedKey> {
+    TicketName::parse(ticket.name()).map(|name| (lock.clone(), contender.mode.of_any_limit(), name.key))
 }
 
 /// A request with an idempotency key that was applied.

@@ -378,6 +378,7 @@ fn push_session(state: &mut State, record: Record) -> Result<(), DecodeError> {
         turn,
         ephemerals: imbl::OrdSet::new(),
         tickets: imbl::OrdMap::new(),
+        named: imbl::OrdMap::new(),
         keyless: imbl::OrdSet::new(),
         requests: Requests::default(),
     };

@@ -194,7 +194,7 @@ async fn a_command_finds_its_token_and_its_exit_code_and_signals_pass_through() 
     let (code, stdout, stderr) = run(command).await;
     assert_eq!(code, 7, "{stderr}");
     let words: Vec<&str> = stdout.split_whitespace().collect();
-    assert!(words[0] == "/l" && words[1].starts_with("/l/_c_") && words[2].parse::<u64>().is_ok(), "{stdout}");
+    assert!(words[0] == "/l" && words[1].starts_with("/l/0000000000_") && words[2].parse::<u64>().is_ok(), "{stdout}");
     assert_eq!(words[3], "Linux", "stdin is passed on");
     assert_eq!(run(zlock(&cluster, &["lock", "l", "--", "/no/such/program"])).await.0, 127);
     assert_eq!(run(zlock(&cluster, &["lock", "l", "--", "sh", "-c", "kill -9 $$"])).await.0, 137);
@@ -207,7 +207,7 @@ async fn a_command_finds_its_token_and_its_exit_code_and_signals_pass_through() 
     let client = format!(", pid {}, zlock", locked.cli.id());
     assert!(locks.contains(&client), "{locks}");
     assert!(done(&cluster, &["sessions"]).await.contains(&client));
-    assert!(done(&cluster, &["revoke", "l"]).await.starts_with("asked /l/_c_"));
+    assert!(done(&cluster, &["revoke", "l"]).await.starts_with("asked /l/0"));
     done(&cluster, &["create", "none"]).await;
     for args in [["release", "none"], ["release", "none/x"]] {
         let (code, _, stderr) = run(zlock(&cluster, &args)).await;
@@ -274,7 +274,7 @@ async fn a_watchdog_that_is_paused_or_killed_is_replaced_by_the_cli() {
 async fn a_command_is_ended_when_the_cluster_is_away_or_the_lock_is_taken() {
     let mut cluster = Cluster::start().await;
     let mut locked = Locked::start(&cluster, LONG, &[]).await;
-    assert!(done(&cluster, &["release", "l"]).await.starts_with("released /l/_c_"));
+    assert!(done(&cluster, &["release", "l"]).await.starts_with("released /l/0"));
     assert_eq!(locked.exit().await, 121);
     assert!(!locked.runs());
 

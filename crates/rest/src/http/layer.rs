@@ -73,7 +73,8 @@ impl Door {
             Some(problem) => {
                 self.count(Some(problem.outcome()));
                 let at = problem.zxid;
-                let problem = problem.of_a_full_state(&self.replica().state());
+                let state = self.replica().state();
+                let problem = problem.of_a_full_state(&state).of_a_long_path(&state);
                 let mut rendered = problem.render(self.replica().state().last_zxid());
                 rendered.extensions_mut().extend(parts.extensions);
                 if let Some(zxid) = at {

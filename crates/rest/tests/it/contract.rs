@@ -289,7 +289,7 @@ async fn parameters_are_taken_from_a_body_as_from_the_query() {
         node.call(method, uri, &[("zlock-session", session)], body.to_string().as_bytes()).await
     };
     let held = ask(&first, Method::POST, "/v1/locks/l", json!({"mode": "read", "label": "a"})).await.expect(200);
-    assert!(held.body["ticket"].as_str().unwrap().contains("__READ__"), "{}", held.body);
+    assert!(held.body["ticket"].as_str().unwrap().contains("__rlock__"), "{}", held.body);
     let kept = json!({"keep": true, "mode": "write", "wait": "10ms"});
     let waiting = ask(&second, Method::POST, "/v1/locks/l", kept).await.expect(202);
     // The deadline of a revocation, which was lost once.
@@ -389,9 +389,9 @@ async fn a_key_need_not_be_a_uuid_and_lock_nodes_are_named_by_one() {
     };
     let (first, again) = (acquire("deploy 42").await.expect(200), acquire("deploy 42").await.expect(200));
     assert_eq!((&first.body["ticket"], &again.body["holds"]), (&again.body["ticket"], &json!(1)));
-    let name = first.body["ticket"].as_str().unwrap().strip_prefix("/l/_c_").unwrap();
-    let (uuid, rest) = name.split_at(36);
-    assert!(rest == "-lock-0000000000" && uuid::Uuid::try_parse(uuid).is_ok(), "{name}");
+    let name = first.body["ticket"].as_str().unwrap().strip_prefix("/l/0000000000_").unwrap();
+    let (uuid, rest) = name.split_at(32);
+    assert!(rest == "__WRIT__0000000000__lock__0000000000" && uuid::Uuid::try_parse(uuid).is_ok(), "{name}");
     assert_eq!(acquire("deploy 43").await.expect(200).body["holds"], 2);
     acquire(&"x".repeat(129)).await.expect_problem(400, "bad-request");
 }

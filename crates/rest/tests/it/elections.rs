@@ -18,7 +18,7 @@ async fn the_first_candidate_leads_and_the_next_one_after_it() {
     let node = Node::start().await;
     let (first, second) = (node.session().await, node.session().await);
     let leads = campaign(&node, &first, "?label=a").await.expect(200);
-    assert!(text(&leads, "ticket").contains("-latch-"), "{}", leads.body);
+    assert!(text(&leads, "ticket").contains("__lock__"), "{}", leads.body);
     campaign(&node, &second, "").await.expect_problem(409, "not-acquired");
     let resign = async {
         node.until_contenders("/e", 2).await;
@@ -133,10 +133,10 @@ async fn a_leader_latch_of_curator_stands_in_the_same_election() {
         node.in_session(&latch, Method::DELETE, &format!("/v1/znodes{}", text(&made, "path"))).await.expect(200);
     };
     let (leads, ()) = tokio::join!(waiting, closing);
-    // What Curator compares: the text behind the last "latch-".
+    // What Curator compares: the text behind the last "latch-", or the whole name without it.
     let leads = leads.expect(200);
-    let number = |path: &str| path.rsplit_once("latch-").unwrap().1.to_owned();
-    assert!(number(text(&leads, "ticket")) > number(text(&made, "path")));
+    let key = |path: &str| path.rsplit_once("latch-").unwrap_or(path.rsplit_once('/').unwrap()).1.to_owned();
+    assert!(key(text(&leads, "ticket")) > key(text(&made, "path")));
 }
 
 #[tokio::test]

@@ -38,8 +38,11 @@ impl Invariant for ExactlyOnce {
         let (Some(txn), Some(applied)) = (commit.txn, commit.applied) else { return Ok(()) };
         if let (Op::Withdraw { ticket, .. }, Ok(Reply::Withdrawn)) = (&txn.request.op, &applied.reply) {
             // The key stands in the ticket's name.
-            let withdrawn =
-                self.done.iter_mut().filter(|((_, key), _)| ticket.as_str().contains(&format!("/_c_{key}-")));
+            let named = |key: &RequestKey| {
+                let dashed = key.to_string();
+                ticket.as_str().contains(&dashed) || ticket.as_str().contains(&dashed.replace('-', ""))
+            };
+            let withdrawn = self.done.iter_mut().filter(|((_, key), _)| named(key));
             withdrawn.for_each(|(_, done)| done.withdrawn = true);
         }
         let (Some(credential), Some(key)) = (&txn.request.credential, txn.request.key) else {

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use replica::Member;
+use znode::lock::TICKET_NAME_BYTES_MAX;
 
 use super::value::members::port;
 use super::{ConfigError, Settings};
@@ -137,6 +138,13 @@ impl Settings {
             (
                 limits.name_bytes_max >= limits.path_bytes_max,
                 format!("name_max ({}) must be below path_max ({})", limits.name_bytes_max, limits.path_bytes_max),
+            ),
+            (
+                (limits.name_bytes_max as usize) < TICKET_NAME_BYTES_MAX,
+                format!(
+                    "name_max ({}) must not be below {TICKET_NAME_BYTES_MAX}: the names of tickets are as long",
+                    limits.name_bytes_max
+                ),
             ),
             (
                 limits.waiters_max > limits.children_max,

@@ -9,8 +9,8 @@ use crate::lock::deadlock::Newcomer;
 use crate::lock::keyless::is_keyless;
 use crate::lock::queue::Queue;
 use crate::lock::readings;
-use crate::lock::ticket_name::{Family, sequence_of};
-use crate::tree::ops::{NewNode, SEQUENCE_MAX, sequential};
+use crate::lock::ticket_name::{Shape, TicketName, sequence_of};
+use crate::tree::ops::{NewNode, next_number};
 use crate::tree::permissions::{check_client_path, permit};
 use crate::tree::quota::Growth;
 use crate::weight;
@@ -245,18 +245,15 @@ impl State {
         let refuse = |error| Refusal::at(error, lock);
         let mode = self.check_limit(lock, acquire.mode).map_err(refuse)?;
         let kind = Kind::Ephemeral { owner: id };
-        let name = format!("_c_{}-{}", hold.key, Family::of(acquire.mode));
         let Way { base, missing } = way;
         let parent = &self.tree[&base];
         let written_by = self.written_by(id, acquire);
-        let ticket = match (missing.is_empty(), written_by) {
-            // Curator's downgrade: a reader that shares the number of its own writer is held with
-            // it, and after it.
-            (true, Some(number)) if parent.creates < SEQUENCE_MAX => lock.child(&format!("{name}{number:010}")),
-            (true, _) => sequential(parent, lock, &name),
-            (false, _) => lock.child(&format!("{name}{:010}", 0)),
-        };
-        let ticket = ticket.map_err(refuse)?;
+        let next = if missing.is_empty() { next_number(parent).map_err(refuse)? } else { 0 };
+        // Curator's downgrade: a reader that shares the number of its own writer is held with it,
+        // and after it.
+        let number = written_by.unwrap_or(next);
+        let name = TicketName { shape: Shape::of(acquire.mode), key: hold.key, number };
+        let ticket = lock.child(&name.to_string()).map_err(refuse)?;
         let reads_beside = |number| acquire.mode == LockMode::Read && self.writes(lock, number, id);
         let held_at_once = sequence_of(ticket.name()).is_some_and(reads_beside);
         // Made by hand: a key and the next number are no secret.
@@ -353,7 +350,6 @@ impl State {
     pub(crate) fn ticket_with(&self, id: SessionId, acquire: &Acquire, key: RequestKey) -> Option<ZPath> {
         let Acquire { lock, mode, owner, .. } = acquire;
         let ticket = if owner.is_empty() {
-            // Nobody's lock node bears the key in its name.
             self.ticket_named(id, lock, *mode, key)
         } else {
             self.ticket_of(id, lock, *mode, owner)
@@ -365,10 +361,7 @@ impl State {
 
     /// The ticket that bears a key in its name.
     pub(crate) fn ticket_named(&self, id: SessionId, lock: &ZPath, mode: LockMode, key: RequestKey) -> Option<ZPath> {
-        let from = lock.child(&format!("_c_{key}-{}", Family::of(mode))).ok()?;
-        let from_it_on = (Bound::Included(from.as_str()), Bound::Unbounded);
-        let own = self.session(id)?.ephemerals.range::<_, str>(from_it_on).next()?;
-        Some(own.clone()).filter(|own| own.as_str().starts_with(from.as_str()))
+        self.session(id)?.named.get(&(lock.clone(), mode.of_any_limit(), key)).cloned()
     }
 
     /// The number of the write lock that the owner of this read acquire holds.

@@ -88,6 +88,6 @@ impl Contender {
     pub(crate) fn weight(&self, path: &ZPath) -> u64 {
         // Among those without key and owner it has a place, too.
         let indexed = if self.keyless { 2 * text(path.as_str()) } else { 0 };
-        2 * text(&self.owner) + text(path.as_str()) + self.holds_weight() + indexed
+        2 * text(&self.owner) + 2 * text(path.as_str()) + self.holds_weight() + indexed
     }
 }

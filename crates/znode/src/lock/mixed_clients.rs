@@ -10,35 +10,47 @@ use std::fmt;
 use imbl::{OrdMap, OrdSet};
 
 use crate::lock::ticket_name::sequence_of;
-use crate::{ZPath, Znode};
+use crate::{Contender, LockMode, ZPath, Znode};
 
-/// The kinds of names that lock nodes have.
+/// The kinds of names that lock nodes have, and the records of zlock's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Naming {
-    /// `...lock-`: Curator's mutex, go-zookeeper, zlock's exclusive locks.
+    /// `...lock-`: Curator's mutex, go-zookeeper.
     Curator,
-    /// `...__READ__`, `...__WRIT__`: Curator's read/write lock and zlock's.
+    /// `...__READ__`, `...__WRIT__`: Curator's read/write lock.
     CuratorReadWrite,
     /// `...latch-`: Curator's LeaderLatch.
     CuratorLatch,
-    /// `...__lock__`, `...__rlock__`: kazoo.
+    /// `...__lock__`: kazoo's Lock, WriteLock and Election.
     Kazoo,
+    /// `...__rlock__`: kazoo's ReadLock.
+    KazooReader,
     /// `x-<session>-`: the recipe that comes with ZooKeeper.
     Recipe,
     /// Another name that ends in a dash.
     Dash,
     /// Any other.
     Other,
+    /// A ticket of an acquire that holds alone.
+    Own,
+    /// A ticket of an acquire that reads.
+    OwnReader,
+    /// A ticket of an acquire of permits.
+    OwnLease,
 }
 
-const ALL: [Naming; 7] = [
+const ALL: [Naming; 11] = [
     Naming::Curator,
     Naming::CuratorReadWrite,
     Naming::CuratorLatch,
     Naming::Kazoo,
+    Naming::KazooReader,
     Naming::Recipe,
     Naming::Dash,
     Naming::Other,
+    Naming::Own,
+    Naming::OwnReader,
+    Naming::OwnLease,
 ];
 
 /// A library's clients that queue in a directory, and lock nodes there that they do not count.
@@ -58,8 +70,12 @@ impl fmt::Display for Naming {
             Naming::CuratorReadWrite => "curator-rw",
             Naming::CuratorLatch => "curator-latch",
             Naming::Kazoo => "kazoo",
+            Naming::KazooReader => "kazoo-reader",
             Naming::Recipe => "zookeeper-recipe",
             Naming::Dash | Naming::Other => "other",
+            Naming::Own => "zlock",
+            Naming::OwnReader => "zlock-reader",
+            Naming::OwnLease => "zlock-semaphore",
         })
     }
 }
@@ -71,14 +87,16 @@ impl fmt::Display for BlindSpot {
 }
 
 impl Naming {
-    /// By the name of a lock node.
+    /// By the name of a lock node that a client made by hand.
     pub fn of(name: &str) -> Naming {
         let family = name.get(..name.len().saturating_sub(10)).unwrap_or_default();
         let ends = |end: &str| family.ends_with(end);
         if ends("__READ__") || ends("__WRIT__") {
             Naming::CuratorReadWrite
-        } else if ends("__lock__") || ends("__rlock__") {
+        } else if ends("__lock__") {
             Naming::Kazoo
+        } else if ends("__rlock__") {
+            Naming::KazooReader
         } else if ends("lock-") {
             Naming::Curator
         } else if ends("latch-") {
@@ -92,33 +110,51 @@ impl Naming {
         }
     }
 
+    /// Kind of a ticket: by its record, where an acquire made it, and else by its name.
+    fn of_ticket(name: &str, record: Option<&Contender>) -> Naming {
+        record.map_or_else(
+            || Naming::of(name),
+            |record| match record.mode {
+                LockMode::Exclusive | LockMode::Write | LockMode::Latch => Naming::Own,
+                LockMode::Read => Naming::OwnReader,
+                LockMode::Lease { .. } => Naming::OwnLease,
+            },
+        )
+    }
+
+    /// Whether an acquire made it: zlock's own see all tickets.
+    fn is_own(self) -> bool {
+        matches!(self, Naming::Own | Naming::OwnReader | Naming::OwnLease)
+    }
+
     /// Whether the library that names its lock nodes so counts others with that name. Nothing is
-    /// known of, and so nothing said against, names that are nobody's.
+    /// said against a name that no known library gives.
     fn sees(self, other: Naming) -> bool {
         use Naming as N;
         match self {
-            // These look for their own word in the name. (kazoo's `extra_lock_patterns` cannot be
-            // told from outside.)
-            N::Curator | N::CuratorReadWrite | N::CuratorLatch | N::Kazoo => self == other,
-            // This one takes what is behind the last dash.
-            N::Recipe => matches!(other, N::Curator | N::CuratorLatch | N::Recipe | N::Dash),
-            N::Dash | N::Other => true,
+            // By the text behind their own word in a name, or by the whole name without it: a
+            // ticket of an acquire begins with its number.
+            N::Curator | N::CuratorReadWrite | N::CuratorLatch => {
+                self == other || matches!(other, N::Own | N::OwnReader)
+            }
+            // Names say nothing of Lock beside WriteLock, which sees readers. kazoo's own readers
+            // are left to kazoo. (Its `extra_lock_patterns` cannot be told from outside.)
+            N::Kazoo => matches!(other, N::Kazoo | N::KazooReader | N::Own),
+            N::KazooReader => matches!(other, N::Kazoo | N::KazooReader | N::Own | N::OwnReader),
+            // By the number behind the last dash.
+            N::Recipe => matches!(other, N::Curator | N::CuratorLatch | N::Recipe | N::Dash | N::OwnLease),
+            N::Dash | N::Other | N::Own | N::OwnReader | N::OwnLease => true,
         }
     }
 }
 
-/// How many contenders of a directory have which kind of name: those of zlock's own, which see
-/// all of them, and the others.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Count {
-    own: u32,
-    foreign: u32,
-}
+/// Numbers of contenders of a directory, by their kinds of names.
+type Counts = [u32; ALL.len()];
 
 /// The directories with contenders.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct MixedClients {
-    by_lock: OrdMap<ZPath, [Count; ALL.len()]>,
+    by_lock: OrdMap<ZPath, Counts>,
     /// Those with a blind spot.
     mixed: OrdSet<ZPath>,
 }
@@ -165,9 +201,8 @@ impl MixedClients {
             return;
         }
         let mut counts = self.by_lock.get(lock).copied().unwrap_or_default();
-        let count = &mut counts[Naming::of(name) as usize];
-        change(if node.contender().is_some() { &mut count.own } else { &mut count.foreign });
-        if counts.iter().all(|count| *count == Count::default()) {
+        change(&mut counts[Naming::of_ticket(name, node.contender()) as usize]);
+        if counts.iter().all(|count| *count == 0) {
             self.by_lock.remove(lock);
         } else {
             self.by_lock.insert(lock.clone(), counts);
@@ -180,11 +215,11 @@ impl MixedClients {
     }
 }
 
-fn blind_spots(counts: &[Count; ALL.len()]) -> impl Iterator<Item = BlindSpot> + '_ {
-    let there = |naming: Naming| counts[naming as usize].own + counts[naming as usize].foreign > 0;
-    let clients = ALL.into_iter().filter(|naming| counts[*naming as usize].foreign > 0);
+fn blind_spots(counts: &Counts) -> impl Iterator<Item = BlindSpot> + '_ {
+    let there = |naming: &Naming| counts[*naming as usize] > 0;
+    let clients = ALL.into_iter().filter(move |clients| !clients.is_own() && there(clients));
     clients.flat_map(move |clients| {
-        let unseen = ALL.into_iter().filter(move |unseen| there(*unseen) && !clients.sees(*unseen));
+        let unseen = ALL.into_iter().filter(move |unseen| there(unseen) && !clients.sees(*unseen));
         unseen.map(move |unseen| BlindSpot { clients, unseen })
     })
 }

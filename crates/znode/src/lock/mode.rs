@@ -5,17 +5,15 @@ use bincode::{Decode, Encode};
 /// How a contender wants a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 pub enum LockMode {
-    /// Alone. Lock node `_c_<uuid>-lock-<10 digits>`, as Curator's mutex.
+    /// Alone.
     Exclusive,
-    /// Together with other readers. `_c_<uuid>-__READ__<10 digits>`, as Curator's read/write lock.
+    /// Together with other readers.
     Read,
-    /// Alone. `_c_<uuid>-__WRIT__<10 digits>`.
+    /// Alone, beside tickets that read.
     Write,
-    /// Alone, as the leader of an election. `_c_<uuid>-latch-<10 digits>`, as Curator's
-    /// LeaderLatch.
+    /// Alone, as the leader of an election.
     Latch,
-    /// So many permits of a semaphore. `_c_<uuid>-lease-<10 digits>`, as the leases of Curator's
-    /// InterProcessSemaphoreV2.
+    /// So many permits of a semaphore.
     Lease {
         /// How many at once; all or none.
         permits: u32,

@@ -1,117 +1,109 @@
-//! Names of the lock nodes that acquires make: `_c_<key>-<family><ten digits>`, as Curator writes
-//! them.
+//! Names of the lock nodes that acquires make, so that the recipes of Curator and of kazoo both find
+//! them in the right order.
 //!
-//! The log and snapshots have them short: the family as a number, the 16 bytes of the key, and the
+//! | ticket | name, with S for the ten digits and G for the key in 32 hex digits |
+//! |---|---|
+//! | that holds alone | `S_G__WRIT__S__lock__S` |
+//! | of a reader | `S_G__READ__S__rlock__S` |
+//! | of a semaphore | `_c_<key>-lease-S`, as Curator's |
+//!
+//! Curator's mutex and its latch sort by whole names that have no `lock-` and `latch-`, so these
+//! begin with S. Its read/write lock sorts by the text behind `__READ__` and `__WRIT__`, and kazoo
+//! by the one behind `__lock__` and `__rlock__`.
+//!
+//! The log and snapshots have them short: the shape as a number, the 16 bytes of the key, and the
 //! sequence number.
 
 use std::fmt;
 
 use crate::{LockMode, RequestKey};
 
+/// Length of the longest name, which is a reader's.
+pub const TICKET_NAME_BYTES_MAX: usize = 80;
+
 /// The parts of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TicketName {
-    pub(crate) family: Family,
+    pub(crate) shape: Shape,
     pub(crate) key: RequestKey,
     pub(crate) number: u64,
 }
 
-/// What a name tells of the mode.
+/// The texts around key and number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Family {
-    Lock,
-    Read,
-    Write,
-    Latch,
+pub(crate) enum Shape {
+    /// A ticket that holds alone.
+    Alone,
+    /// A ticket of a reader.
+    Reader,
+    /// A ticket of a semaphore.
     Lease,
 }
 
-impl Family {
-    const ALL: [Family; 5] = [Family::Lock, Family::Read, Family::Write, Family::Latch, Family::Lease];
+impl Shape {
+    const ALL: [Shape; 3] = [Shape::Alone, Shape::Reader, Shape::Lease];
 
-    pub(crate) fn of(mode: LockMode) -> Family {
+    pub(crate) fn of(mode: LockMode) -> Shape {
         match mode {
-            LockMode::Exclusive => Family::Lock,
-            LockMode::Read => Family::Read,
-            LockMode::Write => Family::Write,
-            LockMode::Latch => Family::Latch,
-            LockMode::Lease { .. } => Family::Lease,
+            LockMode::Exclusive | LockMode::Write | LockMode::Latch => Shape::Alone,
+            LockMode::Read => Shape::Reader,
+            LockMode::Lease { .. } => Shape::Lease,
         }
     }
 
-    fn text(self) -> &'static str {
-        match self {
-            Family::Lock => "lock-",
-            Family::Read => "__READ__",
-            Family::Write => "__WRIT__",
-            Family::Latch => "latch-",
-            Family::Lease => "lease-",
-        }
-    }
-
-    /// The number that stands for it in the log.
+    /// The shape's number in the log.
     pub(crate) fn code(self) -> u8 {
         match self {
-            Family::Lock => 0,
-            Family::Read => 1,
-            Family::Write => 2,
-            Family::Latch => 3,
-            Family::Lease => 4,
+            Shape::Alone => 0,
+            Shape::Reader => 1,
+            Shape::Lease => 2,
         }
     }
 
-    pub(crate) fn from_code(code: u8) -> Option<Family> {
-        Family::ALL.get(usize::from(code)).copied()
+    pub(crate) fn from_code(code: u8) -> Option<Shape> {
+        Shape::ALL.get(usize::from(code)).copied()
     }
 }
-
-impl fmt::Display for Family {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.text())
-    }
-}
-
-const DIGITS: usize = 10;
-const UUID: usize = 36;
 
 impl TicketName {
     /// The largest number that has ten digits.
     pub(crate) const NUMBER_MAX: u64 = 9_999_999_999;
 
-    /// Reads a name. `None` for one that [`TicketName::fmt`] would write otherwise.
+    /// Reads a name. `None` for one that [`TicketName::fmt`] would write otherwise: all numbers in
+    /// it agree.
     pub(crate) fn parse(name: &str) -> Option<TicketName> {
-        let (uuid, rest) = name.strip_prefix("_c_")?.split_at_checked(UUID)?;
-        let (family, digits) = rest.strip_prefix('-')?.split_at_checked(rest.len().checked_sub(1 + DIGITS)?)?;
-        let family = Family::ALL.into_iter().find(|known| known.text() == family)?;
-        let plain = digits.bytes().all(|byte| byte.is_ascii_digit());
-        let number = plain.then(|| digits.parse().ok()).flatten()?;
-        Some(TicketName { family, key: key_of(uuid.as_bytes())?, number })
+        // Most names of a tree are none: told by their lengths.
+        let (shape, key) = match name.len() {
+            79 => (Shape::Alone, plain_key(name.get(11..43)?)?),
+            80 => (Shape::Reader, plain_key(name.get(11..43)?)?),
+            56 => (Shape::Lease, dashed_key(name.get(3..39)?)?),
+            _ => return None,
+        };
+        let parsed = TicketName { shape, key, number: sequence_of(name)? };
+        (parsed.to_string() == name).then_some(parsed)
     }
 }
 
 impl fmt::Display for TicketName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "_c_{}-{}{:010}", self.key, self.family, self.number)
+        let TicketName { shape, key, number } = self;
+        let plain = u128::from_be_bytes(key.0);
+        match shape {
+            Shape::Alone => write!(f, "{number:010}_{plain:032x}__WRIT__{number:010}__lock__{number:010}"),
+            Shape::Reader => write!(f, "{number:010}_{plain:032x}__READ__{number:010}__rlock__{number:010}"),
+            Shape::Lease => write!(f, "_c_{key}-lease-{number:010}"),
+        }
     }
 }
 
-/// A UUID with dashes, in lower case.
-fn key_of(uuid: &[u8]) -> Option<RequestKey> {
-    let digit = |byte: u8| match byte {
-        b'0'..=b'9' => Some(byte - b'0'),
-        b'a'..=b'f' => Some(byte - b'a' + 10),
-        _ => None,
-    };
-    let (mut key, mut at) = ([0; 16], 0);
-    for (index, byte) in key.iter_mut().enumerate() {
-        if matches!(index, 4 | 6 | 8 | 10) {
-            (*uuid.get(at)? == b'-').then_some(())?;
-            at += 1;
-        }
-        *byte = digit(*uuid.get(at)?)? << 4 | digit(*uuid.get(at + 1)?)?;
-        at += 2;
-    }
-    Some(RequestKey(key))
+/// A key in 32 hex digits.
+fn plain_key(digits: &str) -> Option<RequestKey> {
+    u128::from_str_radix(digits, 16).ok().map(|key| RequestKey(key.to_be_bytes()))
+}
+
+/// A key as a UUID with dashes.
+fn dashed_key(uuid: &str) -> Option<RequestKey> {
+    plain_key(&uuid.replace('-', ""))
 }
 
 /// The number of a ticket: ten digits at the end of its name, without a sign (rule 2 of
@@ -149,32 +141,50 @@ pub(crate) fn mode_of(name: &str) -> LockMode {
 mod tests {
     use super::*;
 
+    const KEY: RequestKey = RequestKey(*b"0123456789abcdef");
+
     #[test]
     fn what_is_read_is_what_would_be_written() {
-        for family in Family::ALL {
-            assert_eq!(Family::from_code(family.code()), Some(family));
-            let name = TicketName { family, key: RequestKey(*b"0123456789abcdef"), number: 17 };
-            assert_eq!(TicketName::parse(&name.to_string()), Some(name));
+        for shape in Shape::ALL {
+            assert_eq!(Shape::from_code(shape.code()), Some(shape));
+            for number in [0, 17, TicketName::NUMBER_MAX] {
+                let name = TicketName { shape, key: KEY, number };
+                assert_eq!(TicketName::parse(&name.to_string()), Some(name));
+            }
         }
-        let good = "_c_00112233-4455-6677-8899-aabbccddeeff-__READ__0000000007";
-        assert_eq!(TicketName::parse(good).map(|name| name.to_string()), Some(good.into()));
+        for good in [
+            "0000000007_00112233445566778899aabbccddeeff__WRIT__0000000007__lock__0000000007",
+            "0000000007_00112233445566778899aabbccddeeff__READ__0000000007__rlock__0000000007",
+            "_c_00112233-4455-6677-8899-aabbccddeeff-lease-0000000007",
+        ] {
+            assert_eq!(TicketName::parse(good).map(|name| name.to_string()), Some(good.into()));
+        }
     }
 
     #[test]
     fn other_names_are_none() {
-        let uuid = "00112233-4455-6677-8899-aabbccddeeff";
+        let good = TicketName { shape: Shape::Alone, key: KEY, number: 7 }.to_string();
+        let lease = TicketName { shape: Shape::Lease, key: KEY, number: 7 }.to_string();
         let names = [
-            format!("_c_{uuid}-lock-000000007"),
-            format!("_c_{uuid}-lock-00000000007"),
-            format!("_c_{uuid}-lock-+000000007"),
-            format!("_c_{uuid}-lock0000000007"),
-            format!("_c_{uuid}lock-0000000007"),
-            format!("_c_{}-lock-0000000007", uuid.to_uppercase()),
-            format!("_c_{}-lock-0000000007", uuid.replace('-', "0")),
-            format!("_c_{uuid}-LOCK-0000000007"),
-            format!("x_c_{uuid}-lock-0000000007"),
+            good.replacen("0000000007", "0000000008", 1),
+            good.replacen("__0000000007__", "__0000000008__", 1),
+            good.replace("lock__0000000007", "lock__0000000008"),
+            good.replace("0000000007", "000000007"),
+            good.replace("0000000007", "+000000007"),
+            good.replace("0000000007", "00000000007"),
+            good.replace("WRIT", "writ"),
+            good.replace("__lock__", "_rlock__"),
+            good.replace("__WRIT__", "__READ__"),
+            good.replace("_3031", "_+031"),
+            good.to_uppercase(),
+            format!("{good}0"),
+            format!("x{}", &good[1..]),
+            lease.replace("-lease", "-LEASE"),
+            lease.replace("_c_", "_d_"),
+            lease.replacen('-', "0", 1),
             "_c_".into(),
             "_c_é".repeat(20),
+            "é".repeat(40),
             String::new(),
         ];
         for name in names {

@@ -13,7 +13,8 @@ use crate::lock::deadlock::Newcomer;
 use crate::lock::demand::Demand;
 use crate::lock::queue::{Origin, Position, Queue, Ticket};
 use crate::lock::readings::status;
-use crate::tree::ops::{NewNode, SEQUENCE_MAX, sequential};
+use crate::lock::ticket_name::{Shape, TicketName};
+use crate::tree::ops::{NewNode, next_number};
 use crate::tree::permissions::permit;
 use crate::tree::quota::Growth;
 use crate::weight;
@@ -81,17 +82,12 @@ impl State {
         if queue.upgrade().is_some() {
             return Err(Error::UpgradeConflict);
         }
-        let name = format!("_c_{key}-__WRIT__");
-        let Some((first, _)) = queue.waiters().next() else {
-            return sequential(parent, lock, &name);
-        };
-        if parent.creates >= SEQUENCE_MAX {
-            return Err(Error::SequenceExhausted);
-        }
-        let (_, reading) = self.position_of(reader);
-        let last = queue.holders().next_back().map(|(last, _)| last.number);
-        let number = last.filter(|last| *last < first.number).unwrap_or(reading.number);
-        lock.child(&format!("{name}{number:010}"))
+        let next = next_number(parent)?;
+        let number = queue.waiters().next().map_or(next, |(first, _)| {
+            let last = queue.holders().next_back().map(|(last, _)| last.number);
+            last.filter(|last| *last < first.number).unwrap_or_else(|| self.position_of(reader).1.number)
+        });
+        lock.child(&TicketName { shape: Shape::Alone, key, number }.to_string())
     }
 
     /// The bounds, as for any acquire.
@@ -119,7 +115,7 @@ impl State {
     }
 
     /// The writer on which an upgrade was counted already under this key: the one of the reader's
-    /// owner, or, when the reader has gone or is nobody's, the one that bears the key in its name.
+    /// owner, or the one that bears the key in its name, when the reader has gone or has no owner.
     pub(crate) fn upgraded_with(&self, id: SessionId, upgrade: &Upgrade, key: RequestKey) -> Option<ZPath> {
         let lock = upgrade.ticket.parent()?;
         let reader = self.node(&upgrade.ticket).and_then(Znode::contender);

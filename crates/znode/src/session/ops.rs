@@ -52,6 +52,7 @@ impl State {
             turn: 0,
             ephemerals: OrdSet::new(),
             tickets: OrdMap::new(),
+            named: OrdMap::new(),
             keyless: OrdSet::new(),
             requests: Requests::default(),
         };

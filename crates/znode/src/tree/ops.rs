@@ -98,7 +98,8 @@ impl State {
         let node = &self.tree[&base];
         permit(&node.acl, CREATE, changes).map_err(|error| Refusal::at(error, &parent))?;
         let path = if mode.is_sequential() {
-            sequential(node, &parent, &name).map_err(|error| Refusal::at(error, &parent))?
+            let path = next_number(node).and_then(|number| parent.child(&format!("{name}{number:010}")));
+            path.map_err(|error| Refusal::at(error, &parent))?
         } else {
             parent.child(&name).map_err(|error| Refusal::at(error, &parent))?
         };
@@ -408,11 +409,8 @@ pub(crate) fn shared_acl(acl: Vec<Acl>, parent: &Znode) -> Arc<[Acl]> {
 }
 
 /// The name that a sequential create gets under a parent.
-pub(crate) fn sequential(parent: &Znode, path: &ZPath, prefix: &str) -> Result<ZPath, Error> {
-    if parent.creates >= SEQUENCE_MAX {
-        return Err(Error::SequenceExhausted);
-    }
-    path.child(&format!("{prefix}{:010}", parent.creates))
+pub(crate) fn next_number(parent: &Znode) -> Result<u64, Error> {
+    if parent.creates < SEQUENCE_MAX { Ok(parent.creates) } else { Err(Error::SequenceExhausted) }
 }
 
 fn expect_version(expected: i32, actual: i32) -> Result<(), Error> {

@@ -171,7 +171,7 @@ fn a_ticket_holds_whenever_one_waits() {
                 tickets.is_empty(),
                 "seed {seed} step {step}: nobody holds, {tickets:?} wait"
             );
-            let writer = holders.keys().any(|ticket| !ticket.name().contains("__READ__"));
+            let writer = holders.keys().any(|ticket| !ticket.name().contains("__rlock__"));
             assert!(!writer || holders.len() == 1, "seed {seed} step {step}: {holders:?} hold beside a writer");
         }
     }

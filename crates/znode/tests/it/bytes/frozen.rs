@@ -9,6 +9,8 @@ use znode::{
     State, StateBuilder, Term, Txn, ZPath, Zxid,
 };
 
+use crate::model::ticket_name;
+
 pub(crate) fn bytes(hex: &str) -> Vec<u8> {
     (0..hex.len()).step_by(2).map(|index| u8::from_str_radix(&hex[index..index + 2], 16).unwrap()).collect()
 }
@@ -18,6 +20,17 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
         write!(text, "{byte:02x}").unwrap();
         text
     })
+}
+
+/// Compares a text with the frozen file that holds it. With `UPDATE_GOLDENFILES` in the environment
+/// the file is written instead, which is allowed until the first release.
+#[track_caller]
+pub(crate) fn assert_frozen(made: &str, frozen: &str, file: &str) {
+    if std::env::var_os("UPDATE_GOLDENFILES").is_some() {
+        std::fs::write(format!("{}/tests/golden/level-1/{file}", env!("CARGO_MANIFEST_DIR")), made).unwrap();
+    } else {
+        assert_eq!(made, frozen, "{file}: what a log means has changed");
+    }
 }
 
 pub(crate) fn build<'a>(records: impl IntoIterator<Item = &'a Vec<u8>>) -> Result<State, DecodeError> {
@@ -38,8 +51,8 @@ pub(crate) fn acquire(lock: &str, mode: LockMode, owner: &str) -> Op {
 }
 
 /// The lock node of the request with this key.
-pub(crate) fn ticket(lock: &str, key: u8, rest: &str) -> ZPath {
-    path(&format!("{lock}/_c_{}-{rest}", RequestKey([key; 16])))
+pub(crate) fn ticket(lock: &str, key: u8, mode: LockMode, number: u64) -> ZPath {
+    path(&format!("{lock}/{}", ticket_name(mode, RequestKey([key; 16]), number)))
 }
 
 /// Records of what is kept beside the znodes, and the operations that make them: the session, 0 for
@@ -47,6 +60,7 @@ pub(crate) fn ticket(lock: &str, key: u8, rest: &str) -> ZPath {
 pub(crate) struct Beside {
     pub(crate) operations: Vec<(u64, Op)>,
     pub(crate) golden: &'static str,
+    pub(crate) file: &'static str,
 }
 
 impl Beside {
@@ -80,7 +94,7 @@ impl Beside {
     pub(crate) fn check_bytes(&self, kinds: &[u8]) {
         let made: Vec<Vec<u8>> = self.state().records().skip(1).collect();
         let text: String = made.iter().map(|record| hex(record) + "\n").collect();
-        assert_eq!(text, self.golden, "what a log means has changed");
+        assert_frozen(&text, self.golden, self.file);
         let found: BTreeSet<u8> = made.iter().map(|record| record[1]).collect();
         assert_eq!(found, kinds.iter().copied().collect(), "one of the kinds of record is not frozen");
         let state = build_on(&self.head(), &self.frozen()).unwrap();

@@ -2,7 +2,7 @@
 
 use znode::{Acquire, AcquireAll, LockMode, LockSettings, Op, Policy, Request, Txn, decode_txn, encode_txn};
 
-use crate::bytes::frozen::{Beside, acquire, bytes, hex, path, ticket};
+use crate::bytes::frozen::{Beside, acquire, assert_frozen, bytes, hex, path, ticket};
 
 const TXNS: &str = include_str!("../../golden/level-1/ledger-txns.hex");
 const RECORDS: &str = include_str!("../../golden/level-1/ledger-records.hex");
@@ -40,7 +40,13 @@ fn operations() -> Vec<(u64, Op)> {
         (1, all(Policy::Backfill, &[("/s", permits(1)), ("/b", LockMode::Write)])),
         (1, acquire("/b", LockMode::Exclusive, "")),
         (1, all(Policy::Strict, &[("/x", LockMode::Read), ("/y", LockMode::Exclusive)])),
-        (1, Op::HandOver { ticket: ticket("/c", 3, "lock-0000000000"), to: ticket("/c", 5, "lock-0000000002") }),
+        (
+            1,
+            Op::HandOver {
+                ticket: ticket("/c", 3, LockMode::Exclusive, 0),
+                to: ticket("/c", 5, LockMode::Exclusive, 2),
+            },
+        ),
     ]
 }
 
@@ -61,11 +67,11 @@ fn owned() -> Vec<(u64, Op)> {
 }
 
 fn beside() -> Beside {
-    Beside { operations: operations(), golden: RECORDS }
+    Beside { operations: operations(), golden: RECORDS, file: "ledger-records.hex" }
 }
 
 fn beside_owned() -> Beside {
-    Beside { operations: owned(), golden: OWNED_RECORDS }
+    Beside { operations: owned(), golden: OWNED_RECORDS, file: "owned-multilock-records.hex" }
 }
 
 #[test]
@@ -82,10 +88,12 @@ fn missing_doubled_cut_and_damaged_records_are_refused_or_harmless() {
 
 #[test]
 fn transactions_keep_their_bytes() {
-    for (operations, golden) in [(operations(), TXNS), (owned(), OWNED_TXNS)] {
+    for (operations, golden, file) in
+        [(operations(), TXNS, "ledger-txns.hex"), (owned(), OWNED_TXNS, "owned-multilock-txns.hex")]
+    {
         let bytes_of = |op: &Op| hex(&encode_txn(&Txn { time_ms: 1, request: Request::new(op.clone()) }));
         let log: String = operations.iter().map(|(_, op)| bytes_of(op) + "\n").collect();
-        assert_eq!(log, golden, "what is in a log means another thing now");
+        assert_frozen(&log, golden, file);
         for (line, (_, op)) in golden.lines().zip(operations) {
             assert_eq!(decode_txn(&bytes(line)).unwrap().request.op, op);
         }

@@ -24,7 +24,7 @@ fn operations() -> Vec<(u64, Op)> {
         deadlock_looks_max: 300,
         ..Limits::default()
     };
-    let upgrade = |key| Upgrade { ticket: ticket("/l", key, "__READ__0000000000"), label: "up".into() };
+    let upgrade = |key| Upgrade { ticket: ticket("/l", key, LockMode::Read, 0), label: "up".into() };
     vec![
         (0, open("one")),
         (0, open("two")),
@@ -37,12 +37,12 @@ fn operations() -> Vec<(u64, Op)> {
         (1, acquire("/l", LockMode::Exclusive, "o")),
         (2, Op::Revoke { path: path("/l"), deadline_ms: Some(4000) }),
         (2, acquire("/m", LockMode::Exclusive, "")),
-        (2, Op::Release { ticket: ticket("/m", 11, "lock-0000000000") }),
+        (2, Op::Release { ticket: ticket("/m", 11, LockMode::Exclusive, 0) }),
     ]
 }
 
 fn beside() -> Beside {
-    Beside { operations: operations(), golden: RECORDS }
+    Beside { operations: operations(), golden: RECORDS, file: "lock-records.hex" }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use znode::{
     Turn, Txn, Upgrade, ZPath, ZnodeOp, Zxid, decode_txn, encode_txn,
 };
 
-use crate::bytes::frozen::{build, bytes, hex, path};
+use crate::bytes::frozen::{assert_frozen, build, bytes, hex, path, ticket};
 
 const TXNS: &str = include_str!("../../golden/level-1/txns.hex");
 const ATTACHED: &str = include_str!("../../golden/level-1/attached-session.hex");
@@ -19,17 +19,12 @@ const RECORDS: &str = include_str!("../../golden/level-1/records.hex");
 
 #[test]
 fn transactions_keep_their_bytes() {
-    let frozen: Vec<(&str, Vec<u8>)> = TXNS.lines().map(|line| line.split_once(' ').unwrap()).map(named).collect();
     let samples = samples();
+    let text: String = samples.iter().map(|(name, txn)| format!("{name} {}\n", hex(&encode_txn(txn)))).collect();
+    assert_frozen(&text, TXNS, "txns.hex");
     for (name, txn) in &samples {
-        let bytes = encode_txn(txn);
-        let Some((_, expected)) = frozen.iter().find(|(other, _)| other == name) else {
-            panic!("freeze the new sample:\n{name} {}", hex(&bytes));
-        };
-        assert_eq!(hex(&bytes), hex(expected), "{name}");
-        assert_eq!(decode_txn(expected).as_ref(), Ok(txn), "{name}");
+        assert_eq!(decode_txn(&encode_txn(txn)).as_ref(), Ok(txn), "{name}");
     }
-    assert_eq!(frozen.len(), samples.len(), "a frozen sample is no longer made");
 }
 
 /// The table of operations: names of their own, levels that are known, and sessions where it says
@@ -87,7 +82,7 @@ fn an_attached_session_keeps_its_bytes() {
         state.apply(LogPosition { term: Term(300), zxid: Zxid(zxid) }, Txn { time_ms: 1_763_700_000_000, request });
     }
     let records: Vec<Vec<u8>> = state.records().collect();
-    assert_eq!(hex(&records[1]), ATTACHED.trim_end());
+    assert_frozen(&(hex(&records[1]) + "\n"), ATTACHED, "attached-session.hex");
     let read = build(&records).unwrap();
     assert_eq!(read.records().collect::<Vec<_>>(), records);
     assert_eq!(
@@ -98,8 +93,8 @@ fn an_attached_session_keeps_its_bytes() {
 
 #[test]
 fn the_state_that_is_frozen_can_be_made_today() {
-    let made: Vec<String> = everything().records().map(|record| hex(&record)).collect();
-    assert_eq!(made.join("\n"), RECORDS.trim_end(), "what a log means has changed, or the samples have");
+    let made: String = everything().records().map(|record| hex(&record) + "\n").collect();
+    assert_frozen(&made, RECORDS, "records.hex");
 }
 
 #[test]
@@ -352,7 +347,7 @@ fn founding() -> Founding {
 
 /// Every operation, and every part of a request.
 fn samples() -> Vec<(&'static str, Txn)> {
-    let ticket = path("/l/_c_00000000-0000-0000-0000-000000000007-lock-0000000000");
+    let ticket = path("/l/0000000000_00000000000000000000000000000007__WRIT__0000000000__lock__0000000000");
     let txn = |op| Txn { time_ms: 1_763_700_000_000, request: Request::new(op) };
     let mut samples: Vec<_> = ops(&ticket).into_iter().map(|(name, op)| (name, txn(op))).collect();
     let mut full = txn(Op::Release { ticket });
@@ -422,7 +417,7 @@ fn operations() -> Vec<(u64, u8, Op)> {
         (1, 8, acquire("/l", LockMode::Write, "o")),
         (1, 9, acquire("/l", LockMode::Read, "o")),
         (2, 1, acquire("/l", LockMode::Exclusive, "")),
-        (1, 10, Op::Release { ticket: path("/l/_c_07070707-0707-0707-0707-070707070707-__WRIT__0000000000") }),
+        (1, 10, Op::Release { ticket: ticket("/l", 7, LockMode::Write, 0) }),
         (1, 11, Op::Znode(ZnodeOp::Delete { path: path("/missing"), version: -1 })),
         (
             1,
@@ -434,33 +429,13 @@ fn operations() -> Vec<(u64, u8, Op)> {
             },
         ),
         (1, 13, Op::Multi(vec![ZnodeOp::Check { path: path("/p"), version: 9 }])),
-        (
-            1,
-            14,
-            Op::Withdraw {
-                ticket: path("/l/_c_07070707-0707-0707-0707-070707070707-__WRIT__0000000000"),
-                attempt: Attempt(99),
-                if_waiting: true,
-            },
-        ),
-        (
-            1,
-            15,
-            Op::Withdraw {
-                ticket: path("/l/_c_07070707-0707-0707-0707-070707070707-__WRIT__0000000000"),
-                attempt: Attempt(8),
-                if_waiting: true,
-            },
-        ),
+        (1, 14, Op::Withdraw { ticket: ticket("/l", 7, LockMode::Write, 0), attempt: Attempt(99), if_waiting: true }),
+        (1, 15, Op::Withdraw { ticket: ticket("/l", 7, LockMode::Write, 0), attempt: Attempt(8), if_waiting: true }),
         (1, 16, acquire("/d", LockMode::Exclusive, "")),
         (
             1,
             17,
-            Op::Withdraw {
-                ticket: path("/d/_c_10101010-1010-1010-1010-101010101010-lock-0000000000"),
-                attempt: Attempt(16),
-                if_waiting: false,
-            },
+            Op::Withdraw { ticket: ticket("/d", 16, LockMode::Exclusive, 0), attempt: Attempt(16), if_waiting: false },
         ),
         (1, 18, Op::Reap { candidates: Vec::new() }),
         (0, 0, open(1, "", None)),
@@ -492,8 +467,4 @@ fn everything_once() -> State {
 
 fn frozen_records() -> Vec<Vec<u8>> {
     RECORDS.lines().map(bytes).collect()
-}
-
-fn named<'a>((name, hex): (&'a str, &str)) -> (&'a str, Vec<u8>) {
-    (name, bytes(hex))
 }

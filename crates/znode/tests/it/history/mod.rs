@@ -12,7 +12,7 @@ use znode::{
     ReleaseHeld, Request, RequestKey, SessionId, Term, Turn, Txn, ZPath, ZnodeOp, Zxid,
 };
 
-use crate::model::{Model, number, zpath};
+use crate::model::{Model, number, ticket_name, zpath};
 
 const PLACES: [&str; 9] = ["/", "/a", "/a/b", "/a/b/c", "/l", "/l/m", "/d", "/d/l", "/x"];
 const LOCKS: [&str; 4] = ["/l", "/l/m", "/d/l", "/a"];
@@ -70,9 +70,9 @@ impl History {
         } else if rng.bool() {
             limits = Limits {
                 data_bytes_max: small(rng, 0..12),
-                path_bytes_max: small(rng, 40..120),
+                path_bytes_max: small(rng, 70..160),
                 path_depth_max: small(rng, 1..5),
-                name_bytes_max: small(rng, 50..70),
+                name_bytes_max: small(rng, 70..90),
                 label_bytes_max: small(rng, 0..8),
                 children_max: small(rng, 0..8),
                 waiters_max: small(rng, 0..5),
@@ -328,7 +328,10 @@ impl History {
         match self.rng.u8(..12) {
             0 => name += "0000000000",
             1 => name = "..".into(),
-            2 => name = format!("_c_{}-lock-000000000{}", RequestKey([self.rng.u8(..12); 16]), self.rng.u8(..3)),
+            2 => {
+                let key = RequestKey([self.rng.u8(..12); 16]);
+                name = ticket_name(LockMode::Exclusive, key, self.rng.u8(..3).into());
+            }
             _ => {}
         }
         let parent = if self.rng.u8(..4) == 0 { self.place(model) } else { zpath(self.pick(&PLACES)) };

@@ -129,17 +129,10 @@ impl Model {
         let lock = acquire.lock.as_str();
         let (base, to_make) = self.way_into(lock)?;
         let acl = self.nodes[&base].acl.clone();
-        let family = match acquire.mode {
-            LockMode::Exclusive => "lock-",
-            LockMode::Read => "__READ__",
-            LockMode::Write => "__WRIT__",
-            LockMode::Latch => "latch-",
-            LockMode::Lease { .. } => "lease-",
-        };
         let next = self.nodes.get(lock).map_or(0, |directory| directory.children_created);
         let downgraded = self.downgrade_number(acquire, id);
         let digits = downgraded.unwrap_or(next);
-        let ticket = join(lock, &format!("_c_{key}-{family}{digits:010}"));
+        let ticket = join(lock, &ticket_name(acquire.mode, key, digits));
         if self.nodes.contains_key(&ticket) {
             return Err(Refusal::at(Error::NodeExists, &zpath(&ticket)));
         }
@@ -316,6 +309,16 @@ impl Model {
 
     pub(crate) fn holds(&self, ticket: &str) -> u32 {
         self.nodes[self.counting(ticket)].lock.as_ref().map_or(1, |lock| lock.holds.len() - lock.released) as u32
+    }
+}
+
+/// The name of the ticket that an acquire makes.
+pub(crate) fn ticket_name(mode: LockMode, key: RequestKey, number: u64) -> String {
+    let plain = key.to_string().replace('-', "");
+    match mode {
+        LockMode::Read => format!("{number:010}_{plain}__READ__{number:010}__rlock__{number:010}"),
+        LockMode::Lease { .. } => format!("_c_{key}-lease-{number:010}"),
+        _ => format!("{number:010}_{plain}__WRIT__{number:010}__lock__{number:010}"),
     }
 }
 

@@ -15,7 +15,7 @@ mod sights;
 mod tree;
 mod upgrade;
 
-pub(crate) use locks::{number, reads};
+pub(crate) use locks::{number, reads, ticket_name};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

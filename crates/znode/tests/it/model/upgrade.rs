@@ -3,7 +3,7 @@
 use znode::lock::LockStatus;
 use znode::{CREATE, Error, LockMode, RequestKey, SessionId, Upgrade};
 
-use super::{Answer, LockNode, Model, Stay, join, name_of, number, parent_of, refused};
+use super::{Answer, LockNode, Model, Stay, join, name_of, number, parent_of, refused, ticket_name};
 
 /// No sequence number is as large.
 const SEQUENCE_END: u64 = (1 << 31) - 1;
@@ -48,7 +48,7 @@ impl Model {
         let Some(digits) = self.digits_for_writer(lock, reader) else {
             return refused(Error::SequenceExhausted, reader);
         };
-        let writer = join(lock, &format!("_c_{key}-__WRIT__{digits:010}"));
+        let writer = join(lock, &ticket_name(LockMode::Write, key, digits));
         if let Some(cycle) = self.cycle_of_upgrade(reader, (id, node.owner.clone())) {
             self.note_cycle(lock, LockMode::Write, id, &node.owner, &upgrade.label);
             return Ok(self.shown(cycle));
@@ -95,7 +95,7 @@ impl Model {
         let owner = reader.map(|reader| &reader.owner).filter(|owner| !owner.is_empty());
         let counted = |path: &String| {
             let node = &self.nodes[path];
-            let named = name_of(path).starts_with(&format!("_c_{key}-"));
+            let named = name_of(path) == ticket_name(LockMode::Write, key, number(path).unwrap());
             node.stay == Stay::Session(id)
                 && node.lock.as_ref().is_some_and(|lock| {
                     lock.mode == LockMode::Write

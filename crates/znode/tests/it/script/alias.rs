@@ -4,12 +4,14 @@ use std::collections::BTreeSet;
 use std::error::Error;
 
 use goldenscript::{Argument, Command};
+use znode::{LockMode, RequestKey};
 
 use super::request_key;
+use crate::model::{number, ticket_name};
 
-/// The word of an alias, and what stands between the UUID and the number in the full name.
-const KINDS: [(&str, &str); 5] =
-    [("lock", "-lock-"), ("reader", "-__READ__"), ("writer", "-__WRIT__"), ("latch", "-latch-"), ("lease", "-lease-")];
+/// The word of an alias, and a mode with names of its kind.
+const KINDS: [(&str, LockMode); 3] =
+    [("lock", LockMode::Exclusive), ("reader", LockMode::Read), ("lease", LockMode::Lease { permits: 1, limit: 1 })];
 
 /// The keys whose lock nodes have an alias.
 #[derive(Default)]
@@ -33,10 +35,17 @@ impl Aliases {
 
     /// Output with aliases. Refuses output that would not give back the full names.
     pub(crate) fn shorten(&self, full: &str) -> Result<String, Box<dyn Error>> {
-        let mut text = full.to_owned();
-        for (alias, name) in self.prefixes() {
-            text = replace(&text, &name, |number| format!("{number:010}"), |number| format!("{alias}{number}"));
-        }
+        let words = full.split_inclusive(|c| !is_of_name(c)).map(|piece| {
+            let (word, end) = piece.split_at(piece.trim_end_matches(|c| !is_of_name(c)).len());
+            let alias = number(&format!("/{word}")).and_then(|number| {
+                let mut aliases = self.aliases();
+                aliases
+                    .find(|(_, mode, key)| ticket_name(*mode, *key, number) == word)
+                    .map(|(alias, ..)| (alias, number))
+            });
+            alias.map_or_else(|| piece.to_owned(), |(alias, number)| format!("{alias}{number}{end}"))
+        });
+        let text: String = words.collect();
         if self.lengthen(&text) == full {
             Ok(text)
         } else {
@@ -62,31 +71,29 @@ impl Aliases {
 
     fn lengthen(&self, text: &str) -> String {
         let mut text = text.to_owned();
-        for (alias, name) in self.prefixes() {
-            text = replace(&text, &alias, |number| number.to_string(), |number| format!("{name}{number:010}"));
+        for (alias, mode, key) in self.aliases() {
+            text = replace(&text, &alias, |number| ticket_name(mode, key, number));
         }
         text
     }
 
-    /// What an alias and the full name have before the number.
-    fn prefixes(&self) -> impl Iterator<Item = (String, String)> {
+    /// What an alias has before the number, and of which names.
+    fn aliases(&self) -> impl Iterator<Item = (String, LockMode, RequestKey)> {
         let keys = self.keys.iter().filter(|_| !self.off);
-        keys.flat_map(|key| {
-            KINDS.map(|(word, kind)| (format!("k{key} {word} "), format!("_c_{}{kind}", request_key(*key))))
-        })
+        keys.flat_map(|key| KINDS.map(|(word, mode)| (format!("k{key} {word} "), mode, request_key(*key))))
     }
 }
 
-/// Replaces the names that are this prefix and a number, written in this form.
-fn replace(text: &str, prefix: &str, form: impl Fn(u64) -> String, with: impl Fn(u64) -> String) -> String {
+/// Replaces the names that are this prefix and a number.
+fn replace(text: &str, prefix: &str, with: impl Fn(u64) -> String) -> String {
     let mut pieces = text.split(prefix);
     let mut replaced = pieces.next().unwrap_or_default().to_owned();
     for piece in pieces {
         let digits = piece.find(|c: char| !c.is_ascii_digit()).unwrap_or(piece.len());
         let (number, rest) = piece.split_at(digits);
         let is_whole = !replaced.ends_with(is_of_name) && !rest.starts_with(is_of_name);
-        match number.parse() {
-            Ok(value) if is_whole && form(value) == number => replaced += &(with(value) + rest),
+        match number.parse::<u64>() {
+            Ok(value) if is_whole && value.to_string() == number => replaced += &(with(value) + rest),
             _ => replaced += &format!("{prefix}{piece}"),
         }
     }
@@ -101,14 +108,18 @@ fn is_of_name(c: char) -> bool {
 #[test]
 fn aliases_give_back_the_full_names() {
     let aliases = Aliases { keys: BTreeSet::from([6, 10, 61]), off: false };
-    let uuid = "_c_00000000-0000-0000-0000-0000000000";
+    let digits = "000000000000000000000000000000";
     for (alias, name) in [
-        ("k6 lock 0", format!("{uuid}06-lock-0000000000")),
-        ("k10 reader 12", format!("{uuid}0a-__READ__0000000012")),
-        ("k6 writer 2147483647", format!("{uuid}06-__WRIT__2147483647")),
-        ("k61 latch 1", format!("{uuid}3d-latch-0000000001")),
-        ("k6 lease 3", format!("{uuid}06-lease-0000000003")),
-        ("[/l/k6 lock 0 k10 lock 1];7", format!("[/l/{uuid}06-lock-0000000000 {uuid}0a-lock-0000000001];7")),
+        ("k6 lock 0", format!("0000000000_{digits}06__WRIT__0000000000__lock__0000000000")),
+        ("k10 reader 12", format!("0000000012_{digits}0a__READ__0000000012__rlock__0000000012")),
+        ("k61 lease 3", "_c_00000000-0000-0000-0000-00000000003d-lease-0000000003".into()),
+        (
+            "[/l/k6 lock 7 k10 lock 1];7",
+            format!(
+                "[/l/0000000007_{digits}06__WRIT__0000000007__lock__0000000007 \
+                 0000000001_{digits}0a__WRIT__0000000001__lock__0000000001];7"
+            ),
+        ),
     ] {
         assert_eq!(aliases.shorten(&name).unwrap(), alias);
         assert_eq!(aliases.expand(alias).unwrap(), name);
@@ -118,15 +129,14 @@ fn aliases_give_back_the_full_names() {
 #[test]
 fn names_that_no_key_of_the_script_makes_stay_full() {
     let aliases = Aliases { keys: BTreeSet::from([6]), off: false };
-    let uuid = "_c_00000000-0000-0000-0000-0000000000";
+    let digits = "000000000000000000000000000000";
     for name in [
-        format!("{uuid}07-lock-0000000000"),
-        format!("{uuid}06-lock-"),
-        format!("{uuid}06-lock-000000000"),
-        format!("{uuid}06-lock-00000000001"),
-        format!("{uuid}06-lock-0000000000x"),
-        format!("x{uuid}06-lock-0000000000"),
-        format!("{uuid}06-__rlock__0000000000"),
+        format!("0000000000_{digits}07__WRIT__0000000000__lock__0000000000"),
+        format!("0000000001_{digits}06__WRIT__0000000000__lock__0000000000"),
+        format!("{digits}06__WRIT__0000000000__lock__0000000000"),
+        format!("0000000000_{digits}06__WRIT__0000000000__lock__0000000000x"),
+        format!("0000000000_{digits}06__WRIT__0000000000__rlock__0000000000"),
+        "_c_00000000-0000-0000-0000-000000000006-lock-0000000000".into(),
     ] {
         assert_eq!(aliases.shorten(&name).unwrap(), name);
     }

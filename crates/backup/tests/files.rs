@@ -22,7 +22,7 @@ fn state(znodes: usize) -> State {
     for (index, op) in (1..).zip(std::iter::once(founding).chain(creates.collect::<Vec<_>>())) {
         let request = Request::new(op);
         let at = LogPosition { term: Term(3), zxid: state.zxid_of(index, Some(&request)) };
-        state.apply(at, Txn { time_ms: 1_000 + index, request }).reply.unwrap();
+        state.apply(at, Txn { proven: false, time_ms: 1_000 + index, request }).reply.unwrap();
     }
     state
 }

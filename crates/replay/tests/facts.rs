@@ -68,7 +68,7 @@ async fn told(requests: Vec<Request>, uncommitted: u64) -> Vec<Fact> {
     let storage = Storage::open(config).unwrap();
     let blank = Entry { log_id: LogId::new_term_index(1, 0), payload: EntryPayload::Blank };
     let entries = (1..).zip(requests).map(|(index, request)| {
-        let bytes = encode_txn(&Txn { time_ms: 0, request });
+        let bytes = encode_txn(&Txn { proven: false, time_ms: 0, request });
         Entry { log_id: LogId::new_term_index(1, index), payload: EntryPayload::Normal(Command(bytes.into())) }
     });
     let entries: Vec<Entry> = std::iter::once(blank).chain(entries).collect();

@@ -73,6 +73,17 @@ pub fn decode<T: Decode<()>>(bytes: &[u8]) -> Result<T, CodecError> {
     decode_with(bytes, CONFIG)
 }
 
+/// The bincode of `value` without a version: of what stands in the log for each entry, where the
+/// directory's format is its version.
+pub(crate) fn encode_bare<T: Encode>(value: &T) -> Vec<u8> {
+    bincode::encode_to_vec(value, CONFIG).expect("writing to memory does not fail")
+}
+
+/// Reads what [`encode_bare`] wrote.
+pub(crate) fn decode_bare<T: Decode<()>>(bytes: &[u8]) -> Result<T, CodecError> {
+    decode_body(bytes, CONFIG)
+}
+
 /// Like [`decode`], for a record of 4 KiB at most: what it claims is refused beyond that before
 /// anything is allocated.
 ///
@@ -87,6 +98,10 @@ fn decode_with<T: Decode<()>, C: bincode::config::Config>(bytes: &[u8], config: 
     if version != VERSION {
         return Err(CodecError::Version { found: version });
     }
+    decode_body(body, config)
+}
+
+fn decode_body<T: Decode<()>, C: bincode::config::Config>(body: &[u8], config: C) -> Result<T, CodecError> {
     let (value, consumed) = bincode::decode_from_slice(body, config).map_err(malformed)?;
     match body.len() - consumed {
         0 => Ok(value),

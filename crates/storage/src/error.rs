@@ -48,6 +48,19 @@ pub enum Error {
         /// The newest format that this program reads.
         known: u32,
     },
+    /// A build from before the first release wrote the directory.
+    #[error(
+        "{dir} has format {found} of an early build, and this program reads format {known} alone; start the cluster \
+         with empty directories, or go on with the earlier program"
+    )]
+    OlderFormat {
+        /// The data directory.
+        dir: PathBuf,
+        /// The format found.
+        found: u32,
+        /// The only format that this program reads.
+        known: u32,
+    },
     /// Something on disk is not what was written, or is gone.
     #[error(
         "{dir} is damaged: {what}. This node's data cannot be trusted. If a majority of the other nodes is healthy: \

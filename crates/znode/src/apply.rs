@@ -31,7 +31,7 @@ impl State {
         self.advance(at);
         self.time_ms = self.time_ms.max(txn.time_ms);
         let mut changes = Changes::new(at);
-        let (zxid, reply) = self.answer(txn.request, &mut changes);
+        let (zxid, reply) = self.answer(txn.request, txn.proven, &mut changes);
         self.take_up_unsettled(&mut changes);
         self.grant_ready(&mut changes);
         (Applied { zxid, reply, events: Vec::new() }, changes.events)
@@ -53,13 +53,22 @@ impl State {
     }
 
     /// Who asks, whether it was answered before, and only then what.
-    pub(crate) fn answer(&mut self, request: Request, changes: &mut Changes) -> (Zxid, Result<Reply, Refusal>) {
+    pub(crate) fn answer(
+        &mut self,
+        request: Request,
+        proven: bool,
+        changes: &mut Changes,
+    ) -> (Zxid, Result<Reply, Refusal>) {
         let now = changes.zxid;
         let Request { credential, key, guard, identities, address, turn, attempt, op } = request;
         (changes.identities, changes.address, changes.key, changes.attempt) = (identities, address, key, attempt);
         // Neither of these is remembered under the key: the session that would remember it is not
         // proven.
-        if let Some(Err(error)) = credential.map(|credential| self.authenticate(&credential).map(drop)) {
+        let known = credential.map(|credential| match proven {
+            true => self.open(credential.session).map(drop),
+            false => self.authenticate(&credential).map(drop),
+        });
+        if let Some(Err(error)) = known {
             return (now, Err(error.into()));
         }
         changes.session = credential.map(|credential| credential.session);

@@ -78,7 +78,7 @@ impl State {
         for name in &node.family.names {
             let child = path.child(name).map_err(|_| format!("child {name:?} has a bad name"))?;
             let child_node = self.node(&child).ok_or_else(|| format!("child {name} does not exist"))?;
-            let Some(position) = Position::of(name, child_node.czxid) else { continue };
+            let Some(position) = child_node.position(name) else { continue };
             let queue = node.family.queue.as_ref().ok_or("it has tickets and no queue")?;
             let holder = queue.holder(&position);
             let known = holder.map(|holder| &holder.ticket).or_else(|| queue.waiter(&position));

@@ -232,7 +232,7 @@ fn znode_record(tree: &Tree, path: ZPath, node: &Znode) -> Record {
 }
 
 fn standing(tree: &Tree, path: &ZPath, node: &Znode) -> Option<Standing> {
-    let position = Position::of(path.name(), node.czxid)?;
+    let position = node.position(path.name())?;
     let queue = tree.queue(path.parent_str()?)?;
     Some(match queue.holder(&position) {
         Some(holder) => Standing::Holds(holder.grant),
@@ -466,7 +466,7 @@ fn restored(record: QueueRecord) -> Arc<Queue> {
 
 /// Lets a ticket hold, or wait with its priority, as it did. It waits since it was linked.
 fn stand(state: &mut State, ticket: &ZPath, standing: Option<Standing>) -> Result<(), DecodeError> {
-    if sequence_of(ticket.name()).is_none() {
+    if state.tree[ticket].number(ticket.name()).is_none() {
         return if standing.is_none() { Ok(()) } else { Err(damaged("no ticket holds a lock")) };
     }
     let (lock, position) = state.position_of(ticket);

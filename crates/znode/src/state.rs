@@ -191,9 +191,13 @@ impl State {
     /// `SessionExpired` when it is not open, or is being ended, `AuthFailed` when the secret is
     /// another one.
     pub fn authenticate(&self, credential: &Credential) -> Result<&Session, Error> {
-        let open = self.session(credential.session).filter(|session| !self.sessions.is_ending(session.id));
-        let session = open.ok_or(Error::SessionExpired)?;
+        let session = self.open(credential.session)?;
         if session.secret_hash == credential.secret_hash { Ok(session) } else { Err(Error::AuthFailed) }
+    }
+
+    /// A session that may write.
+    pub(crate) fn open(&self, id: SessionId) -> Result<&Session, Error> {
+        self.session(id).filter(|session| !self.sessions.is_ending(session.id)).ok_or(Error::SessionExpired)
     }
 
     /// What could be collected if it were `now_ms`: at most `max`, the longest overdue first.

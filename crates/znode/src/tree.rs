@@ -25,7 +25,7 @@ use crate::acl::Acl;
 use crate::ids::LogPosition;
 use crate::lock::contender::Contender;
 use crate::lock::ended::Grant;
-use crate::lock::queue::{Position, Queue};
+use crate::lock::queue::Queue;
 use crate::path::ZPath;
 use crate::tree::acls::Acls;
 use crate::tree::subtrees::Subtrees;
@@ -167,7 +167,7 @@ impl Tree {
         let usage = node.usage_at(path);
         let top = parent.is_root();
         self.change_below(parent, |below| below.add(usage));
-        let entering = Position::of(path.name(), node.czxid).map(|position| (position, node.ticket(path.name())));
+        let entering = node.position(path.name()).map(|position| (position, node.ticket(path.name())));
         let tickets = self.edit(parent, |parent| {
             count(parent);
             if !top {
@@ -204,7 +204,7 @@ impl Tree {
         self.data_bytes -= node.data.len() as u64;
         let (usage, top) = (node.usage_at(path), parent.is_root());
         self.change_below(parent, |below| below.take(usage));
-        let position = Position::of(path.name(), node.czxid);
+        let position = node.position(path.name());
         let (holder, tickets) = self.edit(parent, |parent| {
             parent.deletes += 1;
             parent.pzxid = at.zxid;

@@ -13,7 +13,6 @@
 //! is refused without a trace.
 
 use crate::ZPath;
-use crate::lock::ticket_name::sequence_of;
 
 /// A znode, ephemeral or not, in the tree and in its parent's list.
 pub(crate) const ZNODE: u64 = 560;
@@ -80,9 +79,11 @@ pub(crate) fn text(text: &str) -> u64 {
 
 /// What comes with a path that is made, and with so many znodes in all on the way to it.
 pub(crate) fn made(path: &ZPath, data: usize, count: u64) -> u64 {
-    let queued = if sequence_of(path.name()).is_some() { QUEUE + CONTENDER + HOLD } else { 0 };
-    data as u64 + count * (ZNODE + FAMILY + 4 * text(path.as_str())) + queued
+    data as u64 + count * (ZNODE + FAMILY + 4 * text(path.as_str()))
 }
+
+/// What comes with a ticket besides, at most.
+pub(crate) const QUEUED: u64 = QUEUE + CONTENDER + HOLD;
 
 /// So many tickets and multi-locks, beside what is remembered of them.
 pub(crate) fn locks(tickets: u64, multis: usize) -> u64 {

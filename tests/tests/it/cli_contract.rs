@@ -241,20 +241,20 @@ async fn locks_tell_who_is_silent_and_who_is_asked() {
 #[tokio::test]
 async fn data_that_looks_like_a_lock_node_is_not_released() {
     let cluster = one_node().await;
-    done(&cluster, &["create", "-p", "--sequential", "q/task-", "pay 100"]).await;
-    done(&cluster, &["create", "-p", "--sequential", "q/task-", "pay 200"]).await;
+    done(&cluster, &["create", "-p", "--sequential", "q/x-lock-", "pay 100"]).await;
+    done(&cluster, &["create", "-p", "--sequential", "q/x-lock-", "pay 200"]).await;
     for args in [
         &["release", "q"][..],
-        &["release", "q/task-0000000000"],
-        &["release", "q/task-0000000001"],
+        &["release", "q/x-lock-0000000000"],
+        &["release", "q/x-lock-0000000001"],
         &["revoke", "q"],
         &["revoke", "q", "--deadline", "0"],
     ] {
         let (code, stderr) = refused(&cluster, args).await;
         assert!(code == 1 && stderr.contains("is a persistent znode"), "{args:?}: {stderr}");
-        assert!(stderr.contains("`zlock rm /q/task-000000000"), "{args:?}: {stderr}");
+        assert!(stderr.contains("`zlock rm /q/x-lock-000000000"), "{args:?}: {stderr}");
     }
-    let script = "curl -s -X DELETE \"$ZLOCK_ENDPOINT/v1/tickets/q/task-0000000000\" \
+    let script = "curl -s -X DELETE \"$ZLOCK_ENDPOINT/v1/tickets/q/x-lock-0000000000\" \
                   -H \"Zlock-Session: $ZLOCK_SESSION\"";
     let problem = done(&cluster, &["session", "exec", "--", "sh", "-c", script]).await;
     assert!(problem.contains("not-owner") && problem.contains("no ticket: no session owns it"), "{problem}");

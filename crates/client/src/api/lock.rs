@@ -92,15 +92,18 @@ pub struct Revoked {
 }
 
 /// Clients that queue for a lock beside others whose lock nodes they do not count: they may hold it
-/// at the same time.
+/// at the same time. With `data`, Curator's clients wait for a child that is no ticket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(ToSchema))]
 pub struct BlindSpot {
     /// Whose clients, by the names of their lock nodes: `curator`, `curator-rw`, `curator-latch`,
-    /// `kazoo`, `zookeeper-recipe`.
+    /// `kazoo`, `kazoo-reader`, `zookeeper-recipe`; `zlock` with `data`.
     pub clients: String,
-    /// What they do not see; also `other`.
+    /// What they do not see; also `other`, `zlock`, `zlock-reader`, `zlock-semaphore` and `data`.
     pub unseen: String,
+    /// Name of the first child that is `data`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub child: Option<String>,
 }
 
 /// One edge of a cycle of waits: an owner that waits, and the ticket in its way, which is the next

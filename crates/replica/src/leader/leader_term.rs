@@ -120,7 +120,7 @@ mod tests {
                 client: znode::ClientInfo::default(),
             };
             let at = LogPosition { term: Term(1), zxid: Zxid(zxid) };
-            assert!(state.apply(at, Txn { time_ms: 1, request: Request::new(open) }).reply.is_ok());
+            assert!(state.apply(at, Txn { proven: false, time_ms: 1, request: Request::new(open) }).reply.is_ok());
         }
         state
     }

@@ -386,7 +386,8 @@ mod tests {
         let mut state = State::new(Limits { entry_cost_max, ..Limits::default() });
         let mut apply = |request: Request| {
             let zxid = Zxid(state.last_zxid().0 + 1);
-            let reply = state.apply(LogPosition { term: Term(1), zxid }, Txn { time_ms: 1, request }).reply;
+            let reply =
+                state.apply(LogPosition { term: Term(1), zxid }, Txn { proven: false, time_ms: 1, request }).reply;
             assert!(reply.is_ok(), "{reply:?}");
             SessionId(zxid.0)
         };

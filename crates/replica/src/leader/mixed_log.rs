@@ -68,7 +68,7 @@ mod tests {
                 ensure: Ensure::New,
             });
             let at = LogPosition { term: Term(1), zxid: Zxid(zxid) };
-            let applied = state.apply(at, Txn { time_ms: 0, request: Request::new(Op::Znode(op)) });
+            let applied = state.apply(at, Txn { proven: false, time_ms: 0, request: Request::new(Op::Znode(op)) });
             assert!(applied.reply.is_ok(), "{applied:?}");
         };
         for number in 0..count {

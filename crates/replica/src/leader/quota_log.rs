@@ -66,7 +66,7 @@ mod tests {
         fn apply(&mut self, op: ZnodeOp) {
             self.zxid += 1;
             let at = LogPosition { term: Term(1), zxid: Zxid(self.zxid) };
-            let applied = self.state.apply(at, Txn { time_ms: 0, request: Request::new(Op::Znode(op)) });
+            let applied = self.state.apply(at, Txn { proven: false, time_ms: 0, request: Request::new(Op::Znode(op)) });
             assert!(applied.reply.is_ok(), "{applied:?}");
         }
 

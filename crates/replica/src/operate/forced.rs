@@ -298,7 +298,7 @@ mod tests {
             let zxid = Zxid(self.zxid);
             let suspect = Suspect::of(&self.state, &request);
             let at = LogPosition { term: Term(1), zxid };
-            let applied = self.state.apply(at, Txn { time_ms: self.time_ms, request });
+            let applied = self.state.apply(at, Txn { proven: false, time_ms: self.time_ms, request });
             let forced = suspect.map(|suspect| suspect.came_to_pass(&self.state, &applied, zxid));
             self.forced.extend(forced.unwrap_or_default());
             applied.reply.expect("it is done")

@@ -114,7 +114,7 @@ mod tests {
 
     fn command(session: u64) -> Bytes {
         let request = Request::new(Op::CloseSession { session: SessionId(session) });
-        encode_txn(&Txn { time_ms: 7, request }).into()
+        encode_txn(&Txn { proven: false, time_ms: 7, request }).into()
     }
 
     #[test]
@@ -151,7 +151,7 @@ mod tests {
     fn what_raises_the_level_beyond_the_program_is_not_taken() {
         let raise = |level| {
             let request = Request::new(Op::SetLevel { level });
-            Bytes::from(encode_txn(&Txn { time_ms: 7, request }))
+            Bytes::from(encode_txn(&Txn { proven: false, time_ms: 7, request }))
         };
         let known = Levels { min: 1, max: 2 };
         let decoded = Decoded::knowing(known);

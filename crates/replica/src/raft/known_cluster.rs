@@ -253,11 +253,11 @@ mod tests {
         for (index, op) in (1..).zip([Op::Found(founding(7)), Op::NoteRemoved { node_id: 3 }]) {
             let request = Request::new(op);
             let at = LogPosition { term: Term(1), zxid: state.zxid_of(index, Some(&request)) };
-            state.apply(at, Txn { time_ms: 1, request }).reply.unwrap();
+            state.apply(at, Txn { proven: false, time_ms: 1, request }).reply.unwrap();
         }
         let request = Request::new(Op::SetLevel { level: 3 });
         let at = LogPosition { term: Term(1), zxid: state.zxid_of(3, Some(&request)) };
-        state.apply(at, Txn { time_ms: 1, request }).reply.unwrap();
+        state.apply(at, Txn { proven: false, time_ms: 1, request }).reply.unwrap();
         let program = Program { version: String::new(), levels: Levels { min: 2, max: 4 } };
         let known = KnownCluster::of(&meta(), program);
         assert_eq!((known.levels(), known.removed_at(3)), ((2, 4), None));

@@ -422,7 +422,7 @@ mod tests {
         };
         let entry = |index: u64, count: usize| {
             let creates = (0..count).map(|number| create(format!("{index}-{number}")));
-            let txn = Txn { time_ms: 0, request: Request::new(Op::Multi(creates.collect())) };
+            let txn = Txn { proven: false, time_ms: 0, request: Request::new(Op::Multi(creates.collect())) };
             Committed { id: LogId::new_term_index(1, index), what: What::Txn(Box::new(txn)), responder: None }
         };
         let mut batch = VecDeque::from([entry(1, 1), entry(2, EVENTS_ENOUGH), entry(3, 1), entry(4, 1)]);

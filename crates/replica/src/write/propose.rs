@@ -287,8 +287,12 @@ impl Proposer {
     }
 
     /// The bytes of an entry, with this node's time on it. The request comes back, for another try.
+    ///
+    /// A secret that is the session's own is left out. One of a session that this node does not
+    /// know yet, or another one, stays in the entry for the state to judge.
     pub(crate) fn command(&self, request: Request) -> (Command, Request) {
-        let txn = Txn { time_ms: self.entry_clock.now_ms(self.view.time_ms()), request };
+        let proven = request.credential.is_some_and(|credential| self.view.state().authenticate(&credential).is_ok());
+        let txn = Txn { time_ms: self.entry_clock.now_ms(self.view.time_ms()), proven, request };
         (Command(encode_txn(&txn).into()), txn.request)
     }
 

@@ -10,7 +10,13 @@ use crate::request::call::with_header;
 
 pub(crate) fn blind_spots(state: &State, lock: &ZPath) -> Vec<BlindSpot> {
     let spots = lock::lint(state, lock).into_iter();
-    spots.map(|spot| BlindSpot { clients: spot.clients.to_string(), unseen: spot.unseen.to_string() }).collect()
+    spots
+        .map(|spot| BlindSpot {
+            clients: spot.clients.to_string(),
+            unseen: spot.unseen.to_string(),
+            child: spot.child.map(|name| name.to_string()),
+        })
+        .collect()
 }
 
 /// Adds the header, if there is something to warn of, and the request may know who queues.

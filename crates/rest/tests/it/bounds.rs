@@ -226,8 +226,8 @@ async fn a_text_that_is_too_long_is_refused_by_its_name() {
 async fn a_page_of_a_queue_has_no_more_data_than_labels() {
     let node = limited(|limits| limits.label_bytes_max = 8).await;
     node.post("/v1/znodes/l", "").await.expect(201);
-    node.post("/v1/znodes/l/n-?mode=persistent-sequential", "12345678").await.expect(201);
-    node.post("/v1/znodes/l/n-?mode=persistent-sequential", "123456789").await.expect(201);
+    node.post("/v1/znodes/l/n-lock-?mode=persistent-sequential", "12345678").await.expect(201);
+    node.post("/v1/znodes/l/n-lock-?mode=persistent-sequential", "123456789").await.expect(201);
     let queue = node.get("/v1/locks/l").await.expect(200);
     assert_eq!(queue.body["holders"][0]["label"], "12345678");
     // A znode of another client may have a thousand times more, and a page a thousand of them.

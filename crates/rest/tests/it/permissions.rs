@@ -350,8 +350,9 @@ async fn who_may_read_few_locks_comes_to_all_of_them_through_those_of_others() {
     node.post("/v1/znodes/m?acl=world:anyone:cd", "").await.expect(201);
     const HIDDEN: usize = 10_050;
     for batch in (0..HIDDEN).collect::<Vec<_>>().chunks(60) {
-        // A name in ten digits contends.
-        let ops = batch.iter().flat_map(|lock| ["", "/x-0000000000"].map(|name| format!("/m/hidden-{lock:06}{name}")));
+        // A persistent znode with a recipe's name contends.
+        let ops =
+            batch.iter().flat_map(|lock| ["", "/x-lock-0000000000"].map(|name| format!("/m/hidden-{lock:06}{name}")));
         let ops: Vec<_> = ops.map(|path| serde_json::json!({"op": "create", "path": path})).collect();
         node.post("/v1/txn", &serde_json::json!({ "ops": ops }).to_string()).await.expect(200);
     }

@@ -12,9 +12,9 @@ use crate::error::{Doing, Error};
 use crate::failpoint;
 use crate::fatal::Fatal;
 
-/// The layout of the data directory as a whole. Raised when an older program could not read it any
-/// more.
-pub const FORMAT: u32 = 1;
+/// The layout of the data directory as a whole, the only one that this program reads. Raised when
+/// an older program could not read it any more.
+pub const FORMAT: u32 = 2;
 
 pub(crate) const NODE: &str = "node";
 
@@ -229,7 +229,11 @@ fn read(place: &dyn Place, dir: &Path) -> Result<Option<NodeRecord>, Error> {
         CodecError::Version { found } => newer(dir, u32::from(found)),
         error => Error::Damaged { dir: dir.into(), what: format!("the node's identity is unreadable ({error})") },
     })?;
-    if record.format > FORMAT { Err(newer(dir, record.format)) } else { Ok(Some(record)) }
+    match record.format {
+        FORMAT => Ok(Some(record)),
+        found if found > FORMAT => Err(newer(dir, found)),
+        found => Err(Error::OlderFormat { dir: dir.into(), found, known: FORMAT }),
+    }
 }
 
 fn check(record: &NodeRecord, dir: &Path, wanted: &Identity) -> Result<(), Error> {

@@ -62,8 +62,7 @@ pub(crate) fn split(record: EntryRecord) -> (WalLogId, WalPayload) {
 
 /// Writes a length, its complement, and a record. The length has 1, 2 or 4 bytes, and its first two
 /// bits say how many.
-fn write_record<T: bincode::Encode>(value: &T, mut writer: impl Write) -> io::Result<usize> {
-    let record = codec::encode(value);
+fn write_record(record: &[u8], mut writer: impl Write) -> io::Result<usize> {
     let len = u32::try_from(record.len()).ok().filter(|len| len >> 30 == 0);
     let len = len.ok_or_else(|| io::Error::other("a log record of a GiB"))?;
     let (len, width) = match len {
@@ -73,7 +72,7 @@ fn write_record<T: bincode::Encode>(value: &T, mut writer: impl Write) -> io::Re
     };
     writer.write_all(&len.to_be_bytes()[..width])?;
     writer.write_all(&(!len).to_be_bytes()[..width])?;
-    writer.write_all(&record)?;
+    writer.write_all(record)?;
     Ok(2 * width + record.len())
 }
 
@@ -92,7 +91,7 @@ fn width_of(first: u8) -> (usize, u32) {
 /// torn tail, which it cuts off, from damage, which it refuses. The other way round a damaged
 /// length must not look like a short input, or everything behind it would be cut off in silence;
 /// hence the complement.
-fn read_record<T: bincode::Decode<()>>(mut reader: impl Read) -> io::Result<T> {
+fn read_record(mut reader: impl Read) -> io::Result<Vec<u8>> {
     let (mut len, mut complement) = ([0; 4], [0xff; 4]);
     reader.read_exact(&mut len[..1])?;
     let (width, tag_bits) = width_of(len[0]);
@@ -110,23 +109,24 @@ fn read_record<T: bincode::Decode<()>>(mut reader: impl Read) -> io::Result<T> {
     if record.len() < len as usize {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
-    Ok(codec::decode(&record)?)
+    Ok(record)
 }
 
 macro_rules! codeq_record {
-    ($($type:ident),*) => {$(
+    ($encode:path, $decode:path, $($type:ident),*) => {$(
         impl codeq::Encode for $type {
             fn encode<W: Write>(&self, writer: W) -> io::Result<usize> {
-                write_record(&self.0, writer)
+                write_record(&$encode(&self.0), writer)
             }
         }
 
         impl codeq::Decode for $type {
             fn decode<R: Read>(reader: R) -> io::Result<Self> {
-                read_record(reader).map($type)
+                Ok($type($decode(&read_record(reader)?)?))
             }
         }
     )*};
 }
 
-codeq_record!(WalLogId, WalPayload, WalVote, WalOwner);
+codeq_record!(codec::encode_bare, codec::decode_bare, WalLogId, WalPayload);
+codeq_record!(codec::encode, codec::decode, WalVote, WalOwner);

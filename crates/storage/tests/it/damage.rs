@@ -104,8 +104,21 @@ fn a_changed_identity_is_noticed() {
 fn a_newer_format_is_refused_and_not_called_damage() {
     let change = |dir: &Path| {
         let mut identity = fs::read(dir.join("node")).unwrap();
-        identity[0] = 2;
+        identity[0] = 9;
         fs::write(dir.join("node"), identity).unwrap();
     };
-    check_refused(change, "has format 2, this program knows up to 1");
+    check_refused(change, "has format 9, this program knows up to 2");
+}
+
+#[test]
+fn an_older_format_is_refused_and_not_read() {
+    let change = |dir: &Path| {
+        let identity = fs::read(dir.join("node")).unwrap();
+        let (record, _) = identity.split_last_chunk::<4>().unwrap();
+        let mut record = record.to_vec();
+        record[1] = 1;
+        let checksum = storage::codec::checksum(&record).to_le_bytes();
+        fs::write(dir.join("node"), [&record[..], &checksum].concat()).unwrap();
+    };
+    check_refused(change, "has format 1 of an early build, and this program reads format 2 alone");
 }

@@ -68,10 +68,11 @@ impl Running {
     /// Takes note of everything that it says, up to `lines_max` lines, then kills it or waits for
     /// its end.
     pub(crate) fn watch(mut self, told: &mut Told, lines_max: usize) -> Ended {
-        let _watchdog = Watchdog::new(&self.child);
+        let watchdog = Watchdog::new(&self.child);
         let mut line = String::new();
         let mut heard = 0;
         while heard < lines_max && self.lines.read_line(&mut line).unwrap() > 0 {
+            watchdog.feed();
             // A line that was cut off by the kill was still said.
             if let Some(words) = line.trim_end().strip_prefix("told ") {
                 told.hear(words);
@@ -93,7 +94,7 @@ impl Running {
     }
 }
 
-/// Kills a child that hangs, so that the test fails and does not hang with it.
+/// Kills a child that says nothing for long, so that the test fails and does not hang with it.
 struct Watchdog(Option<(std::sync::mpsc::Sender<()>, std::thread::JoinHandle<()>)>);
 
 impl Watchdog {
@@ -101,11 +102,23 @@ impl Watchdog {
         let pid = rustix::process::Pid::from_child(child);
         let (done, ended) = std::sync::mpsc::channel::<()>();
         let thread = std::thread::spawn(move || {
-            if ended.recv_timeout(HANGS_AFTER) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+            let ended = loop {
+                match ended.recv_timeout(HANGS_AFTER) {
+                    Ok(()) => {}
+                    Err(ended) => break ended,
+                }
+            };
+            if ended == std::sync::mpsc::RecvTimeoutError::Timeout {
                 let _gone = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
             }
         });
         Watchdog(Some((done, thread)))
+    }
+
+    /// The child has said something.
+    fn feed(&self) {
+        let (alive, _) = self.0.as_ref().expect("it is there until it is dropped");
+        let _killed = alive.send(());
     }
 }
 

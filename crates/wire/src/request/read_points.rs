@@ -98,7 +98,7 @@ mod tests {
     fn what_is_left_of_a_former_connection_takes_nothing_from_the_one_that_has_the_session() {
         let mut state = State::default();
         let mut apply = |zxid, request| {
-            state.apply(LogPosition { term: Term(1), zxid: Zxid(zxid) }, Txn { time_ms: zxid, request });
+            state.apply(LogPosition { term: Term(1), zxid: Zxid(zxid) }, Txn { proven: false, time_ms: zxid, request });
         };
         let secret_hash = [0; 16];
         apply(

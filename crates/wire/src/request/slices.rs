@@ -320,7 +320,7 @@ mod tests {
         let mut apply = |request| {
             zxid += 1;
             let at = LogPosition { term: Term(1), zxid: Zxid(zxid) };
-            state.apply(at, Txn { time_ms: zxid, request }).reply.unwrap();
+            state.apply(at, Txn { proven: false, time_ms: zxid, request }).reply.unwrap();
         };
         let secret_hash = [0; 16];
         apply(znode::Request::new(Op::OpenSession {

@@ -155,12 +155,17 @@ fn show(out: Output, path: &str, locks: &[LockSummary], is_once: bool) -> Result
 
 /// Clients in one queue that do not see each other.
 fn blindness(queue: &LockQueue) -> Option<String> {
-    let spots: Vec<String> =
-        queue.blind_spots.iter().map(|spot| format!("{} does not see {}", spot.clients, spot.unseen)).collect();
-    let told = spots.join(", ");
-    let own = if told.contains("see curator") { " (zlock's tickets have curator's names)" } else { "" };
     let lock = plain(&queue.lock);
-    (!spots.is_empty()).then(|| format!("zlock: two may hold {lock} at once: {told}{own}"))
+    let (data, blind): (Vec<_>, Vec<_>) = queue.blind_spots.iter().partition(|spot| spot.child.is_some());
+    let told: Vec<String> = blind.iter().map(|spot| format!("{} does not see {}", spot.clients, spot.unseen)).collect();
+    let blind = (!told.is_empty()).then(|| format!("zlock: two may hold {lock} at once: {}", told.join(", ")));
+    let child = data.first().and_then(|spot| spot.child.as_deref());
+    let data = child.map(|child| {
+        let child = plain(child);
+        format!("zlock: Curator's clients wait for the znode {child} in {lock}, which is no ticket: move it elsewhere")
+    });
+    let lines: Vec<String> = blind.into_iter().chain(data).collect();
+    (!lines.is_empty()).then(|| lines.join("\n"))
 }
 
 /// Shows them whenever they change. On a terminal in place, and each second with the times of that
@@ -340,12 +345,11 @@ mod tests {
         };
         assert_eq!(told(""), None);
         let kazoo = told(r#"{"clients":"kazoo","unseen":"curator"}"#).unwrap();
-        assert_eq!(
-            kazoo,
-            "zlock: two may hold /l at once: kazoo does not see curator (zlock's tickets have curator's names)"
-        );
+        assert_eq!(kazoo, "zlock: two may hold /l at once: kazoo does not see curator");
         let recipe = told(r#"{"clients":"zookeeper-recipe","unseen":"kazoo"}"#).unwrap();
         assert_eq!(recipe, "zlock: two may hold /l at once: zookeeper-recipe does not see kazoo");
+        let data = told(r#"{"clients":"zlock","unseen":"data","child":"0000000001"}"#).unwrap();
+        assert!(data.contains("wait for the znode 0000000001 in /l"), "{data}");
     }
 
     #[test]

@@ -136,14 +136,10 @@ impl Settings {
                 ),
             ),
             (
-                limits.name_bytes_max >= limits.path_bytes_max,
-                format!("name_max ({}) must be below path_max ({})", limits.name_bytes_max, limits.path_bytes_max),
-            ),
-            (
-                (limits.name_bytes_max as usize) < TICKET_NAME_BYTES_MAX,
+                !(TICKET_NAME_BYTES_MAX as u32..limits.path_bytes_max).contains(&limits.name_bytes_max),
                 format!(
-                    "name_max ({}) must not be below {TICKET_NAME_BYTES_MAX}: the names of tickets are as long",
-                    limits.name_bytes_max
+                    "name_max ({}) must be below path_max ({}) and at least {TICKET_NAME_BYTES_MAX}, as long as tickets' names",
+                    limits.name_bytes_max, limits.path_bytes_max
                 ),
             ),
             (

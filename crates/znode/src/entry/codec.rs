@@ -14,7 +14,7 @@ use bincode::{Decode, Encode};
 use siphasher::sip::SipHasher13;
 
 use crate::ids::Compact;
-use crate::{Attempt, LockGuard, Op, OtherLevel, Request, Txn};
+use crate::{Attempt, Credential, LockGuard, Op, OtherLevel, Request, SecretHash, Txn};
 
 /// The longest transaction or record, in bytes: what a decoder may be made to allocate.
 pub const BYTES_MAX: usize = 16 << 20;
@@ -102,14 +102,30 @@ impl Writer for &mut Hash {
 impl Encode for Txn {
     fn encode<E: Encoder>(&self, encoder: &mut E) -> Result<(), EncodeError> {
         Compact(self.time_ms).encode(encoder)?;
-        self.request.encode(encoder)
+        encode_parts(&self.request, self.proven, encoder)
     }
 }
 
 impl<C> Decode<C> for Txn {
     fn decode<D: Decoder<Context = C>>(decoder: &mut D) -> Result<Self, bincode::error::DecodeError> {
         let Compact(time_ms) = Decode::decode(decoder)?;
-        Ok(Txn { time_ms, request: Decode::decode(decoder)? })
+        let (request, proven) = decode_parts(decoder)?;
+        Ok(Txn { time_ms, proven, request })
+    }
+}
+
+impl Encode for Request {
+    fn encode<E: Encoder>(&self, encoder: &mut E) -> Result<(), EncodeError> {
+        encode_parts(self, false, encoder)
+    }
+}
+
+impl<C> Decode<C> for Request {
+    fn decode<D: Decoder<Context = C>>(decoder: &mut D) -> Result<Self, bincode::error::DecodeError> {
+        match decode_parts(decoder)? {
+            (request, false) => Ok(request),
+            (_, true) => Err(bincode::error::DecodeError::Other("a request to the leader without its secret")),
+        }
     }
 }
 
@@ -121,47 +137,55 @@ const IDENTITIES: u8 = 1 << 3;
 const ADDRESS: u8 = 1 << 4;
 const TURN: u8 = 1 << 5;
 const ATTEMPT: u8 = 1 << 6;
-const KNOWN: u8 = CREDENTIAL | KEY | GUARD | IDENTITIES | ADDRESS | TURN | ATTEMPT;
+/// In place of the credential: its session, whose secret the leader has compared.
+const SESSION: u8 = 1 << 7;
 
-impl Encode for Request {
-    fn encode<E: Encoder>(&self, encoder: &mut E) -> Result<(), EncodeError> {
-        let part = |is_there: bool, bit: u8| if is_there { bit } else { 0 };
-        let parts = part(self.credential.is_some(), CREDENTIAL)
-            | part(self.key.is_some(), KEY)
-            | part(self.guard.is_some(), GUARD)
-            | part(!self.identities.is_empty(), IDENTITIES)
-            | part(self.address.is_some(), ADDRESS)
-            | part(self.turn.is_some(), TURN)
-            | part(self.attempt != Attempt(0), ATTEMPT);
-        parts.encode(encoder)?;
-        encode_part(&self.credential, encoder)?;
-        encode_part(&self.key, encoder)?;
-        encode_part(&self.guard, encoder)?;
-        encode_part(&Some(&self.identities).filter(|identities| !identities.is_empty()), encoder)?;
-        encode_part(&self.address, encoder)?;
-        encode_part(&self.turn, encoder)?;
-        encode_part(&Some(self.attempt).filter(|attempt| *attempt != Attempt(0)), encoder)?;
-        self.op.encode(encoder)
-    }
+fn encode_parts<E: Encoder>(request: &Request, proven: bool, encoder: &mut E) -> Result<(), EncodeError> {
+    let credential = request.credential.filter(|_| !proven);
+    let session = request.credential.filter(|_| proven).map(|credential| credential.session);
+    let identities = Some(&request.identities).filter(|identities| !identities.is_empty());
+    let attempt = Some(request.attempt).filter(|attempt| *attempt != Attempt(0));
+    let part = |is_there: bool, bit: u8| if is_there { bit } else { 0 };
+    let parts = part(credential.is_some(), CREDENTIAL)
+        | part(request.key.is_some(), KEY)
+        | part(request.guard.is_some(), GUARD)
+        | part(identities.is_some(), IDENTITIES)
+        | part(request.address.is_some(), ADDRESS)
+        | part(request.turn.is_some(), TURN)
+        | part(attempt.is_some(), ATTEMPT)
+        | part(session.is_some(), SESSION);
+    parts.encode(encoder)?;
+    encode_part(&credential, encoder)?;
+    encode_part(&session, encoder)?;
+    encode_part(&request.key, encoder)?;
+    encode_part(&request.guard, encoder)?;
+    encode_part(&identities, encoder)?;
+    encode_part(&request.address, encoder)?;
+    encode_part(&request.turn, encoder)?;
+    encode_part(&attempt, encoder)?;
+    request.op.encode(encoder)
 }
 
-impl<C> Decode<C> for Request {
-    fn decode<D: Decoder<Context = C>>(decoder: &mut D) -> Result<Self, bincode::error::DecodeError> {
-        let parts = u8::decode(decoder)?;
-        if parts & !KNOWN != 0 {
-            return Err(bincode::error::DecodeError::Other("a part of a request that is not known"));
-        }
-        Ok(Request {
-            credential: decode_part(parts & CREDENTIAL, decoder)?,
-            key: decode_part(parts & KEY, decoder)?,
-            guard: decode_part(parts & GUARD, decoder)?,
-            identities: decode_part(parts & IDENTITIES, decoder)?.unwrap_or_default(),
-            address: decode_part(parts & ADDRESS, decoder)?,
-            turn: decode_part(parts & TURN, decoder)?,
-            attempt: decode_part(parts & ATTEMPT, decoder)?.unwrap_or_default(),
-            op: Decode::decode(decoder)?,
-        })
+/// The request, and whether the leader has compared its secret.
+fn decode_parts<C, D: Decoder<Context = C>>(decoder: &mut D) -> Result<(Request, bool), bincode::error::DecodeError> {
+    let parts = u8::decode(decoder)?;
+    if parts & CREDENTIAL != 0 && parts & SESSION != 0 {
+        return Err(bincode::error::DecodeError::Other("a request with two sessions"));
     }
+    let credential = decode_part(parts & CREDENTIAL, decoder)?;
+    let session = decode_part(parts & SESSION, decoder)?;
+    let without_secret = session.map(|session| Credential { session, secret_hash: SecretHash::default() });
+    let request = Request {
+        credential: credential.or(without_secret),
+        key: decode_part(parts & KEY, decoder)?,
+        guard: decode_part(parts & GUARD, decoder)?,
+        identities: decode_part(parts & IDENTITIES, decoder)?.unwrap_or_default(),
+        address: decode_part(parts & ADDRESS, decoder)?,
+        turn: decode_part(parts & TURN, decoder)?,
+        attempt: decode_part(parts & ATTEMPT, decoder)?.unwrap_or_default(),
+        op: Decode::decode(decoder)?,
+    };
+    Ok((request, session.is_some()))
 }
 
 fn encode_part<T: Encode, E: Encoder>(part: &Option<T>, encoder: &mut E) -> Result<(), EncodeError> {

@@ -52,7 +52,7 @@ impl State {
         // the state knows. It changes nothing much, for what exceeds the budget is refused before
         // it is done.
         let at = LogPosition { term: self.last_term, zxid: Zxid(self.last_zxid.0 + 1) };
-        let (_, answer) = self.clone().answer(request.clone(), &mut Changes::new(at));
+        let (_, answer) = self.clone().answer(request.clone(), false, &mut Changes::new(at));
         match answer {
             Err(Refusal { error: Error::TooManyOps, .. }) => Err(Error::TooManyOps),
             _ => Ok(()),

@@ -1,8 +1,8 @@
 //! The table of operations: for each its name, who asks for it, the level of the format with which
 //! it came, and about how many bytes it takes up.
 
-use crate::lock::ticket_name::sequence_of;
-use crate::{Acl, Identity, Op, Request, SessionId, ZPath, ZnodeOp};
+use crate::lock::ticket_name::ends_as_recipe;
+use crate::{Acl, Create, CreateMode, Identity, Kind, Op, Request, SessionId, ZPath, ZnodeOp};
 
 /// A row of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,9 +109,11 @@ impl ZnodeOp {
     /// Curator's clients hold by the order of names, and an ephemeral znode is a simple lock.
     fn may_grant(&self) -> bool {
         match self {
-            ZnodeOp::Create(create) => {
-                create.mode.is_sequential() || create.mode.is_ephemeral() || sequence_of(&create.name).is_some()
+            ZnodeOp::Create(Create { mode: CreateMode::Persistent, name, .. }) => {
+                Kind::Persistent.number(name).is_some()
             }
+            ZnodeOp::Create(Create { mode: CreateMode::PersistentSequential, name, .. }) => ends_as_recipe(name),
+            ZnodeOp::Create(create) => create.mode.is_ephemeral(),
             ZnodeOp::Delete { .. } | ZnodeOp::SetData { .. } | ZnodeOp::Check { .. } => false,
         }
     }

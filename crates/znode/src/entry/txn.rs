@@ -17,6 +17,9 @@ pub struct Txn {
     /// The leader's wall clock when it proposed, in milliseconds since 1970. The state takes the
     /// maximum seen.
     pub time_ms: u64,
+    /// The leader has compared the credential's secret with the session's, which never changes. The
+    /// entry has the session without it then, and it reads back as zeros.
+    pub proven: bool,
     /// Who asks.
     pub request: Request,
 }

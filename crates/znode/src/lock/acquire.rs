@@ -226,7 +226,6 @@ impl State {
         let refuse = |error| Refusal::at(error, lock);
         let (base, missing) = self.missing_on_the_way(lock).map_err(refuse)?;
         permit(&self.tree[&base].acl, CREATE, changes).map_err(refuse)?;
-        self.check_managed_on_the_way(&base, &missing)?;
         Ok(Way { base, missing })
     }
 
@@ -262,7 +261,7 @@ impl State {
         }
         let (count, bytes) = (missing.len() as u64 + 1, acquire.label.len());
         self.check_room(parent, &ticket, bytes, count).map_err(refuse)?;
-        self.check_bytes(weight::made(&ticket, bytes, count)).map_err(refuse)?;
+        self.check_bytes(weight::made(&ticket, bytes, count) + weight::QUEUED).map_err(refuse)?;
         self.check_quota(&ticket, Growth { count, bytes: bytes as u64 })?;
         self.check_ephemerals(kind).map_err(refuse)?;
         let tickets = if missing.is_empty() { parent.family.ticket_count() } else { 0 };

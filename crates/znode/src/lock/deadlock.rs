@@ -124,7 +124,7 @@ impl State {
     fn wait_of(&self, by: &Waiter, ticket: &ZPath) -> Option<Wait> {
         let node = self.node(ticket).filter(|node| !self.waits_in_vain(ticket, node))?;
         let lock = ticket.parent()?;
-        let position = Position::of(ticket.name(), node.czxid)?;
+        let position = node.position(ticket.name())?;
         let queue = self.queue(&lock)?;
         let demand = queue.waiter(&position)?.demand;
         let upgrade = queue.upgrade().filter(|upgrade| upgrade.writer == position);

@@ -229,7 +229,7 @@ impl State {
     /// The lock of a ticket that stands, and where the ticket stands in it.
     pub(crate) fn position_of(&self, ticket: &ZPath) -> (ZPath, Position) {
         let lock = ticket.parent().expect("a ticket has a parent");
-        let position = Position::of(ticket.name(), self.tree[ticket].czxid);
+        let position = self.tree[ticket].position(ticket.name());
         (lock, position.expect("a ticket has a number"))
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::entry::changes::Changes;
 use crate::lock::ended::{EndedSession, EndedTicket, Grant, History, Moment, TicketEnd};
-use crate::lock::ticket_name::{mode_of, sequence_of};
+use crate::lock::ticket_name::mode_of;
 use crate::session::actors::remembered;
 use crate::session::client_info::short;
 use crate::{Acl, Actor, ClientInfo, Identity, Op, READ, Session, SessionId, State, ZPath, Znode, Zxid, permits};
@@ -87,7 +87,7 @@ impl State {
             return;
         };
         // One that lingered ended before.
-        if sequence_of(path.name()).is_none() || node.lingers_until_ms().is_some() {
+        if node.number(path.name()).is_none() || node.lingers_until_ms().is_some() {
             return;
         }
         if grant.is_some() {

@@ -90,7 +90,7 @@ mod tests {
             request.credential = Some(Credential { session: SessionId(1), secret_hash: [0; 16] });
             (request.key, request.attempt) = (Some(key), Attempt(1));
         }
-        state.apply(LogPosition { term: Term(1), zxid }, Txn { time_ms: 1, request })
+        state.apply(LogPosition { term: Term(1), zxid }, Txn { proven: false, time_ms: 1, request })
     }
 
     fn acquire(state: &mut State, keyless: Keyless) -> Applied {

@@ -8,7 +8,6 @@ use imbl::{OrdMap, OrdSet};
 use crate::lock::ended::Histories;
 use crate::lock::mixed_clients::MixedClients;
 use crate::lock::revocations::Revocations;
-use crate::lock::ticket_name::sequence_of;
 use crate::weight;
 use crate::{Policy, ZPath, Znode, Zxid};
 
@@ -33,7 +32,7 @@ impl Locks {
     /// A znode is about to be put into a directory. Whether it is a ticket.
     pub(crate) fn entered(&mut self, path: &ZPath, directory: &ZPath, node: &Znode) -> bool {
         self.mixed_clients.add(directory, path.name(), node);
-        let is_ticket = sequence_of(path.name()).is_some();
+        let is_ticket = node.number(path.name()).is_some();
         self.tickets += u64::from(is_ticket);
         is_ticket
     }
@@ -46,7 +45,7 @@ impl Locks {
     /// A znode has gone, and its directory has so many tickets left.
     pub(crate) fn left(&mut self, path: &ZPath, directory: &ZPath, node: &Znode, tickets: usize) {
         self.mixed_clients.remove(directory, path.name(), node);
-        if sequence_of(path.name()).is_some() {
+        if node.number(path.name()).is_some() {
             self.tickets -= 1;
             if tickets == 0 {
                 self.directories.remove(directory);

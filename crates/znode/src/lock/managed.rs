@@ -6,8 +6,7 @@
 use std::sync::Arc;
 
 use crate::entry::changes::Changes;
-use crate::lock::queue::{Origin, Position};
-use crate::lock::ticket_name::sequence_of;
+use crate::lock::queue::Origin;
 use crate::tree::ops::NewNode;
 use crate::tree::permissions::REVOKE;
 use crate::tree::permissions::{check_client_path, permit};
@@ -28,7 +27,9 @@ impl State {
         // The holders of a semaphore are told apart by their tokens. Without the order of arrival,
         // several that are granted the lock by one entry would have its zxid.
         let both = settings.managed && settings.limit.is_some();
-        if lock.is_root() || settings.limit == Some(0) || both {
+        // Its directory becomes persistent, and would contend for its parent by such a name.
+        let named_as_ticket = Kind::Persistent.number(lock.name()).is_some();
+        if lock.is_root() || settings.limit == Some(0) || both || named_as_ticket {
             return Err(refuse(Error::BadArguments));
         }
         check_client_path(lock)?;
@@ -39,7 +40,6 @@ impl State {
         if !missing.is_empty() {
             permit(&acl, CREATE, changes).map_err(refuse)?;
         }
-        self.check_managed_on_the_way(&base, &missing)?;
         if missing.is_empty() {
             let node = &self.tree[lock];
             if node.owner().is_some() {
@@ -94,7 +94,7 @@ impl State {
             return Err(refuse(Error::LockNotHeld));
         }
         let refuse = Refusal::at(Error::HandOverRefused, to);
-        let position = |path: &ZPath| Position::of(path.name(), self.node(path)?.czxid);
+        let position = |path: &ZPath| self.node(path)?.position(path.name());
         let Some(taking) = position(to).filter(|_| to.parent().as_ref() == Some(&lock)) else {
             return Err(refuse);
         };
@@ -119,16 +119,10 @@ impl State {
         if over { Err(Refusal::at(Error::TooManyWaiters, &lock)) } else { Ok(()) }
     }
 
-    /// Whether a name may be made below a znode otherwise than as the lock node of an acquire.
-    pub(crate) fn check_managed(&self, parent: &ZPath, name: &str) -> Result<(), Refusal> {
+    /// Whether a znode may be made otherwise than as the lock node of an acquire.
+    pub(crate) fn check_managed(&self, parent: &ZPath, name: &str, kind: Kind) -> Result<(), Refusal> {
         let managed = || self.queue(parent).is_some_and(|queue| queue.settings().managed);
-        if sequence_of(name).is_some() && managed() { Err(Refusal::at(Error::LockManaged, parent)) } else { Ok(()) }
-    }
-
-    /// The same for directories that are missing below `base`, given deepest first. Only the
-    /// uppermost can be in a queue: what is made with it has no settings.
-    pub(crate) fn check_managed_on_the_way(&self, base: &ZPath, missing: &[ZPath]) -> Result<(), Refusal> {
-        missing.last().map_or(Ok(()), |first| self.check_managed(base, first.name()))
+        if kind.number(name).is_some() && managed() { Err(Refusal::at(Error::LockManaged, parent)) } else { Ok(()) }
     }
 
     /// Makes directories that are missing, given deepest first, as containers with the ACL of what

@@ -6,11 +6,11 @@
 //! Each rule here is a column of the table that the libraries' own comparators give.
 
 use std::fmt;
+use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
 
-use crate::lock::ticket_name::sequence_of;
-use crate::{Contender, LockMode, ZPath, Znode};
+use crate::{LockMode, ZPath, Znode};
 
 /// The kinds of names that lock nodes have, and the records of zlock's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,9 +37,11 @@ pub enum Naming {
     OwnReader,
     /// A ticket of an acquire of permits.
     OwnLease,
+    /// A child that does not contend, with a name that sorts before those of tickets.
+    Data,
 }
 
-const ALL: [Naming; 11] = [
+const ALL: [Naming; 12] = [
     Naming::Curator,
     Naming::CuratorReadWrite,
     Naming::CuratorLatch,
@@ -51,15 +53,18 @@ const ALL: [Naming; 11] = [
     Naming::Own,
     Naming::OwnReader,
     Naming::OwnLease,
+    Naming::Data,
 ];
 
 /// A library's clients that queue in a directory, and lock nodes there that they do not count.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BlindSpot {
     /// Whose clients.
     pub clients: Naming,
     /// What they do not see.
     pub unseen: Naming,
+    /// Name of the first child that is [`Naming::Data`]. Curator's clients wait for it.
+    pub child: Option<Arc<str>>,
 }
 
 /// As messages and answers name them.
@@ -76,13 +81,15 @@ impl fmt::Display for Naming {
             Naming::Own => "zlock",
             Naming::OwnReader => "zlock-reader",
             Naming::OwnLease => "zlock-semaphore",
+            Naming::Data => "data",
         })
     }
 }
 
 impl fmt::Display for BlindSpot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} does not see {}", self.clients, self.unseen)
+        write!(f, "{} does not see {}", self.clients, self.unseen)?;
+        self.child.as_ref().map_or(Ok(()), |child| write!(f, " ({})", child.escape_default()))
     }
 }
 
@@ -110,21 +117,28 @@ impl Naming {
         }
     }
 
-    /// Kind of a ticket: by its record, where an acquire made it, and else by its name.
-    fn of_ticket(name: &str, record: Option<&Contender>) -> Naming {
-        record.map_or_else(
-            || Naming::of(name),
-            |record| match record.mode {
-                LockMode::Exclusive | LockMode::Write | LockMode::Latch => Naming::Own,
-                LockMode::Read => Naming::OwnReader,
-                LockMode::Lease { .. } => Naming::OwnLease,
-            },
-        )
+    /// Kind of a child: by its record, where an acquire made it, and else by its name. `None` for a
+    /// child that no client takes for a ticket.
+    pub(crate) fn of_child(name: &str, node: &Znode) -> Option<Naming> {
+        if node.number(name).is_none() {
+            return name.starts_with(|c| c <= '9').then_some(Naming::Data);
+        }
+        Some(match node.contender().map(|record| record.mode) {
+            None => Naming::of(name),
+            Some(LockMode::Exclusive | LockMode::Write | LockMode::Latch) => Naming::Own,
+            Some(LockMode::Read) => Naming::OwnReader,
+            Some(LockMode::Lease { .. }) => Naming::OwnLease,
+        })
     }
 
-    /// Whether an acquire made it: zlock's own see all tickets.
-    fn is_own(self) -> bool {
-        matches!(self, Naming::Own | Naming::OwnReader | Naming::OwnLease)
+    /// Whether it is of a library that counts tickets by their names.
+    fn is_of_library(self) -> bool {
+        !matches!(self, Naming::Own | Naming::OwnReader | Naming::OwnLease | Naming::Data)
+    }
+
+    /// Whether its clients wait for every child with a name that sorts before their own.
+    fn waits_for_data(self) -> bool {
+        matches!(self, Naming::Curator | Naming::CuratorReadWrite | Naming::CuratorLatch)
     }
 
     /// Whether the library that names its lock nodes so counts others with that name. Nothing is
@@ -143,12 +157,12 @@ impl Naming {
             N::KazooReader => matches!(other, N::Kazoo | N::KazooReader | N::Own | N::OwnReader),
             // By the number behind the last dash.
             N::Recipe => matches!(other, N::Curator | N::CuratorLatch | N::Recipe | N::Dash | N::OwnLease),
-            N::Dash | N::Other | N::Own | N::OwnReader | N::OwnLease => true,
+            N::Dash | N::Other | N::Own | N::OwnReader | N::OwnLease | N::Data => true,
         }
     }
 }
 
-/// Numbers of contenders of a directory, by their kinds of names.
+/// Numbers of children of a directory, by their kinds.
 type Counts = [u32; ALL.len()];
 
 /// The directories with contenders.
@@ -197,11 +211,9 @@ impl MixedClients {
     }
 
     fn change(&mut self, lock: &ZPath, name: &str, node: &Znode, change: impl FnOnce(&mut u32)) {
-        if sequence_of(name).is_none() {
-            return;
-        }
+        let Some(naming) = Naming::of_child(name, node) else { return };
         let mut counts = self.by_lock.get(lock).copied().unwrap_or_default();
-        change(&mut counts[Naming::of_ticket(name, node.contender()) as usize]);
+        change(&mut counts[naming as usize]);
         if counts.iter().all(|count| *count == 0) {
             self.by_lock.remove(lock);
         } else {
@@ -217,9 +229,14 @@ impl MixedClients {
 
 fn blind_spots(counts: &Counts) -> impl Iterator<Item = BlindSpot> + '_ {
     let there = |naming: &Naming| counts[*naming as usize] > 0;
-    let clients = ALL.into_iter().filter(move |clients| !clients.is_own() && there(clients));
-    clients.flat_map(move |clients| {
-        let unseen = ALL.into_iter().filter(move |unseen| there(unseen) && !clients.sees(*unseen));
-        unseen.map(move |unseen| BlindSpot { clients, unseen })
-    })
+    let clients = ALL.into_iter().filter(move |clients| clients.is_of_library() && there(clients));
+    let between = clients.clone().flat_map(move |clients| {
+        let unseen =
+            ALL.into_iter().filter(move |unseen| *unseen != Naming::Data && there(unseen) && !clients.sees(*unseen));
+        unseen.map(move |unseen| BlindSpot { clients, unseen, child: None })
+    });
+    // Some wait for it, and zlock does not.
+    let is_data = there(&Naming::Data) && clients.into_iter().any(Naming::waits_for_data);
+    let data = BlindSpot { clients: Naming::Own, unseen: Naming::Data, child: None };
+    between.chain(Some(data).filter(move |_| is_data))
 }

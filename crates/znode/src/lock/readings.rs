@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::entry::applied::LockStatus;
 use crate::lock::ended::Grant;
-use crate::lock::mixed_clients::BlindSpot;
+use crate::lock::mixed_clients::{BlindSpot, Naming};
 use crate::lock::queue::{Position, Queue as TicketQueue};
 use crate::lock::revocations::Revocation;
 use crate::lock::revoke::revocation;
@@ -235,7 +235,7 @@ fn find<'a>(state: &'a State, ticket: &ZPath) -> Result<(&'a TicketQueue, &'a Zn
         return Err(Error::BadArguments);
     }
     let node = state.node(ticket).ok_or(Error::NoNode)?;
-    let position = Position::of(ticket.name(), node.czxid).ok_or(Error::BadArguments)?;
+    let position = node.position(ticket.name()).ok_or(Error::BadArguments)?;
     let queue = state.tree.queue(lock).ok_or(Error::NoNode)?;
     Ok((queue, node, position))
 }
@@ -312,12 +312,27 @@ fn count(length: usize) -> u32 {
 /// Clients that queue for a lock beside others that they do not see: each may believe to hold it
 /// alone. Empty when all is well.
 pub fn lint(state: &State, lock: &ZPath) -> Vec<BlindSpot> {
-    state.locks.mixed_clients.of(lock)
+    let mut spots = state.locks.mixed_clients.of(lock);
+    for spot in spots.iter_mut().filter(|spot| spot.unseen == Naming::Data) {
+        spot.child = first_data(state, lock);
+    }
+    spots
+}
+
+/// The first child that does not contend and that Curator's clients may wait for, if it is among
+/// the first thousand.
+fn first_data(state: &State, lock: &ZPath) -> Option<Arc<str>> {
+    let mut names = state.node(lock)?.family.names.iter().take(1_000);
+    let is_data = |name: &&Arc<str>| {
+        let child = lock.child(name).ok().and_then(|path| state.node(&path));
+        child.and_then(|child| Naming::of_child(name, child)) == Some(Naming::Data)
+    };
+    names.find(is_data).cloned()
 }
 
 /// How a lock node became a holder; `None` while it waits, and for one that no session owns.
 pub fn grant(state: &State, ticket: &ZPath) -> Option<Grant> {
     let node = state.node(ticket).filter(|node| node.owner().is_some() && node.lingers_until_ms().is_none())?;
-    let position = Position::of(ticket.name(), node.czxid)?;
+    let position = node.position(ticket.name())?;
     Some(state.queue(&ticket.parent()?)?.holder(&position)?.grant)
 }

@@ -1,5 +1,5 @@
-//! Names of the lock nodes that acquires make, so that the recipes of Curator and of kazoo both find
-//! them in the right order.
+//! Names of the lock nodes that acquires make, so that the recipes of Curator and of kazoo both
+//! find them in the right order.
 //!
 //! | ticket | name, with S for the ten digits and G for the key in 32 hex digits |
 //! |---|---|
@@ -17,6 +17,8 @@
 use std::fmt;
 
 use crate::{LockMode, RequestKey};
+
+const DIGITS: usize = 10;
 
 /// Length of the longest name, which is a reader's.
 pub const TICKET_NAME_BYTES_MAX: usize = 80;
@@ -106,10 +108,22 @@ fn dashed_key(uuid: &str) -> Option<RequestKey> {
     plain_key(&uuid.replace('-', ""))
 }
 
-/// The number of a ticket: ten digits at the end of its name, without a sign (rule 2 of
-/// docs/znode-model.md).
+/// Words directly before the digits of names that the recipes of Curator and kazoo give.
+const RECIPES: [&str; 6] = ["__lock__", "__rlock__", "lock-", "latch-", "__READ__", "__WRIT__"];
+
+/// Whether a name has a recipe's word before its last ten bytes.
+pub(crate) fn is_of_recipe(name: &str) -> bool {
+    name.len().checked_sub(DIGITS).and_then(|end| name.get(..end)).is_some_and(ends_as_recipe)
+}
+
+/// Whether a name without its digits ends with a recipe's word.
+pub(crate) fn ends_as_recipe(family: &str) -> bool {
+    RECIPES.iter().any(|word| family.ends_with(word))
+}
+
+/// The ten digits at the end of a name, without a sign.
 pub(crate) fn sequence_of(name: &str) -> Option<u64> {
-    let digits = name.as_bytes().last_chunk::<10>()?;
+    let digits = name.as_bytes().last_chunk::<DIGITS>()?;
     let mut number = 0;
     for digit in digits {
         if !digit.is_ascii_digit() {

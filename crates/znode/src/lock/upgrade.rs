@@ -105,7 +105,7 @@ impl State {
             return Err(Refusal::at(Error::NodeExists, writer));
         }
         self.check_room(parent, writer, upgrade.label.len(), 1).map_err(refuse)?;
-        self.check_bytes(weight::made(writer, upgrade.label.len(), 1)).map_err(refuse)?;
+        self.check_bytes(weight::made(writer, upgrade.label.len(), 1) + weight::QUEUED).map_err(refuse)?;
         self.check_quota(writer, Growth { count: 1, bytes: upgrade.label.len() as u64 })?;
         self.check_ephemerals(Kind::Ephemeral { owner: id }).map_err(refuse)?;
         let waits = |queue: &Queue| !queue.fits_after(reading, reading, Demand::Alone);

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use crate::entry::changes::Changes;
 use crate::entry::cost::steps_to;
-use crate::lock::ticket_name::sequence_of;
 use crate::tree::permissions::permit;
 use crate::tree::quota::Growth;
 use crate::tree::system_paths::is_system;
@@ -104,8 +103,7 @@ impl State {
             parent.child(&name).map_err(|error| Refusal::at(error, &parent))?
         };
         let refuse = |error| Refusal::at(error, &path);
-        self.check_managed(&parent, path.name())?;
-        self.check_managed_on_the_way(&base, &missing)?;
+        self.check_managed(&parent, path.name(), Kind::of(mode, SessionId(0)))?;
         if let Some(there) = self.node(&path) {
             return match there.is_ensured(ensure, session, &data) {
                 true => Ok(Reply::Created { stat: there.stat(), path }),
@@ -120,7 +118,8 @@ impl State {
         let kind = Kind::of(mode, owner);
         let count = missing.len() as u64 + 1;
         self.check_room(node, &path, data.len(), count).map_err(refuse)?;
-        let made = weight::made(&path, data.len(), count);
+        let queued = if kind.number(path.name()).is_some() { weight::QUEUED } else { 0 };
+        let made = weight::made(&path, data.len(), count) + queued;
         // A lock node of a ZooKeeper client, a simple lock, a member.
         if mode.is_ephemeral() && data.len() <= self.limits.label_bytes_max as usize {
             self.check_bytes(made).map_err(refuse)?;
@@ -221,7 +220,9 @@ impl State {
         self.check_acl(&acl).map_err(refuse)?;
         self.check_acl_room(path, &acl)?;
         // An acquire would make the directory anew with its parent's ACL, for the first who comes.
-        let own = path.parent_str().is_some_and(|parent| *self.tree[parent].acl != *acl);
+        // One that would contend by its name stays a container.
+        let own = path.parent_str().is_some_and(|parent| *self.tree[parent].acl != *acl)
+            && Kind::Persistent.number(path.name()).is_none();
         let stat = self.tree.set_acl(path, acl.into(), |node| {
             if own && node.kind == Kind::Container {
                 node.kind = Kind::Persistent;
@@ -359,7 +360,7 @@ impl State {
             parent.pzxid = zxid;
         });
         let told = self.quota_created(path, bytes);
-        if sequence_of(path.name()).is_some() {
+        if self.tree[path].number(path.name()).is_some() {
             changes.queue_changed(&parent);
             self.grant_downgraded(path, changes);
         }
@@ -388,7 +389,7 @@ impl State {
         self.locks.left(path, &parent, &node, tickets);
         self.ticket_ended(path, &node, grant, changes);
         self.quota_deleted(path, &node);
-        if sequence_of(path.name()).is_some() {
+        if node.number(path.name()).is_some() {
             changes.queue_changed(&parent);
         }
         // The session of a lingering lock node is gone.

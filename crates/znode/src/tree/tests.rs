@@ -8,7 +8,7 @@ use crate::{
 
 fn apply(state: &mut State, op: Op) -> Result<Reply, Refusal> {
     let at = LogPosition { term: Term(1), zxid: Zxid(state.last_zxid().0 + 1) };
-    let applied = state.apply(at, Txn { time_ms: 1, request: Request::new(op) });
+    let applied = state.apply(at, Txn { proven: false, time_ms: 1, request: Request::new(op) });
     state.check_invariants().unwrap();
     applied.reply
 }
@@ -87,7 +87,7 @@ fn setting_quotas_64_times_in_one_entry_walks_no_subtree() {
     let mut ops: Vec<ZnodeOp> = (0..64).flat_map(|_| [set(limits), delete()]).collect();
     ops.truncate(127);
     let at = LogPosition { term: Term(1), zxid: Zxid(state.last_zxid().0 + 1) };
-    state.apply(at, Txn { time_ms: 1, request: Request::new(Op::Multi(ops)) }).reply.unwrap();
+    state.apply(at, Txn { proven: false, time_ms: 1, request: Request::new(Op::Multi(ops)) }).reply.unwrap();
     let usage = state.quotas().next().map(|(_, quota)| quota.usage);
     assert_eq!(usage, Some(Usage { count: 500_001, bytes: 7 }));
     assert_eq!(state.descendant_count(&big), 500_000);

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use bincode::{Decode, Encode};
 use imbl::OrdSet;
 
-use crate::lock::queue::{Queue, Ticket};
-use crate::lock::ticket_name::sequence_of;
+use crate::lock::queue::{Position, Queue, Ticket};
+use crate::lock::ticket_name::{is_of_recipe, sequence_of};
 use crate::tree::system_paths::is_system;
 use crate::weight::{ZNODE, text};
 use crate::{Acl, Contender, CreateMode, SessionId, Stat, Usage, ZPath, Zxid};
@@ -41,6 +41,18 @@ impl Kind {
                 Kind::Ttl { ttl_ms }
             }
         }
+    }
+
+    /// Number of a contender, by its name: of a child that queues for its parent (rule 2 of
+    /// docs/znode-model.md). `None` for any other child.
+    pub(crate) fn number(self, name: &str) -> Option<u64> {
+        let contends = match self {
+            Kind::Ephemeral { .. } => true,
+            // kazoo can make locks that outlive their sessions.
+            Kind::Persistent => is_of_recipe(name),
+            Kind::Container | Kind::Ttl { .. } => false,
+        };
+        if contends { sequence_of(name) } else { None }
     }
 
     /// ZooKeeper's `ephemeralOwner` (EphemeralType.java): containers and TTL nodes are told by the
@@ -184,7 +196,17 @@ impl Family {
 
 /// What it is for its parent, its ancestors and the memory.
 impl Znode {
-    /// What a queue knows of it, where its name makes it a ticket.
+    /// Its number in the queue of its parent, where it contends by this name.
+    pub(crate) fn number(&self, name: &str) -> Option<u64> {
+        self.kind.number(name)
+    }
+
+    /// Its position in that queue.
+    pub(crate) fn position(&self, name: &str) -> Option<Position> {
+        self.number(name).map(|number| Position { number, czxid: self.czxid, name: name.into() })
+    }
+
+    /// What a queue knows of it, where it contends.
     pub(crate) fn ticket(&self, name: &str) -> Ticket {
         Ticket::of(name, self.owner(), self.contender())
     }
@@ -211,7 +233,7 @@ impl Znode {
 
     /// What its texts weigh; those of a lock node stand in more indexes.
     pub(crate) fn weight(&self, path: &ZPath) -> u64 {
-        let places = if sequence_of(path.name()).is_some() { 4 } else { 2 };
+        let places = if self.number(path.name()).is_some() { 4 } else { 2 };
         places * text(path.as_str()) + self.contender().map_or(0, |contender| contender.weight(path))
     }
 }

@@ -11,7 +11,7 @@ const FOUNDING: Founding = Founding { uuid: ClusterUuid([7; 16]), zxid_base: 1_0
 fn apply(state: &mut State, index: u64, op: Op) -> (Zxid, Result<Reply, Error>) {
     let request = Request::new(op);
     let zxid = state.zxid_of(index, Some(&request));
-    let applied = state.apply(LogPosition { term: Term(1), zxid }, Txn { time_ms: 1, request });
+    let applied = state.apply(LogPosition { term: Term(1), zxid }, Txn { proven: false, time_ms: 1, request });
     (zxid, applied.reply.map_err(|refusal| refusal.error))
 }
 

@@ -43,7 +43,7 @@ impl World {
 
     fn apply_request(&mut self, request: Request) -> Applied {
         let at = LogPosition { term: Term(1), zxid: Zxid(self.state.last_zxid().0 + 1) };
-        self.state.apply(at, Txn { time_ms: 1, request })
+        self.state.apply(at, Txn { proven: false, time_ms: 1, request })
     }
 
     fn open(&mut self) -> SessionId {

@@ -31,7 +31,7 @@ impl World {
             (request.key, request.attempt) = (Some(RequestKey(self.keys.to_be_bytes())), Attempt(1));
         }
         let at = LogPosition { term: Term(1), zxid: Zxid(self.state.last_zxid().0 + 1) };
-        self.state.apply(at, Txn { time_ms: self.time_ms, request }).reply
+        self.state.apply(at, Txn { proven: false, time_ms: self.time_ms, request }).reply
     }
 
     fn open(&mut self) -> SessionId {
@@ -391,7 +391,7 @@ fn a_search_for_a_deadlock_costs_little_more_behind_many_readers() {
             attempt: Attempt(1),
             ..Request::new(Op::AcquireAll(wish))
         };
-        world.state.apply(at, Txn { time_ms: 0, request }).reply.unwrap();
+        world.state.apply(at, Txn { proven: false, time_ms: 0, request }).reply.unwrap();
         // A session may own 10,000 ephemerals.
         let sessions: Vec<SessionId> = (0..=readers / 9_000).map(|_| world.open()).collect();
         (0..readers).for_each(|number| drop(world.acquire(sessions[number / 9_000], LockMode::Read, 0)));

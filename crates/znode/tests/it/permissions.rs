@@ -132,7 +132,7 @@ impl World {
             (request.credential, request.key) = (Some(credential), Some(key));
         }
         let at = LogPosition { term: Term(1), zxid: Zxid(self.zxid) };
-        let applied = self.state.apply(at, Txn { time_ms: self.zxid, request });
+        let applied = self.state.apply(at, Txn { proven: false, time_ms: self.zxid, request });
         applied.reply.map_err(|refusal| refusal.error)
     }
 

@@ -43,7 +43,7 @@ impl World {
 
     fn apply(&mut self, request: Request) -> (Txn, Applied) {
         self.zxid += 1;
-        let txn = Txn { time_ms: self.zxid, request };
+        let txn = Txn { proven: false, time_ms: self.zxid, request };
         (txn.clone(), self.state.apply(self.at(), txn))
     }
 

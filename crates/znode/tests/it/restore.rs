@@ -35,7 +35,7 @@ impl Run {
     fn apply(&mut self, request: Request) -> Result<Reply, Error> {
         (self.index, self.now_ms) = (self.index + 1, self.now_ms + 1);
         let at = LogPosition { term: Term(2), zxid: self.state.zxid_of(self.index, Some(&request)) };
-        let reply = self.state.apply(at, Txn { time_ms: self.now_ms, request }).reply;
+        let reply = self.state.apply(at, Txn { proven: false, time_ms: self.now_ms, request }).reply;
         reply.map_err(|refusal| refusal.error)
     }
 
@@ -232,7 +232,10 @@ fn what_may_make_a_holder_is_told_from_what_may_not() {
         (create("plain", CreateMode::Persistent), false),
         (create("x-lock-0000000001", CreateMode::Persistent), true),
         (create("x", CreateMode::Ephemeral), true),
-        (create("x-", CreateMode::PersistentSequential), true),
+        (create("x-0000000001", CreateMode::Persistent), false),
+        (create("x-", CreateMode::PersistentSequential), false),
+        (create("x__lock__", CreateMode::PersistentSequential), true),
+        (create("x-lock-0000000001", CreateMode::Container), false),
         (ZnodeOp::Delete { path: path("/l/x-0000000001"), version: -1 }, false),
     ];
     for (op, may) in lets {

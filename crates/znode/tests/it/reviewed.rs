@@ -19,7 +19,7 @@ impl World {
         request.credential = session.map(|session| Credential { session, secret_hash: [0; 16] });
         request.key = session.map(|_| RequestKey(self.keys.to_be_bytes()));
         let at = LogPosition { term: Term(1), zxid: Zxid(self.state.last_zxid().0 + 1) };
-        let reply = self.state.apply(at, Txn { time_ms: 1, request }).reply;
+        let reply = self.state.apply(at, Txn { proven: false, time_ms: 1, request }).reply;
         self.state.check_invariants().unwrap();
         reply
     }

@@ -8,9 +8,9 @@ use zookeeper_client::{Acls, Client, Error, LockOptions, LockPrefix, OwnedLockCl
 use super::scene::{PERSISTENT, Scene, stat, sync};
 use crate::harness::{Call, Pace, until};
 
-/// Enters the queue as Curator does, and waits there.
+/// Enters the queue with a name and a pattern that HTTP clients and kazoo share, and waits there.
 async fn lock(client: &Client, label: &str) -> OwnedLockClient {
-    let prefix = LockPrefix::new_curator("/orders", "lock-").unwrap();
+    let prefix = LockPrefix::new_custom(format!("/orders/{:x}__lock__", client.session_id().0), "lock__").unwrap();
     let options = LockOptions::new(Acls::anyone_all()).with_ancestor_options(PERSISTENT).unwrap();
     client.lock(prefix, label.as_bytes(), options).await.unwrap().into_owned()
 }

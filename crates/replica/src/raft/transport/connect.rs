@@ -486,7 +486,7 @@ mod tests {
             let founding = znode::Founding { uuid: znode::ClusterUuid([7; 16]), zxid_base: 0, group: 0 };
             for (op, index) in [znode::Op::Found(founding), znode::Op::SetLevel { level }].into_iter().zip(1..) {
                 let at = znode::LogPosition { term: znode::Term(1), zxid: znode::Zxid(index) };
-                state.apply(at, znode::Txn { time_ms: 1, request: znode::Request::new(op) });
+                state.apply(at, znode::Txn { proven: false, time_ms: 1, request: znode::Request::new(op) });
             }
             identity.cluster.learn(state.cluster().unwrap());
             identity

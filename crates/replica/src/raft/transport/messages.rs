@@ -8,8 +8,9 @@ use storage::codec::{LogIdRecord, StoredMembershipRecord, VoteRecord};
 use znode::{Applied, ClusterUuid, Credential, SessionId};
 
 /// The versions of the messages in this file that this program speaks, lowest and highest.
-/// [`Hello`] and [`Welcome`] are the same in all of them.
-pub(crate) const VERSIONS: (u16, u16) = (1, 3);
+/// [`Hello`] and [`Welcome`] are the same in all of them. Builds from before the first release
+/// spoke versions 1 to 3, and their entries cannot be read.
+pub(crate) const VERSIONS: (u16, u16) = (4, 4);
 
 /// What a connection is for. Each has its own, so that a snapshot never holds up a heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Encode, Decode)]
@@ -233,14 +234,13 @@ pub(crate) enum Ask {
         /// Of the entry.
         index: u64,
     },
-    /// What do the members run? Or: raise the level. From version 2 on.
+    /// What do the members run? Or: raise the level.
     Upgrade(UpgradeAsk),
-    /// Who is a member? From version 2 on.
+    /// Who is a member?
     Members,
-    /// Do this as leader, for an operator; as `operate::orders` writes it. From version 2 on.
+    /// Do this as leader, for an operator; as `operate::orders` writes it.
     Order(Vec<u8>),
-    /// I lead in `term` and hand over to you: for so long these sessions have been silent. From
-    /// version 3 on.
+    /// I lead in `term` and hand over to you: for so long these sessions have been silent.
     Ages {
         /// The leader's.
         term: u64,
@@ -253,10 +253,9 @@ impl Ask {
     /// The version of the messages with which it came.
     pub(crate) fn version(&self) -> u16 {
         match self {
-            Ask::Ping | Ask::Standing | Ask::Vote(_) | Ask::PreVote(_) | Ask::TransferLeader(_) => 1,
-            Ask::Propose { .. } | Ask::Touch(_) | Ask::ReadIndex | Ask::Account { .. } => 1,
-            Ask::Upgrade(_) | Ask::Members | Ask::Order(_) => 2,
-            Ask::Ages { .. } => 3,
+            Ask::Ping | Ask::Standing | Ask::Vote(_) | Ask::PreVote(_) | Ask::TransferLeader(_) => 4,
+            Ask::Propose { .. } | Ask::Touch(_) | Ask::ReadIndex | Ask::Account { .. } => 4,
+            Ask::Upgrade(_) | Ask::Members | Ask::Order(_) | Ask::Ages { .. } => 4,
         }
     }
 }
@@ -560,9 +559,8 @@ mod tests {
         ]
     }
 
-    /// What came with version 2.
     #[test]
-    fn messages_of_version_2_keep_their_bytes() {
+    fn messages_of_upgrades_keep_their_bytes() {
         let program = Some(("0.2.0".to_owned(), 1, 2));
         let members = vec![MemberRecord { id: 3, program, reachable: true }];
         let record = UpgradeRecord { at: 300, level: 1, members, not_ready_for: Some(2) };
@@ -576,9 +574,8 @@ mod tests {
         assert_eq!(hex, frozen);
     }
 
-    /// Messages that came with version 3.
     #[test]
-    fn messages_of_version_3_keep_their_bytes() {
+    fn ages_of_sessions_keep_their_bytes() {
         let mut lines = Lines::default();
         lines.add(Ask::Ages { term: 3, ages: vec![(SessionId(7), 9_000), (SessionId(300), 0)] });
         let hex: Vec<&str> = lines.0.lines().skip(1).step_by(2).map(str::trim).collect();

@@ -73,7 +73,7 @@ impl Beside {
                 request.credential = Some(Credential { session: SessionId(session), secret_hash: [1; 16] });
                 (request.key, request.attempt) = (Some(RequestKey([zxid as u8; 16])), Attempt(1));
             }
-            let txn = Txn { time_ms: 1_763_700_000_000 + zxid, request };
+            let txn = Txn { proven: false, time_ms: 1_763_700_000_000 + zxid, request };
             state.apply(LogPosition { term: Term(300), zxid: Zxid(zxid) }, txn);
         }
         state
@@ -126,7 +126,7 @@ impl Beside {
                 records[index][at] = rng.u8(..);
                 if let Ok(mut state) = build_on(&head, &records) {
                     let op = Op::ExpireSessions { sessions: vec![SessionId(1), SessionId(2)], term: Term(301) };
-                    let txn = Txn { time_ms: u64::MAX, request: Request::new(op) };
+                    let txn = Txn { proven: false, time_ms: u64::MAX, request: Request::new(op) };
                     state.apply(LogPosition { term: Term(301), zxid: Zxid(1 << 52) }, txn);
                 }
             }

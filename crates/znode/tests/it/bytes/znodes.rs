@@ -7,7 +7,7 @@ use znode::{
     Acl, Acquire, AcquireAll, Asker, Attempt, ClientInfo, ClusterUuid, Create, CreateMode, Credential, DecodeError,
     Ensure, Error, FencingToken, Founding, Identity, Keyless, LEVEL_MAX, Limits, LockGuard, LockMode, LockSettings,
     LogPosition, Op, Policy, ReapCandidate, ReleaseHeld, Request, RequestKey, SessionId, State, StateBuilder, Term,
-    Turn, Txn, Upgrade, ZPath, ZnodeOp, Zxid, decode_txn, encode_txn,
+    Turn, Txn, Upgrade, ZPath, ZnodeOp, Zxid, decode_request, decode_txn, encode_request, encode_txn,
 };
 
 use crate::bytes::frozen::{assert_frozen, build, bytes, hex, path, ticket};
@@ -41,7 +41,7 @@ fn every_operation_has_its_row() {
         assert!(FORMATS.contains(&documented), "docs/formats.md lacks {documented}");
         let (at, request) = (LogPosition { term: Term(1), zxid: Zxid(1) }, Request::new(txn.request.op));
         let request = Request { key: None, ..request };
-        let refused = State::new(limits()).apply(at, Txn { time_ms: 1, request }).reply.err();
+        let refused = State::new(limits()).apply(at, Txn { proven: false, time_ms: 1, request }).reply.err();
         let lacks_session = refused.is_some_and(|refusal| refusal.error == Error::SessionRequired);
         assert!(lacks_session || row.asker != Asker::Session, "{row:?}");
     }
@@ -79,7 +79,10 @@ fn an_attached_session_keeps_its_bytes() {
         Request { credential, turn, ..Request::new(Op::Multi(Vec::new())) },
     ];
     for (request, zxid) in requests.into_iter().zip(1..) {
-        state.apply(LogPosition { term: Term(300), zxid: Zxid(zxid) }, Txn { time_ms: 1_763_700_000_000, request });
+        state.apply(
+            LogPosition { term: Term(300), zxid: Zxid(zxid) },
+            Txn { proven: false, time_ms: 1_763_700_000_000, request },
+        );
     }
     let records: Vec<Vec<u8>> = state.records().collect();
     assert_frozen(&(hex(&records[1]) + "\n"), ATTACHED, "attached-session.hex");
@@ -95,6 +98,24 @@ fn an_attached_session_keeps_its_bytes() {
 fn the_state_that_is_frozen_can_be_made_today() {
     let made: String = everything().records().map(|record| hex(&record) + "\n").collect();
     assert_frozen(&made, RECORDS, "records.hex");
+}
+
+/// Only a leader leaves the secret out, and only in an entry.
+#[test]
+fn a_request_without_its_secret_is_refused() {
+    let (_, proven) = samples().pop().unwrap();
+    let entry = encode_txn(&proven);
+    let request = encode_request(&proven.request);
+    assert_eq!(decode_request(&request), Ok(proven.request));
+    // Behind the version and the time: the parts and all else of the request.
+    let without_secret = [&entry[..1], &entry[8..]].concat();
+    assert_eq!(
+        decode_request(&without_secret).unwrap_err().to_string(),
+        "damaged: Other(\"a request to the leader without its secret\")"
+    );
+    let mut both = entry;
+    both[8] |= 1;
+    assert!(decode_txn(&both).is_err());
 }
 
 #[test]
@@ -196,7 +217,7 @@ fn a_multi_in_a_multi_is_refused_before_the_stack_ends() {
     multi.credential = Some(Credential { session: SessionId(1), secret_hash: [1; 16] });
     multi.key = Some(RequestKey([2; 16]));
     for (request, zxid) in [open, multi].into_iter().zip(1..) {
-        state.apply(LogPosition { term: Term(1), zxid: Zxid(zxid) }, Txn { time_ms: 0, request });
+        state.apply(LogPosition { term: Term(1), zxid: Zxid(zxid) }, Txn { proven: false, time_ms: 0, request });
     }
     let records: Vec<_> = state.records().collect();
     let (start, end) = records[2].split_at(records[2].len() - 4);
@@ -348,7 +369,7 @@ fn founding() -> Founding {
 /// Every operation, and every part of a request.
 fn samples() -> Vec<(&'static str, Txn)> {
     let ticket = path("/l/0000000000_00000000000000000000000000000007__WRIT__0000000000__lock__0000000000");
-    let txn = |op| Txn { time_ms: 1_763_700_000_000, request: Request::new(op) };
+    let txn = |op| Txn { proven: false, time_ms: 1_763_700_000_000, request: Request::new(op) };
     let mut samples: Vec<_> = ops(&ticket).into_iter().map(|(name, op)| (name, txn(op))).collect();
     let mut full = txn(Op::Release { ticket });
     full.request.credential = Some(Credential { session: SessionId(300), secret_hash: [1; 16] });
@@ -358,7 +379,9 @@ fn samples() -> Vec<(&'static str, Txn)> {
     full.request.attempt = Attempt(u64::MAX);
     full.request.address = Some([192, 0, 2, 9].into());
     full.request.guard = Some(LockGuard { lock: path("/l"), token: FencingToken(1 << 33) });
-    samples.push(("full_request", full));
+    samples.push(("full_request", full.clone()));
+    full.request.credential = Some(Credential { session: SessionId(300), secret_hash: [0; 16] });
+    samples.push(("full_request_proven", Txn { proven: true, ..full }));
     samples
 }
 
@@ -453,7 +476,7 @@ fn everything() -> State {
             request.credential = Some(Credential { session: SessionId(session), secret_hash: [1; 16] });
             (request.key, request.attempt) = (Some(RequestKey([key; 16])), Attempt(key.into()));
         }
-        let txn = Txn { time_ms: 1_763_700_000_000 + zxid, request };
+        let txn = Txn { proven: false, time_ms: 1_763_700_000_000 + zxid, request };
         state.apply(LogPosition { term: Term(300), zxid: Zxid(zxid) }, txn);
     }
     state

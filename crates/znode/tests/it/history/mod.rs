@@ -111,7 +111,8 @@ impl History {
         // Leaders' clocks differ: time on entries goes back now and then.
         self.time_ms = (self.time_ms + self.rng.u64(0..900)).saturating_sub(u64::from(self.rng.u8(..10) == 0) * 2000);
         let request = if !self.keyed.is_empty() && self.rng.u8(..8) == 0 { self.retry() } else { self.fresh(model) };
-        (self.at, Txn { time_ms: self.time_ms, request })
+        let txn = self.proven(Txn { proven: false, time_ms: self.time_ms, request });
+        (self.at, txn)
     }
 
     /// The same request again, perhaps with another body.
@@ -445,7 +446,7 @@ impl History {
 
     /// In a managed lock, if there is one in use.
     fn hand_over(&mut self, model: &Model) -> Op {
-        let tickets: Vec<&String> = model.nodes.keys().filter(|path| model.is_kept_out(path)).collect();
+        let tickets: Vec<&String> = model.nodes.keys().filter(|path| model.is_of_managed(path)).collect();
         if tickets.is_empty() || self.rng.u8(..8) == 0 {
             return Op::HandOver { ticket: self.ticket(model), to: self.ticket(model) };
         }

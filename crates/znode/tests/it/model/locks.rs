@@ -329,6 +329,18 @@ pub(crate) fn number(path: &str) -> Option<u64> {
     if digits.chars().all(|c| c.is_ascii_digit()) { digits.parse().ok() } else { None }
 }
 
+/// Whether a child queues for its parent.
+pub(crate) fn contends(path: &str, stay: Stay) -> bool {
+    let recipes = ["__lock__", "__rlock__", "lock-", "latch-", "__READ__", "__WRIT__"];
+    let named = || recipes.iter().any(|word| path[..path.len() - 10].ends_with(word));
+    let stays = match stay {
+        Stay::Session(_) => true,
+        Stay::Persistent => number(path).is_some() && named(),
+        Stay::Container | Stay::Ttl(_) => false,
+    };
+    stays && number(path).is_some()
+}
+
 pub(crate) fn reads(path: &str) -> bool {
     let name = name_of(path);
     ["__READ__", "__rlock__", "-R-"].iter().any(|family| name.contains(family)) || name.starts_with("read-")

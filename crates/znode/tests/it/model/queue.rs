@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use znode::lock::{Grant, LockStatus};
 use znode::{Error, EventKind, FencingToken, LockMode, LockSettings, Policy, Zxid};
 
-use super::{Held, Model, Queue, Stay, name_of, number, parent_of, reads, zpath};
+use super::{Held, Model, Queue, Stay, contends, name_of, number, parent_of, reads, zpath};
 
 /// Waiting parts of multi-locks that are overtaken in one queue at most.
 const OVERTAKEN_MAX: usize = 16;
@@ -196,7 +196,7 @@ impl Model {
     /// A reader that has entered under the number of its own session's holder holds at once.
     pub(super) fn downgrade(&mut self, ticket: &str) {
         let (lock, stay) = (parent_of(ticket).unwrap(), self.nodes[ticket].stay);
-        let Some(digits) = number(ticket).filter(|_| self.demand(ticket) == Demand::Shared) else {
+        let Some(digits) = self.queued(ticket).filter(|_| self.demand(ticket) == Demand::Shared) else {
             return;
         };
         if self.twin(lock, digits, stay).is_some() && !self.token_is_taken(ticket) {
@@ -212,7 +212,8 @@ impl Model {
         if number(ticket).is_none() {
             return Err(Error::BadArguments);
         }
-        let node = self.nodes.get(ticket).ok_or(Error::NoNode)?;
+        let node = self.nodes.get(ticket).filter(|node| contends(ticket, node.stay));
+        let node = node.ok_or(if self.nodes.contains_key(ticket) { Error::BadArguments } else { Error::NoNode })?;
         if node.lingers() {
             return Err(Error::SessionExpired);
         }
@@ -242,10 +243,20 @@ impl Model {
 
     /// The paths of the children that queue under a path, by position.
     pub(crate) fn contenders(&self, lock: &str) -> Vec<String> {
-        let queues = |path: &&String| parent_of(path) == Some(lock) && number(path).is_some();
+        let queues = |path: &&String| parent_of(path) == Some(lock) && self.queued(path).is_some();
         let mut contenders: Vec<String> = self.nodes.keys().filter(queues).cloned().collect();
         contenders.sort_by_key(|path| self.position(path));
         contenders
+    }
+
+    /// The number of a child that contends.
+    fn queued(&self, path: &str) -> Option<u64> {
+        number(path).filter(|_| contends(path, self.nodes[path].stay))
+    }
+
+    /// Whether a path is that of a lock node of a managed lock.
+    pub(crate) fn is_of_managed(&self, path: &str) -> bool {
+        self.queued(path).is_some() && parent_of(path).is_some_and(|lock| self.settings(lock).managed)
     }
 
     fn position(&self, ticket: &str) -> (u64, Zxid, String) {
@@ -303,8 +314,8 @@ impl Model {
     }
 
     /// A ticket has come, or gone: the queue begins, goes on, or ends.
-    pub(super) fn queue_changed(&mut self, ticket: &str) {
-        if number(ticket).is_none() {
+    pub(super) fn queue_changed(&mut self, ticket: &str, stay: Stay) {
+        if !contends(ticket, stay) {
             return;
         }
         let lock = parent_of(ticket).unwrap();

@@ -2,11 +2,13 @@
 
 use znode::{ADMIN, CREATE, DELETE, Error, LockSettings, Reply, SessionId};
 
-use super::{Answer, Model, Stay, parent_of, refused};
+use super::{Answer, Model, Stay, contends, parent_of, refused};
 
 impl Model {
     pub(super) fn set_lock(&mut self, lock: &str, settings: LockSettings) -> Answer {
-        if lock == "/" || settings.limit == Some(0) || (settings.managed && settings.limit.is_some()) {
+        let named_as_ticket = contends(lock, Stay::Persistent);
+        if lock == "/" || settings.limit == Some(0) || (settings.managed && settings.limit.is_some()) || named_as_ticket
+        {
             return refused(Error::BadArguments, lock);
         }
         let (base, to_make) = match self.way_to(lock) {
@@ -15,9 +17,6 @@ impl Model {
         };
         if !self.may(&base, DELETE | ADMIN) || !to_make.is_empty() && !self.may(&base, CREATE) {
             return refused(Error::NoAuth, lock);
-        }
-        if to_make.iter().any(|directory| self.is_kept_out(directory)) {
-            return refused(Error::LockManaged, &base);
         }
         let none = LockSettings::default();
         if to_make.is_empty() {

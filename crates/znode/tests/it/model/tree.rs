@@ -5,7 +5,7 @@ use znode::{
     SessionId, WRITE, ZPath, ZnodeOp,
 };
 
-use super::{Answer, LockNode, Model, Node, Stay, join, name_of, number, parent_of, refused, zpath};
+use super::{Answer, LockNode, Model, Node, Stay, contends, join, name_of, parent_of, refused, zpath};
 
 impl Model {
     pub(super) fn multi(&mut self, ops: Vec<ZnodeOp>, session: Option<SessionId>) -> Answer {
@@ -89,11 +89,8 @@ impl Model {
             return refused(Error::BadArguments, parent);
         }
         let path = join(parent, &name);
-        if self.is_kept_out(&path) {
+        if contends(&path, stay) && self.settings(parent).managed {
             return refused(Error::LockManaged, parent);
-        }
-        if to_make.iter().any(|directory| self.is_kept_out(directory)) {
-            return refused(Error::LockManaged, &base);
         }
         if let Some(there) = self.nodes.get(&path) {
             let own = session.is_some_and(|session| there.stay == Stay::Session(session));
@@ -216,7 +213,7 @@ impl Model {
         node.aversion += 1;
         let own = parent_of(path).is_some_and(|parent| self.nodes[parent].acl != self.nodes[path].acl);
         let node = self.nodes.get_mut(path).unwrap();
-        if own && matches!(node.stay, Stay::Container) {
+        if own && matches!(node.stay, Stay::Container) && !contends(path, Stay::Persistent) {
             node.stay = Stay::Persistent;
         }
         Ok(Reply::Set { stat: self.stat(path) })
@@ -311,15 +308,7 @@ impl Model {
         if !self.may(&base, CREATE) {
             return Err(refuse(Error::NoAuth));
         }
-        if to_make.iter().any(|directory| self.is_kept_out(directory)) {
-            return Err(Refusal::at(Error::LockManaged, &zpath(&base)));
-        }
         Ok((base, to_make))
-    }
-
-    /// Whether a path is that of a lock node of a managed lock: only an acquire makes it.
-    pub(crate) fn is_kept_out(&self, path: &str) -> bool {
-        number(path).is_some() && parent_of(path).is_some_and(|lock| self.settings(lock).managed)
     }
 
     fn good_acl(&self, acl: &[Acl]) -> bool {
@@ -338,7 +327,7 @@ impl Model {
         let over = self.nodes.get_mut(parent).unwrap();
         over.children_created += 1;
         over.children_changed = self.last_zxid;
-        self.queue_changed(path);
+        self.queue_changed(path, stay);
         self.tell(EventKind::Created, path);
         self.tell(EventKind::ChildrenChanged, parent);
     }
@@ -346,12 +335,12 @@ impl Model {
     pub(super) fn take_out(&mut self, path: &str) {
         let parent = parent_of(path).unwrap();
         self.note_end(path);
-        self.nodes.remove(path).unwrap();
+        let node = self.nodes.remove(path).unwrap();
         let over = self.nodes.get_mut(parent).unwrap();
         over.children_deleted += 1;
         over.children_changed = self.last_zxid;
         over.emptied_ms = self.time_ms;
-        self.queue_changed(path);
+        self.queue_changed(path, node.stay);
         self.tell(EventKind::Deleted, path);
         self.tell(EventKind::ChildrenChanged, parent);
         if let Some(at) = self.multis.iter().position(|(_, tickets)| tickets.iter().any(|ticket| ticket == path)) {

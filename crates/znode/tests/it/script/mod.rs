@@ -269,7 +269,7 @@ impl Script {
     fn apply(&mut self, request: Request) -> (Applied, Vec<Recorded>) {
         self.zxid.0 += 1;
         let at = LogPosition { term: self.term, zxid: self.zxid };
-        let txn = Txn { time_ms: self.time_ms, request };
+        let txn = Txn { proven: false, time_ms: self.time_ms, request };
         let bytes = znode::encode_txn(&txn);
         assert_eq!(znode::decode_txn(&bytes).as_ref(), Ok(&txn));
         let applied = self.state.apply_recorded(at, txn.clone());

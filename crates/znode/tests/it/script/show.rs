@@ -128,7 +128,7 @@ fn entry(entry: &QueueEntry) -> String {
 }
 
 pub(crate) fn lint(spots: &[BlindSpot]) -> String {
-    spots.iter().map(|spot| format!("{:?} does not see {:?}\n", spot.clients, spot.unseen)).collect()
+    spots.iter().map(|spot| format!("{spot}\n")).collect()
 }
 
 pub(crate) fn history(tickets: &[std::sync::Arc<EndedTicket>]) -> String {

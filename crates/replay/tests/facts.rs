@@ -38,7 +38,7 @@ fn acquire(session: u8, lock_delay_ms: u32) -> Request {
         label: String::new(),
         lock_delay_ms,
         priority: 0,
-        keyless: None,
+        keyless: false,
     };
     Request { key: Some(RequestKey([session; 16])), ..of(session, Op::Acquire(acquire)) }
 }

@@ -75,7 +75,7 @@ pub(crate) fn distort(op: &mut Op) {
         Op::Upgrade(upgrade) if plant::is(Planted::UpgradeReads) => {
             let (mode, owner, label) = (LockMode::Read, String::new(), upgrade.label.clone());
             if let Some(lock) = upgrade.ticket.parent() {
-                let (lock_delay_ms, priority, keyless) = (0, 0, None);
+                let (lock_delay_ms, priority, keyless) = (0, 0, false);
                 *op = Op::Acquire(Acquire { lock, mode, owner, label, lock_delay_ms, priority, keyless });
             }
         }

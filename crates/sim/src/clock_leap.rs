@@ -63,7 +63,7 @@ impl Machines {
             label: String::new(),
             lock_delay_ms,
             priority: 0,
-            keyless: None,
+            keyless: false,
         };
         let key = Some(RequestKey([session.secret_hash[0]; 16]));
         self.write(Request { key, attempt: Attempt(1), ..Request::of(session, Op::Acquire(acquire)) });

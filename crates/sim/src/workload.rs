@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use replica::WatchKey;
 use tokio::task::JoinSet;
-use znode::lock::LockStatus;
+use znode::lock::Held;
 use znode::{
     Acl, Acquire, Applied, Attempt, Create, CreateMode, Ensure, FencingToken, LockGuard, LockMode, Op, Reply, Request,
     ZPath, ZnodeOp, Zxid,
@@ -172,7 +172,7 @@ async fn lock_cycle(client: &mut Client, session: &Session, number: u64) {
     let owned = client.random.u8(..4) == 0;
     let owner = if owned { "me".into() } else { String::new() };
     let acquire =
-        Acquire { lock: lock.clone(), mode, owner, label: String::new(), lock_delay_ms, priority: 0, keyless: None };
+        Acquire { lock: lock.clone(), mode, owner, label: String::new(), lock_delay_ms, priority: 0, keyless: false };
     let request = client.request(session, Op::Acquire(acquire));
     let (written, attempt) = client.acquire(request).await;
     let Written::Done(applied) = written else {
@@ -180,19 +180,19 @@ async fn lock_cycle(client: &mut Client, session: &Session, number: u64) {
         session.lease.borrow_mut().over = true;
         return;
     };
-    let Ok(Reply::Acquired { ticket, status }) = applied.reply else { return };
+    let Ok(Reply::Acquired { ticket, held }) = applied.reply else { return };
     // The hold of an owner that has come before goes on as it was asked for then.
     if mode == LockMode::Exclusive && !owned && lock_delay_ms > 0 {
         client.observe(Observation::AskedForDelay { ticket: ticket.clone(), delay_ms: lock_delay_ms });
     }
-    let token = match status {
-        LockStatus::Held { token, .. } => Some(token),
-        LockStatus::Waiting { .. } => wait_for_grant(client, session, &ticket).await,
+    let token = match held {
+        Some(held) => Some(held.token),
+        None => wait_for_grant(client, session, &ticket).await,
     };
     let token = match token {
         None if client.random.bool() => match withdraw(client, session, &ticket, attempt).await {
-            Some(LockStatus::Held { token, .. }) => Some(token),
-            _ => return,
+            Some(held) => Some(held.token),
+            None => return,
         },
         token => token,
     };
@@ -230,12 +230,12 @@ async fn look_for_grant(client: &mut Client, session: &Session, ticket: &ZPath) 
     None
 }
 
-/// Gives up the wait. Where the ticket stands if it was granted meanwhile.
-async fn withdraw(client: &mut Client, session: &Session, ticket: &ZPath, attempt: Attempt) -> Option<LockStatus> {
+/// Gives up the wait. The grant, if it came meanwhile.
+async fn withdraw(client: &mut Client, session: &Session, ticket: &ZPath, attempt: Attempt) -> Option<Held> {
     let op = Op::Withdraw { ticket: ticket.clone(), attempt, if_waiting: true };
     let request = client.request(session, op);
     match client.write(request).await {
-        Written::Done(Applied { reply: Ok(Reply::StillHeld(status)), .. }) => Some(status),
+        Written::Done(Applied { reply: Ok(Reply::StillHeld(held)), .. }) => Some(held),
         _ => None,
     }
 }

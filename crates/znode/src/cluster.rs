@@ -7,7 +7,6 @@
 mod ops;
 
 use std::fmt;
-#[cfg(feature = "next-level")]
 use std::sync::Arc;
 
 use bincode::{Decode, Encode};
@@ -54,6 +53,9 @@ pub struct Cluster {
     pub(crate) level: u16,
     /// Ids of nodes that were members, with the zxids of the entries that say so.
     pub(crate) removed: OrdMap<u64, Zxid>,
+    /// Fields that later programs keep at the cluster, each with a number: operations under way, a
+    /// hash of what was applied. A program that does not know a number keeps the field.
+    pub(crate) more: OrdMap<u16, Arc<[u8]>>,
     /// Free text for people.
     #[cfg(feature = "next-level")]
     pub(crate) note: Option<Arc<str>>,
@@ -65,6 +67,7 @@ impl Cluster {
             founding,
             level,
             removed: OrdMap::new(),
+            more: OrdMap::new(),
             #[cfg(feature = "next-level")]
             note: None,
         }

@@ -133,7 +133,7 @@ errors! {
     /// means.
     SeveralHeld "SeveralHeld": -1028, None, 409 "several-held", "this session holds the lock with several tickets";
     /// An acquire without key and owner would wait for one of its own session.
-    BlockedByOwnSession "BlockedByOwnSession": -1029, None, 409 "blocked-by-own-session", "an earlier acquire of this session, also without Idempotency-Key and owner, is in the way";
+    BlockedByOwnSession "BlockedByOwnSession": -1029, None, 409 "blocked-by-own-session", "this session has a ticket of the lock that was acquired without Idempotency-Key and owner, too";
     /// The operation came with a later level of the format than the one that the cluster is at.
     LevelTooLow "LevelTooLow": -1032, Some(-6), 409 "level-too-low", "the cluster is at a lower level of the format than this needs; an operator raises it, once every member runs a zlock that knows it: `zlock upgrade finalize`";
 }

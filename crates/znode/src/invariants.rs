@@ -178,10 +178,8 @@ impl State {
         let mut listed = BTreeSet::new();
         for session in self.sessions.from(SessionId(0)) {
             let id = session.id;
-            let keyless = session
-                .ephemerals()
-                .filter(|path| self.node(path).and_then(Znode::contender).is_some_and(|contender| contender.keyless));
-            if !keyless.eq(&session.keyless) {
+            let keyless = |path: &&ZPath| self.node(path).and_then(Znode::contender).is_some_and(|it| it.keyless);
+            if session.ephemerals().filter(keyless).collect::<BTreeSet<_>>() != session.keyless.values().collect() {
                 return Err(format!("session {id}: {:?} are not those without a key", session.keyless));
             }
             let acquired = |path: &&ZPath| self.node(path).is_some_and(|node| node.contender().is_some());

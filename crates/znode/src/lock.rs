@@ -12,7 +12,6 @@ pub(crate) mod demand;
 pub(crate) mod ended;
 pub(crate) mod grant;
 pub(crate) mod history;
-pub(crate) mod keyless;
 pub(crate) mod locks;
 mod managed;
 pub(crate) mod mixed_clients;
@@ -26,13 +25,13 @@ pub(crate) mod revoke;
 pub(crate) mod ticket_name;
 pub(crate) mod upgrade;
 
-pub use crate::entry::applied::{LockStatus, WaitsFor};
+pub use crate::entry::applied::{Held, WaitsFor};
 pub use ended::{EndedSession, EndedTicket, Grant, Moment, TicketEnd};
 pub use history::{history, may_read_history, may_read_of_ended};
 pub use mixed_clients::{BlindSpot, Naming};
 pub use readings::{
-    LockSummary, Permits, Queue, QueueEntry, grant, holder, is_held_by, is_held_with, lint, list, parts, paths,
-    position, queue, status, summary,
+    LockStatus, LockSummary, Permits, Queue, QueueEntry, grant, holder, is_held_by, is_held_with, lint, list, parts,
+    paths, position, queue, status, summary,
 };
 pub use revocations::Revocation;
 pub use revoke::revocation;

@@ -11,8 +11,6 @@
 
 use std::sync::Arc;
 
-use imbl::OrdMap;
-
 use crate::entry::changes::Changes;
 use crate::lock::ended::{EndedSession, TicketEnd};
 use crate::tree::ops::NewNode;
@@ -75,13 +73,7 @@ impl State {
         }
         // Ids of members mean nothing in another cluster, nor do those of removed ones.
         let level = self.level();
-        self.cluster = Some(Arc::new(Cluster {
-            founding,
-            level,
-            removed: OrdMap::new(),
-            #[cfg(feature = "next-level")]
-            note: None,
-        }));
+        self.cluster = Some(Arc::new(Cluster::new(founding, level)));
         let at = LogPosition { term: RESTORED_TERM, zxid: Zxid(base + RESTORED_INDEX) };
         self.skip(at);
         self.time_ms = self.time_ms.max(time_ms);

@@ -42,8 +42,8 @@ pub struct Session {
     pub(crate) tickets: OrdMap<TicketKey, ZPath>,
     /// The ticket that each acquire has made, by the key in its name.
     pub(crate) named: OrdMap<NamedKey, ZPath>,
-    /// The lock nodes of acquires without key and owner.
-    pub(crate) keyless: OrdSet<ZPath>,
+    /// The ticket of each lock that was acquired without key and owner.
+    pub(crate) keyless: OrdMap<ZPath, ZPath>,
     pub(crate) requests: Requests,
 }
 
@@ -76,15 +76,17 @@ impl Session {
             self.tickets.insert(ticket_key(parent, contender), path.clone());
         }
         if contender.keyless {
-            self.keyless.insert(path.clone());
+            self.keyless.insert(parent.clone(), path.clone());
         }
     }
 
     /// It has one less.
     pub(crate) fn disown(&mut self, path: &ZPath, parent: &ZPath, contender: Option<&Contender>) {
         self.ephemerals.remove(path);
-        self.keyless.remove(path);
         let Some(contender) = contender else { return };
+        if contender.keyless {
+            self.keyless.remove(parent);
+        }
         let named = named_key(path, parent, contender);
         if let Some(key) = named.filter(|key| self.named.get(key) == Some(path)) {
             self.named.remove(&key);
@@ -93,14 +95,6 @@ impl Session {
         if self.tickets.get(&key) == Some(path) {
             self.tickets.remove(&key);
         }
-    }
-
-    /// Its tickets of a lock that were acquired without key and owner.
-    pub(crate) fn keyless_of(&self, lock: &ZPath) -> Vec<ZPath> {
-        let below = format!("{lock}/");
-        let from = (Bound::Included(below.as_str()), Bound::Unbounded);
-        let under = self.keyless.range::<_, str>(from).take_while(|path| path.as_str().starts_with(&below));
-        under.filter(|path| path.parent_str() == Some(lock.as_str())).cloned().collect()
     }
 
     /// How many ephemeral znodes it owns.

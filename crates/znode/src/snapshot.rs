@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use bincode::{Decode, Encode};
+use imbl::OrdMap;
 use plant::Planted;
 
 use crate::entry::codec::{decode, encode};
@@ -38,6 +39,7 @@ enum Record {
         founding: Founding,
         level: u16,
         removed: BTreeMap<u64, Zxid>,
+        more: BTreeMap<u16, Vec<u8>>,
     },
     Session {
         id: SessionId,
@@ -153,6 +155,7 @@ impl State {
             founding: cluster.founding,
             level: cluster.level,
             removed: cluster.removed().collect(),
+            more: cluster.more.iter().map(|(number, field)| (*number, field.to_vec())).collect(),
         });
         #[cfg(feature = "next-level")]
         let cluster = {
@@ -283,9 +286,12 @@ impl StateBuilder {
         let state = self.state.as_mut().ok_or_else(|| damaged("no head"))?;
         match record {
             Record::Head { .. } => unreachable!("the head was handled above"),
-            Record::Cluster { founding, level, removed } => {
+            Record::Cluster { founding, level, removed, more } => {
                 self.known.check(level)?;
-                push_cluster(state, founding, level, removed)?;
+                let removed = removed.into_iter().collect();
+                let kept = |(number, field): (u16, Vec<u8>)| (number, Arc::<[u8]>::from(field));
+                let more = more.into_iter().map(kept).collect();
+                push_cluster(state, Cluster { removed, more, ..Cluster::new(founding, level) })?;
             }
             Record::Session { .. } => push_session(state, record)?,
             Record::Request { session, key, answered } => {
@@ -323,15 +329,10 @@ impl StateBuilder {
     }
 }
 
-fn push_cluster(
-    state: &mut State,
-    founding: Founding,
-    level: u16,
-    removed: BTreeMap<u64, Zxid>,
-) -> Result<(), DecodeError> {
-    let good = founding.zxid_base <= ZXID_BASE_MAX && state.last_zxid.0 > founding.zxid_base && level > 0;
-    let removed = removed.into_iter().collect();
-    match state.cluster.replace(Arc::new(Cluster { removed, ..Cluster::new(founding, level) })) {
+fn push_cluster(state: &mut State, cluster: Cluster) -> Result<(), DecodeError> {
+    let Cluster { founding, level, .. } = &cluster;
+    let good = founding.zxid_base <= ZXID_BASE_MAX && state.last_zxid.0 > founding.zxid_base && *level > 0;
+    match state.cluster.replace(Arc::new(cluster)) {
         None if good => Ok(()),
         _ => Err(damaged("a cluster that cannot be")),
     }
@@ -377,9 +378,9 @@ fn push_session(state: &mut State, record: Record) -> Result<(), DecodeError> {
         connection,
         turn,
         ephemerals: imbl::OrdSet::new(),
-        tickets: imbl::OrdMap::new(),
-        named: imbl::OrdMap::new(),
-        keyless: imbl::OrdSet::new(),
+        tickets: OrdMap::new(),
+        named: OrdMap::new(),
+        keyless: OrdMap::new(),
         requests: Requests::default(),
     };
     let new = state.sessions.add(session);

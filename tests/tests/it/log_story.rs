@@ -261,7 +261,7 @@ async fn a_node_with_the_data_of_another_cluster_of_the_same_name_is_turned_away
     }
     let refused = "refused at the peer port: no member says this";
     let line = reader.tells(&cluster, 3, refused, &[]).await;
-    assert!(line.contains("was turned away, with versions (1, 3) and levels (1, "), "{line}");
+    assert!(line.contains("was turned away, with versions (4, 4) and levels (1, "), "{line}");
     // The other two go on, and node 3 serves nobody.
     assert_eq!(cluster.client(1).send(Call::post("/v1/znodes/a")).await.unwrap().status, 201);
     let stranger = cluster.client(3).send(Call::get("/readyz")).await.unwrap();

@@ -53,8 +53,10 @@ async fn a_retry_without_a_key_does_not_wait_for_its_ghost_on_a_dead_node() {
         assert_eq!(refused.type_uri, zlock_client::api::ProblemType::BlockedByOwnSession.uri());
         assert_eq!(refused.path.as_deref(), Some(&*ghost));
     }
-    let replaced = tried(&cluster, lives, "?replace=true&keep=true", &waiter).await.expect("a place in the queue");
-    let Ticket::Waiting { position: 1, ticket, .. } = replaced else { panic!("it does not wait: {replaced:?}") };
+    let delete = Call::delete(format!("/v1/tickets{ghost}")).session(&waiter).once();
+    assert_eq!(client.send(delete).await.unwrap().status, 200);
+    let again = tried(&cluster, lives, "?keep=true", &waiter).await.expect("a place in the queue");
+    let Ticket::Waiting { position: 1, ticket, .. } = again else { panic!("it does not wait: {again:?}") };
     assert_ne!(ticket, ghost);
     let release = Call::delete(format!("/v1/tickets{held}")).session(&holder).once();
     assert_eq!(client.send(release).await.unwrap().status, 200);

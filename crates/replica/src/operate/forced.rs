@@ -321,7 +321,7 @@ mod tests {
                 label: String::new(),
                 lock_delay_ms: 0,
                 priority: 0,
-                keyless: None,
+                keyless: false,
             };
             let mut key = [0; 16];
             key[..8].copy_from_slice(&self.zxid.to_le_bytes());

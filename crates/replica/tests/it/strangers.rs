@@ -384,10 +384,14 @@ async fn a_refusal_tells_a_stranger_neither_the_cluster_nor_its_members() {
         assert_eq!(refusals, [codec::encode(&REFUSED_AS_NO_MEMBER)], "{hello:?}");
     }
     // One that knows them hears with which versions or levels it would be welcome, and of no uuid.
-    let later = [(Hello { version: 9, ..own.clone() }, 1u32, 3u16), (Hello { level: 9, ..own.clone() }, 2, 1)];
-    for (hello, kind, newest) in later {
+    let later = [
+        (Hello { version: 9, ..own.clone() }, 1u32, (4u16, 4u16)),
+        (Hello { version: 3, ..own.clone() }, 1, (4, 4)),
+        (Hello { level: 9, ..own.clone() }, 2, (1, 1)),
+    ];
+    for (hello, kind, known) in later {
         let refusals = Stranger::hasty(ensemble.addr(0), &hello).await.records().await;
-        assert_eq!(refusals, [codec::encode(&(1u32, kind, (1u16, newest)))], "{hello:?}");
+        assert_eq!(refusals, [codec::encode(&(1u32, kind, known))], "{hello:?}");
     }
     // A hello is short. What is longer is none, and nothing of it is waited for.
     let mut stranger = Stranger::silent(ensemble.addr(0)).await;

@@ -49,7 +49,7 @@ pub(crate) struct Hello {
 impl Hello {
     /// The hello that a member would say.
     pub(crate) fn of(from: u64, to: u64, lane: u32) -> Hello {
-        Hello { version: 1, level: 1, cluster: "test".into(), uuid: None, from, to, lane }
+        Hello { version: 4, level: 1, cluster: "test".into(), uuid: None, from, to, lane }
     }
 
     pub(crate) fn frame(&self) -> Vec<u8> {

@@ -8,10 +8,9 @@ use replica::{Step, WaitEnd, WatchKey};
 use tokio::time::Instant;
 use uuid::Uuid;
 use zlock_client::api::{RevokeRequest, Ticket};
-use znode::lock::{self, LockStatus};
+use znode::lock::{self, Held, LockStatus};
 use znode::{
-    Acquire, Applied, Attempt, Error, FencingToken, Keyless, LockMode, Op, Reply, RequestKey, State, Upgrade, ZPath,
-    Zxid,
+    Acquire, Applied, Attempt, Error, FencingToken, LockMode, Op, Reply, RequestKey, State, Upgrade, ZPath, Zxid,
 };
 
 use crate::api::convert;
@@ -28,10 +27,9 @@ use crate::request::door::Door;
 use crate::request::texts::check_seen;
 
 /// What to do about `blocked-by-own-session`.
-const BLOCKED: &str = "an earlier acquire of this session, also without Idempotency-Key and owner, holds the lock or waits \
-    for it with the ticket `path`, perhaps by way of a node that has died; resume that ticket, delete it, or say \
-    replace=true to give back all such tickets of the lock. Where the connection of that acquire has just broken, its \
-    ticket is about to be withdrawn: say replace=true, or ask again. Acquires that are to be told apart give an \
+const BLOCKED: &str = "this session has a ticket of the lock that was acquired without Idempotency-Key and owner, \
+    too: `path`, perhaps by way of a node that has died. Resume that ticket, or delete it and ask again; where the \
+    connection of its acquire has just broken, it is about to be withdrawn. Acquires that are to be told apart give an \
     Idempotency-Key or an owner";
 
 /// What is said of a ticket whose node ends the wait.
@@ -65,8 +63,8 @@ impl Grant {
     }
 
     /// What the log answered to a request of `zxid`, with what is asked of the ticket since.
-    fn answered(door: &Door, ticket: &ZPath, token: FencingToken, holds: u32, zxid: Zxid) -> Grant {
-        Grant { zxid, ..Grant::seen(&door.replica().state(), ticket, token, holds) }
+    fn answered(door: &Door, ticket: &ZPath, held: Held, zxid: Zxid) -> Grant {
+        Grant { zxid, ..Grant::seen(&door.replica().state(), ticket, held.token, held.holds) }
     }
 }
 
@@ -94,7 +92,6 @@ struct Wish {
         ("owner" = Option<String>, Query, description = "an equal owner in the session holds its ticket once more"),
         ("label" = Option<String>, Query, description = "free text; becomes the lock node's data"),
         ("keep" = Option<bool>, Query, description = "stay in the queue when the wait ends or the client goes"),
-        ("replace" = Option<bool>, Query, description = "without key and owner: give back what the session has of the lock without them"),
         ("priority" = Option<u32>, Query, description = "of a managed lock: higher is sooner; 0 when absent"),
         ("lock_delay" = Option<String>, Query, description = "keep others out for this long if the session expires")),
     responses((status = 200, description = "Held", body = Ticket),
@@ -180,7 +177,7 @@ fn wish(call: &mut Call, route: &str, mode: Option<LockMode>) -> Result<Wish, Pr
     let owner = query.take("owner")?.unwrap_or_default();
     check_seen("owner", &owner)?;
     let priority = query.get("priority")?.unwrap_or(0);
-    let keyless = keyless(query.flag("replace")?, call.caller.key.is_none() && owner.is_empty())?;
+    let keyless = call.caller.key.is_none() && owner.is_empty();
     let lock_delay_ms = query.duration_ms("lock_delay", u64::MAX)?;
     let lock_delay_ms = call.door.lock_delay_ms(lock_delay_ms)?;
     std::mem::take(query).finish()?;
@@ -196,20 +193,6 @@ pub(crate) fn new_attempt() -> Result<Attempt, Problem> {
     Ok(Attempt(drawn.max(1)))
 }
 
-/// What an acquire does about earlier ones of its session, if nothing tells its retries from it.
-fn keyless(replace: bool, is_keyless: bool) -> Result<Option<Keyless>, Problem> {
-    match (is_keyless, replace) {
-        (true, true) => Ok(Some(Keyless::Replace)),
-        (true, false) => Ok(Some(Keyless::Refuse)),
-        (false, false) => Ok(None),
-        (false, true) => {
-            let why =
-                "belongs to acquires without Idempotency-Key and owner: with one of them a retry finds its own ticket";
-            Err(Problem::bad("replace", why))
-        }
-    }
-}
-
 /// The ticket that is to be upgraded, which must be of this lock.
 fn reader_of(lock: &ZPath, text: &str) -> Result<ZPath, Problem> {
     let reader = ZPath::parse(text).ok().filter(|reader| reader.parent().as_ref() == Some(lock));
@@ -220,11 +203,10 @@ fn reader_of(lock: &ZPath, text: &str) -> Result<ZPath, Problem> {
 pub(crate) async fn enqueue(door: &Door, waiter: &mut Waiter, lock: &ZPath) -> Result<(ZPath, Option<Grant>), Problem> {
     let Applied { zxid, reply, .. } = waiter.applied().await?;
     match reply {
-        Ok(Reply::Acquired { ticket, status: LockStatus::Held { token, holds } }) => {
-            let grant = Grant::answered(door, &ticket, token, holds, zxid);
-            Ok((ticket, Some(grant)))
+        Ok(Reply::Acquired { ticket, held }) => {
+            let grant = held.map(|held| Grant::answered(door, &ticket, held, zxid));
+            Ok((ticket, grant))
         }
-        Ok(Reply::Acquired { ticket, status: LockStatus::Waiting { .. } }) => Ok((ticket, None)),
         // A retry of an acquire that was applied once and whose ticket has gone.
         Err(refusal) if refusal.error == Error::NoNode => {
             Err(Problem::ticket_gone(refusal.path.as_ref().unwrap_or(lock), zxid))
@@ -274,9 +256,7 @@ pub(crate) async fn wait_or_leave(
 fn withdrawn(door: &Door, applied: Applied, ticket: &ZPath) -> Result<Result<Grant, Problem>, Problem> {
     let Applied { zxid, reply, .. } = applied;
     Ok(match reply {
-        Ok(Reply::StillHeld(LockStatus::Held { token, holds })) => {
-            Ok(Grant::answered(door, ticket, token, holds, zxid))
-        }
+        Ok(Reply::StillHeld(held)) => Ok(Grant::answered(door, ticket, held, zxid)),
         Ok(Reply::Withdrawn) => Err(Problem::not_acquired(ticket, zxid)),
         Ok(Reply::Superseded) => Err(Problem::superseded(ticket, zxid)),
         Err(refusal) if refusal.error == Error::NoNode => Err(Problem::ticket_gone(ticket, zxid)),

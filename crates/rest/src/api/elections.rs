@@ -27,7 +27,6 @@ const ROUTE: &str = "/v1/elections";
         ("owner" = Option<String>, Query, description = "who, within the session"),
         ("label" = Option<String>, Query, description = "the participant's id; until it proclaims, its value"),
         ("keep" = Option<bool>, Query, description = "go on standing when the wait ends or the client goes"),
-        ("replace" = Option<bool>, Query, description = "without key and owner: resign first, with all that the session has here without them"),
         ("lock_delay" = Option<String>, Query, description = "nobody leads for this long if the leader's session expires")),
     responses((status = 200, description = "Leads", body = zlock_client::api::Ticket),
         (status = 202, description = "Stands, with keep=true", body = zlock_client::api::Ticket)))]

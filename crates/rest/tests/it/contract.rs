@@ -379,6 +379,24 @@ async fn a_timeout_that_was_moved_into_its_bounds_says_so() {
     assert_eq!(opened.body.get("timeout_asked_ms"), None);
 }
 
+/// The stored reply has the whole stat, which is the ETag.
+#[tokio::test]
+async fn a_set_that_is_tried_again_behind_another_has_its_first_etag() {
+    let node = Node::start().await;
+    let (one, two) = (node.session().await, node.session().await);
+    node.post("/v1/znodes/a", "").await.expect(201);
+    let set = async |session: &str, key: &str, data: &[u8]| {
+        let headers = [("zlock-session", session), ("idempotency-key", key)];
+        node.call(Method::PUT, "/v1/znodes/a", &headers, data).await.expect(200)
+    };
+    let first = set(&one, "first", b"1").await;
+    assert_eq!(set(&two, "other", b"2").await.header("etag"), "\"2\"");
+    let again = set(&one, "first", b"1").await;
+    assert_eq!((first.header("etag"), again.header("etag")), ("\"1\"", "\"1\""));
+    assert_eq!((again.zxid(), &again.body), (first.zxid(), &first.body));
+    assert_eq!(node.get("/v1/znodes/a").await.expect(200).body["data"], "2");
+}
+
 #[tokio::test]
 async fn a_key_need_not_be_a_uuid_and_lock_nodes_are_named_by_one() {
     let node = Node::start().await;

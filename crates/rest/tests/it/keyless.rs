@@ -21,40 +21,29 @@ async fn a_retry_without_a_key_is_not_queued_behind_its_own_ghost() {
             (&refused.body["outcome"], &refused.body["name"]),
             (&json!("refused"), &json!("BlockedByOwnSession"))
         );
-        assert!(text(&refused, "detail").contains("replace=true"), "{}", text(&refused, "detail"));
         assert_eq!(number(&node.get("/v1/locks/l").await.expect(200), "contenders"), 2);
     }
     // Also when the ghost has come to hold.
     node.release(&holder, text(&held, "ticket")).await.expect(200);
     node.acquire_keyless(&session, "/l?wait=20s").await.expect_problem(409, "blocked-by-own-session");
 
-    let replaced = node.acquire_keyless(&session, "/l?replace=true").await.expect(200);
-    assert!(number(&replaced, "fencing_token") > ghost.zxid(), "the ghost's token is dead");
+    node.release(&session, text(&ghost, "ticket")).await.expect(200);
+    let again = node.acquire_keyless(&session, "/l").await.expect(200);
+    assert!(number(&again, "fencing_token") > ghost.zxid(), "the ghost's token is dead");
     node.get(&format!("/v1/tickets{}", text(&ghost, "ticket"))).await.expect_problem(410, "ticket-gone");
-    assert_eq!(number(&node.get("/v1/locks/l").await.expect(200), "contenders"), 1);
 }
 
 /// What docs/http-api.md tells a client to do whose connection broke.
 #[tokio::test]
-async fn a_retry_behind_a_broken_connection_goes_on_by_replace_or_when_the_first_try_is_gone() {
+async fn a_retry_behind_a_broken_connection_goes_on_when_the_first_try_is_gone() {
     let node = Node::start().await;
     let (holder, session) = (node.session().await, node.session().await);
-    let held = node.acquire_keyless(&holder, "/l").await.expect(200);
     let hang_up = async || {
         tokio::select! {
             answer = node.acquire_keyless(&session, "/l?wait=20s") => panic!("{}", answer.body),
             () = node.until_contenders("/l", 2) => {}
         }
     };
-    hang_up().await;
-    // The withdrawal of the first try, before or after, takes nothing from what took its place.
-    let replaced = node.acquire_keyless(&session, "/l?replace=true&keep=true").await.expect(202);
-    node.until_contenders("/l", 2).await;
-    node.release(&holder, text(&held, "ticket")).await.expect(200);
-    let uri = format!("/v1/tickets{}?wait=20s", text(&replaced, "ticket"));
-    node.in_session(&session, Method::GET, &uri).await.expect(200);
-    node.release(&session, text(&replaced, "ticket")).await.expect(200);
-
     let held = node.acquire_keyless(&holder, "/l").await.expect(200);
     hang_up().await;
     let again = loop {
@@ -73,19 +62,6 @@ async fn a_retry_behind_a_broken_connection_goes_on_by_replace_or_when_the_first
 }
 
 #[tokio::test]
-async fn a_replaced_waiter_queues_behind_those_who_wait() {
-    let node = Node::start().await;
-    let sessions = [node.session().await, node.session().await, node.session().await];
-    node.acquire_keyless(&sessions[0], "/l").await.expect(200);
-    node.acquire_keyless(&sessions[1], "/l?keep=true").await.expect(202);
-    let behind = node.acquire_keyless(&sessions[2], "/l?keep=true").await.expect(202);
-    let replaced = node.acquire_keyless(&sessions[1], "/l?keep=true&replace=true").await.expect(202);
-    assert_eq!(text(&replaced, "predecessor"), text(&behind, "ticket"));
-    let history = node.get("/v1/locks/l?history=true").await.expect(200);
-    assert_eq!(history.body["history"][0]["end"], "withdrawn");
-}
-
-#[tokio::test]
 async fn a_key_or_an_owner_tells_the_threads_of_a_session_apart() {
     let node = Node::start().await;
     let session = node.session().await;
@@ -93,26 +69,20 @@ async fn a_key_or_an_owner_tells_the_threads_of_a_session_apart() {
     node.acquire_keyless(&session, "/l?owner=two&keep=true").await.expect(202);
     let key = [("zlock-session", &*session), ("idempotency-key", "67e55044-10b1-426f-9247-bb680e5fe0c8")];
     node.call(Method::POST, "/v1/locks/l?keep=true", &key, b"").await.expect(202);
-    for (uri, headers) in [("/v1/locks/l?replace=true", &key[..]), ("/v1/locks/l?replace=true&owner=two", &key[..1])] {
-        let refused = node.call(Method::POST, uri, headers, b"").await.expect_problem(400, "bad-request");
-        assert!(text(&refused, "detail").starts_with("replace: "), "{}", text(&refused, "detail"));
-    }
     assert_eq!(number(&node.get("/v1/locks/l").await.expect(200), "contenders"), 3);
 }
 
-/// What can be held at the same time is not in the way.
+/// Nothing tells that the second one is no retry, also where both could be held together.
 #[tokio::test]
-async fn readers_and_permits_of_one_session_are_held_together() {
+async fn readers_and_permits_without_a_key_are_one_for_each_lock() {
     let node = Node::start().await;
     let session = node.session().await;
-    for _ in 0..2 {
-        node.acquire_keyless(&session, "/rw?mode=read").await.expect(200);
-        node.acquire_keyless(&session, "/s?mode=semaphore&limit=2").await.expect(200);
+    for lock in ["/rw?mode=read", "/s?mode=semaphore&limit=2"] {
+        node.acquire_keyless(&session, lock).await.expect(200);
+        node.acquire_keyless(&session, lock).await.expect_problem(409, "blocked-by-own-session");
+        node.acquire_keyless(&session, &format!("{lock}&owner=two")).await.expect(200);
     }
-    node.acquire_keyless(&session, "/s?mode=semaphore&limit=2").await.expect_problem(409, "blocked-by-own-session");
-    node.acquire_keyless(&session, "/rw?mode=write").await.expect_problem(409, "blocked-by-own-session");
-    node.acquire_keyless(&session, "/rw?mode=read&replace=true").await.expect(200);
-    assert_eq!(number(&node.get("/v1/locks/rw").await.expect(200), "contenders"), 1);
+    node.acquire_keyless(&session, "/rw?replace=true").await.expect_problem(400, "bad-request");
 }
 
 #[tokio::test]
@@ -120,7 +90,8 @@ async fn a_candidate_is_not_queued_behind_its_own_ghost() {
     let node = Node::start().await;
     let session = node.session().await;
     let uri = "/v1/elections/e";
-    node.in_session(&session, Method::POST, uri).await.expect(200);
+    let leads = node.in_session(&session, Method::POST, uri).await.expect(200);
     node.in_session(&session, Method::POST, uri).await.expect_problem(409, "blocked-by-own-session");
-    node.in_session(&session, Method::POST, &format!("{uri}?replace=true")).await.expect(200);
+    node.release(&session, text(&leads, "ticket")).await.expect(200);
+    node.in_session(&session, Method::POST, uri).await.expect(200);
 }

@@ -51,6 +51,30 @@ async fn pipelined_requests_are_done_and_answered_in_order_on_every_node() {
     }
 }
 
+/// The version is the write's own, however many writes of other nodes have been applied since.
+#[tokio::test]
+async fn a_set_at_any_node_is_answered_with_its_own_version() {
+    const EACH: usize = 200;
+    let nodes = Node::start_many(3, WireConfig::default(), |_| {}).await;
+    nodes[0].client().await.create("/shared", 0).await.unwrap();
+    let writing = nodes.iter().map(async |node| {
+        let mut client = node.client().await;
+        client.call(Request::Sync(PathOnly { path: "/shared".into() })).await.unwrap();
+        for _ in 0..EACH {
+            client.send(&set("/shared", "x")).await;
+        }
+        let mut versions = Vec::new();
+        for _ in 0..EACH {
+            versions.push(Stat::from_bytes(&client.answer().await.body).unwrap().version);
+        }
+        assert!(versions.is_sorted_by(|one, next| one < next), "{versions:?}");
+        versions
+    });
+    let mut all = futures_util::future::join_all(writing).await.concat();
+    all.sort_unstable();
+    assert!(all.into_iter().eq(1..=(3 * EACH) as i32), "each write has a version of its own");
+}
+
 #[tokio::test]
 async fn an_event_comes_before_the_answer_that_shows_the_change() {
     let node = Node::start().await;

@@ -47,7 +47,7 @@ async fn session(node: &Node) -> Credential {
 async fn acquire(node: &Node, credential: Credential, lock: &str, identities: Vec<znode::Identity>) -> String {
     let (owner, label, mode) = (String::new(), String::new(), LockMode::Exclusive);
     let lock = ZPath::parse(lock).unwrap();
-    let op = Op::Acquire(Acquire { lock, mode, owner, label, lock_delay_ms: 0, priority: 0, keyless: None });
+    let op = Op::Acquire(Acquire { lock, mode, owner, label, lock_delay_ms: 0, priority: 0, keyless: false });
     let mut request = Proposal { identities, attempt: Attempt(1), ..Proposal::new(op) };
     request.credential = Some(credential);
     request.key = Some(RequestKey([7; 16]));
@@ -172,7 +172,7 @@ async fn the_configuration_cannot_be_replaced_by_any_client() {
         label: String::new(),
         lock_delay_ms: 0,
         priority: 0,
-        keyless: None,
+        keyless: false,
     };
     let mut request = Proposal { identities: super_user(), attempt: Attempt(1), ..Proposal::new(Op::Acquire(lock)) };
     request.credential = Some(session(&node).await);

@@ -51,8 +51,8 @@ pub enum Reply {
     Acquired {
         /// The lock node.
         ticket: ZPath,
-        /// Where it stands at this zxid.
-        status: LockStatus,
+        /// What it holds at this zxid; `None` while it waits.
+        held: Option<Held>,
     },
     /// A hold was given back.
     Released {
@@ -62,7 +62,7 @@ pub enum Reply {
     /// The attempt was ended: nothing of it is left in the queue.
     Withdrawn,
     /// The withdrawal came too late: the lock is held, and stays so.
-    StillHeld(LockStatus),
+    StillHeld(Held),
     /// A later attempt has the ticket, which stays.
     Superseded,
     /// What was collected or expired.
@@ -88,7 +88,7 @@ impl Reply {
     fn read<D: Decoder>(decoder: &mut D, in_multi: bool) -> Result<Reply, DecodeError>
     where
         Stat: Decode<D::Context>,
-        LockStatus: Decode<D::Context>,
+        Held: Decode<D::Context>,
         SessionId: Decode<D::Context>,
         WaitsFor: Decode<D::Context>,
     {
@@ -107,7 +107,7 @@ impl Reply {
                 }
                 Reply::Multi(replies)
             }
-            5 => Reply::Acquired { ticket: Decode::decode(decoder)?, status: Decode::decode(decoder)? },
+            5 => Reply::Acquired { ticket: Decode::decode(decoder)?, held: Decode::decode(decoder)? },
             6 => Reply::Released { holds: Decode::decode(decoder)? },
             7 => Reply::Withdrawn,
             8 => Reply::StillHeld(Decode::decode(decoder)?),
@@ -225,23 +225,13 @@ impl Refusal {
     }
 }
 
-/// Where a ticket stands.
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-pub enum LockStatus {
-    /// It holds the lock.
-    Held {
-        /// What to show to resources.
-        token: FencingToken,
-        /// How often the owner holds it.
-        holds: u32,
-    },
-    /// It waits.
-    Waiting {
-        /// The ticket before it: the waiter whose turn is before its own (of a reader the last one
-        /// that is no reader), or the last of the holders. The event [`crate::EventKind::Granted`]
-        /// at its own lock node tells when it holds.
-        predecessor: ZPath,
-    },
+/// A ticket that holds its lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct Held {
+    /// What to show to resources.
+    pub token: FencingToken,
+    /// How often the owner holds it.
+    pub holds: u32,
 }
 
 /// One edge of a cycle: an owner that waits, and the ticket in its way, which is the next one's in

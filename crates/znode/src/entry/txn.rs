@@ -364,19 +364,10 @@ pub struct Acquire {
     pub lock_delay_ms: u32,
     /// In a managed lock: higher is sooner; 0 is the ordinary one.
     pub priority: u32,
-    /// The client gave neither key nor owner, so that nothing tells its retries: what they do then.
-    /// The key is the door's.
-    pub keyless: Option<Keyless>,
-}
-
-/// What an acquire without key and owner does about the tickets that its session has of the lock,
-/// made in the same way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
-pub enum Keyless {
-    /// Is refused (`BlockedByOwnSession`) if it would wait for one of them.
-    Refuse,
-    /// Gives all of them back, held or waiting, and enters the queue behind those who wait.
-    Replace,
+    /// Whether the client gave neither key nor owner, so that nothing tells a retry from another
+    /// wish: refused (`BlockedByOwnSession`) while the session has such a ticket of the lock. The
+    /// key is the door's.
+    pub keyless: bool,
 }
 
 /// Gives one hold back of the ticket with which the session holds a lock; with an owner also a

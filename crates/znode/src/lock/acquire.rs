@@ -3,10 +3,8 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use crate::entry::applied::LockStatus;
 use crate::entry::changes::Changes;
 use crate::lock::deadlock::Newcomer;
-use crate::lock::keyless::is_keyless;
 use crate::lock::queue::Queue;
 use crate::lock::readings;
 use crate::lock::ticket_name::{Shape, TicketName, sequence_of};
@@ -15,8 +13,8 @@ use crate::tree::permissions::{check_client_path, permit};
 use crate::tree::quota::Growth;
 use crate::weight;
 use crate::{
-    Acquire, Attempt, CREATE, Contender, Error, Hold, Keyless, Kind, LockMode, LockSettings, Refusal, Reply,
-    RequestKey, SessionId, State, ZPath, Znode,
+    Acquire, Attempt, CREATE, Contender, Error, Hold, Kind, LockMode, LockSettings, Refusal, Reply, RequestKey,
+    SessionId, State, ZPath, Znode,
 };
 
 /// The way to a lock that the one who asks may enter.
@@ -76,9 +74,8 @@ impl State {
     /// Enters a queue with a new ticket. A refusal that is known only when all who can hold do
     /// takes it back.
     fn acquire_anew(&mut self, new: NewTicket<'_>, changes: &mut Changes) -> Result<Reply, Refusal> {
-        let meets_own = new.acquire.keyless.is_some() && !self.sessions[&new.session].keyless.is_empty();
         let is_full = self.queue(&new.acquire.lock).is_some_and(Queue::is_full);
-        let before = (meets_own || is_full).then(|| self.clone());
+        let before = is_full.then(|| self.clone());
         let answer = self.enter_queue(new, changes);
         if let (Some(before), Err(_)) = (before, &answer) {
             *self = before;
@@ -94,8 +91,8 @@ impl State {
         if priority > 0 && !self.queue(lock).is_some_and(|queue| queue.settings().managed) {
             return Err(Refusal::at(Error::LockNotManaged, lock));
         }
-        if acquire.keyless == Some(Keyless::Replace) {
-            self.give_back(lock, &self.sessions[&id].keyless_of(lock), changes)?;
+        if let Some(own) = self.sessions[&id].keyless.get(lock).filter(|_| is_keyless(acquire)) {
+            return Err(Refusal::at(Error::BlockedByOwnSession, own));
         }
         let ticket = match self.enqueue(acquire, way, false, id, hold, changes)? {
             Entered::At(ticket) => ticket,
@@ -106,11 +103,6 @@ impl State {
         }
         self.grant_ready(changes);
         self.check_waiters(&ticket)?;
-        if acquire.keyless == Some(Keyless::Refuse)
-            && let Some(in_the_way) = self.own_in_the_way(&ticket, id)
-        {
-            return Err(Refusal::at(Error::BlockedByOwnSession, &in_the_way));
-        }
         self.acquired(&ticket)
     }
 
@@ -174,9 +166,8 @@ impl State {
             return Ok(Reply::Superseded);
         };
         if if_waiting {
-            let status = readings::status(self, ticket).map_err(refuse)?;
-            if matches!(status, LockStatus::Held { .. }) {
-                return Ok(Reply::StillHeld(status));
+            if let Some(held) = readings::held(self, ticket).map_err(refuse)? {
+                return Ok(Reply::StillHeld(held));
             }
         }
         if if_waiting {
@@ -307,8 +298,8 @@ impl State {
     }
 
     pub(crate) fn acquired(&self, ticket: &ZPath) -> Result<Reply, Refusal> {
-        let status = readings::status(self, ticket).map_err(|error| Refusal::at(error, ticket))?;
-        Ok(Reply::Acquired { ticket: ticket.clone(), status })
+        let held = readings::held(self, ticket).map_err(|error| Refusal::at(error, ticket))?;
+        Ok(Reply::Acquired { ticket: ticket.clone(), held })
     }
 
     /// The nearest ancestor that exists, or the lock itself, and the paths below it that do not,
@@ -369,7 +360,7 @@ impl State {
             return None;
         }
         let writer = self.ticket_of(id, &acquire.lock, LockMode::Write, &acquire.owner)?;
-        let held = matches!(readings::status(self, &writer), Ok(LockStatus::Held { .. }));
+        let held = matches!(readings::held(self, &writer), Ok(Some(_)));
         sequence_of(writer.name()).filter(|_| held)
     }
 
@@ -385,4 +376,9 @@ impl State {
         let node = self.node(path).ok_or(Error::NoNode)?;
         if node.owner() == Some(id) { Ok(id) } else { Err(Error::NotOwner) }
     }
+}
+
+/// Whether nothing tells a retry of an acquire from another wish of its session.
+fn is_keyless(acquire: &Acquire) -> bool {
+    acquire.keyless && acquire.owner.is_empty()
 }

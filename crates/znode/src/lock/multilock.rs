@@ -199,7 +199,7 @@ impl AcquireAll {
             label: self.label.clone(),
             lock_delay_ms: self.lock_delay_ms,
             priority: 0,
-            keyless: None,
+            keyless: false,
         }
     }
 

@@ -2,16 +2,35 @@
 
 use std::sync::Arc;
 
-use crate::entry::applied::LockStatus;
+use crate::entry::applied::Held;
 use crate::lock::ended::Grant;
 use crate::lock::mixed_clients::{BlindSpot, Naming};
-use crate::lock::queue::{Position, Queue as TicketQueue};
+use crate::lock::queue::{Holder, Position, Queue as TicketQueue};
 use crate::lock::revocations::Revocation;
 use crate::lock::revoke::revocation;
 use crate::lock::ticket_name::{mode_of, sequence_of};
 use crate::{
     ClientInfo, Contender, Error, FencingToken, Kind, LockMode, LockSettings, SessionId, State, ZPath, Znode, Zxid,
 };
+
+/// Where a ticket stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LockStatus {
+    /// It holds the lock.
+    Held {
+        /// What to show to resources.
+        token: FencingToken,
+        /// How often the owner holds it.
+        holds: u32,
+    },
+    /// It waits.
+    Waiting {
+        /// The ticket before it: the waiter whose turn is before its own (of a reader the last one
+        /// that is no reader), or the last of the holders. The event [`crate::EventKind::Granted`]
+        /// at its own lock node tells when it holds.
+        predecessor: ZPath,
+    },
+}
 
 /// One contender, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,13 +114,33 @@ pub struct LockSummary {
 /// holds for no client. `BadArguments` when the path is no lock node's.
 pub fn status(state: &State, ticket: &ZPath) -> Result<LockStatus, Error> {
     let (queue, node, position) = find(state, ticket)?;
+    Ok(match held_at(state, ticket, node, queue, &position)? {
+        Some(Held { token, holds }) => LockStatus::Held { token, holds },
+        None => LockStatus::Waiting { predecessor: predecessor(state, ticket, node, queue, &position) },
+    })
+}
+
+/// What a ticket holds; `None` while it waits.
+///
+/// # Errors
+/// As [`status`].
+pub(crate) fn held(state: &State, ticket: &ZPath) -> Result<Option<Held>, Error> {
+    let (queue, node, position) = find(state, ticket)?;
+    held_at(state, ticket, node, queue, &position)
+}
+
+fn held_at(
+    state: &State,
+    ticket: &ZPath,
+    node: &Znode,
+    queue: &TicketQueue,
+    position: &Position,
+) -> Result<Option<Held>, Error> {
     if node.lingers_until_ms().is_some() || state.waits_in_vain(ticket, node) {
         return Err(Error::SessionExpired);
     }
-    match queue.holder(&position) {
-        Some(holder) => Ok(LockStatus::Held { token: holder.grant.token, holds: holds(state, ticket, node) }),
-        None => Ok(LockStatus::Waiting { predecessor: predecessor(state, ticket, node, queue, &position) }),
-    }
+    let held = |holder: &Holder| Held { token: holder.grant.token, holds: holds(state, ticket, node) };
+    Ok(queue.holder(position).map(held))
 }
 
 /// Whether a ticket holds, also while it lingers.
@@ -219,7 +258,7 @@ fn is_held(state: &State, lock: &ZPath, token: FencingToken, session: Option<Ses
         return parent.czxid == Zxid(token.0) && sequence_of(lock.name()).is_none() && theirs(parent);
     }
     let holds = |position: &Position| {
-        lock.child(&position.name).is_ok_and(|ticket| matches!(status(state, &ticket), Ok(LockStatus::Held { .. })))
+        lock.child(&position.name).is_ok_and(|ticket| matches!(held(state, &ticket), Ok(Some(_))))
     };
     let Some(queue) = state.queue(lock) else { return false };
     let theirs = |position: &&Position| {

@@ -3,7 +3,6 @@
 use std::mem::discriminant;
 use std::ops::Bound;
 
-use crate::entry::applied::LockStatus;
 use crate::entry::changes::Changes;
 use crate::lock::readings;
 use crate::lock::ticket_name::{mode_of, sequence_of};
@@ -36,7 +35,7 @@ impl State {
         let from = (Bound::Included(below.as_str()), Bound::Unbounded);
         let under = session.ephemerals.range::<_, str>(from).take_while(|path| path.as_str().starts_with(&below));
         let own = under.filter(|path| path.parent_str() == Some(of.lock.as_str()));
-        let held = |path: &&ZPath| matches!(readings::status(self, path), Ok(LockStatus::Held { .. }));
+        let held = |path: &&ZPath| matches!(readings::held(self, path), Ok(Some(_)));
         own.filter(held).filter(|path| self.fits(path, of)).take(2).cloned().collect()
     }
 

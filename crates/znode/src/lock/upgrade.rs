@@ -7,12 +7,11 @@
 
 use std::sync::Arc;
 
-use crate::entry::applied::LockStatus;
 use crate::entry::changes::Changes;
 use crate::lock::deadlock::Newcomer;
 use crate::lock::demand::Demand;
 use crate::lock::queue::{Origin, Position, Queue, Ticket};
-use crate::lock::readings::status;
+use crate::lock::readings::held;
 use crate::lock::ticket_name::{Shape, TicketName};
 use crate::tree::ops::{NewNode, next_number};
 use crate::tree::permissions::permit;
@@ -43,7 +42,7 @@ impl State {
         }
         let contender = self.tree[reader].contender().filter(|contender| contender.mode == LockMode::Read).cloned();
         let contender = contender.ok_or_else(|| refuse(Error::BadArguments))?;
-        if !matches!(status(self, reader), Ok(LockStatus::Held { .. })) {
+        if !matches!(held(self, reader), Ok(Some(_))) {
             return Err(refuse(Error::LockNotHeld));
         }
         let lock = reader.parent().expect("a lock node has a parent");
@@ -64,8 +63,14 @@ impl State {
         if let Some(writing) = Position::of(writer.name(), changes.zxid) {
             self.tree.edit_queue(&lock, |queue| queue.expect_upgraded(writing, reading));
         }
-        let contender =
-            Contender { mode: LockMode::Write, holds: vec![hold], released: 0, in_multi_lock: false, ..contender };
+        let contender = Contender {
+            mode: LockMode::Write,
+            holds: vec![hold],
+            released: 0,
+            keyless: false,
+            in_multi_lock: false,
+            ..contender
+        };
         let data = upgrade.label.as_bytes().into();
         let kind = Kind::Ephemeral { owner: id };
         self.insert(&writer, NewNode { kind, data, acl, contender: Some(contender) }, changes);

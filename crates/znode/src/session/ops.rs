@@ -7,7 +7,6 @@ use std::sync::Arc;
 use imbl::{OrdMap, OrdSet};
 use plant::Planted;
 
-use crate::entry::applied::LockStatus;
 use crate::entry::changes::Changes;
 use crate::lock::ended::TicketEnd;
 use crate::lock::readings;
@@ -53,7 +52,7 @@ impl State {
             ephemerals: OrdSet::new(),
             tickets: OrdMap::new(),
             named: OrdMap::new(),
-            keyless: OrdSet::new(),
+            keyless: OrdMap::new(),
             requests: Requests::default(),
         };
         let id = session.id;
@@ -144,7 +143,7 @@ impl State {
     fn lingering(&self, id: SessionId) -> Vec<ZPath> {
         let lingers = |path: &&ZPath| {
             let delayed = self.tree[*path].contender().is_some_and(|contender| contender.lock_delay_ms > 0);
-            delayed && matches!(readings::status(self, path), Ok(LockStatus::Held { .. }))
+            delayed && matches!(readings::held(self, path), Ok(Some(_)))
         };
         self.session(id).into_iter().flat_map(Session::ephemerals).filter(lingers).cloned().collect()
     }

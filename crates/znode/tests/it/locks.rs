@@ -52,7 +52,7 @@ impl World {
         let (lock, owner, label) = (lock_path(), String::new(), String::new());
         match self.apply(
             Some(session),
-            Op::Acquire(Acquire { lock, mode, owner, label, lock_delay_ms, priority: 0, keyless: None }),
+            Op::Acquire(Acquire { lock, mode, owner, label, lock_delay_ms, priority: 0, keyless: false }),
         ) {
             Ok(Reply::Acquired { ticket, .. }) => ticket,
             other => panic!("no ticket: {other:?}"),
@@ -62,7 +62,7 @@ impl World {
     fn acquire_with(&mut self, session: SessionId, priority: u32) {
         let lock = lock_path();
         let (owner, label, mode) = (String::new(), String::new(), LockMode::Exclusive);
-        let acquire = Acquire { lock, mode, owner, label, lock_delay_ms: 0, priority, keyless: None };
+        let acquire = Acquire { lock, mode, owner, label, lock_delay_ms: 0, priority, keyless: false };
         self.apply(Some(session), Op::Acquire(acquire)).unwrap();
     }
 
@@ -272,7 +272,7 @@ fn a_lock_that_is_too_deep_is_refused_before_its_way_is_walked() {
         let (owner, label) = (String::new(), String::new());
         let (mode, lock_delay_ms) = (LockMode::Exclusive, 0);
         let acquire =
-            Op::Acquire(Acquire { lock: lock.clone(), mode, owner, label, lock_delay_ms, priority: 0, keyless: None });
+            Op::Acquire(Acquire { lock: lock.clone(), mode, owner, label, lock_delay_ms, priority: 0, keyless: false });
         let set = Op::SetLock { lock, settings: LockSettings { managed: true, ..LockSettings::default() } };
         cost(3, || {
             for op in [&acquire, &set] {
@@ -300,7 +300,7 @@ fn a_dying_session_costs_as_much_for_each_lock_however_many_it_holds() {
                 label,
                 lock_delay_ms: 1000,
                 priority: 0,
-                keyless: None,
+                keyless: false,
             };
             world.apply(Some(session), Op::Acquire(acquire)).unwrap();
         }
@@ -379,7 +379,7 @@ fn a_search_for_a_deadlock_costs_little_more_behind_many_readers() {
         let other = ZPath::parse("/locks/other").unwrap();
         let acquire = |lock: ZPath| {
             let (owner, label, mode) = (String::from("o"), String::new(), LockMode::Read);
-            Op::Acquire(Acquire { lock, mode, owner, label, lock_delay_ms: 0, priority: 0, keyless: None })
+            Op::Acquire(Acquire { lock, mode, owner, label, lock_delay_ms: 0, priority: 0, keyless: false })
         };
         let (parts, policy) = (vec![(lock_path(), LockMode::Read)], znode::Policy::Strict);
         let (owner, label) = (String::new(), String::new());

@@ -96,7 +96,7 @@ fn path(path: &str) -> ZPath {
 }
 
 fn acquire(lock: &str, mode: LockMode, owner: String, label: String) -> Op {
-    Op::Acquire(Acquire { lock: path(lock), mode, owner, label, lock_delay_ms: 0, priority: 0, keyless: None })
+    Op::Acquire(Acquire { lock: path(lock), mode, owner, label, lock_delay_ms: 0, priority: 0, keyless: false })
 }
 
 /// One that says as much of itself as it may.

@@ -69,7 +69,7 @@ fn create(at: &str, mode: CreateMode, acl: Vec<Acl>) -> ZnodeOp {
 
 fn acquire(lock: &str, mode: LockMode) -> Acquire {
     let (owner, label) = (String::new(), "label".into());
-    Acquire { lock: path(lock), mode, owner, label, lock_delay_ms: 0, priority: 0, keyless: None }
+    Acquire { lock: path(lock), mode, owner, label, lock_delay_ms: 0, priority: 0, keyless: false }
 }
 
 fn all_of(mode: LockMode) -> AcquireAll {

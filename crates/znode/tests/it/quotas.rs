@@ -97,7 +97,7 @@ impl World {
             13..18 => {
                 let (lock, label) = (path(self.pick(&["/l", "/l/m", "/a/b/k", "/x/y/z"])), self.data());
                 let (mode, owner) = (LockMode::Read, String::new());
-                Op::Acquire(Acquire { lock, mode, owner, label, lock_delay_ms: 0, priority: 0, keyless: None })
+                Op::Acquire(Acquire { lock, mode, owner, label, lock_delay_ms: 0, priority: 0, keyless: false })
             }
             18 => Op::Reap { candidates: self.state.reap_candidates(u64::MAX, 9) },
             _ => match self.state.session(SessionId(1)).and_then(|session| session.ephemerals().next().cloned()) {

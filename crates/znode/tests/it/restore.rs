@@ -56,11 +56,11 @@ impl Run {
             label: String::new(),
             lock_delay_ms: delay_ms,
             priority: 0,
-            keyless: None,
+            keyless: false,
         };
         let request = Request { key: Some(key), attempt: Attempt(1), ..Request::of(who, Op::Acquire(acquire)) };
         match self.apply(request).unwrap() {
-            Reply::Acquired { status: LockStatus::Held { token, .. }, .. } => Some(token.0),
+            Reply::Acquired { held: Some(held), .. } => Some(held.token.0),
             _ => None,
         }
     }

@@ -35,7 +35,7 @@ impl World {
 
     fn acquire(&mut self, session: SessionId, lock: &str, mode: LockMode, lock_delay_ms: u32) -> ZPath {
         let (lock, owner, label) = (path(lock), String::new(), String::new());
-        let acquire = Acquire { lock, mode, owner, label, lock_delay_ms, priority: 0, keyless: None };
+        let acquire = Acquire { lock, mode, owner, label, lock_delay_ms, priority: 0, keyless: false };
         match self.apply(Some(session), Op::Acquire(acquire)) {
             Ok(Reply::Acquired { ticket, .. }) => ticket,
             other => panic!("no ticket: {other:?}"),

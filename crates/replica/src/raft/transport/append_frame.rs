@@ -4,8 +4,11 @@
 //! by how far they are from it.
 //!
 //! ```text
-//! parts (1 byte) | sequence | vote | prev | commit | acknowledged | count | entries
+//! parts (1 byte) | sequence | vote | more | prev | commit | acknowledged | count | entries
 //! ```
+//!
+//! `more` is what later programs say in the head of a frame: fields with numbers, passed over where
+//! a number is not known.
 
 use bincode::de::Decoder;
 use bincode::enc::Encoder;
@@ -38,7 +41,8 @@ const ACKNOWLEDGED: u8 = 1 << 2;
 const ONE_TERM: u8 = 1 << 3;
 /// Each entry is the next one after the one before it.
 const IN_ORDER: u8 = 1 << 4;
-const KNOWN: u8 = PREV | COMMIT | ACKNOWLEDGED | ONE_TERM | IN_ORDER;
+const MORE: u8 = 1 << 5;
+const KNOWN: u8 = PREV | COMMIT | ACKNOWLEDGED | ONE_TERM | IN_ORDER | MORE;
 
 /// How positions are written in one frame.
 #[derive(Clone, Copy)]
@@ -117,6 +121,9 @@ impl<C> Decode<C> for AppendFrame {
         if parts & !KNOWN != 0 {
             return Err(DecodeError::Other("a part of a frame that is not known"));
         }
+        if parts & MORE != 0 {
+            Vec::<(u16, Vec<u8>)>::decode(decoder)?;
+        }
         let term = (parts & ONE_TERM != 0).then_some(vote.term);
         let mut scale = Scale { term, base: 0 };
         let prev_log_id = scale.decode_part(parts & PREV, decoder)?;
@@ -176,6 +183,20 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn what_a_later_program_says_in_the_head_is_passed_over() {
+        let vote = VoteRecord { term: 3, node_id: 2, committed: true };
+        let (prev_log_id, leader_commit) = (Some(id(3, 3000)), Some(id(3, 2999)));
+        let frame =
+            AppendFrame { sequence: 9, vote, prev_log_id, leader_commit, acknowledged: None, entries: Vec::new() };
+        let mut bytes = codec::encode(&frame);
+        // Behind the version: parts, sequence and a vote in one byte each, or three.
+        bytes[1] |= MORE;
+        let head = 1 + 1 + 1 + codec::encode(&vote).len() - 1;
+        bytes.splice(head..head, codec::encode(&vec![(7u16, vec![1u8, 2, 3])]).into_iter().skip(1));
+        assert_eq!(codec::decode::<AppendFrame>(&bytes).unwrap(), frame);
     }
 
     #[test]

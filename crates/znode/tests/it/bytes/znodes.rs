@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use fastrand::Rng;
 use znode::{
     Acl, Acquire, AcquireAll, Asker, Attempt, ClientInfo, ClusterUuid, Create, CreateMode, Credential, DecodeError,
-    Ensure, Error, FencingToken, Founding, Identity, Keyless, LEVEL_MAX, Limits, LockGuard, LockMode, LockSettings,
-    LogPosition, Op, Policy, ReapCandidate, ReleaseHeld, Request, RequestKey, SessionId, State, StateBuilder, Term,
-    Turn, Txn, Upgrade, ZPath, ZnodeOp, Zxid, decode_request, decode_txn, encode_request, encode_txn,
+    Ensure, Error, FencingToken, Founding, Identity, LEVEL_MAX, Limits, LockGuard, LockMode, LockSettings, LogPosition,
+    Op, Policy, ReapCandidate, ReleaseHeld, Request, RequestKey, SessionId, State, StateBuilder, Term, Turn, Txn,
+    Upgrade, ZPath, ZnodeOp, Zxid, decode_request, decode_txn, encode_request, encode_txn,
 };
 
 use crate::bytes::frozen::{assert_frozen, build, bytes, hex, path, ticket};
@@ -258,7 +258,7 @@ fn create(parent: &str, name: &str, mode: CreateMode) -> ZnodeOp {
 
 fn acquire(lock: &str, mode: LockMode, owner: &str) -> Op {
     let (owner, label) = (owner.into(), "label".into());
-    Op::Acquire(Acquire { lock: path(lock), mode, owner, label, lock_delay_ms: 1500, priority: 0, keyless: None })
+    Op::Acquire(Acquire { lock: path(lock), mode, owner, label, lock_delay_ms: 1500, priority: 0, keyless: false })
 }
 
 /// Limits as they were when the bytes were frozen: defaults may change, formats may not.
@@ -344,7 +344,7 @@ fn ops(ticket: &ZPath) -> Vec<(&'static str, Op)> {
         ("acquire_read", acquire("/l/m", LockMode::Read, "owner")),
         ("acquire_write", acquire("/l", LockMode::Write, "owner")),
         ("release", Op::Release { ticket: ticket.clone() }),
-        ("acquire_keyless", keyless(Keyless::Replace)),
+        ("acquire_keyless", keyless()),
         ("acquire_urgent", urgent(7)),
         ("acquire_all", Op::AcquireAll(wish)),
         ("set_lock", Op::SetLock { lock: path("/l"), settings }),
@@ -390,9 +390,9 @@ fn ensured(ensure: Ensure) -> Op {
     Op::Znode(ZnodeOp::Create(Create { ensure, ..new }))
 }
 
-fn keyless(keyless: Keyless) -> Op {
+fn keyless() -> Op {
     let Op::Acquire(acquire) = acquire("/l", LockMode::Exclusive, "") else { panic!("an acquire is one") };
-    Op::Acquire(Acquire { keyless: Some(keyless), ..acquire })
+    Op::Acquire(Acquire { keyless: true, ..acquire })
 }
 
 fn urgent(priority: u32) -> Op {

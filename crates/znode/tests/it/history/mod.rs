@@ -8,8 +8,8 @@ use std::net::IpAddr;
 use fastrand::Rng;
 use znode::{
     Acl, Acquire, AcquireAll, Attempt, ClientInfo, ClusterUuid, Create, CreateMode, Credential, Ensure, FencingToken,
-    Founding, Identity, Keyless, Limits, LockGuard, LockMode, LockSettings, LogPosition, Op, Policy, ReapCandidate,
-    ReleaseHeld, Request, RequestKey, SessionId, Term, Turn, Txn, ZPath, ZnodeOp, Zxid,
+    Founding, Identity, Limits, LockGuard, LockMode, LockSettings, LogPosition, Op, Policy, ReapCandidate, ReleaseHeld,
+    Request, RequestKey, SessionId, Term, Turn, Txn, ZPath, ZnodeOp, Zxid,
 };
 
 use crate::model::{Model, number, ticket_name, zpath};
@@ -246,10 +246,6 @@ impl History {
     }
 
     /// Most of those that could say so have neither key nor owner.
-    fn keyless(&mut self) -> Option<Keyless> {
-        [None, Some(Keyless::Refuse), Some(Keyless::Refuse), Some(Keyless::Replace)][self.rng.usize(..4)]
-    }
-
     fn release_held(&mut self, model: &Model) -> Op {
         let mode = (self.rng.u8(..3) == 0).then(|| self.mode());
         let token = (self.rng.u8(..3) == 0).then(|| self.guard(model).token);
@@ -353,7 +349,7 @@ impl History {
             label: if self.rng.bool() { String::new() } else { self.word() },
             lock_delay_ms: [0, 0, 1000, 5000][self.rng.usize(..4)],
             priority: 0,
-            keyless: self.keyless(),
+            keyless: self.rng.u8(..4) > 0,
         }
     }
 

@@ -1,22 +1,19 @@
 //! The model's acquires without key and owner, and giving back by the lock's name.
 
 use znode::lock::LockStatus;
-use znode::{Acquire, Error, Keyless, LockMode, ReleaseHeld, RequestKey, SessionId};
+use znode::{Acquire, Error, LockMode, ReleaseHeld, RequestKey, SessionId};
 
 use super::locks::Kind;
-use super::queue::Demand;
-use super::{Answer, Model, Stay, parent_of, refused};
+use super::{Answer, Model, Stay, refused};
 
 impl Model {
     /// What is refused here is taken back by the caller.
     pub(super) fn acquire_anew(&mut self, acquire: &Acquire, priority: u32, id: SessionId, key: RequestKey) -> Answer {
         let lock = acquire.lock.as_str();
-        let earlier: Vec<String> = self.contenders(lock).into_iter().filter(|path| self.is_keyless(path, id)).collect();
-        if acquire.keyless == Some(Keyless::Replace) {
-            // By path.
-            let mut by_path = earlier.clone();
-            by_path.sort();
-            by_path.iter().for_each(|ticket| self.take_out(ticket));
+        self.way_into(lock)?;
+        let own = self.contenders(lock).into_iter().find(|path| self.is_keyless(path, id));
+        if let Some(own) = own.filter(|_| acquire.keyless && acquire.owner.is_empty()) {
+            return refused(Error::BlockedByOwnSession, &own);
         }
         let ticket = match self.enqueue(acquire, Kind::Single { priority }, id, key)? {
             Ok(ticket) => ticket,
@@ -26,41 +23,12 @@ impl Model {
         if self.is_one_too_many(&ticket) {
             return refused(Error::TooManyWaiters, lock);
         }
-        if acquire.keyless == Some(Keyless::Refuse)
-            && matches!(self.status(&ticket), Ok(LockStatus::Waiting { .. }))
-            && let Some(blocker) = self.own_blocker(&ticket, &earlier)
-        {
-            return refused(Error::BlockedByOwnSession, &blocker);
-        }
         self.acquired(&ticket)
     }
 
     fn is_keyless(&self, path: &str, id: SessionId) -> bool {
         let node = &self.nodes[path];
         node.stay == Stay::Session(id) && node.lock.as_ref().is_some_and(|lock| lock.keyless)
-    }
-
-    /// The first of the session's earlier tickets that keeps a waiting one out, by itself or by one
-    /// that waits for it.
-    fn own_blocker(&self, ticket: &str, earlier: &[String]) -> Option<String> {
-        let lock = parent_of(ticket).unwrap();
-        let queue = self.listing(lock);
-
-        if let Some(limit) = self.limit_over(ticket) {
-            let wanted = |path: &str| match self.demand(path) {
-                Demand::Units(permits) => permits,
-                Demand::Alone | Demand::Shared => limit,
-            };
-            let sum = earlier.iter().map(|path| wanted(path)).sum::<u32>() + wanted(ticket);
-            return earlier.first().filter(|_| sum > limit).cloned();
-        }
-        let at = |path: &str| queue.iter().position(|other| other == path).unwrap();
-        let shuts = |path: &String| self.nodes[path].held.is_none() && self.demand(path) != Demand::Shared;
-        let blocks = |path: &&String| {
-            let beside = self.room_beside(lock, self.demand(ticket), std::slice::from_ref(*path));
-            at(path) < at(ticket) && (!beside || queue[at(path) + 1..at(ticket)].iter().any(shuts))
-        };
-        queue.iter().filter(|path| earlier.contains(path)).find(blocks).cloned()
     }
 
     pub(super) fn release_held(&mut self, of: &ReleaseHeld, session: Option<SessionId>) -> Answer {

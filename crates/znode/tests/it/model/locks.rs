@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use znode::lock::LockStatus;
+use znode::lock::{Held, LockStatus};
 use znode::{Acquire, Attempt, Error, LockMode, Refusal, Reply, RequestKey, SessionId, ZPath};
 
 use super::{Answer, LockNode, Model, Stay, join, name_of, parent_of, refused, zpath};
@@ -163,7 +163,7 @@ impl Model {
             holds: vec![(key, vec![self.attempt])],
             released: 0,
             lingers_until_ms: None,
-            keyless: acquire.keyless.is_some() && acquire.owner.is_empty(),
+            keyless: acquire.keyless && acquire.owner.is_empty(),
         };
         self.put(&ticket, stay, acquire.label.clone().into_bytes(), acl, Some(node));
         self.nodes.get_mut(&ticket).unwrap().priority = priority;
@@ -270,8 +270,8 @@ impl Model {
             return Ok(Reply::Superseded);
         };
         let status = self.status(ticket).unwrap();
-        if if_waiting && matches!(status, LockStatus::Held { .. }) {
-            return Ok(Reply::StillHeld(status));
+        if let (true, LockStatus::Held { token, holds }) = (if_waiting, status) {
+            return Ok(Reply::StillHeld(Held { token, holds }));
         }
         let (_, attempts) = self.lock_node(&counting).holds.iter_mut().find(|(other, _)| *other == key).unwrap();
         let before = attempts.iter().take_while(|other| **other != attempt).copied().collect::<Vec<_>>();
@@ -300,7 +300,11 @@ impl Model {
     }
 
     pub(super) fn acquired(&self, ticket: &str) -> Answer {
-        Ok(Reply::Acquired { ticket: zpath(ticket), status: self.status(ticket).unwrap() })
+        let held = match self.status(ticket).unwrap() {
+            LockStatus::Held { token, holds } => Some(Held { token, holds }),
+            LockStatus::Waiting { .. } => None,
+        };
+        Ok(Reply::Acquired { ticket: zpath(ticket), held })
     }
 
     fn lock_node(&mut self, ticket: &str) -> &mut LockNode {

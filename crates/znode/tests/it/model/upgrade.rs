@@ -67,7 +67,8 @@ impl Model {
             return refused(Error::TooManyWaiters, lock);
         }
         let holds = vec![(key, vec![self.attempt])];
-        let lock_node = LockNode { mode: LockMode::Write, holds, released: 0, lingers_until_ms: None, ..node };
+        let lock_node =
+            LockNode { mode: LockMode::Write, holds, released: 0, lingers_until_ms: None, keyless: false, ..node };
         let (data, acl) = (upgrade.label.clone().into_bytes(), self.nodes[lock].acl.clone());
         self.put(&writer, Stay::Session(id), data, acl, Some(lock_node));
         let queue = self.nodes.get_mut(lock).unwrap().queue.as_mut().unwrap();

@@ -178,7 +178,7 @@ impl Script {
             }
             _ => {}
         }
-        Ok(show::applied(&applied, &events))
+        Ok(show::applied(&applied, &events, &self.state))
     }
 
     fn op(&mut self, name: &str, words: &mut Words, session: Option<SessionId>) -> Result<Op, Box<dyn Error>> {

@@ -5,8 +5,8 @@ use std::error::Error;
 
 use goldenscript::{Argument, Command};
 use znode::{
-    Acl, Acquire, AcquireAll, ClientInfo, Create, CreateMode, Ensure, FencingToken, Identity, Keyless, Limits,
-    LockGuard, LockMode, Op, Policy, ReleaseHeld, ZPath, ZnodeOp,
+    Acl, Acquire, AcquireAll, ClientInfo, Create, CreateMode, Ensure, FencingToken, Identity, Limits, LockGuard,
+    LockMode, Op, Policy, ReleaseHeld, ZPath, ZnodeOp,
 };
 
 use super::alias::Aliases;
@@ -149,12 +149,7 @@ impl Words {
             label: self.text("label")?,
             lock_delay_ms: self.key_number("delay", 0)? as u32,
             priority: self.key_number("priority", 0)? as u32,
-            keyless: match self.key("keyless").as_deref() {
-                None => None,
-                Some("refuse") => Some(Keyless::Refuse),
-                Some("replace") => Some(Keyless::Replace),
-                Some(other) => return Err(format!("keyless is refuse or replace, not {other}").into()),
-            },
+            keyless: self.key("keyless").is_some_and(|word| word == "true"),
         })
     }
 

@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 
 use znode::lock::{
-    BlindSpot, EndedSession, EndedTicket, LockStatus, LockSummary, Moment, Queue, QueueEntry, Revocation, WaitsFor,
+    self, BlindSpot, EndedSession, EndedTicket, Held, LockStatus, LockSummary, Moment, Queue, QueueEntry, Revocation,
+    WaitsFor,
 };
 use znode::{
     Acl, Actor, Applied, ClientInfo, Error, EventKind, Kind, LockSettings, ReapCandidate, Recorded, Refusal, Reply,
@@ -11,9 +12,9 @@ use znode::{
 };
 
 /// The answer and the events; those that not everybody may hear of say for whom they are.
-pub(crate) fn applied(applied: &Applied, events: &[Recorded]) -> String {
+pub(crate) fn applied(applied: &Applied, events: &[Recorded], state: &State) -> String {
     let answer = match &applied.reply {
-        Ok(answer) => reply(answer),
+        Ok(answer) => reply(answer, state),
         Err(Refusal { error, path, op_index }) => {
             let path = path.as_ref().map(|path| format!(" {path}")).unwrap_or_default();
             let index = op_index.map(|index| format!(" op={index}")).unwrap_or_default();
@@ -41,17 +42,20 @@ pub(crate) fn applied(applied: &Applied, events: &[Recorded]) -> String {
     output
 }
 
-fn reply(reply: &Reply) -> String {
+fn reply(reply: &Reply, state: &State) -> String {
     match reply {
         Reply::Done => "Done".into(),
         Reply::Created { path, .. } => format!("Created {path}"),
         Reply::Set { stat } => format!("Set version={} aversion={}", stat.version, stat.aversion),
         Reply::SessionOpened { session, timeout_ms } => format!("Opened session={session} timeout_ms={timeout_ms}"),
-        Reply::Multi(replies) => format!("Multi [{}]", replies.iter().map(self::reply).collect::<Vec<_>>().join(", ")),
-        Reply::Acquired { ticket, status } => format!("Acquired {ticket} {}", standing(status)),
+        Reply::Multi(replies) => {
+            format!("Multi [{}]", replies.iter().map(|part| self::reply(part, state)).collect::<Vec<_>>().join(", "))
+        }
+        Reply::Acquired { ticket, held: Some(held) } => format!("Acquired {ticket} {}", self::held(*held)),
+        Reply::Acquired { ticket, held: None } => format!("Acquired {ticket} {}", status(&lock::status(state, ticket))),
         Reply::Released { holds } => format!("Released holds={holds}"),
         Reply::Withdrawn => "Withdrawn".into(),
-        Reply::StillHeld(status) => format!("StillHeld {}", standing(status)),
+        Reply::StillHeld(held) => format!("StillHeld {}", self::held(*held)),
         Reply::Superseded => "Superseded".into(),
         Reply::Removed { count } => format!("Removed {count}"),
         Reply::Deadlock { cycle } => {
@@ -67,9 +71,13 @@ fn reply(reply: &Reply) -> String {
     }
 }
 
+fn held(Held { token, holds }: Held) -> String {
+    format!("Held token={token} holds={holds}")
+}
+
 fn standing(status: &LockStatus) -> String {
     match status {
-        LockStatus::Held { token, holds } => format!("Held token={token} holds={holds}"),
+        LockStatus::Held { token, holds } => held(Held { token: *token, holds: *holds }),
         LockStatus::Waiting { predecessor } => format!("Waiting after {}", predecessor.name()),
     }
 }

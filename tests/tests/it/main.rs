@@ -27,6 +27,7 @@ mod documented_lines;
 mod documented_rust;
 mod examples;
 mod failing_disk;
+mod gaps;
 mod hand_over_on_three_nodes;
 mod hangup;
 mod herd;

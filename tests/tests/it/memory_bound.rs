@@ -26,6 +26,7 @@ const OPTIONS: Options = Options {
     proxied: false,
     zookeeper: false,
     open_files_max: None,
+    disk_may_hang: false,
 };
 
 /// The request that adds the n-th thing.

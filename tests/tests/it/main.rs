@@ -38,6 +38,7 @@ mod local_cluster;
 mod log_story;
 mod members;
 mod memory_bound;
+mod memory_rows;
 mod metrics;
 mod open_files;
 mod operators;

@@ -103,6 +103,20 @@ impl Contender {
     }
 }
 
+/// Writes now and then, until it is over. Answers the longest time that one took.
+pub(super) async fn longest_write(doors: Vec<String>, over: watch::Receiver<bool>) -> Duration {
+    let call = Call::put("/v1/znodes").body("x").within(SOON);
+    let (mut nodes, mut longest) = (Nodes::new(&doors), Duration::ZERO);
+    let mut pace = Pace::new("the queues are over");
+    while !*over.borrow() {
+        pace.next().await;
+        let begun = Instant::now();
+        assert_eq!(nodes.ask(&call).await.status, 200);
+        longest = longest.max(begun.elapsed());
+    }
+    longest
+}
+
 /// Whether the place has become the first one; not when the session was over before.
 async fn granted(zk: &mut Zk, lock: &str, place: &str) -> bool {
     let own = place.rsplit('/').next().unwrap();

@@ -26,6 +26,7 @@ const OPTIONS: Options = Options {
     proxied: false,
     zookeeper: false,
     open_files_max: None,
+    disk_may_hang: false,
 };
 
 /// The request that adds the n-th thing.
@@ -56,14 +57,14 @@ fn json_body(call: Call) -> Call {
 }
 
 /// What a process takes of the memory, in bytes.
-fn resident(pid: Pid) -> u64 {
+pub(crate) fn resident(pid: Pid) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
 }
 
 /// The bytes of all files below a directory.
-fn bytes_below(dir: &Path) -> u64 {
+pub(crate) fn bytes_below(dir: &Path) -> u64 {
     let entries = std::fs::read_dir(dir).unwrap().map(Result::unwrap);
     entries
         .map(|entry| {

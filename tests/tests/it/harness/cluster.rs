@@ -38,11 +38,21 @@ pub(crate) struct Options {
     pub(crate) zookeeper: bool,
     /// Limit of a node's open files.
     pub(crate) open_files_max: Option<u64>,
+    /// Whether a node's disk can be made to hang.
+    pub(crate) disk_may_hang: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { nodes: 3, joining: 0, settings: "", proxied: false, zookeeper: false, open_files_max: None }
+        Options {
+            nodes: 3,
+            joining: 0,
+            settings: "",
+            proxied: false,
+            zookeeper: false,
+            open_files_max: None,
+            disk_may_hang: false,
+        }
     }
 }
 
@@ -98,6 +108,7 @@ impl Cluster {
                 data_dir: dir.path().join(format!("data{id}")),
                 log: dir.path().join(format!("node{id}.log")),
                 open_files_max: options.open_files_max,
+                disk_hangs: options.disk_may_hang.then(|| dir.path().join(format!("hangs{id}"))),
                 process: None,
             };
             // A node that joins knows the founders and itself.
@@ -192,6 +203,11 @@ impl Cluster {
     /// SIGCONT.
     pub(crate) fn resume(&self, id: u64) {
         self.node(id).process().resume().unwrap();
+    }
+
+    /// Lets no sync of a node's disk return any more.
+    pub(crate) fn hang_disk(&self, id: u64) {
+        std::fs::write(self.node(id).disk_hangs.as_ref().expect("its disk may hang"), "").unwrap();
     }
 
     /// Where a node that does not run has its data.

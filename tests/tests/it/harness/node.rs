@@ -4,7 +4,9 @@ use std::fs::File;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Output, Stdio};
+use std::sync::OnceLock;
 
+use tempfile::TempDir;
 use testkit::{Process, serve};
 
 /// The program under test.
@@ -20,6 +22,8 @@ pub(crate) struct Node {
     pub(crate) log: PathBuf,
     /// Limit of open files, where it is not this process's own.
     pub(crate) open_files_max: Option<u64>,
+    /// Once this file is there no sync of its disk returns, where that is wanted at all.
+    pub(crate) disk_hangs: Option<PathBuf>,
     pub(crate) process: Option<Process>,
 }
 
@@ -32,6 +36,9 @@ impl Node {
             let mut limited = Command::new("prlimit");
             limited.arg(format!("--nofile={limit}:{limit}")).arg(command.get_program()).args(command.get_args());
             command = limited;
+        }
+        if let Some(sign) = &self.disk_hangs {
+            command.env("LD_PRELOAD", hanging_disk()).env("HANGING_DISK", sign);
         }
         let process = Process::start(command, &self.log).unwrap();
         self.process.insert(process).id()
@@ -59,6 +66,22 @@ impl Node {
             panic!("node {} ended with {status}:\n{log}", self.id);
         }
     }
+}
+
+/// Compiles the library that makes disks hang, once for all tests of this process.
+fn hanging_disk() -> &'static Path {
+    static LIBRARY: OnceLock<(TempDir, PathBuf)> = OnceLock::new();
+    let (_dir, path) = LIBRARY.get_or_init(|| {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("libhanging_disk.so");
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/shim/hanging_disk.rs");
+        let mut command = Command::new(std::env::var("RUSTC").unwrap_or_else(|_| "rustc".into()));
+        command.args(["--edition", "2024", "--crate-type", "cdylib", "-C", "opt-level=1", source, "-o"]).arg(&path);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        (dir, path)
+    });
+    path
 }
 
 /// Runs `zlock` with arguments until it ends by itself.

@@ -1,0 +1,165 @@
+//! Clients that take one lock after each other, over either door, and note when.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use jute::{Acl, CreateRequest, Names, PathOnly, PathVersion, PathWatch, Request, create_flags, error, op};
+use testkit::zookeeper::{Failure, Zk};
+use tokio::sync::watch;
+use zlock_client::api::Ticket;
+
+use crate::harness::{Answer, Call, Client, Pace, Session};
+
+/// Timeout of the sessions.
+pub(super) const TIMEOUT: Duration = Duration::from_secs(4);
+/// How long a request may take that waits for nothing.
+const SOON: Duration = Duration::from_secs(1);
+/// Between two looks of a ZooKeeper client at its connection.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// When a lock was given back and granted, in the order of the lock's holders.
+#[derive(Clone, Default)]
+pub(super) struct Marks(Arc<Mutex<(Vec<Instant>, Vec<Instant>)>>);
+
+impl Marks {
+    fn released(&self) {
+        self.0.lock().unwrap().0.push(Instant::now());
+    }
+
+    fn granted(&self) {
+        self.0.lock().unwrap().1.push(Instant::now());
+    }
+
+    /// The longest time from a release to the next grant, the first grant apart.
+    pub(super) fn longest(&self) -> Duration {
+        let marks = self.0.lock().unwrap();
+        let gaps = marks.0.iter().zip(&marks.1[1..]).map(|(released, granted)| *granted - *released);
+        gaps.max().unwrap()
+    }
+}
+
+/// A client that knows nodes in an order of its own.
+pub(super) struct Contender {
+    /// Where the nodes' doors are, the first one to be asked first.
+    pub(super) doors: Vec<String>,
+    pub(super) marks: Marks,
+    /// How long it lets an HTTP node wait before it asks again.
+    pub(super) wait: Duration,
+    /// The lock is kept until this is true.
+    pub(super) may_release: watch::Receiver<bool>,
+}
+
+impl Contender {
+    /// Takes the lock over HTTP, with a key, and gives it back.
+    pub(super) async fn over_http(mut self, lock: &str, session: Session) {
+        let _kept_alive = session.keep_alive(self.doors.clone());
+        let acquire = Call::post(format!("/v1/locks{lock}?keep=true&wait={}ms", self.wait.as_millis()));
+        let acquire = acquire.session(&session).once().within(self.wait + SOON);
+        let mut nodes = Nodes::new(&self.doors);
+        let ticket = loop {
+            match nodes.ask(&acquire).await.json() {
+                Ticket::Held { ticket, .. } => break ticket,
+                Ticket::Waiting { .. } => {}
+            }
+        };
+        self.marks.granted();
+        self.may_release.wait_for(|may| *may).await.unwrap();
+        self.marks.released();
+        let release = Call::delete(format!("/v1/tickets{ticket}")).session(&session).once().within(SOON);
+        let answer = nodes.ask(&release).await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+    }
+
+    /// Takes the lock over ZooKeeper's protocol as recipes do, and gives it back. It gives up when
+    /// its session is over.
+    pub(super) async fn over_zookeeper(mut self, lock: &str) {
+        let mut zk = Zk::open(&self.doors, 0, TIMEOUT).await.unwrap();
+        let acl = vec![Acl { perms: 31, scheme: "world".into(), id: "anyone".into() }];
+        let directory = CreateRequest { path: lock.into(), data: Vec::new().into(), acl, flags: 0 };
+        let place = CreateRequest {
+            path: format!("{lock}/lock-"),
+            flags: create_flags::EPHEMERAL_SEQUENTIAL,
+            ..directory.clone()
+        };
+        match zk.ask(Request::Create(op::CREATE, directory)).await {
+            Ok(_) | Err(Failure::Refused(error::NODE_EXISTS)) => {}
+            Err(failure) => panic!("{failure:?}"),
+        }
+        let PathOnly { path: place } = zk.get(Request::Create(op::CREATE, place)).await.unwrap();
+        if !granted(&mut zk, lock, &place).await {
+            return;
+        }
+        self.marks.granted();
+        self.may_release.wait_for(|may| *may).await.unwrap();
+        self.marks.released();
+        let mut pace = Pace::new("the lock is given back");
+        loop {
+            pace.next().await;
+            match zk.ask(Request::Delete(PathVersion { path: place.clone(), version: -1 })).await {
+                Ok(_) | Err(Failure::Refused(error::NO_NODE) | Failure::Expired) => return,
+                Err(_) => {}
+            }
+        }
+    }
+}
+
+/// Writes now and then, until it is over. Answers the longest time that one took.
+pub(super) async fn longest_write(doors: Vec<String>, over: watch::Receiver<bool>) -> Duration {
+    let call = Call::put("/v1/znodes").body("x").within(SOON);
+    let (mut nodes, mut longest) = (Nodes::new(&doors), Duration::ZERO);
+    let mut pace = Pace::new("the queues are over");
+    while !*over.borrow() {
+        pace.next().await;
+        let begun = Instant::now();
+        assert_eq!(nodes.ask(&call).await.status, 200);
+        longest = longest.max(begun.elapsed());
+    }
+    longest
+}
+
+/// Whether the place has become the first one; not when the session was over before.
+async fn granted(zk: &mut Zk, lock: &str, place: &str) -> bool {
+    let own = place.rsplit('/').next().unwrap();
+    let mut pace = Pace::new("the lock is granted over ZooKeeper's protocol");
+    loop {
+        pace.next().await;
+        let connection = zk.connection();
+        let list = PathWatch { path: lock.into(), watch: false };
+        let names = match zk.get(Request::GetChildren(list)).await {
+            Ok(Names { names }) => names,
+            Err(Failure::Expired) => return false,
+            Err(_) => continue,
+        };
+        if !names.iter().any(|name| name == own) {
+            return false;
+        }
+        let Some(before) = names.iter().filter(|name| name.as_str() < own).max() else { return true };
+        let watched = PathWatch { path: format!("{lock}/{before}"), watch: true };
+        if zk.ask(Request::Exists(watched)).await.is_ok() {
+            while zk.event(LOOK).await.is_none() && zk.connection() == connection {}
+        }
+    }
+}
+
+/// Nodes of which the next one is asked when one does not say what became of a request.
+struct Nodes {
+    clients: Vec<Client>,
+    at: usize,
+}
+
+impl Nodes {
+    fn new(doors: &[String]) -> Nodes {
+        Nodes { clients: doors.iter().map(|door| Client::new(door)).collect(), at: 0 }
+    }
+
+    async fn ask(&mut self, call: &Call) -> Answer {
+        let mut pace = Pace::new("a node answers");
+        loop {
+            pace.next().await;
+            match self.clients[self.at].send(call.clone()).await {
+                Ok(answer) if !matches!(answer.status, 503 | 504) => return answer,
+                _ => self.at = (self.at + 1) % self.clients.len(),
+            }
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! How long a lock stands still when the first waiter is queued at a node that is sick: the longest
+//! time from a release to the next grant, in the table of docs/sessions-and-time.md.
+
+mod contender;
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use futures_util::stream::{self, StreamExt as _};
+use rustix::process::Signal;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use zlock_client::api::LockQueue;
+
+use crate::harness::{Call, Cluster, Options, kill, until};
+use contender::{Contender, Marks, TIMEOUT, longest_write};
+
+/// Beside the timeout of the waiter's session, on a machine that has time for an election.
+const BOUND: Duration = Duration::from_secs(2);
+/// Beside that timeout and the time for which no write was acknowledged, on any other.
+const SLACK: Duration = Duration::from_secs(1);
+/// Clusters at a time.
+const AT_ONCE: usize = 2;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    /// SIGSTOP.
+    Hung,
+    /// No sync of its disk returns.
+    DiskHangs,
+    /// From its peers, and not from clients.
+    CutOff,
+    /// SIGTERM.
+    Stopped,
+    /// SIGKILL.
+    Killed,
+}
+
+const FAULTS: [Fault; 5] = [Fault::Hung, Fault::DiskHangs, Fault::CutOff, Fault::Stopped, Fault::Killed];
+
+impl Fault {
+    fn name(self) -> &'static str {
+        match self {
+            Fault::Hung => "hangs (SIGSTOP)",
+            Fault::DiskHangs => "has a disk that hangs",
+            Fault::CutOff => "is cut off from its peers",
+            Fault::Stopped => "is stopped (SIGTERM)",
+            Fault::Killed => "is killed (SIGKILL)",
+        }
+    }
+
+    /// How long an HTTP client lets a node wait: a hung one says nothing, others say that they
+    /// cannot serve.
+    fn wait(self) -> Duration {
+        match self {
+            Fault::Hung => TIMEOUT / 3,
+            _ => Duration::from_secs(60),
+        }
+    }
+
+    fn begins(self, cluster: &mut Cluster, id: u64) {
+        match self {
+            Fault::Hung => cluster.pause(id),
+            Fault::DiskHangs => cluster.hang_disk(id),
+            Fault::CutOff => cluster.isolate(id),
+            Fault::Stopped => kill(cluster.pid(id).as_raw_nonzero().get().unsigned_abs(), Signal::TERM),
+            Fault::Killed => cluster.kill(id),
+        }
+    }
+}
+
+/// Clients of the waiter's kind: it goes on at other nodes over either door, or dies with its node.
+#[derive(Clone, Copy)]
+enum Kind {
+    Http,
+    ZooKeeper,
+    Dies,
+}
+
+impl Kind {
+    fn lock(self) -> &'static str {
+        match self {
+            Kind::Http => "/gap-http",
+            Kind::ZooKeeper => "/gap-zookeeper",
+            Kind::Dies => "/gap-dies",
+        }
+    }
+}
+
+/// A lock with a holder, a waiter at the sick node, and one more at another node.
+struct Queue {
+    marks: Marks,
+    /// The waiter that does not live on, if it is of this kind.
+    dying: Option<JoinHandle<()>>,
+    others: Vec<JoinHandle<()>>,
+    fault_has_begun: watch::Sender<bool>,
+}
+
+impl Queue {
+    /// Lets them queue. The waiter asks the sick node first, the others ask it last.
+    async fn form(cluster: &Cluster, kind: Kind, sick: u64, wait: Duration) -> Queue {
+        let well: Vec<u64> = cluster.ids().into_iter().filter(|id| *id != sick).collect();
+        let (fault_has_begun, begun) = watch::channel(false);
+        let mut queue = Queue { marks: Marks::default(), dying: None, others: Vec::new(), fault_has_begun };
+        for (number, first) in [(0, well[0]), (1, sick), (2, well[1])] {
+            let mut ids = vec![first];
+            ids.extend(well.iter().copied().filter(|id| *id != first));
+            let doors = |door: fn(&Cluster, u64) -> String| ids.iter().map(|id| door(cluster, *id)).collect();
+            let http: Vec<String> = doors(|cluster, id| cluster.endpoint(id).to_owned());
+            let (marks, may_release) = (queue.marks.clone(), begun.clone());
+            let mut contender = Contender { doors: http, marks, wait, may_release };
+            let task = if matches!(kind, Kind::ZooKeeper) {
+                contender.doors = doors(|cluster, id| cluster.zookeeper_endpoint(id).to_owned());
+                tokio::spawn(contender.over_zookeeper(kind.lock()))
+            } else {
+                let timeout_ms = u64::try_from(TIMEOUT.as_millis()).unwrap();
+                let session = cluster.client(well[0]).open_session(timeout_ms).await;
+                tokio::spawn(contender.over_http(kind.lock(), session))
+            };
+            match kind {
+                Kind::Dies if number == 1 => queue.dying = Some(task),
+                _ => queue.others.push(task),
+            }
+            contenders(cluster, kind, well[0], number + 1).await;
+        }
+        queue
+    }
+}
+
+/// Waits until so many contend for the lock.
+async fn contenders(cluster: &Cluster, kind: Kind, node: u64, count: u32) {
+    let mut client = cluster.client(node);
+    until("they queue", async || {
+        let answer = client.send(Call::get(format!("/v1/locks{}", kind.lock()))).await.ok()?;
+        (answer.status == 200 && answer.json::<LockQueue>().contenders == count).then_some(())
+    })
+    .await;
+}
+
+/// The longest gap for each kind of waiter, when this happens to the leader or to a follower, and
+/// the longest time that a write took meanwhile.
+async fn gaps(fault: Fault, leads: bool) -> ([Duration; 3], Duration) {
+    let options = Options { proxied: true, zookeeper: true, disk_may_hang: true, ..Options::default() };
+    let mut cluster = Cluster::start_with(options).await;
+    let leader = cluster.leader().await;
+    let sick = cluster.ids().into_iter().find(|id| (*id == leader) == leads).unwrap();
+    let form = |kind| Queue::form(&cluster, kind, sick, fault.wait());
+    let queues = join_all([Kind::Http, Kind::ZooKeeper, Kind::Dies].map(form)).await;
+    for queue in &queues {
+        // Without a word to the node: its connection stays open.
+        queue.dying.iter().for_each(JoinHandle::abort);
+    }
+    let well = cluster.ids().into_iter().filter(|id| *id != sick);
+    let doors: Vec<String> = well.map(|id| cluster.endpoint(id).to_owned()).collect();
+    let (are_over, over) = watch::channel(false);
+    let writer = tokio::spawn(longest_write(doors, over));
+    fault.begins(&mut cluster, sick);
+    for queue in &queues {
+        queue.fault_has_begun.send_replace(true);
+    }
+    let mut longest = Vec::new();
+    for queue in queues {
+        for client in queue.others {
+            client.await.unwrap();
+        }
+        longest.push(queue.marks.longest());
+    }
+    if fault == Fault::DiskHangs {
+        assert!(!cluster.client(sick).is_ready().await, "its disk does not hang");
+    }
+    are_over.send_replace(true);
+    (longest.try_into().unwrap(), writer.await.unwrap())
+}
+
+#[tokio::test]
+async fn a_lock_whose_first_waiter_is_at_a_sick_node_stands_still_no_longer_than_its_session() {
+    let cases = FAULTS.into_iter().flat_map(|fault| [(fault, false), (fault, true)]);
+    let play = |(fault, leads): (Fault, bool)| async move {
+        let (gaps, pause) = gaps(fault, leads).await;
+        (fault, leads, gaps, pause)
+    };
+    let rows: Vec<_> = stream::iter(cases).map(play).buffered(AT_ONCE).collect().await;
+    println!(
+        "| the waiter's node | and is | HTTP client | ZooKeeper client | client that dies with it | \
+        any write |"
+    );
+    println!("|---|---|---|---|---|---|");
+    for (fault, leads, gaps, pause) in &rows {
+        let [http, zookeeper, dies] = gaps.map(|gap| gap.as_millis());
+        let role = if *leads { "the leader" } else { "a follower" };
+        println!("| {} | {role} | {http} ms | {zookeeper} ms | {dies} ms | {} ms |", fault.name(), pause.as_millis());
+    }
+    for (fault, leads, gaps, pause) in rows {
+        let bound = TIMEOUT + BOUND.max(pause + SLACK);
+        assert!(gaps.iter().all(|gap| *gap < bound), "{fault:?}, leader: {leads}: {gaps:?}");
+    }
+}

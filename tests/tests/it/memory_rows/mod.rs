@@ -1,0 +1,319 @@
+//! Memory that clients can take of a node, kind by kind, beside what docs/operating.md says of it
+//! ("How much memory a node needs"). What fills the replicated state has a test of its own.
+
+mod connections;
+
+use futures_util::stream::{self, StreamExt as _};
+use jute::{
+    Acl, AddWatchRequest, CreateRequest, PathWatch, Request, SetDataRequest, SetWatches, create_flags, op, watcher,
+};
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, setrlimit};
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
+
+use self::connections::{ask, connect, open, packet, request, send};
+use crate::harness::{Call, Cluster, Options, Pace, until};
+use crate::memory_bound::{bytes_below, resident};
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+/// Clusters at a time.
+const AT_ONCE: usize = 2;
+/// Memory is steady when so many looks at it, 20 ms apart, have found nearly the same.
+const STEADY_LOOKS: usize = 20;
+/// Kinds that the gate fills. `ZLOCK_MEMORY_ROWS` names others, or `all`.
+const SHORT: &str = "LongPolls,Bodies,LongAnswers,ShortWatches,PartsOfPackets";
+/// Data of a large znode.
+const LARGE: usize = 1_000_000;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    LongPolls,
+    LongHeads,
+    Bodies,
+    RawData,
+    LongAnswers,
+    LongWatches,
+    ShortWatches,
+    ZooKeeperAnswers,
+    ZooKeeperEvents,
+    PartsOfPackets,
+    ZooKeeperRequests,
+    IdleConnections,
+    IdleSessions,
+}
+
+/// What clients fill, the bounds that are set for it, and what the table says that it takes then.
+struct Row {
+    kind: Kind,
+    settings: &'static str,
+    bytes: u64,
+}
+
+/// So that no share of an address binds.
+macro_rules! exempt {
+    ($settings:literal) => {
+        concat!("exempt_addresses = \"127.0.0.0/8\"\n", $settings)
+    };
+}
+
+const ROWS: [Row; 13] = [
+    Row { kind: Kind::LongPolls, settings: exempt!("waits_max = 2000"), bytes: 2_000 * 24 * KIB },
+    Row { kind: Kind::LongHeads, settings: exempt!("waits_max = 2000"), bytes: 2_000 * 24 * KIB },
+    Row {
+        kind: Kind::Bodies,
+        settings: exempt!("bodies_max = \"64MiB\"\nbody_read_timeout = \"5m\""),
+        bytes: 64 * MIB,
+    },
+    Row { kind: Kind::RawData, settings: exempt!("bodies_max = \"128MiB\"\nwrite_timeout = \"5m\""), bytes: 64 * MIB },
+    Row {
+        kind: Kind::LongAnswers,
+        settings: exempt!("bodies_max = \"128MiB\"\nwrite_timeout = \"5m\""),
+        bytes: 64 * MIB,
+    },
+    Row {
+        kind: Kind::LongWatches,
+        settings: exempt!("zookeeper_watch_bytes_max = \"64MiB\"\nzookeeper_connection_watches_max = 1000000"),
+        bytes: 64 * MIB,
+    },
+    Row {
+        kind: Kind::ShortWatches,
+        settings: exempt!("zookeeper_watch_bytes_max = \"64MiB\"\nzookeeper_connection_watches_max = 1000000"),
+        bytes: 64 * MIB,
+    },
+    Row {
+        kind: Kind::ZooKeeperAnswers,
+        settings: exempt!("zookeeper_answers_max = \"64MiB\"\nzookeeper_write_timeout = \"5m\""),
+        bytes: 64 * MIB,
+    },
+    Row {
+        kind: Kind::ZooKeeperEvents,
+        settings: exempt!("zookeeper_answers_max = \"32MiB\"\nzookeeper_write_timeout = \"5m\""),
+        bytes: 64 * MIB,
+    },
+    Row {
+        kind: Kind::PartsOfPackets,
+        settings: exempt!("zookeeper_incomplete_packets_max = \"64MiB\""),
+        bytes: 64 * MIB,
+    },
+    Row {
+        kind: Kind::ZooKeeperRequests,
+        settings: exempt!("disk_stall_max = \"5m\"\nzookeeper_propose_timeout = \"5m\""),
+        bytes: 24 * 4 * MIB,
+    },
+    Row { kind: Kind::IdleConnections, settings: exempt!(""), bytes: 3_000 * 8 * KIB },
+    Row { kind: Kind::IdleSessions, settings: exempt!(""), bytes: 3_000 * 16 * KIB },
+];
+
+fn creation(path: &str, data: Vec<u8>) -> Request {
+    let acl = vec![Acl { perms: 31, scheme: "world".into(), id: "anyone".into() }];
+    let flags = create_flags::PERSISTENT;
+    Request::Create(op::CREATE, CreateRequest { path: path.into(), data: data.into(), acl, flags })
+}
+
+fn setting(path: &str, data: Vec<u8>) -> Request {
+    Request::SetData(SetDataRequest { path: path.into(), data: data.into(), version: -1 })
+}
+
+impl Kind {
+    /// Fills it and asks for more, and answers what keeps it full.
+    async fn fill(self, cluster: &Cluster) -> Vec<TcpStream> {
+        let (http, zookeeper) = (cluster.endpoint(1), cluster.zookeeper_endpoint(1));
+        match self {
+            Kind::LongPolls => long_polls(cluster, "").await,
+            Kind::LongHeads => long_polls(cluster, &format!("\r\nx-filler: {}", "x".repeat(15_000))).await,
+            Kind::Bodies => {
+                let head = "POST /v1/txn HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+                    content-length: 4194304\r\n\r\n";
+                let mut bytes = head.as_bytes().to_vec();
+                bytes.resize(bytes.len() + (4 << 20) - 1, b'x');
+                for_each(24, async |number| {
+                    let mut stream = connect(number, http).await;
+                    // Those without room are answered before they are whole.
+                    let _ = stream.write_all(&bytes).await;
+                    stream
+                })
+                .await
+            }
+            Kind::RawData => unread(cluster, 100, "\r\naccept: application/octet-stream").await,
+            Kind::LongAnswers => unread(cluster, 100, "").await,
+            Kind::LongWatches => watches(zookeeper, 50_000, &"/long".repeat(200)).await,
+            Kind::ShortWatches => watches(zookeeper, 250_000, "/short").await,
+            Kind::ZooKeeperAnswers => {
+                let mut writer = open(0, zookeeper).await;
+                assert_eq!(ask(&mut writer, &creation("/large", vec![b'x'; LARGE])).await, 0);
+                let get = request(&Request::GetData(PathWatch { path: "/large".into(), watch: false }));
+                for_each(32, async |number| {
+                    let mut stream = open(number, zookeeper).await;
+                    stream.write_all(&get.repeat(4)).await.unwrap();
+                    stream
+                })
+                .await
+            }
+            Kind::ZooKeeperEvents => events(zookeeper).await,
+            Kind::PartsOfPackets => {
+                let part = &request(&setting("/large", vec![b'x'; LARGE]))[..LARGE];
+                for_each(96, async |number| {
+                    let mut stream = open(number, zookeeper).await;
+                    stream.write_all(part).await.unwrap();
+                    stream
+                })
+                .await
+            }
+            Kind::ZooKeeperRequests => held_writes(cluster).await,
+            Kind::IdleConnections => {
+                for_each(3_000, async |number| {
+                    let mut stream = connect(number, http).await;
+                    send(&mut stream, "GET /livez", b"").await;
+                    stream
+                })
+                .await
+            }
+            Kind::IdleSessions => for_each(3_000, async |number| open(number, zookeeper).await).await,
+        }
+    }
+}
+
+/// Events that 100 clients of ZooKeeper's protocol do not read.
+async fn events(zookeeper: &str) -> Vec<TcpStream> {
+    let path = format!("/{}/{}/{}", "a".repeat(250), "b".repeat(250), "c".repeat(250));
+    let watch = Request::AddWatch(AddWatchRequest { path: path.clone(), mode: watcher::MODE_PERSISTENT_RECURSIVE });
+    let mut writer = open(0, zookeeper).await;
+    for (at, _) in path.match_indices('/').skip(1).chain([(path.len(), "")]) {
+        assert_eq!(ask(&mut writer, &creation(&path[..at], Vec::new())).await, 0);
+    }
+    let watching = for_each(100, async |number| {
+        let mut stream = open(number, zookeeper).await;
+        assert_eq!(ask(&mut stream, &watch).await, 0);
+        stream
+    })
+    .await;
+    for _ in 0..1_200 {
+        assert_eq!(ask(&mut writer, &setting(&path, Vec::new())).await, 0);
+    }
+    watching
+}
+
+/// Writes over ZooKeeper's protocol that wait for a disk that hangs.
+async fn held_writes(cluster: &Cluster) -> Vec<TcpStream> {
+    let write = request(&setting("/", vec![b'x'; LARGE / 2]));
+    let streams = for_each(24, async |number| open(number, cluster.zookeeper_endpoint(1)).await).await;
+    cluster.hang_disk(1);
+    for mut stream in streams {
+        let writes = write.repeat(12);
+        // The node does not take all of them.
+        tokio::spawn(async move { stream.write_all(&writes).await });
+    }
+    Vec::new()
+}
+
+async fn for_each(count: usize, make: impl AsyncFn(usize) -> TcpStream) -> Vec<TcpStream> {
+    let mut all = Vec::new();
+    for number in 0..count {
+        all.push(make(number).await);
+    }
+    all
+}
+
+async fn long_polls(cluster: &Cluster, header: &str) -> Vec<TcpStream> {
+    let poll = format!("GET /v1/znodes?watch=children&wait=5m HTTP/1.1\r\nhost: localhost{header}\r\n\r\n");
+    let all = for_each(2_500, async |number| {
+        let mut stream = connect(number, cluster.endpoint(1)).await;
+        stream.write_all(poll.as_bytes()).await.unwrap();
+        stream
+    })
+    .await;
+    let mut operator = cluster.client(1);
+    until("all wait", async || {
+        let metrics = operator.send(Call::get("/metrics")).await.ok()?;
+        String::from_utf8_lossy(&metrics.body).contains("zlock_waiting_requests 2000").then_some(())
+    })
+    .await;
+    all
+}
+
+/// Writes data again and again, and asks for it each time without reading the answer.
+async fn unread(cluster: &Cluster, count: usize, header: &str) -> Vec<TcpStream> {
+    let mut writer = cluster.client(1);
+    let mut all = Vec::new();
+    for number in 0..count {
+        let data = vec![b'a' + u8::try_from(number % 26).unwrap(); LARGE];
+        let call = if number == 0 { Call::post("/v1/znodes/large") } else { Call::put("/v1/znodes/large") };
+        assert!((200..300).contains(&writer.send(call.body(data)).await.unwrap().status));
+        let mut stream = connect(number, cluster.endpoint(1)).await;
+        let get = format!("GET /v1/znodes/large HTTP/1.1\r\nhost: localhost{header}\r\n\r\n");
+        stream.write_all(get.as_bytes()).await.unwrap();
+        // Its answer has begun, so it has the data.
+        stream.readable().await.unwrap();
+        all.push(stream);
+    }
+    all
+}
+
+/// So many watches, on paths that begin so, over four connections; others that want as many are
+/// sent away.
+async fn watches(addr: &str, count: usize, begin: &str) -> Vec<TcpStream> {
+    const BATCH: usize = 500;
+    let mut full = Vec::new();
+    for number in 0..6 {
+        let mut stream = open(number, addr).await;
+        for batch in (0..count / 4).step_by(BATCH) {
+            let exist = (batch..batch + BATCH).map(|watch| format!("{begin}-{number}-{watch:07}")).collect();
+            let set = request(&Request::SetWatches(SetWatches { exist, ..SetWatches::default() }));
+            if stream.write_all(&set).await.is_err() || packet(&mut stream).await.is_err() {
+                assert!(number >= 4, "there is room");
+                break;
+            }
+        }
+        full.push(stream);
+    }
+    full
+}
+
+/// What a process takes of the memory, once that does not change any more.
+async fn steady(pid: Pid) -> u64 {
+    let (mut pace, mut last, mut looks) = (Pace::new("memory is steady"), 0_u64, 0);
+    while looks < STEADY_LOOKS {
+        pace.next().await;
+        let now = resident(pid);
+        looks = if now.abs_diff(last) < MIB / 4 { looks + 1 } else { 0 };
+        last = if looks == 0 { now } else { last };
+    }
+    last
+}
+
+/// Bytes that the node has taken when the row is full, those of its log apart.
+async fn taken(row: &Row) -> u64 {
+    let options = Options {
+        nodes: 1,
+        settings: row.settings,
+        zookeeper: true,
+        disk_may_hang: row.kind == Kind::ZooKeeperRequests,
+        ..Options::default()
+    };
+    let mut cluster = Cluster::start_with(options).await;
+    let before = steady(cluster.pid(1)).await;
+    let full = row.kind.fill(&cluster).await;
+    let after = steady(cluster.pid(1)).await;
+    drop(full);
+    // raft-log keeps the newest entries in memory, at most what is on the disk of them.
+    cluster.kill(1);
+    let log = bytes_below(&cluster.data_dir(1).join("log"));
+    (after - before).saturating_sub(log)
+}
+
+#[tokio::test]
+async fn each_kind_of_thing_that_clients_fill_takes_what_the_table_says() {
+    let files = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: files.maximum, ..files }).unwrap();
+    let asked = std::env::var("ZLOCK_MEMORY_ROWS").unwrap_or_else(|_| SHORT.into());
+    let is_asked = |row: &&Row| asked == "all" || asked.split(',').any(|kind| kind == format!("{:?}", row.kind));
+    let rows = stream::iter(ROWS.iter().filter(is_asked));
+    let measured: Vec<_> = rows.map(async |row| (row, taken(row).await)).buffered(AT_ONCE).collect().await;
+    for (row, taken) in &measured {
+        println!("{:?}: {} of {} KiB", row.kind, taken >> 10, row.bytes >> 10);
+    }
+    for (row, taken) in measured {
+        assert!((row.bytes / 2..=row.bytes * 2).contains(&taken), "{:?}: {taken}", row.kind);
+    }
+}

@@ -107,5 +107,5 @@ pub use read::observer::{Observer, Observing};
 pub use read::reads::Consistency;
 pub use read::watches::{EventBatch, EventKinds, Step, WatchKey};
 pub use replica::Replica;
-pub use storage::random_uuid;
+pub use storage::{descriptors_wanted, random_uuid, want_descriptors};
 pub use znode::ZXID_BASE_MAX;

@@ -1,5 +1,6 @@
 //! The data directory: who may enter, its small records, its free space.
 
+pub(crate) mod descriptors;
 pub(crate) mod disk_guard;
 pub(crate) mod layout;
 pub(crate) mod node_meta;

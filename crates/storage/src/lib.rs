@@ -42,6 +42,7 @@
 //!              copying.rs the copy through which they are read · closers.rs databases that are being closed
 //! directory/   layout.rs names and lock · place.rs small records · node_meta.rs whose data it is
 //!              disk_guard.rs free space, ballast · page_cache.rs what only the page cache has
+//!              descriptors.rs a process that may open no more files
 //! raft/        types.rs the types of Raft · responder.rs the way of an answer · runtime.rs where it runs
 //!              watch.rs its watch channel
 //!
@@ -64,6 +65,7 @@ mod seeding;
 mod snapshots;
 mod storage;
 
+pub use directory::descriptors::{descriptors_wanted, want_descriptors};
 pub use directory::disk_guard::DiskGuard;
 pub use directory::node_meta::{FORMAT, Identity, NodeMeta};
 pub use error::Error;

@@ -12,6 +12,7 @@ use crate::codec::{LogIdRecord, OwnerRecord};
 use crate::databases::closers::Closers;
 use crate::databases::database::Databases;
 use crate::databases::sled_engine::SledEngine;
+use crate::directory::descriptors::hold_spare;
 use crate::directory::disk_guard::DiskGuard;
 use crate::directory::layout::Layout;
 use crate::directory::node_meta::{Identity, NODE, NodeMeta};
@@ -85,6 +86,7 @@ impl Storage {
     /// # Errors
     /// Any [`Error`]; each says what to do.
     pub fn open(config: StorageConfig) -> Result<Storage, Error> {
+        hold_spare();
         let layout = Layout { dir: config.data_dir.clone() };
         let lock = Arc::new(layout.enter()?);
         let disk = DiskGuard::new(&layout.dir, config.free_disk_min_bytes, config.ballast_bytes);

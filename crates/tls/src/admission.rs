@@ -14,6 +14,9 @@
 //! address without a connection, and programs on this machine, have a few places more. So neither
 //! many connections that say nothing nor one address can shut others out. Addresses that stand for
 //! many clients are compared with none.
+//!
+//! Where the process has no file descriptor left, one connection gives way as at a full door,
+//! though none that is busy.
 
 use std::collections::{BTreeSet, HashMap};
 use std::future::Future;
@@ -182,6 +185,19 @@ impl Admission {
         Ok(Place { admission: Arc::clone(self), number, source, ousted, heard: AtomicBool::new(false) })
     }
 
+    /// Ends a connection that the door can do without, as the process has no descriptor left: a
+    /// silent or idle one of the address that has most, else of any, else a waiting one of the
+    /// former. Answers where it came from, unless its address is exempt; nothing when all are busy.
+    pub fn give_one(&self) -> Option<Option<IpAddr>> {
+        let ended = {
+            let mut inner = self.lock();
+            let leaver = inner.dispensable()?;
+            inner.leave(leaver.number)?
+        };
+        ended.task.iter().for_each(AbortHandle::abort);
+        Some(ended.source)
+    }
+
     /// Resolves when every connection has ended.
     pub async fn emptied(&self) {
         loop {
@@ -226,6 +242,14 @@ impl Inner {
         let is_own_site = comes.is_some_and(|comes| site_of_source(comes) == *site);
         let is_larger = if is_own_site { *of_source > own + 1 } else { *of_site > own_site + 1 };
         if is_larger { self.sources.get(source)?.first().copied() } else { None }
+    }
+
+    /// The first that can be done without.
+    fn dispensable(&self) -> Option<Leaver> {
+        let of_site = self.largest.last().and_then(|(_, site)| self.sites.get(site));
+        let source = of_site.and_then(|site| site.sources.last()).map(|(_, source)| *source);
+        let waiting = || self.sources.get(&source?)?.first().copied().filter(|leaver| leaver.stage == Stage::Waiting);
+        self.resting_of(source).or_else(|| self.resting()).or_else(waiting)
     }
 
     /// Gives a place to a new connection, which is silent.
@@ -534,6 +558,29 @@ mod tests {
         assert_eq!(door.enter(addr(3)).unwrap_err(), Full::Door, "all have two");
         drop(waiting);
         assert!(small.iter().all(has_place) && has_place(&comes) && has_place(&again));
+    }
+
+    #[tokio::test]
+    async fn without_descriptors_the_address_that_has_most_gives_one_and_none_that_is_busy() {
+        let door = door(8, 8, "");
+        let enter = |last: u8| {
+            let place = Arc::new(door.enter(addr(last)).unwrap());
+            place.heard();
+            place
+        };
+        let small = enter(1);
+        let large: Vec<Arc<Place>> = (0..3).map(|_| enter(2)).collect();
+        assert_eq!(door.give_one(), None, "all are busy");
+        let _waiting = large[0].wait();
+        small.rest();
+        large[1].rest();
+        let has_place = |place: &Arc<Place>| door.lock().open.contains_key(&place.number);
+        assert_eq!(door.give_one(), Some(Some(addr(2))));
+        assert!(!has_place(&large[1]) && has_place(&small), "though the other one has been idle for longer");
+        assert_eq!(door.give_one(), Some(Some(addr(1))), "the only one that is idle");
+        assert_eq!(door.give_one(), Some(Some(addr(2))));
+        assert!(!has_place(&large[0]) && has_place(&large[2]), "a long poll goes before what is busy");
+        assert_eq!(door.give_one(), None);
     }
 
     #[tokio::test]

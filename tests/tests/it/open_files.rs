@@ -2,13 +2,34 @@
 
 use std::net::TcpStream;
 
-use crate::harness::{Call, Cluster, Options, until};
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
+
+use crate::harness::{Call, Client, Cluster, Options, until};
 
 /// Limit of open files: more than a node needs, and less than it would take from clients.
 const LIMIT: u64 = 512;
 
+/// Limit that leaves a node more than it takes from clients.
+const ENOUGH: u64 = 1_024;
+
+/// Line of the log of a node whose disk waits for a descriptor.
+const OUT_OF_DESCRIPTORS: &str = "no descriptor is left for a file of the disk";
+
 fn limited(open_files_max: u64) -> Options {
     Options { open_files_max: Some(open_files_max), ..Options::default() }
+}
+
+/// Writes more than a file of the log holds, 64 MiB: a new one is opened meanwhile.
+async fn fill_log_file(writer: &mut Client, from: usize) {
+    for number in from..from + 70 {
+        let call = Call::post(format!("/v1/znodes/w/{number}")).body(vec![b'x'; 1_000_000]);
+        let what = format!("write {number} is done");
+        until(&what, async || {
+            let answer = writer.send(call.clone()).await.ok()?;
+            matches!(answer.status, 201 | 409).then_some(())
+        })
+        .await;
+    }
 }
 
 #[tokio::test]
@@ -20,21 +41,59 @@ async fn silent_connections_cost_no_node_its_log() {
     // More than it may have open.
     let silent: Vec<TcpStream> =
         (0..LIMIT + 100).map(|_| TcpStream::connect(cluster.endpoint(leader)).unwrap()).collect();
-    // A file of the log holds 64 MiB: new ones are opened meanwhile.
-    for number in 0..70 {
-        let call = Call::post(format!("/v1/znodes/w/{number}")).body(vec![b'x'; 1_000_000]);
-        let what = format!("write {number} is done");
-        until(&what, async || {
-            let answer = writer.send(call.clone()).await.ok()?;
-            matches!(answer.status, 201 | 409).then_some(())
-        })
-        .await;
-    }
+    fill_log_file(&mut writer, 0).await;
     for id in cluster.ids() {
         assert!(cluster.ended(id).is_none(), "node {id} has ended:\n{}", cluster.log(id));
         assert!(cluster.log(id).contains("fewer connections than configured"), "{}", cluster.log(id));
     }
     drop(silent);
+    cluster.all_ready().await;
+}
+
+/// Lets a running process open nothing with this number or a higher one.
+fn let_open(process: Pid, below: u64) {
+    let limit = Rlimit { current: Some(below), maximum: Some(ENOUGH) };
+    prlimit(Some(process), Resource::Nofile, limit).unwrap();
+}
+
+/// One more than the highest number of a descriptor that the process holds spare.
+fn behind_the_spare_ones(process: Pid) -> u64 {
+    let open = std::fs::read_dir(format!("/proc/{}/fd", process.as_raw_nonzero())).unwrap().map(Result::unwrap);
+    let spare = open.filter(|fd| std::fs::read_link(fd.path()).is_ok_and(|file| file.as_os_str() == "/dev/null"));
+    let highest = spare.filter_map(|fd| fd.file_name().to_str().unwrap().parse::<u64>().ok()).max();
+    highest.unwrap_or(2) + 1
+}
+
+#[tokio::test]
+async fn a_node_without_a_descriptor_for_its_log_goes_on_when_there_is_one() {
+    let cluster =
+        Cluster::start_with(Options { nodes: 1, settings: "snapshot_log_bytes = \"16MiB\"", ..limited(ENOUGH) });
+    let mut cluster = cluster.await;
+    let leader = cluster.leader().await;
+    let mut writer = cluster.client(leader);
+    writer.create("/v1/znodes/w", "").await;
+    let process = cluster.pid(leader);
+
+    // None but what is held spare: that is enough for a while.
+    let_open(process, behind_the_spare_ones(process));
+    fill_log_file(&mut writer, 0).await;
+    assert!(cluster.ended(leader).is_none(), "{}", cluster.log(leader));
+
+    // None at all.
+    let_open(process, 0);
+    let call = |number: usize| Call::post(format!("/v1/znodes/w/{number}")).body(vec![b'x'; 1_000_000]);
+    let mut number = 100;
+    until("the node is out of descriptors", async || {
+        assert!(cluster.ended(leader).is_none(), "{}", cluster.log(leader));
+        if writer.send(call(number)).await.is_ok_and(|answer| answer.status == 201) {
+            number += 1;
+        }
+        cluster.log(leader).contains(OUT_OF_DESCRIPTORS).then_some(())
+    })
+    .await;
+    let_open(process, ENOUGH);
+    fill_log_file(&mut writer, 200).await;
+    assert!(cluster.ended(leader).is_none(), "{}", cluster.log(leader));
     cluster.all_ready().await;
 }
 

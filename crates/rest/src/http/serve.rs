@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use replica::{Entrance, Replica, Seldom, TurnedAway};
+use replica::{Entrance, Replica, Seldom, TurnedAway, descriptors_wanted, want_descriptors};
 use tls::{Admission, AdmissionConfig, Full, Incoming, Listeners, Place};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
@@ -32,7 +32,7 @@ const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
 /// How often the listeners are looked at before they are closed.
 const LAST_LOOKS: usize = 2;
 /// After an accept that failed for want of something (file descriptors).
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
 /// Serves the API until `shutdown` resolves, and for two configured times more. In both it is not
 /// ready, and in the second it ends connections with their next answers; then ends waits, lets open
@@ -54,6 +54,7 @@ pub async fn serve(
     if let Some(admin) = admin {
         tokio::spawn(Arc::clone(&server).accept_operators(admin));
     }
+    tokio::spawn(Arc::clone(&server).give_back());
     server.accept(&listeners, shutdown).await;
     server.door.stops_soon();
     if !drain_delay.is_zero() {
@@ -105,6 +106,7 @@ struct Server {
     refusals_to_tell: [String; 2],
     refused: Seldom,
     ousted: Seldom,
+    given: Seldom,
     unaccepted: Seldom,
 }
 
@@ -137,6 +139,7 @@ impl Server {
             refusals_to_tell,
             refused: Seldom::default(),
             ousted: Seldom::default(),
+            given: Seldom::default(),
             unaccepted: Seldom::default(),
         }
     }
@@ -168,11 +171,28 @@ impl Server {
                     Arc::clone(self).take(incoming, addr.ip());
                 }
                 Err(error) => {
+                    want_descriptors(&error);
                     if let Some(times) = self.unaccepted.note(Instant::now()) {
                         warn!(%error, times, "cannot accept a connection");
                     }
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
+            }
+        }
+    }
+
+    /// Ends connections while the process wants descriptors.
+    async fn give_back(self: Arc<Self>) {
+        loop {
+            tokio::select! {
+                () = self.stopping.cancelled() => return,
+                () = descriptors_wanted() => {}
+            }
+            let Some(source) = self.places.give_one() else { continue };
+            self.door.replica().count_turned_away(Entrance::Http, TurnedAway::GaveWay);
+            if let Some(times) = self.given.note(Instant::now()) {
+                let (door, addr, bound) = ("http", source.map(|addr| addr.to_string()), "open_files");
+                warn!(door, addr, bound, times, "a connection gave way: no file descriptor is left");
             }
         }
     }
@@ -187,6 +207,7 @@ impl Server {
             match accepted {
                 Ok((stream, _)) => Arc::clone(&self).take_operator(stream),
                 Err(error) => {
+                    want_descriptors(&error);
                     if let Some(times) = self.unaccepted.note(Instant::now()) {
                         warn!(%error, times, "cannot accept a connection of an operator");
                     }

@@ -16,6 +16,7 @@ use plant::Planted;
 use crate::databases::closers::Closers;
 use crate::databases::copying::{CopyFailed, FileRecord, copy_verified, pass_through, space_for};
 use crate::databases::engine::{Engine, Tree, name};
+use crate::directory::descriptors::patiently;
 use crate::directory::place::{remove_all, sync_dir};
 use crate::failpoint;
 use crate::fatal::Fatal;
@@ -90,8 +91,8 @@ impl Engine for SledEngine {
 
     fn begin(&self, number: u64) -> io::Result<Box<dyn Tree>> {
         let dir = self.unfinished(number);
-        remove_all(&dir)?;
-        Ok(self.tree(number, open_sled(&dir)?, dir))
+        let db = patiently(|| remove_all(&dir).and_then(|()| open_sled(&dir)))?;
+        Ok(self.tree(number, db, dir))
     }
 
     fn publish(&self, number: u64) -> io::Result<Vec<FileRecord>> {
@@ -100,7 +101,7 @@ impl Engine for SledEngine {
 
     fn open(&self, number: u64, files: &[FileRecord], spare: u64) -> io::Result<Box<dyn Tree>> {
         let copy = self.copied(number);
-        let opened = open_copy(&self.finished(number), &copy, files, spare);
+        let opened = patiently(|| open_copy(&self.finished(number), &copy, files, spare));
         let db = opened.inspect_err(|_| drop(remove_all(&copy)))?;
         Ok(self.tree(number, db, copy))
     }
@@ -113,7 +114,9 @@ impl Engine for SledEngine {
     }
 
     fn names(&self) -> io::Result<Vec<String>> {
-        fs::read_dir(&self.dir)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
+        patiently(|| fs::read_dir(&self.dir))?
+            .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+            .collect()
     }
 
     fn disk_bytes(&self) -> io::Result<u64> {
@@ -182,7 +185,7 @@ impl Drop for SledTree {
 }
 
 fn close_sled(db: sled::Db, dir: &Path, fatal: &Fatal) -> io::Result<()> {
-    let file = File::open(dir.join("db"))?;
+    let file = patiently(|| File::open(dir.join("db")))?;
     // sled panics when it cannot sync its file at the end. So that is tried before.
     let synced = failpoint::pass("db.sync").and_then(|()| Ok(db.flush().map(drop)?)).and_then(|()| file.sync_all());
     if let Err(error) = fatal.note("closing a database", synced) {
@@ -239,15 +242,15 @@ fn explain_panics() {
 /// Makes the closed database in `unfinished` durable and gives it its name.
 fn publish(unfinished: &Path, finished: &Path) -> io::Result<Vec<FileRecord>> {
     let mut records = Vec::new();
-    for path in files(unfinished)? {
-        let mut file = File::open(&path)?;
+    for path in patiently(|| files(unfinished))? {
+        let mut file = patiently(|| File::open(&path))?;
         if !plant::is(Planted::SnapshotNotSynced) {
             file.sync_all()?;
         }
         let (bytes, crc32) = pass_through(&mut file, &mut io::sink())?;
         records.push(FileRecord { path: relative(unfinished, &path)?, bytes, crc32 });
     }
-    for dir in dirs(unfinished)? {
+    for dir in patiently(|| dirs(unfinished))? {
         sync_dir(&dir)?;
     }
     fs::rename(unfinished, finished)?;

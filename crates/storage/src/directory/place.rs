@@ -6,6 +6,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use crate::directory::descriptors::patiently;
 use crate::failpoint;
 
 /// Records that are read and replaced as a whole.
@@ -24,7 +25,7 @@ pub(crate) struct Files(pub(crate) PathBuf);
 
 impl Place for Files {
     fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
-        match fs::read(self.0.join(name)) {
+        match patiently(|| fs::read(self.0.join(name))) {
             Ok(bytes) => Ok(Some(bytes)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
@@ -33,7 +34,7 @@ impl Place for Files {
 
     fn replace(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let (unfinished, path) = (self.0.join(format!("{name}.new")), self.0.join(name));
-        let mut file = File::create(&unfinished)?;
+        let mut file = patiently(|| File::create(&unfinished))?;
         file.write_all(bytes)?;
         file.sync_all()?;
         failpoint::pass("record.written")?;
@@ -45,12 +46,12 @@ impl Place for Files {
 
 /// Makes the names in `dir` durable.
 pub(crate) fn sync_dir(dir: &Path) -> io::Result<()> {
-    File::open(dir)?.sync_all()
+    patiently(|| File::open(dir))?.sync_all()
 }
 
 /// Removes what is at `path`, if there is something.
 pub(crate) fn remove_all(path: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(path) {
+    match patiently(|| fs::remove_dir_all(path)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         removed => removed,
     }

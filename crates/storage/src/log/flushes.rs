@@ -14,18 +14,21 @@
 //! slow one: [`Flushes::room`] does.
 
 use std::fmt;
+use std::fs;
 use std::io;
 use std::ops::Deref;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
 use openraft::storage::IOFlushed;
 use raft_log::api::raft_log_writer::RaftLogWriter;
 use raft_log::codeq::OffsetSize;
-use raft_log::{RaftLog, Segment};
+use raft_log::{ChunkId, RaftLog, Segment};
 use tokio::sync::{Notify, watch};
 
 use crate::codec::OwnerRecord;
+use crate::directory::descriptors::{lend, try_lend, want_descriptors};
 use crate::fatal::Fatal;
 use crate::log::callback::{Appends, Done, Reach, WalCallback};
 use crate::log::log_writes::LogWrites;
@@ -99,6 +102,8 @@ pub(crate) struct Flushes {
     /// Dropped when the log is closed.
     open: Mutex<Option<watch::Sender<()>>>,
     fatal: Fatal,
+    /// The log's file is full, and there was no descriptor for the next one.
+    owes_file: AtomicBool,
     gathered: Mutex<Gathered>,
     /// Bytes of entries that are waiting or in the flush under way. Not under the guard: what a
     /// flush that cannot be sent drops counts it too.
@@ -124,8 +129,8 @@ impl Flushes {
         let (gathered, unflushed, flushed) = (Mutex::default(), AtomicU64::default(), Notify::new());
         let (reach, on_close, writes) = (Arc::default(), Mutex::default(), LogWrites::default());
         let (log, open) = (Mutex::new(log), Mutex::new(Some(watch::Sender::new(()))));
-        let committed = Mutex::default();
-        Flushes { reach, on_close, log, committed, open, fatal, gathered, unflushed, flushed, writes }
+        let (committed, owes_file) = (Mutex::default(), AtomicBool::new(false));
+        Flushes { reach, on_close, log, committed, open, fatal, owes_file, gathered, unflushed, flushed, writes }
     }
 
     fn gate(&self) -> MutexGuard<'_, Weak<Log>> {
@@ -192,8 +197,8 @@ impl Flushes {
             return Ok(());
         }
         if let Some(WalOwner(owner)) = log.log_state().user_data.clone() {
-            let written = log.save_user_data(Some(WalOwner(OwnerRecord { durable, ..owner })))?;
-            self.wrote(&written);
+            let owner = Some(WalOwner(OwnerRecord { durable, ..owner }));
+            self.record(log, |log| log.save_user_data(owner).map(Some))?;
         }
         self.reach.marked.store(durable, Ordering::Release);
         Ok(())
@@ -213,7 +218,7 @@ impl Flushes {
         if Some(&committed) <= state.committed() || Some(&committed) > state.last() {
             return Ok(());
         }
-        log.commit(committed).map(|last| self.wrote(&last))
+        self.record(log, |log| log.commit(committed).map(Some))
     }
 
     /// Whether more is on disk, or about to be, than a record says.
@@ -221,9 +226,45 @@ impl Flushes {
         self.reach.asked.load(Ordering::Acquire) > self.reach.marked.load(Ordering::Acquire)
     }
 
-    /// Takes note of the last record that was written.
-    pub(crate) fn wrote(&self, last: &Segment) {
-        self.reach.end.store(*last.end(), Ordering::Release);
+    /// Waits until there is a descriptor for the next file of the log, if it is owed.
+    ///
+    /// # Errors
+    /// That there is none, for long.
+    pub(crate) async fn file_room(&self) -> io::Result<()> {
+        if !self.owes_file.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        // A node whose log waits for long is not ready.
+        self.writes.begin();
+        let room = lend().await.map(drop);
+        self.writes.end(1);
+        room
+    }
+
+    /// Writes records, and takes note of the last one, if there is one. A record that fills the
+    /// log's file is written when there is no descriptor for the next file. Those behind it are not
+    /// then, and the file is owed.
+    pub(crate) fn record(
+        &self,
+        log: &mut RaftLog<WalTypes>,
+        write: impl FnOnce(&mut RaftLog<WalTypes>) -> io::Result<Option<Segment>>,
+    ) -> io::Result<()> {
+        let _loan = if self.owes_file.load(Ordering::Acquire) { try_lend() } else { None };
+        match write(log) {
+            Ok(last) => {
+                self.owes_file.store(false, Ordering::Release);
+                last.iter().for_each(|last| self.reach.end.store(*last.end(), Ordering::Release));
+                Ok(())
+            }
+            Err(error) if want_descriptors(&error) => {
+                self.owes_file.store(true, Ordering::Release);
+                let end = log.stat().open_chunk.global_end;
+                self.reach.end.store(end, Ordering::Release);
+                // It was made, and there was no descriptor to sync its name with.
+                remove_empty(Path::new(&log.config().wal.chunk_path(ChunkId(end))))
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Ends when the log is closed.
@@ -273,6 +314,9 @@ impl Flushes {
     /// waiting for anything: behind the flush that is under way, if one is. Answers whether there
     /// will be more to say.
     pub(crate) fn write_out(self: &Arc<Self>) -> bool {
+        if self.owes_file.load(Ordering::Acquire) && try_lend().is_none() {
+            return true;
+        }
         let mut more = false;
         self.hold(|log| {
             let written = self.commit(log).and_then(|()| self.mark(log)).and_then(|()| self.write(log));
@@ -302,6 +346,16 @@ impl Flushes {
         }
         drop(log);
         drop(gate);
+    }
+}
+
+/// Removes a file that has nothing, if it is there.
+fn remove_empty(path: &Path) -> io::Result<()> {
+    match fs::metadata(path) {
+        Ok(file) if file.len() == 0 => fs::remove_file(path),
+        Ok(_) => Err(io::Error::other(format!("{} has records already", path.display()))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
     }
 }
 

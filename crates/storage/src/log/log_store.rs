@@ -16,6 +16,7 @@ use raft_log::{RaftLog, Segment};
 use tokio::sync::{oneshot, watch};
 
 use crate::codec::{EntryRecord, OwnerRecord};
+use crate::directory::descriptors::lend;
 use crate::failpoint;
 use crate::fatal::Fatal;
 use crate::log::callback::{Done, Reach};
@@ -179,7 +180,7 @@ impl LogStore {
         let (opener, flushed) = std::sync::mpsc::sync_channel(1);
         {
             let mut log = self.write()?;
-            self.log.flushes.wrote(&write(&mut log)?);
+            self.log.flushes.record(&mut log, |log| write(log).map(Some))?;
             log.flush(true, Some(self.log.flushes.callback(true, Done::Opener(opener))))?;
         }
         flushed.recv().map_err(|_| io::Error::other("the flush thread is gone"))?
@@ -225,16 +226,24 @@ impl LogStore {
     where
         F: FnOnce(&mut RaftLog<WalTypes>) -> io::Result<Option<Segment>>,
     {
+        self.fatal.note(doing, self.log.flushes.file_room().await)?;
+        self.flushed(doing, true, write).await?;
+        self.write_soon();
+        Ok(())
+    }
+
+    /// Runs `write` and waits for the flush behind it.
+    async fn flushed<F>(&self, doing: &'static str, sync: bool, write: F) -> io::Result<()>
+    where
+        F: FnOnce(&mut RaftLog<WalTypes>) -> io::Result<Option<Segment>>,
+    {
         let (waiter, flushed) = oneshot::channel();
         {
             let mut log = self.write()?;
-            let queued = write(&mut log).and_then(|last| {
-                last.inspect(|last| self.log.flushes.wrote(last));
-                log.flush(true, Some(self.log.flushes.callback(true, Done::Waiter(waiter))))
-            });
-            self.fatal.note(doing, queued)?;
+            let queued = self.log.flushes.record(&mut log, write);
+            let done = self.log.flushes.callback(sync, Done::Waiter(waiter));
+            self.fatal.note(doing, queued.and_then(|()| log.flush(sync, Some(done))))?;
         }
-        self.write_soon();
         self.writes().begin();
         let result = flushed.await.unwrap_or_else(|_| Err(io::Error::other("the flush thread is gone")));
         self.writes().end(1);
@@ -348,28 +357,37 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         I::IntoIter: OptionalSend,
     {
         self.log.flushes.room().await;
-        let mut log = self.write()?;
         let mut bytes = 0;
         let entries = entries.into_iter().map(|entry| {
             let (id, payload) = wal::split(EntryRecord::from(&entry));
             bytes += <WalTypes as raft_log::Types>::payload_size(&payload);
             (id, payload)
         });
-        let result = failpoint::pass("log.append")
-            .and_then(|()| log.append(entries))
-            .map(|last| self.log.flushes.wrote(&last))
-            .and_then(|()| failpoint::pass("log.flush"))
-            .and_then(|()| {
-                if plant::is(Planted::AckBeforeFsync) {
-                    self.log.flushes.write(&mut log)?;
-                    flushed.io_completed(Ok(()));
-                    return Ok(());
-                }
-                self.log.flushes.add(&mut log, bytes, flushed)
-            });
+        let mut entries = entries.peekable();
+        let doing = "appending to the Raft log";
+        let mut log = loop {
+            self.fatal.note(doing, self.log.flushes.file_room().await)?;
+            let mut log = self.write()?;
+            let appended = failpoint::pass("log.append")
+                .and_then(|()| self.log.flushes.record(&mut log, |log| log.append(entries.by_ref()).map(Some)));
+            self.fatal.note(doing, appended)?;
+            // Else the next file is owed, and the rest waits for it.
+            if entries.peek().is_none() {
+                break log;
+            }
+        };
+        drop(entries);
+        let result = failpoint::pass("log.flush").and_then(|()| {
+            if plant::is(Planted::AckBeforeFsync) {
+                self.log.flushes.write(&mut log)?;
+                flushed.io_completed(Ok(()));
+                return Ok(());
+            }
+            self.log.flushes.add(&mut log, bytes, flushed)
+        });
         drop(log);
         self.write_soon();
-        self.fatal.note("appending to the Raft log", result)
+        self.fatal.note(doing, result)
     }
 
     async fn truncate_after(&mut self, last: Option<LogId>) -> io::Result<()> {
@@ -388,12 +406,18 @@ impl RaftLogStorage<TypeConfig> for LogStore {
 
     async fn purge(&mut self, upto: LogId) -> io::Result<()> {
         let upto = WalLogId((&upto).into());
-        self.durably("purging the Raft log", |log| {
+        let doing = "purging the Raft log";
+        let loan = self.fatal.note(doing, lend().await)?;
+        self.durably(doing, |log| {
             failpoint::pass("log.purge")?;
             log.purge(upto).map(Some)
         })
         .await?;
-        self.fatal.note("purging the Raft log", failpoint::pass("log.purged"))
+        // The flush thread removes files behind that flush, and syncs their directory before the
+        // next one.
+        self.flushed(doing, false, |_| Ok(None)).await?;
+        drop(loan);
+        self.fatal.note(doing, failpoint::pass("log.purged"))
     }
 }
 

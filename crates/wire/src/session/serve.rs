@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jute::Frames;
-use replica::{Entrance, Replica, Seldom, TurnedAway};
+use replica::{Entrance, Replica, Seldom, TurnedAway, descriptors_wanted, want_descriptors};
 use tls::{Admission, AdmissionConfig, Full, Incoming, Listeners, Place};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
@@ -23,7 +23,7 @@ use crate::session::evictions::evict;
 use crate::session::handshake::{Guest, greet};
 
 /// After an accept that failed for want of something (file descriptors).
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
 /// The keys of the bounds, for the log.
 const CONNECTIONS_MAX: &str = "zookeeper_connections_max";
@@ -55,6 +55,7 @@ pub async fn serve(
     let door = Arc::new(Door::new(replica, config, listens_on, stopping.clone())?);
     let mut shutdown = std::pin::pin!(shutdown);
     spawn_own_work(&door);
+    tokio::spawn(give_back(Arc::clone(&door), Arc::clone(&connections)));
     let (refused, ousted, unaccepted) = (Seldom::default(), Seldom::default(), Seldom::default());
     loop {
         let accepted = tokio::select! {
@@ -80,6 +81,7 @@ pub async fn serve(
                 place.serve(|place| async move { connection(door, incoming, addr, &place).await });
             }
             Err(error) => {
+                want_descriptors(&error);
                 if let Some(times) = unaccepted.note(Instant::now()) {
                     warn!(%error, times, "cannot accept a connection");
                 }
@@ -91,6 +93,23 @@ pub async fn serve(
     stopping.cancel();
     connections.emptied().await;
     Ok(())
+}
+
+/// Ends connections while the process wants descriptors, until the door stops.
+async fn give_back(door: Arc<Door>, connections: Arc<Admission>) {
+    let given = Seldom::default();
+    loop {
+        tokio::select! {
+            () = door.stopping.cancelled() => return,
+            () = descriptors_wanted() => {}
+        }
+        let Some(source) = connections.give_one() else { continue };
+        door.replica.count_turned_away(Entrance::ZooKeeper, TurnedAway::GaveWay);
+        if let Some(times) = given.note(Instant::now()) {
+            let (door, addr, bound) = ("zookeeper", source.map(|addr| addr.to_string()), "open_files");
+            warn!(door, addr, bound, times, "a connection gave way: no file descriptor is left");
+        }
+    }
 }
 
 /// What the door does besides its connections, until it stops.

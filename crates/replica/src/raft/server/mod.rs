@@ -9,7 +9,7 @@ use std::io;
 use std::pin::pin;
 use std::sync::Arc;
 
-use storage::SnapshotStore;
+use storage::{SnapshotStore, want_descriptors};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Duration, Instant, sleep, timeout};
@@ -83,8 +83,9 @@ pub(crate) async fn serve(server: Arc<Server>, mut listener: Listener) {
                         }
                     });
                 }
-                // Out of file descriptors, most likely: give the others time to end.
+                // Out of file descriptors, most likely: the doors give some back.
                 Err(error) => {
+                    want_descriptors(&error);
                     if let Some(times) = unaccepted.note(Instant::now()) {
                         tracing::warn!(%error, times, "cannot accept a peer");
                     }

@@ -348,7 +348,7 @@ public class CuratorCheck {
         Http other = new Http(http);
         for (String mode : new String[] {"exclusive", "write", "latch", "read"}) {
             for (String name : new String[] {"mutex", "read lock", "write lock", "latch"}) {
-                String path = "/beside-" + mode + "-" + name.replace(" ", "-") + "-" + System.nanoTime();
+                String path = "/curator-beside-" + mode + "-" + name.replace(" ", "-") + "-" + System.nanoTime();
                 String ask = mode.equals("latch") ? "/v1/elections" + path + "?" : "/v1/locks" + path + "?mode=" + mode + "&";
                 InterProcessReadWriteLock both = new InterProcessReadWriteLock(one, path);
                 Recipe mine = name.equals("mutex") ? mutex(new InterProcessMutex(one, path))

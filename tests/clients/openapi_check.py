@@ -6,11 +6,11 @@ import threading
 from io import BytesIO
 
 from zlock_client import Client
-from zlock_client.api.locks import locks_acquire, locks_queue, tickets_look, tickets_release
+from zlock_client.api.locks import fence_check, locks_acquire, tickets_look, tickets_release
 from zlock_client.api.sessions import sessions_close, sessions_open
 from zlock_client.api.znodes import znodes_create, znodes_read
 from zlock_client.models import (
-    LocksAcquireParameters, OpenSession, Problem, SessionOpened, TextZnode, TicketHeld, TicketWaiting, TokenCheck,
+    LocksAcquireParameters, OpenSession, Problem, SessionOpened, TextZnode, TicketHeld, TicketWaiting,
 )
 from zlock_client.types import File
 
@@ -51,8 +51,8 @@ def main():
     granted = expect(TicketHeld, answers[0])
     assert granted.fencing_token > held.fencing_token, (granted, held)
     for token, holds in [(granted.fencing_token, True), (held.fencing_token, False)]:
-        check = expect(TokenCheck, locks_queue.sync("team/x", client=first.client, fencing_token=token))
-        assert check.held is holds, check
+        check = fence_check.sync_detailed(client=first.client, lock="/team/x", token=str(token))
+        assert (check.status_code == 204) is holds, check
     assert tickets_release.sync(granted.ticket, client=second.client).holds == 0
     for path, data in [("python", b""), ("python/a b", "grün".encode())]:
         created = znodes_create.sync(path, client=first.client, body=File(payload=BytesIO(data)))

@@ -44,7 +44,7 @@ pub use group::{Group, GroupMember};
 pub use history::{EndedTicket, LockHistory, SessionEnd, SessionEnded, TicketEnd};
 pub use lock::{
     BlindSpot, Contender, LockList, LockMode, LockQueue, LockSet, LockSettings, LockSummary, Permits, Released,
-    RevokeRequest, Revoked, SimpleHolder, SimpleLock, Ticket, TokenCheck, WaitsFor,
+    RevokeRequest, Revoked, SimpleHolder, SimpleLock, Ticket, WaitsFor,
 };
 pub use multilock::{AcquireAll, HeldPart, LockWish, MultiTicket, Policy};
 pub use path::encode_path;

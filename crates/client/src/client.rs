@@ -211,8 +211,13 @@ impl Client {
 
     /// Reads, outside of any session.
     pub(crate) async fn read<T: DeserializeOwned>(&self, target: Target) -> Result<(T, Answer), Error> {
-        let answer = self.inner.transport.send(&Call::get(target.finish()), self.deadline()).await?;
+        let answer = self.ask(target).await?;
         Ok((answer.json()?, answer))
+    }
+
+    /// The same for an answer that has no document.
+    pub(crate) async fn ask(&self, target: Target) -> Result<Answer, Error> {
+        self.inner.transport.send(&Call::get(target.finish()), self.deadline()).await
     }
 
     /// Writes once, however often it is sent.

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinHandle;
-use zlock_client::api::{LockQueue, Outcome, Ticket, TokenCheck};
+use zlock_client::api::{LockQueue, Outcome, Ticket};
 
 use crate::harness::{Answer, Call, Client, Cluster, Session, until};
 
@@ -33,8 +33,8 @@ async fn a_stopped_leader_ends_cleanly_and_hands_over() {
     let next = cluster.leader_among(&others).await;
     eprintln!("node {next} leads {} ms after the signal", stopping.elapsed().as_millis());
 
-    let check = Call::get(format!("/v1/locks/one?fencing_token={fencing_token}"));
-    assert!(client.send(check).await.unwrap().json::<TokenCheck>().held);
+    let check = Call::get(format!("/v1/fence?lock=/one&token={fencing_token}"));
+    assert_eq!(client.send(check).await.unwrap().status, 204);
     let mut on_next = cluster.client(next);
     let resumed = tokio::spawn(async move { on_next.send(poll).await });
     let release = Call::delete(format!("/v1/tickets{ticket}")).session(&holder);

@@ -284,20 +284,6 @@ pub struct LockList {
     pub next: Option<String>,
 }
 
-/// `GET /v1/locks/{path}?fencing_token=N`, for resource servers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
-pub struct TokenCheck {
-    /// The lock.
-    pub lock: String,
-    /// The token that was asked about.
-    pub fencing_token: u64,
-    /// Whether it is a present holder's.
-    pub held: bool,
-    /// The state that was looked at.
-    pub zxid: u64,
-}
-
 /// `GET /v1/simple-locks/{path}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(ToSchema))]

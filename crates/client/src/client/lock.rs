@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::api::{LockQueue, Millis, ProblemType, Ticket, TokenCheck};
+use crate::api::{LockQueue, Millis, ProblemType, Ticket};
 
 use crate::client::Client;
 use crate::client::call::{Call, Target};
@@ -162,8 +162,12 @@ impl Lock {
     /// # Errors
     /// As any read.
     pub async fn is_held_with(&self, fencing_token: u64) -> Result<bool, Error> {
-        let target = Target::path("/v1/locks", &self.path)?.with("fencing_token", fencing_token);
-        Ok(self.client.read::<TokenCheck>(target).await?.0.held)
+        let target = Target::route("/v1/fence").with("lock", &self.path).with("token", fencing_token);
+        match self.client.ask(target).await {
+            Ok(_) => Ok(true),
+            Err(error) if error.code() == Some(ProblemType::LockNotHeld) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     async fn queue_up(&self, deadline: Option<Moment>) -> Result<Option<Guard>, Error> {

@@ -11,7 +11,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use replica::Consistency;
 use zlock_client::api::{ProblemType, headers};
-use znode::{FencingToken, Identity, ZPath, lock};
+use znode::{Credential, FencingToken, Identity, ZPath, lock};
 
 use crate::problem::Problem;
 use crate::request::access::check_readable;
@@ -36,7 +36,8 @@ pub(crate) async fn check(WithBody(mut call): WithBody) -> Answer {
         .ok_or_else(|| Problem::bad("lock", "it is missing: name the lock that is to be held"))?;
     let token = call.query.take("token")?;
     std::mem::take(&mut call.query).finish()?;
-    answer(&call.door, &call.identities, StatusCode::NO_CONTENT, &lock, token.as_deref()).await
+    let asker = Asker { identities: &call.identities, session: call.caller.credential };
+    answer(&call.door, &asker, StatusCode::NO_CONTENT, &lock, token.as_deref()).await
 }
 
 /// The same for a proxy that asks with the method, and behind the path, of the request that it is
@@ -57,7 +58,8 @@ pub(crate) async fn check_behind(State(door): State<Door>, request: Request) -> 
     let super_digest = &door.config().super_digest;
     let identities = identities_by(headers::FENCE_AUTHORIZATION, &parts.extensions, &parts.headers, super_digest)?;
     // An answer that comes while the proxy still sends would be lost with the connection.
-    let answered = answer(&door, &identities, StatusCode::OK, &lock, token);
+    let asker = Asker { identities: &identities, session: None };
+    let answered = answer(&door, &asker, StatusCode::OK, &lock, token);
     tokio::join!(answered, pass_over(body)).0
 }
 
@@ -72,14 +74,24 @@ fn header<'a>(from: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Proble
     value.map(|value| value.to_str().map_err(|_| Problem::bad(name, "not ASCII"))).transpose()
 }
 
-async fn answer(door: &Door, identities: &[Identity], pass: StatusCode, lock: &ZPath, token: Option<&str>) -> Answer {
+/// The one who asks. A session may ask for its own ticket, whether it may read the lock or not.
+struct Asker<'a> {
+    identities: &'a [Identity],
+    session: Option<Credential>,
+}
+
+async fn answer(door: &Door, asker: &Asker<'_>, pass: StatusCode, lock: &ZPath, token: Option<&str>) -> Answer {
     // What a client of the proxy did not send, or made up, is a token that holds nothing: no fault
     // of the proxy.
     let plain = token.filter(|token| !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_digit()));
     let token = plain.and_then(|token| token.parse().ok()).map(FencingToken);
     let read = door.replica().read(Consistency::Linearizable, door.read_deadline()).await;
     let state = read.map_err(|error| cannot_tell(error.into()))?;
-    check_readable(identities, &state, lock)?;
+    let proven = asker.session.filter(|credential| state.authenticate(credential).is_ok());
+    let own = |token| proven.is_some_and(|credential| lock::is_held_by(&state, lock, token, credential.session));
+    if !token.is_some_and(own) {
+        check_readable(asker.identities, &state, lock)?;
+    }
     let zxid = state.last_zxid();
     if token.is_some_and(|token| lock::is_held_with(&state, lock, token)) {
         let mut response = Response::new(Body::empty());

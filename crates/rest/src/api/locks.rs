@@ -8,9 +8,9 @@ use replica::{Replica, Silence};
 use serde::Serialize;
 use tokio::time::Instant;
 use utoipa::ToSchema;
-use zlock_client::api::{Contender, LockHistory, LockList, LockQueue, LockSet, LockSummary, TokenCheck};
+use zlock_client::api::{Contender, LockHistory, LockList, LockQueue, LockSet, LockSummary};
 use znode::lock::{self, LockStatus, QueueEntry};
-use znode::{Credential, Error, FencingToken, Identity, LockSettings, Op, SessionId, State, ZPath};
+use znode::{Error, Identity, LockSettings, Op, SessionId, State, ZPath};
 
 use crate::api::acquire::{Standing, Waited, held, standing, wait};
 use crate::api::convert;
@@ -22,36 +22,20 @@ use crate::problem::Problem;
 use crate::request::access::{check_readable, own_credential, shows};
 use crate::request::call::{Answer, Call, WithBody, json};
 
-/// Shows a lock's queue or its past, or says whether a fencing token is a present holder's.
+/// Shows a lock's queue or its past.
 #[utoipa::path(get, path = "/v1/locks/{path}", operation_id = "locksQueue", tag = "locks",
     params(("path" = String, Path, description = "slashes plain or encoded"),
-        ("fencing_token" = Option<u64>, Query, description = "is it a present holder's? for resource servers"),
         ("history" = Option<bool>, Query, description = "the last tickets that ended, instead of the queue"),
         ("limit" = Option<usize>, Query, description = "of the page"),
         ("from" = Option<usize>, Query, description = "contenders to pass over")),
     responses((status = 200, description = "By the query", body = LockAnswer)))]
 pub(crate) async fn queue(mut call: Call) -> Answer {
     let path = call.lock_path("/v1/locks")?;
-    let token: Option<u64> = call.query.get("fencing_token")?;
     let wants_history = call.query.flag("history")?;
     if call.query.has("wait") {
         return Err(Problem::bad("wait", "unknown parameter of a look at a lock: GET takes no lock, POST does"));
     }
     let state = call.read().await?;
-    if let Some(token) = token {
-        call.query.finish()?;
-        let token = FencingToken(token);
-        // A session may ask for its own ticket.
-        let proven = call.caller.credential.filter(|credential| state.authenticate(credential).is_ok());
-        let own = |credential: Credential| lock::is_held_by(&state, &path, token, credential.session);
-        if !proven.is_some_and(own) {
-            check_readable(&call.identities, &state, &path)?;
-        }
-        let held = lock::is_held_with(&state, &path, token);
-        let zxid = state.last_zxid();
-        let check = TokenCheck { lock: path.as_str().into(), fencing_token: token.0, held, zxid: zxid.0 };
-        return Ok(json(StatusCode::OK, zxid, &check));
-    }
     check_readable(&call.identities, &state, &path)?;
     drop(state);
     let limit = call.query.limit(call.door.config().page_max)?;
@@ -341,6 +325,5 @@ pub(crate) async fn ticket(mut call: Call) -> Answer {
 #[allow(dead_code, reason = "describes the answers, which are written one by one")]
 pub(crate) enum LockAnswer {
     Queue(LockQueue),
-    Token(TokenCheck),
     History(LockHistory),
 }

@@ -141,17 +141,14 @@ impl Vault {
                 told.into_iter().chain(quota).chain(watched).chain([ticket]).collect()
             }
             "/v1/locks/{path}" => {
-                let mut all = at(
-                    "/v1/locks/vault",
-                    &[("/lock", Refused), ("/lock?history=true", Refused), ("/hidden-past?history=true", Refused)],
-                );
-                all.push((format!("/v1/locks/vault/lock?fencing_token={token}"), OwnOnly));
-                all
+                let lock =
+                    [("/lock", Refused), ("/lock?history=true", Refused), ("/hidden-past?history=true", Refused)];
+                at("/v1/locks/vault", &lock)
             }
             "/v1/locks" => {
                 at(route, &[("", WithoutSecrets), ("?limit=1", WithoutSecrets), ("?prefix=/vault", WithoutSecrets)])
             }
-            "/v1/fence" => one(&format!("/v1/fence?lock=/vault/lock&token={token}"), Refused),
+            "/v1/fence" => one(&format!("/v1/fence?lock=/vault/lock&token={token}"), OwnOnly),
             "/v1/tickets/{ticket}" => one(&format!("/v1/tickets{ticket}"), OwnOnly),
             "/v1/multilocks/{ticket}" => one(&format!("/v1/multilocks{multi}"), OwnOnly),
             "/v1/elections/{path}" => one("/v1/elections/vault/election", Refused),

@@ -1,8 +1,9 @@
 //! Sessions, and locks that are held in them.
 //!
-//! Over ZooKeeper's protocol a lock is the recipe of ZooKeeper's documentation with Curator's
-//! names. A client makes an ephemeral sequential child of the lock, and holds it when no other
-//! child has a lower number; until then it watches the one before it.
+//! Over ZooKeeper's protocol a lock is the recipe of ZooKeeper's documentation, on every other lock
+//! with the names and the order of kazoo and of Curator. A client makes an ephemeral sequential
+//! child of the lock, and holds it when no other child that it counts is before it; until then it
+//! watches the one before it.
 
 use std::future::Future;
 use std::time::Duration;
@@ -17,8 +18,50 @@ use crate::answer::{Answer, Effect};
 use crate::client::{Client, Session};
 use crate::http::Call;
 
-/// What Curator puts between a lock node's id and its number.
-const INFIX: &str = "-lock-";
+/// The library whose names and order a client goes by. The two do not see each other's nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Recipe {
+    /// kazoo's Lock: children with its word before the number, by number.
+    Kazoo,
+    /// Curator's InterProcessMutex: all children, by the text behind `lock-`, or by the whole name
+    /// without it.
+    Curator,
+}
+
+impl Recipe {
+    /// Recipe of all clients of a lock.
+    fn of(lock: &str) -> Recipe {
+        let sum = lock.bytes().fold(0, u8::wrapping_add);
+        if sum.is_multiple_of(2) { Recipe::Kazoo } else { Recipe::Curator }
+    }
+
+    /// Name of a node, up to its number.
+    fn name(self, id: u64) -> String {
+        match self {
+            Recipe::Kazoo => format!("{id:032x}__lock__"),
+            Recipe::Curator => {
+                format!(
+                    "_c_{:08x}-{:04x}-4{:03x}-8000-{:012x}-lock-",
+                    id >> 32,
+                    id >> 16 & 0xffff,
+                    id & 0xfff,
+                    id >> 16
+                )
+            }
+        }
+    }
+
+    /// Key by which nodes are ordered; `None` for a child that is not counted.
+    fn key(self, name: &str) -> Option<&str> {
+        match self {
+            Recipe::Kazoo => {
+                let (family, number) = name.split_at_checked(name.len().checked_sub(10)?)?;
+                family.ends_with("__lock__").then_some(number)
+            }
+            Recipe::Curator => Some(name.rsplit_once("lock-").map_or(name, |(_, key)| key)),
+        }
+    }
+}
 
 /// How sessions are opened and closed.
 pub trait SessionDoor: Door {
@@ -191,7 +234,7 @@ fn vanished(failure: Failure) -> Failure {
 
 /// Joins the queue. The lock itself is made when it is missing.
 async fn enqueue(zk: &Zk, lock: &str, id: u64) -> Result<(Reply, PathStat), Failure> {
-    let node = format!("{lock}/_c_{id:08x}-{:04x}-4{:03x}-8000-{id:012x}{INFIX}", id >> 48, id >> 52);
+    let node = format!("{lock}/{}", Recipe::of(lock).name(id));
     match create2(zk, &node, create_flags::EPHEMERAL_SEQUENTIAL).await {
         Err(Failure::Refused(error::NO_NODE)) => {
             // This one has no effect worth knowing.
@@ -206,13 +249,13 @@ async fn enqueue(zk: &Zk, lock: &str, id: u64) -> Result<(Reply, PathStat), Fail
 
 /// Waits until no child of the lock is before this one: the answer that showed it.
 async fn wait(zk: &mut Zk, lock: &str, created: &PathStat, time: Duration) -> Result<Reply, Failure> {
-    let deadline = Instant::now() + time;
+    let (deadline, recipe) = (Instant::now() + time, Recipe::of(lock));
     let own = created.path.rsplit('/').next().unwrap_or_default();
     loop {
         let reply = zk.ask(Request::GetChildren(at(lock))).await?;
         let mut names: Vec<String> = reply.read::<Names>()?.names;
-        names.retain(|name| name.contains(INFIX));
-        names.sort_by_key(|name| name[name.len().saturating_sub(10)..].to_owned());
+        names.retain(|name| recipe.key(name).is_some());
+        names.sort_by(|one, other| recipe.key(one).cmp(&recipe.key(other)));
         let Some(place) = names.iter().position(|name| name == own) else {
             return Err(still_there(zk, &created.path).await);
         };
@@ -259,5 +302,20 @@ async fn give_up(zk: &Zk, node: &str, why: Failure) -> Result<Failure, Failure> 
         // Its node is still there, as far as anybody knows.
         Err(Failure::NotSent(why)) => Err(Failure::Broken(why)),
         Err(failure) => Err(failure),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Recipe;
+
+    #[test]
+    fn both_recipes_put_a_ticket_of_an_acquire_in_its_place() {
+        let ticket = "0000000002_00112233445566778899aabbccddeeff__WRIT__0000000002__lock__0000000002";
+        for recipe in [Recipe::Kazoo, Recipe::Curator] {
+            let [before, behind] = [1, 3].map(|number| format!("{}{number:010}", recipe.name(77)));
+            let [before, own, behind] = [&*before, ticket, &*behind].map(|name| recipe.key(name).unwrap());
+            assert!(before < own && own < behind, "{recipe:?}: {before} {own} {behind}");
+        }
     }
 }

@@ -223,7 +223,7 @@ impl Scene {
 
     /// Whether the token holds the lock, as a resource server asks.
     pub(crate) async fn token_holds(&self, lock: &str, token: u64) -> bool {
-        self.read(format!("/v1/locks{lock}?fencing_token={token}")).await["held"] == true
+        self.ask(Call::get(format!("/v1/fence?lock={lock}&token={token}"))).await.status == 204
     }
 }
 

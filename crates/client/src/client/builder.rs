@@ -132,7 +132,8 @@ impl ClientBuilder {
     /// How long one long-poll lasts before it is asked again, maybe of another node; 10 s when not
     /// given.
     ///
-    /// A node that hangs is noticed after this time by those who wait at it. From 1 ms to 9 min;
+    /// A node that hangs is noticed after this time by those who wait at it. Waits for a lock are
+    /// asked again after a third of the session's timeout where that is sooner. From 1 ms to 9 min;
     /// [`ClientBuilder::build`] refuses other times.
     pub fn poll_time(mut self, time: Duration) -> ClientBuilder {
         self.timeouts.poll = time;

@@ -25,6 +25,8 @@ use crate::{Error, Loss};
 pub(crate) const SIMPLE_LOCKS: &str = "/v1/simple-locks";
 /// Between two rounds of giving back what could not be given back.
 const GIVE_BACK_PAUSE: Duration = Duration::from_millis(250);
+/// One wait for a grant lasts at most this part of the session's timeout.
+const POLL_PART: u32 = 3;
 
 /// What says where a claim stands: an answer of the HTTP API.
 pub(crate) trait Place: DeserializeOwned {
@@ -194,7 +196,10 @@ impl Claim {
             if left.is_zero() {
                 return Ok(None);
             }
-            let wait = left.min(self.client.inner.transport.timeouts.poll);
+            // A grant that a hung node does not tell of is heard at another one while the session
+            // lives, and the others wait no longer than for a client that has died.
+            let poll = self.client.inner.transport.timeouts.poll.min(self.session.timeout() / POLL_PART);
+            let wait = left.min(poll);
             // The node counts whole milliseconds; a wait of none would make this a busy loop.
             let wait_ms = Millis(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).max(1));
             let target = Target::path(P::ROUTE, &ticket)?.with("wait", wait_ms);

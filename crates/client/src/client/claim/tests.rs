@@ -119,3 +119,20 @@ async fn a_grant_of_which_a_lost_session_hears_is_no_guard() {
     });
     assert_eq!(acquired.unwrap_err().code(), Some(ProblemType::SessionExpired));
 }
+
+// A node that hangs tells of no grant; heartbeats keep the session meanwhile.
+#[tokio::test]
+async fn a_wait_for_a_grant_is_asked_again_within_the_timeout_of_its_session() {
+    const WAITING: &str = r#"{"state":"waiting","ticket":"/l/_c_x-lock-0000000001","lock":"/l","position":1,"predecessor":"/l/_c_y-lock-0000000000"}"#;
+    let (addr, mut requests) = fake_node(async |request: String| match request.as_str() {
+        "POST /v1/sessions" => SESSION.replace("60000", "6000").replace("58800", "5880"),
+        _ if request.starts_with("POST") => WAITING.to_owned(),
+        _ => HELD.to_owned(),
+    })
+    .await;
+    let client = Client::connect([addr]).await.unwrap();
+    let guard = client.lock("/l").acquire().await.unwrap();
+    let polls = std::iter::from_fn(|| requests.try_recv().ok()).filter(|request| request.starts_with("GET"));
+    assert_eq!(polls.collect::<Vec<_>>(), ["GET /v1/tickets/l/_c_x-lock-0000000001?wait=2s"]);
+    guard.leak();
+}

@@ -28,7 +28,7 @@ use crate::error::Error;
 use crate::system::{Cluster, Program};
 
 /// The table's head.
-const COLUMNS: [&str; 15] = [
+const COLUMNS: [&str; 16] = [
     "traffic",
     "p50 without, ms",
     "p99",
@@ -40,6 +40,7 @@ const COLUMNS: [&str; 15] = [
     "elections",
     "longest probe, ms",
     "most memory, MB",
+    "longest step, ms",
     "hostile sent",
     "done",
     "refused",
@@ -148,7 +149,7 @@ fn print(row: &Row) {
     let (without, with) = (&row.without, &row.with);
     let [sent, done, refused, broken] = row.tally.counts();
     println!(
-        "| {} | {:.1} | {:.1} | {:.1} | {:.1} | {:.1} | {:.0} | {} | {} | {:.0} | {} | {sent} | {done} | {refused} | {broken} |",
+        "| {} | {:.1} | {:.1} | {:.1} | {:.1} | {:.1} | {:.0} | {} | {} | {:.0} | {} | {:.2} | {sent} | {done} | {refused} | {broken} |",
         row.kind.name(),
         without.p50_ms(),
         without.p99_ms(),
@@ -160,6 +161,7 @@ fn print(row: &Row) {
         row.elections.map_or_else(|| "no answer".to_owned(), |elections| elections.to_string()),
         row.seen.longest.as_secs_f64() * 1e3,
         row.seen.memory_bytes / 1_000_000,
+        row.seen.step_s * 1e3,
     );
 }
 

@@ -1,5 +1,6 @@
 //! Connections: their bounds, and that answers leave.
 
+pub(crate) mod at_work;
 pub(crate) mod bodies;
 pub(crate) mod connection;
 pub(crate) mod delivery;

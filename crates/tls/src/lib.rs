@@ -20,7 +20,7 @@
 //! networks.rs   which addresses count as one               rates.rs        how often, for one address
 //! proxies.rs    balancers that say where clients are        incoming.rs    a connection before it is read
 //! turns.rs      whose connection runs next                  windows.rs     what one address has under way
-//! failures.rs   handshakes that failed, in the log
+//! failures.rs   handshakes that failed, in the log          step_times.rs  steps that took long
 //! ```
 
 mod acceptor;
@@ -35,6 +35,7 @@ mod listeners;
 mod networks;
 mod proxies;
 mod rates;
+mod step_times;
 mod stream;
 mod subject;
 mod turns;
@@ -49,5 +50,6 @@ pub use listeners::Listeners;
 pub use networks::{Networks, source};
 pub use proxies::Proxies;
 pub use rates::Rates;
+pub use step_times::{LONG_STEPS, StepTimes};
 pub use stream::{Direct, ReadHalf, Stream, WriteHalf};
 pub use windows::{Pass, Windows, WritePass, WriteWindows};

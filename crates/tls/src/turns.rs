@@ -25,6 +25,8 @@ use async_task::Runnable;
 use tokio::runtime::Handle;
 use tokio::task::coop::has_budget_remaining;
 
+use crate::step_times::StepTimes;
+
 /// Time that a runner works before all else in the runtime goes first.
 const SLICE: Duration = Duration::from_micros(200);
 
@@ -229,6 +231,7 @@ impl Runner {
             drop(inner);
             runnable.run();
             let then = std::mem::replace(&mut now, Instant::now());
+            StepTimes::of_this_process().count(now - then);
             turn = Some((group, now - then));
         }
         if let Some((group, time)) = turn {

@@ -122,3 +122,24 @@ async fn a_client_behind_a_balancer_counts_by_its_own_address() {
     answer(&mut without).await.expect_err("it has no header");
     assert!(cluster.log(1).contains("no good PROXY header addr=127.0.1.2:"), "{}", cluster.log(1));
 }
+
+/// A request whose body does not come is at work.
+#[tokio::test]
+async fn an_address_has_a_share_of_the_requests_at_work() {
+    let cluster = Cluster::start_with(Options { nodes: 1, ..Options::default() }).await;
+    let half = b"PUT /v1/znodes/w HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2\r\n\r\nx";
+    let mut small = connect_from(1, cluster.endpoint(1)).await;
+    small.write_all(half).await.unwrap();
+    let mut crowd = JoinSet::new();
+    for _ in 0..1_100 {
+        let mut stream = connect_from(2, cluster.endpoint(1)).await;
+        stream.write_all(half).await.unwrap();
+        crowd.spawn(async move { answer(&mut stream).await.unwrap() });
+    }
+    let beyond = crowd.join_next().await.unwrap().unwrap();
+    let beyond = String::from_utf8_lossy(&beyond);
+    assert!(beyond.contains("too many requests at work from your address"), "{beyond}");
+    small.write_all(b"x").await.unwrap();
+    let answer = String::from_utf8(answer(&mut small).await.unwrap()).unwrap();
+    assert!(answer.contains("no-node"), "the other address goes on: {answer}");
+}

@@ -46,6 +46,8 @@ pub(crate) enum Kind {
     Documents,
     /// 10 connections to the ZooKeeper door that set 100,000 watches on paths of 1 KB each.
     LongWatches,
+    /// 500 connections to the ZooKeeper door that watch a subtree, and transactions that change it.
+    WatchStorms,
     /// 1,200 connections that ask for data of 1 MB and do not read it, while others write it.
     UnreadData,
     /// 600 connections that ask for long pages and do not read them.
@@ -114,6 +116,7 @@ impl Kind {
             Kind::LargeBodies => flood::send_large_bodies(target, until, tally).await,
             Kind::Documents => Repeated::document().send(target, until, tally).await,
             Kind::LongWatches => wire::set_long_watches(target, until, tally).await,
+            Kind::WatchStorms => wire::change_what_many_watch(target, until, tally).await,
             Kind::UnreadData => flood::leave_data_unread(target, until, tally).await,
             Kind::UnreadPages => flood::leave_pages_unread(target, until, tally).await,
             Kind::LongPolls => flood::wait(target, 4_096 * target.rest.len(), 0, until, tally).await,

@@ -22,6 +22,8 @@ pub(super) struct Seen {
     pub(super) longest: Duration,
     /// Most memory that one node had, in bytes.
     pub(super) memory_bytes: u64,
+    /// Longest step of a door on the threads of one node, in seconds.
+    pub(super) step_s: f64,
 }
 
 /// Looks until then.
@@ -33,18 +35,26 @@ pub(super) async fn look(cluster: &Cluster, until: Instant) -> Seen {
             break;
         }
         let began = Instant::now();
-        let took = match timeout(PATIENCE, probe(&addrs[number])).await {
-            Ok(Ok(())) => began.elapsed(),
+        let took = match timeout(PATIENCE, probe(&addrs[number], "/livez")).await {
+            Ok(Ok(_)) => began.elapsed(),
             _ => PATIENCE,
         };
         seen.longest = seen.longest.max(took);
+        if let Ok(Ok(metrics)) = timeout(PATIENCE, probe(&addrs[number], "/metrics")).await {
+            seen.step_s = seen.step_s.max(longest_step_s(&metrics).unwrap_or_default());
+        }
         seen.memory_bytes = seen.memory_bytes.max(cluster.memory_of_the_largest_bytes().unwrap_or_default());
         sleep(PACE).await;
     }
     seen
 }
 
-async fn probe(addr: &str) -> Result<(), Error> {
+async fn probe(addr: &str, path: &str) -> Result<String, Error> {
     let mut client = Rest::over(Link::open_from(SOURCE, addr).await?, addr);
-    client.done("GET", "/livez", b"").await
+    client.done("GET", path, b"").await?;
+    Ok(String::from_utf8_lossy(client.body()).into_owned())
+}
+
+fn longest_step_s(metrics: &str) -> Option<f64> {
+    metrics.lines().find_map(|line| line.strip_prefix("zlock_longest_step_seconds "))?.parse().ok()
 }

@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use futures_util::future::join_all;
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use jute::{
-    Acl, CreateRequest, Input, MultiOp, MultiResult, PathOnly, PathVersion, PathWatch, Record as _, SetWatches,
-    create_flags, error, op, read_multi_results, write_multi,
+    Acl, AddWatchRequest, CreateRequest, Input, MultiOp, MultiResult, PathOnly, PathVersion, PathWatch, Record as _,
+    SetDataRequest, SetWatches, create_flags, error, op, read_multi_results, write_multi,
 };
 use tokio::time::{Instant, sleep};
 
@@ -280,4 +280,42 @@ pub(crate) async fn set_long_watches(target: &Target, until: Instant, tally: &Ta
         })
     };
     join_all((0..10).map(one)).await;
+}
+
+/// Changes each of which many connections are told of.
+pub(crate) async fn change_what_many_watch(target: &Target, until: Instant, tally: &Tally) {
+    const WATCHING: usize = 500;
+    let directory = |number: usize| format!("/storm-{}", number % target.wire.len());
+    let watching = |number: usize| {
+        again(until, tally, move || async move {
+            let mut client = target.wire(number, SESSION_MS).await?;
+            let watch = AddWatchRequest { path: directory(number), mode: 1 };
+            client.call(op::ADD_WATCH, &watch).await?;
+            loop {
+                client.until_event(&format!("{}/{}", directory(number), BATCH - 1)).await?;
+            }
+        })
+    };
+    let changing = |number: usize| {
+        again(until, tally, move || async move {
+            let mut client = target.wire(number, SESSION_MS).await?;
+            let path = |znode: usize| format!("{}/{znode}", directory(number));
+            let _ = client.create(&directory(number), b"").await;
+            for znode in 0..BATCH {
+                let _ = client.create(&path(znode), b"").await;
+            }
+            let set = |znode| {
+                MultiOp::SetData(SetDataRequest { path: path(znode), data: b"x".as_slice().into(), version: -1 })
+            };
+            let ops: Vec<MultiOp> = (0..BATCH).map(set).collect();
+            loop {
+                client.queue(op::MULTI, |out| write_multi(&ops, out));
+                client.flush().await?;
+                tally.sent(1);
+                tally.answer(client.next_answer().await?.0 == error::OK);
+                sleep(Duration::from_millis(100)).await;
+            }
+        })
+    };
+    tokio::join!(join_all((0..WATCHING).map(watching)), join_all((0..target.wire.len()).map(changing)));
 }

@@ -9,6 +9,7 @@ use axum::http::StatusCode;
 use axum::http::header::{CONTENT_TYPE, HeaderValue};
 use axum::response::IntoResponse as _;
 use replica::{Entrance, NodeStatus, Readiness, RequestEnd, Role, TurnedAway};
+use tls::{LONG_STEPS, StepTimes};
 
 use crate::request::call::{Answer, Call};
 use crate::request::door::AtZxid;
@@ -32,6 +33,7 @@ pub(crate) async fn metrics(mut call: Call) -> Answer {
     state(&mut text, &status);
     traffic(&mut text, &status, call.door.waits());
     connections(&mut text, &status);
+    steps(&mut text);
     backups(&mut text, call.door.backups().last.read());
     let mut response = (StatusCode::OK, text.0).into_response();
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(FORMAT));
@@ -170,6 +172,16 @@ fn connections(text: &mut Text, status: &NodeStatus) {
             text.labelled("connections_turned_away_total", &labels, status.counts.turned_away(entrance, away));
         }
     }
+}
+
+fn steps(text: &mut Text) {
+    let times = StepTimes::of_this_process();
+    let help = "Steps of doors on the threads that they share with Raft that took longer, since the process started.";
+    text.begin("long_steps_total", "counter", help);
+    for (than, steps) in LONG_STEPS.into_iter().zip(times.long()) {
+        text.labelled("long_steps_total", &[("longer_than", &than.as_secs_f64().to_string())], steps);
+    }
+    text.gauge("longest_step_seconds", "The longest of them.", times.longest().as_secs_f64());
 }
 
 fn backups(text: &mut Text, (at_seconds, bytes): (u64, u64)) {

@@ -20,6 +20,7 @@ use crate::http::{long_answers, origin};
 use crate::problem::Problem;
 use crate::request::caller::{Arrival, Proven, credential};
 use crate::request::door::{AtZxid, Door};
+use crate::request::operator::is_by_admin_socket;
 use crate::request::paths::{BEHIND_FENCE, FENCE};
 
 /// Browsers give an answer to no page of another place, also not as a picture.
@@ -44,10 +45,19 @@ pub(crate) async fn at_the_door(State(door): State<Door>, mut request: Request, 
     {
         door.replica().touch_soon(credential);
     }
+    let source = request.extensions().get::<Peer>().and_then(Peer::source);
+    // Probes and operators are answered all the same.
+    let is_bounded = request.uri().path().starts_with("/v1/") && !is_by_admin_socket(request.extensions());
+    if is_bounded {
+        match door.at_work().enter(source) {
+            // Until the request is answered.
+            Ok(pass) => request.extensions_mut().insert(pass),
+            Err(problem) => return door.finish(problem.into_response()),
+        };
+    }
     // Not for those who do not log it: a request may wait for hours.
     let path = tracing::enabled!(Level::DEBUG).then(|| request.uri().path().to_owned());
     let method = request.method().clone();
-    let source = request.extensions().get::<Peer>().and_then(Peer::source);
     request.extensions_mut().insert(arrival);
     // What is malformed is told where it is needed.
     if let Ok(credential) = proven {

@@ -19,6 +19,7 @@ use tokio::time::Instant;
 use zlock_client::api::ProblemType;
 use znode::{Acl, Error, Identity, Op, Reply, State, ZPath, ZnodeOp, Zxid};
 
+use crate::http::at_work::{Pass, Pause};
 use crate::http::bodies::{Broken, Full, Room};
 use crate::http::delivery::Delivery;
 use crate::http::peer::Peer;
@@ -33,6 +34,13 @@ const SHORT_BODY_BYTES: usize = 16 << 10;
 
 /// What a handler answers.
 pub(crate) type Answer = Result<Response, Problem>;
+
+/// A request's long poll: its connection gives way before those that are busy, and it is not at
+/// work meanwhile.
+pub(crate) struct LongPoll {
+    _place: Option<Waiting>,
+    _pause: Option<Pause>,
+}
 
 /// A request whose headers and parameters are well-formed. Its body, if it has one, was read: the
 /// members of a JSON object are parameters as those of the query are.
@@ -299,8 +307,9 @@ impl Call {
     }
 
     /// The request is a long poll, until the answer is dropped.
-    pub(crate) fn waits(&self) -> Option<Waiting> {
-        self.peer()?.waits()
+    pub(crate) fn waits(&self) -> Option<LongPoll> {
+        let pause = self.parts.extensions.get::<Arc<Pass>>().map(Pass::pause);
+        Some(LongPoll { _place: self.peer().and_then(Peer::waits), _pause: pause })
     }
 
     /// The request that the headers and `op` make.

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use znode::Zxid;
 
 use crate::RestConfig;
+use crate::http::at_work::AtWork;
 use crate::http::bodies::Bodies;
 use crate::http::long_work::LongWork;
 use crate::problem::Problem;
@@ -30,6 +31,7 @@ struct Inner {
     config: RestConfig,
     node_id: u64,
     waits: Arc<Semaphore>,
+    at_work: AtWork,
     bodies: Bodies,
     long_work: LongWork,
     cursors: Cursors,
@@ -67,6 +69,7 @@ impl Door {
             config,
             node_id,
             waits,
+            at_work: AtWork::default(),
             bodies,
             long_work: LongWork::default(),
             cursors,
@@ -153,6 +156,11 @@ impl Door {
         let all = u32::try_from(self.config().waits_max.min(Semaphore::MAX_PERMITS)).unwrap_or(u32::MAX);
         // It is never closed; the permits go back at once.
         let _ = self.inner.waits.acquire_many(all).await;
+    }
+
+    /// Requests at work.
+    pub(crate) fn at_work(&self) -> &AtWork {
+        &self.inner.at_work
     }
 
     /// Memory for bodies.

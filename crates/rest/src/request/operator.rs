@@ -43,6 +43,11 @@ pub fn for_operators(router: Router) -> Router {
     router.layer(Extension(ByAdminSocket))
 }
 
+/// Whether the request came so.
+pub(crate) fn is_by_admin_socket(extensions: &Extensions) -> bool {
+    extensions.get::<ByAdminSocket>().is_some()
+}
+
 /// The layer before every route that is for operators.
 pub(crate) async fn operators_only(State(door): State<Door>, mut request: Request, next: Next) -> Response {
     match Operator::of(request.extensions(), request.headers(), door.config()) {
@@ -58,7 +63,7 @@ impl Operator {
     /// # Errors
     /// 401 for all others, with what makes one.
     fn of(extensions: &Extensions, headers: &HeaderMap, config: &RestConfig) -> Result<Operator, Problem> {
-        if extensions.get::<ByAdminSocket>().is_some() {
+        if is_by_admin_socket(extensions) {
             return Ok(Operator::Socket);
         }
         let identities = identities(extensions, headers, &config.super_digest)?;

@@ -1,12 +1,14 @@
 //! What is said on one connection, from its session to its end.
 
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use jute::{Frames, Input, Record, ReplyHeader, Request, RequestHeader, error, framed, op};
 use tls::{ReadHalf, WriteHalf};
 use tokio::io::AsyncWriteExt;
+use tokio::runtime::Handle;
 use tokio::task::yield_now;
 use tokio::time::{Instant, timeout};
 use tracing::{debug, warn};
@@ -33,10 +35,39 @@ const FAREWELL: Duration = Duration::from_secs(2);
 /// Of an answer that is being written, as much as this is freed before its end.
 const FREED_BYTES_MIN: usize = 64 << 10;
 
+/// A client that the hub knows, until this is dropped: by the end of its connection, or with the
+/// task of one that gives way.
+struct Joined<'a>(&'a Connection);
+
+impl Drop for Joined<'_> {
+    fn drop(&mut self) {
+        let Connection { door, client, .. } = self.0;
+        client.outbox.abort();
+        // The session lives its whole timeout from the last that was heard of the client, although
+        // the connection is gone.
+        if client.liveness.is_owed() {
+            door.replica.touch_soon(client.credential);
+        }
+        door.counts.given_up(client.counts.look().outstanding);
+        // Without a runtime the process ends, and its watches need not go.
+        if door.hub.leave(client)
+            && let Ok(runtime) = Handle::try_current()
+        {
+            let (door, client) = (Arc::clone(door), Arc::clone(client));
+            runtime.spawn(async move {
+                while door.hub.leave(&client) {
+                    yield_now().await;
+                }
+            });
+        }
+    }
+}
+
 /// Taking requests.
 impl Connection {
     /// Serves the client until it, or this node, has had enough.
     pub(crate) async fn serve(&self, reading: ReadHalf, writing: WriteHalf, frames: Frames) {
+        let joined = Joined(self);
         self.client.outbox.attach(writing.direct());
         let mut writer = pin!(self.write(writing));
         let aside = async {
@@ -51,14 +82,7 @@ impl Connection {
             self.client.outbox.finish();
             let _ = timeout(FAREWELL, writer).await;
         }
-        self.client.outbox.abort();
-        // The session lives its whole timeout from the last that was heard of the client, although
-        // the connection is gone.
-        if self.client.liveness.is_owed() {
-            self.door.replica.touch_soon(self.client.credential);
-        }
-        self.door.hub.leave(&self.client);
-        self.door.counts.given_up(self.client.counts.look().outstanding);
+        drop(joined);
         let (session, addr) = (self.client.session(), self.client.addr);
         debug!(%session, %addr, ?end, "a connection ended");
         if let End::Bound(cause) = end

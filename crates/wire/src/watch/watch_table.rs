@@ -238,9 +238,9 @@ fn bytes_of(path: &ZPath) -> usize {
     path.as_str().len() + WATCH_BYTES
 }
 
-/// How many watches are brought back under the guard at once: a whole packet of them would keep the
-/// node from applying for 100 ms and more.
-pub(crate) const TOGETHER: usize = 1_000;
+/// How many watches are brought back, or taken out, under the guard at once: a whole packet of them
+/// would keep the node from applying for 100 ms and more.
+pub(crate) const TOGETHER: usize = 100;
 
 #[cfg(test)]
 mod tests {

@@ -1,8 +1,11 @@
 //! Damage, and what waits for the disk.
 
 use std::fs;
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Instant;
+
+use raft_log::ChunkId;
 
 use crate::raft::types::{Command, Payload};
 
@@ -260,4 +263,33 @@ fn appends_that_come_during_a_flush_share_the_next_one() {
         LogStore::open(dir.path(), INCARNATION, Fatal::new()).unwrap().entries(0, u64::MAX, u64::MAX).unwrap(),
         entries()
     );
+}
+
+#[test]
+fn without_a_descriptor_for_the_next_file_records_stay_in_the_full_one() {
+    let dir = memory();
+    written(dir.path());
+    let log = LogStore::open(dir.path(), INCARNATION, Fatal::new()).unwrap();
+    let flushes = &log.log.flushes;
+    let next = |log: &RaftLog<WalTypes>| {
+        let end = log.stat().open_chunk.global_end;
+        PathBuf::from(log.config().wal.chunk_path(ChunkId(end)))
+    };
+    let mut guard = log.write().unwrap();
+    // The file is made, and there is no descriptor to sync its directory with.
+    let full = |log: &mut RaftLog<WalTypes>| {
+        log.save_vote(WalVote((&Vote::new_committed(4, 1)).into()))?;
+        fs::write(next(log), "")?;
+        Err(rustix::io::Errno::MFILE.into())
+    };
+    flushes.record(&mut guard, full).unwrap();
+    assert!(!next(&guard).exists(), "nothing is in the way of the next try");
+    assert_eq!(flushes.reach.end.load(Ordering::Acquire), guard.stat().open_chunk.global_end);
+    flushes.record(&mut guard, |log| log.save_vote(WalVote((&Vote::new_committed(5, 1)).into())).map(Some)).unwrap();
+    drop(guard);
+    drop(log);
+    let log = LogStore::open(dir.path(), INCARNATION, Fatal::new()).unwrap();
+    assert_eq!(log.vote(), Some(Vote::new_committed(5, 1)));
+    let broken = log.log.flushes.record(&mut log.write().unwrap(), |_| Err(rustix::io::Errno::IO.into()));
+    assert_eq!(broken.unwrap_err().raw_os_error(), Some(rustix::io::Errno::IO.raw_os_error()));
 }

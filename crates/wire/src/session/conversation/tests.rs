@@ -8,14 +8,16 @@ use replica::{Config, Consistency, Member, Replica};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use znode::{Credential, Op, Reply};
+use znode::{Credential, Op, Reply, ZPath};
 
 use super::*;
 use crate::WireConfig;
 use crate::session::client::{Arrival, Client};
 use crate::session::door::{Door, ListensOn};
 use crate::session::outbox::Outbox;
+use crate::watch::watch_table::{TOGETHER, WatchKind};
 
 /// No step of a test may take longer.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -32,6 +34,7 @@ struct Peer {
     client: Arc<Client>,
     stream: TcpStream,
     frames: Frames,
+    task: JoinHandle<()>,
 }
 
 async fn start(wire: WireConfig) -> Node {
@@ -100,11 +103,11 @@ impl Node {
         door.hub.join(&client);
         let frames = Frames::new(door.config.packet_bytes_max);
         let connection = Connection::new(door, Arc::clone(&client));
-        tokio::spawn(async move {
+        let task = tokio::spawn(async move {
             let (reading, writing) = tls::Stream::from(accepted).into_split();
             connection.serve(reading, writing, frames).await;
         });
-        Peer { client, stream, frames: Frames::new(1 << 24) }
+        Peer { client, stream, frames: Frames::new(1 << 24), task }
     }
 
     /// How many waits of an address are over, while one goes on.
@@ -185,6 +188,21 @@ fn which(path: &str) -> PathWatch {
 
 /// The list is short when the read is taken, and long in the state that the read is given: that of
 /// its turn, since a write of its client follows.
+/// So a connection ends that gives way to another address.
+#[tokio::test]
+async fn a_connection_whose_task_is_dropped_leaves_no_watch_behind() {
+    let node = start(WireConfig::default()).await;
+    let peer = node.connect(None).await;
+    let hub = &node.door.hub;
+    for number in 0..3 * TOGETHER {
+        let path = ZPath::parse(&format!("/{number}")).unwrap();
+        hub.look(&peer.client, |look| look.set(WatchKind::Data, &path)).unwrap();
+    }
+    yield_now().await;
+    peer.task.abort();
+    until(async || hub.watches() == 0 && hub.clients().is_empty()).await;
+}
+
 #[tokio::test]
 async fn a_long_read_with_a_given_state_stands_in_the_line_once() {
     let (max, source) = (2 << 20, Some(IpAddr::from([192, 0, 2, 1])));

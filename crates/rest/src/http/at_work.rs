@@ -1,0 +1,146 @@
+//! Requests at work: a bound on how many there are, and on those of one address.
+//!
+//! A request is at work from its head to its answer, but while it is a long poll: waits have a
+//! bound of their own.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use crate::problem::Problem;
+
+/// Requests at work at once.
+const AT_WORK_MAX: usize = 4_096;
+/// One address has this part of them while others have any.
+const SHARED_PART: usize = 4;
+/// Places beyond for addresses that have none.
+const LAST_PLACES: usize = 64;
+
+/// The requests at work. Clones count the same ones.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct AtWork(Arc<Mutex<Inner>>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    all: usize,
+    /// Of each address that has any and does not stand for many clients.
+    of: HashMap<IpAddr, usize>,
+}
+
+/// A request's place, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Pass {
+    at_work: AtWork,
+    source: Option<IpAddr>,
+}
+
+/// A request that is not at work while it waits, until this is dropped.
+pub(crate) struct Pause(Arc<Pass>);
+
+impl AtWork {
+    /// A place for a request of this address; `None` stands for one without a share.
+    ///
+    /// # Errors
+    /// 429 beyond the share of the address, 503 when there is none.
+    pub(crate) fn enter(&self, source: Option<IpAddr>) -> Result<Arc<Pass>, Problem> {
+        let mut inner = self.lock();
+        let own = source.map_or(0, |source| inner.of.get(&source).copied().unwrap_or(0));
+        let has_last_place = source.is_some() && own == 0 && inner.all < AT_WORK_MAX + LAST_PLACES;
+        if own >= AT_WORK_MAX / SHARED_PART && inner.all > own {
+            return Err(Problem::too_many("requests at work from your address"));
+        }
+        if inner.all >= AT_WORK_MAX && !has_last_place {
+            return Err(Problem::unavailable("too many requests at work on this node: go to another one", 1_000));
+        }
+        inner.add(source);
+        drop(inner);
+        Ok(Arc::new(Pass { at_work: self.clone(), source }))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().expect("nothing panics under this guard")
+    }
+}
+
+impl Inner {
+    fn add(&mut self, source: Option<IpAddr>) {
+        self.all += 1;
+        if let Some(source) = source {
+            *self.of.entry(source).or_default() += 1;
+        }
+    }
+
+    fn take(&mut self, source: Option<IpAddr>) {
+        self.all -= 1;
+        let Some(source) = source else { return };
+        let Some(own) = self.of.get_mut(&source) else { return };
+        *own -= 1;
+        if *own == 0 {
+            self.of.remove(&source);
+        }
+    }
+}
+
+impl Pass {
+    /// The request waits.
+    pub(crate) fn pause(self: &Arc<Pass>) -> Pause {
+        self.at_work.lock().take(self.source);
+        Pause(Arc::clone(self))
+    }
+}
+
+impl Drop for Pause {
+    fn drop(&mut self) {
+        let Pass { at_work, source } = &*self.0;
+        at_work.lock().add(*source);
+    }
+}
+
+impl Drop for Pass {
+    fn drop(&mut self) {
+        self.at_work.lock().take(self.source);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::StatusCode;
+    use znode::Zxid;
+
+    use super::*;
+
+    fn addr(last: u8) -> Option<IpAddr> {
+        Some([192, 0, 2, last].into())
+    }
+
+    #[track_caller]
+    fn refused(at_work: &AtWork, source: Option<IpAddr>) -> StatusCode {
+        at_work.enter(source).expect_err("there is no place").render(Zxid(0)).status()
+    }
+
+    #[test]
+    fn an_address_has_all_places_alone_and_a_quarter_beside_others() {
+        let at_work = AtWork::default();
+        let mut large: Vec<Arc<Pass>> = (0..AT_WORK_MAX).map(|_| at_work.enter(addr(1)).unwrap()).collect();
+        assert_eq!(refused(&at_work, addr(1)), StatusCode::SERVICE_UNAVAILABLE);
+        let small = at_work.enter(addr(2)).expect("an address without any has a place");
+        assert_eq!(refused(&at_work, addr(2)), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(refused(&at_work, None), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(refused(&at_work, addr(1)), StatusCode::TOO_MANY_REQUESTS);
+        large.truncate(AT_WORK_MAX / SHARED_PART);
+        assert_eq!(refused(&at_work, addr(1)), StatusCode::TOO_MANY_REQUESTS, "beside another one");
+        let exempt: Vec<Arc<Pass>> = (0..AT_WORK_MAX / 2).map(|_| at_work.enter(None).unwrap()).collect();
+        drop((small, exempt));
+        drop(at_work.enter(addr(1)).expect("it is alone again"));
+    }
+
+    #[test]
+    fn a_request_that_waits_is_not_at_work() {
+        let at_work = AtWork::default();
+        let waiting: Vec<Pause> = (0..AT_WORK_MAX + 1).map(|_| at_work.enter(addr(1)).unwrap().pause()).collect();
+        assert_eq!(at_work.lock().all, 0);
+        drop(waiting);
+        let inner = at_work.lock();
+        assert!(inner.all == 0 && inner.of.is_empty());
+    }
+}

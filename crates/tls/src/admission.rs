@@ -29,7 +29,7 @@ use futures_util::future::{AbortHandle, Abortable};
 use tokio::sync::Notify;
 
 use crate::networks::{Networks, site_of_source, source};
-use crate::turns::{Group, Turns};
+use crate::turns::{Group, Seat, Turns};
 
 /// Places of a full door for addresses that have no connection, and as many again for programs on
 /// this machine.
@@ -122,6 +122,7 @@ pub struct Place {
     source: Option<IpAddr>,
     ousted: Option<IpAddr>,
     heard: AtomicBool,
+    seat: Arc<Seat>,
 }
 
 /// A long poll of a connection, until it is dropped.
@@ -182,7 +183,8 @@ impl Admission {
             ousted = source.filter(|_| leaver.stage > Stage::Idle);
             task.iter().for_each(AbortHandle::abort);
         }
-        Ok(Place { admission: Arc::clone(self), number, source, ousted, heard: AtomicBool::new(false) })
+        let seat = Seat::new(source.map_or(Group::Connection(number), Group::Address));
+        Ok(Place { admission: Arc::clone(self), number, source, ousted, heard: AtomicBool::new(false), seat })
     }
 
     /// Ends a connection that the door can do without, as the process has no descriptor left: a
@@ -328,7 +330,7 @@ impl Place {
         F: Future<Output = ()> + Send + 'static,
     {
         let (admission, number) = (Arc::clone(&self.admission), self.number);
-        let group = self.source.map_or(Group::Connection(number), Group::Address);
+        let seat = Arc::clone(&self.seat);
         let (abort, registration) = AbortHandle::new_pair();
         match admission.lock().open.get_mut(&number) {
             Some(open) => open.task = Some(abort),
@@ -336,7 +338,7 @@ impl Place {
             None => abort.abort(),
         }
         let served = Abortable::new(serve(Arc::new(self)), registration);
-        admission.turns.spawn(group, async move { _ = served.await });
+        admission.turns.spawn(&seat, async move { _ = served.await });
     }
 
     /// The client has been answered and asks for nothing: its connection may give way from now on.
@@ -357,6 +359,15 @@ impl Place {
         // Asked for every request, and by the connection's own task only.
         if !self.heard.load(Ordering::Relaxed) && self.admission.lock().change(self.number, Stage::Busy) {
             self.heard.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// The client asks for a session, known by a number that no other client knows. Where its
+    /// address stands for many clients, all connections of the session share their turns from now
+    /// on. To be called by the connection's own task.
+    pub fn is_of(&self, session: u64) {
+        if self.source.is_none() {
+            self.admission.turns.sit(&self.seat, Group::Session(session));
         }
     }
 

@@ -37,6 +37,22 @@ pub(crate) enum Group {
     Address(IpAddr),
     /// A single connection, by its number, of an address that stands for many clients.
     Connection(u64),
+    /// Connections of one session, by a number that its client alone knows, at such an address.
+    Session(u64),
+}
+
+/// Group of a task, which may move to another one.
+#[derive(Debug)]
+pub(crate) struct Seat(Mutex<Group>);
+
+impl Seat {
+    pub(crate) fn new(group: Group) -> Arc<Seat> {
+        Arc::new(Seat(Mutex::new(group)))
+    }
+
+    fn group(&self) -> Group {
+        *self.0.lock().expect("nothing panics under this guard")
+    }
 }
 
 /// Lines of a door. Tasks end when this is dropped.
@@ -84,19 +100,33 @@ impl Turns {
         Turns(lines)
     }
 
-    /// Runs a task in the turns of its group. A panic ends that task alone.
-    pub(crate) fn spawn(&self, group: Group, task: impl Future<Output = ()> + Send + 'static) {
-        self.0.lock().lines.entry(group).or_default().tasks += 1;
-        let counted = Counted { lines: Arc::downgrade(&self.0), group };
+    /// Runs a task in the turns of the group of its seat. A panic ends that task alone.
+    pub(crate) fn spawn(&self, seat: &Arc<Seat>, task: impl Future<Output = ()> + Send + 'static) {
+        self.0.lock().lines.entry(seat.group()).or_default().tasks += 1;
+        let counted = Counted { lines: Arc::downgrade(&self.0), seat: Arc::clone(seat) };
         let task = async move {
             let _counted = counted;
             task.await;
         };
-        let lines = Arc::downgrade(&self.0);
-        let schedule = move |runnable| Lines::push(&lines, group, runnable);
+        let (lines, seat) = (Arc::downgrade(&self.0), Arc::clone(seat));
+        let schedule = move |runnable| Lines::push(&lines, seat.group(), runnable);
         let (runnable, task) = async_task::Builder::new().propagate_panic(true).spawn(|()| task, schedule);
         task.detach();
         runnable.schedule();
+    }
+}
+
+impl Turns {
+    /// Moves the task of a seat to another group, from its next turn on. The task itself calls it,
+    /// so that it stands in no line.
+    pub(crate) fn sit(&self, seat: &Seat, group: Group) {
+        let mut inner = self.0.lock();
+        let before = std::mem::replace(&mut *seat.0.lock().expect("nothing panics under this guard"), group);
+        if before == group || inner.is_closed {
+            return;
+        }
+        inner.lines.entry(group).or_default().tasks += 1;
+        inner.leave(before);
     }
 }
 
@@ -109,18 +139,13 @@ impl Drop for Turns {
 /// A task that counts in its group until it ends.
 struct Counted {
     lines: Weak<Lines>,
-    group: Group,
+    seat: Arc<Seat>,
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
         let Some(lines) = self.lines.upgrade() else { return };
-        let mut inner = lines.lock();
-        let Some(line) = inner.lines.get_mut(&self.group) else { return };
-        line.tasks -= 1;
-        if line.tasks == 0 && line.ready.is_empty() {
-            inner.lines.remove(&self.group);
-        }
+        lines.lock().leave(self.seat.group());
     }
 }
 
@@ -167,6 +192,15 @@ impl Lines {
 }
 
 impl Inner {
+    /// A task leaves its group.
+    fn leave(&mut self, group: Group) {
+        let Some(line) = self.lines.get_mut(&group) else { return };
+        line.tasks -= 1;
+        if line.tasks == 0 && line.ready.is_empty() {
+            self.lines.remove(&group);
+        }
+    }
+
     /// Takes the task whose turn it is.
     fn next(&mut self) -> Option<(Group, Runnable)> {
         let (had, group) = self.wanting.pop_first()?;
@@ -260,8 +294,8 @@ mod tests {
     /// What a busy task works before it gives its turn away.
     const STEP: Duration = Duration::from_micros(50);
 
-    fn address(last: u8) -> Group {
-        Group::Address([192, 0, 2, last].into())
+    fn address(last: u8) -> Arc<Seat> {
+        Seat::new(Group::Address([192, 0, 2, last].into()))
     }
 
     /// Works for ever, and counts its steps.
@@ -291,8 +325,8 @@ mod tests {
     async fn an_address_with_many_connections_gets_no_more_than_one_with_few() {
         let turns = Turns::start();
         let [many, two]: [Arc<AtomicU64>; 2] = Default::default();
-        (0..200).for_each(|_| turns.spawn(address(1), work(Arc::clone(&many))));
-        (0..2).for_each(|_| turns.spawn(address(2), work(Arc::clone(&two))));
+        (0..200).for_each(|_| turns.spawn(&address(1), work(Arc::clone(&many))));
+        (0..2).for_each(|_| turns.spawn(&address(2), work(Arc::clone(&two))));
         while many.load(Ordering::Relaxed) + two.load(Ordering::Relaxed) < 4_000 {
             yield_now().await;
         }
@@ -301,10 +335,34 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn connections_of_one_session_have_one_line() {
+        let turns = Arc::new(Turns::start());
+        let [many, two]: [Arc<AtomicU64>; 2] = Default::default();
+        let spawn = |number: u64, session: u64, steps: &Arc<AtomicU64>| {
+            let seat = Seat::new(Group::Connection(number));
+            let (lines, steps, own) = (Arc::downgrade(&turns), Arc::clone(steps), Arc::clone(&seat));
+            turns.spawn(&seat, async move {
+                lines.upgrade().unwrap().sit(&own, Group::Session(session));
+                again().await;
+                work(steps).await;
+            });
+        };
+        (0..200).for_each(|number| spawn(number, 1, &many));
+        (200..202).for_each(|number| spawn(number, 2, &two));
+        while many.load(Ordering::Relaxed) + two.load(Ordering::Relaxed) < 4_000 {
+            yield_now().await;
+        }
+        let [many, two] = [many, two].map(|steps| steps.load(Ordering::Relaxed));
+        assert!(many < 2 * two && two < 2 * many, "{many} and {two} steps");
+        let groups: Vec<Group> = turns.0.lock().lines.keys().copied().collect();
+        assert!(groups.iter().all(|group| matches!(group, Group::Session(_))), "{groups:?}");
+    }
+
+    #[tokio::test]
     async fn all_else_goes_first_after_a_slice() {
         let turns = Turns::start();
         let steps = Arc::<AtomicU64>::default();
-        (0..200).for_each(|_| turns.spawn(address(1), work(Arc::clone(&steps))));
+        (0..200).for_each(|_| turns.spawn(&address(1), work(Arc::clone(&steps))));
         let most_per_slice = u64::try_from(SLICE.as_micros() / STEP.as_micros()).unwrap() + 1;
         for _ in 0..1_000 {
             let before = steps.load(Ordering::Relaxed);
@@ -319,11 +377,11 @@ mod tests {
     async fn an_address_that_was_away_does_not_catch_up() {
         let turns = Turns::start();
         let [steady, late]: [Arc<AtomicU64>; 2] = Default::default();
-        turns.spawn(address(1), work(Arc::clone(&steady)));
+        turns.spawn(&address(1), work(Arc::clone(&steady)));
         while steady.load(Ordering::Relaxed) < 1_000 {
             yield_now().await;
         }
-        turns.spawn(address(2), work(Arc::clone(&late)));
+        turns.spawn(&address(2), work(Arc::clone(&late)));
         while late.load(Ordering::Relaxed) < 1_000 {
             yield_now().await;
         }
@@ -334,12 +392,12 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_panic_ends_its_task_alone_and_the_end_of_the_lines_all() {
         let turns = Turns::start();
-        turns.spawn(address(1), async { panic!("on purpose") });
+        turns.spawn(&address(1), async { panic!("on purpose") });
         let (done, is_done) = oneshot::channel();
-        turns.spawn(address(1), async move { done.send(()).unwrap() });
+        turns.spawn(&address(1), async move { done.send(()).unwrap() });
         is_done.await.expect("the next one runs");
         let (kept, ended) = oneshot::channel::<()>();
-        turns.spawn(address(2), async move {
+        turns.spawn(&address(2), async move {
             let _kept = kept;
             work(Arc::default()).await;
         });

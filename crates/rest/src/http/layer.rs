@@ -59,6 +59,9 @@ pub(crate) async fn at_the_door(State(door): State<Door>, mut request: Request, 
     let path = tracing::enabled!(Level::DEBUG).then(|| request.uri().path().to_owned());
     let method = request.method().clone();
     request.extensions_mut().insert(arrival);
+    if let (Ok(Some(credential)), Some(peer)) = (&proven, request.extensions().get::<Peer>()) {
+        peer.asks_for(credential);
+    }
     // What is malformed is told where it is needed.
     if let Ok(credential) = proven {
         request.extensions_mut().insert(Proven(credential));

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use tls::{Place, Waiting};
-use znode::Identity;
+use znode::{Credential, Identity};
 
 /// Who is at the other end. A request that came over no connection of this door has none.
 #[derive(Clone, Debug)]
@@ -35,6 +35,14 @@ impl Peer {
     pub(crate) fn heard(&self) {
         if let Some(place) = &self.0.place {
             place.heard();
+        }
+    }
+
+    /// A request of this session has come.
+    pub(crate) fn asks_for(&self, credential: &Credential) {
+        if let Some(place) = &self.0.place {
+            let [a, b, c, d, e, f, g, h, ..] = credential.secret_hash;
+            place.is_of(u64::from_le_bytes([a, b, c, d, e, f, g, h]));
         }
     }
 

@@ -165,10 +165,8 @@ impl State {
         let Some((index, at, mut hold, last)) = found else {
             return Ok(Reply::Superseded);
         };
-        if if_waiting {
-            if let Some(held) = readings::held(self, ticket).map_err(refuse)? {
-                return Ok(Reply::StillHeld(held));
-            }
+        if if_waiting && let Some(held) = readings::held(self, ticket).map_err(refuse)? {
+            return Ok(Reply::StillHeld(held));
         }
         if if_waiting {
             // Its client is there and has waited enough, so earlier tries are over too, also when

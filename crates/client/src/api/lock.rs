@@ -97,7 +97,7 @@ pub struct Revoked {
 #[cfg_attr(feature = "schema", derive(ToSchema))]
 pub struct BlindSpot {
     /// Whose clients, by the names of their lock nodes: `curator`, `curator-rw`, `curator-latch`,
-    /// `kazoo`, `kazoo-reader`, `zookeeper-recipe`; `zlock` with `data`.
+    /// `kazoo`, `kazoo-reader`, `kazoo-semaphore`, `zookeeper-recipe`; `zlock` with `data`.
     pub clients: String,
     /// What they do not see; also `other`, `zlock`, `zlock-reader`, `zlock-semaphore` and `data`.
     pub unseen: String,

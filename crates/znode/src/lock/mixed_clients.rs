@@ -25,6 +25,8 @@ pub enum Naming {
     Kazoo,
     /// `...__rlock__`: kazoo's ReadLock.
     KazooReader,
+    /// 32 hex digits, without a number: a permit of kazoo's Semaphore.
+    KazooSemaphore,
     /// `x-<session>-`: the recipe that comes with ZooKeeper.
     Recipe,
     /// Another name that ends in a dash.
@@ -41,12 +43,13 @@ pub enum Naming {
     Data,
 }
 
-const ALL: [Naming; 12] = [
+const ALL: [Naming; 13] = [
     Naming::Curator,
     Naming::CuratorReadWrite,
     Naming::CuratorLatch,
     Naming::Kazoo,
     Naming::KazooReader,
+    Naming::KazooSemaphore,
     Naming::Recipe,
     Naming::Dash,
     Naming::Other,
@@ -76,6 +79,7 @@ impl fmt::Display for Naming {
             Naming::CuratorLatch => "curator-latch",
             Naming::Kazoo => "kazoo",
             Naming::KazooReader => "kazoo-reader",
+            Naming::KazooSemaphore => "kazoo-semaphore",
             Naming::Recipe => "zookeeper-recipe",
             Naming::Dash | Naming::Other => "other",
             Naming::Own => "zlock",
@@ -121,7 +125,10 @@ impl Naming {
     /// child that no client takes for a ticket.
     pub(crate) fn of_child(name: &str, node: &Znode) -> Option<Naming> {
         if node.number(name).is_none() {
-            return name.starts_with(|c| c <= '9').then_some(Naming::Data);
+            let hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+            let is_permit = node.owner().is_some() && name.len() == 32 && name.bytes().all(hex);
+            let is_before = name.starts_with(|c| c <= '9');
+            return is_permit.then_some(Naming::KazooSemaphore).or(is_before.then_some(Naming::Data));
         }
         Some(match node.contender().map(|record| record.mode) {
             None => Naming::of(name),
@@ -155,6 +162,9 @@ impl Naming {
             // are left to kazoo. (Its `extra_lock_patterns` cannot be told from outside.)
             N::Kazoo => matches!(other, N::Kazoo | N::KazooReader | N::Own),
             N::KazooReader => matches!(other, N::Kazoo | N::KazooReader | N::Own | N::OwnReader),
+            // It keeps its permits beside a lock of its own, and nothing else in the directory
+            // matters to it.
+            N::KazooSemaphore => other != N::OwnLease,
             // By the number behind the last dash.
             N::Recipe => matches!(other, N::Curator | N::CuratorLatch | N::Recipe | N::Dash | N::OwnLease),
             N::Dash | N::Other | N::Own | N::OwnReader | N::OwnLease | N::Data => true,

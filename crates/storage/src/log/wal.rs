@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 
 use raft_log::codeq;
 
-use crate::codec::{self, EntryRecord, LogIdRecord, OwnerRecord, PayloadRecord, VoteRecord};
+use crate::codec::{self, CodecError, EntryRecord, LogIdRecord, OwnerRecord, PayloadRecord, VoteRecord};
 use crate::log::callback::WalCallback;
 use crate::raft::types::{Command, Vote};
 
@@ -112,6 +112,25 @@ fn read_record(mut reader: impl Read) -> io::Result<Vec<u8>> {
     Ok(record)
 }
 
+/// First byte of a payload that is a command: the number of its variant.
+const COMMAND: u8 = 1;
+
+/// A command is the rest of its record, whose length stands before it. Any other payload is its
+/// bincode.
+fn encode_payload(payload: &PayloadRecord) -> Vec<u8> {
+    match payload {
+        PayloadRecord::Normal(Command(bytes)) => [&[COMMAND], &bytes[..]].concat(),
+        PayloadRecord::Blank | PayloadRecord::Membership(_) => codec::encode_bare(payload),
+    }
+}
+
+fn decode_payload(record: &[u8]) -> Result<PayloadRecord, CodecError> {
+    match record.split_first() {
+        Some((&COMMAND, command)) => Ok(PayloadRecord::Normal(Command(command.to_vec().into()))),
+        _ => codec::decode_bare(record),
+    }
+}
+
 macro_rules! codeq_record {
     ($encode:path, $decode:path, $($type:ident),*) => {$(
         impl codeq::Encode for $type {
@@ -128,5 +147,6 @@ macro_rules! codeq_record {
     )*};
 }
 
-codeq_record!(codec::encode_bare, codec::decode_bare, WalLogId, WalPayload);
+codeq_record!(codec::encode_bare, codec::decode_bare, WalLogId);
+codeq_record!(encode_payload, decode_payload, WalPayload);
 codeq_record!(codec::encode, codec::decode, WalVote, WalOwner);

@@ -162,7 +162,7 @@ impl<C> Decode<C> for ZPath {
         }
         let (code, key, number) = <(u8, RequestKey, u64)>::decode(decoder)?;
         let shape = Shape::from_code(code).filter(|_| number <= TicketName::NUMBER_MAX).ok_or_else(bad)?;
-        path.child(&TicketName { shape, key, number }.to_string()).map_err(|_| bad())
+        path.child(&TicketName { shape, key, number }.text()).map_err(|_| bad())
     }
 }
 

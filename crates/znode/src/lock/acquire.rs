@@ -241,7 +241,7 @@ impl State {
         // and after it.
         let number = written_by.unwrap_or(next);
         let name = TicketName { shape: Shape::of(acquire.mode), key: hold.key, number };
-        let ticket = lock.child(&name.to_string()).map_err(refuse)?;
+        let ticket = lock.child(&name.text()).map_err(refuse)?;
         let reads_beside = |number| acquire.mode == LockMode::Read && self.writes(lock, number, id);
         let held_at_once = sequence_of(ticket.name()).is_some_and(reads_beside);
         // Made by hand: a key and the next number are no secret.

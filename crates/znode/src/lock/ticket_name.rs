@@ -14,11 +14,12 @@
 //! The log and snapshots have them short: the shape as a number, the 16 bytes of the key, and the
 //! sequence number.
 
-use std::fmt;
-
 use crate::{LockMode, RequestKey};
 
 const DIGITS: usize = 10;
+/// Hex digits of a key.
+const HEX: usize = 32;
+const HEX_DIGITS: &[u8; 16] = b"0123456789abcdef";
 
 /// Length of the longest name, which is a reader's.
 pub const TICKET_NAME_BYTES_MAX: usize = 80;
@@ -71,41 +72,75 @@ impl TicketName {
     /// The largest number that has ten digits.
     pub(crate) const NUMBER_MAX: u64 = 9_999_999_999;
 
-    /// Reads a name. `None` for one that [`TicketName::fmt`] would write otherwise: all numbers in
+    /// Reads a name. `None` for one that [`TicketName::text`] would write otherwise: all numbers in
     /// it agree.
     pub(crate) fn parse(name: &str) -> Option<TicketName> {
         // Most names of a tree are none: told by their lengths.
-        let (shape, key) = match name.len() {
-            79 => (Shape::Alone, plain_key(name.get(11..43)?)?),
-            80 => (Shape::Reader, plain_key(name.get(11..43)?)?),
-            56 => (Shape::Lease, dashed_key(name.get(3..39)?)?),
+        let (shape, before, behind) = match name.len() {
+            79 => (Shape::Alone, "__WRIT__", "__lock__"),
+            80 => (Shape::Reader, "__READ__", "__rlock__"),
+            56 => return TicketName::parse_lease(name),
             _ => return None,
         };
-        let parsed = TicketName { shape, key, number: sequence_of(name)? };
-        (parsed.to_string() == name).then_some(parsed)
+        let (digits, rest) = name.split_at_checked(DIGITS)?;
+        let (key, rest) = rest.strip_prefix('_')?.split_at_checked(HEX)?;
+        let rest = rest.strip_prefix(before)?.strip_prefix(digits)?.strip_prefix(behind)?;
+        let number = sequence_of(name).filter(|_| rest == digits)?;
+        Some(TicketName { shape, key: plain_key(key)?, number })
     }
-}
 
-impl fmt::Display for TicketName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn parse_lease(name: &str) -> Option<TicketName> {
+        let key = plain_key(&name.get(3..39)?.replace('-', ""))?;
+        let parsed = TicketName { shape: Shape::Lease, key, number: sequence_of(name)? };
+        (parsed.text() == name).then_some(parsed)
+    }
+
+    /// The name. Formatting would cost more than all else that an acquire does with it.
+    pub(crate) fn text(&self) -> String {
         let TicketName { shape, key, number } = self;
-        let plain = u128::from_be_bytes(key.0);
-        match shape {
-            Shape::Alone => write!(f, "{number:010}_{plain:032x}__WRIT__{number:010}__lock__{number:010}"),
-            Shape::Reader => write!(f, "{number:010}_{plain:032x}__READ__{number:010}__rlock__{number:010}"),
-            Shape::Lease => write!(f, "_c_{key}-lease-{number:010}"),
+        let (before, behind) = match shape {
+            Shape::Alone => ("__WRIT__", "__lock__"),
+            Shape::Reader => ("__READ__", "__rlock__"),
+            Shape::Lease => return format!("_c_{key}-lease-{number:010}"),
+        };
+        let digits = ten_digits(*number);
+        let digits = std::str::from_utf8(&digits).expect("digits are ASCII");
+        let mut text = String::with_capacity(TICKET_NAME_BYTES_MAX);
+        text.push_str(digits);
+        text.push('_');
+        for byte in key.0 {
+            text.push(char::from(HEX_DIGITS[usize::from(byte >> 4)]));
+            text.push(char::from(HEX_DIGITS[usize::from(byte & 15)]));
         }
+        for part in [before, digits, behind, digits] {
+            text.push_str(part);
+        }
+        text
     }
 }
 
-/// A key in 32 hex digits.
-fn plain_key(digits: &str) -> Option<RequestKey> {
-    u128::from_str_radix(digits, 16).ok().map(|key| RequestKey(key.to_be_bytes()))
+fn ten_digits(mut number: u64) -> [u8; DIGITS] {
+    let mut digits = [b'0'; DIGITS];
+    for digit in digits.iter_mut().rev() {
+        *digit += (number % 10) as u8;
+        number /= 10;
+    }
+    digits
 }
 
-/// A key as a UUID with dashes.
-fn dashed_key(uuid: &str) -> Option<RequestKey> {
-    plain_key(&uuid.replace('-', ""))
+/// A key in 32 hex digits, in lower case.
+fn plain_key(digits: &str) -> Option<RequestKey> {
+    let value = |byte: u8| match byte {
+        b'0'..=b'9' => Some(byte - b'0'),
+        b'a'..=b'f' => Some(byte - b'a' + 10),
+        _ => None,
+    };
+    let mut key = [0; 16];
+    let digits: &[u8; HEX] = digits.as_bytes().try_into().ok()?;
+    for (byte, pair) in key.iter_mut().zip(digits.chunks_exact(2)) {
+        *byte = value(pair[0])? << 4 | value(pair[1])?;
+    }
+    Some(RequestKey(key))
 }
 
 /// Words directly before the digits of names that the recipes of Curator and kazoo give.
@@ -163,7 +198,7 @@ mod tests {
             assert_eq!(Shape::from_code(shape.code()), Some(shape));
             for number in [0, 17, TicketName::NUMBER_MAX] {
                 let name = TicketName { shape, key: KEY, number };
-                assert_eq!(TicketName::parse(&name.to_string()), Some(name));
+                assert_eq!(TicketName::parse(&name.text()), Some(name));
             }
         }
         for good in [
@@ -171,14 +206,14 @@ mod tests {
             "0000000007_00112233445566778899aabbccddeeff__READ__0000000007__rlock__0000000007",
             "_c_00112233-4455-6677-8899-aabbccddeeff-lease-0000000007",
         ] {
-            assert_eq!(TicketName::parse(good).map(|name| name.to_string()), Some(good.into()));
+            assert_eq!(TicketName::parse(good).map(|name| name.text()), Some(good.into()));
         }
     }
 
     #[test]
     fn other_names_are_none() {
-        let good = TicketName { shape: Shape::Alone, key: KEY, number: 7 }.to_string();
-        let lease = TicketName { shape: Shape::Lease, key: KEY, number: 7 }.to_string();
+        let good = TicketName { shape: Shape::Alone, key: KEY, number: 7 }.text();
+        let lease = TicketName { shape: Shape::Lease, key: KEY, number: 7 }.text();
         let names = [
             good.replacen("0000000007", "0000000008", 1),
             good.replacen("__0000000007__", "__0000000008__", 1),

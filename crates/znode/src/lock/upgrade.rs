@@ -92,7 +92,7 @@ impl State {
             let last = queue.holders().next_back().map(|(last, _)| last.number);
             last.filter(|last| *last < first.number).unwrap_or_else(|| self.position_of(reader).1.number)
         });
-        lock.child(&TicketName { shape: Shape::Alone, key, number }.to_string())
+        lock.child(&TicketName { shape: Shape::Alone, key, number }.text())
     }
 
     /// The bounds, as for any acquire.

@@ -1,9 +1,10 @@
 //! Who sees whom: clients of different libraries that queue in one directory without knowing of
 //! each other.
 //!
-//! zlock counts every child whose name ends in ten digits. Other libraries count those with names
-//! like their own, and two of them that do not see each other's lock nodes both believe to hold.
-//! Each rule here is a column of the table that the libraries' own comparators give.
+//! zlock counts every contender. Other libraries count children with names like their own, and two
+//! of them that do not see each other's lock nodes both believe to hold. Curator's clients wait
+//! also for children that do not contend. Each rule here is a column of the table that the
+//! libraries' own comparators give.
 
 use std::fmt;
 use std::sync::Arc;

@@ -9,7 +9,8 @@ use openraft::type_config::TypeConfigExt as _;
 use replay::{Fact, Mode, Node, replay};
 use storage::{Command, Entry, LogId, Storage, StorageConfig, TypeConfig};
 use znode::{
-    Acquire, Credential, LockMode, Op, ReleaseHeld, Request, RequestKey, SessionId, Term, Txn, ZPath, encode_txn,
+    Acquire, Credential, HeldTicket, LockMode, Op, Request, RequestKey, SessionId, Term, TicketRef, Txn, ZPath,
+    encode_txn,
 };
 
 const LOCK: &str = "/l";
@@ -45,7 +46,7 @@ fn acquire(session: u8, lock_delay_ms: u32) -> Request {
 
 fn release(session: u8) -> Request {
     let lock = ZPath::parse(LOCK).unwrap();
-    of(session, Op::ReleaseHeld(ReleaseHeld { lock, mode: None, token: None, owner: None }))
+    of(session, Op::Release { ticket: TicketRef::Held(HeldTicket { lock, mode: None, token: None, owner: None }) })
 }
 
 fn expire(session: u8) -> Request {

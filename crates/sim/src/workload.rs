@@ -199,7 +199,7 @@ async fn lock_cycle(client: &mut Client, session: &Session, number: u64) {
     if let Some(token) = token {
         hold(client, session, &lock, &ticket, token, mode == LockMode::Read).await;
     }
-    let request = client.request(session, Op::Release { ticket });
+    let request = client.request(session, Op::Release { ticket: ticket.into() });
     client.write(request).await;
 }
 

@@ -196,8 +196,7 @@ impl State {
             Op::Acquire(acquire) => self.acquire(&acquire, session, changes),
             Op::AcquireAll(wish) => self.acquire_all(&wish, session, changes),
             Op::Upgrade(upgrade) => self.upgrade(&upgrade, session, changes),
-            Op::Release { ticket } => self.release(&ticket, session, changes),
-            Op::ReleaseHeld(of) => self.release_held(&of, session, changes),
+            Op::Release { ticket } => self.release(ticket, session, changes),
             Op::HandOver { ticket, to } => self.hand_over(&ticket, &to, session, changes),
             Op::Withdraw { ticket, attempt, if_waiting } => {
                 self.withdraw(&ticket, attempt, if_waiting, session, changes)
@@ -230,11 +229,7 @@ impl State {
 fn gives_back(op: &Op) -> bool {
     let deletes = |ops: &[ZnodeOp]| ops.iter().all(|op| matches!(op, ZnodeOp::Delete { .. }));
     match op {
-        Op::Release { .. }
-        | Op::ReleaseHeld(_)
-        | Op::Withdraw { .. }
-        | Op::HandOver { .. }
-        | Op::CloseSession { .. } => true,
+        Op::Release { .. } | Op::Withdraw { .. } | Op::HandOver { .. } | Op::CloseSession { .. } => true,
         Op::Znode(op) => deletes(std::slice::from_ref(op)),
         Op::Multi(ops) => !ops.is_empty() && deletes(ops),
         _ => false,

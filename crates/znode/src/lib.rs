@@ -17,7 +17,7 @@
 //! operations   entry/: changes cost
 //!              tree/: ops ensure charge permissions       session/: ops actors        cluster/: ops
 //!              lock/: readings history grant deadlock acquire multilock upgrade managed
-//!                     release_held revoke
+//!                     release revoke
 //! everything   apply (one entry, from its credential to its answer)  snapshot  invariants
 //!              restore (the first state of a restored cluster)
 //! ```
@@ -53,8 +53,8 @@ pub use entry::applied::{Applied, Event, EventKind, Recorded, Refusal, Reply};
 pub use entry::codec::{BYTES_MAX, DecodeError, decode_request, decode_txn, encode_request, encode_txn, fingerprint};
 pub use entry::ops::{Asker, OpRow};
 pub use entry::txn::{
-    Acquire, AcquireAll, Create, CreateMode, Credential, Ensure, LockGuard, LockSettings, Op, Policy, ReapCandidate,
-    ReleaseHeld, Request, SecretHash, Turn, Txn, Upgrade, ZnodeOp, secret_hash,
+    Acquire, AcquireAll, Create, CreateMode, Credential, Ensure, HeldTicket, LockGuard, LockSettings, Op, Policy,
+    ReapCandidate, Request, SecretHash, TicketRef, Turn, Txn, Upgrade, ZnodeOp, secret_hash,
 };
 pub use error::Error;
 pub use ids::{Attempt, FencingToken, LogPosition, RequestKey, SessionId, Term, Zxid};

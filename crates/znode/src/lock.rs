@@ -19,7 +19,7 @@ pub(crate) mod mode;
 pub(crate) mod multilock;
 pub(crate) mod queue;
 pub(crate) mod readings;
-mod release_held;
+mod release;
 pub(crate) mod revocations;
 pub(crate) mod revoke;
 pub(crate) mod ticket_name;

@@ -76,7 +76,7 @@ pub(crate) async fn proclaim(WithBody(mut call): WithBody) -> Answer {
 pub(crate) async fn resign(mut call: Call) -> Answer {
     let path = call.lock_path(ROUTE)?;
     let leader = own_leadership(&mut call, &path).await?;
-    let (zxid, Reply::Released { holds }) = call.propose(Op::Release { ticket: leader.ticket }).await? else {
+    let (zxid, Reply::Released { holds }) = call.propose(Op::Release { ticket: leader.ticket.into() }).await? else {
         return Err(Problem::internal("a release was not answered as one"));
     };
     Ok(json(StatusCode::OK, zxid, &Released { holds, zxid: zxid.0 }))

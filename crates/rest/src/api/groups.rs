@@ -47,7 +47,7 @@ pub(crate) async fn leave(mut call: Call) -> Answer {
     let path = call.path(ROUTE)?;
     let own = member(&mut call, &path)?;
     // Without any ACL: it is the session's.
-    let zxid = match call.propose(Op::Release { ticket: own.clone() }).await {
+    let zxid = match call.propose(Op::Release { ticket: own.clone().into() }).await {
         Ok((zxid, _)) => zxid,
         Err(problem) if problem.is(Error::NoNode) => problem.zxid.unwrap_or(Zxid(0)),
         Err(problem) if problem.is(Error::NotOwner) => {

@@ -3,7 +3,7 @@
 
 use axum::http::StatusCode;
 use zlock_client::api::Released;
-use znode::{Error, FencingToken, LockMode, Op, ReleaseHeld, Reply, State};
+use znode::{Error, FencingToken, HeldTicket, LockMode, Op, Reply, State, TicketRef};
 
 use crate::api::convert;
 use crate::api::holders;
@@ -22,7 +22,7 @@ pub(crate) async fn release(mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;
     call.caller.session()?;
     let op = match to {
-        None => Op::Release { ticket: ticket.clone() },
+        None => Op::Release { ticket: ticket.clone().into() },
         Some(to) => Op::HandOver { ticket: ticket.clone(), to },
     };
     let explained = |problem: Problem, state: &State| match () {
@@ -68,8 +68,8 @@ pub(crate) async fn release_held(mut call: Call) -> Answer {
         ),
         () => problem,
     };
-    let op = Op::ReleaseHeld(ReleaseHeld { lock: lock.clone(), mode, token, owner });
-    propose(&call, op, explained).await
+    let held = HeldTicket { lock: lock.clone(), mode, token, owner };
+    propose(&call, Op::Release { ticket: TicketRef::Held(held) }, explained).await
 }
 
 async fn propose(call: &Call, op: Op, explained: impl Fn(Problem, &State) -> Problem) -> Answer {

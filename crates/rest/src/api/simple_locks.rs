@@ -12,7 +12,7 @@ use replica::{Step, WatchKey};
 use tokio::time::Instant;
 use uuid::Uuid;
 use zlock_client::api::{Released, SimpleLock, Ticket};
-use znode::{Ensure, Error, FencingToken, LockGuard, Op, ReleaseHeld, State, ZPath, Zxid};
+use znode::{Ensure, Error, FencingToken, HeldTicket, LockGuard, Op, State, TicketRef, ZPath, Zxid};
 
 use crate::api::ensure::ensure;
 use crate::api::holders;
@@ -130,8 +130,8 @@ pub(crate) async fn release(mut call: Call) -> Answer {
 
 /// Gives back what an owner of the session holds. That nothing is there is no error.
 async fn give_back(call: &Call, path: ZPath, owner: Option<String>) -> Result<Zxid, Problem> {
-    let held = ReleaseHeld { lock: path.clone(), mode: None, token: None, owner };
-    let refused = match call.propose(Op::ReleaseHeld(held)).await {
+    let held = HeldTicket { lock: path.clone(), mode: None, token: None, owner };
+    let refused = match call.propose(Op::Release { ticket: TicketRef::Held(held) }).await {
         Ok((zxid, _)) => return Ok(zxid),
         Err(problem) if problem.is(Error::NotHolder) => problem.zxid.unwrap_or(Zxid(0)),
         Err(problem) => return Err(problem),
@@ -152,5 +152,5 @@ async fn delete(call: &mut Call, path: ZPath, token: FencingToken) -> Result<Zxi
         return Err(Problem::bad("If-Lock", "a release depends on the lock that it gives back, and on no other"));
     }
     // Without any ACL: it is the session's.
-    Ok(call.propose(Op::Release { ticket: path }).await?.0)
+    Ok(call.propose(Op::Release { ticket: path.into() }).await?.0)
 }

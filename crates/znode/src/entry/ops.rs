@@ -2,7 +2,7 @@
 //! it came, and about how many bytes it takes up.
 
 use crate::lock::ticket_name::ends_as_recipe;
-use crate::{Acl, Create, CreateMode, Identity, Kind, Op, Request, SessionId, ZPath, ZnodeOp};
+use crate::{Acl, Create, CreateMode, Identity, Kind, Op, Request, SessionId, TicketRef, ZPath, ZnodeOp};
 
 /// A row of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +44,6 @@ impl Op {
             Op::AcquireAll(_) => ("acquire-all", Session, 1),
             Op::Upgrade(_) => ("upgrade", Session, 1),
             Op::Release { .. } => ("release", Session, 1),
-            Op::ReleaseHeld(_) => ("release-held", Session, 1),
             Op::HandOver { .. } => ("hand-over", Session, 1),
             Op::Withdraw { .. } => ("withdraw", Session, 1),
             Op::Revoke { .. } => ("revoke", Client, 1),
@@ -72,7 +71,7 @@ impl Op {
             Op::SetNote { .. } => false,
             Op::OpenSession { .. } | Op::CloseSession { .. } | Op::ExpireSessions { .. } => false,
             Op::AttachSession { .. } | Op::SetAcl { .. } | Op::Revoke { .. } | Op::Reap { .. } => false,
-            Op::Release { .. } | Op::ReleaseHeld(_) | Op::Withdraw { .. } | Op::SetLimits(_) => false,
+            Op::Release { .. } | Op::Withdraw { .. } | Op::SetLimits(_) => false,
             Op::Found(_) | Op::SetLevel { .. } | Op::NoteRemoved { .. } => false,
         }
     }
@@ -90,11 +89,13 @@ impl Op {
                 all.label.len() + all.owner.len() + parts.sum::<usize>()
             }
             Op::Upgrade(upgrade) => path(&upgrade.ticket) + upgrade.label.len(),
-            Op::Release { ticket } | Op::Withdraw { ticket, .. } => path(ticket),
+            Op::Release { ticket: TicketRef::Path(ticket) } | Op::Withdraw { ticket, .. } => path(ticket),
+            Op::Release { ticket: TicketRef::Held(held) } => {
+                path(&held.lock) + held.owner.as_ref().map_or(0, String::len)
+            }
             Op::HandOver { ticket, to } => path(ticket) + path(to),
             Op::Revoke { path: at, .. } | Op::SetLock { lock: at, .. } => path(at),
             Op::OpenSession { label, client, .. } => label.len() + client.host.len() + client.program.len(),
-            Op::ReleaseHeld(of) => path(&of.lock) + of.owner.as_ref().map_or(0, String::len),
             Op::Reap { candidates } => candidates.len() * REQUEST_BYTES,
             Op::ExpireSessions { sessions, .. } => sessions.len() * size_of::<SessionId>(),
             Op::CloseSession { .. } | Op::AttachSession { .. } | Op::SetLimits(_) => 0,
@@ -157,7 +158,7 @@ mod tests {
         let (path, data) = (ZPath::root(), vec![0; 1 << 20]);
         let set = || ZnodeOp::SetData { path: path.clone(), data: data.clone(), version: -1 };
         let long = ZPath::parse(&format!("/{}", "x".repeat(1 << 20))).unwrap();
-        for op in [Op::Znode(set()), Op::Multi(vec![set()]), Op::Release { ticket: long }] {
+        for op in [Op::Znode(set()), Op::Multi(vec![set()]), Op::Release { ticket: long.into() }] {
             assert!(Request::new(op).bytes() >= 1 << 20);
         }
     }

@@ -177,10 +177,8 @@ pub enum Op {
     /// Gives one hold of a ticket back; the last one deletes the lock node, held or waiting.
     Release {
         /// The lock node.
-        ticket: ZPath,
+        ticket: TicketRef,
     },
-    /// As [`Op::Release`], of the one ticket with which the session holds a lock.
-    ReleaseHeld(ReleaseHeld),
     /// Gives a ticket of a managed lock back, with all its holds, and the lock to a waiter.
     HandOver {
         /// The lock node that holds.
@@ -370,11 +368,26 @@ pub struct Acquire {
     pub keyless: bool,
 }
 
-/// Gives one hold back of the ticket with which the session holds a lock; with an owner also a
-/// simple lock, which is one ephemeral znode with the owner as its data. Refused with `NotHolder`
-/// when there is none, with `SeveralHeld` when there are several.
+/// A ticket of the session, named by its path or by the lock that the session holds with it.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-pub struct ReleaseHeld {
+pub enum TicketRef {
+    /// The ticket at a path, held or waiting.
+    Path(ZPath),
+    /// The one ticket that holds a lock.
+    Held(HeldTicket),
+}
+
+impl From<ZPath> for TicketRef {
+    fn from(path: ZPath) -> TicketRef {
+        TicketRef::Path(path)
+    }
+}
+
+/// The one ticket with which the session holds a lock; with an owner also a simple lock, which is
+/// one ephemeral znode with the owner as its data. Refused with `NotHolder` when there is none,
+/// with `SeveralHeld` when there are several.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct HeldTicket {
     /// The lock directory.
     pub lock: ZPath,
     /// Only one that is held in this mode; of a semaphore, with any number of permits.

@@ -127,25 +127,6 @@ impl State {
         self.acquired(ticket)
     }
 
-    pub(crate) fn release(
-        &mut self,
-        ticket: &ZPath,
-        session: Option<SessionId>,
-        changes: &mut Changes,
-    ) -> Result<Reply, Refusal> {
-        // Also what is no lock node: a simple lock, a member of a group.
-        self.check_own(ticket, session).map_err(|error| Refusal::at(error, ticket))?;
-        let holds = self.tree.edit_contender(&self.counts_for(ticket), |contender| {
-            contender.release();
-            contender.count()
-        });
-        let holds = holds.unwrap_or(0);
-        if holds == 0 {
-            self.remove(ticket, changes);
-        }
-        Ok(Reply::Released { holds })
-    }
-
     pub(crate) fn withdraw(
         &mut self,
         ticket: &ZPath,
@@ -369,7 +350,7 @@ impl State {
     }
 
     /// Whether an ephemeral znode is the session's own.
-    fn check_own(&self, path: &ZPath, session: Option<SessionId>) -> Result<SessionId, Error> {
+    pub(crate) fn check_own(&self, path: &ZPath, session: Option<SessionId>) -> Result<SessionId, Error> {
         let id = session.ok_or(Error::SessionRequired)?;
         let node = self.node(path).ok_or(Error::NoNode)?;
         if node.owner() == Some(id) { Ok(id) } else { Err(Error::NotOwner) }

@@ -227,7 +227,7 @@ fn readers_that_a_writer_lets_in_are_granted_entry_by_entry() {
     let session = world.open();
     let writer = world.acquire(session, "/l", LockMode::Write);
     let readers: Vec<ZPath> = (0..350).map(|_| world.acquire(session, "/l", LockMode::Read)).collect();
-    let mut applied = world.apply(Some(session), Op::Release { ticket: writer });
+    let mut applied = world.apply(Some(session), Op::Release { ticket: writer.into() });
     let mut entries = 0;
     while world.state.is_unsettled() {
         assert!(touched(&applied) <= COST_MAX as usize + 2, "{}", touched(&applied));
@@ -251,7 +251,7 @@ fn leases_that_become_free_are_granted_entry_by_entry() {
     let mode = |permits| LockMode::Lease { permits, limit: 350 };
     let all = world.acquire(session, "/s", mode(350));
     let waiters: Vec<ZPath> = (0..350).map(|_| world.acquire(session, "/s", mode(1))).collect();
-    let mut applied = world.apply(Some(session), Op::Release { ticket: all });
+    let mut applied = world.apply(Some(session), Op::Release { ticket: all.into() });
     let mut entries = 0;
     while world.state.is_unsettled() {
         assert!(touched(&applied) <= COST_MAX as usize + 2, "{}", touched(&applied));
@@ -285,7 +285,7 @@ fn a_reader_is_upgraded_while_others_are_still_to_be_granted() {
     let session = world.open();
     let writer = world.acquire(session, "/l", LockMode::Write);
     let readers: Vec<ZPath> = (0..250).map(|_| world.acquire(session, "/l", LockMode::Read)).collect();
-    world.apply(Some(session), Op::Release { ticket: writer });
+    world.apply(Some(session), Op::Release { ticket: writer.into() });
     let (ticket, label) = (readers[0].clone(), String::new());
     let upgrade = Op::Upgrade(znode::Upgrade { ticket, label });
     let applied = world.apply(Some(session), upgrade);
@@ -294,7 +294,7 @@ fn a_reader_is_upgraded_while_others_are_still_to_be_granted() {
     let held = world.held(&readers);
     assert!(held < 250, "{held}");
     for reader in &readers[1..held] {
-        world.apply(Some(session), Op::Release { ticket: reader.clone() });
+        world.apply(Some(session), Op::Release { ticket: reader.clone().into() });
     }
     assert!(matches!(lock::status(&world.state, &upgraded), Ok(LockStatus::Held { .. })));
     assert_eq!(world.held(&readers[held..]), 0);
@@ -311,9 +311,9 @@ fn readers_behind_an_upgrade(world: &mut World, session: SessionId, count: usize
     let upgrade = Op::Upgrade(znode::Upgrade { ticket, label });
     let Ok(Reply::Acquired { ticket: upgraded, .. }) = world.apply(Some(session), upgrade).reply else { panic!() };
     for ticket in [upgraded, reader] {
-        world.apply(Some(session), Op::Release { ticket });
+        world.apply(Some(session), Op::Release { ticket: ticket.into() });
     }
-    (readers, world.apply(Some(session), Op::Release { ticket: writer }))
+    (readers, world.apply(Some(session), Op::Release { ticket: writer.into() }))
 }
 
 #[test]
@@ -357,7 +357,7 @@ fn a_reader_that_was_told_its_token_keeps_it_although_others_get_theirs_later() 
     let upgrade = Op::Upgrade(znode::Upgrade { ticket: reader.clone(), label: String::new() });
     let Ok(Reply::Acquired { ticket: upgraded, .. }) = world.apply(Some(own), upgrade).reply else { panic!() };
     for ticket in [upgraded, reader] {
-        world.apply(Some(own), Op::Release { ticket });
+        world.apply(Some(own), Op::Release { ticket: ticket.into() });
     }
     // Younger than the grant that passed the others: their tokens are their czxids.
     readers.extend((0..50).map(|_| world.acquire(own, "/l", LockMode::Read)));
@@ -390,7 +390,7 @@ fn a_refused_multi_takes_nothing_of_the_budget_of_what_its_entry_goes_on_with() 
     let session = world.open();
     let writer = world.acquire(session, "/l", LockMode::Write);
     let readers: Vec<ZPath> = (0..350).map(|_| world.acquire(session, "/l", LockMode::Read)).collect();
-    world.apply(Some(session), Op::Release { ticket: writer });
+    world.apply(Some(session), Op::Release { ticket: writer.into() });
     let before = world.written_down(&readers);
     let nothing = ZnodeOp::Delete { path: path("/nothing"), version: -1 };
     let ops = (0..90).map(|number| create(&format!("n{number}"), CreateMode::Persistent)).chain([nothing]);

@@ -67,7 +67,7 @@ impl World {
     }
 
     fn release(&mut self, session: SessionId, ticket: &ZPath) {
-        let released = self.apply(Some(session), Op::Release { ticket: ticket.clone() });
+        let released = self.apply(Some(session), Op::Release { ticket: ticket.clone().into() });
         assert_eq!(released, Ok(Reply::Released { holds: 0 }));
     }
 
@@ -397,7 +397,7 @@ fn a_search_for_a_deadlock_costs_little_more_behind_many_readers() {
         (0..readers).for_each(|number| drop(world.acquire(sessions[number / 9_000], LockMode::Read, 0)));
         world.apply(Some(asker), acquire(other)).unwrap();
         cost(20, || match world.apply(Some(asker), acquire(lock_path())) {
-            Ok(Reply::Acquired { ticket, .. }) => drop(world.apply(Some(asker), Op::Release { ticket })),
+            Ok(Reply::Acquired { ticket, .. }) => drop(world.apply(Some(asker), Op::Release { ticket: ticket.into() })),
             other => panic!("no ticket: {other:?}"),
         })
     };

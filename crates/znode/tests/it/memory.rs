@@ -234,7 +234,7 @@ const KINDS: &[(&str, More)] = &[
         else {
             panic!("it is free")
         };
-        world.write(Some(session), Op::Release { ticket }).reply.map(drop)?;
+        world.write(Some(session), Op::Release { ticket: ticket.into() }).reply.map(drop)?;
         // Nothing refuses the past: the oldest is forgotten.
         if number > 20_000 { Err(Error::QuotaExceeded.into()) } else { Ok(()) }
     }),

@@ -7,9 +7,9 @@
 
 use znode::lock;
 use znode::{
-    Acl, Acquire, AcquireAll, Attempt, Create, CreateMode, Credential, Ensure, Error, Identity, Limits, LockMode,
-    LockSettings, LogPosition, Op, Policy, ReleaseHeld, Reply, Request, RequestKey, SessionId, State, Term, Turn, Txn,
-    Upgrade, ZPath, ZnodeOp, Zxid,
+    Acl, Acquire, AcquireAll, Attempt, Create, CreateMode, Credential, Ensure, Error, HeldTicket, Identity, Limits,
+    LockMode, LockSettings, LogPosition, Op, Policy, Reply, Request, RequestKey, SessionId, State, Term, TicketRef,
+    Turn, Txn, Upgrade, ZPath, ZnodeOp, Zxid,
 };
 
 /// The columns. The owner has proven nothing but its session; each of the others has a session of
@@ -297,11 +297,14 @@ fn rows_after(world: &World, op: Option<&Op>) -> Rows<Op> {
             rows.push((Op::Acquire(urgent), BY_ACL));
             rows
         }
-        Some(Op::Acquire(_)) => vec![
-            (Op::Release { ticket }, SESSION),
+        Some(Op::Acquire(_)) => {
+            let no = Err(Error::NotHolder);
+            let held = HeldTicket { lock: path("/vault/l"), mode: None, token: None, owner: None };
             // A simple lock, or the member of a group.
-            (Op::Release { ticket: path("/vault/member") }, SESSION),
-        ],
+            let member = path("/vault/member").into();
+            let rows = [(ticket.into(), SESSION), (member, SESSION), (TicketRef::Held(held), [YES, no, no, no])];
+            rows.map(|(ticket, cells)| (Op::Release { ticket }, cells)).into()
+        }
         Some(Op::Release { .. }) => vec![(Op::Withdraw { ticket, attempt: Attempt(1), if_waiting: false }, SESSION)],
         Some(Op::Withdraw { .. }) => vec![(Op::Reap { candidates: Vec::new() }, ANY)],
         Some(Op::Reap { .. }) => vec![(Op::SetLimits(Limits::default()), ANY)],
@@ -333,12 +336,7 @@ fn rows_after(world: &World, op: Option<&Op>) -> Rows<Op> {
             let [ticket, to] = world.managed.clone();
             vec![(Op::HandOver { ticket, to }, SESSION)]
         }
-        Some(Op::HandOver { .. }) => {
-            let no = Err(Error::NotHolder);
-            let own = ReleaseHeld { lock: path("/vault/l"), mode: None, token: None, owner: None };
-            vec![(Op::ReleaseHeld(own), [YES, no, no, no])]
-        }
-        Some(Op::ReleaseHeld(_)) => Vec::new(),
+        Some(Op::HandOver { .. }) => Vec::new(),
     }
 }
 
@@ -380,7 +378,7 @@ fn every_operation_is_for_those_whom_the_table_names() {
 #[test]
 fn every_reading_is_for_those_whom_the_table_names() {
     let mut world = World::new(LockMode::Exclusive, false);
-    world.must(1, Op::Release { ticket: world.ticket.clone() });
+    world.must(1, Op::Release { ticket: world.ticket.clone().into() });
     type Reading = fn(&State, &ZPath, &[Identity]) -> bool;
     let readings: [(&str, Reading, &str); 6] = [
         ("queue, settings, tickets and watches", State::may_read, "/vault/l"),

@@ -243,5 +243,5 @@ fn what_may_make_a_holder_is_told_from_what_may_not() {
         assert_eq!(Op::Multi(vec![op.clone()]).may_grant(), may, "{op:?}");
     }
     assert!(Op::SetLock { lock: path("/l"), settings: LockSettings::default() }.may_grant());
-    assert!(!Op::Release { ticket: path("/l/x-0000000001") }.may_grant());
+    assert!(!Op::Release { ticket: path("/l/x-0000000001").into() }.may_grant());
 }

@@ -72,7 +72,7 @@ fn where_memory_is_full_a_request_that_gives_nothing_back_leaves_no_trace() {
     let nothing = path("/no/lock-0000000000");
     for _ in 0..100 {
         for op in [
-            Op::Release { ticket: nothing.clone() },
+            Op::Release { ticket: nothing.clone().into() },
             Op::Withdraw { ticket: nothing.clone(), attempt: Attempt(9), if_waiting: false },
             Op::Znode(ZnodeOp::Delete { path: nothing.clone(), version: -1 }),
             Op::CloseSession { session: SessionId(9) },

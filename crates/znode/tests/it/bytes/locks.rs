@@ -37,7 +37,7 @@ fn operations() -> Vec<(u64, Op)> {
         (1, acquire("/l", LockMode::Exclusive, "o")),
         (2, Op::Revoke { path: path("/l"), deadline_ms: Some(4000) }),
         (2, acquire("/m", LockMode::Exclusive, "")),
-        (2, Op::Release { ticket: ticket("/m", 11, LockMode::Exclusive, 0) }),
+        (2, Op::Release { ticket: ticket("/m", 11, LockMode::Exclusive, 0).into() }),
     ]
 }
 

@@ -8,8 +8,8 @@ use std::net::IpAddr;
 use fastrand::Rng;
 use znode::{
     Acl, Acquire, AcquireAll, Attempt, ClientInfo, ClusterUuid, Create, CreateMode, Credential, Ensure, FencingToken,
-    Founding, Identity, Limits, LockGuard, LockMode, LockSettings, LogPosition, Op, Policy, ReapCandidate, ReleaseHeld,
-    Request, RequestKey, SessionId, Term, Turn, Txn, ZPath, ZnodeOp, Zxid,
+    Founding, HeldTicket, Identity, Limits, LockGuard, LockMode, LockSettings, LogPosition, Op, Policy, ReapCandidate,
+    Request, RequestKey, SessionId, Term, TicketRef, Turn, Txn, ZPath, ZnodeOp, Zxid,
 };
 
 use crate::model::{Model, number, ticket_name, zpath};
@@ -191,7 +191,7 @@ impl History {
             66..69 => self.acquire_all_as(),
             69..72 if self.rng.u8(..3) == 0 => self.rare_op(model),
             69..72 => self.upgrade(model),
-            72..79 => Op::Release { ticket: self.ticket(model) },
+            72..79 => Op::Release { ticket: self.ticket(model).into() },
             79..82 => self.release_held(model),
             82..92 => {
                 let back = self.rng.u64(0..6);
@@ -250,8 +250,9 @@ impl History {
         let mode = (self.rng.u8(..3) == 0).then(|| self.mode());
         let token = (self.rng.u8(..3) == 0).then(|| self.guard(model).token);
         let owner = (self.rng.u8(..3) == 0).then(|| self.pick(&["", "o"]).into());
-        let held = ReleaseHeld { lock: zpath(self.pick(&LOCKS)), mode, token, owner };
-        Op::ReleaseHeld(if self.rng.u8(..3) == 0 { self.simple(model, held) } else { held })
+        let held = HeldTicket { lock: zpath(self.pick(&LOCKS)), mode, token, owner };
+        let held = if self.rng.u8(..3) == 0 { self.simple(model, held) } else { held };
+        Op::Release { ticket: TicketRef::Held(held) }
     }
 
     fn identities(&mut self) -> Vec<Identity> {
@@ -284,7 +285,7 @@ impl History {
                 Op::Withdraw { ticket: self.ticket(model), attempt, if_waiting: self.rng.bool() }
             }
             55..60 => self.release_held(model),
-            _ => Op::Release { ticket: self.ticket(model) },
+            _ => Op::Release { ticket: self.ticket(model).into() },
         }
     }
 

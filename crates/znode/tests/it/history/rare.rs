@@ -1,7 +1,7 @@
 //! What meets seldom unless it is sought: upgrades, downgrades and tickets made by hand, where they
 //! mix with other kinds.
 
-use znode::{Acquire, Create, CreateMode, Ensure, LockMode, Op, ReleaseHeld, Txn, Upgrade, ZPath, ZnodeOp};
+use znode::{Acquire, Create, CreateMode, Ensure, HeldTicket, LockMode, Op, Txn, Upgrade, ZPath, ZnodeOp};
 
 use super::{History, LOCKS};
 use crate::model::{Model, Node, Stay, number, parent_of, reads, zpath};
@@ -13,7 +13,7 @@ impl History {
             4..6 => self.downgrade(model),
             6 => Op::Znode(ZnodeOp::Create(self.numbered(model))),
             7 => self.several_permits(model),
-            8 => Op::Release { ticket: self.upgraded_reader(model) },
+            8 => Op::Release { ticket: self.upgraded_reader(model).into() },
             _ => self.lease_beside_others(model),
         }
     }
@@ -72,12 +72,12 @@ impl History {
     }
 
     /// A simple lock in place of a queue, if there is one.
-    pub(super) fn simple(&mut self, model: &Model, of: ReleaseHeld) -> ReleaseHeld {
+    pub(super) fn simple(&mut self, model: &Model, of: HeldTicket) -> HeldTicket {
         let there = self.simple_znodes(model);
         let Some(&(path, data)) = self.one_of(&there) else { return of };
         let owner = if self.rng.u8(..4) > 0 { String::from_utf8_lossy(data).into() } else { self.word() };
         let (mode, token) = (of.mode.filter(|_| self.rng.bool()), of.token.filter(|_| self.rng.bool()));
-        ReleaseHeld { lock: zpath(path), mode, token, owner: Some(owner) }
+        HeldTicket { lock: zpath(path), mode, token, owner: Some(owner) }
     }
 
     /// Ephemeral znodes that stand in no queue, with their data.

@@ -1,7 +1,7 @@
 //! The model's acquires without key and owner, and giving back by the lock's name.
 
 use znode::lock::LockStatus;
-use znode::{Acquire, Error, LockMode, ReleaseHeld, RequestKey, SessionId};
+use znode::{Acquire, Error, HeldTicket, LockMode, RequestKey, SessionId};
 
 use super::locks::Kind;
 use super::{Answer, Model, Stay, refused};
@@ -31,7 +31,7 @@ impl Model {
         node.stay == Stay::Session(id) && node.lock.as_ref().is_some_and(|lock| lock.keyless)
     }
 
-    pub(super) fn release_held(&mut self, of: &ReleaseHeld, session: Option<SessionId>) -> Answer {
+    pub(super) fn release_held(&mut self, of: &HeldTicket, session: Option<SessionId>) -> Answer {
         let lock = of.lock.as_str();
         let Some(id) = session else {
             return refused(Error::SessionRequired, lock);

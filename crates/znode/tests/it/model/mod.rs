@@ -24,7 +24,7 @@ use znode::lock::{EndedSession, EndedTicket, LockStatus, Moment, Revocation, Tic
 use znode::{
     Acl, Applied, Attempt, ClientInfo, Credential, Error, Event, EventKind, FencingToken, Founding, Identity, Limits,
     LockGuard, LockMode, LockSettings, LogPosition, Op, Policy, READ, Refusal, Reply, Request, RequestKey, SessionId,
-    Stat, Term, Turn, Txn, ZPath, ZnodeOp, Zxid,
+    Stat, Term, TicketRef, Turn, Txn, ZPath, ZnodeOp, Zxid,
 };
 
 /// What a refused step says.
@@ -299,8 +299,8 @@ impl Model {
             Op::SetLock { lock, settings } => self.set_lock(lock.as_str(), settings),
             Op::HandOver { ticket, to } => self.hand_over(ticket.as_str(), to.as_str(), session),
             Op::AcquireAll(wish) => self.acquire_all(&wish, session, key),
-            Op::Release { ticket } => self.release(ticket.as_str(), session),
-            Op::ReleaseHeld(of) => self.release_held(&of, session),
+            Op::Release { ticket: TicketRef::Path(ticket) } => self.release(ticket.as_str(), session),
+            Op::Release { ticket: TicketRef::Held(held) } => self.release_held(&held, session),
             Op::Withdraw { ticket, attempt, if_waiting } => {
                 self.withdraw(ticket.as_str(), attempt, if_waiting, session)
             }

@@ -10,7 +10,7 @@ use std::error::Error;
 use goldenscript::{Block, Command, Context, Runner};
 use znode::{
     Applied, Attempt, Credential, LogPosition, Op, Recorded, Reply, Request, RequestKey, SessionId, State,
-    StateBuilder, Term, Turn, Txn, Upgrade, ZPath, Zxid, lock,
+    StateBuilder, Term, TicketRef, Turn, Txn, Upgrade, ZPath, Zxid, lock,
 };
 
 use alias::Aliases;
@@ -213,8 +213,8 @@ impl Script {
             }
             "handover" => Op::HandOver { ticket: self.ticket(words)?, to: self.ticket(words)? },
             "acquireall" => Op::AcquireAll(words.acquire_all()?),
-            "release" => Op::Release { ticket: self.ticket(words)? },
-            "releaseheld" => Op::ReleaseHeld(words.release_held()?),
+            "release" => Op::Release { ticket: self.ticket(words)?.into() },
+            "releaseheld" => Op::Release { ticket: TicketRef::Held(words.held_ticket()?) },
             "withdraw" => {
                 let ticket = self.ticket(words)?;
                 let attempt = znode::Attempt(words.key_number("attempt", 0)?);

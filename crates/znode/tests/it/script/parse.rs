@@ -5,8 +5,8 @@ use std::error::Error;
 
 use goldenscript::{Argument, Command};
 use znode::{
-    Acl, Acquire, AcquireAll, ClientInfo, Create, CreateMode, Ensure, FencingToken, Identity, Limits, LockGuard,
-    LockMode, Op, Policy, ReleaseHeld, ZPath, ZnodeOp,
+    Acl, Acquire, AcquireAll, ClientInfo, Create, CreateMode, Ensure, FencingToken, HeldTicket, Identity, Limits,
+    LockGuard, LockMode, Op, Policy, ZPath, ZnodeOp,
 };
 
 use super::alias::Aliases;
@@ -154,8 +154,8 @@ impl Words {
     }
 
     /// `releaseheld /l mode=read token=7 owner=o`.
-    pub(crate) fn release_held(&mut self) -> Result<ReleaseHeld> {
-        Ok(ReleaseHeld {
+    pub(crate) fn held_ticket(&mut self) -> Result<HeldTicket> {
+        Ok(HeldTicket {
             lock: self.path()?,
             mode: self.key("mode").map(|word| lock_mode(&word)).transpose()?,
             token: self.key("token").map(|token| token.parse().map(FencingToken)).transpose()?,

@@ -27,6 +27,9 @@ pub struct WireConfig {
     pub outstanding_max: usize,
     /// The same in bytes. Half a packet counts where it comes behind a write that is held back.
     pub outstanding_bytes_max: usize,
+    /// The same of all connections, in bytes, without 16 KiB of each; those of one address have a
+    /// quarter. Beyond: longer packets wait.
+    pub requests_bytes_max: usize,
     /// Writes of all connections that are being proposed. Beyond: they wait.
     pub writes_max: usize,
     /// Watches of all connections; those of one address have a quarter. Beyond: `SystemError`; a
@@ -85,6 +88,7 @@ impl Default for WireConfig {
             incomplete_packets_bytes_max: 64 << 20,
             outstanding_max: 1_000,
             outstanding_bytes_max: 4 << 20,
+            requests_bytes_max: 64 << 20,
             writes_max: 2_048,
             watches_max: 1_000_000,
             watch_bytes_max: 256 << 20,

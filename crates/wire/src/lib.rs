@@ -25,7 +25,7 @@
 //!            client.rs the part of a connection that other tasks share · door.rs what connections share
 //!            inbox.rs what a client has sent · outbox.rs what it will be sent · end.rs how a connection ends
 //!            incomplete_packets.rs a bound on packets that are not whole yet
-//!            unread.rs a bound on what clients have not taken yet · evictions.rs who is given up for it
+//!            shared_bytes.rs a bound on bytes of all clients · evictions.rs who is given up for it
 //!            departures.rs clients of a node that cannot serve
 //!            select_lazy.rs two futures of a connection · read_into.rs reading from a socket
 //! request/   requests.rs what becomes of single requests · writes.rs writes, there and back · reads.rs reads
@@ -33,7 +33,7 @@
 //!            pending.rs requests that wait · done.rs how those are answered · slices.rs long reads, in slices
 //!            reading_thread.rs their thread · long_reads.rs their answers · auth.rs identities, ACLs · codes.rs errors
 //! watch/     hub.rs all connections and their watches · watches.rs requests about watches
-//!            watch_table.rs who watches what
+//!            watch_table.rs who watches what · concerned.rs who is still to be told of an event
 //! operate/   four_letter_words.rs · monitor.rs mntr · counters.rs numbers for them · system_znodes.rs /zookeeper
 //! config.rs  bounds
 //! ```

@@ -16,4 +16,4 @@ pub(crate) mod outbox;
 pub(crate) mod read_into;
 pub(crate) mod select_lazy;
 pub(crate) mod serve;
-pub(crate) mod unread;
+pub(crate) mod shared_bytes;

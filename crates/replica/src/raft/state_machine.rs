@@ -278,9 +278,12 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
                 if of_cluster {
                     self.identified.learn(&self.view.state());
                 }
+                // Much was done, and much may follow: heartbeats and the log have their turn in
+                // between.
+                while self.view.wake_some() {
+                    tokio::task::yield_now().await;
+                }
                 if !batch.is_empty() {
-                    // Much was done, and much may follow: heartbeats and the log have their turn in
-                    // between.
                     tokio::task::yield_now().await;
                 }
             }

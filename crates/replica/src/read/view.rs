@@ -90,9 +90,9 @@ impl View {
         self.state().time_ms()
     }
 
-    /// Changes the state in place, publishes it, and wakes whom the events concern. No reader sees
-    /// it between the first change and the last. `change` is also given what tells whether the
-    /// state right behind an entry is to be published by itself.
+    /// Changes the state in place, publishes it, and wakes the first whom the events concern. No
+    /// reader sees it between the first change and the last. `change` is also given what tells
+    /// whether the state right behind an entry is to be published by itself.
     ///
     /// A reader that has taken the state keeps it as it was: then all that changes is copied.
     pub(crate) fn change(&self, change: impl FnOnce(&mut State, &dyn Fn(&Request) -> bool) -> Vec<Recorded>) {
@@ -114,6 +114,11 @@ impl View {
         guarded.watches.fire(told);
         guarded.ring.push(events, applied);
         guarded.open_gates(applied);
+    }
+
+    /// Wakes some of those whom the last events concern. Whether there are more.
+    pub(crate) fn wake_some(&self) -> bool {
+        self.lock().watches.wake_some()
     }
 
     /// Publishes a state that a snapshot brought. What happened in between is not known, so

@@ -1,6 +1,6 @@
 //! Words of waiting.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -73,7 +73,12 @@ pub(crate) struct WatchTable {
     node: Watchers,
     children: Watchers,
     subtree: Watchers,
+    /// Waiters whose watches have fired, with the zxids of their events.
+    fired: VecDeque<(Arc<Wake>, Zxid)>,
 }
+
+/// Waiters that are woken before others have their turn.
+const WOKEN_TOGETHER: usize = 256;
 
 /// By path, in the order in which they were set, so by rising id.
 type Watchers = HashMap<ZPath, Vec<(u64, Arc<Wake>)>>;
@@ -110,7 +115,8 @@ pub(crate) struct Registration {
 impl WatchTable {
     pub(crate) fn new(max: usize) -> WatchTable {
         let none = Watchers::new;
-        WatchTable { max, count: 0, next_id: 0, node: none(), children: none(), subtree: none() }
+        let (node, children, subtree) = (none(), none(), none());
+        WatchTable { max, count: 0, next_id: 0, node, children, subtree, fired: VecDeque::new() }
     }
 
     /// How many watches are set.
@@ -148,30 +154,41 @@ impl WatchTable {
         true
     }
 
-    /// Wakes those whom the events concern.
+    /// Takes out the watches of the events, and wakes the first who wait with them:
+    /// [`WatchTable::wake_some`] wakes the others.
     pub(crate) fn fire<'a>(&mut self, events: impl IntoIterator<Item = &'a Event>) {
         for event in events {
-            let mut woken = 0;
+            let before = self.fired.len();
+            let fired = &mut self.fired;
             // Who waits with a lock node hears of its grant; who asks for events of data does not.
             if EventKinds::DATA.contains(event.kind) || event.kind == EventKind::Granted {
-                woken += wake(&mut self.node, &event.path, event.zxid);
+                fire(&mut self.node, event, &event.path, fired);
             }
             if EventKinds::CHILDREN.contains(event.kind) {
-                woken += wake(&mut self.children, &event.path, event.zxid);
+                fire(&mut self.children, event, &event.path, fired);
             }
             if !self.subtree.is_empty() {
                 let mut at = Some(event.path.clone());
                 while let Some(path) = at {
-                    woken += wake(&mut self.subtree, &path, event.zxid);
+                    fire(&mut self.subtree, event, &path, fired);
                     at = path.parent();
                 }
             }
-            self.count -= woken;
+            self.count -= self.fired.len() - before;
         }
+        self.wake_some();
+    }
+
+    /// Wakes some of those whose watches have fired. Whether there are more.
+    pub(crate) fn wake_some(&mut self) -> bool {
+        let count = self.fired.len().min(WOKEN_TOGETHER);
+        self.fired.drain(..count).for_each(|(wake, at)| wake.fire(at));
+        !self.fired.is_empty()
     }
 
     /// Wakes all waits.
     pub(crate) fn fire_all(&mut self) {
+        while self.wake_some() {}
         let tables = [&mut self.node, &mut self.children, &mut self.subtree];
         let mut set: Vec<_> = tables.into_iter().flat_map(HashMap::drain).flat_map(|(_, list)| list).collect();
         // In the order in which they were set, not in that of a hash.
@@ -189,18 +206,17 @@ impl WatchTable {
     }
 }
 
-/// Wakes all watchers of a path and tells how many they were.
-fn wake(watchers: &mut Watchers, path: &ZPath, at: Zxid) -> usize {
-    if watchers.is_empty() {
-        return 0;
+/// Takes out the watchers of a path.
+fn fire(watchers: &mut Watchers, event: &Event, path: &ZPath, fired: &mut VecDeque<(Arc<Wake>, Zxid)>) {
+    if !watchers.is_empty() {
+        let list = watchers.remove(path).unwrap_or_default();
+        fired.extend(list.into_iter().map(|(_, wake)| (wake, event.zxid)));
     }
-    let list = watchers.remove(path).unwrap_or_default();
-    list.iter().for_each(|(_, wake)| wake.fire(at));
-    list.len()
 }
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
     use znode::EventKind;
 
     use super::*;
@@ -249,5 +265,22 @@ mod tests {
         let left: Vec<_> = set.iter().map(|registration| table.remove(registration)).collect();
         assert_eq!(left, [true, true, false]);
         assert_eq!((table.len(), table.node.len(), table.children.len()), (0, 0, 0));
+    }
+
+    #[tokio::test]
+    async fn a_crowd_is_woken_bit_by_bit_in_the_order_in_which_it_came() {
+        let mut table = WatchTable::new(1_000);
+        let wakes: Vec<Arc<Wake>> = (0..2 * WOKEN_TOGETHER + 1).map(|_| Arc::default()).collect();
+        for wake in &wakes {
+            table.set(WatchKey::Node(path("/a")), Arc::clone(wake)).unwrap();
+        }
+        table.fire(&[event(EventKind::DataChanged, "/a")]);
+        assert_eq!(table.len(), 0);
+        let is_woken = |at: usize| wakes[at].fired().now_or_never();
+        assert_eq!((is_woken(WOKEN_TOGETHER - 1), is_woken(WOKEN_TOGETHER)), (Some(Zxid(1)), None));
+        assert!(table.wake_some());
+        assert_eq!((is_woken(WOKEN_TOGETHER), is_woken(2 * WOKEN_TOGETHER)), (Some(Zxid(1)), None));
+        assert!(!table.wake_some());
+        assert_eq!(is_woken(2 * WOKEN_TOGETHER), Some(Zxid(1)));
     }
 }

@@ -58,6 +58,7 @@ pub(crate) fn fields(door: &Door, out: &mut String) {
         leader(door, &status, &mut line);
     }
     line("incomplete_packets_bytes", &door.incomplete_packets.bytes());
+    line("requests_bytes", &door.requests.look().0);
     let (unread, most) = door.unread.look();
     line("unread_bytes", &unread);
     line("max_unread_bytes", &most);

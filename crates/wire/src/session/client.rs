@@ -15,7 +15,7 @@ use crate::request::auth;
 use crate::session::liveness::Liveness;
 use crate::session::outbox::Outbox;
 #[cfg(test)]
-use crate::session::unread::Unread;
+use crate::session::shared_bytes::SharedBytes;
 
 /// A client whose session is open here.
 pub(crate) struct Client {
@@ -72,7 +72,7 @@ impl Client {
         let credential = Credential { session: SessionId(number), secret_hash: [0; 16] };
         let (addr, timeout) = (([127, 0, 0, 1], 1).into(), Duration::from_secs(1));
         let arrival = Arrival { number, addr, credential, connection: 0, timeout };
-        let (closed, account) = (CancellationToken::new(), Arc::new(Unread::new(1 << 30)).account(None));
+        let (closed, account) = (CancellationToken::new(), Arc::new(SharedBytes::new(1 << 30)).account(None));
         let outbox = Outbox::new(1 << 20, account, closed.clone());
         Arc::new(Client::new(arrival, outbox, closed))
     }

@@ -13,7 +13,7 @@ use crate::session::client::Client;
 use crate::session::door::Door;
 use crate::session::end::End;
 use crate::session::outbox::Room;
-use crate::session::unread::Place;
+use crate::session::shared_bytes::Place;
 use crate::watch::watch_table::Full;
 use crate::watch::watches::Brought;
 
@@ -106,8 +106,9 @@ impl Connection {
         self.count(is_ok);
     }
 
-    /// The zxid that an answer tells.
+    /// The zxid that an answer tells. The client is told of all events up to there first.
     pub(crate) fn told(&self, zxid: Zxid) -> i64 {
+        self.door.hub.catch_up(&self.client);
         let zxid = wire_zxid(zxid);
         self.told.fetch_max(zxid, Ordering::Relaxed).max(zxid)
     }

@@ -26,7 +26,7 @@ use crate::session::inbox::{Inbox, Left, Passed, Wants};
 use crate::session::outbox::{Room, Turn};
 use crate::session::read_into::read_into;
 use crate::session::select_lazy::beside;
-use crate::session::unread::Place;
+use crate::session::shared_bytes::{Counted, Place, UNCOUNTED_BYTES_MAX};
 use crate::watch::watches::{self, Watching};
 
 /// How long what is on its way may take to be written when a connection ends in good order.
@@ -127,6 +127,7 @@ impl Connection {
         let mut turn = Turn::default();
         let mut half = self.door.incomplete_packets.share(&self.client);
         let outbox = &self.client.outbox;
+        let mut requests = self.door.requests.account(outbox.source()).counted();
         let mut now = Instant::now();
         loop {
             // Answers of reads can be long, and all that wait behind a write come due together.
@@ -137,7 +138,9 @@ impl Connection {
                     return end;
                 }
             }
-            let wants = match self.take_all(&mut inbox, &mut pending, now) {
+            requests.set(pending.bytes() + inbox.aside_bytes());
+            let eased = self.door.requests.eased();
+            let wants = match self.take_all(&mut inbox, &mut pending, &mut requests, now) {
                 Ok(wants) => wants,
                 Err(end) => return end,
             };
@@ -149,8 +152,8 @@ impl Connection {
             }
             let reads = matches!(wants, Wants::More | Wants::Pings);
             // One that is not read from has whole packets that wait, or half a packet within its
-            // own bound.
-            if !half.set(if reads { inbox.unread() } else { 0 }) {
+            // own bound. A packet for which there is no room gives way as those that are not whole.
+            if !half.set(if reads || wants == Wants::Bytes { inbox.unread() } else { 0 }) {
                 return NO_ROOM_FOR_A_PACKET;
             }
             inbox.frames().release();
@@ -167,6 +170,10 @@ impl Connection {
                     self.client.liveness.heard(now);
                 }
                 () = outbox.room(wanted, &mut turn), if wanted != [None; 2] => {}
+                () = eased, if wants == Wants::Bytes => {
+                    now = Instant::now();
+                    self.client.liveness.heard(now);
+                }
                 read = read_into(&mut socket, inbox.frames()), if reads => match read {
                     Ok(0) | Err(_) => return End::Cut("the client closed it"),
                     Ok(_) => {
@@ -182,7 +189,13 @@ impl Connection {
     }
 
     /// Takes the packets that are there, as far as there is room.
-    fn take_all<'a>(&'a self, inbox: &mut Inbox, pending: &mut Pending<'a>, now: Instant) -> Result<Wants, End> {
+    fn take_all<'a>(
+        &'a self,
+        inbox: &mut Inbox,
+        pending: &mut Pending<'a>,
+        requests: &mut Counted,
+        now: Instant,
+    ) -> Result<Wants, End> {
         let config = &self.door.config;
         loop {
             if self.client.outbox.is_aborted() {
@@ -200,7 +213,13 @@ impl Connection {
             // own client writes after it. So that write is not even proposed while it waits for
             // those before it.
             if pending.holds_writes_back() && op.is_ok_and(writes::is_write) {
-                return self.take_pings(inbox, pending, now);
+                let wants = self.take_pings(inbox, pending, requests, now);
+                requests.set(pending.bytes() + inbox.aside_bytes());
+                return wants;
+            }
+            // What was put aside counts already.
+            if inbox.aside_bytes() == 0 && !requests.has_room_for(pending.bytes() + packet.len()) {
+                return Ok(Wants::Bytes);
             }
             // Before there is room, as a packet that is not whole must not have it. Reads wait for
             // theirs in their turn.
@@ -210,7 +229,9 @@ impl Connection {
             }
             let packet = inbox.next_packet().map_err(|_| TOO_LONG)?.unwrap_or_default();
             pending.spend(packet.len());
-            if let Some(end) = self.take(&packet, pending, now) {
+            let end = self.take(&packet, pending, now);
+            requests.set(pending.bytes() + inbox.aside_bytes());
+            if let Some(end) = end {
                 return Err(end);
             }
         }
@@ -301,11 +322,18 @@ impl Connection {
 
     /// Takes the pings behind a write that is held back, as far as there is room: a client that
     /// waits for the answer of a read is alive, and must hear so.
-    pub(crate) fn take_pings(&self, inbox: &mut Inbox, pending: &mut Pending<'_>, now: Instant) -> Result<Wants, End> {
+    pub(crate) fn take_pings(
+        &self,
+        inbox: &mut Inbox,
+        pending: &mut Pending<'_>,
+        requests: &Counted,
+        now: Instant,
+    ) -> Result<Wants, End> {
         let config = &self.door.config;
+        let bytes_max = if requests.has_room() { config.outstanding_bytes_max } else { UNCOUNTED_BYTES_MAX };
         let left = Left {
             requests: config.outstanding_max.saturating_sub(pending.len()),
-            bytes: config.outstanding_bytes_max.saturating_sub(pending.bytes()),
+            bytes: bytes_max.saturating_sub(pending.bytes()),
         };
         loop {
             if pending.is_spent() {

@@ -17,7 +17,7 @@ use crate::WireConfig;
 use crate::operate::counters::Counts;
 use crate::request::reading_thread::LongReads;
 use crate::session::incomplete_packets::IncompletePackets;
-use crate::session::unread::Unread;
+use crate::session::shared_bytes::SharedBytes;
 use crate::watch::hub::Hub;
 use crate::watch::watch_table::WatchLimits;
 
@@ -32,7 +32,10 @@ pub(crate) struct Door {
     pub(crate) windows: WriteWindows,
     pub(crate) incomplete_packets: IncompletePackets,
     pub(crate) session_rates: Rates,
-    pub(crate) unread: Arc<Unread>,
+    /// Answers and events that clients have not taken yet.
+    pub(crate) unread: Arc<SharedBytes>,
+    /// Requests that are not answered yet.
+    pub(crate) requests: Arc<SharedBytes>,
     pub(crate) long_reads: LongReads,
     /// syncs of this door's clients that are not answered yet.
     pub(crate) syncs: AtomicUsize,
@@ -79,7 +82,8 @@ impl Door {
         let writes = Semaphore::new(config.writes_max.min(Semaphore::MAX_PERMITS));
         let incomplete_packets = IncompletePackets::new(config.incomplete_packets_bytes_max);
         let session_rates = Rates::new(config.session_rate_max);
-        let unread = Arc::new(Unread::new(config.answers_bytes_max));
+        let unread = Arc::new(SharedBytes::new(config.answers_bytes_max));
+        let requests = Arc::new(SharedBytes::new(config.requests_bytes_max));
         Ok(Door {
             replica,
             config,
@@ -89,6 +93,7 @@ impl Door {
             incomplete_packets,
             session_rates,
             unread,
+            requests,
             long_reads: LongReads::start()?,
             syncs: AtomicUsize::new(0),
             auth_failed: AtomicU64::new(0),

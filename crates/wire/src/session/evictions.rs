@@ -10,7 +10,7 @@ use tokio::time::sleep;
 use tracing::debug;
 
 use crate::session::client::Client;
-use crate::session::unread::{UNCOUNTED_BYTES_MAX, Unread};
+use crate::session::shared_bytes::{SharedBytes, UNCOUNTED_BYTES_MAX};
 use crate::watch::hub::Hub;
 
 /// How long an answer waits for its place, and none before it gets one, until clients that take
@@ -22,7 +22,7 @@ const ROUNDS_MAX: usize = 10;
 
 /// Gives up clients while those who wait do not get on, until it is dropped: where all wait, any of
 /// them; where an address waits for its own share, those of the address.
-pub(crate) async fn evict(unread: &Unread, hub: &Hub) {
+pub(crate) async fn evict(unread: &SharedBytes, hub: &Hub) {
     let mut stuck: HashMap<Option<IpAddr>, usize> = HashMap::new();
     loop {
         unread.pressed().await;

@@ -49,6 +49,8 @@ pub(crate) enum Wants {
     Pings,
     /// Room for the packet that is there.
     Room(Room),
+    /// Room among the requests of all clients for the packet that is there.
+    Bytes,
     /// An answer to what is on its way.
     Turn,
     /// That others have their turn.
@@ -63,6 +65,11 @@ impl Inbox {
     /// What is read from the socket goes in here.
     pub(crate) fn frames(&mut self) -> &mut Frames {
         &mut self.frames
+    }
+
+    /// Bytes of packets that were put aside.
+    pub(crate) fn aside_bytes(&self) -> usize {
+        self.aside_bytes
     }
 
     /// Bytes of packets that were not put aside.

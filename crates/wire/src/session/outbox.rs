@@ -7,7 +7,7 @@ use tls::Direct;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use crate::session::unread::{Account, Place, UNCOUNTED_BYTES_MAX, Waiting};
+use crate::session::shared_bytes::{Account, Place, UNCOUNTED_BYTES_MAX, Waiting};
 
 /// Frames on their way to one client, in order. Events come from the task that applies entries,
 /// answers from the connection.

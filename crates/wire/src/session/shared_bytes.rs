@@ -1,4 +1,4 @@
-//! Answers and events that clients have not taken yet, of all connections: a bound on their bytes.
+//! A bound on the bytes that connections keep: of all together, and of each address.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -18,14 +18,14 @@ const ADDRESS_PART: usize = 4;
 /// A place for the answer of a short read is this part: a packet, with the defaults.
 const TURN_PART: usize = 64;
 
-/// The bytes of answers that are being made, or wait for their clients; in all, and for each
-/// address.
+/// Bytes that the connections of a door keep, in all and for each address. There is one of answers
+/// and events that clients have not taken yet, and one of requests that are not answered yet.
 ///
 /// At either bound, reads wait for a place in the order in which they came; pings, writes and
 /// whatever else has a short answer go on. Those who wait for their own address let others pass.
 /// Events cannot wait: where they have filled twice the bound, or an address three quarters of it,
 /// a client that has something to read is closed with the next of them.
-pub(crate) struct Unread {
+pub(crate) struct SharedBytes {
     bytes_max: usize,
     /// So that those who ask do not need the guard.
     is_full: AtomicBool,
@@ -70,31 +70,37 @@ struct Share {
 
 /// One connection's access to it.
 pub(crate) struct Account {
-    all: Arc<Unread>,
+    all: Arc<SharedBytes>,
     /// `None` for an address that stands for many clients.
     source: Option<IpAddr>,
     is_full: Arc<AtomicBool>,
 }
 
+/// Bytes of one connection that count until this is dropped.
+pub(crate) struct Counted {
+    account: Account,
+    bytes: usize,
+}
+
 /// A place for an answer that is being made.
 pub(crate) struct Place {
-    all: Arc<Unread>,
+    all: Arc<SharedBytes>,
     source: Option<IpAddr>,
     bytes: usize,
 }
 
 /// A client's wait for a place, which is lost when this is dropped.
 pub(crate) struct Waiting {
-    all: Arc<Unread>,
+    all: Arc<SharedBytes>,
     source: Option<IpAddr>,
     place: oneshot::Receiver<Place>,
     is_over: bool,
 }
 
-impl Unread {
-    pub(crate) fn new(bytes_max: usize) -> Unread {
+impl SharedBytes {
+    pub(crate) fn new(bytes_max: usize) -> SharedBytes {
         let (pressed, eased) = (Notify::new(), Notify::new());
-        Unread { bytes_max, is_full: AtomicBool::new(false), inner: Mutex::default(), pressed, eased }
+        SharedBytes { bytes_max, is_full: AtomicBool::new(false), inner: Mutex::default(), pressed, eased }
     }
 
     /// The longest answer that there can be a place for.
@@ -116,7 +122,7 @@ impl Unread {
 
     /// The account of a connection from `source`; `None` stands for an address without a bound of
     /// its own.
-    pub(crate) fn account(self: &Arc<Unread>, source: Option<IpAddr>) -> Account {
+    pub(crate) fn account(self: &Arc<SharedBytes>, source: Option<IpAddr>) -> Account {
         let is_full = source.map_or_else(Arc::default, |source| {
             let mut inner = self.lock();
             let share = inner.shares.entry(source).or_default();
@@ -124,6 +130,11 @@ impl Unread {
             Arc::clone(&share.is_full)
         });
         Account { all: Arc::clone(self), source, is_full }
+    }
+
+    /// Resolves when a bound that was reached is not any more, from this call on.
+    pub(crate) fn eased(&self) -> Notified<'_> {
+        self.eased.notified()
     }
 
     /// Resolves when a client has begun to wait since the last call.
@@ -139,7 +150,7 @@ impl Unread {
         lines.filter(|(_, line)| !line.is_empty()).map(|(source, line)| (source, line.served)).collect()
     }
 
-    fn recount(self: &Arc<Unread>, source: Option<IpAddr>, before: usize, now: usize) {
+    fn recount(self: &Arc<SharedBytes>, source: Option<IpAddr>, before: usize, now: usize) {
         if before != now {
             let mut inner = self.lock();
             inner.bytes = inner.bytes.saturating_sub(before).saturating_add(now);
@@ -150,7 +161,7 @@ impl Unread {
     }
 
     /// Gives places to those whose turn has come, and lets go of the guard.
-    fn go_on(self: &Arc<Unread>, mut inner: MutexGuard<'_, Inner>) {
+    fn go_on(self: &Arc<SharedBytes>, mut inner: MutexGuard<'_, Inner>) {
         let given = inner.serve(self.bytes_max);
         let is_full = !inner.line.waiting.is_empty() || inner.bytes >= self.bytes_max;
         let has_eased = self.is_full.swap(is_full, Ordering::Relaxed) && !is_full;
@@ -179,6 +190,11 @@ impl Account {
     /// Whether another answer may be made, and none waits to be made.
     pub(crate) fn has_room(&self) -> bool {
         !self.all.is_full.load(Ordering::Relaxed) && !self.is_full.load(Ordering::Relaxed)
+    }
+
+    /// Counts bytes of the connection here.
+    pub(crate) fn counted(self) -> Counted {
+        Counted { account: self, bytes: 0 }
     }
 
     /// Whether events have filled twice the bound, or the address three quarters of it.
@@ -219,9 +235,33 @@ impl Account {
         Waiting { all: Arc::clone(&self.all), source: self.source, place, is_over: false }
     }
 
-    /// Resolves when a bound that was reached is not any more, from this call on.
+    /// As [`SharedBytes::eased`].
     pub(crate) fn eased(&self) -> Notified<'_> {
-        self.all.eased.notified()
+        self.all.eased()
+    }
+}
+
+impl Counted {
+    /// The connection keeps so many bytes now.
+    pub(crate) fn set(&mut self, bytes: usize) {
+        let now = bytes.saturating_sub(UNCOUNTED_BYTES_MAX);
+        self.account.recount(std::mem::replace(&mut self.bytes, now), now);
+    }
+
+    /// Whether neither bound is reached.
+    pub(crate) fn has_room(&self) -> bool {
+        self.account.has_room()
+    }
+
+    /// Whether the connection may keep so many bytes.
+    pub(crate) fn has_room_for(&self, bytes: usize) -> bool {
+        bytes <= UNCOUNTED_BYTES_MAX || self.has_room()
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.set(0);
     }
 }
 
@@ -392,7 +432,7 @@ mod tests {
 
     #[test]
     fn places_are_given_in_order_and_never_beyond_the_bound() {
-        let all = Arc::new(Unread::new(100));
+        let all = Arc::new(SharedBytes::new(100));
         let account = all.account(None);
         let first = account.place(90).now_or_never().unwrap();
         let (mut long, mut short) = (account.queue_up(60), account.queue_up(5));
@@ -412,7 +452,7 @@ mod tests {
 
     #[test]
     fn one_that_is_longer_than_the_bound_is_alone() {
-        let all = Arc::new(Unread::new(100));
+        let all = Arc::new(SharedBytes::new(100));
         let account = all.account(None);
         let first = account.place(1).now_or_never().unwrap();
         let mut long = account.queue_up(1_000);
@@ -426,7 +466,7 @@ mod tests {
 
     #[test]
     fn one_address_has_a_part_of_the_bound_and_those_who_wait_for_it_let_others_pass() {
-        let all = Arc::new(Unread::new(100));
+        let all = Arc::new(SharedBytes::new(100));
         let (greedy, second) = (all.account(Some([192, 0, 2, 1].into())), all.account(Some([192, 0, 2, 1].into())));
         let other = all.account(Some([192, 0, 2, 2].into()));
         let long = greedy.place(40).now_or_never().unwrap();
@@ -447,7 +487,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_bound_that_is_not_reached_any_more_is_told() {
-        let all = Arc::new(Unread::new(100));
+        let all = Arc::new(SharedBytes::new(100));
         let source = Some([192, 0, 2, 1].into());
         for (account, bytes) in [(all.account(None), 100), (all.account(source), 25)] {
             let place = account.place(bytes).await;

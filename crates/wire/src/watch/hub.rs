@@ -16,18 +16,24 @@ use znode::{EventKind, Recorded, SessionId, State, Turn, ZPath};
 use crate::request::codes::wire_zxid;
 use crate::request::read_points::{ReadPoint, ReadPoints};
 use crate::session::client::Client;
-use crate::watch::watch_table::{Full, TOGETHER, WatchKind, WatchLimits, WatchTable};
+use crate::watch::concerned::{Concerned, Hearer, WatchKind};
+use crate::watch::watch_table::{Full, TOGETHER, WatchLimits, WatchTable};
 
 /// All connections of the door.
 ///
 /// One guard is held to apply and to set watches. A look at the state and the watch on what was
-/// seen happen under it, so no change falls in between; and an event is in a client's outbox before
-/// any answer that shows the change.
+/// seen happen under it, so no change falls in between.
+///
+/// An event is in a client's outbox before any answer that shows the change. Of an event that
+/// concerns many clients some are told at once, and the others bit by bit, so that no entry waits
+/// for that. A client that is about to be answered is told first ([`Hub::catch_up`]).
 pub(crate) struct Hub {
     inner: Mutex<Inner>,
     /// The task that applies entries waits for the guard.
     is_awaited: AtomicBool,
-    /// A connection has an event to be sent.
+    /// There are clients to be told of events.
+    is_behind: AtomicBool,
+    /// There is an event to be told or sent.
     told: Notify,
     /// In the place of the state while that changes.
     no_state: Arc<State>,
@@ -42,12 +48,23 @@ struct Inner {
     clients: HashMap<u64, Arc<Client>>,
     by_session: HashMap<SessionId, u64>,
     read_points: ReadPoints,
+    /// Events that not all clients have been told of whom they concern, the oldest first.
+    untold: VecDeque<FanOut>,
     /// Those who have events that no task sends yet, each once.
     told: VecDeque<Arc<Client>>,
 }
 
-/// To how many clients events are sent before others have their turn.
+/// An event on its way to the clients that it concerns.
+struct FanOut {
+    recorded: Recorded,
+    frame: Vec<u8>,
+    concerned: Concerned,
+}
+
+/// To how many clients events are told and sent before others have their turn.
 const SENT_TOGETHER: usize = 32;
+/// Events that are being told. With more, the oldest one is told to all at once.
+const UNTOLD_MAX: usize = 100;
 
 /// What a look at the state and the watches can do.
 pub(crate) struct Look<'a> {
@@ -64,10 +81,12 @@ impl Hub {
             clients: HashMap::new(),
             by_session: HashMap::new(),
             read_points: ReadPoints::default(),
+            untold: VecDeque::new(),
             told: VecDeque::new(),
         };
-        let (is_awaited, told, refused) = (AtomicBool::new(false), Notify::new(), Seldom::default());
-        Hub { inner: Mutex::new(inner), is_awaited, told, no_state, refused }
+        let (is_awaited, is_behind) = (AtomicBool::new(false), AtomicBool::new(false));
+        let (told, refused) = (Notify::new(), Seldom::default());
+        Hub { inner: Mutex::new(inner), is_awaited, is_behind, told, no_state, refused }
     }
 
     /// A client whose session was opened, or attached to it. Its session's former connection here
@@ -84,6 +103,7 @@ impl Hub {
     /// A client is gone, and some of its watches with it. True when there are more.
     pub(crate) fn leave(&self, client: &Client) -> bool {
         let mut inner = self.lock();
+        inner.catch_up(client.number);
         inner.read_points.leave(client.session(), client.connection);
         inner.clients.remove(&client.number);
         if inner.by_session.get(&client.session()) == Some(&client.number) {
@@ -100,22 +120,31 @@ impl Hub {
         }
     }
 
-    /// Sends events as they come, until it is dropped. A few tasks do that for all connections: to
-    /// wake each of them for its event would cost more than the event.
+    /// Tells a client of the events that it has not been told of. Before each answer.
+    pub(crate) fn catch_up(&self, client: &Client) {
+        if self.is_behind.load(Ordering::Acquire) {
+            self.lock().catch_up(client.number);
+        }
+    }
+
+    /// Tells and sends events as they come, until it is dropped. A few tasks do that for all
+    /// connections: to wake each of them for its event would cost more than the event.
     pub(crate) async fn send_events(&self) {
         loop {
             self.told.notified().await;
             loop {
-                let some: Vec<Arc<Client>> = {
-                    let told = &mut self.lock().told;
-                    told.drain(..told.len().min(SENT_TOGETHER)).collect()
+                let began = Instant::now();
+                let (some, is_behind) = {
+                    let mut inner = self.lock();
+                    let is_behind = self.tell_some(&mut inner);
+                    let told = &mut inner.told;
+                    (told.drain(..told.len().min(SENT_TOGETHER)).collect::<Vec<_>>(), is_behind)
                 };
-                if some.is_empty() {
+                if some.is_empty() && !is_behind {
                     break;
                 }
                 // Another task, if one is idle, goes on behind these.
                 self.told.notify_one();
-                let began = Instant::now();
                 some.iter().for_each(|client| client.outbox.send_events());
                 StepTimes::of_this_process().count(began.elapsed());
                 yield_now().await;
@@ -130,6 +159,7 @@ impl Hub {
     /// answer.
     pub(crate) fn look<T>(&self, client: &Client, look: impl FnOnce(&mut Look<'_>) -> T) -> T {
         let mut inner = self.lock();
+        inner.catch_up(client.number);
         let result = look(&mut Look { inner: &mut inner, client });
         client.outbox.hold();
         result
@@ -178,6 +208,14 @@ impl Hub {
         }
         all.sort_unstable();
         all
+    }
+
+    /// Tells some clients of events. Whether there are more to be told.
+    fn tell_some(&self, inner: &mut Inner) -> bool {
+        inner.tell_some(SENT_TOGETHER);
+        let is_behind = !inner.untold.is_empty();
+        self.is_behind.store(is_behind, Ordering::Release);
+        is_behind
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -234,13 +272,14 @@ impl Observer for Hub {
     fn before_change(&self) -> Box<dyn Observing + '_> {
         let mut inner = self.lock_to_apply();
         inner.state = Arc::clone(&self.no_state);
-        Box::new(Changing { inner, told: &self.told })
+        Box::new(Changing { inner, hub: self })
     }
 
     fn replaced(&self, state: &Arc<State>) {
         let mut inner = self.lock_to_apply();
         inner.state = Arc::clone(state);
         inner.read_points.tell(state);
+        inner.tell_some(usize::MAX);
         // What they should have been told is not known. They come again, say what they have seen
         // and what they watch, and are told then. Nothing more may reach them first: it would move
         // what they have seen beyond what they missed.
@@ -254,7 +293,7 @@ impl Observer for Hub {
 /// The hub while the state changes: no reader looks at it.
 struct Changing<'a> {
     inner: MutexGuard<'a, Inner>,
-    told: &'a Notify,
+    hub: &'a Hub,
 }
 
 impl Observing for Changing<'_> {
@@ -270,17 +309,18 @@ impl Observing for Changing<'_> {
         }
         let began = Instant::now();
         for recorded in events {
-            self.inner.tell(recorded);
+            self.inner.fire(recorded);
+        }
+        if self.hub.tell_some(&mut self.inner) || !self.inner.told.is_empty() {
+            self.hub.told.notify_one();
         }
         StepTimes::of_this_process().count(began.elapsed());
-        if !self.inner.told.is_empty() {
-            self.told.notify_one();
-        }
     }
 }
 
 impl Inner {
-    fn tell(&mut self, recorded: &Recorded) {
+    /// Takes up an event for the clients that it concerns.
+    fn fire(&mut self, recorded: &Recorded) {
         let event = &recorded.event;
         // Before the watches fire: an event that is told to nobody must not use any of them up.
         if event.kind == EventKind::Granted {
@@ -290,20 +330,62 @@ impl Inner {
         if concerned.is_empty() {
             return;
         }
-        let zxid = wire_zxid(event.zxid);
-        let Some(frame) = event_frame(zxid, event.kind, &event.path) else { return };
-        let open = recorded.acl.is_none() && recorded.parent_acl.is_none();
-        for (number, has_named_it) in concerned {
-            let Some(client) = self.clients.get(&number) else { continue };
-            // Who may not read a znode is not told of it, nor of its name if that stands in a list
-            // that it may not read.
-            let may_hear = |who: &[znode::Identity]| {
-                recorded.is_for(Some(who)) && (has_named_it || recorded.names_it_to(Some(who)))
-            };
-            let may_hear = open || may_hear(&client.identities());
-            if may_hear && client.outbox.push_event(&frame) {
-                self.told.push_back(Arc::clone(client));
+        let Some(frame) = event_frame(wire_zxid(event.zxid), event.kind, &event.path) else { return };
+        self.untold.push_back(FanOut { recorded: recorded.clone(), frame, concerned });
+        while self.untold.len() > UNTOLD_MAX {
+            self.tell_oldest(usize::MAX);
+        }
+    }
+
+    /// Tells so many clients of events, the oldest event first.
+    fn tell_some(&mut self, clients_max: usize) {
+        let mut left = clients_max;
+        while left > 0 && !self.untold.is_empty() {
+            left -= self.tell_oldest(left);
+        }
+    }
+
+    /// Tells so many clients of the oldest event. How many were left to be told, at most those.
+    fn tell_oldest(&mut self, clients_max: usize) -> usize {
+        let Some(mut oldest) = self.untold.pop_front() else { return 0 };
+        let mut count = 0;
+        while count < clients_max
+            && let Some(hearer) = oldest.concerned.take_first()
+        {
+            self.tell(&oldest, &hearer);
+            count += 1;
+        }
+        if !oldest.concerned.is_empty() {
+            self.untold.push_front(oldest);
+        }
+        count
+    }
+
+    /// Tells one client of all events that it has not been told of.
+    fn catch_up(&mut self, number: u64) {
+        let mut untold = std::mem::take(&mut self.untold);
+        for fan_out in &mut untold {
+            if let Some(hearer) = fan_out.concerned.take(number) {
+                self.tell(fan_out, &hearer);
             }
+        }
+        self.untold = untold;
+    }
+
+    fn tell(&mut self, FanOut { recorded, frame, .. }: &FanOut, hearer: &Hearer) {
+        for kind in &hearer.used_up {
+            self.table.forget(hearer.connection, *kind, &recorded.event.path);
+        }
+        let Some(client) = self.clients.get(&hearer.connection) else { return };
+        let open = recorded.acl.is_none() && recorded.parent_acl.is_none();
+        // Who may not read a znode is not told of it, nor of its name if that stands in a list that
+        // it may not read.
+        let may_hear = |who: &[znode::Identity]| {
+            recorded.is_for(Some(who)) && (hearer.names_it || recorded.names_it_to(Some(who)))
+        };
+        let may_hear = open || may_hear(&client.identities());
+        if may_hear && client.outbox.push_event(frame) {
+            self.told.push_back(Arc::clone(client));
         }
     }
 }
@@ -338,7 +420,7 @@ mod tests {
 
     use crate::session::client::Arrival;
     use crate::session::outbox::Outbox;
-    use crate::session::unread::Unread;
+    use crate::session::shared_bytes::SharedBytes;
     use crate::watch::watches::{Brought, Comeback};
 
     use super::*;
@@ -349,7 +431,7 @@ mod tests {
         let credential = Credential { session: SessionId(number), secret_hash: [0; 16] };
         let (addr, timeout) = (([127, 0, 0, 1], 1).into(), Duration::from_secs(1));
         let arrival = Arrival { number, addr, credential, connection: 0, timeout };
-        let (closed, account) = (CancellationToken::new(), Arc::new(Unread::new(1 << 20)).account(None));
+        let (closed, account) = (CancellationToken::new(), Arc::new(SharedBytes::new(1 << 20)).account(None));
         let outbox = Outbox::new(1 << 20, account, closed.clone());
         let client = Arc::new(Client::new(arrival, outbox, closed));
         hub.join(&client);
@@ -423,6 +505,85 @@ mod tests {
         let named = event_frame(1, event.kind, &event.path).unwrap();
         assert_eq!(above.outbox.next().await.unwrap(), [b"answer".as_slice(), &open].concat());
         assert_eq!(at.outbox.next().await.unwrap(), [b"answer".as_slice(), &named].concat());
+    }
+
+    /// What a client is sent behind one answer.
+    async fn sent(client: &Client) -> Vec<u8> {
+        client.outbox.release(b"answer".to_vec());
+        client.outbox.next().await.unwrap()
+    }
+
+    /// Clients that watch what is created below the root, four times as many as are told at once.
+    fn crowd(hub: &Hub) -> Vec<Arc<Client>> {
+        let clients: Vec<_> = (1..=4 * SENT_TOGETHER as u64).map(|number| client(hub, number)).collect();
+        for client in &clients {
+            hub.look(client, |look| look.set(WatchKind::Recursive, &ZPath::root())).unwrap();
+            client.outbox.release(Vec::new());
+        }
+        clients
+    }
+
+    #[tokio::test]
+    async fn a_crowd_is_told_bit_by_bit_and_each_client_before_its_next_answer() {
+        let hub = Hub::new(WatchLimits { all_max: 1_000, ..LIMITS });
+        let clients = crowd(&hub);
+        let (first, last) = (&clients[0], clients.last().unwrap());
+        publish(&hub, &state(1), &[changed(1, "/a")]);
+        publish(&hub, &state(2), &[changed(2, "/b")]);
+        assert!(first.outbox.unread() > 0);
+        assert_eq!(last.outbox.unread(), 0, "not yet");
+        hub.catch_up(last);
+        let event = |zxid, path: &str| event_frame(zxid, EventKind::Created, &ZPath::parse(path).unwrap()).unwrap();
+        let expected = [event(1, "/a"), event(2, "/b"), b"answer".to_vec()].concat();
+        assert_eq!(sent(last).await, expected);
+        while hub.tell_some(&mut hub.lock()) {}
+        for client in &clients[..clients.len() - 1] {
+            assert_eq!(sent(client).await, expected);
+        }
+        assert_eq!(sent(last).await, b"answer", "each event once");
+        assert!(!hub.is_behind.load(Ordering::Relaxed));
+    }
+
+    /// Its watch has fired, and it has not been told yet.
+    #[tokio::test]
+    async fn a_client_that_watches_again_is_told_of_its_former_watch_first() {
+        let hub = Hub::new(WatchLimits { all_max: 1_000, ..LIMITS });
+        let clients = crowd(&hub);
+        let last = clients.last().unwrap();
+        let root = ZPath::root();
+        hub.look(last, |look| look.set(WatchKind::Child, &root)).unwrap();
+        last.outbox.release(Vec::new());
+        let watches = hub.watches();
+        let list = Event { zxid: Zxid(1), kind: EventKind::ChildrenChanged, path: root.clone() };
+        publish(&hub, &state(1), &[changed(1, "/a"), list.clone().into()]);
+        assert_eq!((last.outbox.unread(), hub.watches()), (0, watches), "not yet");
+        hub.look(last, |look| look.set(WatchKind::Child, &root)).unwrap();
+        let created = event_frame(1, EventKind::Created, &ZPath::parse("/a").unwrap()).unwrap();
+        let listed = event_frame(1, list.kind, &root).unwrap();
+        assert_eq!(sent(last).await, [created, listed.clone(), b"answer".to_vec()].concat());
+        while hub.tell_some(&mut hub.lock()) {}
+        assert_eq!(hub.watches(), watches);
+        publish(&hub, &state(2), &[list.into()]);
+        assert_eq!(last.outbox.next().await.unwrap(), listed);
+        assert_eq!(hub.watches(), watches - 1);
+    }
+
+    #[tokio::test]
+    async fn what_leaves_before_it_is_told_leaves_nothing_behind() {
+        let hub = Hub::new(WatchLimits { all_max: 1_000, ..LIMITS });
+        let clients = crowd(&hub);
+        for client in &clients {
+            hub.look(client, |look| look.set(WatchKind::Data, &ZPath::parse("/a").unwrap())).unwrap();
+        }
+        for zxid in 1..=4 * UNTOLD_MAX as u64 {
+            publish(&hub, &state(zxid), &[changed(zxid, "/a")]);
+        }
+        assert_eq!(hub.lock().untold.len(), UNTOLD_MAX);
+        for client in &clients {
+            while hub.leave(client) {}
+        }
+        assert!(!hub.tell_some(&mut hub.lock()));
+        assert_eq!(hub.watches(), 0);
     }
 
     fn changed(zxid: u64, path: &str) -> Recorded {

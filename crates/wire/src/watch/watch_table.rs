@@ -1,22 +1,12 @@
 //! Who watches what. Pure.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use znode::{EventKind, ZPath};
 
-/// What a watch is about, and whether it stays.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum WatchKind {
-    /// Set by getData and exists; fires once.
-    Data,
-    /// Set by getChildren; fires once.
-    Child,
-    /// Set by addWatch; both of the above, and stays.
-    Persistent,
-    /// Set by addWatch; the znode and all below it, but no lists of children; stays.
-    Recursive,
-}
+use crate::watch::concerned::{Concerned, WatchKind};
 
 /// Where a watch is.
 type Place = (WatchKind, ZPath);
@@ -49,8 +39,8 @@ struct Held {
 pub(crate) struct WatchTable {
     limits: WatchLimits,
     held: Held,
-    /// By kind and path.
-    watchers: [HashMap<ZPath, BTreeSet<u64>>; 4],
+    /// By kind and path. Shared with events that are still being told.
+    watchers: [HashMap<ZPath, Arc<BTreeSet<u64>>>; 4],
     by_connection: HashMap<u64, Watched>,
     by_source: HashMap<IpAddr, Held>,
 }
@@ -103,7 +93,8 @@ impl WatchTable {
             held.watches += 1;
             held.bytes += bytes_of(path);
         }
-        self.watchers[kind as usize].entry(path.clone()).or_default().insert(connection);
+        let watchers = self.watchers[kind as usize].entry(path.clone()).or_default();
+        Arc::make_mut(watchers).insert(connection);
         let watched = self.by_connection.entry(connection);
         watched.or_insert_with(|| Watched { source, places: BTreeSet::new() }).places.insert((kind, path.clone()));
         Ok(())
@@ -145,9 +136,10 @@ impl WatchTable {
     /// Takes a watch out; false when there is none.
     pub(crate) fn remove(&mut self, connection: u64, kind: WatchKind, path: &ZPath) -> bool {
         let Some(watchers) = self.watchers[kind as usize].get_mut(path) else { return false };
-        if !watchers.remove(&connection) {
+        if !watchers.contains(&connection) {
             return false;
         }
+        Arc::make_mut(watchers).remove(&connection);
         if watchers.is_empty() {
             self.watchers[kind as usize].remove(path);
         }
@@ -165,23 +157,21 @@ impl WatchTable {
         !some.is_empty()
     }
 
-    /// The connections that an event concerns, each once: whether they have named the znode, or
-    /// only one above it. Watches that fire once are taken out.
-    pub(crate) fn fire(&mut self, event: EventKind, path: &ZPath) -> BTreeMap<u64, bool> {
-        let mut concerned = BTreeSet::new();
-        let mut above = BTreeSet::new();
+    /// The connections that an event concerns. Those of them whose watches fire once are out of the
+    /// way of the next event, and give up their watches with [`WatchTable::forget`].
+    pub(crate) fn fire(&mut self, event: EventKind, path: &ZPath) -> Concerned {
+        let mut concerned = Concerned::default();
         if event != EventKind::ChildrenChanged {
-            concerned.append(&mut self.take(WatchKind::Data, path));
-            above = self.recursive_watchers(path);
-            concerned.extend(self.watchers[WatchKind::Recursive as usize].get(path).into_iter().flatten());
+            self.take(WatchKind::Data, path, &mut concerned);
+            self.add_recursive(path, &mut concerned);
         }
         if matches!(event, EventKind::ChildrenChanged | EventKind::Deleted) {
-            concerned.append(&mut self.take(WatchKind::Child, path));
+            self.take(WatchKind::Child, path, &mut concerned);
         }
-        concerned.extend(self.watchers[WatchKind::Persistent as usize].get(path).into_iter().flatten());
-        let mut all: BTreeMap<u64, bool> = above.into_iter().map(|number| (number, false)).collect();
-        all.append(&mut concerned.into_iter().map(|number| (number, true)).collect());
-        all
+        if let Some(watchers) = self.watchers[WatchKind::Persistent as usize].get(path) {
+            concerned.add(WatchKind::Persistent, true, Arc::clone(watchers));
+        }
+        concerned
     }
 
     /// Watches by connection: for people.
@@ -189,33 +179,32 @@ impl WatchTable {
         self.by_connection.iter().map(|(connection, watched)| (*connection, &watched.places))
     }
 
-    fn recursive_watchers(&self, path: &ZPath) -> BTreeSet<u64> {
+    fn add_recursive(&self, path: &ZPath, concerned: &mut Concerned) {
         let table = &self.watchers[WatchKind::Recursive as usize];
-        let mut found = BTreeSet::new();
         if table.is_empty() {
-            return found;
+            return;
         }
         let mut at = path.as_str();
         loop {
-            found.extend(table.get(at).into_iter().flatten());
+            if let Some(watchers) = table.get(at) {
+                concerned.add(WatchKind::Recursive, at == path.as_str(), Arc::clone(watchers));
+            }
             match at.rfind('/') {
                 Some(0) if at != "/" => at = "/",
                 Some(slash) if slash > 0 => at = &at[..slash],
-                _ => return found,
+                _ => return,
             }
         }
     }
 
-    fn take(&mut self, kind: WatchKind, path: &ZPath) -> BTreeSet<u64> {
-        let taken = self.watchers[kind as usize].remove(path).unwrap_or_default();
-        for connection in &taken {
-            self.forget(*connection, kind, path);
+    fn take(&mut self, kind: WatchKind, path: &ZPath, concerned: &mut Concerned) {
+        if let Some(watchers) = self.watchers[kind as usize].remove(path) {
+            concerned.add(kind, true, watchers);
         }
-        taken
     }
 
-    /// Takes a watch that is not among the watchers any more out of the rest.
-    fn forget(&mut self, connection: u64, kind: WatchKind, path: &ZPath) {
+    /// Forgets a watch that has fired: until then it counts.
+    pub(crate) fn forget(&mut self, connection: u64, kind: WatchKind, path: &ZPath) {
         let Some(Watched { source, places }) = self.by_connection.get_mut(&connection) else { return };
         let source = *source;
         places.remove(&(kind, path.clone()));
@@ -254,12 +243,23 @@ mod tests {
         WatchLimits { all_max, connection_max, bytes_max: 1 << 20 }
     }
 
+    /// Connections that an event concerns, and whether they name its znode. All are told.
+    fn fire(table: &mut WatchTable, event: EventKind, at: &str) -> Vec<(u64, bool)> {
+        let mut concerned = table.fire(event, &path(at));
+        let mut all = Vec::new();
+        while let Some(hearer) = concerned.take_first() {
+            hearer.used_up.iter().for_each(|kind| table.forget(hearer.connection, *kind, &path(at)));
+            all.push((hearer.connection, hearer.names_it));
+        }
+        all
+    }
+
     /// How often a watch of connection 1 fires for the same event, three times over.
     #[track_caller]
     fn check(kind: WatchKind, at: &str, event: EventKind, path_of_event: &str, expected: usize) {
         let mut table = WatchTable::new(limits(10, 10));
         table.set(1, None, kind, &path(at)).unwrap();
-        let fired: usize = (0..3).map(|_| table.fire(event, &path(path_of_event)).len()).sum();
+        let fired: usize = (0..3).map(|_| fire(&mut table, event, path_of_event).len()).sum();
         assert_eq!(fired, expected, "{kind:?} at {at} for {event:?} of {path_of_event}");
         let stays = matches!(kind, WatchKind::Persistent | WatchKind::Recursive);
         assert_eq!(table.len(), usize::from(stays || expected == 0));
@@ -296,7 +296,7 @@ mod tests {
             table.set(1, None, kind, &path("/a")).unwrap();
         }
         table.set(2, None, WatchKind::Child, &path("/a")).unwrap();
-        assert_eq!(table.fire(EventKind::Deleted, &path("/a")), BTreeMap::from([(1, true), (2, true)]));
+        assert_eq!(fire(&mut table, EventKind::Deleted, "/a"), [(1, true), (2, true)]);
         assert_eq!((table.len(), table.has_any(2)), (2, false));
     }
 
@@ -308,7 +308,7 @@ mod tests {
         assert_eq!(table.set(1, None, WatchKind::Data, &path("/b")), Err(Full::CONNECTION));
         assert_eq!(table.set(1, None, WatchKind::Data, &path("/a")), Ok(()), "it is set already");
         assert_eq!(table.set(2, None, WatchKind::Data, &path("/b")), Ok(()));
-        table.fire(EventKind::DataChanged, &path("/a"));
+        fire(&mut table, EventKind::DataChanged, "/a");
         assert_eq!(table.set(1, None, WatchKind::Data, &path("/b")), Ok(()), "one was used up");
     }
 
@@ -358,7 +358,7 @@ mod tests {
         assert_eq!(table.set(2, ONE, WatchKind::Data, &path("/")), Err(Full::ADDRESS_BYTES));
         assert_eq!((2..8).map(|at| table.set(3, None, WatchKind::Data, &long(at))).collect::<Vec<_>>(), [Ok(()); 6]);
         assert_eq!(table.set(3, None, WatchKind::Data, &path("/")), Err(Full::BYTES));
-        table.fire(EventKind::DataChanged, &long(0));
+        fire(&mut table, EventKind::DataChanged, long(0).as_str());
         assert_eq!(table.set(2, ONE, WatchKind::Data, &long(9)), Ok(()));
         for connection in 1..4 {
             table.remove_some(connection, 100);

@@ -8,8 +8,9 @@ use znode::{EventKind, State, ZPath, Zxid};
 
 use crate::request::reads::Reader;
 use crate::session::client::Client;
+use crate::watch::concerned::WatchKind;
 use crate::watch::hub::{Hub, Look};
-use crate::watch::watch_table::{Full, TOGETHER, WatchKind};
+use crate::watch::watch_table::{Full, TOGETHER};
 
 /// A read that can set a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,6 +8,7 @@ use wire::WireConfig;
 
 use crate::client::{Client, create, greet, set};
 use crate::node::{Node, PATIENCE};
+use crate::words::{number, number_is};
 
 /// Reads until the server closes.
 async fn until_closed(stream: &mut TcpStream) -> Vec<u8> {
@@ -131,6 +132,32 @@ async fn requests_on_their_way_have_a_bound_and_wait() {
         assert_eq!((first.answer().await.error, second.answer().await.error), (0, 0));
     }
     assert_eq!(first.exists("/a", false).await.unwrap().version, 100);
+}
+
+/// Each connection alone is within its bound.
+#[tokio::test]
+async fn requests_of_all_connections_have_a_bound_and_long_ones_wait() {
+    let exempt = "127.0.0.0/8".parse().unwrap();
+    let wire = WireConfig { requests_bytes_max: 100_000, exempt, words: "*".into(), ..WireConfig::default() };
+    let wire = WireConfig { propose_timeout_ms: 60_000, ..wire };
+    // No long write is ever done.
+    let node = Node::start_with(wire, |config| config.proposal_bytes_max = 20_000).await;
+    let long = set("/", &"x".repeat(60_000));
+    let (mut first, mut second, mut small) = (node.client().await, node.client().await, node.client().await);
+    for _ in 0..10 {
+        first.send(&long).await;
+    }
+    number_is(&node, "zk_requests_bytes", |bytes| bytes >= 100_000).await;
+    second.send(&long).await;
+    number_is(&node, "zk_incomplete_packets_bytes", |bytes| bytes > 60_000).await;
+    let full = number(&node, "zk_requests_bytes").await;
+    assert!(full < 200_000, "{full}: one packet more than the bound at most");
+    small.create("/small", 0).await.unwrap();
+    drop(first);
+    number_is(&node, "zk_requests_bytes", |bytes| (40_000..50_000).contains(&bytes)).await;
+    drop(second);
+    number_is(&node, "zk_requests_bytes", |bytes| bytes == 0).await;
+    assert_eq!(number(&node, "zk_incomplete_packets_bytes").await, 0);
 }
 
 #[tokio::test]

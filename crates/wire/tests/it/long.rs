@@ -10,7 +10,7 @@ use wire::WireConfig;
 
 use crate::client::{Client, create, set};
 use crate::node::{Node, PATIENCE};
-use crate::words::ask;
+use crate::words::{number, number_is};
 
 /// Makes `count` children of `parent`, each with a name of `bytes` bytes; ephemeral ones by flag 1.
 async fn fill(client: &mut Client, parent: &str, count: usize, bytes: usize, flags: i32) {
@@ -31,12 +31,6 @@ async fn start(wire: WireConfig) -> Node {
 
 fn children(path: &str, watch: bool) -> Request {
     Request::GetChildren2(PathWatch { path: path.into(), watch })
-}
-
-async fn number(node: &Node, field: &str) -> usize {
-    let mntr = ask(node, "mntr").await;
-    let line = mntr.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix('\t'));
-    line.unwrap_or_else(|| panic!("{field}: {mntr}")).parse().unwrap()
 }
 
 #[tokio::test]
@@ -135,16 +129,6 @@ async fn silent(node: &Node, source: [u8; 4], count: usize) -> Vec<Client> {
         silent.push(one);
     }
     silent
-}
-
-/// Waits until a number is as wanted.
-async fn number_is(node: &Node, field: &str, wanted: impl Fn(usize) -> bool) {
-    let waiting = async {
-        while !wanted(number(node, field).await) {
-            tokio::task::yield_now().await;
-        }
-    };
-    timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("{field} does not become as wanted"));
 }
 
 /// It is made of the state of when there is room for it, and shows what was written until then.

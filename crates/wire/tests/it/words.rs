@@ -4,6 +4,7 @@ use jute::ConnectRequest;
 use replica::{Entrance, RequestEnd};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 use wire::WireConfig;
 
 use crate::client::greet;
@@ -15,6 +16,23 @@ pub(crate) async fn ask(node: &Node, word: &str) -> String {
     let mut text = String::new();
     stream.read_to_string(&mut text).await.unwrap();
     text
+}
+
+/// A number of `mntr`.
+pub(crate) async fn number(node: &Node, field: &str) -> usize {
+    let mntr = ask(node, "mntr").await;
+    let line = mntr.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix('\t'));
+    line.unwrap_or_else(|| panic!("{field}: {mntr}")).parse().unwrap()
+}
+
+/// Waits until a number of `mntr` is as wanted.
+pub(crate) async fn number_is(node: &Node, field: &str, wanted: impl Fn(usize) -> bool) {
+    let waiting = async {
+        while !wanted(number(node, field).await) {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("{field} does not become as wanted"));
 }
 
 #[tokio::test]

@@ -146,6 +146,7 @@ keys! {
         zookeeper_incomplete_packets_max: size = wire.incomplete_packets_bytes_max, "Packets of all ZooKeeper clients that are not whole yet.";
         zookeeper_outstanding_max: count = wire.outstanding_max, "Requests of one connection that are not answered yet ...";
         zookeeper_outstanding_bytes_max: size = wire.outstanding_bytes_max, "... and their bytes.";
+        zookeeper_requests_max: size = wire.requests_bytes_max, "Requests of all ZooKeeper clients that are not answered yet; those of one address have a quarter.";
         zookeeper_writes_max: count = wire.writes_max, "Writes of all ZooKeeper clients on their way at once.";
         zookeeper_watches_max: count = wire.watches_max, "Watches of all ZooKeeper clients of this node; those of one address have a quarter.";
         zookeeper_watch_bytes_max: size = wire.watch_bytes_max, "What those take with their paths, 240 bytes beside each; those of one address have a quarter.";

@@ -98,8 +98,10 @@ const ROWS: [Row; 13] = [
     },
     Row {
         kind: Kind::ZooKeeperRequests,
-        settings: exempt!("disk_stall_max = \"5m\"\nzookeeper_propose_timeout = \"5m\""),
-        bytes: 24 * 4 * MIB,
+        settings: exempt!(
+            "disk_stall_max = \"5m\"\nzookeeper_propose_timeout = \"5m\"\nzookeeper_requests_max = \"32MiB\""
+        ),
+        bytes: 32 * MIB,
     },
     Row { kind: Kind::IdleConnections, settings: exempt!(""), bytes: 3_000 * 8 * KIB },
     Row { kind: Kind::IdleSessions, settings: exempt!(""), bytes: 3_000 * 16 * KIB },

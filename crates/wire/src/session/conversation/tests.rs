@@ -17,7 +17,8 @@ use crate::WireConfig;
 use crate::session::client::{Arrival, Client};
 use crate::session::door::{Door, ListensOn};
 use crate::session::outbox::Outbox;
-use crate::watch::watch_table::{TOGETHER, WatchKind};
+use crate::watch::concerned::WatchKind;
+use crate::watch::watch_table::TOGETHER;
 
 /// No step of a test may take longer.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -129,13 +130,19 @@ impl Peer {
 
     /// The next answer: its xid and its body.
     async fn answer(&mut self) -> (i32, Vec<u8>) {
+        let (xid, error, body) = self.packet().await;
+        assert_eq!(error, 0, "of {xid}");
+        (xid, body)
+    }
+
+    /// The next answer or event: its xid, its error and its body.
+    async fn packet(&mut self) -> (i32, i32, Vec<u8>) {
         let mut buffer = [0; 8192];
         loop {
             if let Some(packet) = self.frames.next_packet().unwrap() {
                 let mut input = Input::new(packet);
                 let ReplyHeader { xid, error, .. } = input.read().unwrap();
-                assert_eq!(error, 0, "of {xid}");
-                return (xid, packet[packet.len() - input.remaining()..].to_vec());
+                return (xid, error, packet[packet.len() - input.remaining()..].to_vec());
             }
             let read = timeout(PATIENCE, self.stream.read(&mut buffer)).await.expect("there is no answer").unwrap();
             assert_ne!(read, 0, "the connection is closed");
@@ -201,6 +208,28 @@ async fn a_connection_whose_task_is_dropped_leaves_no_watch_behind() {
     yield_now().await;
     peer.task.abort();
     until(async || hub.watches() == 0 && hub.clients().is_empty()).await;
+}
+
+/// No task tells them of events here.
+#[tokio::test]
+async fn a_client_of_a_crowd_hears_of_a_change_before_an_answer_that_shows_it() {
+    let node = start(WireConfig::default()).await;
+    let hub = &node.door.hub;
+    for _ in 0..100 {
+        let other = Client::alone(node.door.next_number());
+        hub.join(&other);
+        hub.look(&other, |look| look.set(WatchKind::Data, &ZPath::parse("/a").unwrap())).unwrap();
+    }
+    let (mut watching, mut writing) = (node.connect(None).await, node.connect(None).await);
+    watching.send(1, &[Request::Exists(PathWatch { path: "/a".into(), watch: true })]).await;
+    until(async || hub.watches() == 101).await;
+    writing.ask::<jute::PathOnly>(1, create_one("/a")).await;
+    watching.send(2, &[Request::GetData(which("/a"))]).await;
+    let mut xids = Vec::new();
+    while xids.last() != Some(&2) {
+        xids.push(watching.packet().await.0);
+    }
+    assert_eq!(xids, [1, xid::EVENT, 2]);
 }
 
 #[tokio::test]

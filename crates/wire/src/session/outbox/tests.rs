@@ -5,15 +5,15 @@ use tls::Stream;
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::session::unread::Unread;
+use crate::session::shared_bytes::SharedBytes;
 
 use super::*;
 
-fn all() -> Arc<Unread> {
-    Arc::new(Unread::new(1 << 30))
+fn all() -> Arc<SharedBytes> {
+    Arc::new(SharedBytes::new(1 << 30))
 }
 
-fn outbox(bytes_max: usize, all: &Arc<Unread>) -> Outbox {
+fn outbox(bytes_max: usize, all: &Arc<SharedBytes>) -> Outbox {
     Outbox::new(bytes_max, all.account(None), CancellationToken::new())
 }
 
@@ -147,7 +147,7 @@ async fn what_is_being_written_counts_until_its_writer_has_let_go_of_it_and_an_a
 
 #[test]
 fn without_room_for_all_a_client_that_keeps_little_goes_on_with_what_has_a_short_answer() {
-    let all = Arc::new(Unread::new(100_000));
+    let all = Arc::new(SharedBytes::new(100_000));
     let (one, other) = (outbox(1 << 20, &all), outbox(1 << 20, &all));
     one.push(vec![1; UNCOUNTED_BYTES_MAX + 100_000]);
     let room = |outbox: &Outbox| [Room::Ping, Room::Short, Room::Read].map(|wanted| outbox.has_room(wanted));

@@ -1,0 +1,130 @@
+//! Kinds of watches, and the connections that an event concerns while they are told of it. Pure.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// What a watch is about, and whether it stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum WatchKind {
+    /// Set by getData and exists; fires once.
+    Data,
+    /// Set by getChildren; fires once.
+    Child,
+    /// Set by addWatch; both of the above, and stays.
+    Persistent,
+    /// Set by addWatch; the znode and all below it, but no lists of children; stays.
+    Recursive,
+}
+
+impl WatchKind {
+    /// Whether a watch is used up by its first event.
+    pub(crate) fn fires_once(self) -> bool {
+        matches!(self, WatchKind::Data | WatchKind::Child)
+    }
+}
+
+/// Connections that an event concerns and that have not been told of it.
+///
+/// Taken in the order of their numbers, or by number, each once.
+#[derive(Debug, Default)]
+pub(crate) struct Concerned {
+    watchers: Vec<Watchers>,
+    /// The lowest number that may be left.
+    next: u64,
+    /// Numbers from there on that were taken before their turn.
+    ahead: BTreeSet<u64>,
+}
+
+/// Connections with a watch of one kind at one path.
+#[derive(Debug)]
+struct Watchers {
+    kind: WatchKind,
+    /// The watch names the znode of the event, and not one above it.
+    names_it: bool,
+    connections: Arc<BTreeSet<u64>>,
+}
+
+/// A connection that is to be told of an event.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Hearer {
+    pub(crate) connection: u64,
+    /// A watch of it names the znode, and not only one above it.
+    pub(crate) names_it: bool,
+    /// Kinds of its watches that have fired, of those that fire once.
+    pub(crate) used_up: Vec<WatchKind>,
+}
+
+impl Concerned {
+    /// Adds connections.
+    pub(crate) fn add(&mut self, kind: WatchKind, names_it: bool, connections: Arc<BTreeSet<u64>>) {
+        if !connections.is_empty() {
+            self.watchers.push(Watchers { kind, names_it, connections });
+        }
+    }
+
+    /// Whether all connections have been taken.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.first().is_none()
+    }
+
+    /// Takes the connection with the lowest number.
+    pub(crate) fn take_first(&mut self) -> Option<Hearer> {
+        let connection = self.first()?;
+        self.next = connection + 1;
+        self.ahead = self.ahead.split_off(&self.next);
+        Some(self.hearer(connection))
+    }
+
+    /// Takes a connection; `None` when it is not concerned or was taken.
+    pub(crate) fn take(&mut self, connection: u64) -> Option<Hearer> {
+        let is_left = connection >= self.next
+            && self.watchers.iter().any(|watchers| watchers.connections.contains(&connection))
+            && self.ahead.insert(connection);
+        is_left.then(|| self.hearer(connection))
+    }
+
+    fn first(&self) -> Option<u64> {
+        let left = |watchers: &Watchers| {
+            let mut connections = watchers.connections.range(self.next..);
+            connections.find(|connection| !self.ahead.contains(connection)).copied()
+        };
+        self.watchers.iter().filter_map(left).min()
+    }
+
+    fn hearer(&self, connection: u64) -> Hearer {
+        let watching = || self.watchers.iter().filter(|watchers| watchers.connections.contains(&connection));
+        Hearer {
+            connection,
+            names_it: watching().any(|watchers| watchers.names_it),
+            used_up: watching().map(|watchers| watchers.kind).filter(|kind| kind.fires_once()).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(numbers: &[u64]) -> Arc<BTreeSet<u64>> {
+        Arc::new(numbers.iter().copied().collect())
+    }
+
+    fn hearer(connection: u64, names_it: bool, used_up: &[WatchKind]) -> Hearer {
+        Hearer { connection, names_it, used_up: used_up.to_vec() }
+    }
+
+    #[test]
+    fn each_connection_is_taken_once_whoever_asks_for_it() {
+        let mut concerned = Concerned::default();
+        concerned.add(WatchKind::Data, true, set(&[2, 3, 5]));
+        concerned.add(WatchKind::Recursive, false, set(&[1, 3]));
+        concerned.add(WatchKind::Child, true, set(&[]));
+        assert_eq!(concerned.take(5), Some(hearer(5, true, &[WatchKind::Data])));
+        assert_eq!([5, 4].map(|number| concerned.take(number)), [None, None]);
+        let both = Some(hearer(3, true, &[WatchKind::Data]));
+        let expected = [Some(hearer(1, false, &[])), Some(hearer(2, true, &[WatchKind::Data])), both, None];
+        assert_eq!([(); 4].map(|()| concerned.take_first()), expected);
+        assert_eq!(concerned.take(2), None);
+        assert!(concerned.is_empty());
+    }
+}

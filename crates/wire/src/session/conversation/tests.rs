@@ -220,16 +220,17 @@ async fn a_client_of_a_crowd_hears_of_a_change_before_an_answer_that_shows_it() 
         hub.join(&other);
         hub.look(&other, |look| look.set(WatchKind::Data, &ZPath::parse("/a").unwrap())).unwrap();
     }
-    let (mut watching, mut writing) = (node.connect(None).await, node.connect(None).await);
-    watching.send(1, &[Request::Exists(PathWatch { path: "/a".into(), watch: true })]).await;
-    until(async || hub.watches() == 101).await;
-    writing.ask::<jute::PathOnly>(1, create_one("/a")).await;
-    watching.send(2, &[Request::GetData(which("/a"))]).await;
+    let (mut client, mut other) = (node.connect(None).await, node.connect(None).await);
+    let exists = |path: &str| Request::Exists(PathWatch { path: path.into(), watch: true });
+    client.send(1, &[exists("/a"), create_one("/a"), exists("/a")]).await;
     let mut xids = Vec::new();
-    while xids.last() != Some(&2) {
-        xids.push(watching.packet().await.0);
+    while xids.last() != Some(&3) {
+        xids.push(client.packet().await.0);
     }
-    assert_eq!(xids, [1, xid::EVENT, 2]);
+    assert_eq!(xids, [1, xid::EVENT, 2, 3]);
+    other.ask::<Stat>(1, set("/a", 1)).await;
+    client.send(4, &[Request::GetData(which("/a"))]).await;
+    assert_eq!([client.packet().await.0, client.packet().await.0], [xid::EVENT, 4]);
 }
 
 #[tokio::test]

@@ -170,8 +170,17 @@ impl Node {
 
     /// Its members, as every node is told.
     pub fn members(count: u64) -> Vec<Member> {
-        let member = |id| Member { id, peer_addr: format!("node-{id}"), http_addr: format!("node-{id}") };
-        (1..=count).map(member).collect()
+        (1..=count).map(Node::member).collect()
+    }
+
+    /// A node as a file names it.
+    pub(crate) fn member(id: MachineId) -> Member {
+        Member { id, peer_addr: format!("node-{id}"), http_addr: format!("node-{id}") }
+    }
+
+    /// Its file names these members from its next start on.
+    pub(crate) fn set_members(&mut self, members: Vec<Member>) {
+        self.config.members = members;
     }
 
     /// Levels that its program knows.

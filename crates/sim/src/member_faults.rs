@@ -2,12 +2,13 @@
 //! the moments between the entries of a change.
 //!
 //! The file of each founder stays that of the founding, and a node that joins is told the same
-//! founders, those of them that are left. Bounds: no more than [`ALIVE_MAX`] nodes live, one is
+//! founders. Where none of them is left with its data, the operator writes the present voters into
+//! the file of a node that has nothing. Bounds: no more than [`ALIVE_MAX`] nodes live, one is
 //! dead or without its data at most, and no order leaves fewer than three voters.
 
 use std::collections::BTreeSet;
 
-use replica::{Config, Done, NewMember, Order, OrderError, RefusedOrder};
+use replica::{Config, Done, Member, NewMember, Order, OrderError, RefusedOrder};
 use tokio::sync::oneshot;
 
 use crate::call::{Call, Reply};
@@ -84,6 +85,7 @@ impl MemberFaults {
     pub(crate) fn act(&mut self, nodes: &mut Vec<Node>, faults: &mut Faults, history: &History) -> Result<(), String> {
         self.follow_ambush(nodes, faults);
         self.follow_goal(nodes);
+        self.mend_files(nodes, faults, history);
         if self.next_ms <= self.hub.now_ms() && self.goal.is_none() {
             self.next_ms = self.hub.now_ms() + 200 + self.random.u64(..1_500);
             if let Some(known) = known(history, nodes) {
@@ -97,6 +99,29 @@ impl MemberFaults {
     pub(crate) fn end(&mut self) {
         self.goal = None;
         self.ambush = None;
+    }
+
+    /// Nodes that have lost their data, and do not run yet, are told whom to ask.
+    fn mend_files(&self, nodes: &mut [Node], faults: &Faults, history: &History) {
+        let lost = |node: &Node| node.fate == Fate::Serves && !node.runs() && !faults.is_whole(node.id);
+        if nodes.iter().any(lost)
+            && let Some(known) = known(history, nodes)
+        {
+            for node in nodes.iter_mut().filter(|node| lost(node)) {
+                node.set_members(self.to_ask(node.id, faults, &known));
+            }
+        }
+    }
+
+    /// Whom a node that has nothing asks first.
+    fn to_ask(&self, own: MachineId, faults: &Faults, known: &Known) -> Vec<Member> {
+        let founders = &self.recruits.config.members;
+        let can_tell = |id: &MachineId| *id != own && !known.leaving.contains(id) && faults.is_whole(*id);
+        let telling: Vec<MachineId> = known.voters.iter().copied().filter(can_tell).collect();
+        if telling.is_empty() || founders.iter().any(|founder| telling.contains(&founder.id)) {
+            return founders.clone();
+        }
+        telling.into_iter().chain([own]).map(Node::member).collect()
     }
 
     fn choose(
@@ -157,7 +182,7 @@ impl MemberFaults {
         let id = match stranger {
             Some(stranger) => stranger.id,
             None if nodes.iter().filter(|node| node.fate == Fate::Serves).count() >= ALIVE_MAX => return Ok(()),
-            None => self.recruit(nodes)?,
+            None => self.recruit(nodes, faults, known)?,
         };
         let staying: Vec<MachineId> = known.voters.difference(&known.leaving).copied().collect();
         let (replaces, kind) = match self.random.u32(..100) {
@@ -172,11 +197,12 @@ impl MemberFaults {
         Ok(())
     }
 
-    fn recruit(&mut self, nodes: &mut Vec<Node>) -> Result<MachineId, String> {
+    fn recruit(&mut self, nodes: &mut Vec<Node>, faults: &Faults, known: &Known) -> Result<MachineId, String> {
         let id = nodes.len() as MachineId + 1;
         let rate = self.random.choice(&self.recruits.rates).copied().unwrap_or(Clock::TRUE_RATE);
         let clock = Clock { rate, ahead_ms: self.random.i64(-2_000..2_000) };
-        let config = Config { join: true, ..self.recruits.config.clone() };
+        let members = self.to_ask(id, faults, known);
+        let config = Config { join: true, members, ..self.recruits.config.clone() };
         let mut node = Node::new(self.hub.clone(), id, config, clock, self.recruits.flush_ms);
         node.start()?;
         nodes.push(node);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Real ZooKeeper clients against three zlock nodes: recipes of kazoo, Curator and node-zookeeper-client, zkCli, sessions that go on after
 the node that their client is attached to was killed with kill -9, sessions that expire; then kazoo, Curator and HTTP clients on one
-lock while leaders are killed.
+lock while leaders are killed or stopped.
 
     tests/clients/run.py [--newest] [--seconds 20] [--each 8] [--cache target/clients] [--zlock PATH]
 
@@ -19,6 +19,7 @@ sys.dont_write_bytecode = True
 
 import contextlib
 import shutil
+import signal
 import socket
 import subprocess
 import tarfile
@@ -230,24 +231,31 @@ def zkcli(clients, cluster):
 
 
 def contend(clients, cluster, lock, kinds, seconds, each):
-    """Clients of these kinds on one lock, leaders killed now and then. Grants must not overlap, and their tokens must rise."""
+    """Clients of these kinds on one lock, leaders killed and stopped (SIGSTOP) in turns. Grants must not overlap, and their tokens must
+    rise."""
     hosts = ",".join(cluster.zookeeper)
     commands = {
         "http": lambda: [sys.executable, HERE / "http_contend.py", ",".join(cluster.http), lock, str(seconds), str(each)],
         "curator": lambda: clients.curator("contend", hosts, lock, seconds, each),
         "kazoo": lambda: clients.kazoo("kazoo_contend.py", hosts, lock, seconds, each, "of-curator" if "curator" in kinds else "own"),
     }
-    grants, kills = [], 0
+    grants, faults = [], 0
     with contextlib.ExitStack() as stack:
         running = {name: stack.enter_context(started(commands[name]())) for name in kinds if name == "http" or clients.has(name)}
         until = time.monotonic() + seconds
         while time.monotonic() < until - 5:
             time.sleep(4)
             leader = cluster.wait_for_leader()
-            cluster.kill(leader)
-            kills += 1
-            time.sleep(1)
-            cluster.start(leader)
+            if faults % 2:
+                # For longer than an election takes: it goes on as one who does not know that it is deposed.
+                cluster.nodes[leader].send_signal(signal.SIGSTOP)
+                time.sleep(3)
+                cluster.nodes[leader].send_signal(signal.SIGCONT)
+            else:
+                cluster.kill(leader)
+                time.sleep(1)
+                cluster.start(leader)
+            faults += 1
         for name, process in running.items():
             out, _ = process.communicate(timeout=120)
             assert process.returncode == 0, "the %s clients failed" % name
@@ -258,7 +266,7 @@ def contend(clients, cluster, lock, kinds, seconds, each):
         assert token < next_token, "the token of %s, %d, is not above that of %s, %d" % (next_who, next_token, who, token)
     counts = {name: sum(who.startswith(name) for *_, who in grants) for name in running}
     assert all(counts.values()), "a kind of client never had the lock: %s" % counts
-    say("%d grants without overlap and with rising tokens under %d kills of the leader: %s" % (len(grants), kills, counts))
+    say("%d grants without overlap and with rising tokens under %d kills and stops of the leader: %s" % (len(grants), faults, counts))
 
 
 def main():

@@ -27,7 +27,7 @@ pub(crate) mod upgrade;
 
 pub use crate::entry::applied::{Held, WaitsFor};
 pub use ended::{EndedSession, EndedTicket, Grant, Moment, TicketEnd};
-pub use history::{history, may_read_history, may_read_of_ended};
+pub use history::{ended_in, history, may_read_history, may_read_of_ended};
 pub use mixed_clients::{BlindSpot, Naming};
 pub use readings::{
     LockStatus, LockSummary, Permits, Queue, QueueEntry, grant, holder, is_held_by, is_held_with, lint, list, parts,

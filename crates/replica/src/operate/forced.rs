@@ -1,30 +1,27 @@
 //! Locks that are taken from their sessions by others, and places in their queues: a lock node that
 //! another client deletes, and one that is revoked.
 //!
-//! Every node finds them as it applies entries, and tells of them when the state behind the entries
-//! is published.
+//! Every node finds them in what locks remember as it applies entries, and tells of them when the
+//! state behind the entries is published. Where locks remember nothing (`histories_max` 0), it
+//! tells of none.
 
-use std::slice;
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use znode::lock::{self, EndedTicket, LockStatus, Naming};
-use znode::{Actor, Applied, Kind, Op, ReapCandidate, Reply, Request, SessionId, State, ZPath, ZnodeOp, Zxid};
+use znode::lock::{self, LockStatus, Naming, TicketEnd};
+use znode::{Actor, Applied, Op, Reply, SessionId, State, ZPath, ZnodeOp, Zxid};
 
 /// Lines in [`PAUSE`]. More are counted, and the next line says how many there were.
 const LINES_MAX: u32 = 20;
 /// From the first of them on.
 const PAUSE: Duration = Duration::from_secs(10);
-/// Past tickets that are looked at to learn whose a ticket was that is gone.
-const PAST_MAX: usize = 64;
 
 /// A ticket that is taken from its session, or asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Forced {
     ticket: ZPath,
-    /// Whose it was, as far as that is remembered.
-    session: Option<SessionId>,
+    /// The session that had it.
+    session: SessionId,
     /// Whether it waited; else it held its lock.
     waited: bool,
     how: How,
@@ -38,142 +35,62 @@ enum How {
     Revoked,
     /// It stays until the session gives it back, or for so long.
     Asked {
-        deadline_ms: Option<u32>,
+        deadline_ms: Option<u64>,
     },
 }
 
-/// What an entry may take from others, as the state was before it.
-pub(crate) enum Suspect {
-    /// Lock nodes of others that it deletes.
-    Deletes(Vec<Ticket>),
-    Revokes {
-        deadline_ms: Option<u32>,
-        own: Option<SessionId>,
-        /// A ticket that waits; not the lock, of which those are meant that hold.
-        waited: bool,
-    },
-    /// Lock nodes whose time to be given back may be over.
-    Reaps(Vec<(ReapCandidate, Ticket)>),
-}
+impl Forced {
+    /// Whether an operation can take tickets from others, or ask for them.
+    pub(crate) fn may_come_of(op: &Op) -> bool {
+        matches!(op, Op::Znode(ZnodeOp::Delete { .. }) | Op::Multi(_) | Op::Revoke { .. } | Op::Reap { .. })
+    }
 
-/// A ticket as it was before an entry.
-pub(crate) struct Ticket {
-    path: ZPath,
-    session: SessionId,
-    waited: bool,
-}
-
-impl Suspect {
-    /// Nothing for nearly all entries.
-    pub(crate) fn of(state: &State, request: &Request) -> Option<Suspect> {
-        match &request.op {
-            Op::Znode(op) => Suspect::deletes(state, request, slice::from_ref(op)),
-            Op::Multi(ops) => Suspect::deletes(state, request, ops),
-            Op::Revoke { path, deadline_ms } => {
-                let (own, waited) = (session_of(request), waits(state, path));
-                Some(Suspect::Revokes { deadline_ms: *deadline_ms, own, waited })
+    /// Tickets that the entry just applied took from their sessions, or asked for. `own` is the
+    /// session that wrote it.
+    pub(crate) fn by(state: &State, own: Option<SessionId>, applied: &Applied) -> Vec<Forced> {
+        match &applied.reply {
+            // A retry is answered with what an earlier entry did.
+            _ if applied.zxid != state.last_zxid() => Vec::new(),
+            Err(_) => Vec::new(),
+            // One that is asked for stays where it is.
+            Ok(Reply::Revoking { tickets }) => {
+                let asked = tickets.iter().filter_map(|ticket| Forced::asked(state, ticket, applied.zxid));
+                let others = asked.filter(|forced| Some(forced.session) != own);
+                others.chain(Forced::ended(state, applied.zxid)).collect()
             }
-            Op::Reap { candidates } => {
-                let due = |candidate: &ReapCandidate| {
-                    let due = lock::revocation(state, &candidate.path)?.due_ms;
-                    let session = due.and_then(|_| owner(state, &candidate.path))?;
-                    let (path, waited) = (candidate.path.clone(), waits(state, &candidate.path));
-                    Some((candidate.clone(), Ticket { path, session, waited }))
-                };
-                let due: Vec<_> = candidates.iter().filter_map(due).collect();
-                (!due.is_empty()).then_some(Suspect::Reaps(due))
-            }
-            _ => None,
+            Ok(_) => Forced::ended(state, applied.zxid).collect(),
         }
     }
 
-    fn deletes(state: &State, request: &Request, ops: &[ZnodeOp]) -> Option<Suspect> {
-        let own = session_of(request);
-        let taken = |op: &ZnodeOp| {
-            let ZnodeOp::Delete { path, .. } = op else { return None };
-            let session = owner(state, path).filter(|owner| Some(*owner) != own && is_lock_node(state, path))?;
-            Some(Ticket { path: path.clone(), session, waited: waits(state, path) })
-        };
-        let taken: Vec<_> = ops.iter().filter_map(taken).collect();
-        (!taken.is_empty()).then_some(Suspect::Deletes(taken))
+    /// Tickets that others ended in an entry, as far as their locks remember.
+    fn ended(state: &State, zxid: Zxid) -> impl Iterator<Item = Forced> {
+        lock::ended_in(state, zxid).filter_map(move |(lock, ended)| {
+            let how = match ended.end {
+                TicketEnd::Admin if is_ticket(&ended.name) => How::Deleted,
+                TicketEnd::Revoked if ended.by.as_ref().is_none_or(|by| by.session != Some(ended.session)) => {
+                    How::Revoked
+                }
+                _ => return None,
+            };
+            let by = ended.by.as_deref().cloned().unwrap_or_default();
+            let ticket = lock.child(&ended.name).ok()?;
+            Some(Forced { ticket, session: ended.session, waited: ended.grant.is_none(), how, by, zxid })
+        })
     }
 
-    /// What has come of it in the entry of `zxid`.
-    pub(crate) fn came_to_pass(self, state: &State, applied: &Applied, zxid: Zxid) -> Vec<Forced> {
-        let Some(reply) = applied.reply.as_ref().ok().filter(|_| applied.zxid == zxid) else { return Vec::new() };
-        match self {
-            Suspect::Deletes(taken) => {
-                taken.into_iter().map(|ticket| ticket.taken(How::Deleted, state, zxid)).collect()
-            }
-            Suspect::Revokes { deadline_ms, own, waited } => {
-                let Reply::Revoking { tickets } = reply else { return Vec::new() };
-                let how = if deadline_ms == Some(0) { How::Revoked } else { How::Asked { deadline_ms } };
-                let forced = |ticket: &ZPath| {
-                    let session = owner(state, ticket).or_else(|| past(state, ticket).map(|past| past.session));
-                    let asked = lock::revocation(state, ticket).map(|asked| asked.by.clone());
-                    let by = asked.unwrap_or_else(|| ended_by(state, ticket));
-                    Forced { ticket: ticket.clone(), session, waited, how, by, zxid }
-                };
-                // A session that gives up a ticket of its own so takes nothing from another.
-                let others = |forced: &Forced| forced.session.is_none() || forced.session != own;
-                tickets.iter().map(forced).filter(others).collect()
-            }
-            Suspect::Reaps(due) => {
-                let gone = |(candidate, ticket): (ReapCandidate, Ticket)| {
-                    let node = state.node(&candidate.path);
-                    let is_gone = node.is_none_or(|node| node.stat().czxid != candidate.czxid);
-                    is_gone.then(|| ticket.taken(How::Revoked, state, zxid))
-                };
-                due.into_iter().filter_map(gone).collect()
-            }
-        }
+    fn asked(state: &State, ticket: &ZPath, zxid: Zxid) -> Option<Forced> {
+        let session = state.owner_of(ticket)?;
+        let revocation = lock::revocation(state, ticket)?;
+        let how = How::Asked { deadline_ms: revocation.due_ms.map(|due| due.saturating_sub(state.time_ms())) };
+        let waited = matches!(lock::status(state, ticket), Ok(LockStatus::Waiting { .. }));
+        Some(Forced { ticket: ticket.clone(), session, waited, how, by: revocation.by.clone(), zxid })
     }
 }
 
-impl Ticket {
-    fn taken(self, how: How, state: &State, zxid: Zxid) -> Forced {
-        let Ticket { path, session, waited } = self;
-        Forced { by: ended_by(state, &path), ticket: path, session: Some(session), waited, how, zxid }
-    }
-}
-
-fn session_of(request: &Request) -> Option<SessionId> {
-    request.credential.map(|credential| credential.session)
-}
-
-/// Whose a lock node is; nothing for any other znode, and for one whose session has ended.
-fn owner(state: &State, path: &ZPath) -> Option<SessionId> {
-    let digits = path.name().as_bytes().last_chunk::<10>()?;
-    let node = state.node(path).filter(|_| digits.iter().all(u8::is_ascii_digit))?;
-    let lingers = node.contender().is_some_and(|contender| contender.lingers_until_ms.is_some());
-    match node.kind() {
-        Kind::Ephemeral { owner } if !lingers => Some(owner),
-        _ => None,
-    }
-}
-
-/// Whether a znode is there to queue for a lock: an acquire made it, or it is named as the
-/// libraries of ZooKeeper name theirs. Any other znode of a client may end in ten digits, too, and
-/// be the first of its kind.
-fn is_lock_node(state: &State, path: &ZPath) -> bool {
-    let acquired = state.node(path).is_some_and(|node| node.contender().is_some());
-    acquired || !matches!(Naming::of(path.name()), Naming::Dash | Naming::Other)
-}
-
-/// Whether a ticket has not come to hold.
-fn waits(state: &State, ticket: &ZPath) -> bool {
-    matches!(lock::status(state, ticket), Ok(LockStatus::Waiting { .. }))
-}
-
-/// A ticket that is gone, as far as its lock remembers.
-fn past(state: &State, ticket: &ZPath) -> Option<Arc<EndedTicket>> {
-    let past = lock::history(state, &ticket.parent()?, PAST_MAX);
-    past.into_iter().find(|past| past.name == ticket.name())
-}
-
-/// Who ended it, as far as that is remembered.
-fn ended_by(state: &State, ticket: &ZPath) -> Actor {
-    past(state, ticket).and_then(|past| past.by.clone()).map_or_else(Actor::default, |by| (*by).clone())
+/// Whether a name is that of a lock node, as the server and the libraries of ZooKeeper make them.
+/// Any other znode of a client may end in ten digits, too, and be the first of its kind.
+fn is_ticket(name: &str) -> bool {
+    !matches!(Naming::of(name), Naming::Dash | Naming::Other)
 }
 
 /// Tells of them, and bounds how often.
@@ -229,7 +146,7 @@ fn some(text: &str) -> Option<&str> {
 
 fn line(forced: &Forced, untold: u64) {
     let Forced { ticket, session, waited, how, by, zxid } = forced;
-    let (session, by_session) = (session.map(|session| session.0), by.session.map(|session| session.0));
+    let (session, by_session) = (session.0, by.session.map(|session| session.0));
     let (by_label, by_identity) = (some(&by.label), some(&by.identity));
     let (by_addr, zxid) = (by.client.address.map(|addr| addr.to_string()), zxid.0);
     let message = message(*how, *waited);
@@ -278,7 +195,7 @@ fn message(how: How, waited: bool) -> &'static str {
 mod tests {
     use znode::{
         Acl, Acquire, Attempt, ClientInfo, Create, CreateMode, Credential, Ensure, Identity, LockMode, LogPosition,
-        RequestKey, Term, Txn,
+        Request, RequestKey, Term, Txn,
     };
 
     use super::*;
@@ -296,11 +213,11 @@ mod tests {
         fn apply(&mut self, request: Request) -> Reply {
             self.zxid += 1;
             let zxid = Zxid(self.zxid);
-            let suspect = Suspect::of(&self.state, &request);
             let at = LogPosition { term: Term(1), zxid };
+            let own = request.credential.map(|credential| credential.session);
+            let looks = Forced::may_come_of(&request.op);
             let applied = self.state.apply(at, Txn { proven: false, time_ms: self.time_ms, request });
-            let forced = suspect.map(|suspect| suspect.came_to_pass(&self.state, &applied, zxid));
-            self.forced.extend(forced.unwrap_or_default());
+            self.forced.extend(looks.then(|| Forced::by(&self.state, own, &applied)).into_iter().flatten());
             applied.reply.expect("it is done")
         }
 
@@ -354,7 +271,7 @@ mod tests {
         let client = ClientInfo { address: Some([192, 0, 2, 7].into()), ..ClientInfo::default() };
         let (label, identity) = ("cleaner".to_owned(), "digest:ann".to_owned());
         let by = Actor { session: Some(admin.session), label, identity, client };
-        let session = Some(holder.session);
+        let session = holder.session;
         let (waited, zxid) = (false, Zxid(scene.zxid));
         let deleted = Forced { ticket, session, waited, how: How::Deleted, by: by.clone(), zxid };
         assert_eq!(std::mem::take(&mut scene.forced), [deleted]);
@@ -439,7 +356,7 @@ mod tests {
         let mut log = ForcedLog::default();
         let one = Forced {
             ticket: ZPath::parse("/l/lock-0000000001").unwrap(),
-            session: None,
+            session: SessionId(1),
             waited: false,
             how: How::Deleted,
             by: Actor::default(),

@@ -18,7 +18,7 @@ use znode::{
 };
 
 use crate::host::Host;
-use crate::operate::forced::{ForcedLog, Suspect};
+use crate::operate::forced::{Forced, ForcedLog};
 use crate::operate::seldom::Seldom;
 use crate::raft::decoded::Decoded;
 use crate::raft::known_cluster::KnownCluster;
@@ -216,7 +216,8 @@ impl StateMachine {
 
     fn apply_txn(&mut self, state: &mut State, at: LogPosition, txn: Txn, events: &mut Vec<Recorded>) -> Applied {
         let expires = matches!(txn.request.op, Op::ExpireSessions { .. });
-        let suspect = if self.view.counters.is_new(at.zxid) { Suspect::of(state, &txn.request) } else { None };
+        let may_force = self.view.counters.is_new(at.zxid) && Forced::may_come_of(&txn.request.op);
+        let own = txn.request.credential.map(|credential| credential.session);
         let sessions = state.session_count();
         let (applied, mut recorded) = state.apply_recorded(at, txn);
         events.append(&mut recorded);
@@ -226,8 +227,8 @@ impl StateMachine {
         if let Ok(reply) = &applied.reply {
             self.note_sequence(state, reply);
         }
-        if let Some(suspect) = suspect {
-            self.forced.find(suspect.came_to_pass(state, &applied, at.zxid));
+        if may_force {
+            self.forced.find(Forced::by(state, own, &applied));
         }
         applied
     }

@@ -22,6 +22,18 @@ pub fn history(state: &State, lock: &ZPath, max: usize) -> Vec<Arc<EndedTicket>>
     tickets
 }
 
+/// Tickets that ended in the entry of this zxid or in a later one, with their locks, as far as
+/// these remember them.
+pub fn ended_in(state: &State, zxid: Zxid) -> impl Iterator<Item = (&ZPath, &EndedTicket)> {
+    let histories = &state.locks.histories;
+    let of = move |lock| histories.of(lock).map(|history| (lock, history));
+    histories.since(zxid).filter_map(of).flat_map(move |(lock, history)| {
+        let rows = [&history.grants, &history.waits]
+            .map(|row| row.iter().rev().take_while(move |ended| ended.ended.zxid >= zxid).map(|ended| &**ended));
+        rows.into_iter().flatten().map(move |ended| (lock, ended))
+    })
+}
+
 /// Whether one who has proven these identities may read what a lock remembers: who may read the
 /// directory, and might when something ended last.
 pub fn may_read_history(state: &State, lock: &ZPath, reader: &[Identity]) -> bool {

@@ -37,6 +37,29 @@ impl State {
         (Applied { zxid, reply, events: Vec::new() }, changes.events)
     }
 
+    /// Whether a request would be refused for what it costs if it were applied now. For the leader,
+    /// before it proposes.
+    ///
+    /// A request with a key, or in its turn, is left to the entry: its refusal is kept, or takes
+    /// the turn, and an earlier copy of it may be under way.
+    ///
+    /// # Errors
+    /// `TooManyOps`, as when it is applied.
+    pub fn check_cost(&self, request: &Request) -> Result<(), Error> {
+        if request.key.is_some() || self.cost_of(&request.op) <= u64::from(self.limits.entry_cost_max) {
+            return Ok(());
+        }
+        // A refusal that is not for the cost may come first, and an earlier answer: only a copy of
+        // the state knows. It changes nothing much, for what exceeds the budget is refused before
+        // it is done.
+        let at = LogPosition { term: self.last_term, zxid: Zxid(self.last_zxid.0 + 1) };
+        let (_, answer) = self.clone().answer(request.clone(), false, &mut Changes::new(at));
+        match answer {
+            Err(Refusal { error: Error::TooManyOps, .. }) => Err(Error::TooManyOps),
+            _ => Ok(()),
+        }
+    }
+
     /// Passes over an entry of the log that is no transaction.
     ///
     /// # Panics

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use crate::lock::demand::Demand;
+use crate::lock::positions::holds_lock;
 use crate::lock::queue::{Origin, Position, Queue};
-use crate::lock::readings;
 use crate::{SessionId, State, ZPath, Znode};
 
 impl State {
@@ -113,7 +113,7 @@ impl State {
                 if !part {
                     return Err(format!("no part {ticket}"));
                 }
-                held += usize::from(readings::holds_lock(self, ticket));
+                held += usize::from(holds_lock(self, ticket));
             }
             if held != 0 && held != multi.tickets.len() {
                 return Err(format!("{held} parts of {multi:?} are held"));

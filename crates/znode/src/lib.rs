@@ -14,10 +14,11 @@
 //! one znode    tree/: znode usage system_paths acls
 //! components   tree (Tree)  tree/quota (Quotas)  session/open (Sessions)  lock/locks (Locks)
 //!              cluster (Cluster)  state (State, which composes them)
-//! operations   entry/: changes cost
-//!              tree/: ops ensure charge permissions       session/: ops actors        cluster/: ops
-//!              lock/: readings history grant deadlock acquire multilock upgrade managed
-//!                     release revoke
+//! edits        entry/: changes budget events          tree/: permissions charge   session/: actors
+//!              lock/: positions granted history        tree/: edit containers
+//! operations   lock/: readings tickets grant deadlock acquire multilock upgrade managed release
+//!                     revoke
+//!              session/: ops       cluster/: ops       entry/: cost                tree/: ops
 //! everything   apply (one entry, from its credential to its answer)  snapshot  invariants
 //!              restore (the first state of a restored cluster)
 //! ```
@@ -69,7 +70,7 @@ pub use session::client_info::{Actor, ClientInfo};
 pub use snapshot::StateBuilder;
 pub use stat::Stat;
 pub use state::State;
-pub use tree::ops::SEQUENCE_MAX;
+pub use tree::edit::SEQUENCE_MAX;
 pub use tree::quota::{Quota, QuotaLimits};
 pub use tree::usage::Usage;
 pub use tree::znode::{Kind, Znode};

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use crate::entry::changes::Changes;
 use crate::lock::ended::{EndedSession, TicketEnd};
-use crate::tree::ops::NewNode;
+use crate::tree::edit::NewNode;
 use crate::tree::system_paths::SYSTEM;
 use crate::{
     ALL, Acl, Cluster, FencingToken, Founding, Kind, Limits, LogPosition, READ, SessionId, State, Term, ZPath,

@@ -11,13 +11,13 @@ use plant::Planted;
 use crate::entry::codec::{decode, encode};
 use crate::lock::ended::{EndedSession, Grant, History};
 use crate::lock::locks::MultiLock;
+use crate::lock::positions::holds_lock;
 use crate::lock::queue::{Position, Queue, Upgrade};
-use crate::lock::readings;
 use crate::lock::revocations::Revocation;
 use crate::lock::ticket_name::sequence_of;
 use crate::session::{Answered, Requests};
 use crate::tree::Tree;
-use crate::tree::ops::shared_acl;
+use crate::tree::edit::shared_acl;
 use crate::tree::znode::Family;
 use crate::{
     Acl, ClientInfo, Cluster, Contender, DecodeError, FencingToken, Founding, Kind, Levels, Limits, LockSettings,
@@ -392,7 +392,7 @@ fn push_multi(state: &mut State, czxid: Zxid, policy: Policy, tickets: Vec<ZPath
     let part = |ticket: &ZPath| {
         let node = state.node(ticket).filter(|node| node.czxid == czxid)?;
         node.contender().filter(|contender| contender.in_multi_lock)?;
-        Some(readings::holds_lock(state, ticket))
+        Some(holds_lock(state, ticket))
     };
     let once: BTreeSet<_> = tickets.iter().map(ZPath::parent).collect();
     let held: Option<BTreeSet<bool>> = tickets.iter().map(part).collect();

@@ -12,8 +12,8 @@ use crate::tree::system_paths::CONFIG;
 use crate::tree::znode::Family;
 use crate::weight::QUOTA;
 use crate::{
-    Acl, Cluster, Credential, Error, Identity, Kind, Limits, ReapCandidate, Refusal, Session, SessionId, Term, Usage,
-    ZPath, Znode, Zxid,
+    Acl, Cluster, Credential, Error, Kind, Limits, ReapCandidate, Refusal, Session, SessionId, Term, Usage, ZPath,
+    Znode, Zxid,
 };
 
 /// Everything that is replicated. A clone is O(1) and does not change when the original does.
@@ -246,12 +246,6 @@ impl State {
             return Err(Refusal::at(Error::QuotaExceeded, &top));
         }
         Ok(())
-    }
-
-    /// The subtree below the root that weighs most, and how much, where one who has proven these
-    /// identities may know its name. O(log n).
-    pub fn largest_subtree_for(&self, identities: &[Identity]) -> Option<(&ZPath, u64)> {
-        self.tree.subtrees().largest().filter(|(path, _)| self.may_read_name(path, identities))
     }
 
     /// Whether the state is beyond its bound.

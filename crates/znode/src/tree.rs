@@ -3,7 +3,8 @@
 
 pub(crate) mod acls;
 mod charge;
-pub(crate) mod ensure;
+pub(crate) mod containers;
+pub(crate) mod edit;
 pub(crate) mod ops;
 pub(crate) mod permissions;
 pub(crate) mod quota;

@@ -22,7 +22,7 @@ pub(crate) struct Changes {
     parents: BTreeSet<ZPath>,
     /// Locks whose queues have changed since it was looked who holds next.
     queues: BTreeSet<ZPath>,
-    /// Znodes made, removed and granted a lock so far; see `cost.rs`.
+    /// Znodes made, removed and granted a lock so far; see `budget.rs`.
     pub(crate) steps: u64,
     /// Who asks.
     pub(crate) session: Option<SessionId>,

@@ -1,6 +1,5 @@
 //! Entering and leaving a lock's queue.
 
-use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::entry::changes::Changes;
@@ -8,13 +7,13 @@ use crate::lock::deadlock::Newcomer;
 use crate::lock::queue::Queue;
 use crate::lock::readings;
 use crate::lock::ticket_name::{Shape, TicketName, sequence_of};
-use crate::tree::ops::{NewNode, next_number};
+use crate::tree::edit::{NewNode, next_number};
 use crate::tree::permissions::{check_client_path, permit};
 use crate::tree::quota::Growth;
 use crate::weight;
 use crate::{
-    Acquire, Attempt, CREATE, Contender, Error, Hold, Kind, LockMode, LockSettings, Refusal, Reply, RequestKey,
-    SessionId, State, ZPath, Znode,
+    Acquire, Attempt, CREATE, Contender, Error, Hold, Kind, LockMode, LockSettings, Refusal, Reply, SessionId, State,
+    ZPath,
 };
 
 /// The way to a lock that the one who asks may enter.
@@ -106,27 +105,6 @@ impl State {
         self.acquired(&ticket)
     }
 
-    /// A retry of an acquire that was applied: where its ticket stands by now. Counts nothing.
-    pub(crate) fn acquire_again(
-        &mut self,
-        ticket: &ZPath,
-        id: SessionId,
-        key: RequestKey,
-        attempt: Attempt,
-    ) -> Result<Reply, Refusal> {
-        // Another client may have made a znode of that name since.
-        if self.node(ticket).is_none_or(|node| node.owner() != Some(id) || node.contender().is_none()) {
-            return Err(Refusal::at(Error::NoNode, ticket));
-        }
-        self.tree.edit_contender(ticket, |contender| {
-            // Missing when it was released long ago and others keep the ticket.
-            if let Some(hold) = contender.holds.iter_mut().find(|hold| hold.key == key) {
-                hold.retry(attempt);
-            }
-        });
-        self.acquired(ticket)
-    }
-
     pub(crate) fn withdraw(
         &mut self,
         ticket: &ZPath,
@@ -168,23 +146,6 @@ impl State {
             self.tree.edit_contender(&counting, |contender| contender.holds.remove(index));
         }
         Ok(Reply::Withdrawn)
-    }
-
-    pub(crate) fn hold_once_more(&mut self, ticket: &ZPath, hold: Hold) -> Result<Reply, Refusal> {
-        if self.multi_of(ticket, &self.tree[ticket]).is_some() {
-            return Err(Refusal::at(Error::Overlap, ticket));
-        }
-        self.count_hold(ticket, hold)
-    }
-
-    /// Counts one more hold on a ticket.
-    pub(crate) fn count_hold(&mut self, ticket: &ZPath, hold: Hold) -> Result<Reply, Refusal> {
-        if self.tree[ticket].contender().map_or(0, Contender::count) >= self.limits.holds_max {
-            return Err(Refusal::at(Error::TooManyHolds, ticket));
-        }
-        self.check_bytes(weight::HOLD).map_err(|error| Refusal::at(error, ticket))?;
-        self.tree.edit_contender(ticket, |contender| contender.holds.push(hold));
-        self.acquired(ticket)
     }
 
     /// The way into a queue, for one who may enter it: before anything is said of the lock.
@@ -276,63 +237,6 @@ impl State {
         if differs { Err(Error::LimitDiffers) } else { Ok(LockMode::Lease { permits, limit }) }
     }
 
-    pub(crate) fn acquired(&self, ticket: &ZPath) -> Result<Reply, Refusal> {
-        let held = readings::held(self, ticket).map_err(|error| Refusal::at(error, ticket))?;
-        Ok(Reply::Acquired { ticket: ticket.clone(), held })
-    }
-
-    /// The nearest ancestor that exists, or the lock itself, and the paths below it that do not,
-    /// deepest first. Refused before the walk when nothing can be made there: nobody bounds a path
-    /// before it is here, and the walk costs the square of its depth.
-    pub(crate) fn missing_on_the_way(&self, lock: &ZPath) -> Result<(ZPath, Vec<ZPath>), Error> {
-        if self.tree.contains(lock) {
-            return Ok((lock.clone(), Vec::new()));
-        }
-        self.check_path(lock)?;
-        let mut missing = Vec::new();
-        let mut path = lock.clone();
-        while !self.tree.contains(&path) {
-            let parent = path.parent().expect("the root exists");
-            missing.push(path);
-            path = parent;
-        }
-        Ok((path, missing))
-    }
-
-    /// The ticket that an owner has already; nobody has none.
-    pub(crate) fn ticket_of(&self, id: SessionId, lock: &ZPath, mode: LockMode, owner: &str) -> Option<ZPath> {
-        if owner.is_empty() {
-            return None;
-        }
-        self.sessions[&id].tickets.get(&(lock.clone(), mode.of_any_limit(), owner.into())).cloned()
-    }
-
-    /// Whether an owner has a ticket of a lock, in any mode.
-    pub(crate) fn has_ticket_of(&self, id: SessionId, lock: &ZPath, owner: &str) -> bool {
-        let from = (lock.clone(), LockMode::Exclusive, "".into());
-        let tickets = self.sessions[&id].tickets.range((Bound::Included(from), Bound::Unbounded));
-        let mut own = tickets.take_while(|((other, _, _), _)| other == lock);
-        !owner.is_empty() && own.any(|((_, _, other), _)| **other == *owner)
-    }
-
-    /// The ticket on which an acquire was counted already under this key.
-    pub(crate) fn ticket_with(&self, id: SessionId, acquire: &Acquire, key: RequestKey) -> Option<ZPath> {
-        let Acquire { lock, mode, owner, .. } = acquire;
-        let ticket = if owner.is_empty() {
-            self.ticket_named(id, lock, *mode, key)
-        } else {
-            self.ticket_of(id, lock, *mode, owner)
-        };
-        let counted =
-            |contender: &Contender| contender.owner == *owner && contender.holds.iter().any(|hold| hold.key == key);
-        ticket.filter(|ticket| self.node(ticket).and_then(Znode::contender).is_some_and(counted))
-    }
-
-    /// The ticket that bears a key in its name.
-    pub(crate) fn ticket_named(&self, id: SessionId, lock: &ZPath, mode: LockMode, key: RequestKey) -> Option<ZPath> {
-        self.session(id)?.named.get(&(lock.clone(), mode.of_any_limit(), key)).cloned()
-    }
-
     /// The number of the write lock that the owner of this read acquire holds.
     fn written_by(&self, id: SessionId, acquire: &Acquire) -> Option<u64> {
         if acquire.mode != LockMode::Read {
@@ -341,19 +245,6 @@ impl State {
         let writer = self.ticket_of(id, &acquire.lock, LockMode::Write, &acquire.owner)?;
         let held = matches!(readings::held(self, &writer), Ok(Some(_)));
         sequence_of(writer.name()).filter(|_| held)
-    }
-
-    /// Whether the session may give this ticket back.
-    pub(crate) fn check_ticket(&self, ticket: &ZPath, session: Option<SessionId>) -> Result<SessionId, Error> {
-        let id = self.check_own(ticket, session)?;
-        if sequence_of(ticket.name()).is_none() { Err(Error::BadArguments) } else { Ok(id) }
-    }
-
-    /// Whether an ephemeral znode is the session's own.
-    pub(crate) fn check_own(&self, path: &ZPath, session: Option<SessionId>) -> Result<SessionId, Error> {
-        let id = session.ok_or(Error::SessionRequired)?;
-        let node = self.node(path).ok_or(Error::NoNode)?;
-        if node.owner() == Some(id) { Ok(id) } else { Err(Error::NotOwner) }
     }
 }
 

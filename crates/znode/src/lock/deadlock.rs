@@ -113,13 +113,6 @@ impl State {
         Search::of(self, owner, waits).run()
     }
 
-    /// Whether an owner has any ticket, of those that may be looked at.
-    pub(crate) fn has_ticket(&self, id: SessionId, owner: &str) -> bool {
-        let looks = self.limits.deadlock_looks();
-        let mut tickets = self.sessions[&id].tickets.keys().take(looks as usize);
-        !owner.is_empty() && tickets.any(|(_, _, other)| **other == *owner)
-    }
-
     /// What a ticket waits for; `None` when it does not.
     fn wait_of(&self, by: &Waiter, ticket: &ZPath) -> Option<Wait> {
         let node = self.node(ticket).filter(|node| !self.waits_in_vain(ticket, node))?;

@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 use plant::Planted;
 
 use crate::entry::changes::Changes;
-use crate::lock::ended::{Grant, Moment, TicketEnd};
+use crate::lock::ended::TicketEnd;
 use crate::lock::locks::MultiLock;
 use crate::lock::queue::{Origin, Position, Queue, Ticket};
-use crate::{EventKind, Policy, State, ZPath, Zxid};
+use crate::{Policy, State, ZPath, Zxid};
 
 /// So many multi-locks may be overtaken in one queue; the next one blocks it. Bounds the work of a
 /// grant.
@@ -78,24 +78,6 @@ impl State {
             for lock in locks {
                 found.extend(self.look(&lock, changes).map(|next| (next, grants)));
             }
-        }
-    }
-
-    /// Grants a waiter the lock whose turn it need not be.
-    pub(crate) fn grant_out_of_turn(&mut self, lock: &ZPath, position: &Position, changes: &mut Changes) {
-        let at = Moment { zxid: changes.zxid, time_ms: self.time_ms };
-        let granted = self.tree.edit_queue(lock, |queue| {
-            let token = queue.token_at(position, at.zxid);
-            queue.grant(position, Grant { at, token })
-        });
-        changes.steps += 1;
-        let owned = granted.is_some_and(|ticket| ticket.session.is_some());
-        if owned {
-            self.locks.count_holder();
-        }
-        // One that has just come is told by the answer.
-        if owned && position.czxid < changes.zxid {
-            self.tell(EventKind::Granted, &self.ticket_at(lock, position), changes);
         }
     }
 
@@ -201,6 +183,13 @@ impl State {
         })
     }
 
+    /// Takes such a ticket away when it is its turn.
+    fn pass_over(&mut self, ticket: &ZPath, changes: &mut Changes) {
+        let end = changes.end.replace(TicketEnd::Expired);
+        self.remove(ticket, changes);
+        changes.end = end;
+    }
+
     fn is_of_ending_session(&self, next: &Next) -> bool {
         let ticket = || self.queue(&next.lock)?.waiter(&next.position);
         self.sessions.are_ending()
@@ -219,23 +208,6 @@ impl State {
     fn locks_of(&self, next: &Next) -> Vec<ZPath> {
         let multi = self.multi_at(&next.lock, &next.position);
         multi.iter().flat_map(|multi| &multi.tickets).filter_map(ZPath::parent).collect()
-    }
-
-    /// The queue of a lock, where there are tickets or settings.
-    pub(crate) fn queue(&self, lock: &ZPath) -> Option<&Queue> {
-        self.tree.queue(lock)
-    }
-
-    /// The lock of a ticket that stands, and where the ticket stands in it.
-    pub(crate) fn position_of(&self, ticket: &ZPath) -> (ZPath, Position) {
-        let lock = ticket.parent().expect("a ticket has a parent");
-        let position = self.tree[ticket].position(ticket.name());
-        (lock, position.expect("a ticket has a number"))
-    }
-
-    /// The ticket at a position of a queue.
-    pub(crate) fn ticket_at(&self, lock: &ZPath, position: &Position) -> ZPath {
-        lock.child(&position.name).expect("a child has a good name")
     }
 
     /// Whether a ticket could hold that waits, and no later entry will look at it. For tests.

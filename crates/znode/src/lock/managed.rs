@@ -7,12 +7,11 @@ use std::sync::Arc;
 
 use crate::entry::changes::Changes;
 use crate::lock::queue::Origin;
-use crate::tree::ops::NewNode;
 use crate::tree::permissions::REVOKE;
 use crate::tree::permissions::{check_client_path, permit};
 use crate::tree::quota::Growth;
 use crate::weight;
-use crate::{Acl, CREATE, Error, Kind, LockSettings, Refusal, Reply, SessionId, State, ZPath};
+use crate::{CREATE, Error, Kind, LockSettings, Refusal, Reply, SessionId, State, ZPath};
 
 impl State {
     /// Sets what a lock is. Its directory is made, or made persistent: settings must not go with a
@@ -70,12 +69,6 @@ impl State {
         Ok(Reply::Done)
     }
 
-    /// Gives a waiter its priority before any ticket has a turn.
-    pub(crate) fn prioritize(&mut self, ticket: &ZPath, priority: u32) {
-        let (lock, position) = self.position_of(ticket);
-        self.tree.edit_queue(&lock, |queue| queue.prioritize(&position, priority));
-    }
-
     /// Releases a ticket and grants the lock to the named waiter, before all others.
     pub(crate) fn hand_over(
         &mut self,
@@ -106,32 +99,5 @@ impl State {
         self.remove(ticket, changes);
         self.grant_out_of_turn(&lock, &taking, changes);
         Ok(Reply::Released { holds: 0 })
-    }
-
-    /// Whether a new ticket may stay. Call this after granting: only then is it known whether the
-    /// ticket waits.
-    ///
-    /// # Errors
-    /// `TooManyWaiters` when it waits and is one too many.
-    pub(crate) fn check_waiters(&self, ticket: &ZPath) -> Result<(), Refusal> {
-        let (lock, position) = self.position_of(ticket);
-        let over = self.queue(&lock).is_some_and(|queue| queue.is_over_full() && queue.waits(&position));
-        if over { Err(Refusal::at(Error::TooManyWaiters, &lock)) } else { Ok(()) }
-    }
-
-    /// Whether a znode may be made otherwise than as the lock node of an acquire.
-    pub(crate) fn check_managed(&self, parent: &ZPath, name: &str, kind: Kind) -> Result<(), Refusal> {
-        let managed = || self.queue(parent).is_some_and(|queue| queue.settings().managed);
-        if kind.number(name).is_some() && managed() { Err(Refusal::at(Error::LockManaged, parent)) } else { Ok(()) }
-    }
-
-    /// Makes directories that are missing, given deepest first, as containers with the ACL of what
-    /// they are made in.
-    pub(crate) fn make_containers(&mut self, missing: &[ZPath], acl: &Arc<[Acl]>, changes: &mut Changes) {
-        for path in missing.iter().rev() {
-            let container =
-                NewNode { kind: Kind::Container, data: Arc::new([]), acl: Arc::clone(acl), contender: None };
-            self.insert(path, container, changes);
-        }
     }
 }

@@ -16,9 +16,8 @@ use crate::entry::changes::Changes;
 use crate::lock::acquire::Entered;
 use crate::lock::deadlock::Newcomer;
 use crate::lock::locks::MultiLock;
-use crate::lock::queue::Position;
 use crate::{
-    Acquire, AcquireAll, Contender, Error, Hold, LockMode, Refusal, Reply, RequestKey, SessionId, State, ZPath, Znode,
+    Acquire, AcquireAll, Contender, Error, Hold, LockMode, Refusal, Reply, RequestKey, SessionId, State, ZPath,
 };
 
 /// The most locks that one multi-lock may have. Bounds the work of a grant.
@@ -165,26 +164,6 @@ impl State {
         let first = tickets[0].clone();
         self.locks.add_multi(changes.zxid, MultiLock { policy: wish.policy, tickets });
         Ok(first)
-    }
-
-    /// The ticket whose holds count: of a multi-lock its first one.
-    pub(crate) fn counts_for(&self, ticket: &ZPath) -> ZPath {
-        let multi = self.node(ticket).and_then(|node| self.multi_of(ticket, node));
-        multi.map_or(ticket, |multi| &multi.tickets[0]).clone()
-    }
-
-    /// The multi-lock that a lock node is a part of.
-    pub(crate) fn multi_of(&self, ticket: &ZPath, node: &Znode) -> Option<&MultiLock> {
-        let multi = self.locks.multi(node.czxid)?;
-        // A directory that the same entry made has the same czxid.
-        multi.tickets.contains(ticket).then_some(&**multi)
-    }
-
-    /// The same by the position of a part in its lock.
-    pub(crate) fn multi_at(&self, lock: &ZPath, position: &Position) -> Option<&MultiLock> {
-        let multi = self.locks.multi(position.czxid)?;
-        let is_part = |ticket: &ZPath| ticket.name() == &*position.name && ticket.parent_str() == Some(lock.as_str());
-        multi.tickets.iter().any(is_part).then_some(&**multi)
     }
 }
 

@@ -1,35 +1,13 @@
 //! Asking a holder to give up, and taking the lock away when it does not.
 
 use crate::entry::changes::Changes;
-use crate::lock::ended::Moment;
+use crate::lock::positions::is_ticket;
 use crate::lock::revocations;
 use crate::lock::revocations::Revocation;
-use crate::lock::revocations::{asks_to_give_up, word_for};
-use crate::lock::ticket_name::sequence_of;
+use crate::lock::revocations::word_for;
 use crate::tree::permissions::REVOKE;
 use crate::tree::permissions::{check_client_path, permit};
-use crate::{Actor, Error, Refusal, Reply, State, ZPath, Znode};
-
-/// Holders that one request may ask.
-const HOLDERS_MAX: usize = 1000;
-
-/// Whether a client wants this ticket back: by [`crate::Op::Revoke`], or by setting the lock node's
-/// data as Curator or ZooKeeper's recipe do.
-pub fn revocation(state: &State, ticket: &ZPath) -> Option<Revocation> {
-    if let Some(revocation) = state.locks.revocations.get(ticket) {
-        return Some(revocation.clone());
-    }
-    let node = state.node(ticket).filter(|node| is_ticket(ticket, node))?;
-    // Not what it was made with: that is a label.
-    let told = node.version != 0 && asks_to_give_up(&node.data);
-    let at = Moment { zxid: node.mzxid, time_ms: node.mtime_ms };
-    told.then(|| Revocation { at, by: Actor::default(), due_ms: None })
-}
-
-/// The lock node of a session that is open.
-fn is_ticket(path: &ZPath, node: &Znode) -> bool {
-    node.owner().is_some() && node.lingers_until_ms().is_none() && sequence_of(path.name()).is_some()
-}
+use crate::{Error, Refusal, Reply, State, ZPath};
 
 impl State {
     /// Asks for a ticket, or for those of all who hold a lock. All of them are asked, or none.
@@ -64,16 +42,6 @@ impl State {
             }
         }
         Ok(Reply::Revoking { tickets })
-    }
-
-    /// Who holds a lock, of those whom a session owns.
-    pub(crate) fn holders(&self, lock: &ZPath) -> Result<Vec<ZPath>, Error> {
-        let Some(queue) = self.queue(lock) else { return Ok(Vec::new()) };
-        if queue.holder_count() > HOLDERS_MAX {
-            return Err(Error::TooManyOps);
-        }
-        let tickets: Vec<ZPath> = queue.holders().map(|(at, _)| lock.child(&at.name)).collect::<Result<_, _>>()?;
-        Ok(tickets.into_iter().filter(|ticket| is_ticket(ticket, &self.tree[ticket])).collect())
     }
 
     fn ask_for(&mut self, ticket: &ZPath, deadline_ms: Option<u32>, changes: &mut Changes) -> Result<(), Refusal> {

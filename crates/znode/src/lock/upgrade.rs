@@ -10,10 +10,10 @@ use std::sync::Arc;
 use crate::entry::changes::Changes;
 use crate::lock::deadlock::Newcomer;
 use crate::lock::demand::Demand;
-use crate::lock::queue::{Origin, Position, Queue, Ticket};
+use crate::lock::queue::{Position, Queue};
 use crate::lock::readings::held;
 use crate::lock::ticket_name::{Shape, TicketName};
-use crate::tree::ops::{NewNode, next_number};
+use crate::tree::edit::{NewNode, next_number};
 use crate::tree::permissions::permit;
 use crate::tree::quota::Growth;
 use crate::weight;
@@ -130,24 +130,5 @@ impl State {
         }?;
         let counted = |contender: &Contender| contender.holds.iter().any(|hold| hold.key == key);
         self.node(&writer).and_then(Znode::contender).is_some_and(counted).then_some(writer)
-    }
-
-    /// Whether a session holds a lock to write under this number.
-    pub(crate) fn writes(&self, lock: &ZPath, number: u64, session: SessionId) -> bool {
-        let writer = self.queue(lock).and_then(Queue::alone);
-        writer.is_some_and(|(at, holder)| at.number == number && holder.ticket.session == Some(session))
-    }
-
-    /// A reader that enters under the number of the writer that its session holds reads beside it
-    /// at once. A part of a multi-lock does not, as it holds together with the other parts.
-    pub(crate) fn grant_downgraded(&mut self, ticket: &ZPath, changes: &mut Changes) {
-        let (lock, position) = self.position_of(ticket);
-        let reads = |reader: &&Ticket| reader.demand == Demand::Shared && reader.origin != Origin::MultiLock;
-        let reader = self.queue(&lock).and_then(|queue| queue.waiter(&position)).filter(reads);
-        let own = reader.and_then(|reader| reader.session).is_some_and(|id| self.writes(&lock, position.number, id));
-        let repeats = |queue: &Queue| queue.repeats_token(&position, Demand::Shared, changes.zxid);
-        if own && !self.queue(&lock).is_some_and(repeats) {
-            self.grant_out_of_turn(&lock, &position, changes);
-        }
     }
 }

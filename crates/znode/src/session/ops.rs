@@ -12,9 +12,7 @@ use crate::lock::ended::TicketEnd;
 use crate::lock::readings;
 use crate::session::Requests;
 use crate::session::open::weight_of_new;
-use crate::{
-    ClientInfo, Error, Limits, Refusal, Reply, SecretHash, Session, SessionId, State, Term, Turn, ZPath, Znode,
-};
+use crate::{ClientInfo, Error, Limits, Refusal, Reply, SecretHash, Session, SessionId, State, Term, Turn, ZPath};
 
 impl State {
     pub(crate) fn open_session(
@@ -160,18 +158,6 @@ impl State {
                 self.remove(path, changes);
             }
         }
-    }
-
-    /// Whether a ticket waits for a session that is being ended.
-    pub(crate) fn waits_in_vain(&self, ticket: &ZPath, node: &Znode) -> bool {
-        node.owner().is_some_and(|owner| self.sessions.is_ending(owner)) && !readings::holds_lock(self, ticket)
-    }
-
-    /// Takes such a ticket away when it is its turn.
-    pub(crate) fn pass_over(&mut self, ticket: &ZPath, changes: &mut Changes) {
-        let end = changes.end.replace(TicketEnd::Expired);
-        self.remove(ticket, changes);
-        changes.end = end;
     }
 
     fn linger(&mut self, path: &ZPath, changes: &Changes) {

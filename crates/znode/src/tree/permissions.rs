@@ -9,8 +9,8 @@ use crate::entry::changes::Changes;
 use crate::lock::revocations::asks_to_give_up;
 use crate::tree::system_paths::{CONFIG, Place, QUOTA, SYSTEM, guarding_subtree, is_system};
 use crate::{
-    ADMIN, ALL, Acl, CREATE, Create, CreateMode, DELETE, Error, EventKind, Identity, KEEPER, READ, Refusal, State,
-    WRITE, ZPath, Znode, ZnodeOp, permits,
+    ADMIN, ALL, Acl, CREATE, Create, CreateMode, DELETE, Error, Identity, KEEPER, READ, Refusal, State, WRITE, ZPath,
+    Znode, ZnodeOp, permits,
 };
 
 /// Of a lock's directory: one of these permits to take tickets of the lock away from others, and to
@@ -38,6 +38,12 @@ impl State {
     /// The same for the name of a znode, which stands in the list of its parent's children.
     pub fn may_read_name(&self, path: &ZPath, identities: &[Identity]) -> bool {
         path.parent().is_none_or(|parent| self.may_read(&parent, identities))
+    }
+
+    /// The subtree below the root that weighs most, and how much, where one who has proven these
+    /// identities may know its name. O(log n).
+    pub fn largest_subtree_for(&self, identities: &[Identity]) -> Option<(&ZPath, u64)> {
+        self.tree.subtrees().largest().filter(|(path, _)| self.may_read_name(path, identities))
     }
 
     /// The ACL that counts for a znode, where not all clients may read it.
@@ -101,29 +107,6 @@ impl State {
             // An empty ACL is for the super user alone.
             Some(_) => permit(&[], ADMIN, changes),
             None => permit(&node.acl, ADMIN, changes),
-        }
-    }
-
-    /// Tells of a change of a znode that is there.
-    pub(crate) fn tell(&self, kind: EventKind, path: &ZPath, changes: &mut Changes) {
-        changes.push(kind, path, self.readers(path, &self.tree[path]), self.name_readers(path));
-    }
-
-    /// Tells that a znode has come or gone, and of the list that its name is in. `acl` says who may
-    /// read the znode.
-    pub(crate) fn tell_with_parent(
-        &self,
-        kind: EventKind,
-        path: &ZPath,
-        parent: &ZPath,
-        acl: Option<Arc<[Acl]>>,
-        changes: &mut Changes,
-    ) {
-        // Who may know the name is who may read the parent.
-        let parent_acl = self.name_readers(path);
-        changes.push(kind, path, acl, parent_acl.clone());
-        if !changes.has_told_of_children(parent) {
-            changes.push(EventKind::ChildrenChanged, parent, parent_acl, self.name_readers(parent));
         }
     }
 }

@@ -24,7 +24,8 @@
 //! ```
 //!
 //! `Tree`, `Sessions`, `Locks` and `Quotas` own their fields, and `State` composes them. An
-//! operation is a method of `State` in a file of its own, so it is called without an import.
+//! operation is a method of `State` in a file of its own. It is called without an import, and each
+//! call is a use of that file all the same.
 
 mod acl;
 mod apply;

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use crate::entry::changes::Changes;
+use crate::entry::context::Context;
 use crate::lock::history::end_of;
 use crate::lock::readings;
 use crate::session::Answered;
@@ -30,8 +31,7 @@ impl State {
     pub fn apply_recorded(&mut self, at: LogPosition, txn: Txn) -> (Applied, Vec<Recorded>) {
         self.advance(at);
         self.time_ms = self.time_ms.max(txn.time_ms);
-        let mut changes = Changes::new(at);
-        let (zxid, reply) = self.answer(txn.request, txn.proven, &mut changes);
+        let (zxid, reply, mut changes) = self.answer(at, txn.request, txn.proven);
         self.take_up_unsettled(&mut changes);
         self.grant_ready(&mut changes);
         (Applied { zxid, reply, events: Vec::new() }, changes.events)
@@ -53,7 +53,7 @@ impl State {
         // the state knows. It changes nothing much, for what exceeds the budget is refused before
         // it is done.
         let at = LogPosition { term: self.last_term, zxid: Zxid(self.last_zxid.0 + 1) };
-        let (_, answer) = self.clone().answer(request.clone(), false, &mut Changes::new(at));
+        let (_, answer, _) = self.clone().answer(at, request.clone(), false);
         match answer {
             Err(Refusal { error: Error::TooManyOps, .. }) => Err(Error::TooManyOps),
             _ => Ok(()),
@@ -76,29 +76,36 @@ impl State {
     }
 
     /// Who asks, whether it was answered before, and only then what.
-    pub(crate) fn answer(
+    fn answer(&mut self, at: LogPosition, request: Request, proven: bool) -> (Zxid, Result<Reply, Refusal>, Changes) {
+        let Request { credential, key, guard, identities, address, turn, attempt, op } = request;
+        let known = credential.map(|credential| match proven {
+            true => self.open(credential.session).map(|session| session.id),
+            false => self.authenticate(&credential).map(|session| session.id),
+        });
+        let session = known.and_then(Result::ok);
+        let context = Context { session, identities, address, key, attempt, ..Context::new(at, self.time_ms) };
+        let mut changes = Changes::of(context);
+        let (zxid, answer) = match known {
+            // Not remembered under the key: the session that would remember it is not proven.
+            Some(Err(error)) => (at.zxid, Err(error.into())),
+            _ => self.answer_known(guard, turn, op, &mut changes),
+        };
+        (zxid, answer, changes)
+    }
+
+    /// The same for one whose session, if any, is proven.
+    fn answer_known(
         &mut self,
-        request: Request,
-        proven: bool,
+        guard: Option<LockGuard>,
+        turn: Option<Turn>,
+        op: Op,
         changes: &mut Changes,
     ) -> (Zxid, Result<Reply, Refusal>) {
-        let now = changes.zxid;
-        let Request { credential, key, guard, identities, address, turn, attempt, op } = request;
-        (changes.identities, changes.address, changes.key, changes.attempt) = (identities, address, key, attempt);
-        // Neither of these is remembered under the key: the session that would remember it is not
-        // proven.
-        let known = credential.map(|credential| match proven {
-            true => self.open(credential.session).map(drop),
-            false => self.authenticate(&credential).map(drop),
-        });
-        if let Some(Err(error)) = known {
-            return (now, Err(error.into()));
-        }
-        changes.session = credential.map(|credential| credential.session);
+        let Context { zxid: now, session, key, attempt, .. } = changes.context;
         let Some(key) = key else {
             return (now, self.guarded(guard, turn, op, changes));
         };
-        let Some(id) = changes.session else {
+        let Some(id) = session else {
             return (now, Err(Error::SessionRequired.into()));
         };
         let fingerprint = fingerprint(&op, guard.as_ref());
@@ -181,26 +188,27 @@ impl State {
         op: Op,
         changes: &mut Changes,
     ) -> Result<Reply, Refusal> {
-        let session = changes.session;
         if let Some(guard) = guard {
             // Who may not read the lock is told of its own ticket only.
             let LockGuard { lock, token } = &guard;
-            let held = match self.may_read(lock, &changes.identities) {
+            let held = match self.may_read(lock, &changes.context.identities) {
                 true => readings::is_held_with(self, lock, *token),
-                false => session.is_some_and(|session| readings::is_held_by(self, lock, *token, session)),
+                false => {
+                    changes.context.session.is_some_and(|session| readings::is_held_by(self, lock, *token, session))
+                }
             };
             if !held {
                 return Err(Refusal::at(Error::LockNotHeld, &guard.lock));
             }
         }
         if let Some(turn) = turn {
-            self.take_turn(turn, session)?;
+            self.take_turn(turn, &changes.context)?;
         }
         changes.end = end_of(&op);
-        self.execute(op, session, changes)
+        self.execute(op, changes)
     }
 
-    fn execute(&mut self, op: Op, session: Option<SessionId>, changes: &mut Changes) -> Result<Reply, Refusal> {
+    fn execute(&mut self, op: Op, changes: &mut Changes) -> Result<Reply, Refusal> {
         // No leader proposes it: members that know the cluster's level and no more could not read
         // it.
         if op.row().level > self.level() {
@@ -208,29 +216,29 @@ impl State {
         }
         match op {
             Op::OpenSession { secret_hash, timeout_ms, label, address, client } => {
-                self.open_session(secret_hash, timeout_ms, &label, address, client, changes)
+                self.open_session(secret_hash, timeout_ms, &label, address, client, &changes.context)
             }
-            Op::CloseSession { session: id } => self.close_session(id, session, changes),
+            Op::CloseSession { session: id } => self.close_session(id, changes),
             Op::ExpireSessions { sessions, term } => self.expire_sessions(&sessions, term, changes),
-            Op::AttachSession { connection, timeout_ms } => self.attach_session(session, connection, timeout_ms),
-            Op::Znode(op) => self.znode_op(op, session, changes),
-            Op::Multi(ops) => self.multi(ops, session, changes),
-            Op::SetAcl { path, acl, version } => self.set_acl(&path, acl, version, changes),
-            Op::Acquire(acquire) => self.acquire(&acquire, session, changes),
-            Op::AcquireAll(wish) => self.acquire_all(&wish, session, changes),
-            Op::Upgrade(upgrade) => self.upgrade(&upgrade, session, changes),
-            Op::Release { ticket } => self.release(ticket, session, changes),
-            Op::HandOver { ticket, to } => self.hand_over(&ticket, &to, session, changes),
-            Op::Withdraw { ticket, attempt, if_waiting } => {
-                self.withdraw(&ticket, attempt, if_waiting, session, changes)
+            Op::AttachSession { connection, timeout_ms } => {
+                self.attach_session(connection, timeout_ms, &changes.context)
             }
+            Op::Znode(op) => self.znode_op(op, changes),
+            Op::Multi(ops) => self.multi(ops, changes),
+            Op::SetAcl { path, acl, version } => self.set_acl(&path, acl, version, &changes.context),
+            Op::Acquire(acquire) => self.acquire(&acquire, changes),
+            Op::AcquireAll(wish) => self.acquire_all(&wish, changes),
+            Op::Upgrade(upgrade) => self.upgrade(&upgrade, changes),
+            Op::Release { ticket } => self.release(ticket, changes),
+            Op::HandOver { ticket, to } => self.hand_over(&ticket, &to, changes),
+            Op::Withdraw { ticket, attempt, if_waiting } => self.withdraw(&ticket, attempt, if_waiting, changes),
             Op::Revoke { path, deadline_ms } => self.revoke(&path, deadline_ms, changes),
             Op::SetLock { lock, settings } => self.set_lock(&lock, settings, changes),
             Op::Reap { candidates } => Ok(self.reap(&candidates, changes)),
             // Only a leader proposes what is below; the doors have no way to.
             Op::Found(founding) => self.found(founding),
             Op::SetLevel { level } => self.set_level(level),
-            Op::NoteRemoved { node_id } => self.note_removed(node_id, changes.zxid),
+            Op::NoteRemoved { node_id } => self.note_removed(node_id, changes.context.zxid),
             #[cfg(feature = "next-level")]
             Op::SetNote { text } => self.set_note(&text),
             Op::SetLimits(limits) => {

@@ -4,6 +4,7 @@ pub(crate) mod applied;
 pub(crate) mod budget;
 pub(crate) mod changes;
 pub(crate) mod codec;
+pub(crate) mod context;
 pub(crate) mod cost;
 pub(crate) mod events;
 pub(crate) mod ops;

@@ -14,7 +14,7 @@
 //! one znode    tree/: znode usage system_paths acls
 //! components   tree (Tree)  tree/quota (Quotas)  session/open (Sessions)  lock/locks (Locks)
 //!              cluster (Cluster)  state (State, which composes them)
-//! edits        entry/: changes budget events          tree/: permissions charge   session/: actors
+//! edits        entry/: context changes budget events   tree/: permissions charge   session/: actors
 //!              lock/: positions granted history        tree/: edit containers
 //! operations   lock/: readings tickets grant deadlock acquire multilock upgrade managed release
 //!                     revoke

@@ -12,6 +12,7 @@
 use std::sync::Arc;
 
 use crate::entry::changes::Changes;
+use crate::entry::context::Context;
 use crate::lock::ended::{EndedSession, TicketEnd};
 use crate::tree::edit::NewNode;
 use crate::tree::system_paths::SYSTEM;
@@ -80,7 +81,7 @@ impl State {
         // No client waits for this entry.
         let budget = Limits { entry_cost_max: u32::MAX, ..(*self.limits).clone() };
         let limits = std::mem::replace(&mut self.limits, Arc::new(budget));
-        let mut changes = Changes::new(at);
+        let mut changes = Changes::of(Context::new(at, self.time_ms));
         self.end_all_sessions(&mut changes);
         self.raise_tokens(FencingToken(base));
         self.take_up_unsettled(&mut changes);

@@ -2,6 +2,7 @@
 
 use crate::entry::budget::{steps_at, steps_to};
 use crate::entry::changes::Changes;
+use crate::entry::context::Context;
 use crate::tree::permissions::permit;
 use crate::{CREATE, DELETE, Error, Op, READ, Refusal, State, WRITE, ZPath, ZnodeOp};
 
@@ -36,7 +37,7 @@ impl State {
     pub(crate) fn check_multi_cost(&self, ops: &[ZnodeOp], changes: &Changes) -> Result<(), Refusal> {
         let mut left = self.steps_left(changes);
         for (index, op) in ops.iter().enumerate() {
-            if self.is_denied(op, &ops[..index], changes) {
+            if self.is_denied(op, &ops[..index], &changes.context) {
                 return Ok(());
             }
             let Some(less) = left.checked_sub(self.cost_of_one(op)) else {
@@ -49,7 +50,7 @@ impl State {
     }
 
     /// Whether an operation is not permitted, also behind these.
-    fn is_denied(&self, op: &ZnodeOp, before: &[ZnodeOp], changes: &Changes) -> bool {
+    fn is_denied(&self, op: &ZnodeOp, before: &[ZnodeOp], context: &Context) -> bool {
         let (guard, perms) = match op {
             ZnodeOp::Create(create) => (create.parent.as_str(), CREATE),
             ZnodeOp::Delete { path, .. } => (path.parent_str().unwrap_or("/"), DELETE),
@@ -58,8 +59,8 @@ impl State {
         };
         let Some(node) = self.tree.get(guard) else { return false };
         let denied = match op {
-            ZnodeOp::SetData { path, data, .. } => self.permit_data(path, data, changes).is_err(),
-            _ => permit(&node.acl, perms, changes).is_err(),
+            ZnodeOp::SetData { path, data, .. } => self.permit_data(path, data, context).is_err(),
+            _ => permit(&node.acl, perms, context).is_err(),
         };
         // It may have been made anew, with another ACL.
         denied && !before.iter().any(|op| matches!(op, ZnodeOp::Delete { path, .. } if path.as_str() == guard))

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::entry::changes::Changes;
+use crate::entry::context::Context;
 use crate::lock::deadlock::Newcomer;
 use crate::lock::queue::Queue;
 use crate::lock::readings;
@@ -40,16 +41,11 @@ pub(crate) enum Entered {
 }
 
 impl State {
-    pub(crate) fn acquire(
-        &mut self,
-        acquire: &Acquire,
-        session: Option<SessionId>,
-        changes: &mut Changes,
-    ) -> Result<Reply, Refusal> {
+    pub(crate) fn acquire(&mut self, acquire: &Acquire, changes: &mut Changes) -> Result<Reply, Refusal> {
         let lock = &acquire.lock;
         let refuse = |error| Refusal::at(error, lock);
-        let id = session.ok_or_else(|| refuse(Error::SessionRequired))?;
-        let hold = changes.hold().map_err(refuse)?;
+        let id = changes.context.session.ok_or_else(|| refuse(Error::SessionRequired))?;
+        let hold = changes.context.hold().map_err(refuse)?;
         if lock.is_root() {
             return Err(refuse(Error::BadArguments));
         }
@@ -59,7 +55,7 @@ impl State {
         }
         // A retry whose answer and key are forgotten: the lock node itself remembers.
         if let Some(ticket) = self.ticket_with(id, acquire, hold.key) {
-            return self.acquire_again(&ticket, id, hold.key, changes.attempt);
+            return self.acquire_again(&ticket, id, hold.key, changes.context.attempt);
         }
         match self.ticket_of(id, lock, acquire.mode, &acquire.owner) {
             Some(ticket) => {
@@ -86,7 +82,7 @@ impl State {
     fn enter_queue(&mut self, new: NewTicket<'_>, changes: &mut Changes) -> Result<Reply, Refusal> {
         let NewTicket { acquire, session: id, hold } = new;
         let (lock, priority) = (&acquire.lock, acquire.priority);
-        let way = self.way_into(lock, changes)?;
+        let way = self.way_into(lock, &changes.context)?;
         if priority > 0 && !self.queue(lock).is_some_and(|queue| queue.settings().managed) {
             return Err(Refusal::at(Error::LockNotManaged, lock));
         }
@@ -110,11 +106,10 @@ impl State {
         ticket: &ZPath,
         attempt: Attempt,
         if_waiting: bool,
-        session: Option<SessionId>,
         changes: &mut Changes,
     ) -> Result<Reply, Refusal> {
         let refuse = |error| Refusal::at(error, ticket);
-        let id = self.check_ticket(ticket, session).map_err(refuse)?;
+        let id = self.check_ticket(ticket, &changes.context).map_err(refuse)?;
         let counting = self.counts_for(ticket);
         let found = self.tree[&counting].contender().and_then(|contender| {
             let tried = |hold: &Hold| hold.attempts.iter().position(|other| *other == attempt);
@@ -152,11 +147,11 @@ impl State {
     ///
     /// # Errors
     /// `NoAuth` without CREATE on the directory, or on what it would be made in.
-    pub(crate) fn way_into(&self, lock: &ZPath, changes: &Changes) -> Result<Way, Refusal> {
+    pub(crate) fn way_into(&self, lock: &ZPath, context: &Context) -> Result<Way, Refusal> {
         check_client_path(lock)?;
         let refuse = |error| Refusal::at(error, lock);
         let (base, missing) = self.missing_on_the_way(lock).map_err(refuse)?;
-        permit(&self.tree[&base].acl, CREATE, changes).map_err(refuse)?;
+        permit(&self.tree[&base].acl, CREATE, context).map_err(refuse)?;
         Ok(Way { base, missing })
     }
 

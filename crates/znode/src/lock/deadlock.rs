@@ -163,7 +163,7 @@ impl State {
         cycle: Vec<WaitsFor>,
         changes: &Changes,
     ) -> Reply {
-        let now = self.moment(changes);
+        let now = changes.context.moment();
         let (session_label, client) = remembered(self.session_of(newcomer.session, changes));
         let ticket = EndedTicket {
             name: String::new(),
@@ -181,7 +181,7 @@ impl State {
         };
         self.remember_ticket(newcomer.lock, ticket, self.history_readers(newcomer.lock));
         // Tickets of locks that the asker may not read are nobody's to name.
-        let shown = cycle.into_iter().filter(|edge| self.may_read(&edge.lock, &changes.identities));
+        let shown = cycle.into_iter().filter(|edge| self.may_read(&edge.lock, &changes.context.identities));
         Reply::Deadlock { cycle: shown.collect() }
     }
 }

@@ -102,7 +102,7 @@ impl State {
         if plant::is(Planted::SecondGranted) && changes.end == Some(TicketEnd::Expired) {
             return self.second_in(lock);
         }
-        match self.next_in(lock, changes.zxid) {
+        match self.next_in(lock, changes.context.zxid) {
             Look::Next(next) => Some(next),
             Look::Nobody => None,
             Look::NextEntry => {

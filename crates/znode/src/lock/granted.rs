@@ -2,14 +2,14 @@
 
 use crate::entry::changes::Changes;
 use crate::lock::demand::Demand;
-use crate::lock::ended::{Grant, Moment};
+use crate::lock::ended::Grant;
 use crate::lock::queue::{Origin, Position, Queue, Ticket};
 use crate::{EventKind, State, ZPath};
 
 impl State {
     /// Grants a waiter the lock whose turn it need not be.
     pub(crate) fn grant_out_of_turn(&mut self, lock: &ZPath, position: &Position, changes: &mut Changes) {
-        let at = Moment { zxid: changes.zxid, time_ms: self.time_ms };
+        let at = changes.context.moment();
         let granted = self.tree.edit_queue(lock, |queue| {
             let token = queue.token_at(position, at.zxid);
             queue.grant(position, Grant { at, token })
@@ -20,7 +20,7 @@ impl State {
             self.locks.count_holder();
         }
         // One that has just come is told by the answer.
-        if owned && position.czxid < changes.zxid {
+        if owned && position.czxid < changes.context.zxid {
             self.tell(EventKind::Granted, &self.ticket_at(lock, position), changes);
         }
     }
@@ -32,7 +32,7 @@ impl State {
         let reads = |reader: &&Ticket| reader.demand == Demand::Shared && reader.origin != Origin::MultiLock;
         let reader = self.queue(&lock).and_then(|queue| queue.waiter(&position)).filter(reads);
         let own = reader.and_then(|reader| reader.session).is_some_and(|id| self.writes(&lock, position.number, id));
-        let repeats = |queue: &Queue| queue.repeats_token(&position, Demand::Shared, changes.zxid);
+        let repeats = |queue: &Queue| queue.repeats_token(&position, Demand::Shared, changes.context.zxid);
         if own && !self.queue(&lock).is_some_and(repeats) {
             self.grant_out_of_turn(&lock, &position, changes);
         }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::entry::changes::Changes;
+use crate::entry::context::Context;
 use crate::lock::ended::{EndedSession, EndedTicket, Grant, History, Moment, TicketEnd};
 use crate::lock::ticket_name::mode_of;
 use crate::session::actors::remembered;
@@ -66,13 +67,13 @@ impl State {
         self.locks.histories.session(id, &self.limits, self.time_ms)
     }
 
-    pub(crate) fn remember_session(&mut self, session: &Session, expired: bool, changes: &Changes) {
+    pub(crate) fn remember_session(&mut self, session: &Session, expired: bool, context: &Context) {
         let ended = EndedSession {
             id: session.id,
             label: session.label.to_string(),
             timeout_ms: session.timeout_ms,
             opened_ms: session.opened_ms,
-            ended: self.moment(changes),
+            ended: context.moment(),
             expired,
             ephemerals: u32::try_from(session.ephemeral_count()).unwrap_or(u32::MAX),
             client: session.client.clone(),
@@ -94,7 +95,7 @@ impl State {
             self.locks.discount_holder();
         }
         let asked = self.locks.revocations.remove(path);
-        let own = changes.session == Some(session);
+        let own = changes.context.session == Some(session);
         let end = changes.end.unwrap_or(match (own, grant) {
             (true, Some(_)) => TicketEnd::Released,
             (true, None) => TicketEnd::Withdrawn,
@@ -125,7 +126,7 @@ impl State {
             },
             enqueued: Moment { zxid: node.czxid, time_ms: node.ctime_ms },
             grant,
-            ended: self.moment(changes),
+            ended: changes.context.moment(),
             end,
             session_label,
             client: if is_open { client } else { Arc::default() },
@@ -149,9 +150,5 @@ impl State {
                 self.locks.histories.forget_oldest();
             }
         }
-    }
-
-    pub(crate) fn moment(&self, changes: &Changes) -> Moment {
-        Moment { zxid: changes.zxid, time_ms: self.time_ms }
     }
 }

@@ -11,7 +11,7 @@ use crate::tree::permissions::REVOKE;
 use crate::tree::permissions::{check_client_path, permit};
 use crate::tree::quota::Growth;
 use crate::weight;
-use crate::{CREATE, Error, Kind, LockSettings, Refusal, Reply, SessionId, State, ZPath};
+use crate::{CREATE, Error, Kind, LockSettings, Refusal, Reply, State, ZPath};
 
 impl State {
     /// Sets what a lock is. Its directory is made, or made persistent: settings must not go with a
@@ -35,9 +35,9 @@ impl State {
         let (base, missing) = self.missing_on_the_way(lock).map_err(refuse)?;
         // A directory that is made for its settings has the same ACL.
         let acl = Arc::clone(&self.tree[&base].acl);
-        permit(&acl, REVOKE, changes).map_err(refuse)?;
+        permit(&acl, REVOKE, &changes.context).map_err(refuse)?;
         if !missing.is_empty() {
-            permit(&acl, CREATE, changes).map_err(refuse)?;
+            permit(&acl, CREATE, &changes.context).map_err(refuse)?;
         }
         if missing.is_empty() {
             let node = &self.tree[lock];
@@ -70,15 +70,9 @@ impl State {
     }
 
     /// Releases a ticket and grants the lock to the named waiter, before all others.
-    pub(crate) fn hand_over(
-        &mut self,
-        ticket: &ZPath,
-        to: &ZPath,
-        session: Option<SessionId>,
-        changes: &mut Changes,
-    ) -> Result<Reply, Refusal> {
+    pub(crate) fn hand_over(&mut self, ticket: &ZPath, to: &ZPath, changes: &mut Changes) -> Result<Reply, Refusal> {
         let refuse = |error| Refusal::at(error, ticket);
-        self.check_ticket(ticket, session).map_err(refuse)?;
+        self.check_ticket(ticket, &changes.context).map_err(refuse)?;
         let lock = ticket.parent().ok_or_else(|| refuse(Error::BadArguments))?;
         let queue = self.queue(&lock).filter(|queue| queue.settings().managed);
         let queue = queue.ok_or_else(|| Refusal::at(Error::LockNotManaged, &lock))?;

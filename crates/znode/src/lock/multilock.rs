@@ -24,20 +24,15 @@ use crate::{
 const PARTS_MAX: usize = 64;
 
 impl State {
-    pub(crate) fn acquire_all(
-        &mut self,
-        wish: &AcquireAll,
-        session: Option<SessionId>,
-        changes: &mut Changes,
-    ) -> Result<Reply, Refusal> {
-        let id = session.ok_or(Error::SessionRequired)?;
-        let hold = changes.hold()?;
+    pub(crate) fn acquire_all(&mut self, wish: &AcquireAll, changes: &mut Changes) -> Result<Reply, Refusal> {
+        let id = changes.context.session.ok_or(Error::SessionRequired)?;
+        let hold = changes.context.hold()?;
         self.check_parts(wish)?;
         if wish.label.len().max(wish.owner.len()) > self.limits.label_bytes_max as usize {
             return Err(Error::DataTooLarge.into());
         }
         if let Some(ticket) = self.all_with(id, wish, hold.key) {
-            return self.acquire_again(&ticket, id, hold.key, changes.attempt);
+            return self.acquire_again(&ticket, id, hold.key, changes.context.attempt);
         }
         if let Some(ticket) = self.same_set(id, wish)? {
             return self.count_hold(&ticket, hold);
@@ -67,7 +62,7 @@ impl State {
         let waited_for = self.has_ticket(id, owner);
         let first = self.enqueue_all(wish, id, hold, changes)?;
         self.grant_ready(changes);
-        let multi = self.locks.multi(changes.zxid).cloned().expect("it was made just above");
+        let multi = self.locks.multi(changes.context.zxid).cloned().expect("it was made just above");
         match waited_for.then(|| self.deadlock_of_all(id, owner, &multi.tickets)).flatten() {
             Some(cycle) => Ok(Reply::Deadlock { cycle }),
             None => {
@@ -154,7 +149,7 @@ impl State {
         for index in 0..wish.parts.len() {
             let (acquire, hold) = (wish.part(index, &wish.owner), hold.clone());
             let at = |refusal| Refusal { op_index: u32::try_from(index).ok(), ..refusal };
-            let way = self.way_into(&acquire.lock, changes).map_err(at)?;
+            let way = self.way_into(&acquire.lock, &changes.context).map_err(at)?;
             let Entered::At(ticket) = self.enqueue(&acquire, way, true, id, hold, changes).map_err(at)? else {
                 // Deadlocks are looked for when all parts are there.
                 return Err(at(Refusal::at(Error::Deadlock, &acquire.lock)));
@@ -162,7 +157,7 @@ impl State {
             tickets.push(ticket);
         }
         let first = tickets[0].clone();
-        self.locks.add_multi(changes.zxid, MultiLock { policy: wish.policy, tickets });
+        self.locks.add_multi(changes.context.zxid, MultiLock { policy: wish.policy, tickets });
         Ok(first)
     }
 }

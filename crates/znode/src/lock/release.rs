@@ -4,26 +4,22 @@ use std::mem::discriminant;
 use std::ops::Bound;
 
 use crate::entry::changes::Changes;
+use crate::entry::context::Context;
 use crate::lock::readings;
 use crate::lock::ticket_name::{mode_of, sequence_of};
 use crate::{Error, HeldTicket, Refusal, Reply, SessionId, State, TicketRef, ZPath};
 
 impl State {
     /// Gives back one hold of a ticket of the session. The last one deletes the lock node.
-    pub(crate) fn release(
-        &mut self,
-        ticket: TicketRef,
-        session: Option<SessionId>,
-        changes: &mut Changes,
-    ) -> Result<Reply, Refusal> {
+    pub(crate) fn release(&mut self, ticket: TicketRef, changes: &mut Changes) -> Result<Reply, Refusal> {
         let ticket = match ticket {
             TicketRef::Path(ticket) => ticket,
             TicketRef::Held(wanted) => {
-                self.held_ticket(&wanted, session).map_err(|error| Refusal::at(error, &wanted.lock))?
+                self.held_ticket(&wanted, &changes.context).map_err(|error| Refusal::at(error, &wanted.lock))?
             }
         };
         // Also what is no lock node: a simple lock, a member of a group.
-        self.check_own(&ticket, session).map_err(|error| Refusal::at(error, &ticket))?;
+        self.check_own(&ticket, &changes.context).map_err(|error| Refusal::at(error, &ticket))?;
         let holds = self.tree.edit_contender(&self.counts_for(&ticket), |contender| {
             contender.release();
             contender.count()
@@ -36,8 +32,8 @@ impl State {
     }
 
     /// The one ticket with which the session holds a lock.
-    fn held_ticket(&self, wanted: &HeldTicket, session: Option<SessionId>) -> Result<ZPath, Error> {
-        let id = session.ok_or(Error::SessionRequired)?;
+    fn held_ticket(&self, wanted: &HeldTicket, context: &Context) -> Result<ZPath, Error> {
+        let id = context.session.ok_or(Error::SessionRequired)?;
         if self.is_simple_of(id, wanted) {
             return Ok(wanted.lock.clone());
         }

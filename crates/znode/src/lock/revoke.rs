@@ -21,7 +21,7 @@ impl State {
         check_client_path(path)?;
         let node = self.node(path).ok_or_else(|| refuse(Error::NoNode))?;
         let lock = if node.owner().is_none() { path.clone() } else { path.parent().ok_or(Error::NoNode)? };
-        permit(&self.tree[&lock].acl, REVOKE, changes).map_err(|error| Refusal::at(error, &lock))?;
+        permit(&self.tree[&lock].acl, REVOKE, &changes.context).map_err(|error| Refusal::at(error, &lock))?;
         let tickets = match node.owner() {
             None => self.holders(path).map_err(refuse)?,
             Some(_) if is_ticket(path, node) => vec![path.clone()],
@@ -54,8 +54,8 @@ impl State {
             self.check_bytes(revocations::weight(ticket, &self.actor(changes)))
                 .map_err(|error| Refusal::at(error, ticket))?;
         }
-        let due_ms = deadline_ms.map(|deadline_ms| self.time_ms.saturating_add(deadline_ms.into()));
-        let asked = Revocation { at: self.moment(changes), by: self.actor(changes), due_ms };
+        let due_ms = deadline_ms.map(|deadline_ms| changes.context.time_ms.saturating_add(deadline_ms.into()));
+        let asked = Revocation { at: changes.context.moment(), by: self.actor(changes), due_ms };
         // A ticket that was asked for before stays so; the earlier deadline counts.
         let revocation = match self.locks.revocations.get(ticket) {
             Some(old) => Revocation { due_ms: old.due_ms.into_iter().chain(due_ms).min(), ..old.clone() },

@@ -2,6 +2,7 @@
 
 use std::ops::Bound;
 
+use crate::entry::context::Context;
 use crate::lock::readings;
 use crate::lock::ticket_name::sequence_of;
 use crate::weight;
@@ -95,14 +96,14 @@ impl State {
     }
 
     /// Whether the session may give this ticket back.
-    pub(crate) fn check_ticket(&self, ticket: &ZPath, session: Option<SessionId>) -> Result<SessionId, Error> {
-        let id = self.check_own(ticket, session)?;
+    pub(crate) fn check_ticket(&self, ticket: &ZPath, context: &Context) -> Result<SessionId, Error> {
+        let id = self.check_own(ticket, context)?;
         if sequence_of(ticket.name()).is_none() { Err(Error::BadArguments) } else { Ok(id) }
     }
 
     /// Whether an ephemeral znode is the session's own.
-    pub(crate) fn check_own(&self, path: &ZPath, session: Option<SessionId>) -> Result<SessionId, Error> {
-        let id = session.ok_or(Error::SessionRequired)?;
+    pub(crate) fn check_own(&self, path: &ZPath, context: &Context) -> Result<SessionId, Error> {
+        let id = context.session.ok_or(Error::SessionRequired)?;
         let node = self.node(path).ok_or(Error::NoNode)?;
         if node.owner() == Some(id) { Ok(id) } else { Err(Error::NotOwner) }
     }

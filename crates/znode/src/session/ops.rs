@@ -8,6 +8,7 @@ use imbl::{OrdMap, OrdSet};
 use plant::Planted;
 
 use crate::entry::changes::Changes;
+use crate::entry::context::Context;
 use crate::lock::ended::TicketEnd;
 use crate::lock::readings;
 use crate::session::Requests;
@@ -22,7 +23,7 @@ impl State {
         label: &str,
         address: Option<IpAddr>,
         client: ClientInfo,
-        changes: &Changes,
+        context: &Context,
     ) -> Result<Reply, Refusal> {
         let limits = &*self.limits;
         client.check(limits)?;
@@ -38,11 +39,11 @@ impl State {
         self.check_bytes(weight_of_new(label, &client))?;
         let timeout_ms = agreed_timeout(timeout_ms, limits);
         let session = Session {
-            id: SessionId(changes.zxid.0),
+            id: SessionId(context.zxid.0),
             secret_hash,
             timeout_ms,
             label: label.into(),
-            opened_ms: self.time_ms,
+            opened_ms: context.time_ms,
             address,
             client: client.into(),
             connection: 0,
@@ -66,23 +67,23 @@ impl State {
     /// The session goes on over another connection, whose turns begin anew.
     pub(crate) fn attach_session(
         &mut self,
-        asking: Option<SessionId>,
         connection: u64,
         timeout_ms: u32,
+        context: &Context,
     ) -> Result<Reply, Refusal> {
         if connection == 0 {
             return Err(Error::BadArguments.into());
         }
         let timeout_ms = agreed_timeout(timeout_ms, &self.limits);
-        let session = asking.ok_or(Error::SessionRequired)?;
+        let session = context.session.ok_or(Error::SessionRequired)?;
         let attached = self.sessions.get_mut(session).expect("the credential was checked");
         (attached.connection, attached.turn, attached.timeout_ms) = (connection, 0, timeout_ms);
         Ok(Reply::SessionOpened { session, timeout_ms })
     }
 
     /// A write of a connection takes its turn. Refused without a trace unless it is the next one.
-    pub(crate) fn take_turn(&mut self, turn: Turn, asking: Option<SessionId>) -> Result<(), Error> {
-        let id = asking.ok_or(Error::SessionRequired)?;
+    pub(crate) fn take_turn(&mut self, turn: Turn, context: &Context) -> Result<(), Error> {
+        let id = context.session.ok_or(Error::SessionRequired)?;
         let session = self.sessions.get_mut(id).expect("the credential was checked");
         if session.connection != turn.connection {
             return Err(Error::SessionMoved);
@@ -94,13 +95,8 @@ impl State {
         Ok(())
     }
 
-    pub(crate) fn close_session(
-        &mut self,
-        id: SessionId,
-        asking: Option<SessionId>,
-        changes: &mut Changes,
-    ) -> Result<Reply, Refusal> {
-        match asking {
+    pub(crate) fn close_session(&mut self, id: SessionId, changes: &mut Changes) -> Result<Reply, Refusal> {
+        match changes.context.session {
             None => Err(Error::SessionRequired.into()),
             Some(asking) if asking != id => Err(Error::AuthFailed.into()),
             Some(_) => {
@@ -117,7 +113,7 @@ impl State {
         term: Term,
         changes: &mut Changes,
     ) -> Result<Reply, Refusal> {
-        if term != changes.term && !plant::is(Planted::ExpiryTermIgnored) {
+        if term != changes.context.term && !plant::is(Planted::ExpiryTermIgnored) {
             return Err(Error::StaleTerm.into());
         }
         let open: Vec<SessionId> = sessions.iter().copied().filter(|id| self.sessions.contains(*id)).collect();
@@ -148,7 +144,7 @@ impl State {
 
     pub(crate) fn end_session(&mut self, id: SessionId, lingering: &BTreeSet<ZPath>, changes: &mut Changes) {
         let session = self.sessions.remove(id).expect("the caller has seen it");
-        self.remember_session(&session, changes.end == Some(TicketEnd::Expired), changes);
+        self.remember_session(&session, changes.end == Some(TicketEnd::Expired), &changes.context);
         changes.ended.insert(id, session.clone());
         for path in session.ephemerals() {
             if lingering.contains(path) {
@@ -161,7 +157,7 @@ impl State {
     }
 
     fn linger(&mut self, path: &ZPath, changes: &Changes) {
-        let time_ms = self.time_ms;
+        let time_ms = changes.context.time_ms;
         let node = self.tree.shared(path);
         self.ticket_ended(path, &node, readings::grant(self, path), changes);
         self.tree.edit(path, |node| {

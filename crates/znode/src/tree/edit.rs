@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::entry::budget::steps_to;
 use crate::entry::changes::Changes;
+use crate::entry::context::Context;
 use crate::tree::quota::Growth;
 use crate::tree::system_paths::is_system;
 use crate::tree::znode::Family;
@@ -26,7 +27,7 @@ impl State {
     /// Puts a znode into the tree and every index, and tells of it.
     pub(crate) fn insert(&mut self, path: &ZPath, new: NewNode, changes: &mut Changes) -> Stat {
         changes.steps += steps_to(path);
-        let (zxid, time_ms) = (changes.zxid, self.time_ms);
+        let Context { zxid, time_ms, .. } = changes.context;
         let parent = path.parent().expect("only the root has no parent, and it is always there");
         let node = Znode {
             kind: new.kind,
@@ -77,7 +78,7 @@ impl State {
     pub(crate) fn remove(&mut self, path: &ZPath, changes: &mut Changes) {
         changes.steps += steps_to(path);
         let parent = path.parent().expect("the root is never removed");
-        let (node, grant, tickets) = self.tree.unlink(path, &parent, changes.at(), self.time_ms);
+        let (node, grant, tickets) = self.tree.unlink(path, &parent, changes.context.zxid, changes.context.time_ms);
         self.locks.left(path, &parent, &node, tickets);
         self.ticket_ended(path, &node, grant, changes);
         self.quota_deleted(path, &node);
@@ -117,7 +118,7 @@ impl State {
         }
         self.check_quota(path, Growth { count: 0, bytes: after.saturating_sub(before) })?;
         self.check_quota_text(path, &data).map_err(refuse)?;
-        let (zxid, time_ms) = (changes.zxid, self.time_ms);
+        let Context { zxid, time_ms, .. } = changes.context;
         let stat = self.tree.edit(path, |node| {
             node.data = data.into();
             node.version = next_version(node.version);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::entry::changes::Changes;
+use crate::entry::context::Context;
 use crate::tree::edit::{NewNode, expect_version, next_number, next_version, shared_acl};
 use crate::tree::permissions::permit;
 use crate::tree::quota::Growth;
@@ -17,31 +18,21 @@ use crate::{
 const TTL_MS_MAX: u64 = (1 << 40) - 1;
 
 impl State {
-    pub(crate) fn znode_op(
-        &mut self,
-        mut op: ZnodeOp,
-        session: Option<SessionId>,
-        changes: &mut Changes,
-    ) -> Result<Reply, Refusal> {
-        self.check_system_write(&mut op, changes)?;
+    pub(crate) fn znode_op(&mut self, mut op: ZnodeOp, changes: &mut Changes) -> Result<Reply, Refusal> {
+        self.check_system_write(&mut op, &changes.context)?;
         match op {
-            ZnodeOp::Create(create) => self.create(create, session, changes),
+            ZnodeOp::Create(create) => self.create(create, changes),
             ZnodeOp::Delete { path, version } => self.delete(&path, version, changes),
             ZnodeOp::SetData { path, data, version } => {
-                self.permit_data(&path, &data, changes)?;
+                self.permit_data(&path, &data, &changes.context)?;
                 self.set_data(&path, data, version, changes)
             }
-            ZnodeOp::Check { path, version } => self.check(&path, version, changes),
+            ZnodeOp::Check { path, version } => self.check(&path, version, &changes.context),
         }
     }
 
     /// All or nothing. Working on the state itself and putting the old one back costs O(1).
-    pub(crate) fn multi(
-        &mut self,
-        ops: Vec<ZnodeOp>,
-        session: Option<SessionId>,
-        changes: &mut Changes,
-    ) -> Result<Reply, Refusal> {
+    pub(crate) fn multi(&mut self, ops: Vec<ZnodeOp>, changes: &mut Changes) -> Result<Reply, Refusal> {
         if ops.len() > self.limits.ops_max as usize {
             return Err(Error::TooManyOps.into());
         }
@@ -51,7 +42,7 @@ impl State {
         for (index, op) in (0..).zip(ops) {
             let answer = match op.stands_alone() {
                 true => Err(Error::BadArguments.into()),
-                false => self.znode_op(op, session, changes),
+                false => self.znode_op(op, changes),
             };
             match answer.and_then(|reply| self.check_steps(changes).map(|()| reply)) {
                 Ok(reply) => replies.push(reply),
@@ -65,7 +56,7 @@ impl State {
         Ok(Reply::Multi(replies))
     }
 
-    fn create(&mut self, create: Create, session: Option<SessionId>, changes: &mut Changes) -> Result<Reply, Refusal> {
+    fn create(&mut self, create: Create, changes: &mut Changes) -> Result<Reply, Refusal> {
         let Create { parent, name, data, mode, acl, ensure } = create;
         if ensure != Ensure::New && mode != CreateMode::Ephemeral {
             return Err(Refusal::at(Error::BadArguments, &parent));
@@ -81,7 +72,7 @@ impl State {
         }
         let (base, missing) = self.way_to(&parent, ensure)?;
         let node = &self.tree[&base];
-        permit(&node.acl, CREATE, changes).map_err(|error| Refusal::at(error, &parent))?;
+        permit(&node.acl, CREATE, &changes.context).map_err(|error| Refusal::at(error, &parent))?;
         let path = if mode.is_sequential() {
             let path = next_number(node).and_then(|number| parent.child(&format!("{name}{number:010}")));
             path.map_err(|error| Refusal::at(error, &parent))?
@@ -91,12 +82,12 @@ impl State {
         let refuse = |error| Refusal::at(error, &path);
         self.check_managed(&parent, path.name(), Kind::of(mode, SessionId(0)))?;
         if let Some(there) = self.node(&path) {
-            return match there.is_ensured(ensure, session, &data) {
+            return match there.is_ensured(ensure, changes.context.session, &data) {
                 true => Ok(Reply::Created { stat: there.stat(), path }),
                 false => Err(refuse(Error::NodeExists)),
             };
         }
-        let owner = match (mode.is_ephemeral(), session) {
+        let owner = match (mode.is_ephemeral(), changes.context.session) {
             (true, None) => return Err(refuse(Error::SessionRequired)),
             (true, Some(owner)) => owner,
             (false, _) => SessionId(0),
@@ -131,7 +122,7 @@ impl State {
         let Some(node) = self.node(path) else {
             return Err(refuse(Error::NoNode));
         };
-        permit(&self.tree[parent].acl, DELETE, changes).map_err(refuse)?;
+        permit(&self.tree[parent].acl, DELETE, &changes.context).map_err(refuse)?;
         expect_version(version, node.version).map_err(refuse)?;
         if !node.family.names.is_empty() {
             return Err(refuse(Error::NotEmpty));
@@ -140,12 +131,12 @@ impl State {
         Ok(Reply::Done)
     }
 
-    fn check(&self, path: &ZPath, version: i32, changes: &Changes) -> Result<Reply, Refusal> {
+    fn check(&self, path: &ZPath, version: i32, context: &Context) -> Result<Reply, Refusal> {
         let refuse = |error| Refusal::at(error, path);
         let Some(node) = self.node(path) else {
             return Err(refuse(Error::NoNode));
         };
-        permit(self.acl_of(path, node), READ, changes).map_err(refuse)?;
+        permit(self.acl_of(path, node), READ, context).map_err(refuse)?;
         expect_version(version, node.version).map_err(refuse)?;
         Ok(Reply::Done)
     }
@@ -155,13 +146,13 @@ impl State {
         path: &ZPath,
         acl: Vec<Acl>,
         version: i32,
-        changes: &Changes,
+        context: &Context,
     ) -> Result<Reply, Refusal> {
         let refuse = |error| Refusal::at(error, path);
         let Some(node) = self.node(path) else {
             return Err(refuse(Error::NoNode));
         };
-        self.permit_acl(path, node, changes).map_err(refuse)?;
+        self.permit_acl(path, node, context).map_err(refuse)?;
         expect_version(version, node.aversion).map_err(refuse)?;
         self.check_acl(&acl).map_err(refuse)?;
         self.check_acl_room(path, &acl)?;

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::entry::changes::Changes;
+use crate::entry::context::Context;
 use crate::lock::revocations::asks_to_give_up;
 use crate::tree::system_paths::{CONFIG, Place, QUOTA, SYSTEM, guarding_subtree, is_system};
 use crate::{
@@ -81,32 +81,32 @@ impl State {
     /// Whether a client may replace a znode's data. A ticket that an acquire made is its session's:
     /// others write only the words that ask for it, which Curator's Revoker writes from a session
     /// of its own, and only who may revoke.
-    pub(crate) fn permit_data(&self, path: &ZPath, data: &[u8], changes: &Changes) -> Result<(), Refusal> {
+    pub(crate) fn permit_data(&self, path: &ZPath, data: &[u8], context: &Context) -> Result<(), Refusal> {
         let refuse = |error| Refusal::at(error, path);
         let Some(node) = self.node(path) else {
             return Err(refuse(Error::NoNode));
         };
         if node.contender().is_none() {
-            return permit(&node.acl, WRITE, changes).map_err(refuse);
+            return permit(&node.acl, WRITE, context).map_err(refuse);
         }
-        if node.is_owned_by(changes.session) {
+        if node.is_owned_by(context.session) {
             return Ok(());
         }
         let lock = path.parent_str().filter(|_| asks_to_give_up(data));
         // An empty ACL is for the super user alone.
         let acl = lock.map_or(&[][..], |lock| &self.tree[lock].acl);
-        permit(acl, REVOKE, changes).map_err(refuse)
+        permit(acl, REVOKE, context).map_err(refuse)
     }
 
     /// Whether a client may replace a znode's ACL. That of a ticket that an acquire made is its
     /// session's.
-    pub(crate) fn permit_acl(&self, path: &ZPath, node: &Znode, changes: &Changes) -> Result<(), Error> {
+    pub(crate) fn permit_acl(&self, path: &ZPath, node: &Znode, context: &Context) -> Result<(), Error> {
         match node.contender() {
             _ if is_system(path.as_str()) => Err(Error::NoAuth),
-            Some(_) if node.is_owned_by(changes.session) => Ok(()),
+            Some(_) if node.is_owned_by(context.session) => Ok(()),
             // An empty ACL is for the super user alone.
-            Some(_) => permit(&[], ADMIN, changes),
-            None => permit(&node.acl, ADMIN, changes),
+            Some(_) => permit(&[], ADMIN, context),
+            None => permit(&node.acl, ADMIN, context),
         }
     }
 }
@@ -116,8 +116,8 @@ impl State {
 ///
 /// # Errors
 /// `NoAuth` when the ACL grants none of the permissions to the one who asks.
-pub(crate) fn permit(acl: &[Acl], perms: u32, changes: &Changes) -> Result<(), Error> {
-    if permits(acl, perms, &changes.identities) { Ok(()) } else { Err(Error::NoAuth) }
+pub(crate) fn permit(acl: &[Acl], perms: u32, context: &Context) -> Result<(), Error> {
+    if permits(acl, perms, &context.identities) { Ok(()) } else { Err(Error::NoAuth) }
 }
 
 /// Refuses what clients cannot do with any path of the system: to lock it, and what belongs to
@@ -136,9 +136,9 @@ impl State {
     /// # Errors
     /// `NoAuth`; `BadArguments` for deleting what is always there, as in ZooKeeper
     /// (ZKDatabase.isSpecialPath).
-    pub(crate) fn check_system_write(&self, op: &mut ZnodeOp, changes: &Changes) -> Result<(), Refusal> {
+    pub(crate) fn check_system_write(&self, op: &mut ZnodeOp, context: &Context) -> Result<(), Refusal> {
         match op {
-            ZnodeOp::Create(create) => self.check_system_create(create, changes),
+            ZnodeOp::Create(create) => self.check_system_create(create, context),
             ZnodeOp::Delete { path, .. } | ZnodeOp::SetData { path, .. } if !is_system(path.as_str()) => Ok(()),
             ZnodeOp::Delete { path, .. } if [SYSTEM, CONFIG, QUOTA].contains(&path.as_str()) => {
                 Err(Refusal::at(Error::BadArguments, path))
@@ -148,13 +148,13 @@ impl State {
             }
             ZnodeOp::Delete { path, .. } | ZnodeOp::SetData { path, .. } => {
                 let perms = (Place::of(path.as_str()), ADMIN);
-                if self.tree.contains(path) { self.permit_quota(perms, path, changes) } else { Ok(()) }
+                if self.tree.contains(path) { self.permit_quota(perms, path, context) } else { Ok(()) }
             }
             ZnodeOp::Check { .. } => Ok(()),
         }
     }
 
-    fn check_system_create(&self, create: &mut Create, changes: &Changes) -> Result<(), Refusal> {
+    fn check_system_create(&self, create: &mut Create, context: &Context) -> Result<(), Refusal> {
         let Create { parent, name, data, mode, acl, ensure: _ } = create;
         let is_itself = parent.is_root() && *name == SYSTEM[1..];
         if !is_itself && !is_system(parent.as_str()) {
@@ -165,7 +165,7 @@ impl State {
             return Ok(());
         }
         let path = parent.child(name).map_err(|error| Refusal::at(error, parent))?;
-        if is_keeper(changes) {
+        if is_keeper(context) {
             return Ok(());
         }
         if *mode != CreateMode::Persistent {
@@ -187,16 +187,16 @@ impl State {
             }
             _ => ADMIN,
         };
-        self.permit_quota((place, perms), &path, changes)
+        self.permit_quota((place, perms), &path, context)
     }
 
-    fn permit_quota(&self, (place, perms): (Place<'_>, u32), path: &ZPath, changes: &Changes) -> Result<(), Refusal> {
+    fn permit_quota(&self, (place, perms): (Place<'_>, u32), path: &ZPath, context: &Context) -> Result<(), Refusal> {
         match place {
-            _ if is_keeper(changes) => Ok(()),
+            _ if is_keeper(context) => Ok(()),
             Place::Quota(subtree) | Place::Directory(subtree) => {
                 let (at, node) = self.nearest(subtree);
                 let at = |error| ZPath::parse(at).map_or_else(Refusal::from, |at| Refusal::at(error, &at));
-                permit(&node.acl, perms, changes).map_err(at)
+                permit(&node.acl, perms, context).map_err(at)
             }
             Place::System | Place::Client => Err(Refusal::at(Error::NoAuth, path)),
         }
@@ -204,6 +204,6 @@ impl State {
 }
 
 /// Whether it is a node that asks, for what it keeps itself.
-fn is_keeper(changes: &Changes) -> bool {
-    changes.identities.iter().any(|identity| identity.scheme == KEEPER)
+fn is_keeper(context: &Context) -> bool {
+    context.identities.iter().any(|identity| identity.scheme == KEEPER)
 }

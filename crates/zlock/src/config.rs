@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use tls::{AcceptorConfig, Clients};
 
-pub use keys::{KEYS, Key};
+pub use keys::{KEYS, Key, effective};
 pub use load::{Given, Origin, flags, from_matches, given, load};
 
 /// Everything that a node is told. The places that [`KEYS`] point to.
@@ -129,15 +129,6 @@ impl Settings {
         let drains = self.rest.drain_delay_ms.saturating_add(self.rest.drain_time_ms);
         Duration::from_millis(drains.saturating_add(self.stop_timeout_ms))
     }
-}
-
-/// Every key with its value, as a TOML file that says the same, but for secrets.
-pub fn effective(settings: &Settings) -> String {
-    let line = |key: &Key| match key.is_secret() {
-        true => format!("# {} is given, and not shown\n", key.name),
-        false => format!("{} = {}\n", key.name, toml::Value::String((key.show)(settings))),
-    };
-    KEYS.iter().filter(|key| !(key.show)(settings).is_empty()).map(line).collect()
 }
 
 impl Default for Settings {

@@ -1,9 +1,8 @@
 //! The one way to change the state: who asks, whether it was answered before, and only then what
 //! is asked.
 
-use std::sync::Arc;
-
 use crate::entry::changes::Changes;
+use crate::entry::context::Context;
 use crate::lock::history::end_of;
 use crate::lock::readings;
 use crate::session::Answered;
@@ -28,13 +27,34 @@ impl State {
     /// # Panics
     /// When zxids do not rise.
     pub fn apply_recorded(&mut self, at: LogPosition, txn: Txn) -> (Applied, Vec<Recorded>) {
-        self.advance(at);
-        self.time_ms = self.time_ms.max(txn.time_ms);
-        let mut changes = Changes::new(at);
-        let (zxid, reply) = self.answer(txn.request, txn.proven, &mut changes);
+        self.advance(at, txn.time_ms);
+        let (zxid, reply, mut changes) = self.answer(at, txn.request, txn.proven);
         self.take_up_unsettled(&mut changes);
         self.grant_ready(&mut changes);
         (Applied { zxid, reply, events: Vec::new() }, changes.events)
+    }
+
+    /// Whether a request would be refused for what it costs if it were applied now. For the leader,
+    /// before it proposes.
+    ///
+    /// A request with a key, or in its turn, is left to the entry: its refusal is kept, or takes
+    /// the turn, and an earlier copy of it may be under way.
+    ///
+    /// # Errors
+    /// `TooManyOps`, as when it is applied.
+    pub fn check_cost(&self, request: &Request) -> Result<(), Error> {
+        if request.key.is_some() || self.cost_of(&request.op) <= u64::from(self.limits().entry_cost_max) {
+            return Ok(());
+        }
+        // A refusal that is not for the cost may come first, and an earlier answer: only a copy of
+        // the state knows. It changes nothing much, for what exceeds the budget is refused before
+        // it is done.
+        let at = LogPosition { term: self.last_term(), zxid: Zxid(self.last_zxid().0 + 1) };
+        let (_, answer, _) = self.clone().answer(at, request.clone(), false);
+        match answer {
+            Err(Refusal { error: Error::TooManyOps, .. }) => Err(Error::TooManyOps),
+            _ => Ok(()),
+        }
     }
 
     /// Passes over an entry of the log that is no transaction.
@@ -42,44 +62,44 @@ impl State {
     /// # Panics
     /// When zxids do not rise.
     pub fn skip(&mut self, at: LogPosition) {
-        self.advance(at);
-    }
-
-    fn advance(&mut self, at: LogPosition) {
-        assert!(at.zxid.0 < 1 << 53, "zxid {} is beyond what a JSON number holds exactly", at.zxid);
-        assert!(at.zxid > self.last_zxid, "entries apply once and in order: {} after {}", at.zxid, self.last_zxid);
-        self.last_zxid = at.zxid;
-        self.last_term = at.term;
+        self.advance(at, 0);
     }
 
     /// Who asks, whether it was answered before, and only then what.
-    pub(crate) fn answer(
+    fn answer(&mut self, at: LogPosition, request: Request, proven: bool) -> (Zxid, Result<Reply, Refusal>, Changes) {
+        let Request { credential, key, guard, identities, address, turn, attempt, op } = request;
+        let known = credential.map(|credential| match proven {
+            true => self.open(credential.session).map(|session| session.id),
+            false => self.authenticate(&credential).map(|session| session.id),
+        });
+        let session = known.and_then(Result::ok);
+        let context = Context { session, identities, address, key, attempt, ..Context::new(at, self.time_ms()) };
+        let mut changes = Changes::of(context);
+        let (zxid, answer) = match known {
+            // Not remembered under the key: the session that would remember it is not proven.
+            Some(Err(error)) => (at.zxid, Err(error.into())),
+            _ => self.answer_known(guard, turn, op, &mut changes),
+        };
+        (zxid, answer, changes)
+    }
+
+    /// The same for one whose session, if any, is proven.
+    fn answer_known(
         &mut self,
-        request: Request,
-        proven: bool,
+        guard: Option<LockGuard>,
+        turn: Option<Turn>,
+        op: Op,
         changes: &mut Changes,
     ) -> (Zxid, Result<Reply, Refusal>) {
-        let now = changes.zxid;
-        let Request { credential, key, guard, identities, address, turn, attempt, op } = request;
-        (changes.identities, changes.address, changes.key, changes.attempt) = (identities, address, key, attempt);
-        // Neither of these is remembered under the key: the session that would remember it is not
-        // proven.
-        let known = credential.map(|credential| match proven {
-            true => self.open(credential.session).map(drop),
-            false => self.authenticate(&credential).map(drop),
-        });
-        if let Some(Err(error)) = known {
-            return (now, Err(error.into()));
-        }
-        changes.session = credential.map(|credential| credential.session);
+        let Context { zxid: now, session, key, attempt, .. } = changes.context;
         let Some(key) = key else {
             return (now, self.guarded(guard, turn, op, changes));
         };
-        let Some(id) = changes.session else {
+        let Some(id) = session else {
             return (now, Err(Error::SessionRequired.into()));
         };
         let fingerprint = fingerprint(&op, guard.as_ref());
-        if let Some(answered) = self.sessions[&id].requests.get(&key).cloned() {
+        if let Some(answered) = self.sessions()[&id].requests.get(&key).cloned() {
             if answered.fingerprint != fingerprint {
                 return (now, Err(Error::RequestKeyReused.into()));
             }
@@ -104,8 +124,8 @@ impl State {
 
     /// A session that was closed by the request needs no memory.
     fn keep_answer(&mut self, id: SessionId, key: RequestKey, answered: Answered) {
-        let (limits, overweight) = (self.limits.clone(), self.is_overweight());
-        self.sessions.edit_requests(id, |requests| {
+        let (limits, overweight) = (self.shared_limits(), self.is_overweight());
+        self.sessions_mut().edit_requests(id, |requests| {
             requests.keep(key, answered, &limits);
             if overweight {
                 requests.drop_answers();
@@ -122,7 +142,7 @@ impl State {
         attempt: Attempt,
         answered: &Answered,
     ) -> (Zxid, Result<Reply, Refusal>) {
-        let now = self.last_zxid;
+        let now = self.last_zxid();
         let acquires = matches!(op, Op::Acquire(_) | Op::AcquireAll(_) | Op::Upgrade(_));
         let ticket = match &answered.answer {
             // A retried acquire wants to know where its ticket stands by now.
@@ -158,26 +178,27 @@ impl State {
         op: Op,
         changes: &mut Changes,
     ) -> Result<Reply, Refusal> {
-        let session = changes.session;
         if let Some(guard) = guard {
             // Who may not read the lock is told of its own ticket only.
             let LockGuard { lock, token } = &guard;
-            let held = match self.may_read(lock, &changes.identities) {
+            let held = match self.may_read(lock, &changes.context.identities) {
                 true => readings::is_held_with(self, lock, *token),
-                false => session.is_some_and(|session| readings::is_held_by(self, lock, *token, session)),
+                false => {
+                    changes.context.session.is_some_and(|session| readings::is_held_by(self, lock, *token, session))
+                }
             };
             if !held {
                 return Err(Refusal::at(Error::LockNotHeld, &guard.lock));
             }
         }
         if let Some(turn) = turn {
-            self.take_turn(turn, session)?;
+            self.take_turn(turn, &changes.context)?;
         }
         changes.end = end_of(&op);
-        self.execute(op, session, changes)
+        self.execute(op, changes)
     }
 
-    fn execute(&mut self, op: Op, session: Option<SessionId>, changes: &mut Changes) -> Result<Reply, Refusal> {
+    fn execute(&mut self, op: Op, changes: &mut Changes) -> Result<Reply, Refusal> {
         // No leader proposes it: members that know the cluster's level and no more could not read
         // it.
         if op.row().level > self.level() {
@@ -185,33 +206,33 @@ impl State {
         }
         match op {
             Op::OpenSession { secret_hash, timeout_ms, label, address, client } => {
-                self.open_session(secret_hash, timeout_ms, &label, address, client, changes)
+                self.open_session(secret_hash, timeout_ms, &label, address, client, &changes.context)
             }
-            Op::CloseSession { session: id } => self.close_session(id, session, changes),
+            Op::CloseSession { session: id } => self.close_session(id, changes),
             Op::ExpireSessions { sessions, term } => self.expire_sessions(&sessions, term, changes),
-            Op::AttachSession { connection, timeout_ms } => self.attach_session(session, connection, timeout_ms),
-            Op::Znode(op) => self.znode_op(op, session, changes),
-            Op::Multi(ops) => self.multi(ops, session, changes),
-            Op::SetAcl { path, acl, version } => self.set_acl(&path, acl, version, changes),
-            Op::Acquire(acquire) => self.acquire(&acquire, session, changes),
-            Op::AcquireAll(wish) => self.acquire_all(&wish, session, changes),
-            Op::Upgrade(upgrade) => self.upgrade(&upgrade, session, changes),
-            Op::Release { ticket } => self.release(ticket, session, changes),
-            Op::HandOver { ticket, to } => self.hand_over(&ticket, &to, session, changes),
-            Op::Withdraw { ticket, attempt, if_waiting } => {
-                self.withdraw(&ticket, attempt, if_waiting, session, changes)
+            Op::AttachSession { connection, timeout_ms } => {
+                self.attach_session(connection, timeout_ms, &changes.context)
             }
+            Op::Znode(op) => self.znode_op(op, changes),
+            Op::Multi(ops) => self.multi(ops, changes),
+            Op::SetAcl { path, acl, version } => self.set_acl(&path, acl, version, &changes.context),
+            Op::Acquire(acquire) => self.acquire(&acquire, changes),
+            Op::AcquireAll(wish) => self.acquire_all(&wish, changes),
+            Op::Upgrade(upgrade) => self.upgrade(&upgrade, changes),
+            Op::Release { ticket } => self.release(ticket, changes),
+            Op::HandOver { ticket, to } => self.hand_over(&ticket, &to, changes),
+            Op::Withdraw { ticket, attempt, if_waiting } => self.withdraw(&ticket, attempt, if_waiting, changes),
             Op::Revoke { path, deadline_ms } => self.revoke(&path, deadline_ms, changes),
             Op::SetLock { lock, settings } => self.set_lock(&lock, settings, changes),
             Op::Reap { candidates } => Ok(self.reap(&candidates, changes)),
             // Only a leader proposes what is below; the doors have no way to.
             Op::Found(founding) => self.found(founding),
             Op::SetLevel { level } => self.set_level(level),
-            Op::NoteRemoved { node_id } => self.note_removed(node_id, changes.zxid),
+            Op::NoteRemoved { node_id } => self.note_removed(node_id, changes.context.zxid),
             #[cfg(feature = "next-level")]
             Op::SetNote { text } => self.set_note(&text),
             Op::SetLimits(limits) => {
-                self.limits = Arc::new(limits);
+                self.set_limits(limits.into());
                 Ok(Reply::Done)
             }
         }
@@ -220,7 +241,7 @@ impl State {
     /// Whether a state of so many bytes has no room for another key with its answer, unless the
     /// request gives something back.
     fn is_full_of_keys(&self, bytes: u64) -> bool {
-        let max = self.limits.state_bytes_max;
+        let max = self.limits().state_bytes_max;
         bytes > max.saturating_add(max / 8)
     }
 }

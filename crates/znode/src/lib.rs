@@ -14,16 +14,18 @@
 //! one znode    tree/: znode usage system_paths acls
 //! components   tree (Tree)  tree/quota (Quotas)  session/open (Sessions)  lock/locks (Locks)
 //!              cluster (Cluster)  state (State, which composes them)
-//! operations   entry/: changes cost
-//!              tree/: ops ensure charge permissions       session/: ops actors        cluster/: ops
-//!              lock/: readings history grant deadlock acquire multilock upgrade managed
-//!                     release revoke
+//! edits        entry/: context changes budget events   tree/: permissions charge   session/: actors
+//!              lock/: positions granted history        tree/: edit containers
+//! operations   lock/: readings tickets grant deadlock acquire multilock upgrade managed release
+//!                     revoke
+//!              session/: ops       cluster/: ops       entry/: cost                tree/: ops
 //! everything   apply (one entry, from its credential to its answer)  snapshot  invariants
 //!              restore (the first state of a restored cluster)
 //! ```
 //!
 //! `Tree`, `Sessions`, `Locks` and `Quotas` own their fields, and `State` composes them. An
-//! operation is a method of `State` in a file of its own, so it is called without an import.
+//! operation is a method of `State` in a file of its own. It is called without an import, and each
+//! call is a use of that file all the same.
 
 mod acl;
 mod apply;
@@ -69,7 +71,7 @@ pub use session::client_info::{Actor, ClientInfo};
 pub use snapshot::StateBuilder;
 pub use stat::Stat;
 pub use state::State;
-pub use tree::ops::SEQUENCE_MAX;
+pub use tree::edit::SEQUENCE_MAX;
 pub use tree::quota::{Quota, QuotaLimits};
 pub use tree::usage::Usage;
 pub use tree::znode::{Kind, Znode};

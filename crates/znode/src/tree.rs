@@ -3,7 +3,8 @@
 
 pub(crate) mod acls;
 mod charge;
-pub(crate) mod ensure;
+pub(crate) mod containers;
+pub(crate) mod edit;
 pub(crate) mod ops;
 pub(crate) mod permissions;
 pub(crate) mod quota;
@@ -22,7 +23,7 @@ use std::sync::Arc;
 use imbl::{OrdMap, OrdSet};
 
 use crate::acl::Acl;
-use crate::ids::LogPosition;
+use crate::ids::Zxid;
 use crate::lock::contender::Contender;
 use crate::lock::ended::Grant;
 use crate::lock::queue::Queue;
@@ -191,7 +192,7 @@ impl Tree {
         &mut self,
         path: &ZPath,
         parent: &ZPath,
-        at: LogPosition,
+        zxid: Zxid,
         time_ms: u64,
     ) -> (Arc<Znode>, Option<Grant>, usize) {
         let node = self.nodes.remove(path).expect("the caller has seen it");
@@ -207,7 +208,7 @@ impl Tree {
         let position = node.position(path.name());
         let (holder, tickets) = self.edit(parent, |parent| {
             parent.deletes += 1;
-            parent.pzxid = at.zxid;
+            parent.pzxid = zxid;
             if !top {
                 parent.below.take(usage);
             }

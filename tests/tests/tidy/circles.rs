@@ -1,8 +1,12 @@
 //! No two files of a product crate use each other, be it by way of others.
 //!
-//! What counts is what a file names: `crate::a::B` and `super::B`, in `use` and elsewhere. A name
-//! that the root of the crate passes on is that of the file where it stands. Methods of a type need
-//! no such name, so an operation may be a method of a type that is defined below it.
+//! What a file names is a use: `crate::a::B` and `super::B`, in `use` and elsewhere. A name that
+//! the root of the crate passes on is that of the file where it stands.
+//!
+//! A call of a method is a use of the file where the method stands, which need not be that of its
+//! type: `self.b(..)` in an `impl`, and `state.b(..)` in a file that has a `state: &State`. Where
+//! the file has a method of that type and name itself, the call is of that one. A call on another
+//! expression is not seen.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,6 +16,9 @@ const PRODUCT: &[&str] = &["client", "jute", "replica", "rest", "storage", "tls"
 
 /// The files that each file of a crate names, by module path; the root has none.
 type Uses = BTreeMap<String, BTreeSet<String>>;
+
+/// The methods of a crate by type and name, each with the files where it stands.
+type Methods = BTreeMap<(String, String), BTreeSet<String>>;
 
 /// The sources of one crate by the path of the module, tests left out.
 fn modules(name: &str) -> BTreeMap<String, String> {
@@ -59,8 +66,7 @@ fn take<'a>(text: &'a str, above: &str, found: &mut Vec<String>) -> &'a str {
             }
         }
     }
-    let length = text.find(|letter: char| !letter.is_alphanumeric() && letter != '_').unwrap_or(text.len());
-    let (name, rest) = text.split_at(length);
+    let (name, rest) = text.split_at(name_at(text).len());
     let path = if above.is_empty() { name.to_owned() } else { format!("{above}::{name}") };
     match rest.strip_prefix("::") {
         Some(below) => take(below, &path, found),
@@ -81,8 +87,92 @@ fn file_of(path: &str, modules: &BTreeMap<String, String>, passed_on: &BTreeMap<
     known.or_else(|| passed_on.get(names[0]).cloned())
 }
 
+/// The name with which a text begins; empty where it begins with none.
+fn name_at(text: &str) -> &str {
+    let end = text.find(|letter: char| !letter.is_alphanumeric() && letter != '_').unwrap_or(text.len());
+    &text[..end]
+}
+
+/// The type of an `impl`, given what stands before its brace: of ` Display for a::B<'_>` it is `B`.
+fn type_of(head: &str) -> String {
+    let mut depth = 0_usize;
+    let outside = head.chars().filter(|letter| {
+        depth += usize::from(*letter == '<');
+        let outside = depth == 0;
+        depth = depth.saturating_sub(usize::from(*letter == '>'));
+        outside
+    });
+    let head: String = outside.collect();
+    let named = head.split_whitespace().take_while(|word| *word != "where").last().unwrap_or_default();
+    named.rsplit("::").next().unwrap_or_default().to_owned()
+}
+
+/// Every `impl` in a text: the type, and what stands in it.
+fn impls(text: &str) -> impl Iterator<Item = (String, &str)> {
+    text.split("\nimpl").skip(1).filter_map(|text| {
+        let (head, body) = text.split_once('{')?;
+        Some((type_of(head), body.split("\n}").next()?))
+    })
+}
+
+/// The functions that stand in an `impl`.
+fn functions(body: &str) -> impl Iterator<Item = &str> {
+    body.lines().filter_map(|line| {
+        let line = line.strip_prefix("    ").filter(|line| line.starts_with(char::is_alphabetic))?;
+        let (_, named) = line.split_once("fn ")?;
+        Some(name_at(named))
+    })
+}
+
+/// The methods that a text calls on an expression that ends with `receiver`.
+fn called_on<'a>(text: &'a str, receiver: &str) -> impl Iterator<Item = &'a str> {
+    text.match_indices(receiver).filter_map(move |(at, receiver)| {
+        let before = text[..at].chars().next_back();
+        let rest = text[at + receiver.len()..].trim_start().strip_prefix('.')?.trim_start();
+        let named = name_at(rest);
+        let called = rest[named.len()..].trim_start().starts_with(['(', ':']);
+        let whole = before.is_none_or(|letter| !letter.is_alphanumeric() && letter != '_');
+        (called && whole).then_some(named)
+    })
+}
+
+/// The variables and fields of a text that are references: name and type.
+fn references(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    text.match_indices(": &").filter_map(|(at, colon)| {
+        let name = text[..at].rsplit(|letter: char| !letter.is_alphanumeric() && letter != '_').next()?;
+        let rest = &text[at + colon.len()..];
+        let rest = if rest.starts_with('\'') { rest.split_once(' ')?.1 } else { rest };
+        Some((name, name_at(rest.strip_prefix("mut ").unwrap_or(rest))))
+    })
+}
+
+/// The methods that a file calls: type and name.
+fn calls(text: &str) -> BTreeSet<(String, String)> {
+    let own = impls(text).flat_map(|(named, body)| {
+        called_on(body, "self").map(move |method| (named.clone(), method.to_owned())).collect::<Vec<_>>()
+    });
+    let others = references(text).collect::<BTreeSet<_>>().into_iter();
+    let others = others.flat_map(|(name, named)| {
+        called_on(text, name).map(|method| (named.to_owned(), method.to_owned())).collect::<Vec<_>>()
+    });
+    own.chain(others).collect()
+}
+
+fn methods(modules: &BTreeMap<String, String>) -> Methods {
+    let mut methods = Methods::new();
+    for (module, text) in modules {
+        for (named, body) in impls(text) {
+            for function in functions(body) {
+                methods.entry((named.clone(), function.to_owned())).or_default().insert(module.clone());
+            }
+        }
+    }
+    methods
+}
+
 fn uses(name: &str) -> Uses {
     let modules = modules(name);
+    let methods = methods(&modules);
     let root = modules.get("").cloned().unwrap_or_default();
     let passed_on = root.split("pub use ").skip(1).flat_map(|text| {
         let mut names = Vec::new();
@@ -99,9 +189,10 @@ fn uses(name: &str) -> Uses {
         let above = module.rsplit_once("::").map_or("", |(above, _)| above);
         let named = paths(text, "super::").into_iter().map(|path| format!("{above}::{path}"));
         let all = paths(text, "crate::").into_iter().chain(named);
-        all.filter_map(|path| file_of(path.trim_start_matches("::"), &modules, &passed_on))
-            .filter(|file| file != module)
-            .collect()
+        let named = all.filter_map(|path| file_of(path.trim_start_matches("::"), &modules, &passed_on));
+        let called = calls(text).into_iter().filter_map(|call| methods.get(&call));
+        let called = called.filter(|files| !files.contains(module)).flatten().cloned();
+        named.chain(called).filter(|file| file != module).collect()
     };
     modules
         .iter()
@@ -139,4 +230,14 @@ fn no_files_of_a_product_crate_use_each_other() {
 fn paths_are_found_in_groups_and_in_the_middle_of_code() {
     let text = "use crate::a::{B, c::{D, e}, self as f};\nlet x = crate::g::h(crate::I);\nmy_crate::no";
     assert_eq!(paths(text, "crate::"), ["a::B", "a::c::D", "a::c::e", "a::self", "g::h", "I"]);
+}
+
+#[test]
+fn methods_are_found_where_they_stand_and_where_they_are_called() {
+    let text = "\nimpl<'a> fmt::Display for a::B<'a, C>\nwhere\n    C: D,\n{\n    pub(crate) fn one(&self, d: &mut D) {\n        \
+                self\n            .two(); self.three.four(); myself.five(); d.six::<E>(|| d.seven)\n    }\n}\n";
+    let found: Vec<_> = impls(text).map(|(named, body)| (named, functions(body).collect())).collect();
+    assert_eq!(found, [("B".to_owned(), vec!["one"])]);
+    let call = |named: &str, method: &str| (named.to_owned(), method.to_owned());
+    assert_eq!(calls(text), BTreeSet::from([call("B", "two"), call("D", "six")]));
 }

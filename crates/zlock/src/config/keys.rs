@@ -35,6 +35,15 @@ impl Key {
     }
 }
 
+/// Every key with its value, as a TOML file that says the same, but for secrets.
+pub fn effective(settings: &Settings) -> String {
+    let line = |key: &Key| match key.is_secret() {
+        true => format!("# {} is given, and not shown\n", key.name),
+        false => format!("{} = {}\n", key.name, toml::Value::String((key.show)(settings))),
+    };
+    KEYS.iter().filter(|key| !(key.show)(settings).is_empty()).map(line).collect()
+}
+
 macro_rules! keys {
     ($($group:literal { $($name:ident: $kind:ident = $($place:ident).+, $help:literal;)* })*) => {
         /// Every key, in the order of the help.

@@ -1,37 +1,23 @@
 //! What an entry changes beside the state: events, and queues to be looked at when it is through.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 use std::sync::Arc;
 
+use crate::entry::context::Context;
 use crate::lock::ended::TicketEnd;
-use crate::{
-    Acl, Attempt, Error, Event, EventKind, Hold, Identity, LogPosition, Recorded, RequestKey, Session, SessionId, Term,
-    ZPath, Zxid,
-};
+use crate::{Acl, Event, EventKind, Recorded, Session, SessionId, ZPath};
 
-/// What one transaction has changed so far.
+/// What one entry has changed so far, and the entry itself.
 #[derive(Debug)]
 pub(crate) struct Changes {
-    pub(crate) zxid: Zxid,
-    pub(crate) term: Term,
-    /// Whom the one who asks has proven to be, besides anyone.
-    pub(crate) identities: Vec<Identity>,
+    pub(crate) context: Context,
     pub(crate) events: Vec<Recorded>,
     /// Parents that have their event: one for a transaction is enough.
     parents: BTreeSet<ZPath>,
     /// Locks whose queues have changed since it was looked who holds next.
     queues: BTreeSet<ZPath>,
-    /// Znodes made, removed and granted a lock so far; see `cost.rs`.
+    /// Znodes made, removed and granted a lock so far; see `budget.rs`.
     pub(crate) steps: u64,
-    /// Who asks.
-    pub(crate) session: Option<SessionId>,
-    /// The request's idempotency key.
-    pub(crate) key: Option<RequestKey>,
-    /// Which try of an acquire it is.
-    pub(crate) attempt: Attempt,
-    /// Where the request came from, if it says so.
-    pub(crate) address: Option<IpAddr>,
     /// The sessions that this entry ends.
     pub(crate) ended: BTreeMap<SessionId, Arc<Session>>,
     /// Why tickets end in this entry, as far as the operation alone tells.
@@ -39,40 +25,10 @@ pub(crate) struct Changes {
 }
 
 impl Changes {
-    pub(crate) fn new(at: LogPosition) -> Changes {
-        let (parents, queues) = Default::default();
-        let (zxid, term) = (at.zxid, at.term);
-        let (identities, events) = (Vec::new(), Vec::new());
-        let (session, key, attempt, address, end, ended) = Default::default();
-        Changes {
-            zxid,
-            term,
-            identities,
-            events,
-            parents,
-            queues,
-            steps: 0,
-            session,
-            key,
-            attempt,
-            address,
-            ended,
-            end,
-        }
-    }
-
-    /// What an acquire leaves in its lock node. The key becomes the UUID in the lock node's name.
-    ///
-    /// # Errors
-    /// `BadArguments` without a key.
-    pub(crate) fn hold(&self) -> Result<Hold, Error> {
-        let key = self.key.ok_or(Error::BadArguments)?;
-        Ok(Hold { key, attempts: vec![self.attempt] })
-    }
-
-    /// Where the entry stands.
-    pub(crate) fn at(&self) -> LogPosition {
-        LogPosition { term: self.term, zxid: self.zxid }
+    /// None as yet.
+    pub(crate) fn of(context: Context) -> Changes {
+        let (events, parents, queues, steps, ended, end) = Default::default();
+        Changes { context, events, parents, queues, steps, ended, end }
     }
 
     pub(crate) fn queue_changed(&mut self, lock: &ZPath) {
@@ -96,7 +52,7 @@ impl Changes {
         acl: Option<Arc<[Acl]>>,
         parent_acl: Option<Arc<[Acl]>>,
     ) {
-        let event = Event { zxid: self.zxid, kind, path: path.clone() };
+        let event = Event { zxid: self.context.zxid, kind, path: path.clone() };
         self.events.push(Recorded { event, acl, parent_acl });
     }
 

@@ -1,20 +1,20 @@
 //! Entering and leaving a lock's queue.
 
-use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::entry::changes::Changes;
+use crate::entry::context::Context;
 use crate::lock::deadlock::Newcomer;
 use crate::lock::queue::Queue;
 use crate::lock::readings;
 use crate::lock::ticket_name::{Shape, TicketName, sequence_of};
-use crate::tree::ops::{NewNode, next_number};
+use crate::tree::edit::{NewNode, next_number};
 use crate::tree::permissions::{check_client_path, permit};
 use crate::tree::quota::Growth;
 use crate::weight;
 use crate::{
-    Acquire, Attempt, CREATE, Contender, Error, Hold, Kind, LockMode, LockSettings, Refusal, Reply, RequestKey,
-    SessionId, State, ZPath, Znode,
+    Acquire, Attempt, CREATE, Contender, Error, Hold, Kind, LockMode, LockSettings, Refusal, Reply, SessionId, State,
+    ZPath,
 };
 
 /// The way to a lock that the one who asks may enter.
@@ -41,26 +41,21 @@ pub(crate) enum Entered {
 }
 
 impl State {
-    pub(crate) fn acquire(
-        &mut self,
-        acquire: &Acquire,
-        session: Option<SessionId>,
-        changes: &mut Changes,
-    ) -> Result<Reply, Refusal> {
+    pub(crate) fn acquire(&mut self, acquire: &Acquire, changes: &mut Changes) -> Result<Reply, Refusal> {
         let lock = &acquire.lock;
         let refuse = |error| Refusal::at(error, lock);
-        let id = session.ok_or_else(|| refuse(Error::SessionRequired))?;
-        let hold = changes.hold().map_err(refuse)?;
+        let id = changes.context.session.ok_or_else(|| refuse(Error::SessionRequired))?;
+        let hold = changes.context.hold().map_err(refuse)?;
         if lock.is_root() {
             return Err(refuse(Error::BadArguments));
         }
-        let label_bytes_max = self.limits.label_bytes_max as usize;
+        let label_bytes_max = self.limits().label_bytes_max as usize;
         if acquire.label.len() > label_bytes_max || acquire.owner.len() > label_bytes_max {
             return Err(refuse(Error::DataTooLarge));
         }
         // A retry whose answer and key are forgotten: the lock node itself remembers.
         if let Some(ticket) = self.ticket_with(id, acquire, hold.key) {
-            return self.acquire_again(&ticket, id, hold.key, changes.attempt);
+            return self.acquire_again(&ticket, id, hold.key, changes.context.attempt);
         }
         match self.ticket_of(id, lock, acquire.mode, &acquire.owner) {
             Some(ticket) => {
@@ -87,11 +82,11 @@ impl State {
     fn enter_queue(&mut self, new: NewTicket<'_>, changes: &mut Changes) -> Result<Reply, Refusal> {
         let NewTicket { acquire, session: id, hold } = new;
         let (lock, priority) = (&acquire.lock, acquire.priority);
-        let way = self.way_into(lock, changes)?;
+        let way = self.way_into(lock, &changes.context)?;
         if priority > 0 && !self.queue(lock).is_some_and(|queue| queue.settings().managed) {
             return Err(Refusal::at(Error::LockNotManaged, lock));
         }
-        if let Some(own) = self.sessions[&id].keyless.get(lock).filter(|_| is_keyless(acquire)) {
+        if let Some(own) = self.sessions()[&id].keyless.get(lock).filter(|_| is_keyless(acquire)) {
             return Err(Refusal::at(Error::BlockedByOwnSession, own));
         }
         let ticket = match self.enqueue(acquire, way, false, id, hold, changes)? {
@@ -106,39 +101,17 @@ impl State {
         self.acquired(&ticket)
     }
 
-    /// A retry of an acquire that was applied: where its ticket stands by now. Counts nothing.
-    pub(crate) fn acquire_again(
-        &mut self,
-        ticket: &ZPath,
-        id: SessionId,
-        key: RequestKey,
-        attempt: Attempt,
-    ) -> Result<Reply, Refusal> {
-        // Another client may have made a znode of that name since.
-        if self.node(ticket).is_none_or(|node| node.owner() != Some(id) || node.contender().is_none()) {
-            return Err(Refusal::at(Error::NoNode, ticket));
-        }
-        self.tree.edit_contender(ticket, |contender| {
-            // Missing when it was released long ago and others keep the ticket.
-            if let Some(hold) = contender.holds.iter_mut().find(|hold| hold.key == key) {
-                hold.retry(attempt);
-            }
-        });
-        self.acquired(ticket)
-    }
-
     pub(crate) fn withdraw(
         &mut self,
         ticket: &ZPath,
         attempt: Attempt,
         if_waiting: bool,
-        session: Option<SessionId>,
         changes: &mut Changes,
     ) -> Result<Reply, Refusal> {
         let refuse = |error| Refusal::at(error, ticket);
-        let id = self.check_ticket(ticket, session).map_err(refuse)?;
+        let id = self.check_ticket(ticket, &changes.context).map_err(refuse)?;
         let counting = self.counts_for(ticket);
-        let found = self.tree[&counting].contender().and_then(|contender| {
+        let found = self.tree()[&counting].contender().and_then(|contender| {
             let tried = |hold: &Hold| hold.attempts.iter().position(|other| *other == attempt);
             let found = contender.holds.iter().enumerate().find_map(|(index, hold)| Some((index, tried(hold)?)));
             found.map(|(index, at)| (index, at, contender.holds[index].clone(), contender.count() == 1))
@@ -157,45 +130,28 @@ impl State {
             hold.attempts.remove(at);
         }
         if !hold.attempts.is_empty() {
-            self.tree.edit_contender(&counting, |contender| contender.holds[index] = hold);
+            self.tree_mut().edit_contender(&counting, |contender| contender.holds[index] = hold);
             return Ok(Reply::Superseded);
         }
         // As if the acquire had never been: its key may be used afresh.
-        self.sessions.edit_requests(id, |requests| requests.forget(&hold.key));
+        self.sessions_mut().edit_requests(id, |requests| requests.forget(&hold.key));
         if last {
             self.remove(ticket, changes);
         } else {
-            self.tree.edit_contender(&counting, |contender| contender.holds.remove(index));
+            self.tree_mut().edit_contender(&counting, |contender| contender.holds.remove(index));
         }
         Ok(Reply::Withdrawn)
-    }
-
-    pub(crate) fn hold_once_more(&mut self, ticket: &ZPath, hold: Hold) -> Result<Reply, Refusal> {
-        if self.multi_of(ticket, &self.tree[ticket]).is_some() {
-            return Err(Refusal::at(Error::Overlap, ticket));
-        }
-        self.count_hold(ticket, hold)
-    }
-
-    /// Counts one more hold on a ticket.
-    pub(crate) fn count_hold(&mut self, ticket: &ZPath, hold: Hold) -> Result<Reply, Refusal> {
-        if self.tree[ticket].contender().map_or(0, Contender::count) >= self.limits.holds_max {
-            return Err(Refusal::at(Error::TooManyHolds, ticket));
-        }
-        self.check_bytes(weight::HOLD).map_err(|error| Refusal::at(error, ticket))?;
-        self.tree.edit_contender(ticket, |contender| contender.holds.push(hold));
-        self.acquired(ticket)
     }
 
     /// The way into a queue, for one who may enter it: before anything is said of the lock.
     ///
     /// # Errors
     /// `NoAuth` without CREATE on the directory, or on what it would be made in.
-    pub(crate) fn way_into(&self, lock: &ZPath, changes: &Changes) -> Result<Way, Refusal> {
+    pub(crate) fn way_into(&self, lock: &ZPath, context: &Context) -> Result<Way, Refusal> {
         check_client_path(lock)?;
         let refuse = |error| Refusal::at(error, lock);
         let (base, missing) = self.missing_on_the_way(lock).map_err(refuse)?;
-        permit(&self.tree[&base].acl, CREATE, changes).map_err(refuse)?;
+        permit(&self.tree()[&base].acl, CREATE, context).map_err(refuse)?;
         Ok(Way { base, missing })
     }
 
@@ -215,7 +171,7 @@ impl State {
         let mode = self.check_limit(lock, acquire.mode).map_err(refuse)?;
         let kind = Kind::Ephemeral { owner: id };
         let Way { base, missing } = way;
-        let parent = &self.tree[&base];
+        let parent = &self.tree()[&base];
         let written_by = self.written_by(id, acquire);
         let next = if missing.is_empty() { next_number(parent).map_err(refuse)? } else { 0 };
         // Curator's downgrade: a reader that shares the number of its own writer is held with it,
@@ -226,7 +182,7 @@ impl State {
         let reads_beside = |number| acquire.mode == LockMode::Read && self.writes(lock, number, id);
         let held_at_once = sequence_of(ticket.name()).is_some_and(reads_beside);
         // Made by hand: a key and the next number are no secret.
-        if self.tree.contains(&ticket) {
+        if self.tree().contains(&ticket) {
             return Err(Refusal::at(Error::NodeExists, &ticket));
         }
         let (count, bytes) = (missing.len() as u64 + 1, acquire.label.len());
@@ -235,7 +191,7 @@ impl State {
         self.check_quota(&ticket, Growth { count, bytes: bytes as u64 })?;
         self.check_ephemerals(kind).map_err(refuse)?;
         let tickets = if missing.is_empty() { parent.family.ticket_count() } else { 0 };
-        if tickets >= self.limits.waiters_max as usize {
+        if tickets >= self.limits().waiters_max as usize {
             return Err(refuse(Error::TooManyWaiters));
         }
         let at_end = !held_at_once && missing.is_empty() && !part;
@@ -248,7 +204,7 @@ impl State {
         let contender = Contender {
             mode,
             owner: acquire.owner.clone(),
-            lock_delay_ms: acquire.lock_delay_ms.min(self.limits.lock_delay_max_ms),
+            lock_delay_ms: acquire.lock_delay_ms.min(self.limits().lock_delay_max_ms),
             holds: vec![hold],
             released: 0,
             lingers_until_ms: None,
@@ -257,7 +213,8 @@ impl State {
         };
         let data = acquire.label.as_bytes().into();
         if let LockMode::Lease { limit, .. } = mode {
-            self.tree.edit_queue(lock, |queue| queue.set(LockSettings { limit: Some(limit), ..queue.settings() }));
+            self.tree_mut()
+                .edit_queue(lock, |queue| queue.set(LockSettings { limit: Some(limit), ..queue.settings() }));
         }
         self.insert(&ticket, NewNode { kind, data, acl, contender: Some(contender) }, changes);
         Ok(Entered::At(ticket))
@@ -276,63 +233,6 @@ impl State {
         if differs { Err(Error::LimitDiffers) } else { Ok(LockMode::Lease { permits, limit }) }
     }
 
-    pub(crate) fn acquired(&self, ticket: &ZPath) -> Result<Reply, Refusal> {
-        let held = readings::held(self, ticket).map_err(|error| Refusal::at(error, ticket))?;
-        Ok(Reply::Acquired { ticket: ticket.clone(), held })
-    }
-
-    /// The nearest ancestor that exists, or the lock itself, and the paths below it that do not,
-    /// deepest first. Refused before the walk when nothing can be made there: nobody bounds a path
-    /// before it is here, and the walk costs the square of its depth.
-    pub(crate) fn missing_on_the_way(&self, lock: &ZPath) -> Result<(ZPath, Vec<ZPath>), Error> {
-        if self.tree.contains(lock) {
-            return Ok((lock.clone(), Vec::new()));
-        }
-        self.check_path(lock)?;
-        let mut missing = Vec::new();
-        let mut path = lock.clone();
-        while !self.tree.contains(&path) {
-            let parent = path.parent().expect("the root exists");
-            missing.push(path);
-            path = parent;
-        }
-        Ok((path, missing))
-    }
-
-    /// The ticket that an owner has already; nobody has none.
-    pub(crate) fn ticket_of(&self, id: SessionId, lock: &ZPath, mode: LockMode, owner: &str) -> Option<ZPath> {
-        if owner.is_empty() {
-            return None;
-        }
-        self.sessions[&id].tickets.get(&(lock.clone(), mode.of_any_limit(), owner.into())).cloned()
-    }
-
-    /// Whether an owner has a ticket of a lock, in any mode.
-    pub(crate) fn has_ticket_of(&self, id: SessionId, lock: &ZPath, owner: &str) -> bool {
-        let from = (lock.clone(), LockMode::Exclusive, "".into());
-        let tickets = self.sessions[&id].tickets.range((Bound::Included(from), Bound::Unbounded));
-        let mut own = tickets.take_while(|((other, _, _), _)| other == lock);
-        !owner.is_empty() && own.any(|((_, _, other), _)| **other == *owner)
-    }
-
-    /// The ticket on which an acquire was counted already under this key.
-    pub(crate) fn ticket_with(&self, id: SessionId, acquire: &Acquire, key: RequestKey) -> Option<ZPath> {
-        let Acquire { lock, mode, owner, .. } = acquire;
-        let ticket = if owner.is_empty() {
-            self.ticket_named(id, lock, *mode, key)
-        } else {
-            self.ticket_of(id, lock, *mode, owner)
-        };
-        let counted =
-            |contender: &Contender| contender.owner == *owner && contender.holds.iter().any(|hold| hold.key == key);
-        ticket.filter(|ticket| self.node(ticket).and_then(Znode::contender).is_some_and(counted))
-    }
-
-    /// The ticket that bears a key in its name.
-    pub(crate) fn ticket_named(&self, id: SessionId, lock: &ZPath, mode: LockMode, key: RequestKey) -> Option<ZPath> {
-        self.session(id)?.named.get(&(lock.clone(), mode.of_any_limit(), key)).cloned()
-    }
-
     /// The number of the write lock that the owner of this read acquire holds.
     fn written_by(&self, id: SessionId, acquire: &Acquire) -> Option<u64> {
         if acquire.mode != LockMode::Read {
@@ -341,19 +241,6 @@ impl State {
         let writer = self.ticket_of(id, &acquire.lock, LockMode::Write, &acquire.owner)?;
         let held = matches!(readings::held(self, &writer), Ok(Some(_)));
         sequence_of(writer.name()).filter(|_| held)
-    }
-
-    /// Whether the session may give this ticket back.
-    pub(crate) fn check_ticket(&self, ticket: &ZPath, session: Option<SessionId>) -> Result<SessionId, Error> {
-        let id = self.check_own(ticket, session)?;
-        if sequence_of(ticket.name()).is_none() { Err(Error::BadArguments) } else { Ok(id) }
-    }
-
-    /// Whether an ephemeral znode is the session's own.
-    pub(crate) fn check_own(&self, path: &ZPath, session: Option<SessionId>) -> Result<SessionId, Error> {
-        let id = session.ok_or(Error::SessionRequired)?;
-        let node = self.node(path).ok_or(Error::NoNode)?;
-        if node.owner() == Some(id) { Ok(id) } else { Err(Error::NotOwner) }
     }
 }
 

@@ -99,7 +99,9 @@ impl State {
         let settings = self.queue(newcomer.lock)?.settings();
         settings.limit.is_none().then(|| {
             let mut state = self.clone();
-            state.tree.edit_queue(newcomer.lock, |queue| queue.set(LockSettings { limit: Some(limit), ..settings }));
+            state
+                .tree_mut()
+                .edit_queue(newcomer.lock, |queue| queue.set(LockSettings { limit: Some(limit), ..settings }));
             state
         })
     }
@@ -111,13 +113,6 @@ impl State {
         let by = (owner.clone(), None);
         let waits = tickets.iter().filter_map(|ticket| self.wait_of(&by, ticket)).collect();
         Search::of(self, owner, waits).run()
-    }
-
-    /// Whether an owner has any ticket, of those that may be looked at.
-    pub(crate) fn has_ticket(&self, id: SessionId, owner: &str) -> bool {
-        let looks = self.limits.deadlock_looks();
-        let mut tickets = self.sessions[&id].tickets.keys().take(looks as usize);
-        !owner.is_empty() && tickets.any(|(_, _, other)| **other == *owner)
     }
 
     /// What a ticket waits for; `None` when it does not.
@@ -170,7 +165,7 @@ impl State {
         cycle: Vec<WaitsFor>,
         changes: &Changes,
     ) -> Reply {
-        let now = self.moment(changes);
+        let now = changes.context.moment();
         let (session_label, client) = remembered(self.session_of(newcomer.session, changes));
         let ticket = EndedTicket {
             name: String::new(),
@@ -188,14 +183,14 @@ impl State {
         };
         self.remember_ticket(newcomer.lock, ticket, self.history_readers(newcomer.lock));
         // Tickets of locks that the asker may not read are nobody's to name.
-        let shown = cycle.into_iter().filter(|edge| self.may_read(&edge.lock, &changes.identities));
+        let shown = cycle.into_iter().filter(|edge| self.may_read(&edge.lock, &changes.context.identities));
         Reply::Deadlock { cycle: shown.collect() }
     }
 }
 
 impl<'a> Search<'a> {
     fn of(state: &'a State, asker: Owner, waits: Vec<Wait>) -> Search<'a> {
-        let looks = state.limits.deadlock_looks();
+        let looks = state.limits().deadlock_looks();
         Search { state, asker, looks, waits: waits.into(), reached: BTreeMap::new() }
     }
 

@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 use plant::Planted;
 
 use crate::entry::changes::Changes;
-use crate::lock::ended::{Grant, Moment, TicketEnd};
+use crate::lock::ended::TicketEnd;
 use crate::lock::locks::MultiLock;
 use crate::lock::queue::{Origin, Position, Queue, Ticket};
-use crate::{EventKind, Policy, State, ZPath, Zxid};
+use crate::{Policy, State, ZPath, Zxid};
 
 /// So many multi-locks may be overtaken in one queue; the next one blocks it. Bounds the work of a
 /// grant.
@@ -50,7 +50,7 @@ impl State {
         let mut grants = 0;
         for lock in changes.take_queues() {
             if self.steps_left(changes) == 0 {
-                self.locks.leave_unsettled(lock);
+                self.locks_mut().leave_unsettled(lock);
             } else if let Some(next) = self.look(&lock, changes) {
                 found.insert(next, grants);
             }
@@ -81,24 +81,6 @@ impl State {
         }
     }
 
-    /// Grants a waiter the lock whose turn it need not be.
-    pub(crate) fn grant_out_of_turn(&mut self, lock: &ZPath, position: &Position, changes: &mut Changes) {
-        let at = Moment { zxid: changes.zxid, time_ms: self.time_ms };
-        let granted = self.tree.edit_queue(lock, |queue| {
-            let token = queue.token_at(position, at.zxid);
-            queue.grant(position, Grant { at, token })
-        });
-        changes.steps += 1;
-        let owned = granted.is_some_and(|ticket| ticket.session.is_some());
-        if owned {
-            self.locks.count_holder();
-        }
-        // One that has just come is told by the answer.
-        if owned && position.czxid < changes.zxid {
-            self.tell(EventKind::Granted, &self.ticket_at(lock, position), changes);
-        }
-    }
-
     /// Grants a lock, or all locks of a multi-lock. Returns those whose queues it changed.
     fn grant_next(&mut self, next: &Next, changes: &mut Changes) -> Vec<ZPath> {
         let multi = self.multi_at(&next.lock, &next.position).cloned();
@@ -120,11 +102,11 @@ impl State {
         if plant::is(Planted::SecondGranted) && changes.end == Some(TicketEnd::Expired) {
             return self.second_in(lock);
         }
-        match self.next_in(lock, changes.zxid) {
+        match self.next_in(lock, changes.context.zxid) {
             Look::Next(next) => Some(next),
             Look::Nobody => None,
             Look::NextEntry => {
-                self.locks.leave_unsettled(lock.clone());
+                self.locks_mut().leave_unsettled(lock.clone());
                 None
             }
         }
@@ -201,17 +183,24 @@ impl State {
         })
     }
 
+    /// Takes such a ticket away when it is its turn.
+    fn pass_over(&mut self, ticket: &ZPath, changes: &mut Changes) {
+        let end = changes.end.replace(TicketEnd::Expired);
+        self.remove(ticket, changes);
+        changes.end = end;
+    }
+
     fn is_of_ending_session(&self, next: &Next) -> bool {
         let ticket = || self.queue(&next.lock)?.waiter(&next.position);
-        self.sessions.are_ending()
+        self.sessions().are_ending()
             && !plant::is(Planted::GrantedToTheEnding)
-            && ticket().and_then(|ticket| ticket.session).is_some_and(|id| self.sessions.is_ending(id))
+            && ticket().and_then(|ticket| ticket.session).is_some_and(|id| self.sessions().is_ending(id))
     }
 
     /// It may have gone since it was its turn.
     fn leave_to_next_entry(&mut self, next: Next) {
         for lock in self.locks_of(&next).into_iter().chain([next.lock]) {
-            self.locks.leave_unsettled(lock);
+            self.locks_mut().leave_unsettled(lock);
         }
     }
 
@@ -221,27 +210,10 @@ impl State {
         multi.iter().flat_map(|multi| &multi.tickets).filter_map(ZPath::parent).collect()
     }
 
-    /// The queue of a lock, where there are tickets or settings.
-    pub(crate) fn queue(&self, lock: &ZPath) -> Option<&Queue> {
-        self.tree.queue(lock)
-    }
-
-    /// The lock of a ticket that stands, and where the ticket stands in it.
-    pub(crate) fn position_of(&self, ticket: &ZPath) -> (ZPath, Position) {
-        let lock = ticket.parent().expect("a ticket has a parent");
-        let position = self.tree[ticket].position(ticket.name());
-        (lock, position.expect("a ticket has a number"))
-    }
-
-    /// The ticket at a position of a queue.
-    pub(crate) fn ticket_at(&self, lock: &ZPath, position: &Position) -> ZPath {
-        lock.child(&position.name).expect("a child has a good name")
-    }
-
     /// Whether a ticket could hold that waits, and no later entry will look at it. For tests.
     pub(crate) fn check_nobody_is_next(&self, lock: &ZPath) -> Result<(), String> {
-        let left_over = |lock: &ZPath| self.locks.unsettled().contains(lock);
-        match self.next_in(lock, self.last_zxid) {
+        let left_over = |lock: &ZPath| self.locks().unsettled().contains(lock);
+        match self.next_in(lock, self.last_zxid()) {
             Look::Next(next) if !left_over(lock) && !self.locks_of(&next).iter().any(left_over) => {
                 Err(format!("{next:?} could hold and waits"))
             }

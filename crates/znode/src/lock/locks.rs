@@ -21,7 +21,7 @@ pub(crate) struct Locks {
     holders: u64,
     /// Multi-locks that wait or hold, by the czxid of their lock nodes.
     multis: OrdMap<Zxid, Arc<MultiLock>>,
-    /// Locks whose queues an entry left for later ones to look at; see `cost.rs`.
+    /// Locks whose queues an entry left for later ones to look at; see `budget.rs`.
     unsettled: OrdSet<ZPath>,
     pub(crate) histories: Histories,
     pub(crate) revocations: Revocations,

@@ -7,12 +7,11 @@ use std::sync::Arc;
 
 use crate::entry::changes::Changes;
 use crate::lock::queue::Origin;
-use crate::tree::ops::NewNode;
 use crate::tree::permissions::REVOKE;
 use crate::tree::permissions::{check_client_path, permit};
 use crate::tree::quota::Growth;
 use crate::weight;
-use crate::{Acl, CREATE, Error, Kind, LockSettings, Refusal, Reply, SessionId, State, ZPath};
+use crate::{CREATE, Error, Kind, LockSettings, Refusal, Reply, State, ZPath};
 
 impl State {
     /// Sets what a lock is. Its directory is made, or made persistent: settings must not go with a
@@ -35,13 +34,13 @@ impl State {
         check_client_path(lock)?;
         let (base, missing) = self.missing_on_the_way(lock).map_err(refuse)?;
         // A directory that is made for its settings has the same ACL.
-        let acl = Arc::clone(&self.tree[&base].acl);
-        permit(&acl, REVOKE, changes).map_err(refuse)?;
+        let acl = Arc::clone(&self.tree()[&base].acl);
+        permit(&acl, REVOKE, &changes.context).map_err(refuse)?;
         if !missing.is_empty() {
-            permit(&acl, CREATE, changes).map_err(refuse)?;
+            permit(&acl, CREATE, &changes.context).map_err(refuse)?;
         }
         if missing.is_empty() {
-            let node = &self.tree[lock];
+            let node = &self.tree()[lock];
             if node.owner().is_some() {
                 return Err(refuse(Error::NoChildrenForEphemerals));
             }
@@ -54,14 +53,14 @@ impl State {
             }
             changes.queue_changed(lock);
         } else {
-            self.check_room(&self.tree[&base], lock, 0, missing.len() as u64).map_err(refuse)?;
+            self.check_room(&self.tree()[&base], lock, 0, missing.len() as u64).map_err(refuse)?;
             self.check_quota(lock, Growth { count: missing.len() as u64, bytes: 0 })?;
         }
         let queue = settings != LockSettings::default() && self.queue(lock).is_none();
         let made = if missing.is_empty() { 0 } else { weight::made(lock, 0, missing.len() as u64) };
         self.check_plain_bytes(lock, made + if queue { weight::QUEUE } else { 0 })?;
         self.make_containers(&missing, &acl, changes);
-        self.tree.edit(lock, |node| {
+        self.tree_mut().edit(lock, |node| {
             if settings != LockSettings::default() && matches!(node.kind, Kind::Container | Kind::Ttl { .. }) {
                 node.kind = Kind::Persistent;
             }
@@ -70,22 +69,10 @@ impl State {
         Ok(Reply::Done)
     }
 
-    /// Gives a waiter its priority before any ticket has a turn.
-    pub(crate) fn prioritize(&mut self, ticket: &ZPath, priority: u32) {
-        let (lock, position) = self.position_of(ticket);
-        self.tree.edit_queue(&lock, |queue| queue.prioritize(&position, priority));
-    }
-
     /// Releases a ticket and grants the lock to the named waiter, before all others.
-    pub(crate) fn hand_over(
-        &mut self,
-        ticket: &ZPath,
-        to: &ZPath,
-        session: Option<SessionId>,
-        changes: &mut Changes,
-    ) -> Result<Reply, Refusal> {
+    pub(crate) fn hand_over(&mut self, ticket: &ZPath, to: &ZPath, changes: &mut Changes) -> Result<Reply, Refusal> {
         let refuse = |error| Refusal::at(error, ticket);
-        self.check_ticket(ticket, session).map_err(refuse)?;
+        self.check_ticket(ticket, &changes.context).map_err(refuse)?;
         let lock = ticket.parent().ok_or_else(|| refuse(Error::BadArguments))?;
         let queue = self.queue(&lock).filter(|queue| queue.settings().managed);
         let queue = queue.ok_or_else(|| Refusal::at(Error::LockNotManaged, &lock))?;
@@ -99,39 +86,12 @@ impl State {
             return Err(refuse);
         };
         let waiter = queue.waiter(&taking).filter(|waiter| waiter.origin != Origin::MultiLock);
-        let waiter = waiter.filter(|_| !self.waits_in_vain(to, &self.tree[to]));
+        let waiter = waiter.filter(|_| !self.waits_in_vain(to, &self.tree()[to]));
         if !waiter.is_some_and(|waiter| queue.fits_after(&giving, &taking, waiter.demand)) {
             return Err(refuse);
         }
         self.remove(ticket, changes);
         self.grant_out_of_turn(&lock, &taking, changes);
         Ok(Reply::Released { holds: 0 })
-    }
-
-    /// Whether a new ticket may stay. Call this after granting: only then is it known whether the
-    /// ticket waits.
-    ///
-    /// # Errors
-    /// `TooManyWaiters` when it waits and is one too many.
-    pub(crate) fn check_waiters(&self, ticket: &ZPath) -> Result<(), Refusal> {
-        let (lock, position) = self.position_of(ticket);
-        let over = self.queue(&lock).is_some_and(|queue| queue.is_over_full() && queue.waits(&position));
-        if over { Err(Refusal::at(Error::TooManyWaiters, &lock)) } else { Ok(()) }
-    }
-
-    /// Whether a znode may be made otherwise than as the lock node of an acquire.
-    pub(crate) fn check_managed(&self, parent: &ZPath, name: &str, kind: Kind) -> Result<(), Refusal> {
-        let managed = || self.queue(parent).is_some_and(|queue| queue.settings().managed);
-        if kind.number(name).is_some() && managed() { Err(Refusal::at(Error::LockManaged, parent)) } else { Ok(()) }
-    }
-
-    /// Makes directories that are missing, given deepest first, as containers with the ACL of what
-    /// they are made in.
-    pub(crate) fn make_containers(&mut self, missing: &[ZPath], acl: &Arc<[Acl]>, changes: &mut Changes) {
-        for path in missing.iter().rev() {
-            let container =
-                NewNode { kind: Kind::Container, data: Arc::new([]), acl: Arc::clone(acl), contender: None };
-            self.insert(path, container, changes);
-        }
     }
 }

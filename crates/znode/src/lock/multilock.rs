@@ -16,29 +16,23 @@ use crate::entry::changes::Changes;
 use crate::lock::acquire::Entered;
 use crate::lock::deadlock::Newcomer;
 use crate::lock::locks::MultiLock;
-use crate::lock::queue::Position;
 use crate::{
-    Acquire, AcquireAll, Contender, Error, Hold, LockMode, Refusal, Reply, RequestKey, SessionId, State, ZPath, Znode,
+    Acquire, AcquireAll, Contender, Error, Hold, LockMode, Refusal, Reply, RequestKey, SessionId, State, ZPath,
 };
 
 /// The most locks that one multi-lock may have. Bounds the work of a grant.
 const PARTS_MAX: usize = 64;
 
 impl State {
-    pub(crate) fn acquire_all(
-        &mut self,
-        wish: &AcquireAll,
-        session: Option<SessionId>,
-        changes: &mut Changes,
-    ) -> Result<Reply, Refusal> {
-        let id = session.ok_or(Error::SessionRequired)?;
-        let hold = changes.hold()?;
+    pub(crate) fn acquire_all(&mut self, wish: &AcquireAll, changes: &mut Changes) -> Result<Reply, Refusal> {
+        let id = changes.context.session.ok_or(Error::SessionRequired)?;
+        let hold = changes.context.hold()?;
         self.check_parts(wish)?;
-        if wish.label.len().max(wish.owner.len()) > self.limits.label_bytes_max as usize {
+        if wish.label.len().max(wish.owner.len()) > self.limits().label_bytes_max as usize {
             return Err(Error::DataTooLarge.into());
         }
         if let Some(ticket) = self.all_with(id, wish, hold.key) {
-            return self.acquire_again(&ticket, id, hold.key, changes.attempt);
+            return self.acquire_again(&ticket, id, hold.key, changes.context.attempt);
         }
         if let Some(ticket) = self.same_set(id, wish)? {
             return self.count_hold(&ticket, hold);
@@ -68,7 +62,7 @@ impl State {
         let waited_for = self.has_ticket(id, owner);
         let first = self.enqueue_all(wish, id, hold, changes)?;
         self.grant_ready(changes);
-        let multi = self.locks.multi(changes.zxid).cloned().expect("it was made just above");
+        let multi = self.locks().multi(changes.context.zxid).cloned().expect("it was made just above");
         match waited_for.then(|| self.deadlock_of_all(id, owner, &multi.tickets)).flatten() {
             Some(cycle) => Ok(Reply::Deadlock { cycle }),
             None => {
@@ -97,7 +91,7 @@ impl State {
     /// it says another limit than the one that is set.
     fn same_set(&self, id: SessionId, wish: &AcquireAll) -> Result<Option<ZPath>, Refusal> {
         let own = |(lock, mode): &(ZPath, LockMode)| self.ticket_of(id, lock, *mode, &wish.owner);
-        if let Some(multi) = own(&wish.parts[0]).and_then(|ticket| self.multi_of(&ticket, &self.tree[&ticket])) {
+        if let Some(multi) = own(&wish.parts[0]).and_then(|ticket| self.multi_of(&ticket, &self.tree()[&ticket])) {
             let part = |wish| own(wish).is_some_and(|ticket| multi.tickets.contains(&ticket));
             if multi.tickets.len() == wish.parts.len() && wish.parts.iter().all(part) {
                 for (index, (lock, mode)) in (0..).zip(&wish.parts) {
@@ -122,13 +116,13 @@ impl State {
         }
         // Asked for in another order, the set may have another first ticket.
         let ticket = self.ticket_of(id, lock, *mode, &wish.owner)?;
-        let first = self.multi_of(&ticket, &self.tree[&ticket])?.tickets[0].clone();
+        let first = self.multi_of(&ticket, &self.tree()[&ticket])?.tickets[0].clone();
         let counted = |contender: &Contender| contender.holds.iter().any(|hold| hold.key == key);
-        self.tree[&first].contender().is_some_and(counted).then_some(first)
+        self.tree()[&first].contender().is_some_and(counted).then_some(first)
     }
 
     fn check_parts(&self, wish: &AcquireAll) -> Result<(), Refusal> {
-        if wish.parts.len() > PARTS_MAX.min(self.limits.ops_max as usize) {
+        if wish.parts.len() > PARTS_MAX.min(self.limits().ops_max as usize) {
             return Err(Error::TooManyOps.into());
         }
         if wish.parts.is_empty() {
@@ -155,7 +149,7 @@ impl State {
         for index in 0..wish.parts.len() {
             let (acquire, hold) = (wish.part(index, &wish.owner), hold.clone());
             let at = |refusal| Refusal { op_index: u32::try_from(index).ok(), ..refusal };
-            let way = self.way_into(&acquire.lock, changes).map_err(at)?;
+            let way = self.way_into(&acquire.lock, &changes.context).map_err(at)?;
             let Entered::At(ticket) = self.enqueue(&acquire, way, true, id, hold, changes).map_err(at)? else {
                 // Deadlocks are looked for when all parts are there.
                 return Err(at(Refusal::at(Error::Deadlock, &acquire.lock)));
@@ -163,28 +157,8 @@ impl State {
             tickets.push(ticket);
         }
         let first = tickets[0].clone();
-        self.locks.add_multi(changes.zxid, MultiLock { policy: wish.policy, tickets });
+        self.locks_mut().add_multi(changes.context.zxid, MultiLock { policy: wish.policy, tickets });
         Ok(first)
-    }
-
-    /// The ticket whose holds count: of a multi-lock its first one.
-    pub(crate) fn counts_for(&self, ticket: &ZPath) -> ZPath {
-        let multi = self.node(ticket).and_then(|node| self.multi_of(ticket, node));
-        multi.map_or(ticket, |multi| &multi.tickets[0]).clone()
-    }
-
-    /// The multi-lock that a lock node is a part of.
-    pub(crate) fn multi_of(&self, ticket: &ZPath, node: &Znode) -> Option<&MultiLock> {
-        let multi = self.locks.multi(node.czxid)?;
-        // A directory that the same entry made has the same czxid.
-        multi.tickets.contains(ticket).then_some(&**multi)
-    }
-
-    /// The same by the position of a part in its lock.
-    pub(crate) fn multi_at(&self, lock: &ZPath, position: &Position) -> Option<&MultiLock> {
-        let multi = self.locks.multi(position.czxid)?;
-        let is_part = |ticket: &ZPath| ticket.name() == &*position.name && ticket.parent_str() == Some(lock.as_str());
-        multi.tickets.iter().any(is_part).then_some(&**multi)
     }
 }
 

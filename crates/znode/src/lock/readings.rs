@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use crate::entry::applied::Held;
-use crate::lock::ended::Grant;
+use crate::lock::ended::{Grant, Moment};
 use crate::lock::mixed_clients::{BlindSpot, Naming};
+use crate::lock::positions::{find, is_ticket};
 use crate::lock::queue::{Holder, Position, Queue as TicketQueue};
-use crate::lock::revocations::Revocation;
-use crate::lock::revoke::revocation;
+use crate::lock::revocations::{Revocation, asks_to_give_up};
 use crate::lock::ticket_name::{mode_of, sequence_of};
 use crate::{
-    ClientInfo, Contender, Error, FencingToken, Kind, LockMode, LockSettings, SessionId, State, ZPath, Znode, Zxid,
+    Actor, ClientInfo, Contender, Error, FencingToken, Kind, LockMode, LockSettings, SessionId, State, ZPath, Znode,
+    Zxid,
 };
 
 /// Where a ticket stands.
@@ -143,11 +144,6 @@ fn held_at(
     Ok(queue.holder(position).map(held))
 }
 
-/// Whether a ticket holds, also while it lingers.
-pub(crate) fn holds_lock(state: &State, ticket: &ZPath) -> bool {
-    find(state, ticket).is_ok_and(|(queue, _, position)| queue.holder(&position).is_some())
-}
-
 /// The lock nodes of the multi-lock that a ticket is a part of, in the order of its request.
 pub fn parts<'a>(state: &'a State, ticket: &ZPath) -> Option<&'a [ZPath]> {
     let node = state.node(ticket)?;
@@ -228,10 +224,10 @@ pub fn paths<'a>(state: &'a State, prefix: &'a ZPath, after: Option<&'a ZPath>) 
         true => String::from("/"),
         false => format!("{prefix}/"),
     };
-    let itself = state.locks.directory(prefix).into_iter();
+    let itself = state.locks().directory(prefix).into_iter();
     let itself = itself.filter(move |path| after.is_none_or(|after| *path > after));
     let from = after.map_or(&*below, |after| after.as_str().max(&below));
-    let under = state.locks.directories_from(from);
+    let under = state.locks().directories_from(from);
     let under = under.take_while(move |path| path.as_str().starts_with(&below));
     let under = under.filter(move |path| *path != prefix && after.is_none_or(|after| *path > after));
     itself.chain(under).filter(|path| !path.is_root())
@@ -267,18 +263,6 @@ fn is_held(state: &State, lock: &ZPath, token: FencingToken, session: Option<Ses
     queue.holders_with(token).filter(theirs).any(holds)
 }
 
-/// The queue, the lock node and its position.
-fn find<'a>(state: &'a State, ticket: &ZPath) -> Result<(&'a TicketQueue, &'a Znode, Position), Error> {
-    let lock = ticket.parent_str().ok_or(Error::BadArguments)?;
-    if sequence_of(ticket.name()).is_none() {
-        return Err(Error::BadArguments);
-    }
-    let node = state.node(ticket).ok_or(Error::NoNode)?;
-    let position = node.position(ticket.name()).ok_or(Error::BadArguments)?;
-    let queue = state.tree.queue(lock).ok_or(Error::NoNode)?;
-    Ok((queue, node, position))
-}
-
 fn entry(
     state: &State,
     lock: &ZPath,
@@ -305,7 +289,7 @@ fn entry(
         session_label,
         client,
         owner: acquired.map_or_else(String::new, |contender| contender.owner.clone()),
-        label: node.label(state.limits.label_bytes_max).map(String::from),
+        label: node.label(state.limits().label_bytes_max).map(String::from),
         since_ms: node.ctime_ms,
         token: holder.map_or(FencingToken::from(node.czxid), |holder| holder.grant.token),
         grant: grant(state, &ticket),
@@ -351,7 +335,7 @@ fn count(length: usize) -> u32 {
 /// Clients that queue for a lock beside others that they do not see: each may believe to hold it
 /// alone. Empty when all is well.
 pub fn lint(state: &State, lock: &ZPath) -> Vec<BlindSpot> {
-    let mut spots = state.locks.mixed_clients.of(lock);
+    let mut spots = state.locks().mixed_clients.of(lock);
     for spot in spots.iter_mut().filter(|spot| spot.unseen == Naming::Data) {
         spot.child = first_data(state, lock);
     }
@@ -374,4 +358,17 @@ pub fn grant(state: &State, ticket: &ZPath) -> Option<Grant> {
     let node = state.node(ticket).filter(|node| node.owner().is_some() && node.lingers_until_ms().is_none())?;
     let position = node.position(ticket.name())?;
     Some(state.queue(&ticket.parent()?)?.holder(&position)?.grant)
+}
+
+/// Whether a client wants this ticket back: by [`crate::Op::Revoke`], or by setting the lock node's
+/// data as Curator or ZooKeeper's recipe do.
+pub fn revocation(state: &State, ticket: &ZPath) -> Option<Revocation> {
+    if let Some(revocation) = state.locks().revocations.get(ticket) {
+        return Some(revocation.clone());
+    }
+    let node = state.node(ticket).filter(|node| is_ticket(ticket, node))?;
+    // Not what it was made with: that is a label.
+    let told = node.version != 0 && asks_to_give_up(&node.data);
+    let at = Moment { zxid: node.mzxid, time_ms: node.mtime_ms };
+    told.then(|| Revocation { at, by: Actor::default(), due_ms: None })
 }

@@ -4,27 +4,24 @@ use std::mem::discriminant;
 use std::ops::Bound;
 
 use crate::entry::changes::Changes;
+use crate::entry::context::Context;
 use crate::lock::readings;
 use crate::lock::ticket_name::{mode_of, sequence_of};
 use crate::{Error, HeldTicket, Refusal, Reply, SessionId, State, TicketRef, ZPath};
 
 impl State {
     /// Gives back one hold of a ticket of the session. The last one deletes the lock node.
-    pub(crate) fn release(
-        &mut self,
-        ticket: TicketRef,
-        session: Option<SessionId>,
-        changes: &mut Changes,
-    ) -> Result<Reply, Refusal> {
+    pub(crate) fn release(&mut self, ticket: TicketRef, changes: &mut Changes) -> Result<Reply, Refusal> {
         let ticket = match ticket {
             TicketRef::Path(ticket) => ticket,
             TicketRef::Held(wanted) => {
-                self.held_ticket(&wanted, session).map_err(|error| Refusal::at(error, &wanted.lock))?
+                self.held_ticket(&wanted, &changes.context).map_err(|error| Refusal::at(error, &wanted.lock))?
             }
         };
         // Also what is no lock node: a simple lock, a member of a group.
-        self.check_own(&ticket, session).map_err(|error| Refusal::at(error, &ticket))?;
-        let holds = self.tree.edit_contender(&self.counts_for(&ticket), |contender| {
+        self.check_own(&ticket, &changes.context).map_err(|error| Refusal::at(error, &ticket))?;
+        let counting = self.counts_for(&ticket);
+        let holds = self.tree_mut().edit_contender(&counting, |contender| {
             contender.release();
             contender.count()
         });
@@ -36,8 +33,8 @@ impl State {
     }
 
     /// The one ticket with which the session holds a lock.
-    fn held_ticket(&self, wanted: &HeldTicket, session: Option<SessionId>) -> Result<ZPath, Error> {
-        let id = session.ok_or(Error::SessionRequired)?;
+    fn held_ticket(&self, wanted: &HeldTicket, context: &Context) -> Result<ZPath, Error> {
+        let id = context.session.ok_or(Error::SessionRequired)?;
         if self.is_simple_of(id, wanted) {
             return Ok(wanted.lock.clone());
         }
@@ -72,7 +69,7 @@ impl State {
     }
 
     fn fits(&self, ticket: &ZPath, wanted: &HeldTicket) -> bool {
-        let node = &self.tree[ticket];
+        let node = &self.tree()[ticket];
         let contender = node.contender();
         let mode = contender.map_or_else(|| mode_of(ticket.name()), |contender| contender.mode);
         let owner = contender.map_or("", |contender| &contender.owner);

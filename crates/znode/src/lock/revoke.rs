@@ -1,35 +1,13 @@
 //! Asking a holder to give up, and taking the lock away when it does not.
 
 use crate::entry::changes::Changes;
-use crate::lock::ended::Moment;
+use crate::lock::positions::is_ticket;
 use crate::lock::revocations;
 use crate::lock::revocations::Revocation;
-use crate::lock::revocations::{asks_to_give_up, word_for};
-use crate::lock::ticket_name::sequence_of;
+use crate::lock::revocations::word_for;
 use crate::tree::permissions::REVOKE;
 use crate::tree::permissions::{check_client_path, permit};
-use crate::{Actor, Error, Refusal, Reply, State, ZPath, Znode};
-
-/// Holders that one request may ask.
-const HOLDERS_MAX: usize = 1000;
-
-/// Whether a client wants this ticket back: by [`crate::Op::Revoke`], or by setting the lock node's
-/// data as Curator or ZooKeeper's recipe do.
-pub fn revocation(state: &State, ticket: &ZPath) -> Option<Revocation> {
-    if let Some(revocation) = state.locks.revocations.get(ticket) {
-        return Some(revocation.clone());
-    }
-    let node = state.node(ticket).filter(|node| is_ticket(ticket, node))?;
-    // Not what it was made with: that is a label.
-    let told = node.version != 0 && asks_to_give_up(&node.data);
-    let at = Moment { zxid: node.mzxid, time_ms: node.mtime_ms };
-    told.then(|| Revocation { at, by: Actor::default(), due_ms: None })
-}
-
-/// The lock node of a session that is open.
-fn is_ticket(path: &ZPath, node: &Znode) -> bool {
-    node.owner().is_some() && node.lingers_until_ms().is_none() && sequence_of(path.name()).is_some()
-}
+use crate::{Error, Refusal, Reply, State, ZPath};
 
 impl State {
     /// Asks for a ticket, or for those of all who hold a lock. All of them are asked, or none.
@@ -43,7 +21,7 @@ impl State {
         check_client_path(path)?;
         let node = self.node(path).ok_or_else(|| refuse(Error::NoNode))?;
         let lock = if node.owner().is_none() { path.clone() } else { path.parent().ok_or(Error::NoNode)? };
-        permit(&self.tree[&lock].acl, REVOKE, changes).map_err(|error| Refusal::at(error, &lock))?;
+        permit(&self.tree()[&lock].acl, REVOKE, &changes.context).map_err(|error| Refusal::at(error, &lock))?;
         let tickets = match node.owner() {
             None => self.holders(path).map_err(refuse)?,
             Some(_) if is_ticket(path, node) => vec![path.clone()],
@@ -66,30 +44,20 @@ impl State {
         Ok(Reply::Revoking { tickets })
     }
 
-    /// Who holds a lock, of those whom a session owns.
-    pub(crate) fn holders(&self, lock: &ZPath) -> Result<Vec<ZPath>, Error> {
-        let Some(queue) = self.queue(lock) else { return Ok(Vec::new()) };
-        if queue.holder_count() > HOLDERS_MAX {
-            return Err(Error::TooManyOps);
-        }
-        let tickets: Vec<ZPath> = queue.holders().map(|(at, _)| lock.child(&at.name)).collect::<Result<_, _>>()?;
-        Ok(tickets.into_iter().filter(|ticket| is_ticket(ticket, &self.tree[ticket])).collect())
-    }
-
     fn ask_for(&mut self, ticket: &ZPath, deadline_ms: Option<u32>, changes: &mut Changes) -> Result<(), Refusal> {
-        let node = &self.tree[ticket];
+        let node = &self.tree()[ticket];
         if deadline_ms == Some(0) {
             self.remove(ticket, changes);
             return Ok(());
         }
-        if self.locks.revocations.get(ticket).is_none() {
+        if self.locks().revocations.get(ticket).is_none() {
             self.check_bytes(revocations::weight(ticket, &self.actor(changes)))
                 .map_err(|error| Refusal::at(error, ticket))?;
         }
-        let due_ms = deadline_ms.map(|deadline_ms| self.time_ms.saturating_add(deadline_ms.into()));
-        let asked = Revocation { at: self.moment(changes), by: self.actor(changes), due_ms };
+        let due_ms = deadline_ms.map(|deadline_ms| changes.context.time_ms.saturating_add(deadline_ms.into()));
+        let asked = Revocation { at: changes.context.moment(), by: self.actor(changes), due_ms };
         // A ticket that was asked for before stays so; the earlier deadline counts.
-        let revocation = match self.locks.revocations.get(ticket) {
+        let revocation = match self.locks().revocations.get(ticket) {
             Some(old) => Revocation { due_ms: old.due_ms.into_iter().chain(due_ms).min(), ..old.clone() },
             None => asked,
         };
@@ -98,7 +66,7 @@ impl State {
         let word = if node.contender().is_none() { word_for(ticket.name()) } else { None };
         let data = word.map_or_else(|| node.data.to_vec(), |word| word.as_bytes().to_vec());
         self.set_data(ticket, data, -1, changes)?;
-        self.locks.revocations.put(ticket, revocation);
+        self.locks_mut().revocations.put(ticket, revocation);
         Ok(())
     }
 }

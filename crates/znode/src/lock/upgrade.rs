@@ -10,10 +10,10 @@ use std::sync::Arc;
 use crate::entry::changes::Changes;
 use crate::lock::deadlock::Newcomer;
 use crate::lock::demand::Demand;
-use crate::lock::queue::{Origin, Position, Queue, Ticket};
+use crate::lock::queue::{Position, Queue};
 use crate::lock::readings::held;
 use crate::lock::ticket_name::{Shape, TicketName};
-use crate::tree::ops::{NewNode, next_number};
+use crate::tree::edit::{NewNode, next_number};
 use crate::tree::permissions::permit;
 use crate::tree::quota::Growth;
 use crate::weight;
@@ -22,25 +22,20 @@ use crate::{
 };
 
 impl State {
-    pub(crate) fn upgrade(
-        &mut self,
-        upgrade: &Upgrade,
-        session: Option<SessionId>,
-        changes: &mut Changes,
-    ) -> Result<Reply, Refusal> {
+    pub(crate) fn upgrade(&mut self, upgrade: &Upgrade, changes: &mut Changes) -> Result<Reply, Refusal> {
         let reader = &upgrade.ticket;
         let refuse = |error| Refusal::at(error, reader);
-        let id = self.check_ticket(reader, session).map_err(refuse)?;
-        let hold = changes.hold().map_err(refuse)?;
+        let id = self.check_ticket(reader, &changes.context).map_err(refuse)?;
+        let hold = changes.context.hold().map_err(refuse)?;
         let key = hold.key;
-        if upgrade.label.len() > self.limits.label_bytes_max as usize {
+        if upgrade.label.len() > self.limits().label_bytes_max as usize {
             return Err(refuse(Error::DataTooLarge));
         }
         // A retry whose answer and key are forgotten.
         if let Some(writer) = self.upgraded_with(id, upgrade, key) {
-            return self.acquire_again(&writer, id, key, changes.attempt);
+            return self.acquire_again(&writer, id, key, changes.context.attempt);
         }
-        let contender = self.tree[reader].contender().filter(|contender| contender.mode == LockMode::Read).cloned();
+        let contender = self.tree()[reader].contender().filter(|contender| contender.mode == LockMode::Read).cloned();
         let contender = contender.ok_or_else(|| refuse(Error::BadArguments))?;
         if !matches!(held(self, reader), Ok(Some(_))) {
             return Err(refuse(Error::LockNotHeld));
@@ -49,19 +44,19 @@ impl State {
         if let Some(writer) = self.ticket_of(id, &lock, LockMode::Write, &contender.owner) {
             return self.hold_once_more(&writer, hold);
         }
-        permit(&self.tree[&lock].acl, CREATE, changes).map_err(|error| Refusal::at(error, &lock))?;
+        permit(&self.tree()[&lock].acl, CREATE, &changes.context).map_err(|error| Refusal::at(error, &lock))?;
         let writer = self.writer_for(reader, &lock, key).map_err(refuse)?;
         let (_, reading) = self.position_of(reader);
-        let upgraded = Position::of(writer.name(), changes.zxid).zip(Some(&reading));
+        let upgraded = Position::of(writer.name(), changes.context.zxid).zip(Some(&reading));
         let owner = &*contender.owner;
         let newcomer = Newcomer { lock: &lock, session: id, owner, mode: LockMode::Write, upgraded };
         if let Some(cycle) = self.deadlock(&newcomer) {
             return Ok(self.refuse_deadlock(&newcomer, &upgrade.label, cycle, changes));
         }
         self.check_upgrade(&lock, &writer, id, upgrade, &reading)?;
-        let acl = Arc::clone(&self.tree[&lock].acl);
-        if let Some(writing) = Position::of(writer.name(), changes.zxid) {
-            self.tree.edit_queue(&lock, |queue| queue.expect_upgraded(writing, reading));
+        let acl = Arc::clone(&self.tree()[&lock].acl);
+        if let Some(writing) = Position::of(writer.name(), changes.context.zxid) {
+            self.tree_mut().edit_queue(&lock, |queue| queue.expect_upgraded(writing, reading));
         }
         let contender = Contender {
             mode: LockMode::Write,
@@ -81,7 +76,7 @@ impl State {
     /// The path of the upgraded writer. Its number is before those of all who wait, for the clients
     /// that go by the names.
     fn writer_for(&self, reader: &ZPath, lock: &ZPath, key: RequestKey) -> Result<ZPath, Error> {
-        let parent = &self.tree[lock];
+        let parent = &self.tree()[lock];
         let queue = self.queue(lock).ok_or(Error::NoNode)?;
         // Two that upgrade would wait for each other.
         if queue.upgrade().is_some() {
@@ -105,8 +100,8 @@ impl State {
         reading: &Position,
     ) -> Result<(), Refusal> {
         let refuse = |error| Refusal::at(error, lock);
-        let parent = &self.tree[lock];
-        if self.tree.contains(writer) {
+        let parent = &self.tree()[lock];
+        if self.tree().contains(writer) {
             return Err(Refusal::at(Error::NodeExists, writer));
         }
         self.check_room(parent, writer, upgrade.label.len(), 1).map_err(refuse)?;
@@ -114,7 +109,7 @@ impl State {
         self.check_quota(writer, Growth { count: 1, bytes: upgrade.label.len() as u64 })?;
         self.check_ephemerals(Kind::Ephemeral { owner: id }).map_err(refuse)?;
         let waits = |queue: &Queue| !queue.fits_after(reading, reading, Demand::Alone);
-        let full = parent.family.ticket_count() >= self.limits.waiters_max as usize
+        let full = parent.family.ticket_count() >= self.limits().waiters_max as usize
             || self.queue(lock).is_some_and(|queue| queue.is_full() && waits(queue));
         if full { Err(refuse(Error::TooManyWaiters)) } else { Ok(()) }
     }
@@ -130,24 +125,5 @@ impl State {
         }?;
         let counted = |contender: &Contender| contender.holds.iter().any(|hold| hold.key == key);
         self.node(&writer).and_then(Znode::contender).is_some_and(counted).then_some(writer)
-    }
-
-    /// Whether a session holds a lock to write under this number.
-    pub(crate) fn writes(&self, lock: &ZPath, number: u64, session: SessionId) -> bool {
-        let writer = self.queue(lock).and_then(Queue::alone);
-        writer.is_some_and(|(at, holder)| at.number == number && holder.ticket.session == Some(session))
-    }
-
-    /// A reader that enters under the number of the writer that its session holds reads beside it
-    /// at once. A part of a multi-lock does not, as it holds together with the other parts.
-    pub(crate) fn grant_downgraded(&mut self, ticket: &ZPath, changes: &mut Changes) {
-        let (lock, position) = self.position_of(ticket);
-        let reads = |reader: &&Ticket| reader.demand == Demand::Shared && reader.origin != Origin::MultiLock;
-        let reader = self.queue(&lock).and_then(|queue| queue.waiter(&position)).filter(reads);
-        let own = reader.and_then(|reader| reader.session).is_some_and(|id| self.writes(&lock, position.number, id));
-        let repeats = |queue: &Queue| queue.repeats_token(&position, Demand::Shared, changes.zxid);
-        if own && !self.queue(&lock).is_some_and(repeats) {
-            self.grant_out_of_turn(&lock, &position, changes);
-        }
     }
 }

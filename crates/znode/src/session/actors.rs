@@ -9,13 +9,13 @@ use crate::{Actor, ClientInfo, Identity, SUPER, Session, SessionId, State, user}
 impl State {
     /// Who asks in this entry.
     pub(crate) fn actor(&self, changes: &Changes) -> Actor {
-        let session = changes.session.and_then(|id| self.session_of(id, changes));
+        let session = changes.context.session.and_then(|id| self.session_of(id, changes));
         let mut client = session.map_or_else(ClientInfo::default, |session| (*session.client).clone());
-        client.address = changes.address.or(client.address);
+        client.address = changes.context.address.or(client.address);
         Actor {
-            session: changes.session,
+            session: changes.context.session,
             label: session.map_or_else(String::new, |session| short(&session.label)),
-            identity: shown(&changes.identities),
+            identity: shown(&changes.context.identities),
             client,
         }
     }

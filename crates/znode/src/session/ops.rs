@@ -8,13 +8,12 @@ use imbl::{OrdMap, OrdSet};
 use plant::Planted;
 
 use crate::entry::changes::Changes;
+use crate::entry::context::Context;
 use crate::lock::ended::TicketEnd;
 use crate::lock::readings;
 use crate::session::Requests;
 use crate::session::open::weight_of_new;
-use crate::{
-    ClientInfo, Error, Limits, Refusal, Reply, SecretHash, Session, SessionId, State, Term, Turn, ZPath, Znode,
-};
+use crate::{ClientInfo, Error, Limits, Refusal, Reply, SecretHash, Session, SessionId, State, Term, Turn, ZPath};
 
 impl State {
     pub(crate) fn open_session(
@@ -24,14 +23,14 @@ impl State {
         label: &str,
         address: Option<IpAddr>,
         client: ClientInfo,
-        changes: &Changes,
+        context: &Context,
     ) -> Result<Reply, Refusal> {
-        let limits = &*self.limits;
+        let limits = self.limits();
         client.check(limits)?;
         if label.len() > limits.label_bytes_max as usize {
             return Err(Error::DataTooLarge.into());
         }
-        if self.sessions.len() >= limits.sessions_max as usize {
+        if self.sessions().len() >= limits.sessions_max as usize {
             return Err(Error::TooManySessions.into());
         }
         if address.is_some_and(|address| self.sessions_of(address) >= limits.sessions_per_address_max) {
@@ -40,11 +39,11 @@ impl State {
         self.check_bytes(weight_of_new(label, &client))?;
         let timeout_ms = agreed_timeout(timeout_ms, limits);
         let session = Session {
-            id: SessionId(changes.zxid.0),
+            id: SessionId(context.zxid.0),
             secret_hash,
             timeout_ms,
             label: label.into(),
-            opened_ms: self.time_ms,
+            opened_ms: context.time_ms,
             address,
             client: client.into(),
             connection: 0,
@@ -56,36 +55,36 @@ impl State {
             requests: Requests::default(),
         };
         let id = session.id;
-        self.sessions.add(session);
+        self.sessions_mut().add(session);
         Ok(Reply::SessionOpened { session: id, timeout_ms })
     }
 
     /// How many open sessions count for an address.
     pub fn sessions_of(&self, address: IpAddr) -> u32 {
-        self.sessions.of_address(address)
+        self.sessions().of_address(address)
     }
 
     /// The session goes on over another connection, whose turns begin anew.
     pub(crate) fn attach_session(
         &mut self,
-        asking: Option<SessionId>,
         connection: u64,
         timeout_ms: u32,
+        context: &Context,
     ) -> Result<Reply, Refusal> {
         if connection == 0 {
             return Err(Error::BadArguments.into());
         }
-        let timeout_ms = agreed_timeout(timeout_ms, &self.limits);
-        let session = asking.ok_or(Error::SessionRequired)?;
-        let attached = self.sessions.get_mut(session).expect("the credential was checked");
+        let timeout_ms = agreed_timeout(timeout_ms, self.limits());
+        let session = context.session.ok_or(Error::SessionRequired)?;
+        let attached = self.sessions_mut().get_mut(session).expect("the credential was checked");
         (attached.connection, attached.turn, attached.timeout_ms) = (connection, 0, timeout_ms);
         Ok(Reply::SessionOpened { session, timeout_ms })
     }
 
     /// A write of a connection takes its turn. Refused without a trace unless it is the next one.
-    pub(crate) fn take_turn(&mut self, turn: Turn, asking: Option<SessionId>) -> Result<(), Error> {
-        let id = asking.ok_or(Error::SessionRequired)?;
-        let session = self.sessions.get_mut(id).expect("the credential was checked");
+    pub(crate) fn take_turn(&mut self, turn: Turn, context: &Context) -> Result<(), Error> {
+        let id = context.session.ok_or(Error::SessionRequired)?;
+        let session = self.sessions_mut().get_mut(id).expect("the credential was checked");
         if session.connection != turn.connection {
             return Err(Error::SessionMoved);
         }
@@ -96,13 +95,8 @@ impl State {
         Ok(())
     }
 
-    pub(crate) fn close_session(
-        &mut self,
-        id: SessionId,
-        asking: Option<SessionId>,
-        changes: &mut Changes,
-    ) -> Result<Reply, Refusal> {
-        match asking {
+    pub(crate) fn close_session(&mut self, id: SessionId, changes: &mut Changes) -> Result<Reply, Refusal> {
+        match changes.context.session {
             None => Err(Error::SessionRequired.into()),
             Some(asking) if asking != id => Err(Error::AuthFailed.into()),
             Some(_) => {
@@ -119,19 +113,19 @@ impl State {
         term: Term,
         changes: &mut Changes,
     ) -> Result<Reply, Refusal> {
-        if term != changes.term && !plant::is(Planted::ExpiryTermIgnored) {
+        if term != changes.context.term && !plant::is(Planted::ExpiryTermIgnored) {
             return Err(Error::StaleTerm.into());
         }
-        let open: Vec<SessionId> = sessions.iter().copied().filter(|id| self.sessions.contains(*id)).collect();
+        let open: Vec<SessionId> = sessions.iter().copied().filter(|id| self.sessions().contains(*id)).collect();
         let sessions = self.ending_together(&open);
         // What goes with the first may not be granted to those that are left to the next entries.
-        self.sessions.will_end(open[sessions.len()..].iter().copied());
+        self.sessions_mut().will_end(open[sessions.len()..].iter().copied());
         // Before any of them ends: a waiter must not become a dead holder because the holder is
         // named first.
         let lingering: BTreeSet<ZPath> = sessions.iter().flat_map(|id| self.lingering(*id)).collect();
         let mut count = 0;
         for &id in sessions {
-            if self.sessions.contains(id) {
+            if self.sessions().contains(id) {
                 self.end_session(id, &lingering, changes);
                 count += 1;
             }
@@ -142,43 +136,31 @@ impl State {
     /// The lock nodes of a dying session that outlive it: held at this moment, with a delay.
     fn lingering(&self, id: SessionId) -> Vec<ZPath> {
         let lingers = |path: &&ZPath| {
-            let delayed = self.tree[*path].contender().is_some_and(|contender| contender.lock_delay_ms > 0);
+            let delayed = self.tree()[*path].contender().is_some_and(|contender| contender.lock_delay_ms > 0);
             delayed && matches!(readings::held(self, path), Ok(Some(_)))
         };
         self.session(id).into_iter().flat_map(Session::ephemerals).filter(lingers).cloned().collect()
     }
 
     pub(crate) fn end_session(&mut self, id: SessionId, lingering: &BTreeSet<ZPath>, changes: &mut Changes) {
-        let session = self.sessions.remove(id).expect("the caller has seen it");
-        self.remember_session(&session, changes.end == Some(TicketEnd::Expired), changes);
+        let session = self.sessions_mut().remove(id).expect("the caller has seen it");
+        self.remember_session(&session, changes.end == Some(TicketEnd::Expired), &changes.context);
         changes.ended.insert(id, session.clone());
         for path in session.ephemerals() {
             if lingering.contains(path) {
                 self.linger(path, changes);
-            } else if self.tree.contains(path) {
+            } else if self.tree().contains(path) {
                 // Not when it went with another part of its multi-lock.
                 self.remove(path, changes);
             }
         }
     }
 
-    /// Whether a ticket waits for a session that is being ended.
-    pub(crate) fn waits_in_vain(&self, ticket: &ZPath, node: &Znode) -> bool {
-        node.owner().is_some_and(|owner| self.sessions.is_ending(owner)) && !readings::holds_lock(self, ticket)
-    }
-
-    /// Takes such a ticket away when it is its turn.
-    pub(crate) fn pass_over(&mut self, ticket: &ZPath, changes: &mut Changes) {
-        let end = changes.end.replace(TicketEnd::Expired);
-        self.remove(ticket, changes);
-        changes.end = end;
-    }
-
     fn linger(&mut self, path: &ZPath, changes: &Changes) {
-        let time_ms = self.time_ms;
-        let node = self.tree.shared(path);
+        let time_ms = changes.context.time_ms;
+        let node = self.tree().shared(path);
         self.ticket_ended(path, &node, readings::grant(self, path), changes);
-        self.tree.edit(path, |node| {
+        self.tree_mut().edit(path, |node| {
             let contender = Arc::make_mut(node.contender.as_mut().expect("a lingering node has a delay"));
             contender.lingers_until_ms = Some(time_ms.saturating_add(u64::from(contender.lock_delay_ms)));
         });

@@ -5,12 +5,12 @@
 
 use std::sync::Arc;
 
-use crate::entry::changes::Changes;
+use crate::entry::context::Context;
 use crate::lock::revocations::asks_to_give_up;
 use crate::tree::system_paths::{CONFIG, Place, QUOTA, SYSTEM, guarding_subtree, is_system};
 use crate::{
-    ADMIN, ALL, Acl, CREATE, Create, CreateMode, DELETE, Error, EventKind, Identity, KEEPER, READ, Refusal, State,
-    WRITE, ZPath, Znode, ZnodeOp, permits,
+    ADMIN, ALL, Acl, CREATE, Create, CreateMode, DELETE, Error, Identity, KEEPER, READ, Refusal, State, WRITE, ZPath,
+    Znode, ZnodeOp, permits,
 };
 
 /// Of a lock's directory: one of these permits to take tickets of the lock away from others, and to
@@ -40,6 +40,12 @@ impl State {
         path.parent().is_none_or(|parent| self.may_read(&parent, identities))
     }
 
+    /// The subtree below the root that weighs most, and how much, where one who has proven these
+    /// identities may know its name. O(log n).
+    pub fn largest_subtree_for(&self, identities: &[Identity]) -> Option<(&ZPath, u64)> {
+        self.tree().subtrees().largest().filter(|(path, _)| self.may_read_name(path, identities))
+    }
+
     /// The ACL that counts for a znode, where not all clients may read it.
     pub(crate) fn readers(&self, path: &ZPath, node: &Znode) -> Option<Arc<[Acl]>> {
         let acl = self.acl_of(path, node);
@@ -49,7 +55,7 @@ impl State {
     /// The same for its parent: of those who may know its name.
     pub(crate) fn name_readers(&self, path: &ZPath) -> Option<Arc<[Acl]>> {
         let parent = path.parent_str()?;
-        let acl = &self.tree.get(parent)?.acl;
+        let acl = &self.tree().get(parent)?.acl;
         // Names in the directories of quotas are those of other directories.
         if is_system(parent) {
             let parent = path.parent()?;
@@ -62,7 +68,7 @@ impl State {
     pub(crate) fn nearest<'a>(&self, path: &'a str) -> (&'a str, &Znode) {
         let mut at = path;
         loop {
-            if let Some(node) = self.tree.get(at) {
+            if let Some(node) = self.tree().get(at) {
                 return (at, node);
             }
             at = match at.rfind('/') {
@@ -75,55 +81,32 @@ impl State {
     /// Whether a client may replace a znode's data. A ticket that an acquire made is its session's:
     /// others write only the words that ask for it, which Curator's Revoker writes from a session
     /// of its own, and only who may revoke.
-    pub(crate) fn permit_data(&self, path: &ZPath, data: &[u8], changes: &Changes) -> Result<(), Refusal> {
+    pub(crate) fn permit_data(&self, path: &ZPath, data: &[u8], context: &Context) -> Result<(), Refusal> {
         let refuse = |error| Refusal::at(error, path);
         let Some(node) = self.node(path) else {
             return Err(refuse(Error::NoNode));
         };
         if node.contender().is_none() {
-            return permit(&node.acl, WRITE, changes).map_err(refuse);
+            return permit(&node.acl, WRITE, context).map_err(refuse);
         }
-        if node.is_owned_by(changes.session) {
+        if node.is_owned_by(context.session) {
             return Ok(());
         }
         let lock = path.parent_str().filter(|_| asks_to_give_up(data));
         // An empty ACL is for the super user alone.
-        let acl = lock.map_or(&[][..], |lock| &self.tree[lock].acl);
-        permit(acl, REVOKE, changes).map_err(refuse)
+        let acl = lock.map_or(&[][..], |lock| &self.tree()[lock].acl);
+        permit(acl, REVOKE, context).map_err(refuse)
     }
 
     /// Whether a client may replace a znode's ACL. That of a ticket that an acquire made is its
     /// session's.
-    pub(crate) fn permit_acl(&self, path: &ZPath, node: &Znode, changes: &Changes) -> Result<(), Error> {
+    pub(crate) fn permit_acl(&self, path: &ZPath, node: &Znode, context: &Context) -> Result<(), Error> {
         match node.contender() {
             _ if is_system(path.as_str()) => Err(Error::NoAuth),
-            Some(_) if node.is_owned_by(changes.session) => Ok(()),
+            Some(_) if node.is_owned_by(context.session) => Ok(()),
             // An empty ACL is for the super user alone.
-            Some(_) => permit(&[], ADMIN, changes),
-            None => permit(&node.acl, ADMIN, changes),
-        }
-    }
-
-    /// Tells of a change of a znode that is there.
-    pub(crate) fn tell(&self, kind: EventKind, path: &ZPath, changes: &mut Changes) {
-        changes.push(kind, path, self.readers(path, &self.tree[path]), self.name_readers(path));
-    }
-
-    /// Tells that a znode has come or gone, and of the list that its name is in. `acl` says who may
-    /// read the znode.
-    pub(crate) fn tell_with_parent(
-        &self,
-        kind: EventKind,
-        path: &ZPath,
-        parent: &ZPath,
-        acl: Option<Arc<[Acl]>>,
-        changes: &mut Changes,
-    ) {
-        // Who may know the name is who may read the parent.
-        let parent_acl = self.name_readers(path);
-        changes.push(kind, path, acl, parent_acl.clone());
-        if !changes.has_told_of_children(parent) {
-            changes.push(EventKind::ChildrenChanged, parent, parent_acl, self.name_readers(parent));
+            Some(_) => permit(&[], ADMIN, context),
+            None => permit(&node.acl, ADMIN, context),
         }
     }
 }
@@ -133,8 +116,8 @@ impl State {
 ///
 /// # Errors
 /// `NoAuth` when the ACL grants none of the permissions to the one who asks.
-pub(crate) fn permit(acl: &[Acl], perms: u32, changes: &Changes) -> Result<(), Error> {
-    if permits(acl, perms, &changes.identities) { Ok(()) } else { Err(Error::NoAuth) }
+pub(crate) fn permit(acl: &[Acl], perms: u32, context: &Context) -> Result<(), Error> {
+    if permits(acl, perms, &context.identities) { Ok(()) } else { Err(Error::NoAuth) }
 }
 
 /// Refuses what clients cannot do with any path of the system: to lock it, and what belongs to
@@ -153,9 +136,9 @@ impl State {
     /// # Errors
     /// `NoAuth`; `BadArguments` for deleting what is always there, as in ZooKeeper
     /// (ZKDatabase.isSpecialPath).
-    pub(crate) fn check_system_write(&self, op: &mut ZnodeOp, changes: &Changes) -> Result<(), Refusal> {
+    pub(crate) fn check_system_write(&self, op: &mut ZnodeOp, context: &Context) -> Result<(), Refusal> {
         match op {
-            ZnodeOp::Create(create) => self.check_system_create(create, changes),
+            ZnodeOp::Create(create) => self.check_system_create(create, context),
             ZnodeOp::Delete { path, .. } | ZnodeOp::SetData { path, .. } if !is_system(path.as_str()) => Ok(()),
             ZnodeOp::Delete { path, .. } if [SYSTEM, CONFIG, QUOTA].contains(&path.as_str()) => {
                 Err(Refusal::at(Error::BadArguments, path))
@@ -165,24 +148,24 @@ impl State {
             }
             ZnodeOp::Delete { path, .. } | ZnodeOp::SetData { path, .. } => {
                 let perms = (Place::of(path.as_str()), ADMIN);
-                if self.tree.contains(path) { self.permit_quota(perms, path, changes) } else { Ok(()) }
+                if self.tree().contains(path) { self.permit_quota(perms, path, context) } else { Ok(()) }
             }
             ZnodeOp::Check { .. } => Ok(()),
         }
     }
 
-    fn check_system_create(&self, create: &mut Create, changes: &Changes) -> Result<(), Refusal> {
+    fn check_system_create(&self, create: &mut Create, context: &Context) -> Result<(), Refusal> {
         let Create { parent, name, data, mode, acl, ensure: _ } = create;
         let is_itself = parent.is_root() && *name == SYSTEM[1..];
         if !is_itself && !is_system(parent.as_str()) {
             return Ok(());
         }
         // The length of a path is bounded where its parent is there.
-        if !self.tree.contains(parent) {
+        if !self.tree().contains(parent) {
             return Ok(());
         }
         let path = parent.child(name).map_err(|error| Refusal::at(error, parent))?;
-        if is_keeper(changes) {
+        if is_keeper(context) {
             return Ok(());
         }
         if *mode != CreateMode::Persistent {
@@ -204,16 +187,16 @@ impl State {
             }
             _ => ADMIN,
         };
-        self.permit_quota((place, perms), &path, changes)
+        self.permit_quota((place, perms), &path, context)
     }
 
-    fn permit_quota(&self, (place, perms): (Place<'_>, u32), path: &ZPath, changes: &Changes) -> Result<(), Refusal> {
+    fn permit_quota(&self, (place, perms): (Place<'_>, u32), path: &ZPath, context: &Context) -> Result<(), Refusal> {
         match place {
-            _ if is_keeper(changes) => Ok(()),
+            _ if is_keeper(context) => Ok(()),
             Place::Quota(subtree) | Place::Directory(subtree) => {
                 let (at, node) = self.nearest(subtree);
                 let at = |error| ZPath::parse(at).map_or_else(Refusal::from, |at| Refusal::at(error, &at));
-                permit(&node.acl, perms, changes).map_err(at)
+                permit(&node.acl, perms, context).map_err(at)
             }
             Place::System | Place::Client => Err(Refusal::at(Error::NoAuth, path)),
         }
@@ -221,6 +204,6 @@ impl State {
 }
 
 /// Whether it is a node that asks, for what it keeps itself.
-fn is_keeper(changes: &Changes) -> bool {
-    changes.identities.iter().any(|identity| identity.scheme == KEEPER)
+fn is_keeper(context: &Context) -> bool {
+    context.identities.iter().any(|identity| identity.scheme == KEEPER)
 }

@@ -1,6 +1,8 @@
 //! The one way to change the state: who asks, whether it was answered before, and only then what
 //! is asked.
 
+use std::sync::Arc;
+
 use crate::entry::changes::Changes;
 use crate::entry::context::Context;
 use crate::lock::history::end_of;
@@ -27,7 +29,8 @@ impl State {
     /// # Panics
     /// When zxids do not rise.
     pub fn apply_recorded(&mut self, at: LogPosition, txn: Txn) -> (Applied, Vec<Recorded>) {
-        self.advance(at, txn.time_ms);
+        self.advance(at);
+        self.time_ms = self.time_ms.max(txn.time_ms);
         let (zxid, reply, mut changes) = self.answer(at, txn.request, txn.proven);
         self.take_up_unsettled(&mut changes);
         self.grant_ready(&mut changes);
@@ -43,13 +46,13 @@ impl State {
     /// # Errors
     /// `TooManyOps`, as when it is applied.
     pub fn check_cost(&self, request: &Request) -> Result<(), Error> {
-        if request.key.is_some() || self.cost_of(&request.op) <= u64::from(self.limits().entry_cost_max) {
+        if request.key.is_some() || self.cost_of(&request.op) <= u64::from(self.limits.entry_cost_max) {
             return Ok(());
         }
         // A refusal that is not for the cost may come first, and an earlier answer: only a copy of
         // the state knows. It changes nothing much, for what exceeds the budget is refused before
         // it is done.
-        let at = LogPosition { term: self.last_term(), zxid: Zxid(self.last_zxid().0 + 1) };
+        let at = LogPosition { term: self.last_term, zxid: Zxid(self.last_zxid.0 + 1) };
         let (_, answer, _) = self.clone().answer(at, request.clone(), false);
         match answer {
             Err(Refusal { error: Error::TooManyOps, .. }) => Err(Error::TooManyOps),
@@ -62,7 +65,14 @@ impl State {
     /// # Panics
     /// When zxids do not rise.
     pub fn skip(&mut self, at: LogPosition) {
-        self.advance(at, 0);
+        self.advance(at);
+    }
+
+    fn advance(&mut self, at: LogPosition) {
+        assert!(at.zxid.0 < 1 << 53, "zxid {} is beyond what a JSON number holds exactly", at.zxid);
+        assert!(at.zxid > self.last_zxid, "entries apply once and in order: {} after {}", at.zxid, self.last_zxid);
+        self.last_zxid = at.zxid;
+        self.last_term = at.term;
     }
 
     /// Who asks, whether it was answered before, and only then what.
@@ -73,7 +83,7 @@ impl State {
             false => self.authenticate(&credential).map(|session| session.id),
         });
         let session = known.and_then(Result::ok);
-        let context = Context { session, identities, address, key, attempt, ..Context::new(at, self.time_ms()) };
+        let context = Context { session, identities, address, key, attempt, ..Context::new(at, self.time_ms) };
         let mut changes = Changes::of(context);
         let (zxid, answer) = match known {
             // Not remembered under the key: the session that would remember it is not proven.
@@ -99,7 +109,7 @@ impl State {
             return (now, Err(Error::SessionRequired.into()));
         };
         let fingerprint = fingerprint(&op, guard.as_ref());
-        if let Some(answered) = self.sessions()[&id].requests.get(&key).cloned() {
+        if let Some(answered) = self.sessions[&id].requests.get(&key).cloned() {
             if answered.fingerprint != fingerprint {
                 return (now, Err(Error::RequestKeyReused.into()));
             }
@@ -124,8 +134,8 @@ impl State {
 
     /// A session that was closed by the request needs no memory.
     fn keep_answer(&mut self, id: SessionId, key: RequestKey, answered: Answered) {
-        let (limits, overweight) = (self.shared_limits(), self.is_overweight());
-        self.sessions_mut().edit_requests(id, |requests| {
+        let (limits, overweight) = (self.limits.clone(), self.is_overweight());
+        self.sessions.edit_requests(id, |requests| {
             requests.keep(key, answered, &limits);
             if overweight {
                 requests.drop_answers();
@@ -142,7 +152,7 @@ impl State {
         attempt: Attempt,
         answered: &Answered,
     ) -> (Zxid, Result<Reply, Refusal>) {
-        let now = self.last_zxid();
+        let now = self.last_zxid;
         let acquires = matches!(op, Op::Acquire(_) | Op::AcquireAll(_) | Op::Upgrade(_));
         let ticket = match &answered.answer {
             // A retried acquire wants to know where its ticket stands by now.
@@ -232,7 +242,7 @@ impl State {
             #[cfg(feature = "next-level")]
             Op::SetNote { text } => self.set_note(&text),
             Op::SetLimits(limits) => {
-                self.set_limits(limits.into());
+                self.limits = Arc::new(limits);
                 Ok(Reply::Done)
             }
         }
@@ -241,7 +251,7 @@ impl State {
     /// Whether a state of so many bytes has no room for another key with its answer, unless the
     /// request gives something back.
     fn is_full_of_keys(&self, bytes: u64) -> bool {
-        let max = self.limits().state_bytes_max;
+        let max = self.limits.state_bytes_max;
         bytes > max.saturating_add(max / 8)
     }
 }

@@ -65,7 +65,7 @@ impl State {
     /// When the zxid base will not do; nothing is changed then.
     pub fn restore(&mut self, restore: Restore) -> Result<(), RestoreError> {
         let Restore { founding, time_ms, grace_ms } = restore;
-        let (base, zxid) = (founding.zxid_base, self.last_zxid().0);
+        let (base, zxid) = (founding.zxid_base, self.last_zxid.0);
         if base > ZXID_BASE_MAX {
             return Err(RestoreError::BaseTooHigh(base));
         }
@@ -74,19 +74,19 @@ impl State {
         }
         // Ids of members mean nothing in another cluster, nor do those of removed ones.
         let level = self.level();
-        *self.cluster_mut() = Some(Arc::new(Cluster::new(founding, level)));
+        self.cluster = Some(Arc::new(Cluster::new(founding, level)));
         let at = LogPosition { term: RESTORED_TERM, zxid: Zxid(base + RESTORED_INDEX) };
-        self.advance(at, time_ms);
+        self.skip(at);
+        self.time_ms = self.time_ms.max(time_ms);
         // No client waits for this entry.
-        let budget = Limits { entry_cost_max: u32::MAX, ..self.limits().clone() };
-        let limits = self.shared_limits();
-        self.set_limits(budget.into());
-        let mut changes = Changes::of(Context::new(at, self.time_ms()));
+        let budget = Limits { entry_cost_max: u32::MAX, ..(*self.limits).clone() };
+        let limits = std::mem::replace(&mut self.limits, Arc::new(budget));
+        let mut changes = Changes::of(Context::new(at, self.time_ms));
         self.end_all_sessions(&mut changes);
         self.raise_tokens(FencingToken(base));
         self.take_up_unsettled(&mut changes);
         self.grant_ready(&mut changes);
-        self.set_limits(limits);
+        self.limits = limits;
         self.begin_grace(grace_ms, &mut changes);
         Ok(())
     }
@@ -98,11 +98,11 @@ impl State {
         for session in sessions {
             self.end_session(session, &Default::default(), changes);
         }
-        let walk = self.tree().walk().filter(|(_, node)| node.owner().is_some());
+        let walk = self.tree.walk().filter(|(_, node)| node.owner().is_some());
         let lingering: Vec<ZPath> = walk.map(|(path, _)| path).collect();
         for path in lingering {
             // Not when it went with another part of its multi-lock.
-            if self.tree().contains(&path) {
+            if self.tree.contains(&path) {
                 self.remove(&path, changes);
             }
         }
@@ -111,10 +111,10 @@ impl State {
     /// A ticket of no session stays. One that waits was perhaps granted its lock after the backup,
     /// with others behind it, so its own zxid is no token any more.
     fn raise_tokens(&mut self, token: FencingToken) {
-        let locks = self.tree().walk().filter(|(_, node)| node.family.queue.is_some());
+        let locks = self.tree.walk().filter(|(_, node)| node.family.queue.is_some());
         let locks: Vec<ZPath> = locks.map(|(path, _)| path).collect();
         for lock in locks {
-            self.tree_mut().edit_queue(&lock, |queue| queue.raise_top_token(token));
+            self.tree.edit_queue(&lock, |queue| queue.raise_top_token(token));
         }
     }
 
@@ -126,34 +126,34 @@ impl State {
         };
         let restoring = path(RESTORING);
         // That of a restored cluster that was backed up in its own grace.
-        if self.tree().contains(&restoring) {
+        if self.tree.contains(&restoring) {
             self.remove(&restoring, changes);
         }
         if grace_ms == 0 {
             return;
         }
-        if !self.tree().contains(&path(SYSTEM)) {
+        if !self.tree.contains(&path(SYSTEM)) {
             self.insert(&path(SYSTEM), made(ALL, String::new()), changes);
         }
-        let data = format!("{GRACE}{grace_ms},\"prepared_ms\":{}}}", self.time_ms());
+        let data = format!("{GRACE}{grace_ms},\"prepared_ms\":{}}}", self.time_ms);
         self.insert(&restoring, made(READ, data), changes);
     }
 
     /// For how long a leader of this restored cluster still grants no lock, counted from the start
     /// of its term. `None` when there is nothing to wait for.
     pub fn grace_ms(&self) -> Option<u64> {
-        let node = self.tree().get(RESTORING)?;
+        let node = self.tree.get(RESTORING)?;
         let text = std::str::from_utf8(&node.data).ok();
         let digits = text.and_then(|text| text.strip_prefix(GRACE)?.split(',').next());
         // What cannot be read was not written here: as long as any session may last.
-        let longest = || u64::from(self.limits().session_timeout_max_ms);
+        let longest = || u64::from(self.limits.session_timeout_max_ms);
         Some(digits.and_then(|digits| digits.parse().ok()).unwrap_or_else(longest))
     }
 
     /// Whether locks are not granted for now, because clients of the cluster that was restored may
     /// still believe in theirs.
     pub fn is_restoring(&self) -> bool {
-        self.tree().get(RESTORING).is_some()
+        self.tree.get(RESTORING).is_some()
     }
 
     /// Whether a session ended because its cluster was restored without it.

@@ -21,8 +21,7 @@ use crate::tree::edit::shared_acl;
 use crate::tree::znode::Family;
 use crate::{
     Acl, ClientInfo, Cluster, Contender, DecodeError, FencingToken, Founding, Kind, Levels, Limits, LockSettings,
-    LogPosition, Policy, RequestKey, SecretHash, Session, SessionId, State, Term, Usage, ZPath, ZXID_BASE_MAX, Znode,
-    Zxid,
+    Policy, RequestKey, SecretHash, Session, SessionId, State, Term, Usage, ZPath, ZXID_BASE_MAX, Znode, Zxid,
 };
 
 /// One record. Sessions come before what they own, parents before children, znodes before what is
@@ -147,12 +146,12 @@ impl State {
     /// itself may go on.
     pub fn records(&self) -> impl Iterator<Item = Vec<u8>> + Send + 'static {
         let head = Record::Head {
-            last_zxid: self.last_zxid(),
-            last_term: self.last_term(),
-            time_ms: self.time_ms(),
-            limits: self.limits().clone(),
+            last_zxid: self.last_zxid,
+            last_term: self.last_term,
+            time_ms: self.time_ms,
+            limits: (*self.limits).clone(),
         };
-        let cluster = self.cluster().map(|cluster| Record::Cluster {
+        let cluster = self.cluster.as_deref().map(|cluster| Record::Cluster {
             founding: cluster.founding,
             level: cluster.level,
             removed: cluster.removed().collect(),
@@ -160,26 +159,26 @@ impl State {
         });
         #[cfg(feature = "next-level")]
         let cluster = {
-            let note = self.cluster().and_then(Cluster::note);
+            let note = self.cluster.as_deref().and_then(Cluster::note);
             cluster.into_iter().chain(note.map(|text| Record::Note { text: text.to_owned() }))
         };
         let forgets = plant::is(Planted::RepliesLostInSnapshot);
-        let sessions = self.sessions().walk().flat_map(move |(session, ending)| {
+        let sessions = self.sessions.walk().flat_map(move |(session, ending)| {
             let kept = if forgets { 1 } else { usize::MAX };
             session_records(&session, ending).into_iter().take(kept)
         });
-        let tree = self.tree().clone();
-        let znodes = self.tree().walk().map(move |(path, node)| znode_record(&tree, path, &node));
-        let multis = self.locks().multis().clone().into_iter().map(|(czxid, multi)| {
+        let tree = self.tree.clone();
+        let znodes = self.tree.walk().map(move |(path, node)| znode_record(&tree, path, &node));
+        let multis = self.locks.multis().clone().into_iter().map(|(czxid, multi)| {
             let (policy, tickets) = (multi.policy, multi.tickets.clone());
             Record::MultiLock { czxid, policy, tickets }
         });
-        let unsettled = self.locks().unsettled().clone().into_iter().map(|lock| Record::Unsettled { lock });
-        let revocations = self.locks().revocations.all().clone().into_iter();
+        let unsettled = self.locks.unsettled().clone().into_iter().map(|lock| Record::Unsettled { lock });
+        let revocations = self.locks.revocations.all().clone().into_iter();
         let revocations = revocations.map(|(ticket, revocation)| Record::Revocation { ticket, revocation });
-        let histories = self.locks().histories.walk();
+        let histories = self.locks.histories.walk();
         let histories = histories.map(|(lock, history)| Record::History { lock, history: (*history).clone() });
-        let ended = self.locks().histories.walk_sessions().map(|session| Record::EndedSession((*session).clone()));
+        let ended = self.locks.histories.walk_sessions().map(|session| Record::EndedSession((*session).clone()));
         let beside = multis.chain(unsettled).chain(revocations).chain(histories).chain(ended);
         let mut all = std::iter::once(head).chain(cluster).chain(sessions).chain(znodes).chain(beside).fuse();
         let (mut records, mut ended, level) = (0, false, self.level());
@@ -277,8 +276,7 @@ impl StateBuilder {
             return Err(damaged("a record after the last one"));
         }
         if let Record::Head { last_zxid, last_term, time_ms, limits } = record {
-            let at = LogPosition { term: last_term, zxid: last_zxid };
-            let state = State::empty(limits, at, time_ms);
+            let state = State { last_zxid, last_term, time_ms, ..State::empty(limits) };
             self.records = 1;
             return match self.state.replace(state) {
                 None => Ok(()),
@@ -297,7 +295,7 @@ impl StateBuilder {
             }
             Record::Session { .. } => push_session(state, record)?,
             Record::Request { session, key, answered } => {
-                let restored = state.sessions_mut().edit_requests(session, |requests| requests.restore(key, answered));
+                let restored = state.sessions.edit_requests(session, |requests| requests.restore(key, answered));
                 restored.ok_or_else(|| damaged("a request of no session"))?;
             }
             Record::Znode(record) => {
@@ -319,7 +317,7 @@ impl StateBuilder {
     /// # Errors
     /// [`DecodeError`] when the last record was not pushed.
     pub fn finish(self) -> Result<State, DecodeError> {
-        let Some(mut state) = self.state.filter(|state| self.finished && state.tree().contains(&ZPath::root())) else {
+        let Some(mut state) = self.state.filter(|state| self.finished && state.tree.contains(&ZPath::root())) else {
             return Err(damaged("the last record is missing"));
         };
         let whole = |lock: &ZPath| state.queue(lock).is_some_and(Queue::has_all_of_upgrade);
@@ -333,8 +331,8 @@ impl StateBuilder {
 
 fn push_cluster(state: &mut State, cluster: Cluster) -> Result<(), DecodeError> {
     let Cluster { founding, level, .. } = &cluster;
-    let good = founding.zxid_base <= ZXID_BASE_MAX && state.last_zxid().0 > founding.zxid_base && *level > 0;
-    match state.cluster_mut().replace(Arc::new(cluster)) {
+    let good = founding.zxid_base <= ZXID_BASE_MAX && state.last_zxid.0 > founding.zxid_base && *level > 0;
+    match state.cluster.replace(Arc::new(cluster)) {
         None if good => Ok(()),
         _ => Err(damaged("a cluster that cannot be")),
     }
@@ -344,18 +342,18 @@ fn push_cluster(state: &mut State, cluster: Cluster) -> Result<(), DecodeError> 
 fn push_beside(state: &mut State, record: Record) -> Result<(), DecodeError> {
     let good = match record {
         Record::MultiLock { czxid, policy, tickets } => return push_multi(state, czxid, policy, tickets),
-        Record::Unsettled { lock } => state.locks_mut().leave_unsettled(lock),
+        Record::Unsettled { lock } => state.locks.leave_unsettled(lock),
         Record::Revocation { ticket, revocation } => {
             let owned = |node: &Znode| node.owner().is_some() && node.lingers_until_ms().is_none();
             let open = sequence_of(ticket.name()).is_some() && state.node(&ticket).is_some_and(owned);
-            let good = open && state.locks().revocations.get(&ticket).is_none();
+            let good = open && state.locks.revocations.get(&ticket).is_none();
             if good {
-                state.locks_mut().revocations.put(&ticket, revocation);
+                state.locks.revocations.put(&ticket, revocation);
             }
             good
         }
-        Record::History { lock, history } => state.locks_mut().histories.restore_history(lock, history),
-        Record::EndedSession(session) => state.locks_mut().histories.restore_session(session),
+        Record::History { lock, history } => state.locks.histories.restore_history(lock, history),
+        Record::EndedSession(session) => state.locks.histories.restore_session(session),
         #[cfg(feature = "next-level")]
         Record::Note { text } => state.restore_note(&text),
         _ => false,
@@ -385,8 +383,8 @@ fn push_session(state: &mut State, record: Record) -> Result<(), DecodeError> {
         keyless: OrdMap::new(),
         requests: Requests::default(),
     };
-    let new = state.sessions_mut().add(session);
-    state.sessions_mut().will_end(ending.then_some(id));
+    let new = state.sessions.add(session);
+    state.sessions.will_end(ending.then_some(id));
     if new { Ok(()) } else { Err(damaged("a session twice")) }
 }
 
@@ -401,7 +399,7 @@ fn push_multi(state: &mut State, czxid: Zxid, policy: Policy, tickets: Vec<ZPath
     if once.len() != tickets.len() || held.is_none_or(|held| held.len() != 1) {
         return Err(damaged("a multi-lock without its parts"));
     }
-    let new = state.locks_mut().add_multi(czxid, MultiLock { policy, tickets });
+    let new = state.locks.add_multi(czxid, MultiLock { policy, tickets });
     if new { Ok(()) } else { Err(damaged("a multi-lock twice")) }
 }
 
@@ -434,20 +432,20 @@ fn push_znode(state: &mut State, record: ZnodeRecord) -> Result<(), DecodeError>
         family,
         contender: record.contender.map(Arc::new),
     };
-    if state.tree().contains(&path) {
+    if state.tree.contains(&path) {
         return Err(damaged("a znode twice"));
     }
     if node.contender().is_some_and(|contender| contender.count() == 0) {
         return Err(damaged("a ticket of nobody"));
     }
     // Only a lingering lock node outlives its session.
-    let owned = node.owner().is_none_or(|owner| state.sessions().contains(owner));
+    let owned = node.owner().is_none_or(|owner| state.sessions.contains(owner));
     if !owned && node.lingers_until_ms().is_none() {
         return Err(damaged("an ephemeral znode of no session"));
     }
     match parent {
         None => {
-            state.tree_mut().plant(node);
+            state.tree.plant(node);
         }
         Some(parent) if may_have_children => {
             state.link(&path, &parent, node, |_| ());
@@ -469,22 +467,22 @@ fn restored(record: QueueRecord) -> Arc<Queue> {
 
 /// Lets a ticket hold, or wait with its priority, as it did. It waits since it was linked.
 fn stand(state: &mut State, ticket: &ZPath, standing: Option<Standing>) -> Result<(), DecodeError> {
-    if state.tree()[ticket].number(ticket.name()).is_none() {
+    if state.tree[ticket].number(ticket.name()).is_none() {
         return if standing.is_none() { Ok(()) } else { Err(damaged("no ticket holds a lock")) };
     }
     let (lock, position) = state.position_of(ticket);
-    let node = &state.tree()[ticket];
+    let node = &state.tree[ticket];
     let owned = node.owner().is_some() && node.lingers_until_ms().is_none();
     match standing {
         None => return Err(damaged("a ticket neither holds nor waits")),
         Some(Standing::Waits { priority: 0 }) => {}
         Some(Standing::Waits { priority }) => {
-            state.tree_mut().edit_queue(&lock, |queue| queue.prioritize(&position, priority))
+            state.tree.edit_queue(&lock, |queue| queue.prioritize(&position, priority))
         }
         Some(Standing::Holds(grant)) => {
-            state.tree_mut().edit_queue(&lock, |queue| queue.grant(&position, grant));
+            state.tree.edit_queue(&lock, |queue| queue.grant(&position, grant));
             if owned {
-                state.locks_mut().count_holder();
+                state.locks.count_holder();
             }
         }
     }

@@ -12,22 +12,22 @@ use crate::tree::system_paths::CONFIG;
 use crate::tree::znode::Family;
 use crate::weight::QUOTA;
 use crate::{
-    Acl, Cluster, Credential, Error, Kind, Limits, LogPosition, ReapCandidate, Refusal, Session, SessionId, Term,
-    Usage, ZPath, Znode, Zxid,
+    Acl, Cluster, Credential, Error, Kind, Limits, ReapCandidate, Refusal, Session, SessionId, Term, Usage, ZPath,
+    Znode, Zxid,
 };
 
 /// Everything that is replicated. A clone is O(1) and does not change when the original does.
 #[derive(Clone, Debug)]
 pub struct State {
-    cluster: Option<Arc<Cluster>>,
-    last_zxid: Zxid,
-    last_term: Term,
-    time_ms: u64,
-    limits: Arc<Limits>,
-    tree: Tree,
-    sessions: Sessions,
-    locks: Locks,
-    quotas: Quotas,
+    pub(crate) cluster: Option<Arc<Cluster>>,
+    pub(crate) last_zxid: Zxid,
+    pub(crate) last_term: Term,
+    pub(crate) time_ms: u64,
+    pub(crate) limits: Arc<Limits>,
+    pub(crate) tree: Tree,
+    pub(crate) sessions: Sessions,
+    pub(crate) locks: Locks,
+    pub(crate) quotas: Quotas,
 }
 
 impl Default for State {
@@ -39,8 +39,7 @@ impl Default for State {
 impl State {
     /// The state before the first transaction: the root and nothing else.
     pub fn new(limits: Limits) -> State {
-        let start = LogPosition { term: Term(0), zxid: Zxid(0) };
-        let mut state = State::empty(limits, start, 0);
+        let mut state = State::empty(limits);
         let root = Znode {
             kind: Kind::Persistent,
             data: Arc::new([]),
@@ -64,71 +63,18 @@ impl State {
     }
 
     /// Without even a root: what a snapshot is read into.
-    pub(crate) fn empty(limits: Limits, at: LogPosition, time_ms: u64) -> State {
+    pub(crate) fn empty(limits: Limits) -> State {
         State {
             cluster: None,
-            last_zxid: at.zxid,
-            last_term: at.term,
-            time_ms,
+            last_zxid: Zxid(0),
+            last_term: Term(0),
+            time_ms: 0,
             limits: Arc::new(limits),
             tree: Tree::default(),
             sessions: Sessions::default(),
             locks: Locks::default(),
             quotas: Quotas::default(),
         }
-    }
-
-    /// The next entry was committed. The time of a leader that is behind is not taken over.
-    ///
-    /// # Panics
-    /// When zxids do not rise.
-    pub(crate) fn advance(&mut self, at: LogPosition, time_ms: u64) {
-        assert!(at.zxid.0 < 1 << 53, "zxid {} is beyond what a JSON number holds exactly", at.zxid);
-        assert!(at.zxid > self.last_zxid, "entries apply once and in order: {} after {}", at.zxid, self.last_zxid);
-        self.last_zxid = at.zxid;
-        self.last_term = at.term;
-        self.time_ms = self.time_ms.max(time_ms);
-    }
-
-    pub(crate) fn tree(&self) -> &Tree {
-        &self.tree
-    }
-
-    pub(crate) fn tree_mut(&mut self) -> &mut Tree {
-        &mut self.tree
-    }
-
-    pub(crate) fn sessions(&self) -> &Sessions {
-        &self.sessions
-    }
-
-    pub(crate) fn sessions_mut(&mut self) -> &mut Sessions {
-        &mut self.sessions
-    }
-
-    pub(crate) fn locks(&self) -> &Locks {
-        &self.locks
-    }
-
-    pub(crate) fn locks_mut(&mut self) -> &mut Locks {
-        &mut self.locks
-    }
-
-    pub(crate) fn all_quotas(&self) -> &Quotas {
-        &self.quotas
-    }
-
-    pub(crate) fn all_quotas_mut(&mut self) -> &mut Quotas {
-        &mut self.quotas
-    }
-
-    /// The cluster; `None` before it is founded.
-    pub fn cluster(&self) -> Option<&Cluster> {
-        self.cluster.as_deref()
-    }
-
-    pub(crate) fn cluster_mut(&mut self) -> &mut Option<Arc<Cluster>> {
-        &mut self.cluster
     }
 
     /// The last entry that was applied.
@@ -149,14 +95,6 @@ impl State {
     /// The bounds in force.
     pub fn limits(&self) -> &Limits {
         &self.limits
-    }
-
-    pub(crate) fn shared_limits(&self) -> Arc<Limits> {
-        self.limits.clone()
-    }
-
-    pub(crate) fn set_limits(&mut self, limits: Arc<Limits>) {
-        self.limits = limits;
     }
 
     /// How many znodes there are, the root included.

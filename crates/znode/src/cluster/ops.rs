@@ -5,6 +5,11 @@ use std::sync::Arc;
 use crate::{Cluster, Error, Founding, Op, Refusal, Reply, Request, State, ZXID_BASE_MAX, Zxid};
 
 impl State {
+    /// The cluster; `None` before it is founded.
+    pub fn cluster(&self) -> Option<&Cluster> {
+        self.cluster.as_deref()
+    }
+
     /// The level of the format: what an entry does depends on it, and never on the version of the
     /// program.
     pub fn level(&self) -> u16 {
@@ -27,7 +32,7 @@ impl State {
         if founding.zxid_base > ZXID_BASE_MAX {
             return Err(Error::BadArguments.into());
         }
-        self.cluster_mut().get_or_insert_with(|| Cluster::new(founding, 1).into());
+        self.cluster.get_or_insert_with(|| Cluster::new(founding, 1).into());
         Ok(Reply::Done)
     }
 
@@ -59,6 +64,6 @@ impl State {
     }
 
     fn founded(&mut self) -> Result<&mut Cluster, Refusal> {
-        self.cluster_mut().as_mut().map(Arc::make_mut).ok_or_else(|| Error::BadArguments.into())
+        self.cluster.as_mut().map(Arc::make_mut).ok_or_else(|| Error::BadArguments.into())
     }
 }

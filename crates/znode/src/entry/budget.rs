@@ -24,7 +24,7 @@ const TAKEN_UP_MAX: usize = 1_024;
 impl State {
     /// Whether locks are left to be looked at by the next entries, whatever these do.
     pub fn is_unsettled(&self) -> bool {
-        !self.locks().unsettled().is_empty()
+        !self.locks.unsettled().is_empty()
     }
 
     /// What ending a session takes of an entry's budget. O(n) in its ephemerals.
@@ -34,7 +34,7 @@ impl State {
 
     /// How much of its budget an entry has left.
     pub(crate) fn steps_left(&self, changes: &Changes) -> u64 {
-        u64::from(self.limits().entry_cost_max).saturating_sub(changes.steps)
+        u64::from(self.limits.entry_cost_max).saturating_sub(changes.steps)
     }
 
     /// Whether an entry is within its budget.
@@ -42,7 +42,7 @@ impl State {
     /// # Errors
     /// `TooManyOps` when it is not.
     pub(crate) fn check_steps(&self, changes: &Changes) -> Result<(), Refusal> {
-        let over = changes.steps > u64::from(self.limits().entry_cost_max);
+        let over = changes.steps > u64::from(self.limits.entry_cost_max);
         if over { Err(Error::TooManyOps.into()) } else { Ok(()) }
     }
 
@@ -52,14 +52,14 @@ impl State {
         let fits = |id: &&SessionId| {
             let first = cost == 0;
             cost += self.cost_of_ending(**id);
-            first || cost <= u64::from(self.limits().entry_cost_max)
+            first || cost <= u64::from(self.limits.entry_cost_max)
         };
         &sessions[..sessions.iter().take_while(fits).count()]
     }
 
     /// Goes on where earlier entries had to stop.
     pub(crate) fn take_up_unsettled(&mut self, changes: &mut Changes) {
-        for lock in self.locks_mut().take_unsettled(TAKEN_UP_MAX) {
+        for lock in self.locks.take_unsettled(TAKEN_UP_MAX) {
             changes.queue_changed(&lock);
         }
     }

@@ -8,7 +8,7 @@ use crate::{Acl, EventKind, State, ZPath};
 impl State {
     /// Tells of a change of a znode that is there.
     pub(crate) fn tell(&self, kind: EventKind, path: &ZPath, changes: &mut Changes) {
-        changes.push(kind, path, self.readers(path, &self.tree()[path]), self.name_readers(path));
+        changes.push(kind, path, self.readers(path, &self.tree[path]), self.name_readers(path));
     }
 
     /// Tells that a znode has come or gone, and of the list that its name is in. `acl` says who may

@@ -99,9 +99,7 @@ impl State {
         let settings = self.queue(newcomer.lock)?.settings();
         settings.limit.is_none().then(|| {
             let mut state = self.clone();
-            state
-                .tree_mut()
-                .edit_queue(newcomer.lock, |queue| queue.set(LockSettings { limit: Some(limit), ..settings }));
+            state.tree.edit_queue(newcomer.lock, |queue| queue.set(LockSettings { limit: Some(limit), ..settings }));
             state
         })
     }
@@ -190,7 +188,7 @@ impl State {
 
 impl<'a> Search<'a> {
     fn of(state: &'a State, asker: Owner, waits: Vec<Wait>) -> Search<'a> {
-        let looks = state.limits().deadlock_looks();
+        let looks = state.limits.deadlock_looks();
         Search { state, asker, looks, waits: waits.into(), reached: BTreeMap::new() }
     }
 

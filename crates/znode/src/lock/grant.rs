@@ -50,7 +50,7 @@ impl State {
         let mut grants = 0;
         for lock in changes.take_queues() {
             if self.steps_left(changes) == 0 {
-                self.locks_mut().leave_unsettled(lock);
+                self.locks.leave_unsettled(lock);
             } else if let Some(next) = self.look(&lock, changes) {
                 found.insert(next, grants);
             }
@@ -106,7 +106,7 @@ impl State {
             Look::Next(next) => Some(next),
             Look::Nobody => None,
             Look::NextEntry => {
-                self.locks_mut().leave_unsettled(lock.clone());
+                self.locks.leave_unsettled(lock.clone());
                 None
             }
         }
@@ -192,15 +192,15 @@ impl State {
 
     fn is_of_ending_session(&self, next: &Next) -> bool {
         let ticket = || self.queue(&next.lock)?.waiter(&next.position);
-        self.sessions().are_ending()
+        self.sessions.are_ending()
             && !plant::is(Planted::GrantedToTheEnding)
-            && ticket().and_then(|ticket| ticket.session).is_some_and(|id| self.sessions().is_ending(id))
+            && ticket().and_then(|ticket| ticket.session).is_some_and(|id| self.sessions.is_ending(id))
     }
 
     /// It may have gone since it was its turn.
     fn leave_to_next_entry(&mut self, next: Next) {
         for lock in self.locks_of(&next).into_iter().chain([next.lock]) {
-            self.locks_mut().leave_unsettled(lock);
+            self.locks.leave_unsettled(lock);
         }
     }
 
@@ -212,8 +212,8 @@ impl State {
 
     /// Whether a ticket could hold that waits, and no later entry will look at it. For tests.
     pub(crate) fn check_nobody_is_next(&self, lock: &ZPath) -> Result<(), String> {
-        let left_over = |lock: &ZPath| self.locks().unsettled().contains(lock);
-        match self.next_in(lock, self.last_zxid()) {
+        let left_over = |lock: &ZPath| self.locks.unsettled().contains(lock);
+        match self.next_in(lock, self.last_zxid) {
             Look::Next(next) if !left_over(lock) && !self.locks_of(&next).iter().any(left_over) => {
                 Err(format!("{next:?} could hold and waits"))
             }

@@ -10,14 +10,14 @@ impl State {
     /// Grants a waiter the lock whose turn it need not be.
     pub(crate) fn grant_out_of_turn(&mut self, lock: &ZPath, position: &Position, changes: &mut Changes) {
         let at = changes.context.moment();
-        let granted = self.tree_mut().edit_queue(lock, |queue| {
+        let granted = self.tree.edit_queue(lock, |queue| {
             let token = queue.token_at(position, at.zxid);
             queue.grant(position, Grant { at, token })
         });
         changes.steps += 1;
         let owned = granted.is_some_and(|ticket| ticket.session.is_some());
         if owned {
-            self.locks_mut().count_holder();
+            self.locks.count_holder();
         }
         // One that has just come is told by the answer.
         if owned && position.czxid < changes.context.zxid {

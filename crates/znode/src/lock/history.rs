@@ -12,7 +12,7 @@ use crate::{Acl, Actor, ClientInfo, Identity, Op, READ, Session, SessionId, Stat
 
 /// What a lock remembers, the newest end first: at most `max`. Empty for a lock without a past.
 pub fn history(state: &State, lock: &ZPath, max: usize) -> Vec<Arc<EndedTicket>> {
-    let Some(history) = state.locks().histories.of(lock) else {
+    let Some(history) = state.locks.histories.of(lock) else {
         return Vec::new();
     };
     let mut tickets: Vec<_> = history.grants.iter().chain(&history.waits).cloned().collect();
@@ -38,7 +38,7 @@ pub fn ended_in(state: &State, zxid: Zxid) -> impl Iterator<Item = (&ZPath, &End
 /// Whether one who has proven these identities may read what a lock remembers: who may read the
 /// directory, and might when something ended last.
 pub fn may_read_history(state: &State, lock: &ZPath, reader: &[Identity]) -> bool {
-    let then = state.locks().histories.of(lock).and_then(|history| history.readers.as_deref());
+    let then = state.locks.histories.of(lock).and_then(|history| history.readers.as_deref());
     then.is_none_or(|acl| permits(acl, READ, reader)) && state.may_read(lock, reader)
 }
 
@@ -51,7 +51,7 @@ const LOOKS_MAX: usize = 512;
 /// its life.
 pub fn may_read_of_ended(state: &State, session: &EndedSession, reader: &[Identity]) -> bool {
     let (opened, ended) = (Zxid(session.id.0), session.ended.zxid);
-    let histories = &state.locks().histories;
+    let histories = &state.locks.histories;
     let since = histories.since(ended).take(LOOKS_MAX);
     let before = histories.between(opened, ended).take(LOOKS_MAX);
     // One whose lock node might be read by fewer is remembered without the client.
@@ -76,7 +76,7 @@ pub(crate) fn end_of(op: &Op) -> Option<TicketEnd> {
 impl State {
     /// A session that has ended and is still remembered.
     pub fn ended_session(&self, id: SessionId) -> Option<&EndedSession> {
-        self.locks().histories.session(id, self.limits(), self.time_ms())
+        self.locks.histories.session(id, &self.limits, self.time_ms)
     }
 
     pub(crate) fn remember_session(&mut self, session: &Session, expired: bool, context: &Context) {
@@ -90,8 +90,7 @@ impl State {
             ephemerals: u32::try_from(session.ephemeral_count()).unwrap_or(u32::MAX),
             client: session.client.clone(),
         };
-        let limits = self.shared_limits();
-        self.locks_mut().histories.add_session(ended, &limits);
+        self.locks.histories.add_session(ended, &self.limits);
     }
 
     /// A lock node goes, or begins to linger: what is kept beside it goes, too, and the past has
@@ -105,9 +104,9 @@ impl State {
             return;
         }
         if grant.is_some() {
-            self.locks_mut().discount_holder();
+            self.locks.discount_holder();
         }
-        let asked = self.locks_mut().revocations.remove(path);
+        let asked = self.locks.revocations.remove(path);
         let own = changes.context.session == Some(session);
         let end = changes.end.unwrap_or(match (own, grant) {
             (true, Some(_)) => TicketEnd::Released,
@@ -133,7 +132,7 @@ impl State {
             owner: contender.map_or_else(String::new, |contender| short(&contender.owner)),
             // What some readers of the history might not read is not remembered.
             label: if is_open {
-                short(node.label(self.limits().label_bytes_max).unwrap_or_default())
+                short(node.label(self.limits.label_bytes_max).unwrap_or_default())
             } else {
                 String::new()
             },
@@ -157,11 +156,10 @@ impl State {
 
     /// Adds to a lock's past. Where memory is short, that of others is forgotten for it.
     pub(crate) fn remember_ticket(&mut self, lock: &ZPath, ticket: EndedTicket, readers: Option<Arc<[Acl]>>) {
-        let limits = self.shared_limits();
-        self.locks_mut().histories.add_ticket(lock, ticket, readers, &limits);
+        self.locks.histories.add_ticket(lock, ticket, readers, &self.limits);
         for _ in 0..2 {
             if self.is_overweight() {
-                self.locks_mut().histories.forget_oldest();
+                self.locks.histories.forget_oldest();
             }
         }
     }

@@ -28,7 +28,7 @@ impl State {
         let id = changes.context.session.ok_or(Error::SessionRequired)?;
         let hold = changes.context.hold()?;
         self.check_parts(wish)?;
-        if wish.label.len().max(wish.owner.len()) > self.limits().label_bytes_max as usize {
+        if wish.label.len().max(wish.owner.len()) > self.limits.label_bytes_max as usize {
             return Err(Error::DataTooLarge.into());
         }
         if let Some(ticket) = self.all_with(id, wish, hold.key) {
@@ -62,7 +62,7 @@ impl State {
         let waited_for = self.has_ticket(id, owner);
         let first = self.enqueue_all(wish, id, hold, changes)?;
         self.grant_ready(changes);
-        let multi = self.locks().multi(changes.context.zxid).cloned().expect("it was made just above");
+        let multi = self.locks.multi(changes.context.zxid).cloned().expect("it was made just above");
         match waited_for.then(|| self.deadlock_of_all(id, owner, &multi.tickets)).flatten() {
             Some(cycle) => Ok(Reply::Deadlock { cycle }),
             None => {
@@ -91,7 +91,7 @@ impl State {
     /// it says another limit than the one that is set.
     fn same_set(&self, id: SessionId, wish: &AcquireAll) -> Result<Option<ZPath>, Refusal> {
         let own = |(lock, mode): &(ZPath, LockMode)| self.ticket_of(id, lock, *mode, &wish.owner);
-        if let Some(multi) = own(&wish.parts[0]).and_then(|ticket| self.multi_of(&ticket, &self.tree()[&ticket])) {
+        if let Some(multi) = own(&wish.parts[0]).and_then(|ticket| self.multi_of(&ticket, &self.tree[&ticket])) {
             let part = |wish| own(wish).is_some_and(|ticket| multi.tickets.contains(&ticket));
             if multi.tickets.len() == wish.parts.len() && wish.parts.iter().all(part) {
                 for (index, (lock, mode)) in (0..).zip(&wish.parts) {
@@ -116,13 +116,13 @@ impl State {
         }
         // Asked for in another order, the set may have another first ticket.
         let ticket = self.ticket_of(id, lock, *mode, &wish.owner)?;
-        let first = self.multi_of(&ticket, &self.tree()[&ticket])?.tickets[0].clone();
+        let first = self.multi_of(&ticket, &self.tree[&ticket])?.tickets[0].clone();
         let counted = |contender: &Contender| contender.holds.iter().any(|hold| hold.key == key);
-        self.tree()[&first].contender().is_some_and(counted).then_some(first)
+        self.tree[&first].contender().is_some_and(counted).then_some(first)
     }
 
     fn check_parts(&self, wish: &AcquireAll) -> Result<(), Refusal> {
-        if wish.parts.len() > PARTS_MAX.min(self.limits().ops_max as usize) {
+        if wish.parts.len() > PARTS_MAX.min(self.limits.ops_max as usize) {
             return Err(Error::TooManyOps.into());
         }
         if wish.parts.is_empty() {
@@ -157,7 +157,7 @@ impl State {
             tickets.push(ticket);
         }
         let first = tickets[0].clone();
-        self.locks_mut().add_multi(changes.context.zxid, MultiLock { policy: wish.policy, tickets });
+        self.locks.add_multi(changes.context.zxid, MultiLock { policy: wish.policy, tickets });
         Ok(first)
     }
 }

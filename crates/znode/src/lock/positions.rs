@@ -11,13 +11,13 @@ const HOLDERS_MAX: usize = 1000;
 impl State {
     /// The queue of a lock, where there are tickets or settings.
     pub(crate) fn queue(&self, lock: &ZPath) -> Option<&Queue> {
-        self.tree().queue(lock)
+        self.tree.queue(lock)
     }
 
     /// The lock of a ticket that stands, and where the ticket stands in it.
     pub(crate) fn position_of(&self, ticket: &ZPath) -> (ZPath, Position) {
         let lock = ticket.parent().expect("a ticket has a parent");
-        let position = self.tree()[ticket].position(ticket.name());
+        let position = self.tree[ticket].position(ticket.name());
         (lock, position.expect("a ticket has a number"))
     }
 
@@ -34,14 +34,14 @@ impl State {
 
     /// The multi-lock that a lock node is a part of.
     pub(crate) fn multi_of(&self, ticket: &ZPath, node: &Znode) -> Option<&MultiLock> {
-        let multi = self.locks().multi(node.czxid)?;
+        let multi = self.locks.multi(node.czxid)?;
         // A directory that the same entry made has the same czxid.
         multi.tickets.contains(ticket).then_some(&**multi)
     }
 
     /// The same by the position of a part in its lock.
     pub(crate) fn multi_at(&self, lock: &ZPath, position: &Position) -> Option<&MultiLock> {
-        let multi = self.locks().multi(position.czxid)?;
+        let multi = self.locks.multi(position.czxid)?;
         let is_part = |ticket: &ZPath| ticket.name() == &*position.name && ticket.parent_str() == Some(lock.as_str());
         multi.tickets.iter().any(is_part).then_some(&**multi)
     }
@@ -53,12 +53,12 @@ impl State {
             return Err(Error::TooManyOps);
         }
         let tickets: Vec<ZPath> = queue.holders().map(|(at, _)| lock.child(&at.name)).collect::<Result<_, _>>()?;
-        Ok(tickets.into_iter().filter(|ticket| is_ticket(ticket, &self.tree()[ticket])).collect())
+        Ok(tickets.into_iter().filter(|ticket| is_ticket(ticket, &self.tree[ticket])).collect())
     }
 
     /// Whether a ticket waits for a session that is being ended.
     pub(crate) fn waits_in_vain(&self, ticket: &ZPath, node: &Znode) -> bool {
-        node.owner().is_some_and(|owner| self.sessions().is_ending(owner)) && !holds_lock(self, ticket)
+        node.owner().is_some_and(|owner| self.sessions.is_ending(owner)) && !holds_lock(self, ticket)
     }
 
     /// Whether a session holds a lock to write under this number.
@@ -87,7 +87,7 @@ impl State {
     /// Gives a waiter its priority before any ticket has a turn.
     pub(crate) fn prioritize(&mut self, ticket: &ZPath, priority: u32) {
         let (lock, position) = self.position_of(ticket);
-        self.tree_mut().edit_queue(&lock, |queue| queue.prioritize(&position, priority));
+        self.tree.edit_queue(&lock, |queue| queue.prioritize(&position, priority));
     }
 }
 
@@ -99,7 +99,7 @@ pub(crate) fn find<'a>(state: &'a State, ticket: &ZPath) -> Result<(&'a Queue, &
     }
     let node = state.node(ticket).ok_or(Error::NoNode)?;
     let position = node.position(ticket.name()).ok_or(Error::BadArguments)?;
-    let queue = state.tree().queue(lock).ok_or(Error::NoNode)?;
+    let queue = state.tree.queue(lock).ok_or(Error::NoNode)?;
     Ok((queue, node, position))
 }
 

@@ -224,10 +224,10 @@ pub fn paths<'a>(state: &'a State, prefix: &'a ZPath, after: Option<&'a ZPath>) 
         true => String::from("/"),
         false => format!("{prefix}/"),
     };
-    let itself = state.locks().directory(prefix).into_iter();
+    let itself = state.locks.directory(prefix).into_iter();
     let itself = itself.filter(move |path| after.is_none_or(|after| *path > after));
     let from = after.map_or(&*below, |after| after.as_str().max(&below));
-    let under = state.locks().directories_from(from);
+    let under = state.locks.directories_from(from);
     let under = under.take_while(move |path| path.as_str().starts_with(&below));
     let under = under.filter(move |path| *path != prefix && after.is_none_or(|after| *path > after));
     itself.chain(under).filter(|path| !path.is_root())
@@ -289,7 +289,7 @@ fn entry(
         session_label,
         client,
         owner: acquired.map_or_else(String::new, |contender| contender.owner.clone()),
-        label: node.label(state.limits().label_bytes_max).map(String::from),
+        label: node.label(state.limits.label_bytes_max).map(String::from),
         since_ms: node.ctime_ms,
         token: holder.map_or(FencingToken::from(node.czxid), |holder| holder.grant.token),
         grant: grant(state, &ticket),
@@ -335,7 +335,7 @@ fn count(length: usize) -> u32 {
 /// Clients that queue for a lock beside others that they do not see: each may believe to hold it
 /// alone. Empty when all is well.
 pub fn lint(state: &State, lock: &ZPath) -> Vec<BlindSpot> {
-    let mut spots = state.locks().mixed_clients.of(lock);
+    let mut spots = state.locks.mixed_clients.of(lock);
     for spot in spots.iter_mut().filter(|spot| spot.unseen == Naming::Data) {
         spot.child = first_data(state, lock);
     }
@@ -363,7 +363,7 @@ pub fn grant(state: &State, ticket: &ZPath) -> Option<Grant> {
 /// Whether a client wants this ticket back: by [`crate::Op::Revoke`], or by setting the lock node's
 /// data as Curator or ZooKeeper's recipe do.
 pub fn revocation(state: &State, ticket: &ZPath) -> Option<Revocation> {
-    if let Some(revocation) = state.locks().revocations.get(ticket) {
+    if let Some(revocation) = state.locks.revocations.get(ticket) {
         return Some(revocation.clone());
     }
     let node = state.node(ticket).filter(|node| is_ticket(ticket, node))?;

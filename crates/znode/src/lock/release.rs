@@ -20,8 +20,7 @@ impl State {
         };
         // Also what is no lock node: a simple lock, a member of a group.
         self.check_own(&ticket, &changes.context).map_err(|error| Refusal::at(error, &ticket))?;
-        let counting = self.counts_for(&ticket);
-        let holds = self.tree_mut().edit_contender(&counting, |contender| {
+        let holds = self.tree.edit_contender(&self.counts_for(&ticket), |contender| {
             contender.release();
             contender.count()
         });
@@ -69,7 +68,7 @@ impl State {
     }
 
     fn fits(&self, ticket: &ZPath, wanted: &HeldTicket) -> bool {
-        let node = &self.tree()[ticket];
+        let node = &self.tree[ticket];
         let contender = node.contender();
         let mode = contender.map_or_else(|| mode_of(ticket.name()), |contender| contender.mode);
         let owner = contender.map_or("", |contender| &contender.owner);

@@ -21,7 +21,7 @@ impl State {
         check_client_path(path)?;
         let node = self.node(path).ok_or_else(|| refuse(Error::NoNode))?;
         let lock = if node.owner().is_none() { path.clone() } else { path.parent().ok_or(Error::NoNode)? };
-        permit(&self.tree()[&lock].acl, REVOKE, &changes.context).map_err(|error| Refusal::at(error, &lock))?;
+        permit(&self.tree[&lock].acl, REVOKE, &changes.context).map_err(|error| Refusal::at(error, &lock))?;
         let tickets = match node.owner() {
             None => self.holders(path).map_err(refuse)?,
             Some(_) if is_ticket(path, node) => vec![path.clone()],
@@ -45,19 +45,19 @@ impl State {
     }
 
     fn ask_for(&mut self, ticket: &ZPath, deadline_ms: Option<u32>, changes: &mut Changes) -> Result<(), Refusal> {
-        let node = &self.tree()[ticket];
+        let node = &self.tree[ticket];
         if deadline_ms == Some(0) {
             self.remove(ticket, changes);
             return Ok(());
         }
-        if self.locks().revocations.get(ticket).is_none() {
+        if self.locks.revocations.get(ticket).is_none() {
             self.check_bytes(revocations::weight(ticket, &self.actor(changes)))
                 .map_err(|error| Refusal::at(error, ticket))?;
         }
         let due_ms = deadline_ms.map(|deadline_ms| changes.context.time_ms.saturating_add(deadline_ms.into()));
         let asked = Revocation { at: changes.context.moment(), by: self.actor(changes), due_ms };
         // A ticket that was asked for before stays so; the earlier deadline counts.
-        let revocation = match self.locks().revocations.get(ticket) {
+        let revocation = match self.locks.revocations.get(ticket) {
             Some(old) => Revocation { due_ms: old.due_ms.into_iter().chain(due_ms).min(), ..old.clone() },
             None => asked,
         };
@@ -66,7 +66,7 @@ impl State {
         let word = if node.contender().is_none() { word_for(ticket.name()) } else { None };
         let data = word.map_or_else(|| node.data.to_vec(), |word| word.as_bytes().to_vec());
         self.set_data(ticket, data, -1, changes)?;
-        self.locks_mut().revocations.put(ticket, revocation);
+        self.locks.revocations.put(ticket, revocation);
         Ok(())
     }
 }

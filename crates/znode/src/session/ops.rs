@@ -25,12 +25,12 @@ impl State {
         client: ClientInfo,
         context: &Context,
     ) -> Result<Reply, Refusal> {
-        let limits = self.limits();
+        let limits = &*self.limits;
         client.check(limits)?;
         if label.len() > limits.label_bytes_max as usize {
             return Err(Error::DataTooLarge.into());
         }
-        if self.sessions().len() >= limits.sessions_max as usize {
+        if self.sessions.len() >= limits.sessions_max as usize {
             return Err(Error::TooManySessions.into());
         }
         if address.is_some_and(|address| self.sessions_of(address) >= limits.sessions_per_address_max) {
@@ -55,13 +55,13 @@ impl State {
             requests: Requests::default(),
         };
         let id = session.id;
-        self.sessions_mut().add(session);
+        self.sessions.add(session);
         Ok(Reply::SessionOpened { session: id, timeout_ms })
     }
 
     /// How many open sessions count for an address.
     pub fn sessions_of(&self, address: IpAddr) -> u32 {
-        self.sessions().of_address(address)
+        self.sessions.of_address(address)
     }
 
     /// The session goes on over another connection, whose turns begin anew.
@@ -74,9 +74,9 @@ impl State {
         if connection == 0 {
             return Err(Error::BadArguments.into());
         }
-        let timeout_ms = agreed_timeout(timeout_ms, self.limits());
+        let timeout_ms = agreed_timeout(timeout_ms, &self.limits);
         let session = context.session.ok_or(Error::SessionRequired)?;
-        let attached = self.sessions_mut().get_mut(session).expect("the credential was checked");
+        let attached = self.sessions.get_mut(session).expect("the credential was checked");
         (attached.connection, attached.turn, attached.timeout_ms) = (connection, 0, timeout_ms);
         Ok(Reply::SessionOpened { session, timeout_ms })
     }
@@ -84,7 +84,7 @@ impl State {
     /// A write of a connection takes its turn. Refused without a trace unless it is the next one.
     pub(crate) fn take_turn(&mut self, turn: Turn, context: &Context) -> Result<(), Error> {
         let id = context.session.ok_or(Error::SessionRequired)?;
-        let session = self.sessions_mut().get_mut(id).expect("the credential was checked");
+        let session = self.sessions.get_mut(id).expect("the credential was checked");
         if session.connection != turn.connection {
             return Err(Error::SessionMoved);
         }
@@ -116,16 +116,16 @@ impl State {
         if term != changes.context.term && !plant::is(Planted::ExpiryTermIgnored) {
             return Err(Error::StaleTerm.into());
         }
-        let open: Vec<SessionId> = sessions.iter().copied().filter(|id| self.sessions().contains(*id)).collect();
+        let open: Vec<SessionId> = sessions.iter().copied().filter(|id| self.sessions.contains(*id)).collect();
         let sessions = self.ending_together(&open);
         // What goes with the first may not be granted to those that are left to the next entries.
-        self.sessions_mut().will_end(open[sessions.len()..].iter().copied());
+        self.sessions.will_end(open[sessions.len()..].iter().copied());
         // Before any of them ends: a waiter must not become a dead holder because the holder is
         // named first.
         let lingering: BTreeSet<ZPath> = sessions.iter().flat_map(|id| self.lingering(*id)).collect();
         let mut count = 0;
         for &id in sessions {
-            if self.sessions().contains(id) {
+            if self.sessions.contains(id) {
                 self.end_session(id, &lingering, changes);
                 count += 1;
             }
@@ -136,20 +136,20 @@ impl State {
     /// The lock nodes of a dying session that outlive it: held at this moment, with a delay.
     fn lingering(&self, id: SessionId) -> Vec<ZPath> {
         let lingers = |path: &&ZPath| {
-            let delayed = self.tree()[*path].contender().is_some_and(|contender| contender.lock_delay_ms > 0);
+            let delayed = self.tree[*path].contender().is_some_and(|contender| contender.lock_delay_ms > 0);
             delayed && matches!(readings::held(self, path), Ok(Some(_)))
         };
         self.session(id).into_iter().flat_map(Session::ephemerals).filter(lingers).cloned().collect()
     }
 
     pub(crate) fn end_session(&mut self, id: SessionId, lingering: &BTreeSet<ZPath>, changes: &mut Changes) {
-        let session = self.sessions_mut().remove(id).expect("the caller has seen it");
+        let session = self.sessions.remove(id).expect("the caller has seen it");
         self.remember_session(&session, changes.end == Some(TicketEnd::Expired), &changes.context);
         changes.ended.insert(id, session.clone());
         for path in session.ephemerals() {
             if lingering.contains(path) {
                 self.linger(path, changes);
-            } else if self.tree().contains(path) {
+            } else if self.tree.contains(path) {
                 // Not when it went with another part of its multi-lock.
                 self.remove(path, changes);
             }
@@ -158,9 +158,9 @@ impl State {
 
     fn linger(&mut self, path: &ZPath, changes: &Changes) {
         let time_ms = changes.context.time_ms;
-        let node = self.tree().shared(path);
+        let node = self.tree.shared(path);
         self.ticket_ended(path, &node, readings::grant(self, path), changes);
-        self.tree_mut().edit(path, |node| {
+        self.tree.edit(path, |node| {
             let contender = Arc::make_mut(node.contender.as_mut().expect("a lingering node has a delay"));
             contender.lingers_until_ms = Some(time_ms.saturating_add(u64::from(contender.lock_delay_ms)));
         });

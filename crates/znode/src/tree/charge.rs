@@ -7,24 +7,22 @@ use crate::{Error, Quota, QuotaLimits, Refusal, State, Usage, ZPath, Znode};
 impl State {
     /// The subtrees that have a quota, by path.
     pub fn quotas(&self) -> impl Iterator<Item = (&ZPath, &Quota)> {
-        self.all_quotas().iter()
+        self.quotas.iter()
     }
 
     /// Those that have more than they should, by limits of either kind.
     pub fn exceeded_quotas(&self) -> impl Iterator<Item = (&ZPath, &Quota)> {
-        self.all_quotas().exceeded()
+        self.quotas.exceeded()
     }
 
     /// Whether it is one of those.
     pub fn exceeds_quota(&self, subtree: &ZPath) -> bool {
-        self.all_quotas().is_exceeded(subtree)
+        self.quotas.is_exceeded(subtree)
     }
 
     /// Whether a hard limit is set for it.
     pub fn has_hard_quota(&self, subtree: &ZPath) -> bool {
-        self.all_quotas()
-            .get(subtree)
-            .is_some_and(|quota| quota.limits.count_hard.or(quota.limits.bytes_hard).is_some())
+        self.quotas.get(subtree).is_some_and(|quota| quota.limits.count_hard.or(quota.limits.bytes_hard).is_some())
     }
 
     /// Refuses what would bring a subtree beyond a hard limit. What does not grow is always let
@@ -33,8 +31,8 @@ impl State {
     /// # Errors
     /// `QuotaExceeded`, about the subtree whose quota it is.
     pub(crate) fn check_quota(&self, path: &ZPath, growth: Growth) -> Result<(), Refusal> {
-        for subtree in self.all_quotas().charged(path) {
-            let Quota { limits, usage } = self.all_quotas()[&subtree];
+        for subtree in self.quotas.charged(path) {
+            let Quota { limits, usage } = self.quotas[&subtree];
             let count = growth.count.min((path.depth() - subtree.depth()) as u64 + 1);
             let beyond = |used: u64, grows: u64, limit: Option<u64>| {
                 grows > 0 && limit.is_some_and(|limit| used.saturating_add(grows) > limit)
@@ -63,7 +61,7 @@ impl State {
         let usage = node.usage();
         self.charge(path, |used| Usage { count: used.count - usage.count, bytes: used.bytes - usage.bytes });
         if let Some(subtree) = subtree_of(path, LIMITS) {
-            self.all_quotas_mut().remove(&subtree);
+            self.quotas.remove(&subtree);
         }
     }
 
@@ -76,7 +74,7 @@ impl State {
 
     /// Finds all quotas anew: the tree was read back.
     pub(crate) fn find_quotas(&mut self) {
-        let limits = self.tree().between(QUOTAS, "/zookeeper/quota0").filter_map(|(path, node)| {
+        let limits = self.tree.between(QUOTAS, "/zookeeper/quota0").filter_map(|(path, node)| {
             // What was written before there were quotas may be anything.
             Some((subtree_of(path, LIMITS)?, QuotaLimits::parse(&node.data).unwrap_or_default()))
         });
@@ -85,8 +83,8 @@ impl State {
             return;
         }
         for (subtree, limits) in limits {
-            let usage = self.tree().usage(&subtree);
-            self.all_quotas_mut().set(&subtree, Quota { limits, usage });
+            let usage = self.tree.usage(&subtree);
+            self.quotas.set(&subtree, Quota { limits, usage });
             self.tell_usage(&subtree);
         }
     }
@@ -96,14 +94,14 @@ impl State {
         for (subtree, quota) in self.quotas() {
             let told =
                 self.node(&stats_of(subtree)).is_none_or(|node| *node.data == *quota.usage.to_string().as_bytes());
-            let exceeded = quota.limits.is_exceeded_by(quota.usage) == self.all_quotas().is_exceeded(subtree);
-            if quota.usage != self.tree().usage(subtree) || !told || !exceeded {
-                return Err(format!("{subtree}: {quota:?} of {:?}", self.tree().usage(subtree)));
+            let exceeded = quota.limits.is_exceeded_by(quota.usage) == self.quotas.is_exceeded(subtree);
+            if quota.usage != self.tree.usage(subtree) || !told || !exceeded {
+                return Err(format!("{subtree}: {quota:?} of {:?}", self.tree.usage(subtree)));
             }
         }
-        let limits = self.tree().iter().filter(|(path, _)| subtree_of(path, LIMITS).is_some()).count();
-        let all = limits == self.all_quotas().len() && self.all_quotas().exceeded().count() <= limits;
-        if all { Ok(()) } else { Err(format!("{limits} znodes with limits, {:?}", self.all_quotas())) }
+        let limits = self.tree.iter().filter(|(path, _)| subtree_of(path, LIMITS).is_some()).count();
+        let all = limits == self.quotas.len() && self.quotas.exceeded().count() <= limits;
+        if all { Ok(()) } else { Err(format!("{limits} znodes with limits, {:?}", self.quotas)) }
     }
 
     /// Limits were set, or what the subtree has was overwritten. Whether this is such a znode.
@@ -112,10 +110,10 @@ impl State {
             return false;
         }
         if let Some(subtree) = subtree_of(path, LIMITS) {
-            let limits = QuotaLimits::parse(&self.tree()[path].data).unwrap_or_default();
-            let usage = self.all_quotas().get(&subtree).map(|quota| quota.usage);
-            let usage = usage.unwrap_or_else(|| self.tree().usage(&subtree));
-            self.all_quotas_mut().set(&subtree, Quota { limits, usage });
+            let limits = QuotaLimits::parse(&self.tree[path].data).unwrap_or_default();
+            let usage = self.quotas.get(&subtree).map(|quota| quota.usage);
+            let usage = usage.unwrap_or_else(|| self.tree.usage(&subtree));
+            self.quotas.set(&subtree, Quota { limits, usage });
             self.tell_usage(&subtree);
         }
         if let Some(subtree) = subtree_of(path, STATS) {
@@ -125,9 +123,9 @@ impl State {
     }
 
     fn charge(&mut self, path: &ZPath, change: impl Fn(Usage) -> Usage) {
-        for subtree in self.all_quotas().charged(path) {
-            let quota = self.all_quotas()[&subtree];
-            self.all_quotas_mut().set(&subtree, Quota { usage: change(quota.usage), ..quota });
+        for subtree in self.quotas.charged(path) {
+            let quota = self.quotas[&subtree];
+            self.quotas.set(&subtree, Quota { usage: change(quota.usage), ..quota });
             self.tell_usage(&subtree);
         }
     }
@@ -136,10 +134,10 @@ impl State {
     /// change of the znode.
     fn tell_usage(&mut self, subtree: &ZPath) {
         let stats = stats_of(subtree);
-        let Some(quota) = self.all_quotas().get(subtree).filter(|_| self.tree().contains(&stats)) else {
+        let Some(quota) = self.quotas.get(subtree).filter(|_| self.tree.contains(&stats)) else {
             return;
         };
         let text = quota.usage.to_string();
-        self.tree_mut().edit(&stats, |node| node.data = text.into_bytes().into());
+        self.tree.edit(&stats, |node| node.data = text.into_bytes().into());
     }
 }

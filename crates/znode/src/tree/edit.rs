@@ -53,24 +53,24 @@ impl State {
             parent.pzxid = zxid;
         });
         let told = self.quota_created(path, bytes);
-        if self.tree()[path].number(path.name()).is_some() {
+        if self.tree[path].number(path.name()).is_some() {
             changes.queue_changed(&parent);
             self.grant_downgraded(path, changes);
         }
         self.tell_with_parent(EventKind::Created, path, &parent, acl, changes);
-        if told { self.tree()[path].stat() } else { stat }
+        if told { self.tree[path].stat() } else { stat }
     }
 
     /// Puts a znode where it belongs: the tree, its lock, its session. What is counted at the
     /// parent is the caller's.
     pub(crate) fn link(&mut self, path: &ZPath, parent: &ZPath, node: Znode, count: impl FnOnce(&mut Znode)) {
-        if let Some(session) = node.owner().and_then(|owner| self.sessions_mut().get_mut(owner)) {
+        if let Some(session) = node.owner().and_then(|owner| self.sessions.get_mut(owner)) {
             session.own(path, parent, node.contender());
         }
-        let is_ticket = self.locks_mut().entered(path, parent, &node);
-        let tickets = self.tree_mut().link(path, parent, node, count);
+        let is_ticket = self.locks.entered(path, parent, &node);
+        let tickets = self.tree.link(path, parent, node, count);
         if is_ticket && tickets == 1 {
-            self.locks_mut().opened(parent);
+            self.locks.opened(parent);
         }
     }
 
@@ -78,20 +78,19 @@ impl State {
     pub(crate) fn remove(&mut self, path: &ZPath, changes: &mut Changes) {
         changes.steps += steps_to(path);
         let parent = path.parent().expect("the root is never removed");
-        let (node, grant, tickets) =
-            self.tree_mut().unlink(path, &parent, changes.context.zxid, changes.context.time_ms);
-        self.locks_mut().left(path, &parent, &node, tickets);
+        let (node, grant, tickets) = self.tree.unlink(path, &parent, changes.context.zxid, changes.context.time_ms);
+        self.locks.left(path, &parent, &node, tickets);
         self.ticket_ended(path, &node, grant, changes);
         self.quota_deleted(path, &node);
         if node.number(path.name()).is_some() {
             changes.queue_changed(&parent);
         }
         // The session of a lingering lock node is gone.
-        if let Some(session) = node.owner().and_then(|owner| self.sessions_mut().get_mut(owner)) {
+        if let Some(session) = node.owner().and_then(|owner| self.sessions.get_mut(owner)) {
             session.disown(path, &parent, node.contender());
         }
         self.tell_with_parent(EventKind::Deleted, path, &parent, self.readers(path, &node), changes);
-        for part in self.locks_mut().take_multi(path, node.czxid) {
+        for part in self.locks.take_multi(path, node.czxid) {
             self.remove(&part, changes);
         }
     }
@@ -109,7 +108,7 @@ impl State {
             return Err(refuse(Error::NoNode));
         };
         expect_version(version, node.version).map_err(refuse)?;
-        if data.len() > self.limits().data_bytes_max as usize {
+        if data.len() > self.limits.data_bytes_max as usize {
             return Err(refuse(Error::DataTooLarge));
         }
         let (before, after) = (node.data.len() as u64, data.len() as u64);
@@ -120,7 +119,7 @@ impl State {
         self.check_quota(path, Growth { count: 0, bytes: after.saturating_sub(before) })?;
         self.check_quota_text(path, &data).map_err(refuse)?;
         let Context { zxid, time_ms, .. } = changes.context;
-        let stat = self.tree_mut().edit(path, |node| {
+        let stat = self.tree.edit(path, |node| {
             node.data = data.into();
             node.version = next_version(node.version);
             node.mzxid = zxid;
@@ -128,18 +127,18 @@ impl State {
             node.stat()
         });
         if before != after && !is_system(path.as_str()) {
-            self.tree_mut().change_below(path, |below| below.bytes = below.bytes - before + after);
+            self.tree.change_below(path, |below| below.bytes = below.bytes - before + after);
         }
         self.tell(EventKind::DataChanged, path, changes);
         let told = self.quota_changed(path, before, after);
         // What a subtree uses is written into a znode, which may be this one.
-        Ok(Reply::Set { stat: if told { self.tree()[path].stat() } else { stat } })
+        Ok(Reply::Set { stat: if told { self.tree[path].stat() } else { stat } })
     }
 
     /// Whether there is room for `path` and the `count` znodes, itself included, that are made on
     /// the way to it below `parent`; but for their bytes.
     pub(crate) fn check_room(&self, parent: &Znode, path: &ZPath, data: usize, count: u64) -> Result<(), Error> {
-        let limits = self.limits();
+        let limits = &*self.limits;
         if parent.owner().is_some() {
             return Err(Error::NoChildrenForEphemerals);
         }
@@ -148,7 +147,7 @@ impl State {
             Err(Error::DataTooLarge)
         } else if parent.family.names.len() >= limits.children_max as usize {
             Err(Error::TooManyChildren)
-        } else if self.tree().len() as u64 + count > limits.znodes_max {
+        } else if self.tree.len() as u64 + count > limits.znodes_max {
             Err(Error::QuotaExceeded)
         } else {
             Ok(())
@@ -158,12 +157,12 @@ impl State {
     /// Whether there is room for an ACL that perhaps no other znode has: as for data, because an
     /// ephemeral znode may have one as long as any.
     pub(crate) fn check_acl_room(&self, path: &ZPath, acl: &[Acl]) -> Result<(), Refusal> {
-        self.check_plain_bytes(path, self.tree().acl_growth(acl))
+        self.check_plain_bytes(path, self.tree.acl_growth(acl))
     }
 
     /// Whether a path is short enough to be made.
     pub(crate) fn check_path(&self, path: &ZPath) -> Result<(), Error> {
-        let limits = self.limits();
+        let limits = &*self.limits;
         let long = path.as_str().len() > limits.path_bytes_max as usize
             || path.depth() > limits.path_depth_max as usize
             || path.as_str().split('/').any(|name| name.len() > limits.name_bytes_max as usize);
@@ -175,7 +174,7 @@ impl State {
             return Ok(());
         };
         let session = self.session(owner).ok_or(Error::SessionExpired)?;
-        let full = session.ephemerals.len() >= self.limits().ephemerals_max as usize;
+        let full = session.ephemerals.len() >= self.limits.ephemerals_max as usize;
         if full { Err(Error::TooManyEphemerals) } else { Ok(()) }
     }
 }

@@ -33,7 +33,7 @@ impl State {
 
     /// All or nothing. Working on the state itself and putting the old one back costs O(1).
     pub(crate) fn multi(&mut self, ops: Vec<ZnodeOp>, changes: &mut Changes) -> Result<Reply, Refusal> {
-        if ops.len() > self.limits().ops_max as usize {
+        if ops.len() > self.limits.ops_max as usize {
             return Err(Error::TooManyOps.into());
         }
         self.check_multi_cost(&ops, changes)?;
@@ -71,7 +71,7 @@ impl State {
             self.check_acl(&acl).map_err(|error| Refusal::at(error, &parent))?;
         }
         let (base, missing) = self.way_to(&parent, ensure)?;
-        let node = &self.tree()[&base];
+        let node = &self.tree[&base];
         permit(&node.acl, CREATE, &changes.context).map_err(|error| Refusal::at(error, &parent))?;
         let path = if mode.is_sequential() {
             let path = next_number(node).and_then(|number| parent.child(&format!("{name}{number:010}")));
@@ -98,7 +98,7 @@ impl State {
         let queued = if kind.number(path.name()).is_some() { weight::QUEUED } else { 0 };
         let made = weight::made(&path, data.len(), count) + queued;
         // A lock node of a ZooKeeper client, a simple lock, a member.
-        if mode.is_ephemeral() && data.len() <= self.limits().label_bytes_max as usize {
+        if mode.is_ephemeral() && data.len() <= self.limits.label_bytes_max as usize {
             self.check_bytes(made).map_err(refuse)?;
         } else {
             self.check_plain_bytes(&path, made)?;
@@ -122,7 +122,7 @@ impl State {
         let Some(node) = self.node(path) else {
             return Err(refuse(Error::NoNode));
         };
-        permit(&self.tree()[parent].acl, DELETE, &changes.context).map_err(refuse)?;
+        permit(&self.tree[parent].acl, DELETE, &changes.context).map_err(refuse)?;
         expect_version(version, node.version).map_err(refuse)?;
         if !node.family.names.is_empty() {
             return Err(refuse(Error::NotEmpty));
@@ -158,9 +158,9 @@ impl State {
         self.check_acl_room(path, &acl)?;
         // An acquire would make the directory anew with its parent's ACL, for the first who comes.
         // One that would contend by its name stays a container.
-        let own = path.parent_str().is_some_and(|parent| *self.tree()[parent].acl != *acl)
+        let own = path.parent_str().is_some_and(|parent| *self.tree[parent].acl != *acl)
             && Kind::Persistent.number(path.name()).is_none();
-        let stat = self.tree_mut().set_acl(path, acl.into(), |node| {
+        let stat = self.tree.set_acl(path, acl.into(), |node| {
             if own && node.kind == Kind::Container {
                 node.kind = Kind::Persistent;
             }
@@ -191,10 +191,10 @@ impl State {
     }
 
     fn is_due(&self, path: &ZPath, node: &Znode) -> bool {
-        let idle_ms = u64::from(self.limits().container_idle_ms);
-        timed_at(node).is_some_and(|due_ms| due_ms <= self.time_ms())
-            || idle_since(node).is_some_and(|emptied_ms| emptied_ms.saturating_add(idle_ms) <= self.time_ms())
-            || self.locks().revocations.due_ms(path).is_some_and(|due_ms| due_ms <= self.time_ms())
+        let idle_ms = u64::from(self.limits.container_idle_ms);
+        timed_at(node).is_some_and(|due_ms| due_ms <= self.time_ms)
+            || idle_since(node).is_some_and(|emptied_ms| emptied_ms.saturating_add(idle_ms) <= self.time_ms)
+            || self.locks.revocations.due_ms(path).is_some_and(|due_ms| due_ms <= self.time_ms)
     }
 
     /// The parent of a child that was made with a sequence number, and how many of its
@@ -225,9 +225,9 @@ impl State {
             let words = [&entry.scheme, &entry.id];
             entry.perms != 0
                 && !entry.scheme.is_empty()
-                && words.iter().all(|word| word.len() <= self.limits().name_bytes_max as usize)
+                && words.iter().all(|word| word.len() <= self.limits.name_bytes_max as usize)
         };
-        let fits = (1..=self.limits().acl_entries_max as usize).contains(&acl.len());
+        let fits = (1..=self.limits.acl_entries_max as usize).contains(&acl.len());
         if fits && acl.iter().all(good) { Ok(()) } else { Err(Error::InvalidAcl) }
     }
 }

@@ -43,7 +43,7 @@ impl State {
     /// The subtree below the root that weighs most, and how much, where one who has proven these
     /// identities may know its name. O(log n).
     pub fn largest_subtree_for(&self, identities: &[Identity]) -> Option<(&ZPath, u64)> {
-        self.tree().subtrees().largest().filter(|(path, _)| self.may_read_name(path, identities))
+        self.tree.subtrees().largest().filter(|(path, _)| self.may_read_name(path, identities))
     }
 
     /// The ACL that counts for a znode, where not all clients may read it.
@@ -55,7 +55,7 @@ impl State {
     /// The same for its parent: of those who may know its name.
     pub(crate) fn name_readers(&self, path: &ZPath) -> Option<Arc<[Acl]>> {
         let parent = path.parent_str()?;
-        let acl = &self.tree().get(parent)?.acl;
+        let acl = &self.tree.get(parent)?.acl;
         // Names in the directories of quotas are those of other directories.
         if is_system(parent) {
             let parent = path.parent()?;
@@ -68,7 +68,7 @@ impl State {
     pub(crate) fn nearest<'a>(&self, path: &'a str) -> (&'a str, &Znode) {
         let mut at = path;
         loop {
-            if let Some(node) = self.tree().get(at) {
+            if let Some(node) = self.tree.get(at) {
                 return (at, node);
             }
             at = match at.rfind('/') {
@@ -94,7 +94,7 @@ impl State {
         }
         let lock = path.parent_str().filter(|_| asks_to_give_up(data));
         // An empty ACL is for the super user alone.
-        let acl = lock.map_or(&[][..], |lock| &self.tree()[lock].acl);
+        let acl = lock.map_or(&[][..], |lock| &self.tree[lock].acl);
         permit(acl, REVOKE, context).map_err(refuse)
     }
 
@@ -148,7 +148,7 @@ impl State {
             }
             ZnodeOp::Delete { path, .. } | ZnodeOp::SetData { path, .. } => {
                 let perms = (Place::of(path.as_str()), ADMIN);
-                if self.tree().contains(path) { self.permit_quota(perms, path, context) } else { Ok(()) }
+                if self.tree.contains(path) { self.permit_quota(perms, path, context) } else { Ok(()) }
             }
             ZnodeOp::Check { .. } => Ok(()),
         }
@@ -161,7 +161,7 @@ impl State {
             return Ok(());
         }
         // The length of a path is bounded where its parent is there.
-        if !self.tree().contains(parent) {
+        if !self.tree.contains(parent) {
             return Ok(());
         }
         let path = parent.child(name).map_err(|error| Refusal::at(error, parent))?;

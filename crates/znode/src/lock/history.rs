@@ -26,7 +26,7 @@ pub fn history(state: &State, lock: &ZPath, max: usize) -> Vec<Arc<EndedTicket>>
 /// Tickets that ended in the entry of this zxid or in a later one, with their locks, as far as
 /// these remember them.
 pub fn ended_in(state: &State, zxid: Zxid) -> impl Iterator<Item = (&ZPath, &EndedTicket)> {
-    let histories = &state.locks().histories;
+    let histories = &state.locks.histories;
     let of = move |lock| histories.of(lock).map(|history| (lock, history));
     histories.since(zxid).filter_map(of).flat_map(move |(lock, history)| {
         let rows = [&history.grants, &history.waits]

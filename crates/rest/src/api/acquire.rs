@@ -25,6 +25,9 @@ use crate::request::access::{check_readable, own_credential, shown_name};
 use crate::request::call::{Answer, Call, json};
 use crate::request::door::Door;
 use crate::request::texts::check_seen;
+use crate::route::{Route, route};
+
+pub(crate) const ROUTES: &[Route] = &[route!(acquire)];
 
 /// What to do about `blocked-by-own-session`.
 const BLOCKED: &str = "this session has a ticket of the lock that was acquired without Idempotency-Key and owner, \
@@ -82,7 +85,7 @@ struct Wish {
 }
 
 /// Acquires a lock, waiting for it as long as `wait` says.
-#[utoipa::path(post, path = "/v1/locks/{path}", operation_id = "locksAcquire", tag = "locks",
+#[utoipa::path(post, path = "/v1/locks/{*path}", operation_id = "locksAcquire", tag = "locks",
     params(("path" = String, Path, description = "slashes plain or encoded"),
         ("mode" = Option<zlock_client::api::LockMode>, Query),
         ("permits" = Option<u32>, Query, description = "of mode=semaphore: how many at once; 1 when absent"),

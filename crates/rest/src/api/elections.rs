@@ -17,11 +17,14 @@ use crate::problem::Problem;
 use crate::request::access::check_readable;
 use crate::request::call::{Answer, Call, WithBody, json};
 use crate::request::wait::Wait;
+use crate::route::{Route, route};
+
+pub(crate) const ROUTES: &[Route] = &[route!(campaign), route!(observe), route!(proclaim), route!(resign)];
 
 const ROUTE: &str = "/v1/elections";
 
 /// Stands for election, waiting to lead as long as `wait` says.
-#[utoipa::path(post, path = "/v1/elections/{path}", operation_id = "electionsCampaign", tag = "elections",
+#[utoipa::path(post, path = "/v1/elections/{*path}", operation_id = "electionsCampaign", tag = "elections",
     params(("path" = String, Path, description = "slashes plain or encoded"),
         ("wait" = Option<String>, Query, description = "0, the default, is a try"),
         ("owner" = Option<String>, Query, description = "who, within the session"),
@@ -35,7 +38,7 @@ pub(crate) async fn campaign(call: Call) -> Answer {
 }
 
 /// Replaces the leader's value. Refused unless the session leads.
-#[utoipa::path(put, path = "/v1/elections/{path}", operation_id = "electionsProclaim", tag = "elections",
+#[utoipa::path(put, path = "/v1/elections/{*path}", operation_id = "electionsProclaim", tag = "elections",
     params(("path" = String, Path, description = "slashes plain or encoded"),
         ("ticket" = Option<String>, Query, description = "the leader's lock node, with its fencing_token"),
         ("fencing_token" = Option<u64>, Query, description = "with ticket: a retry is the same request")),
@@ -70,7 +73,7 @@ pub(crate) async fn proclaim(WithBody(mut call): WithBody) -> Answer {
 }
 
 /// Gives leadership up: the next candidate leads.
-#[utoipa::path(delete, path = "/v1/elections/{path}", operation_id = "electionsResign", tag = "elections",
+#[utoipa::path(delete, path = "/v1/elections/{*path}", operation_id = "electionsResign", tag = "elections",
     params(("path" = String, Path, description = "slashes plain or encoded")),
     responses((status = 200, description = "Resigned", body = Released)))]
 pub(crate) async fn resign(mut call: Call) -> Answer {
@@ -83,7 +86,7 @@ pub(crate) async fn resign(mut call: Call) -> Answer {
 }
 
 /// Says who leads. With `after`, waits until that is another or says something else.
-#[utoipa::path(get, path = "/v1/elections/{path}", operation_id = "electionsObserve", tag = "elections",
+#[utoipa::path(get, path = "/v1/elections/{*path}", operation_id = "electionsObserve", tag = "elections",
     params(("path" = String, Path, description = "slashes plain or encoded"),
         ("after" = Option<String>, Query, description = "the `cursor` of the last answer: wait until there is another"),
         ("wait" = Option<String>, Query, description = "absent: not at all")),

@@ -19,6 +19,9 @@ use crate::request::call::{Answer, WithBody, pass_over};
 use crate::request::door::{AtZxid, Door};
 use crate::request::identity::identities_by;
 use crate::request::paths;
+use crate::route::{Route, route};
+
+pub(crate) const ROUTES: &[Route] = &[route!(check)];
 
 /// Says whether a token is a present holder's: 204, else 403.
 #[utoipa::path(get, path = "/v1/fence", operation_id = "fenceCheck", tag = "locks",

@@ -13,6 +13,9 @@ use zlock_client::api::{ClusterHealth, MemberHealth};
 use crate::problem::Problem;
 use crate::request::call::{Answer, Call, json};
 use crate::request::door::{AtZxid, Door};
+use crate::route::{Route, route};
+
+pub(crate) const ROUTES: &[Route] = &[route!(ready), route!(leader), route!(voter), route!(serving), route!(cluster)];
 
 /// The word for a node that could serve and sends clients elsewhere.
 const DRAINING: &str = "draining";

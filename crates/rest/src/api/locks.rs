@@ -21,9 +21,13 @@ use crate::http::heartbeat::Heartbeat;
 use crate::problem::Problem;
 use crate::request::access::{check_readable, own_credential, shows};
 use crate::request::call::{Answer, Call, WithBody, json};
+use crate::route::{Route, route};
+
+pub(crate) const ROUTES: &[Route] =
+    &[route!(queue), route!(set), route!(list).also_at(&["/v1/locks/"]), route!(ticket)];
 
 /// Shows a lock's queue or its past.
-#[utoipa::path(get, path = "/v1/locks/{path}", operation_id = "locksQueue", tag = "locks",
+#[utoipa::path(get, path = "/v1/locks/{*path}", operation_id = "locksQueue", tag = "locks",
     params(("path" = String, Path, description = "slashes plain or encoded"),
         ("history" = Option<bool>, Query, description = "the last tickets that ended, instead of the queue"),
         ("limit" = Option<usize>, Query, description = "of the page"),
@@ -88,7 +92,7 @@ fn settings(settings: LockSettings) -> zlock_client::api::LockSettings {
 }
 
 /// Sets what a lock is. In use it can only be given another `waiters_max`.
-#[utoipa::path(put, path = "/v1/locks/{path}", operation_id = "locksSet", tag = "locks", request_body = zlock_client::api::LockSettings,
+#[utoipa::path(put, path = "/v1/locks/{*path}", operation_id = "locksSet", tag = "locks", request_body = zlock_client::api::LockSettings,
     params(("path" = String, Path, description = "slashes plain or encoded")),
     responses((status = 200, description = "Set", body = LockSet)))]
 pub(crate) async fn set(WithBody(mut call): WithBody) -> Answer {
@@ -252,7 +256,7 @@ impl<'a> Page<'a> {
 
 /// Says where a ticket stands, waiting until it holds, or until a client wants it back, as long as
 /// `wait` says.
-#[utoipa::path(get, path = "/v1/tickets/{ticket}", operation_id = "ticketsLook", tag = "locks",
+#[utoipa::path(get, path = "/v1/tickets/{*ticket}", operation_id = "ticketsLook", tag = "locks",
     params(("ticket" = String, Path, description = "the lock node's path, slashes plain or encoded"),
         ("wait" = Option<String>, Query, description = "absent: not at all"),
         ("until" = Option<String>, Query, description = "held, the default; revoked: until a client wants it back")),

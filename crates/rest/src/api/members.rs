@@ -9,6 +9,10 @@ use zlock_client::api::{MemberState, Members, ProblemType, RemovedMember, Transf
 use crate::problem::Problem;
 use crate::request::call::{Answer, Call, json};
 use crate::request::operator::Operator;
+use crate::route::{Route, route};
+
+pub(crate) const ROUTES: &[Route] =
+    &[route!(look), route!(add), route!(promote), route!(update), route!(remove), route!(transfer)];
 
 /// Who is a member, as the leader knows it.
 #[utoipa::path(get, path = "/v1/admin/members", operation_id = "adminMembersLook", tag = "admin",

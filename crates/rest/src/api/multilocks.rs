@@ -24,6 +24,9 @@ use crate::request::paths;
 use crate::request::query::at_most;
 use crate::request::texts::check_seen;
 use crate::request::wait::Wait;
+use crate::route::{Route, route};
+
+pub(crate) const ROUTES: &[Route] = &[route!(acquire), route!(ticket)];
 
 /// Acquires several locks, all or none, waiting for them as long as `wait` says.
 #[utoipa::path(post, path = "/v1/multilocks", operation_id = "multilocksAcquire", tag = "locks", request_body = zlock_client::api::AcquireAll,
@@ -86,7 +89,7 @@ pub(crate) async fn acquire(WithBody(mut call): WithBody) -> Answer {
 
 /// Says where a multi-lock stands, waiting until it holds as long as `wait` says. To release it,
 /// delete its ticket.
-#[utoipa::path(get, path = "/v1/multilocks/{ticket}", operation_id = "multilocksLook", tag = "locks",
+#[utoipa::path(get, path = "/v1/multilocks/{*ticket}", operation_id = "multilocksLook", tag = "locks",
     params(("ticket" = String, Path, description = "the ticket that stands for all, slashes plain or encoded"),
         ("wait" = Option<String>, Query, description = "absent: not at all")),
     responses((status = 200, description = "Held", body = MultiTicket),

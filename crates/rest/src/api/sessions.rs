@@ -19,6 +19,9 @@ use crate::request::access::shows;
 use crate::request::call::{Answer, Call, WithBody, json, with_header};
 use crate::request::caller::secret_hash;
 use crate::request::texts::check_seen;
+use crate::route::{Route, route};
+
+pub(crate) const ROUTES: &[Route] = &[route!(open), route!(list), route!(keep_alive), route!(one), route!(close)];
 
 /// Opens a session.
 #[utoipa::path(post, path = "/v1/sessions", operation_id = "sessionsOpen", tag = "sessions", request_body = OpenSession,

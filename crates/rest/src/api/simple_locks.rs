@@ -23,11 +23,14 @@ use crate::request::call::{Answer, Call, json};
 use crate::request::caller::key_text;
 use crate::request::texts::check_seen;
 use crate::request::wait::Wait;
+use crate::route::{Route, route};
+
+pub(crate) const ROUTES: &[Route] = &[route!(acquire), route!(look), route!(release)];
 
 const ROUTE: &str = "/v1/simple-locks";
 
 /// Takes a simple lock, waiting and trying again as long as `wait` says.
-#[utoipa::path(post, path = "/v1/simple-locks/{path}", operation_id = "simpleLocksAcquire", tag = "locks",
+#[utoipa::path(post, path = "/v1/simple-locks/{*path}", operation_id = "simpleLocksAcquire", tag = "locks",
     params(("path" = String, Path, description = "slashes plain or encoded"),
         ("owner" = Option<String>, Query, description = "who, within the session; when absent, the text of the Idempotency-Key, or a UUID"),
         ("wait" = Option<String>, Query, description = "0, the default, is a try")),
@@ -97,7 +100,7 @@ async fn gone(call: &Call, path: &ZPath, refused: Zxid, deadline: Instant) -> Re
 }
 
 /// Shows who holds a simple lock.
-#[utoipa::path(get, path = "/v1/simple-locks/{path}", operation_id = "simpleLocksLook", tag = "locks",
+#[utoipa::path(get, path = "/v1/simple-locks/{*path}", operation_id = "simpleLocksLook", tag = "locks",
     params(("path" = String, Path, description = "slashes plain or encoded")),
     responses((status = 200, description = "Its holder, if there is one", body = SimpleLock)))]
 pub(crate) async fn look(mut call: Call) -> Answer {
@@ -110,7 +113,7 @@ pub(crate) async fn look(mut call: Call) -> Answer {
 }
 
 /// Gives a simple lock back.
-#[utoipa::path(delete, path = "/v1/simple-locks/{path}", operation_id = "simpleLocksRelease", tag = "locks",
+#[utoipa::path(delete, path = "/v1/simple-locks/{*path}", operation_id = "simpleLocksRelease", tag = "locks",
     params(("path" = String, Path, description = "slashes plain or encoded"),
         ("owner" = Option<String>, Query, description = "who took it"),
         ("fencing_token" = Option<u64>, Query, description = "instead: with what it is held")),

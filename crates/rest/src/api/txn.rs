@@ -9,6 +9,9 @@ use crate::api::convert;
 use crate::problem::Problem;
 use crate::request::call::{Answer, Call, WithBody, json};
 use crate::request::paths;
+use crate::route::{Route, route};
+
+pub(crate) const ROUTES: &[Route] = &[route!(apply)];
 
 /// Data that takes a fraction of a millisecond to decode.
 const LONG_DATA_BYTES: usize = 64 << 10;

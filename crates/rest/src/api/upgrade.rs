@@ -9,6 +9,9 @@ use zlock_client::api::{MemberUpgrade, ProblemType, Upgrade};
 use crate::problem::Problem;
 use crate::request::call::{Answer, Call, json};
 use crate::request::operator::Operator;
+use crate::route::{Route, route};
+
+pub(crate) const ROUTES: &[Route] = &[route!(look), route!(finalize)];
 
 /// The cluster's level, and what its members run, as the leader knows it.
 #[utoipa::path(get, path = "/v1/admin/upgrade", operation_id = "adminUpgradeLook", tag = "admin",

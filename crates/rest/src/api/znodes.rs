@@ -19,11 +19,19 @@ use crate::request::access::readable;
 use crate::request::call::{Answer, Call, WithBody, json, with_header};
 use crate::request::door::AtZxid;
 use crate::request::paths;
+use crate::route::{Route, route};
+
+pub(crate) const ROUTES: &[Route] = &[
+    route!(create).also_at(&["/v1/znodes", "/v1/znodes/"]),
+    route!(read).also_at(&["/v1/znodes", "/v1/znodes/"]),
+    route!(set).also_at(&["/v1/znodes", "/v1/znodes/"]),
+    route!(delete).also_at(&["/v1/znodes", "/v1/znodes/"]),
+];
 
 pub(crate) const ROUTE: &str = "/v1/znodes";
 
 /// Creates a znode. The body is its data.
-#[utoipa::path(post, path = "/v1/znodes/{path}", operation_id = "znodesCreate", tag = "znodes",
+#[utoipa::path(post, path = "/v1/znodes/{*path}", operation_id = "znodesCreate", tag = "znodes",
     params(("path" = String, Path, description = "slashes plain or encoded; the last name may be empty for the sequential modes"),
         ("mode" = Option<zlock_client::api::Mode>, Query), ("ttl" = Option<String>, Query, description = "for the TTL modes"),
         ("acl" = Option<String>, Query, description = "scheme:id:perms, separated by commas")),
@@ -54,7 +62,7 @@ pub(crate) async fn create(WithBody(mut call): WithBody) -> Answer {
 }
 
 /// Reads a znode, its children, its ACL, or what happened to it.
-#[utoipa::path(get, path = "/v1/znodes/{path}", operation_id = "znodesRead", tag = "znodes",
+#[utoipa::path(get, path = "/v1/znodes/{*path}", operation_id = "znodesRead", tag = "znodes",
     params(("path" = String, Path, description = "slashes plain or encoded"),
         ("children" = Option<String>, Query, description = "list the children; `stat` adds their facts"),
         ("limit" = Option<usize>, Query, description = "of the page of children"),
@@ -151,7 +159,7 @@ async fn acl(mut call: Call, path: ZPath) -> Answer {
 }
 
 /// Sets a znode's data, or with `?acl` its ACL.
-#[utoipa::path(put, path = "/v1/znodes/{path}", operation_id = "znodesSet", tag = "znodes",
+#[utoipa::path(put, path = "/v1/znodes/{*path}", operation_id = "znodesSet", tag = "znodes",
     params(("path" = String, Path, description = "slashes plain or encoded"),
         ("acl" = Option<String>, Query, description = "the body is a JSON list of ACL entries"),
         ("If-Match" = Option<String>, Header, description = "the version to replace, as `ETag` answered it"),
@@ -190,7 +198,7 @@ pub(crate) async fn set(WithBody(mut call): WithBody) -> Answer {
 }
 
 /// Deletes a znode without children.
-#[utoipa::path(delete, path = "/v1/znodes/{path}", operation_id = "znodesDelete", tag = "znodes",
+#[utoipa::path(delete, path = "/v1/znodes/{*path}", operation_id = "znodesDelete", tag = "znodes",
     params(("path" = String, Path, description = "slashes plain or encoded"),
         ("If-Match" = Option<String>, Header, description = "the version to delete, as `ETag` answered it")),
     responses((status = 200, description = "Deleted", body = Deleted)))]

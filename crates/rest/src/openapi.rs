@@ -1,13 +1,14 @@
-//! `/openapi.json`: made from the handlers' annotations, and completed here.
+//! `/openapi.json`: made of the rows beside the handlers and of their annotations, and completed
+//! here.
 //!
 //! | file | has |
 //! |---|---|
-//! | `operations.rs`, `parameters.json`, `examples.json` | parameters by name, bodies, headers, who is let in, examples |
-//! | `problems.rs` | the problems that each operation may answer |
+//! | `operations.rs`, `parameters.json`, `examples.json` | parameters by name, bodies, headers, ways in, examples |
+//! | `problems.rs` | problems that many operations may answer |
 //! | `schemas.rs`, `schemas.json` | formats and patterns of fields |
 
 mod operations;
-mod problems;
+pub(crate) mod problems;
 mod schemas;
 
 use serde_json::{Value, json};
@@ -26,8 +27,12 @@ struct Document;
 /// The description of an API of these operations.
 pub(crate) fn document<'a>(routes: impl Iterator<Item = &'a Route>) -> Value {
     let mut head = Document::openapi();
-    let (described, schemas): (Vec<Value>, Vec<_>) = routes.map(Route::described).unzip();
-    head.components.get_or_insert_default().schemas.extend(schemas.into_iter().flatten());
+    let mut described = Vec::new();
+    for route in routes {
+        let (paths, schemas) = route.described();
+        head.components.get_or_insert_default().schemas.extend(schemas);
+        described.push((route, paths));
+    }
     let mut document = serde_json::to_value(head).expect("its keys are texts");
     document["servers"] = json!([{"url": "/", "description": "the node that answered this document"}]);
     document["components"]["securitySchemes"] = json!({
@@ -38,12 +43,14 @@ pub(crate) fn document<'a>(routes: impl Iterator<Item = &'a Route>) -> Value {
         "certificate": {"type": "mutualTLS", "description": "its subject, for ACL entries of the scheme `x509`"},
     });
     let mut bodies = Vec::new();
-    for (path, item) in described.iter().filter_map(Value::as_object).flatten() {
-        for (method, operation) in item.as_object().into_iter().flatten() {
-            let mut operation = operation.clone();
-            bodies.extend(operations::complete(method, &mut operation));
-            // OpenAPI has no word for a parameter of several names.
-            document["paths"][path.replace("{*", "{")][method] = operation;
+    for (route, paths) in &described {
+        for (path, item) in paths.as_object().into_iter().flatten() {
+            for (method, operation) in item.as_object().into_iter().flatten() {
+                let mut operation = operation.clone();
+                bodies.extend(operations::complete(route, method, &mut operation));
+                // OpenAPI has no word for a parameter of several names.
+                document["paths"][path.replace("{*", "{")][method] = operation;
+            }
         }
     }
     if let Some(schemas) = document.pointer_mut("/components/schemas").and_then(Value::as_object_mut) {

@@ -5,15 +5,30 @@ use axum::Router;
 use serde_json::Value;
 use utoipa::openapi::{RefOr, Schema};
 use utoipa_axum::router::UtoipaMethodRouter;
+use zlock_client::api::ProblemType;
 
 use crate::request::door::Door;
 
 /// An operation of the API. Method, path, parameters and answers are those of its handler's
 /// annotation, where `{*path}` stands for all names that follow.
 pub(crate) struct Route {
-    parts: fn() -> UtoipaMethodRouter<Door>,
-    spellings: &'static [&'static str],
+    pub(crate) parts: fn() -> UtoipaMethodRouter<Door>,
+    /// The same at other paths, too, that the document does not have.
+    pub(crate) spellings: &'static [&'static str],
+    /// No request without a session gets through.
+    pub(crate) in_session: bool,
+    /// Reads the state: `consistency` and the smallest zxid go with it.
+    pub(crate) reads: bool,
+    /// Headers that other requests of its method may have, and this one may not.
+    pub(crate) without: &'static [&'static str],
+    /// What it may answer beyond what its method says.
+    pub(crate) problems: &'static [&'static [ProblemType]],
+    /// What a request must keep beyond the schemas: parts of what the refusal says.
+    pub(crate) rules: &'static [&'static str],
 }
+
+pub(crate) const IDEMPOTENCY_KEY: &str = "Idempotency-Key";
+pub(crate) const IF_LOCK: &str = "If-Lock";
 
 /// The row of a handler that has an annotation.
 macro_rules! route {
@@ -25,12 +40,7 @@ pub(crate) use route;
 
 impl Route {
     pub(crate) const fn new(parts: fn() -> UtoipaMethodRouter<Door>) -> Route {
-        Route { parts, spellings: &[] }
-    }
-
-    /// The same at other paths, too, that the document does not have.
-    pub(crate) const fn also_at(self, spellings: &'static [&'static str]) -> Route {
-        Route { spellings, ..self }
+        Route { parts, spellings: &[], in_session: false, reads: false, without: &[], problems: &[], rules: &[] }
     }
 
     pub(crate) fn is_for_operators(&self) -> bool {

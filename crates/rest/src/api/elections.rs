@@ -7,19 +7,36 @@
 use axum::http::StatusCode;
 use bytes::Bytes;
 use replica::{Consistency, Step, WatchKey};
+use zlock_client::api::ProblemType::{BlockedByOwnSession, NoNode, NotOwner};
 use zlock_client::api::{Election, Leader, NodeSet, Released};
 use znode::lock::{self, LockStatus, QueueEntry};
 use znode::{Error, FencingToken, Identity, LockGuard, LockMode, Op, Reply, SessionId, State, ZPath, ZnodeOp};
 
 use crate::api::acquire::enter;
 use crate::api::convert;
+use crate::openapi::problems::QUEUE;
 use crate::problem::Problem;
 use crate::request::access::check_readable;
 use crate::request::call::{Answer, Call, WithBody, json};
 use crate::request::wait::Wait;
 use crate::route::{Route, route};
 
-pub(crate) const ROUTES: &[Route] = &[route!(campaign), route!(observe), route!(proclaim), route!(resign)];
+pub(crate) const ROUTES: &[Route] = &[
+    Route {
+        in_session: true,
+        problems: &[QUEUE, &[BlockedByOwnSession, NotOwner]],
+        rules: &["belongs to acquires without Idempotency-Key and owner"],
+        ..route!(campaign)
+    },
+    Route { reads: true, ..route!(observe) },
+    Route {
+        in_session: true,
+        problems: &[&[NoNode]],
+        rules: &["no other lock", "not a lock node of this election", "ticket and fencing_token go together"],
+        ..route!(proclaim)
+    },
+    Route { in_session: true, problems: &[&[NoNode]], ..route!(resign) },
+];
 
 const ROUTE: &str = "/v1/elections";
 

@@ -4,18 +4,24 @@
 
 use axum::http::StatusCode;
 use replica::{Step, WatchKey};
+use zlock_client::api::ProblemType::TicketGone;
 use zlock_client::api::{Deleted, Group, GroupMember};
 use znode::{Ensure, Error, Identity, Op, State, ZPath, Zxid};
 
 use crate::api::convert;
 use crate::api::ensure::{ensure, gone};
+use crate::openapi::problems::CREATE;
 use crate::problem::Problem;
 use crate::request::access::check_readable;
 use crate::request::call::{Answer, Call, WithBody, json};
 use crate::request::wait::Wait;
 use crate::route::{Route, route};
 
-pub(crate) const ROUTES: &[Route] = &[route!(join), route!(list), route!(leave)];
+pub(crate) const ROUTES: &[Route] = &[
+    Route { in_session: true, problems: &[CREATE, &[TicketGone]], ..route!(join) },
+    Route { reads: true, ..route!(list) },
+    Route { in_session: true, ..route!(leave) },
+];
 
 const ROUTE: &str = "/v1/groups";
 

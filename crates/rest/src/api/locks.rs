@@ -8,6 +8,7 @@ use replica::{Replica, Silence};
 use serde::Serialize;
 use tokio::time::Instant;
 use utoipa::ToSchema;
+use zlock_client::api::ProblemType::{LimitDiffers, NotEmpty, TicketGone, UpgradeConflict};
 use zlock_client::api::{Contender, LockHistory, LockList, LockQueue, LockSet, LockSummary};
 use znode::lock::{self, LockStatus, QueueEntry};
 use znode::{Error, Identity, LockSettings, Op, SessionId, State, ZPath};
@@ -18,13 +19,23 @@ use crate::api::history;
 use crate::api::mixed_clients;
 use crate::api::revoke;
 use crate::http::heartbeat::Heartbeat;
+use crate::openapi::problems::{CREATE, NO_FRACTION};
 use crate::problem::Problem;
 use crate::request::access::{check_readable, own_credential, shows};
 use crate::request::call::{Answer, Call, WithBody, json};
 use crate::route::{Route, route};
 
-pub(crate) const ROUTES: &[Route] =
-    &[route!(queue), route!(set), route!(list).also_at(&["/v1/locks/"]), route!(ticket)];
+pub(crate) const ROUTES: &[Route] = &[
+    Route { reads: true, ..route!(queue) },
+    Route { problems: &[CREATE, &[NotEmpty, LimitDiffers, UpgradeConflict]], rules: &[NO_FRACTION], ..route!(set) },
+    Route {
+        spellings: &["/v1/locks/"],
+        reads: true,
+        rules: &["not a znode path", "not a cursor of this node"],
+        ..route!(list)
+    },
+    Route { reads: true, problems: &[&[TicketGone]], ..route!(ticket) },
+];
 
 /// Shows a lock's queue or its past.
 #[utoipa::path(get, path = "/v1/locks/{*path}", operation_id = "locksQueue", tag = "locks",

@@ -6,6 +6,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use replica::{Step, WatchKey};
 use uuid::Uuid;
+use zlock_client::api::ProblemType::TicketGone;
 use zlock_client::api::{HeldPart, Millis, MultiTicket};
 use znode::lock::{self, LockStatus};
 use znode::{AcquireAll, Error, Identity, Op, Policy, RequestKey, State, ZPath, Zxid};
@@ -16,6 +17,7 @@ use crate::api::holders;
 use crate::http::delivery::deliver;
 use crate::http::heartbeat::Heartbeat;
 use crate::http::waiter::Waiter;
+use crate::openapi::problems::{NO_FRACTION, QUEUE};
 use crate::problem::Problem;
 use crate::request::access::{forbidden, own_credential, shown_name};
 use crate::request::call::{Answer, Call, WithBody, json};
@@ -26,7 +28,21 @@ use crate::request::texts::check_seen;
 use crate::request::wait::Wait;
 use crate::route::{Route, route};
 
-pub(crate) const ROUTES: &[Route] = &[route!(acquire), route!(ticket)];
+pub(crate) const ROUTES: &[Route] = &[
+    Route {
+        in_session: true,
+        problems: &[QUEUE],
+        rules: &[
+            NO_FRACTION,
+            "limit: none is set for this semaphore",
+            "are asked for, and the semaphore has",
+            "of them, and limit is",
+            "permits and limit belong to mode=semaphore",
+        ],
+        ..route!(acquire)
+    },
+    Route { reads: true, problems: &[&[TicketGone]], ..route!(ticket) },
+];
 
 /// Acquires several locks, all or none, waiting for them as long as `wait` says.
 #[utoipa::path(post, path = "/v1/multilocks", operation_id = "multilocksAcquire", tag = "locks", request_body = zlock_client::api::AcquireAll,

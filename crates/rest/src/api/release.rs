@@ -2,6 +2,7 @@
 //! holds the lock.
 
 use axum::http::StatusCode;
+use zlock_client::api::ProblemType::{HandOverRefused, LockNotManaged, NoNode, NotHolder, NotOwner, SeveralHeld};
 use zlock_client::api::Released;
 use znode::{Error, FencingToken, HeldTicket, LockMode, Op, Reply, State, TicketRef};
 
@@ -12,7 +13,10 @@ use crate::request::access::shows;
 use crate::request::call::{Answer, Call, json};
 use crate::route::{Route, route};
 
-pub(crate) const ROUTES: &[Route] = &[route!(release), route!(release_held)];
+pub(crate) const ROUTES: &[Route] = &[
+    Route { in_session: true, problems: &[&[NoNode, NotOwner, LockNotManaged, HandOverRefused]], ..route!(release) },
+    Route { in_session: true, problems: &[&[NoNode, NotHolder, SeveralHeld]], ..route!(release_held) },
+];
 
 /// Gives one hold of a ticket back, held or waiting.
 #[utoipa::path(delete, path = "/v1/tickets/{*ticket}", operation_id = "ticketsRelease", tag = "locks",

@@ -4,6 +4,7 @@
 use axum::http::StatusCode;
 use replica::{Replica, Step, WatchKey};
 use tokio::time::Instant;
+use zlock_client::api::ProblemType::{NoNode, TicketGone};
 use zlock_client::api::Revoked;
 use znode::lock::{self, LockStatus};
 use znode::{Error, Op, Reply, ZPath};
@@ -13,7 +14,7 @@ use crate::problem::Problem;
 use crate::request::call::{Answer, Call, json};
 use crate::route::{Route, route};
 
-pub(crate) const ROUTES: &[Route] = &[route!(revoke)];
+pub(crate) const ROUTES: &[Route] = &[Route { problems: &[&[NoNode, TicketGone]], ..route!(revoke) }];
 
 /// Asks for a ticket back, or for those of all who hold a lock.
 #[utoipa::path(post, path = "/v1/revoke/{*path}", operation_id = "locksRevoke", tag = "locks",

@@ -11,12 +11,14 @@ use axum::http::StatusCode;
 use replica::{Step, WatchKey};
 use tokio::time::Instant;
 use uuid::Uuid;
+use zlock_client::api::ProblemType::{NoNode, NotAcquired, TicketGone};
 use zlock_client::api::{Released, SimpleLock, Ticket};
 use znode::{Ensure, Error, FencingToken, HeldTicket, LockGuard, Op, State, TicketRef, ZPath, Zxid};
 
 use crate::api::ensure::ensure;
 use crate::api::holders;
 use crate::http::heartbeat::Heartbeat;
+use crate::openapi::problems::CREATE;
 use crate::problem::Problem;
 use crate::request::access::check_readable;
 use crate::request::call::{Answer, Call, json};
@@ -25,7 +27,21 @@ use crate::request::texts::check_seen;
 use crate::request::wait::Wait;
 use crate::route::{Route, route};
 
-pub(crate) const ROUTES: &[Route] = &[route!(acquire), route!(look), route!(release)];
+pub(crate) const ROUTES: &[Route] = &[
+    Route {
+        in_session: true,
+        problems: &[CREATE, &[NotAcquired, TicketGone]],
+        rules: &["the root is there already"],
+        ..route!(acquire)
+    },
+    Route { reads: true, ..route!(look) },
+    Route {
+        in_session: true,
+        problems: &[&[NoNode]],
+        rules: &["who took it", "a release depends on the lock that it gives back"],
+        ..route!(release)
+    },
+];
 
 const ROUTE: &str = "/v1/simple-locks";
 

@@ -8,12 +8,14 @@ use axum::response::IntoResponse;
 use bytes::Bytes;
 use serde::Serialize;
 use utoipa::ToSchema;
+use zlock_client::api::ProblemType::{BadVersion, EventsGone, InvalidAcl, NoNode, NotEmpty};
 use zlock_client::api::{AclEntry, AclInfo, Children, Created, Deleted, Events, NamedStat, NodeSet, Stat};
 use znode::{ADMIN, Acl, Error, Op, READ, Reply, State, WRITE, ZPath, ZnodeOp};
 
 use crate::api::convert;
 use crate::api::watch;
 use crate::http::bodies::Room;
+use crate::openapi::problems::CREATE;
 use crate::problem::Problem;
 use crate::request::access::readable;
 use crate::request::call::{Answer, Call, WithBody, json, with_header};
@@ -21,11 +23,25 @@ use crate::request::door::AtZxid;
 use crate::request::paths;
 use crate::route::{Route, route};
 
+/// The root has no name.
+const ROOT: &[&str] = &["/v1/znodes", "/v1/znodes/"];
+
 pub(crate) const ROUTES: &[Route] = &[
-    route!(create).also_at(&["/v1/znodes", "/v1/znodes/"]),
-    route!(read).also_at(&["/v1/znodes", "/v1/znodes/"]),
-    route!(set).also_at(&["/v1/znodes", "/v1/znodes/"]),
-    route!(delete).also_at(&["/v1/znodes", "/v1/znodes/"]),
+    Route {
+        spellings: ROOT,
+        problems: &[CREATE, &[InvalidAcl]],
+        rules: &["the root is there already", "the mode needs one", "only with mode=persistent-ttl"],
+        ..route!(create)
+    },
+    Route {
+        spellings: ROOT,
+        reads: true,
+        problems: &[&[NoNode, EventsGone]],
+        rules: &["given together with children"],
+        ..route!(read)
+    },
+    Route { spellings: ROOT, problems: &[&[NoNode, BadVersion, InvalidAcl]], ..route!(set) },
+    Route { spellings: ROOT, problems: &[&[NoNode, NotEmpty, BadVersion]], ..route!(delete) },
 ];
 
 pub(crate) const ROUTE: &str = "/v1/znodes";

@@ -1,4 +1,6 @@
-//! One file for each resource.
+//! One file for each resource, with the rows of its operations.
+
+use crate::route::Route;
 
 pub(crate) mod acquire;
 pub(crate) mod backup;
@@ -25,3 +27,26 @@ pub(crate) mod txn;
 pub(crate) mod upgrade;
 pub(crate) mod watch;
 pub(crate) mod znodes;
+
+/// Every operation of the files here.
+pub(crate) const ROUTES: &[&[Route]] = &[
+    sessions::ROUTES,
+    znodes::ROUTES,
+    txn::ROUTES,
+    acquire::ROUTES,
+    locks::ROUTES,
+    release::ROUTES,
+    revoke::ROUTES,
+    fence::ROUTES,
+    elections::ROUTES,
+    multilocks::ROUTES,
+    simple_locks::ROUTES,
+    groups::ROUTES,
+    node::ROUTES,
+    health::ROUTES,
+    metrics::ROUTES,
+    backup::ROUTES,
+    drain::ROUTES,
+    members::ROUTES,
+    upgrade::ROUTES,
+];

@@ -12,7 +12,8 @@
 //!                          path (paths.rs), body · access.rs what it may read · operator.rs who may operate the node
 //!             -> api/      one file for each resource, and convert.rs, which says things of the state in the words of the API
 //!             -> problem.rs    the only place where an error meets HTTP
-//!  routes.rs     the routes, and openapi.rs, the document of them
+//!                          beside each handler its row (route.rs)
+//!  routes.rs     the router and the document (openapi.rs), both made of these rows
 //! ```
 //!
 //! The door translates and waits, and decides nothing: whether a wait ended with or without the
@@ -25,6 +26,7 @@ mod http;
 mod openapi;
 mod problem;
 mod request;
+mod route;
 mod routes;
 
 pub use config::RestConfig;

@@ -1,52 +1,68 @@
-//! Which handler answers what.
+//! The router and the OpenAPI document, both made of the rows beside the handlers.
+
+use std::sync::LazyLock;
 
 use axum::Router;
+use axum::body::Body;
+use axum::http::header::{CONTENT_TYPE, HeaderValue};
 use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::from_fn_with_state;
-use axum::routing::{MethodRouter, any, get, post, put};
+use axum::response::Response;
+use axum::routing::{any, options};
+use bytes::Bytes;
 use replica::Replica;
+use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use zlock_client::api::ProblemType;
 
-use crate::api::{
-    acquire, backup, drain, elections, fence, groups, health, locks, members, metrics, multilocks, node, release,
-    revoke, sessions, simple_locks, txn, upgrade, znodes,
-};
+use crate::api::{self, fence, health};
 use crate::http::layer::at_the_door;
+use crate::http::long_answers::OfTheProgram;
 use crate::problem::Problem;
-use crate::request::door::Door;
+use crate::request::call::{Answer, Call};
+use crate::request::door::{AtZxid, Door};
 use crate::request::operator::operators_only;
 use crate::request::query;
+use crate::route::{Route, route};
 use crate::{RestConfig, openapi};
+
+const ROUTES: &[Route] = &[route!(answer)];
+
+/// Every operation, once.
+fn rows() -> impl Iterator<Item = &'static Route> {
+    api::ROUTES.iter().copied().flatten().chain(ROUTES)
+}
 
 /// All routes, for a server of the caller's own: the bounds of connections are [`crate::serve`]'s.
 pub fn router(replica: Replica, config: RestConfig) -> Router {
     routes(Door::new(replica, config, CancellationToken::new()))
 }
 
+static DOCUMENT: LazyLock<Value> = LazyLock::new(|| openapi::document(rows()));
+static TEXT: LazyLock<Bytes> = LazyLock::new(|| format!("{}\n", *DOCUMENT).into());
+
 /// The OpenAPI document that `/openapi.json` answers.
-pub fn openapi_document() -> &'static serde_json::Value {
-    openapi::document()
+pub fn openapi_document() -> &'static Value {
+    &DOCUMENT
 }
 
-/// The handlers of one path.
-type Handlers = fn() -> MethodRouter<Door>;
+/// This document.
+#[utoipa::path(get, path = "/openapi.json", operation_id = "nodeOpenapi", tag = "node",
+    responses((status = 200, description = "OpenAPI 3.1", body = Value)))]
+async fn answer(mut call: Call) -> Answer {
+    std::mem::take(&mut call.query).finish()?;
+    let mut response = Response::new(Body::from(TEXT.clone()));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response.extensions_mut().insert(AtZxid(call.door.replica().state().last_zxid()));
+    // It is kept once, however many read it slowly.
+    response.extensions_mut().insert(OfTheProgram);
+    Ok(response)
+}
 
-/// What is for operators, and for no other client: every route under `/v1/admin/`, and no other. A
-/// test asks for each of them as each kind of caller.
-pub(crate) const ADMIN: &[(&str, Handlers)] = &[
-    ("/v1/admin/backup", || get(backup::save)),
-    ("/v1/admin/drain", || get(drain::look).put(drain::begin).delete(drain::end)),
-    ("/v1/admin/leader", || put(members::transfer)),
-    ("/v1/admin/members", || get(members::look).post(members::add)),
-    ("/v1/admin/members/{id}", || put(members::update).delete(members::remove)),
-    ("/v1/admin/members/{id}/promote", || post(members::promote)),
-    ("/v1/admin/upgrade", || get(upgrade::look).put(upgrade::finalize)),
-];
-
-/// The routes of [`ADMIN`], behind the layer that lets operators in.
+/// What is for operators, behind the layer that lets them in: every route under `/v1/admin/`, and
+/// no other. A test asks for each of them as each kind of caller.
 fn admin(door: &Door) -> Router<Door> {
-    let routes = ADMIN.iter().fold(Router::new(), |router, (path, handlers)| router.route(path, handlers()));
+    let routes = rows().filter(|row| row.is_for_operators()).fold(Router::new(), |router, row| row.add_to(router));
     // What is not there is told to operators only, too.
     let routes = routes.route("/v1/admin", any(no_route));
     let routes = routes.route("/v1/admin/", any(no_route)).route("/v1/admin/{*rest}", any(no_route));
@@ -54,47 +70,15 @@ fn admin(door: &Door) -> Router<Door> {
 }
 
 pub(crate) fn routes(door: Door) -> Router {
-    let znode = || post(znodes::create).get(znodes::read).put(znodes::set).delete(znodes::delete);
-    Router::new()
-        .route("/v1/sessions", post(sessions::open).get(sessions::list))
-        .route("/v1/sessions/{id}", get(sessions::one).delete(sessions::close))
-        .route("/v1/sessions/{id}/keepalive", post(sessions::keep_alive))
-        .route("/v1/znodes", znode())
-        .route("/v1/znodes/", znode())
-        .route("/v1/znodes/{*path}", znode())
-        .route("/v1/txn", post(txn::apply))
-        .route("/v1/locks", get(locks::list))
-        .route("/v1/locks/", get(locks::list))
-        .route(
-            "/v1/locks/{*path}",
-            post(acquire::acquire).get(locks::queue).put(locks::set).delete(release::release_held),
-        )
-        .route("/v1/revoke/{*path}", post(revoke::revoke))
-        .route("/v1/tickets/{*ticket}", get(locks::ticket).delete(release::release))
-        .route("/v1/fence", get(fence::check))
+    let for_all = rows().filter(|row| !row.is_for_operators()).fold(Router::new(), |router, row| row.add_to(router));
+    // What the document leaves out: requests of proxies about other requests, whatever their
+    // methods, and probes with a method that no client uses.
+    for_all
         .route("/v1/fence/", any(fence::check_behind))
         .route("/v1/fence/{*request}", any(fence::check_behind))
-        .route(
-            "/v1/elections/{*path}",
-            post(elections::campaign).get(elections::observe).put(elections::proclaim).delete(elections::resign),
-        )
-        .route("/v1/multilocks", post(multilocks::acquire))
-        .route("/v1/multilocks/{*ticket}", get(multilocks::ticket))
-        .route(
-            "/v1/simple-locks/{*path}",
-            post(simple_locks::acquire).get(simple_locks::look).delete(simple_locks::release),
-        )
-        .route("/v1/groups/{*path}", post(groups::join).get(groups::list).delete(groups::leave))
-        .route("/v1/cluster", get(node::cluster))
-        .route("/livez", get(node::live))
-        .route("/v1/cluster/health", get(health::cluster))
-        .route("/readyz", get(health::ready))
-        .route("/health/leader", get(health::leader).options(health::leader))
-        .route("/health/voter", get(health::voter).options(health::voter))
-        .route("/health/serving", get(health::serving).options(health::serving))
-        .route("/version", get(node::version))
-        .route("/metrics", get(metrics::metrics))
-        .route("/openapi.json", get(openapi::answer))
+        .route("/health/leader", options(health::leader))
+        .route("/health/voter", options(health::voter))
+        .route("/health/serving", options(health::serving))
         .merge(admin(&door))
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)

@@ -7,6 +7,7 @@ use axum::response::Response;
 use replica::{Step, WaitEnd, WatchKey};
 use tokio::time::Instant;
 use uuid::Uuid;
+use zlock_client::api::ProblemType::{BlockedByOwnSession, NotOwner};
 use zlock_client::api::{RevokeRequest, Ticket};
 use znode::lock::{self, Held, LockStatus};
 use znode::{
@@ -20,11 +21,27 @@ use crate::api::mixed_clients;
 use crate::http::delivery::deliver;
 use crate::http::heartbeat::Heartbeat;
 use crate::http::waiter::Waiter;
+use crate::openapi::problems::QUEUE;
 use crate::problem::Problem;
 use crate::request::access::{check_readable, own_credential, shown_name};
 use crate::request::call::{Answer, Call, json};
 use crate::request::door::Door;
 use crate::request::texts::check_seen;
+use crate::route::{Route, route};
+
+pub(crate) const ROUTES: &[Route] = &[Route {
+    in_session: true,
+    problems: &[QUEUE, &[BlockedByOwnSession, NotOwner]],
+    rules: &[
+        "limit: none is set for this semaphore",
+        "are asked for, and the semaphore has",
+        "of them, and limit is",
+        "permits and limit belong to mode=semaphore",
+        "not the path of a ticket of this lock",
+        "belongs to acquires without Idempotency-Key and owner",
+    ],
+    ..route!(acquire)
+}];
 
 /// What to do about `blocked-by-own-session`.
 const BLOCKED: &str = "this session has a ticket of the lock that was acquired without Idempotency-Key and owner, \
@@ -82,7 +99,7 @@ struct Wish {
 }
 
 /// Acquires a lock, waiting for it as long as `wait` says.
-#[utoipa::path(post, path = "/v1/locks/{path}", operation_id = "locksAcquire", tag = "locks",
+#[utoipa::path(post, path = "/v1/locks/{*path}", operation_id = "locksAcquire", tag = "locks",
     params(("path" = String, Path, description = "slashes plain or encoded"),
         ("mode" = Option<zlock_client::api::LockMode>, Query),
         ("permits" = Option<u32>, Query, description = "of mode=semaphore: how many at once; 1 when absent"),

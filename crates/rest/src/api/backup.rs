@@ -25,6 +25,9 @@ use crate::problem::Problem;
 use crate::request::call::{Answer, Call};
 use crate::request::door::AtZxid;
 use crate::request::operator::Operator;
+use crate::route::{Route, route};
+
+pub(crate) const ROUTES: &[Route] = &[route!(save)];
 
 /// What leaves at once.
 const PIECE_BYTES: usize = 64 << 10;

@@ -6,6 +6,9 @@ use zlock_client::api::Drain;
 
 use crate::request::call::{Answer, Call, json};
 use crate::request::operator::Operator;
+use crate::route::{Route, route};
+
+pub(crate) const ROUTES: &[Route] = &[route!(look), route!(begin), route!(end)];
 
 /// Whether an operator has drained this node.
 #[utoipa::path(get, path = "/v1/admin/drain", operation_id = "adminDrainLook", tag = "admin",

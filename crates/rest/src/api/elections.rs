@@ -7,21 +7,41 @@
 use axum::http::StatusCode;
 use bytes::Bytes;
 use replica::{Consistency, Step, WatchKey};
+use zlock_client::api::ProblemType::{BlockedByOwnSession, NoNode, NotOwner};
 use zlock_client::api::{Election, Leader, NodeSet, Released};
 use znode::lock::{self, LockStatus, QueueEntry};
 use znode::{Error, FencingToken, Identity, LockGuard, LockMode, Op, Reply, SessionId, State, ZPath, ZnodeOp};
 
 use crate::api::acquire::enter;
 use crate::api::convert;
+use crate::openapi::problems::QUEUE;
 use crate::problem::Problem;
 use crate::request::access::check_readable;
 use crate::request::call::{Answer, Call, WithBody, json};
 use crate::request::wait::Wait;
+use crate::route::{Route, route};
+
+pub(crate) const ROUTES: &[Route] = &[
+    Route {
+        in_session: true,
+        problems: &[QUEUE, &[BlockedByOwnSession, NotOwner]],
+        rules: &["belongs to acquires without Idempotency-Key and owner"],
+        ..route!(campaign)
+    },
+    Route { reads: true, ..route!(observe) },
+    Route {
+        in_session: true,
+        problems: &[&[NoNode]],
+        rules: &["no other lock", "not a lock node of this election", "ticket and fencing_token go together"],
+        ..route!(proclaim)
+    },
+    Route { in_session: true, problems: &[&[NoNode]], ..route!(resign) },
+];
 
 const ROUTE: &str = "/v1/elections";
 
 /// Stands for election, waiting to lead as long as `wait` says.
-#[utoipa::path(post, path = "/v1/elections/{path}", operation_id = "electionsCampaign", tag = "elections",
+#[utoipa::path(post, path = "/v1/elections/{*path}", operation_id = "electionsCampaign", tag = "elections",
     params(("path" = String, Path, description = "slashes plain or encoded"),
         ("wait" = Option<String>, Query, description = "0, the default, is a try"),
         ("owner" = Option<String>, Query, description = "who, within the session"),
@@ -35,7 +55,7 @@ pub(crate) async fn campaign(call: Call) -> Answer {
 }
 
 /// Replaces the leader's value. Refused unless the session leads.
-#[utoipa::path(put, path = "/v1/elections/{path}", operation_id = "electionsProclaim", tag = "elections",
+#[utoipa::path(put, path = "/v1/elections/{*path}", operation_id = "electionsProclaim", tag = "elections",
     params(("path" = String, Path, description = "slashes plain or encoded"),
         ("ticket" = Option<String>, Query, description = "the leader's lock node, with its fencing_token"),
         ("fencing_token" = Option<u64>, Query, description = "with ticket: a retry is the same request")),
@@ -70,7 +90,7 @@ pub(crate) async fn proclaim(WithBody(mut call): WithBody) -> Answer {
 }
 
 /// Gives leadership up: the next candidate leads.
-#[utoipa::path(delete, path = "/v1/elections/{path}", operation_id = "electionsResign", tag = "elections",
+#[utoipa::path(delete, path = "/v1/elections/{*path}", operation_id = "electionsResign", tag = "elections",
     params(("path" = String, Path, description = "slashes plain or encoded")),
     responses((status = 200, description = "Resigned", body = Released)))]
 pub(crate) async fn resign(mut call: Call) -> Answer {
@@ -83,7 +103,7 @@ pub(crate) async fn resign(mut call: Call) -> Answer {
 }
 
 /// Says who leads. With `after`, waits until that is another or says something else.
-#[utoipa::path(get, path = "/v1/elections/{path}", operation_id = "electionsObserve", tag = "elections",
+#[utoipa::path(get, path = "/v1/elections/{*path}", operation_id = "electionsObserve", tag = "elections",
     params(("path" = String, Path, description = "slashes plain or encoded"),
         ("after" = Option<String>, Query, description = "the `cursor` of the last answer: wait until there is another"),
         ("wait" = Option<String>, Query, description = "absent: not at all")),

@@ -10,6 +10,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use replica::Consistency;
+use zlock_client::api::ProblemType::LockNotHeld;
 use zlock_client::api::{ProblemType, headers};
 use znode::{Credential, FencingToken, Identity, ZPath, lock};
 
@@ -19,16 +20,17 @@ use crate::request::call::{Answer, WithBody, pass_over};
 use crate::request::door::{AtZxid, Door};
 use crate::request::identity::identities_by;
 use crate::request::paths;
+use crate::route::{Route, route};
+
+pub(crate) const ROUTES: &[Route] = &[Route { problems: &[&[LockNotHeld]], ..route!(check) }];
 
 /// Says whether a token is a present holder's: 204, else 403.
 #[utoipa::path(get, path = "/v1/fence", operation_id = "fenceCheck", tag = "locks",
     params(("lock" = String, Query, description = "the lock"),
         ("token" = Option<String>, Query, description = "the fencing token; absent or no number is refused as any other")),
     responses((status = 204, description = "It is a present holder's"),
-        (status = 403, description = "It is not, or the request may not read the lock", body = zlock_client::api::Problem,
-            content_type = "application/problem+json"),
-        (status = 503, description = "It cannot be told now", body = zlock_client::api::Problem,
-            content_type = "application/problem+json")))]
+        (status = 403, description = "It is not, or the request may not read the lock."),
+        (status = 503, description = "It cannot be told now.")))]
 pub(crate) async fn check(WithBody(mut call): WithBody) -> Answer {
     let lock = call
         .query

@@ -4,20 +4,29 @@
 
 use axum::http::StatusCode;
 use replica::{Step, WatchKey};
+use zlock_client::api::ProblemType::TicketGone;
 use zlock_client::api::{Deleted, Group, GroupMember};
 use znode::{Ensure, Error, Identity, Op, State, ZPath, Zxid};
 
 use crate::api::convert;
 use crate::api::ensure::{ensure, gone};
+use crate::openapi::problems::CREATE;
 use crate::problem::Problem;
 use crate::request::access::check_readable;
 use crate::request::call::{Answer, Call, WithBody, json};
 use crate::request::wait::Wait;
+use crate::route::{Route, route};
+
+pub(crate) const ROUTES: &[Route] = &[
+    Route { in_session: true, problems: &[CREATE, &[TicketGone]], ..route!(join) },
+    Route { reads: true, ..route!(list) },
+    Route { in_session: true, ..route!(leave) },
+];
 
 const ROUTE: &str = "/v1/groups";
 
 /// Joins a group; the body is what the member says of itself.
-#[utoipa::path(post, path = "/v1/groups/{path}", operation_id = "groupsJoin", tag = "groups",
+#[utoipa::path(post, path = "/v1/groups/{*path}", operation_id = "groupsJoin", tag = "groups",
     params(("path" = String, Path, description = "slashes plain or encoded"),
         ("member" = String, Query, description = "its name in the group")),
     request_body(content = Vec<u8>, content_type = "application/octet-stream"),
@@ -38,7 +47,7 @@ pub(crate) async fn join(WithBody(mut call): WithBody) -> Answer {
 }
 
 /// Leaves a group.
-#[utoipa::path(delete, path = "/v1/groups/{path}", operation_id = "groupsLeave", tag = "groups",
+#[utoipa::path(delete, path = "/v1/groups/{*path}", operation_id = "groupsLeave", tag = "groups",
     params(("path" = String, Path, description = "slashes plain or encoded"),
         ("member" = String, Query, description = "its name in the group")),
     responses((status = 200, description = "Left, by now or before", body = Deleted)))]
@@ -59,7 +68,7 @@ pub(crate) async fn leave(mut call: Call) -> Answer {
 }
 
 /// Lists a group. With `since`, waits until a member has joined or left after that.
-#[utoipa::path(get, path = "/v1/groups/{path}", operation_id = "groupsList", tag = "groups",
+#[utoipa::path(get, path = "/v1/groups/{*path}", operation_id = "groupsList", tag = "groups",
     params(("path" = String, Path, description = "slashes plain or encoded"),
         ("limit" = Option<usize>, Query), ("after" = Option<String>, Query),
         ("since" = Option<u64>, Query, description = "`changed` of the last answer: wait for the next change"),

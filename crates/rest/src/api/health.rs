@@ -13,6 +13,9 @@ use zlock_client::api::{ClusterHealth, MemberHealth};
 use crate::problem::Problem;
 use crate::request::call::{Answer, Call, json};
 use crate::request::door::{AtZxid, Door};
+use crate::route::{Route, route};
+
+pub(crate) const ROUTES: &[Route] = &[route!(ready), route!(leader), route!(voter), route!(serving), route!(cluster)];
 
 /// The word for a node that could serve and sends clients elsewhere.
 const DRAINING: &str = "draining";
@@ -60,7 +63,8 @@ fn first_failure(conditions: &[Condition], excluded: &[String]) -> &'static str 
             setting ready_lag_max"),
     ),
     responses((status = 200, description = "They should", content(
-        (zlock_client::api::Readiness = "application/json"), (String = "text/plain")))))]
+        (zlock_client::api::Readiness = "application/json"), (String = "text/plain"))),
+        (status = 503, description = "They should not.", body = String, content_type = "text/plain")))]
 pub(crate) async fn ready(mut call: Call) -> Answer {
     let (verbose, lag_max) = (call.query.flag("verbose")?, call.query.get("max_lag")?);
     let excluded = call.query.take_all("exclude")?;
@@ -114,21 +118,27 @@ fn with_role(mut call: Call, has_it: impl FnOnce(Role) -> bool) -> Answer {
 
 /// Whether the node leads, and clients may be sent to it.
 #[utoipa::path(get, path = "/health/leader", operation_id = "healthLeader", tag = "node",
-    responses((status = 200, description = "It is so. The body is empty, as it is with 503; HEAD and OPTIONS too")))]
+    responses((status = 200, description = "It is so. The body is empty, as it is with 503; HEAD and OPTIONS too"),
+        (status = 503, description = "It is not so, and the body is empty; or the node cannot answer.",
+            extensions(("x-may-be-empty" = json!(true))))))]
 pub(crate) async fn leader(call: Call) -> Answer {
     with_role(call, |role| role == Role::Leader)
 }
 
 /// Whether the node has a vote, and clients may be sent to it.
 #[utoipa::path(get, path = "/health/voter", operation_id = "healthVoter", tag = "node",
-    responses((status = 200, description = "It is so. The body is empty, as it is with 503; HEAD and OPTIONS too")))]
+    responses((status = 200, description = "It is so. The body is empty, as it is with 503; HEAD and OPTIONS too"),
+        (status = 503, description = "It is not so, and the body is empty; or the node cannot answer.",
+            extensions(("x-may-be-empty" = json!(true))))))]
 pub(crate) async fn voter(call: Call) -> Answer {
     with_role(call, |role| matches!(role, Role::Leader | Role::Follower | Role::Candidate))
 }
 
 /// Whether clients may be sent to the node, whatever its role.
 #[utoipa::path(get, path = "/health/serving", operation_id = "healthServing", tag = "node",
-    responses((status = 200, description = "It is so. The body is empty, as it is with 503; HEAD and OPTIONS too")))]
+    responses((status = 200, description = "It is so. The body is empty, as it is with 503; HEAD and OPTIONS too"),
+        (status = 503, description = "It is not so, and the body is empty; or the node cannot answer.",
+            extensions(("x-may-be-empty" = json!(true))))))]
 pub(crate) async fn serving(call: Call) -> Answer {
     with_role(call, |_| true)
 }

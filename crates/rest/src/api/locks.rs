@@ -8,6 +8,7 @@ use replica::{Replica, Silence};
 use serde::Serialize;
 use tokio::time::Instant;
 use utoipa::ToSchema;
+use zlock_client::api::ProblemType::{LimitDiffers, NotEmpty, TicketGone, UpgradeConflict};
 use zlock_client::api::{Contender, LockHistory, LockList, LockQueue, LockSet, LockSummary};
 use znode::lock::{self, LockStatus, QueueEntry};
 use znode::{Error, Identity, LockSettings, Op, SessionId, State, ZPath};
@@ -18,12 +19,26 @@ use crate::api::history;
 use crate::api::mixed_clients;
 use crate::api::revoke;
 use crate::http::heartbeat::Heartbeat;
+use crate::openapi::problems::{CREATE, NO_FRACTION};
 use crate::problem::Problem;
 use crate::request::access::{check_readable, own_credential, shows};
 use crate::request::call::{Answer, Call, WithBody, json};
+use crate::route::{Route, route};
+
+pub(crate) const ROUTES: &[Route] = &[
+    Route { reads: true, ..route!(queue) },
+    Route { problems: &[CREATE, &[NotEmpty, LimitDiffers, UpgradeConflict]], rules: &[NO_FRACTION], ..route!(set) },
+    Route {
+        spellings: &["/v1/locks/"],
+        reads: true,
+        rules: &["not a znode path", "not a cursor of this node"],
+        ..route!(list)
+    },
+    Route { reads: true, problems: &[&[TicketGone]], ..route!(ticket) },
+];
 
 /// Shows a lock's queue or its past.
-#[utoipa::path(get, path = "/v1/locks/{path}", operation_id = "locksQueue", tag = "locks",
+#[utoipa::path(get, path = "/v1/locks/{*path}", operation_id = "locksQueue", tag = "locks",
     params(("path" = String, Path, description = "slashes plain or encoded"),
         ("history" = Option<bool>, Query, description = "the last tickets that ended, instead of the queue"),
         ("limit" = Option<usize>, Query, description = "of the page"),
@@ -88,7 +103,7 @@ fn settings(settings: LockSettings) -> zlock_client::api::LockSettings {
 }
 
 /// Sets what a lock is. In use it can only be given another `waiters_max`.
-#[utoipa::path(put, path = "/v1/locks/{path}", operation_id = "locksSet", tag = "locks", request_body = zlock_client::api::LockSettings,
+#[utoipa::path(put, path = "/v1/locks/{*path}", operation_id = "locksSet", tag = "locks", request_body = zlock_client::api::LockSettings,
     params(("path" = String, Path, description = "slashes plain or encoded")),
     responses((status = 200, description = "Set", body = LockSet)))]
 pub(crate) async fn set(WithBody(mut call): WithBody) -> Answer {
@@ -252,7 +267,7 @@ impl<'a> Page<'a> {
 
 /// Says where a ticket stands, waiting until it holds, or until a client wants it back, as long as
 /// `wait` says.
-#[utoipa::path(get, path = "/v1/tickets/{ticket}", operation_id = "ticketsLook", tag = "locks",
+#[utoipa::path(get, path = "/v1/tickets/{*ticket}", operation_id = "ticketsLook", tag = "locks",
     params(("ticket" = String, Path, description = "the lock node's path, slashes plain or encoded"),
         ("wait" = Option<String>, Query, description = "absent: not at all"),
         ("until" = Option<String>, Query, description = "held, the default; revoked: until a client wants it back")),

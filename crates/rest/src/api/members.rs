@@ -4,11 +4,41 @@ use axum::extract::Path;
 use axum::http::StatusCode;
 use replica::{Done, MembersReport, NewMember, Order, OrderError, RefusedOrder};
 use tracing::info;
+use zlock_client::api::ProblemType::{
+    AlreadyMember, AnotherNodeAnswers, ChangeInProgress, IdUsedBefore, LastVoter, LearnerLagging, LearnerSilent,
+    MemberHasOtherData, MemberUnreachable, NoMember, TooManyLearners, TransferFailed, WouldLoseQuorum,
+};
 use zlock_client::api::{MemberState, Members, ProblemType, RemovedMember, Transfer};
 
 use crate::problem::Problem;
 use crate::request::call::{Answer, Call, json};
 use crate::request::operator::Operator;
+use crate::route::{Route, route};
+
+/// Any change of the members.
+const MEMBERS: &[ProblemType] = &[
+    NoMember,
+    AlreadyMember,
+    IdUsedBefore,
+    MemberUnreachable,
+    MemberHasOtherData,
+    ChangeInProgress,
+    TooManyLearners,
+    LearnerLagging,
+    LearnerSilent,
+    WouldLoseQuorum,
+    LastVoter,
+    AnotherNodeAnswers,
+];
+
+pub(crate) const ROUTES: &[Route] = &[
+    route!(look),
+    Route { problems: &[MEMBERS], ..route!(add) },
+    Route { problems: &[MEMBERS], ..route!(promote) },
+    Route { problems: &[MEMBERS], ..route!(update) },
+    Route { problems: &[MEMBERS], ..route!(remove) },
+    Route { problems: &[&[TransferFailed]], ..route!(transfer) },
+];
 
 /// Who is a member, as the leader knows it.
 #[utoipa::path(get, path = "/v1/admin/members", operation_id = "adminMembersLook", tag = "admin",

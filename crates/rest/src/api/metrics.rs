@@ -13,6 +13,9 @@ use tls::{LONG_STEPS, StepTimes};
 
 use crate::request::call::{Answer, Call};
 use crate::request::door::AtZxid;
+use crate::route::{Route, route};
+
+pub(crate) const ROUTES: &[Route] = &[route!(metrics)];
 
 const TOLERANCE: &str =
     "Voters that may fail from now on, so that the rest still is a quorum; the leader tells it alone.";

@@ -6,6 +6,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use replica::{Step, WatchKey};
 use uuid::Uuid;
+use zlock_client::api::ProblemType::TicketGone;
 use zlock_client::api::{HeldPart, Millis, MultiTicket};
 use znode::lock::{self, LockStatus};
 use znode::{AcquireAll, Error, Identity, Op, Policy, RequestKey, State, ZPath, Zxid};
@@ -16,6 +17,7 @@ use crate::api::holders;
 use crate::http::delivery::deliver;
 use crate::http::heartbeat::Heartbeat;
 use crate::http::waiter::Waiter;
+use crate::openapi::problems::{NO_FRACTION, QUEUE};
 use crate::problem::Problem;
 use crate::request::access::{forbidden, own_credential, shown_name};
 use crate::request::call::{Answer, Call, WithBody, json};
@@ -24,6 +26,23 @@ use crate::request::paths;
 use crate::request::query::at_most;
 use crate::request::texts::check_seen;
 use crate::request::wait::Wait;
+use crate::route::{Route, route};
+
+pub(crate) const ROUTES: &[Route] = &[
+    Route {
+        in_session: true,
+        problems: &[QUEUE],
+        rules: &[
+            NO_FRACTION,
+            "limit: none is set for this semaphore",
+            "are asked for, and the semaphore has",
+            "of them, and limit is",
+            "permits and limit belong to mode=semaphore",
+        ],
+        ..route!(acquire)
+    },
+    Route { reads: true, problems: &[&[TicketGone]], ..route!(ticket) },
+];
 
 /// Acquires several locks, all or none, waiting for them as long as `wait` says.
 #[utoipa::path(post, path = "/v1/multilocks", operation_id = "multilocksAcquire", tag = "locks", request_body = zlock_client::api::AcquireAll,
@@ -86,7 +105,7 @@ pub(crate) async fn acquire(WithBody(mut call): WithBody) -> Answer {
 
 /// Says where a multi-lock stands, waiting until it holds as long as `wait` says. To release it,
 /// delete its ticket.
-#[utoipa::path(get, path = "/v1/multilocks/{ticket}", operation_id = "multilocksLook", tag = "locks",
+#[utoipa::path(get, path = "/v1/multilocks/{*ticket}", operation_id = "multilocksLook", tag = "locks",
     params(("ticket" = String, Path, description = "the ticket that stands for all, slashes plain or encoded"),
         ("wait" = Option<String>, Query, description = "absent: not at all")),
     responses((status = 200, description = "Held", body = MultiTicket),

@@ -14,6 +14,9 @@ use crate::http::peer::Peer;
 use crate::problem::Problem;
 use crate::request::call::{Answer, Call, json};
 use crate::request::digests::Digests;
+use crate::route::{Route, route};
+
+pub(crate) const ROUTES: &[Route] = &[route!(cluster), route!(live), route!(version)];
 
 /// The answering node's view of the ensemble.
 #[utoipa::path(get, path = "/v1/cluster", operation_id = "nodeCluster", tag = "node",

@@ -2,6 +2,7 @@
 //! holds the lock.
 
 use axum::http::StatusCode;
+use zlock_client::api::ProblemType::{HandOverRefused, LockNotManaged, NoNode, NotHolder, NotOwner, SeveralHeld};
 use zlock_client::api::Released;
 use znode::{Error, FencingToken, HeldTicket, LockMode, Op, Reply, State, TicketRef};
 
@@ -10,9 +11,15 @@ use crate::api::holders;
 use crate::problem::Problem;
 use crate::request::access::shows;
 use crate::request::call::{Answer, Call, json};
+use crate::route::{Route, route};
+
+pub(crate) const ROUTES: &[Route] = &[
+    Route { in_session: true, problems: &[&[NoNode, NotOwner, LockNotManaged, HandOverRefused]], ..route!(release) },
+    Route { in_session: true, problems: &[&[NoNode, NotHolder, SeveralHeld]], ..route!(release_held) },
+];
 
 /// Gives one hold of a ticket back, held or waiting.
-#[utoipa::path(delete, path = "/v1/tickets/{ticket}", operation_id = "ticketsRelease", tag = "locks",
+#[utoipa::path(delete, path = "/v1/tickets/{*ticket}", operation_id = "ticketsRelease", tag = "locks",
     params(("ticket" = String, Path, description = "the lock node's path, slashes plain or encoded"),
         ("to" = Option<String>, Query, description = "of a managed lock: the ticket that is to hold next; all holds are given back")),
     responses((status = 200, description = "Given back", body = Released)))]
@@ -39,7 +46,7 @@ pub(crate) async fn release(mut call: Call) -> Answer {
 }
 
 /// Gives back one hold of the ticket with which the session holds a lock.
-#[utoipa::path(delete, path = "/v1/locks/{path}", operation_id = "locksRelease", tag = "locks",
+#[utoipa::path(delete, path = "/v1/locks/{*path}", operation_id = "locksRelease", tag = "locks",
     params(("path" = String, Path, description = "slashes plain or encoded"),
         ("mode" = Option<zlock_client::api::LockMode>, Query, description = "only a ticket that holds in this mode"),
         ("fencing_token" = Option<u64>, Query, description = "only one with this token"),

@@ -4,6 +4,7 @@
 use axum::http::StatusCode;
 use replica::{Replica, Step, WatchKey};
 use tokio::time::Instant;
+use zlock_client::api::ProblemType::{NoNode, TicketGone};
 use zlock_client::api::Revoked;
 use znode::lock::{self, LockStatus};
 use znode::{Error, Op, Reply, ZPath};
@@ -11,9 +12,12 @@ use znode::{Error, Op, Reply, ZPath};
 use crate::api::history;
 use crate::problem::Problem;
 use crate::request::call::{Answer, Call, json};
+use crate::route::{Route, route};
+
+pub(crate) const ROUTES: &[Route] = &[Route { problems: &[&[NoNode, TicketGone]], ..route!(revoke) }];
 
 /// Asks for a ticket back, or for those of all who hold a lock.
-#[utoipa::path(post, path = "/v1/revoke/{path}", operation_id = "locksRevoke", tag = "locks",
+#[utoipa::path(post, path = "/v1/revoke/{*path}", operation_id = "locksRevoke", tag = "locks",
     params(("path" = String, Path, description = "a lock node's path, or a lock's, slashes plain or encoded"),
         ("deadline" = Option<String>, Query, description = "take the ticket away after this; 0 is at once, absent is never")),
     responses((status = 200, description = "They are asked", body = Revoked)))]

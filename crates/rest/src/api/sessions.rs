@@ -5,6 +5,7 @@ use std::str::FromStr;
 use axum::http::StatusCode;
 use axum::http::header::LOCATION;
 use replica::Touch;
+use zlock_client::api::ProblemType::{NoSession, SessionExpired};
 use zlock_client::api::{
     ClientDetails, Deleted, KeptAlive, OpenSession, SessionInfo, SessionKey, SessionList, SessionOpened,
 };
@@ -14,11 +15,26 @@ use crate::api::convert;
 use crate::api::history;
 use crate::http::heartbeat::safe_for_ms;
 use crate::http::peer::Peer;
+use crate::openapi::problems::NO_FRACTION;
 use crate::problem::Problem;
 use crate::request::access::shows;
 use crate::request::call::{Answer, Call, WithBody, json, with_header};
 use crate::request::caller::secret_hash;
 use crate::request::texts::check_seen;
+use crate::route::{IDEMPOTENCY_KEY, IF_LOCK, Route, route};
+
+pub(crate) const ROUTES: &[Route] = &[
+    Route { without: &[IDEMPOTENCY_KEY], rules: &[NO_FRACTION, "control characters are not taken"], ..route!(open) },
+    Route { reads: true, ..route!(list) },
+    Route {
+        in_session: true,
+        without: &[IDEMPOTENCY_KEY, IF_LOCK],
+        rules: &["another session than that of the URL"],
+        ..route!(keep_alive)
+    },
+    Route { reads: true, problems: &[&[NoSession, SessionExpired]], ..route!(one) },
+    Route { in_session: true, rules: &["another session than that of the URL"], ..route!(close) },
+];
 
 /// Opens a session.
 #[utoipa::path(post, path = "/v1/sessions", operation_id = "sessionsOpen", tag = "sessions", request_body = OpenSession,

@@ -11,23 +11,42 @@ use axum::http::StatusCode;
 use replica::{Step, WatchKey};
 use tokio::time::Instant;
 use uuid::Uuid;
+use zlock_client::api::ProblemType::{NoNode, NotAcquired, TicketGone};
 use zlock_client::api::{Released, SimpleLock, Ticket};
 use znode::{Ensure, Error, FencingToken, HeldTicket, LockGuard, Op, State, TicketRef, ZPath, Zxid};
 
 use crate::api::ensure::ensure;
 use crate::api::holders;
 use crate::http::heartbeat::Heartbeat;
+use crate::openapi::problems::CREATE;
 use crate::problem::Problem;
 use crate::request::access::check_readable;
 use crate::request::call::{Answer, Call, json};
 use crate::request::caller::key_text;
 use crate::request::texts::check_seen;
 use crate::request::wait::Wait;
+use crate::route::{Route, route};
+
+pub(crate) const ROUTES: &[Route] = &[
+    Route {
+        in_session: true,
+        problems: &[CREATE, &[NotAcquired, TicketGone]],
+        rules: &["the root is there already"],
+        ..route!(acquire)
+    },
+    Route { reads: true, ..route!(look) },
+    Route {
+        in_session: true,
+        problems: &[&[NoNode]],
+        rules: &["who took it", "a release depends on the lock that it gives back"],
+        ..route!(release)
+    },
+];
 
 const ROUTE: &str = "/v1/simple-locks";
 
 /// Takes a simple lock, waiting and trying again as long as `wait` says.
-#[utoipa::path(post, path = "/v1/simple-locks/{path}", operation_id = "simpleLocksAcquire", tag = "locks",
+#[utoipa::path(post, path = "/v1/simple-locks/{*path}", operation_id = "simpleLocksAcquire", tag = "locks",
     params(("path" = String, Path, description = "slashes plain or encoded"),
         ("owner" = Option<String>, Query, description = "who, within the session; when absent, the text of the Idempotency-Key, or a UUID"),
         ("wait" = Option<String>, Query, description = "0, the default, is a try")),
@@ -97,7 +116,7 @@ async fn gone(call: &Call, path: &ZPath, refused: Zxid, deadline: Instant) -> Re
 }
 
 /// Shows who holds a simple lock.
-#[utoipa::path(get, path = "/v1/simple-locks/{path}", operation_id = "simpleLocksLook", tag = "locks",
+#[utoipa::path(get, path = "/v1/simple-locks/{*path}", operation_id = "simpleLocksLook", tag = "locks",
     params(("path" = String, Path, description = "slashes plain or encoded")),
     responses((status = 200, description = "Its holder, if there is one", body = SimpleLock)))]
 pub(crate) async fn look(mut call: Call) -> Answer {
@@ -110,7 +129,7 @@ pub(crate) async fn look(mut call: Call) -> Answer {
 }
 
 /// Gives a simple lock back.
-#[utoipa::path(delete, path = "/v1/simple-locks/{path}", operation_id = "simpleLocksRelease", tag = "locks",
+#[utoipa::path(delete, path = "/v1/simple-locks/{*path}", operation_id = "simpleLocksRelease", tag = "locks",
     params(("path" = String, Path, description = "slashes plain or encoded"),
         ("owner" = Option<String>, Query, description = "who took it"),
         ("fencing_token" = Option<u64>, Query, description = "instead: with what it is held")),

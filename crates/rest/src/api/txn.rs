@@ -2,13 +2,28 @@
 
 use axum::http::StatusCode;
 use tokio::task::yield_now;
+use zlock_client::api::ProblemType::{BadVersion, InvalidAcl, NotEmpty};
 use zlock_client::api::{Millis, Txn, TxnDone, TxnOp, TxnResult};
 use znode::{Acl, Op, Reply, ZPath, ZnodeOp};
 
 use crate::api::convert;
+use crate::openapi::problems::{CREATE, NO_FRACTION};
 use crate::problem::Problem;
 use crate::request::call::{Answer, Call, WithBody, json};
 use crate::request::paths;
+use crate::route::{Route, route};
+
+pub(crate) const ROUTES: &[Route] = &[Route {
+    problems: &[CREATE, &[NotEmpty, BadVersion, InvalidAcl]],
+    rules: &[
+        NO_FRACTION,
+        "the root is there already",
+        "the mode needs one",
+        "only with mode=persistent-ttl",
+        "given together with data",
+    ],
+    ..route!(apply)
+}];
 
 /// Data that takes a fraction of a millisecond to decode.
 const LONG_DATA_BYTES: usize = 64 << 10;

@@ -4,11 +4,15 @@
 use axum::http::StatusCode;
 use replica::{Finalized, MemberProgram, UpgradeStatus};
 use tracing::info;
+use zlock_client::api::ProblemType::MembersNotReady;
 use zlock_client::api::{MemberUpgrade, ProblemType, Upgrade};
 
 use crate::problem::Problem;
 use crate::request::call::{Answer, Call, json};
 use crate::request::operator::Operator;
+use crate::route::{Route, route};
+
+pub(crate) const ROUTES: &[Route] = &[route!(look), Route { problems: &[&[MembersNotReady]], ..route!(finalize) }];
 
 /// The cluster's level, and what its members run, as the leader knows it.
 #[utoipa::path(get, path = "/v1/admin/upgrade", operation_id = "adminUpgradeLook", tag = "admin",

@@ -8,22 +8,46 @@ use axum::response::IntoResponse;
 use bytes::Bytes;
 use serde::Serialize;
 use utoipa::ToSchema;
+use zlock_client::api::ProblemType::{BadVersion, EventsGone, InvalidAcl, NoNode, NotEmpty};
 use zlock_client::api::{AclEntry, AclInfo, Children, Created, Deleted, Events, NamedStat, NodeSet, Stat};
 use znode::{ADMIN, Acl, Error, Op, READ, Reply, State, WRITE, ZPath, ZnodeOp};
 
 use crate::api::convert;
 use crate::api::watch;
 use crate::http::bodies::Room;
+use crate::openapi::problems::CREATE;
 use crate::problem::Problem;
 use crate::request::access::readable;
 use crate::request::call::{Answer, Call, WithBody, json, with_header};
 use crate::request::door::AtZxid;
 use crate::request::paths;
+use crate::route::{Route, route};
+
+/// The root has no name.
+const ROOT: &[&str] = &["/v1/znodes", "/v1/znodes/"];
+
+pub(crate) const ROUTES: &[Route] = &[
+    Route {
+        spellings: ROOT,
+        problems: &[CREATE, &[InvalidAcl]],
+        rules: &["the root is there already", "the mode needs one", "only with mode=persistent-ttl"],
+        ..route!(create)
+    },
+    Route {
+        spellings: ROOT,
+        reads: true,
+        problems: &[&[NoNode, EventsGone]],
+        rules: &["given together with children"],
+        ..route!(read)
+    },
+    Route { spellings: ROOT, problems: &[&[NoNode, BadVersion, InvalidAcl]], ..route!(set) },
+    Route { spellings: ROOT, problems: &[&[NoNode, NotEmpty, BadVersion]], ..route!(delete) },
+];
 
 pub(crate) const ROUTE: &str = "/v1/znodes";
 
 /// Creates a znode. The body is its data.
-#[utoipa::path(post, path = "/v1/znodes/{path}", operation_id = "znodesCreate", tag = "znodes",
+#[utoipa::path(post, path = "/v1/znodes/{*path}", operation_id = "znodesCreate", tag = "znodes",
     params(("path" = String, Path, description = "slashes plain or encoded; the last name may be empty for the sequential modes"),
         ("mode" = Option<zlock_client::api::Mode>, Query), ("ttl" = Option<String>, Query, description = "for the TTL modes"),
         ("acl" = Option<String>, Query, description = "scheme:id:perms, separated by commas")),
@@ -54,7 +78,7 @@ pub(crate) async fn create(WithBody(mut call): WithBody) -> Answer {
 }
 
 /// Reads a znode, its children, its ACL, or what happened to it.
-#[utoipa::path(get, path = "/v1/znodes/{path}", operation_id = "znodesRead", tag = "znodes",
+#[utoipa::path(get, path = "/v1/znodes/{*path}", operation_id = "znodesRead", tag = "znodes",
     params(("path" = String, Path, description = "slashes plain or encoded"),
         ("children" = Option<String>, Query, description = "list the children; `stat` adds their facts"),
         ("limit" = Option<usize>, Query, description = "of the page of children"),
@@ -151,7 +175,7 @@ async fn acl(mut call: Call, path: ZPath) -> Answer {
 }
 
 /// Sets a znode's data, or with `?acl` its ACL.
-#[utoipa::path(put, path = "/v1/znodes/{path}", operation_id = "znodesSet", tag = "znodes",
+#[utoipa::path(put, path = "/v1/znodes/{*path}", operation_id = "znodesSet", tag = "znodes",
     params(("path" = String, Path, description = "slashes plain or encoded"),
         ("acl" = Option<String>, Query, description = "the body is a JSON list of ACL entries"),
         ("If-Match" = Option<String>, Header, description = "the version to replace, as `ETag` answered it"),
@@ -190,7 +214,7 @@ pub(crate) async fn set(WithBody(mut call): WithBody) -> Answer {
 }
 
 /// Deletes a znode without children.
-#[utoipa::path(delete, path = "/v1/znodes/{path}", operation_id = "znodesDelete", tag = "znodes",
+#[utoipa::path(delete, path = "/v1/znodes/{*path}", operation_id = "znodesDelete", tag = "znodes",
     params(("path" = String, Path, description = "slashes plain or encoded"),
         ("If-Match" = Option<String>, Header, description = "the version to delete, as `ETag` answered it")),
     responses((status = 200, description = "Deleted", body = Deleted)))]

@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use zlock_client::api::headers;
 
 use super::problems;
+use crate::route::{IDEMPOTENCY_KEY, IF_LOCK, Route};
 
 /// Schemas of parameters by their names, or by `operation.name` where a name means something else
 /// there; and an example.
@@ -14,46 +15,15 @@ static PARAMETERS: LazyLock<Value> = LazyLock::new(|| read(include_str!("paramet
 /// What each operation may be sent and answers, by its id: `request`, and statuses.
 static EXAMPLES: LazyLock<Value> = LazyLock::new(|| read(include_str!("examples.json")));
 
-/// Operations that read the state: `consistency` and the smallest zxid go with them.
-const READS: &[&str] = &[
-    "sessionsList",
-    "sessionsLook",
-    "znodesRead",
-    "locksQueue",
-    "locksList",
-    "ticketsLook",
-    "multilocksLook",
-    "electionsObserve",
-    "simpleLocksLook",
-    "groupsList",
-];
-
-/// Operations that no request without a session gets through.
-const IN_SESSION: &[&str] = &[
-    "sessionsClose",
-    "sessionsKeepAlive",
-    "locksAcquire",
-    "locksRelease",
-    "ticketsRelease",
-    "electionsCampaign",
-    "electionsProclaim",
-    "electionsResign",
-    "multilocksAcquire",
-    "simpleLocksAcquire",
-    "simpleLocksRelease",
-    "groupsJoin",
-    "groupsLeave",
-];
-
 fn read(text: &str) -> Value {
     serde_json::from_str(text).expect("it is a part of the program, which a test has read")
 }
 
 /// Completes an operation of a method. Parameters that may also stand in a body are a schema of
 /// their own, with its name.
-pub(super) fn complete(method: &str, operation: &mut Value) -> Option<(String, Value)> {
+pub(super) fn complete(route: &Route, method: &str, operation: &mut Value) -> Option<(String, Value)> {
     let id = operation["operationId"].as_str().unwrap_or_default().to_owned();
-    add_headers(&id, method, operation);
+    add_headers(route, method, operation);
     let parameters = operation.get_mut("parameters").and_then(Value::as_array_mut).map(std::mem::take);
     let parameters = parameters.unwrap_or_default();
     let parameters: Vec<Value> = parameters.into_iter().map(|parameter| completed(&id, parameter)).collect();
@@ -64,25 +34,23 @@ pub(super) fn complete(method: &str, operation: &mut Value) -> Option<(String, V
     } else if let Some(operation) = operation.as_object_mut() {
         operation.remove("parameters");
     }
-    add_responses(&id, method, operation);
-    operation["security"] = security(&id);
+    add_responses(&id, route, method, operation);
+    operation["security"] = security(route);
     in_body
 }
 
-fn add_headers(id: &str, method: &str, operation: &mut Value) {
+fn add_headers(route: &Route, method: &str, operation: &mut Value) {
     let mut names = Vec::new();
-    if READS.contains(&id) {
+    if route.reads {
         names.push(("query", "consistency", "linearizable, the default, or local: what this node has applied"));
         names.push(("header", "Zlock-Min-Zxid", "with consistency=local: not older than this"));
     }
-    if method != "get" && id != "sessionsKeepAlive" {
+    if method != "get" {
         let key = "marks retries of one write: a UUID, or any 1 to 128 printable ASCII characters; needs a session";
-        // A session is opened in none, and a key needs one.
-        if id != "sessionsOpen" {
-            names.push(("header", "Idempotency-Key", key));
-        }
-        names.push(("header", "If-Lock", "`<lock path>;<token>`: refused unless the token holds the lock"));
+        names.push(("header", IDEMPOTENCY_KEY, key));
+        names.push(("header", IF_LOCK, "`<lock path>;<token>`: refused unless the token holds the lock"));
     }
+    names.retain(|(_, name, _)| !route.without.contains(name));
     let named = |(place, name, description)| {
         let schema = json!({"type": "string"});
         json!({"name": name, "in": place, "required": false, "description": description, "schema": schema})
@@ -154,7 +122,7 @@ fn show_request(id: &str, operation: &mut Value) {
     }
 }
 
-fn add_responses(id: &str, method: &str, operation: &mut Value) {
+fn add_responses(id: &str, route: &Route, method: &str, operation: &mut Value) {
     let Some(responses) = operation.get_mut("responses").and_then(Value::as_object_mut) else { return };
     for (status, response) in responses.iter_mut() {
         let Some(contents) = response.get_mut("content").and_then(Value::as_object_mut) else { continue };
@@ -172,7 +140,18 @@ fn add_responses(id: &str, method: &str, operation: &mut Value) {
             }
         }
     }
-    for (status, problem) in problems::responses(id, method) {
+    for (status, mut problem) in problems::responses(route, method) {
+        // What the annotation says of it comes first.
+        if let Some(Value::Object(said)) = responses.remove(&status.to_string()) {
+            let words = [&said["description"], &problem["description"]].map(|words| words.as_str().unwrap_or_default());
+            problem["description"] = words.join(" ").into();
+            for (name, value) in said.into_iter().filter(|(name, _)| name != "description") {
+                match (&mut problem[name], value) {
+                    (Value::Object(known), Value::Object(more)) => known.extend(more),
+                    (member, value) => *member = value,
+                }
+            }
+        }
         responses.insert(status.to_string(), problem);
     }
     let number = json!({"schema": {"type": "integer", "format": "int64", "minimum": 0}});
@@ -185,11 +164,11 @@ fn add_responses(id: &str, method: &str, operation: &mut Value) {
 }
 
 /// Each entry is one way to be let in; the parts of one go together.
-fn security(id: &str) -> Value {
-    if IN_SESSION.contains(&id) {
+fn security(route: &Route) -> Value {
+    if route.in_session {
         return json!([{"session": []}, {"session": [], "digest": []}, {"session": [], "certificate": []}]);
     }
-    if id.starts_with("admin") {
+    if route.is_for_operators() {
         // Or by the admin socket, which is no part of the request.
         return json!([{"digest": []}, {"certificate": []}]);
     }

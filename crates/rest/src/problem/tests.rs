@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use znode::Error as E;
 
 use super::*;
-use crate::openapi;
+use crate::openapi_document;
 
 const API: &str = include_str!("../../../../docs/http-api.md");
 const MODEL: &str = include_str!("../../../../docs/znode-model.md");
@@ -62,7 +62,7 @@ fn in_the_page() -> Statuses {
 
 fn in_the_document() -> Statuses {
     let mut found = Statuses::new();
-    let paths = openapi::document()["paths"].as_object().expect("an object");
+    let paths = openapi_document()["paths"].as_object().expect("an object");
     let operations = paths.values().flat_map(|item| item.as_object().expect("an object").values());
     let responses = operations.flat_map(|operation| operation["responses"].as_object().expect("an object"));
     for (status, response) in responses {

@@ -116,6 +116,30 @@ fn nothing_in_the_document_is_null() {
     check("", document());
 }
 
+/// A schema without its reference.
+fn schema(of: &'static Value) -> &'static Value {
+    match of["$ref"].as_str() {
+        Some(reference) => document().pointer(reference.trim_start_matches('#')).unwrap(),
+        None => of,
+    }
+}
+
+/// Unknown fields of a request are refused.
+#[test]
+fn what_an_operation_shows_of_its_request_has_fields_of_its_schema_alone() {
+    let mut shown = 0;
+    for (_, _, operation) in operations() {
+        let content = &operation["requestBody"]["content"]["application/json"];
+        let Some(example) = content["example"].as_object() else { continue };
+        let Some(known) = schema(&content["schema"])["properties"].as_object() else { continue };
+        for field in example.keys() {
+            assert!(known.contains_key(field), "{}: {field}", operation["operationId"]);
+        }
+        shown += 1;
+    }
+    assert!(shown >= 8, "{shown}");
+}
+
 #[test]
 fn every_operation_shows_what_it_is_sent_and_what_it_answers() {
     for (_, _, operation) in operations() {

@@ -61,7 +61,7 @@ struct FanOut {
     concerned: Concerned,
 }
 
-/// To how many clients events are told and sent before others have their turn.
+/// Clients to whom events are told and sent before others have their turn.
 const SENT_TOGETHER: usize = 32;
 /// Events that are being told. With more, the oldest one is told to all at once.
 const UNTOLD_MAX: usize = 100;

@@ -102,8 +102,7 @@ impl Settings {
     }
 
     fn contradictions(&self) -> Vec<(bool, String)> {
-        let replica = &self.replica;
-        let limits = &replica.limits;
+        let (replica, wire, limits) = (&self.replica, &self.wire, &self.replica.limits);
         let (least, most) = (replica.election_timeout_min_ms, replica.election_timeout_max_ms);
         vec![
             (least >= most, format!("election_timeout_min ({least}ms) must be below election_timeout_max ({most}ms)")),
@@ -158,10 +157,11 @@ impl Settings {
                 ),
             ),
             (
-                self.wire.incomplete_packets_bytes_max < self.wire.packet_bytes_max.saturating_add(4),
+                wire.incomplete_packets_bytes_max.min(wire.requests_bytes_max)
+                    < wire.packet_bytes_max.saturating_add(4),
                 format!(
-                    "zookeeper_incomplete_packets_max ({}) must be above zookeeper_packet_max ({}), or the longest packet never comes",
-                    self.wire.incomplete_packets_bytes_max, self.wire.packet_bytes_max
+                    "zookeeper_incomplete_packets_max ({}) and zookeeper_requests_max ({}) must be above zookeeper_packet_max ({}), or the longest packet never comes",
+                    wire.incomplete_packets_bytes_max, wire.requests_bytes_max, wire.packet_bytes_max
                 ),
             ),
             (

@@ -98,6 +98,10 @@ fn contradictions_are_refused() {
     refused(&format!("{THREE}heartbeat = \"63ms\"\n"), "at most an eighth of election_timeout_min");
     refused(&format!("{THREE}session_timeout_min = \"1s\"\n"), "at least twice election_timeout_max");
     refused(&format!("{THREE}session_timeout_max = \"1s\"\n"), "must not be above session_timeout_max");
+    refused(
+        &format!("{THREE}zookeeper_requests_max = \"1000000B\"\n"),
+        "zookeeper_requests_max (1000000) must be above zookeeper_packet_max",
+    );
     refused(&format!("{THREE}children_max = 10\n"), "waiters are children");
     refused(&format!("{THREE}reap_batch_max = 0\n"), "sessions would never expire");
     refused(&format!("{THREE}reap_batch_max = 5000\n"), "at most 4096");

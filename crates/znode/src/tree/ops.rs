@@ -198,7 +198,7 @@ impl State {
     }
 
     /// The parent of a child that was made with a sequence number, and how many of its
-    /// [`SEQUENCE_MAX`] numbers are used.
+    /// [`crate::SEQUENCE_MAX`] numbers are used.
     pub fn sequence_used(&self, reply: &Reply) -> Option<(ZPath, u64)> {
         let made = match reply {
             Reply::Created { path, .. } => path,

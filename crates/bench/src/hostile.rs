@@ -67,7 +67,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 10.0)]
     rate: f64,
     /// Znodes of the large subtree.
-    #[arg(long, default_value_t = 485_000)]
+    #[arg(long, default_value_t = 350_000)]
     subtree: usize,
     /// Ephemeral znodes of the sessions that expire together.
     #[arg(long, default_value_t = 79_000)]
@@ -170,7 +170,7 @@ async fn one(args: &Args, kind: Kind) -> Result<Row, Error> {
     let cluster = Cluster::start(Program::Zlock, 3, &data).await?;
     let Args { subtree, ephemerals, connections, addresses, .. } = *args;
     let sizes = Sizes { subtree, ephemerals, connections, addresses: addresses.max(1) };
-    let target = Target::of(&cluster, sizes).await?;
+    let target = Target::of(&cluster, kind, sizes).await?;
     let began = Instant::now();
     kind.load(&target).await?;
     eprintln!("{}: loaded in {:.0} s", kind.name(), began.elapsed().as_secs_f64());

@@ -39,19 +39,27 @@ pub(crate) struct Target {
     pub(crate) wire: Vec<String>,
     /// Number of a node that does not lead.
     pub(crate) follower: usize,
+    /// Third part of the addresses that hostile clients come from. Each kind has its own: ports of
+    /// an address are used up by connections that were closed in the last minute.
+    pub(crate) network: u8,
     pub(crate) sizes: Sizes,
 }
 
 impl Target {
-    pub(crate) async fn of(cluster: &Cluster, sizes: Sizes) -> Result<Target, Error> {
-        let follower = (cluster.leader().await? + 1) % cluster.size();
-        Ok(Target { rest: cluster.addrs(Door::Rest), wire: cluster.addrs(Door::ZooKeeper), follower, sizes })
+    pub(crate) async fn of(cluster: &Cluster, kind: Kind, sizes: Sizes) -> Result<Target, Error> {
+        Ok(Target {
+            rest: cluster.addrs(Door::Rest),
+            wire: cluster.addrs(Door::ZooKeeper),
+            follower: (cluster.leader().await? + 1) % cluster.size(),
+            network: 1 + kind as u8,
+            sizes,
+        })
     }
 
     /// Address that the hostile client of a number comes from.
     pub(crate) fn source(&self, number: usize) -> IpAddr {
         let number = u8::try_from(number % usize::from(self.sizes.addresses)).unwrap_or_default();
-        IpAddr::V4(Ipv4Addr::new(127, 0, 1, 1 + number))
+        IpAddr::V4(Ipv4Addr::new(127, 0, self.network, 1 + number))
     }
 
     /// A client of the HTTP door of a node, by any number.

@@ -76,7 +76,8 @@ async fn create_batch(
     let there = |result: &MultiResult| matches!(result, MultiResult::Error(error::NODE_EXISTS));
     let made = code == error::OK && results.iter().all(|result| matches!(result, MultiResult::Created(..)));
     if !made && !results.iter().any(there) {
-        return Err(Error::Answer(format!("multi: error {code}, {:?}", results.first())));
+        let refused = results.iter().find(|result| !matches!(result, MultiResult::Error(error::OK)));
+        return Err(Error::Answer(format!("multi: error {code}, {refused:?}")));
     }
     *client = Some(connected);
     Ok(())

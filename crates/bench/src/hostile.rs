@@ -67,7 +67,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 10.0)]
     rate: f64,
     /// Znodes of the large subtree.
-    #[arg(long, default_value_t = 350_000)]
+    #[arg(long, default_value_t = 300_000)]
     subtree: usize,
     /// Ephemeral znodes of the sessions that expire together.
     #[arg(long, default_value_t = 79_000)]

@@ -3,6 +3,4 @@
 pub(crate) mod bootstrap;
 pub(crate) mod campaign;
 pub(crate) mod follow_members;
-pub(crate) mod leader_watch;
 pub(crate) mod session_heartbeats;
-pub(crate) mod vote_gate;

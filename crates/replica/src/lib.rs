@@ -23,48 +23,51 @@
 //! - Every queue, table and wait has a bound from [`Config`] or a constant beside it.
 //! - No two files use each other. A task is a struct with the parts that it needs, and only
 //!   `node.rs` knows all of them.
+//! - Folders are layers: each uses only itself and those above it in this list.
 //!
 //! ```text
-//! replica.rs   the handle                                 node.rs       makes the parts of a node, starts and ends it
-//! config.rs    its bounds and times                       error.rs      how a call fails
-//! life.rs      whether the node goes on                   stop.rs       tells its tasks when not
-//! host.rs      what a node runs on                        simulation.rs a world to run in, for simulations
+//! config.rs    bounds and times                           error.rs      how a call fails
+//! stop.rs      tells a node's tasks to end                simulation.rs a world to run in, for simulations
 //! fault_injection.rs  bugs for harnesses to find
-//!
-//! write/       propose.rs Proposer: writes · retry.rs trying again, without hurry
-//!              budget.rs how much may be under way · closings.rs large sessions that are closed
-//! read/        view.rs View: published state and its waiters · watches.rs which wait is for which path
-//!              event_ring.rs the last events · reads.rs Reads: read indexes
-//!              observer.rs doors with watches of their own
+//! local/       host.rs what a node runs on · background.rs long work beside all that
+//!              disk_watch.rs a disk that does not answer · disk_space.rs whether there is room
+//!              vote_gate.rs whether the node has a vote · leader_watch.rs what it has seen of its leader
+//!              session_tracker.rs when each session was last heard
+//!              leader_term.rs sessions in one term, and their ages from the leader before
+//!              counters.rs what has passed through · seldom.rs lines that strangers cause
+//! view/        View: published state and its waiters · watches.rs which wait is for which path
+//!              event_ring.rs the last events · observer.rs doors with watches of their own
+//!              forced.rs locks that are taken from their sessions · life.rs whether the node goes on
 //! raft/        consensus.rs Consensus: Raft as the other parts see it · state_machine.rs its state machine
 //!              network.rs its calls to peers · peers.rs Peers: the other members
-//!              purged.rs up to where the log is gone · server/ Server: answers to peers
-//!              transport/ connections, frames, messages · reach.rs whether peers can be reached
-//!              decoded.rs entries that were read as they came · found.rs what a node finds on its disk
+//!              quorum_contact.rs when a peer last followed this node
+//!              purged.rs up to where the log is gone · reach.rs whether peers can be reached
+//!              transport/ connections, frames, messages · found.rs what a node finds on its disk
+//!              decoded.rs entries that were read as they came
 //!              known_cluster.rs the cluster's uuid, zxid base and level, as far as the node knows
 //!              continuity.rs appends and what is committed · transitions.rs which membership may follow which
 //!              ahead_of_leader.rs Accounts: two histories, and no telling which is right
-//! leader/      leadership.rs Leadership: what a leader does of itself
-//!              leader_term.rs sessions in one term, and their ages from the leader before
-//!              session_tracker.rs when each session was last heard · entry_clock.rs the time on entries
-//!              quorum_contact.rs when a peer last followed this node · quota_log.rs subtrees beyond their quota
+//! write/       propose.rs Proposer: writes · entry_clock.rs the time on entries
+//!              budget.rs how much may be under way · closings.rs large sessions that are closed
+//!              retry.rs trying again, without hurry
+//! read.rs      Reads: read indexes
+//! leader/      leadership.rs Leadership: what a leader does of itself · quota_log.rs subtrees beyond their quota
 //!              mixed_log.rs locks whose clients do not see each other
+//!              orders.rs what an operator may order · operators.rs Operators: their orders, here or at the leader
 //!              member_steps.rs what is next for the members · members.rs Members: changing them
 //!              member_duty.rs the steps, one after the other · transfer.rs another voter leads
-//!              operators.rs Operators: their orders, here or at the leader
-//! follower/    campaign.rs when a follower asks for votes · leader_watch.rs what it has seen of its leader
-//!              bootstrap.rs Bootstrap: founding and joining · vote_gate.rs whether the node has a vote
+//! follower/    bootstrap.rs Bootstrap: founding and joining · campaign.rs when a follower asks for votes
 //!              follow_members.rs peers are the members, and a removed node ends
 //!              session_heartbeats.rs heartbeats of sessions on their way to the leader
-//! operate/     status.rs Status: what a node tells of itself · counters.rs what has passed through
-//!              health.rs whether the cluster is well · drained.rs a node that is not to lead
+//! operate/     status.rs Status: what a node tells of itself · health.rs whether the cluster is well
 //!              story.rs what changes, as the log tells it · told.rs what was told last
-//!              forced.rs locks that are taken from their sessions · seldom.rs lines that strangers cause
-//!              disk_watch.rs a disk that does not answer · disk_stall.rs what a leader does then
+//!              disk_stall.rs what a leader does while its disk stalls · drained.rs a node that is not to lead
 //!              serving.rs waits end at a node that cannot serve
-//!              disk_space.rs whether there is room · housekeeping.rs what is looked after now and then
-//!              background.rs long work beside all that
-//!              orders.rs what an operator may order · upgrade.rs which programs the members run, and raising the level
+//!              housekeeping.rs what is looked after now and then
+//!              upgrade.rs which programs the members run, and raising the level
+//! server/      Server: answers to peers
+//! node.rs      makes the parts of a node, starts and ends it
+//! replica.rs   the handle
 //! offline/     beginning.rs the data directory of a restored cluster's member
 //!              survivor.rs what a stopped node has · error.rs why not
 //! ```
@@ -73,17 +76,18 @@ mod config;
 mod error;
 mod fault_injection;
 mod follower;
-mod host;
 mod leader;
-mod life;
+mod local;
 mod node;
 pub mod offline;
 mod operate;
 mod raft;
 mod read;
 mod replica;
+mod server;
 pub mod simulation;
 mod stop;
+mod view;
 mod write;
 
 #[cfg(fuzzing)]
@@ -95,17 +99,17 @@ pub mod fuzzing {
 pub use config::{Config, Member, Program};
 pub use error::{Error, EventsError, Failure, StartError, WaitEnd};
 pub use follower::session_heartbeats::Touch;
-pub use leader::session_tracker::Silence;
-pub use operate::background;
-pub use operate::counters::{Counts, Entrance, RequestEnd, TurnedAway};
+pub use leader::orders::{Done, MemberReport, MembersReport, NewMember, Order, OrderError, RefusedOrder};
+pub use local::background;
+pub use local::counters::{Counts, Entrance, RequestEnd, TurnedAway};
+pub use local::seldom::Seldom;
+pub use local::session_tracker::Silence;
 pub use operate::health::{Health, MemberHealth, Part};
-pub use operate::orders::{Done, MemberReport, MembersReport, NewMember, Order, OrderError, RefusedOrder};
-pub use operate::seldom::Seldom;
 pub use operate::status::{Check, Leader, NodeStatus, Readiness, Role, SnapshotStatus};
 pub use operate::upgrade::{Finalized, MemberProgram, UpgradeStatus};
-pub use read::observer::{Observer, Observing};
-pub use read::reads::Consistency;
-pub use read::watches::{EventBatch, EventKinds, Step, WatchKey};
+pub use read::Consistency;
 pub use replica::Replica;
 pub use storage::{descriptors_wanted, random_uuid, want_descriptors};
+pub use view::observer::{Observer, Observing};
+pub use view::watches::{EventBatch, EventKinds, Step, WatchKey};
 pub use znode::ZXID_BASE_MAX;

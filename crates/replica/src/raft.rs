@@ -1,4 +1,4 @@
-//! Between Raft and the node: its state machine, its calls to peers and the answers to theirs.
+//! Raft, its state machine, and the connections to peers.
 
 pub(crate) mod ahead_of_leader;
 pub(crate) mod consensus;
@@ -9,8 +9,8 @@ pub(crate) mod known_cluster;
 pub(crate) mod network;
 pub(crate) mod peers;
 pub(crate) mod purged;
+pub(crate) mod quorum_contact;
 pub(crate) mod reach;
-pub(crate) mod server;
 pub(crate) mod state_machine;
 pub(crate) mod transitions;
 pub(crate) mod transport;

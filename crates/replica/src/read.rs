@@ -1,7 +1,215 @@
-//! The published state and those who wait for it.
+//! Linearizable reads: which entry must be applied before the state may be looked at.
 
-pub(crate) mod event_ring;
-pub(crate) mod observer;
-pub(crate) mod reads;
-pub(crate) mod view;
-pub(crate) mod watches;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use openraft::ReadPolicy;
+use openraft::error::{LinearizableReadError, RaftError};
+use plant::Planted;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, timeout_at};
+use znode::{State, Zxid};
+
+use crate::Error;
+use crate::local::vote_gate::VoteGate;
+use crate::raft::consensus::Consensus;
+use crate::raft::transport::{Answer, Ask};
+use crate::stop::Stop;
+use crate::view::View;
+use crate::view::life::Life;
+use crate::write::propose::Proposer;
+use crate::write::retry::Retry;
+
+/// How fresh a read must be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Consistency {
+    /// Not older than anything that was acknowledged anywhere before the read began.
+    Linearizable,
+    /// What this node has applied, but not older than `min_zxid`, which it waits for.
+    Local {
+        /// The zxid that the client has seen; zero for "whatever there is".
+        min_zxid: Zxid,
+    },
+}
+
+/// Who waits for a read index from the leader.
+pub(crate) type IndexWaiter = oneshot::Sender<Result<Zxid, String>>;
+
+/// Questions to the leader under way at once; later readers share the next one.
+const ROUNDS_MAX: usize = 4;
+/// Readers that share one question.
+const READERS_MAX: usize = 4_096;
+
+/// Counts a read as under way.
+struct Reading<'a>(&'a Reads);
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        self.0.under_way.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Answers reads that must be as fresh as asked.
+pub(crate) struct Reads {
+    pub(crate) consensus: Arc<Consensus>,
+    pub(crate) view: Arc<View>,
+    pub(crate) life: Arc<Life>,
+    pub(crate) gate: Arc<VoteGate>,
+    /// What must be applied again after a restart before this node knows what it knew.
+    pub(crate) recover_to: Zxid,
+    under_way: AtomicUsize,
+    indexes: mpsc::Sender<IndexWaiter>,
+}
+
+impl Reads {
+    /// With the queue for [`forward`].
+    pub(crate) fn new(
+        proposer: &Proposer,
+        gate: Arc<VoteGate>,
+        recover_to: Zxid,
+    ) -> (Reads, mpsc::Receiver<IndexWaiter>) {
+        let consensus = Arc::clone(&proposer.consensus);
+        let (view, life) = (Arc::clone(&proposer.view), Arc::clone(&proposer.life));
+        let (indexes, queue) = mpsc::channel(consensus.config.reads_max);
+        (Reads { consensus, view, life, gate, recover_to, under_way: AtomicUsize::new(0), indexes }, queue)
+    }
+
+    /// Whether this node knows again what it knew before it started.
+    pub(crate) fn has_recovered(&self) -> bool {
+        let applied = self.view.applied();
+        self.gate.joined() && self.consensus.cluster.is_founded_at(applied) && applied >= self.recover_to
+    }
+
+    /// See [`crate::Replica::read`].
+    pub(crate) async fn read(&self, consistency: Consistency, deadline: Instant) -> Result<Arc<State>, Error> {
+        if let Some(end) = self.life.end() {
+            return Err(Error::unavailable(end));
+        }
+        // After a restart a node first gets back to where it was, so that what it tells does not go
+        // back either; after a kill that is where it was 20 ms before, and who must not see less
+        // names `min_zxid`.
+        let local = |min_zxid: Zxid| min_zxid.max(self.recover_to);
+        if let Consistency::Local { min_zxid } = consistency
+            && self.view.applied() >= local(min_zxid)
+            && self.gate.joined()
+        {
+            return Ok(self.view.state());
+        }
+        let under_way = self.under_way.fetch_add(1, Ordering::Relaxed);
+        let _reading = Reading(self);
+        if under_way >= self.consensus.config.reads_max {
+            return Err(Error::unavailable("too many reads under way on this node"));
+        }
+        let zxid = match consistency {
+            Consistency::Local { min_zxid } => local(min_zxid),
+            Consistency::Linearizable => {
+                self.consensus.with_a_disk()?;
+                self.read_index(deadline).await?
+            }
+        };
+        if !self.gate.joined() && matches!(consistency, Consistency::Local { .. }) {
+            return Err(Error::unavailable("this node has not caught up since its data directory was new"));
+        }
+        if self.view.applied_at_least(zxid, deadline).await {
+            return Ok(self.view.state());
+        }
+        Err(Error::unavailable(self.life.end().unwrap_or_else(|| "this node has not caught up in time".into())))
+    }
+
+    /// The zxid that a linearizable read beginning now must see.
+    async fn read_index(&self, deadline: Instant) -> Result<Zxid, Error> {
+        let mut tries = Retry::new(&self.consensus, deadline);
+        loop {
+            let zxid = match self.consensus.heard_leader() {
+                Some(leader) if leader == self.consensus.config.node_id => self.read_index_here(deadline).await,
+                Some(_) => self.read_index_there(deadline).await,
+                None => Err("no leader is heard".into()),
+            };
+            match zxid {
+                Ok(zxid) => return Ok(zxid),
+                Err(reason) => tries.again(&self.life, &self.consensus, reason).await?,
+            }
+        }
+    }
+
+    async fn read_index_here(&self, deadline: Instant) -> Result<Zxid, String> {
+        if !self.consensus.cluster.is_founded_at(self.view.applied()) {
+            return Err("the cluster is being founded".into());
+        }
+        if plant::is(Planted::ReadsWithoutQuorum) {
+            return Ok(self.view.applied());
+        }
+        let began = Instant::now();
+        let at = match timeout_at(deadline, self.consensus.raft.get_read_linearizer(ReadPolicy::ReadIndex)).await {
+            Err(_) => return Err("no quorum confirmed the leader in time".into()),
+            Ok(Ok(linearizer)) => *linearizer.read_log_id(),
+            Ok(Err(RaftError::APIError(LinearizableReadError::QuorumNotEnough(_)))) => {
+                return Err("the leader has no quorum".into());
+            }
+            Ok(Err(error)) => return Err(error.to_string()),
+        };
+        if plant::is(Planted::ReadsByOldAnswers) {
+            return Ok(self.consensus.zxid(at.index()));
+        }
+        // Raft may have taken old answers for answers to what it has sent since. Mostly the right
+        // ones are here, too.
+        let give_up = deadline.min(Instant::now() + Duration::from_millis(self.consensus.config.lease_ms()));
+        match timeout_at(give_up, self.consensus.followed_again(at.committed_leader_id().term, began)).await {
+            Ok(()) => Ok(self.consensus.zxid(at.index())),
+            Err(_) => Err("the leader has no quorum".into()),
+        }
+    }
+
+    async fn read_index_there(&self, deadline: Instant) -> Result<Zxid, String> {
+        let (waiter, index) = oneshot::channel();
+        if self.indexes.try_send(waiter).is_err() {
+            return Err("too many reads under way on this node".into());
+        }
+        match timeout_at(deadline, index).await {
+            Ok(Ok(result)) => result,
+            Ok(Err(_)) => Err("the node is shutting down".into()),
+            Err(_) => Err("the leader has not answered in time".into()),
+        }
+    }
+
+    pub(crate) async fn read_index_for_peer(&self) -> Answer {
+        if self.consensus.leader() != Some(self.consensus.config.node_id) {
+            return Answer::NotLeader(self.consensus.leader());
+        }
+        let deadline = Instant::now() + self.consensus.peer_timeout();
+        self.read_index_here(deadline).await.map_or_else(Answer::Refused, |zxid| Answer::ReadIndex(zxid.0))
+    }
+}
+
+/// Asks the leader on behalf of all readers that have come together. A reader only ever shares a
+/// question that is sent after it came.
+pub(crate) async fn forward(consensus: Arc<Consensus>, mut queue: mpsc::Receiver<IndexWaiter>, stopped: Stop) {
+    let mut rounds = FuturesUnordered::new();
+    loop {
+        let mut waiters = Vec::new();
+        tokio::select! {
+            biased;
+            () = stopped.wait() => return,
+            Some(()) = rounds.next(), if !rounds.is_empty() => continue,
+            count = queue.recv_many(&mut waiters, READERS_MAX), if rounds.len() < ROUNDS_MAX => {
+                if count == 0 {
+                    return;
+                }
+            }
+        }
+        rounds.push(round(&consensus, waiters));
+    }
+}
+
+async fn round(consensus: &Consensus, waiters: Vec<IndexWaiter>) {
+    let result = consensus.ask_leader(Ask::ReadIndex, consensus.peer_timeout()).await.and_then(|answer| match answer {
+        Answer::ReadIndex(zxid) => Ok(Zxid(zxid)),
+        other => Err(format!("the leader answered something else: {other:?}")),
+    });
+    for waiter in waiters {
+        let _ = waiter.send(result.clone());
+    }
+}

@@ -13,10 +13,10 @@ use tokio::time::Instant;
 use znode::{Applied, Credential, Identity, Request, SessionId, State, Term, Zxid};
 
 use crate::follower::session_heartbeats::Touch;
-use crate::leader::session_tracker::Silence;
+use crate::local::session_tracker::Silence;
 use crate::node::Node;
 use crate::operate::health::health;
-use crate::read::reads::Consistency;
+use crate::read::Consistency;
 use crate::simulation::Machine;
 use crate::{
     Check, Config, Done, Entrance, Error, EventBatch, EventKinds, EventsError, Failure, Finalized, Health, Leader,

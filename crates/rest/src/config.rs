@@ -1,6 +1,6 @@
 //! Every bound of the door.
 
-use tls::Networks;
+use accept::Networks;
 
 /// Settings of the door. Durations are in milliseconds. What each bound answers is in
 /// docs/http-api.md.

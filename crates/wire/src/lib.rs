@@ -18,32 +18,37 @@
 //! - No queue without a bound from [`WireConfig`] or a constant beside it, and no bytes from
 //!   strangers hurt.
 //!
+//! Folders are layers: each uses only itself and those above it in this list.
+//!
 //! ```text
-//! session/   serve.rs listener, bounds, end · handshake.rs from the first byte to a session
-//!            conversation.rs what is said on one connection · connection.rs how its answers leave
-//!            keep_alive.rs signs of life on their way to the leader · liveness.rs what was heard of a client
-//!            client.rs the part of a connection that other tasks share · door.rs what connections share
-//!            inbox.rs what a client has sent · outbox.rs what it will be sent · end.rs how a connection ends
-//!            incomplete_packets.rs a bound on packets that are not whole yet
-//!            shared_bytes.rs a bound on bytes of all clients · evictions.rs who is given up for it
-//!            departures.rs clients of a node that cannot serve
-//!            select_lazy.rs two futures of a connection · read_into.rs reading from a socket
-//! request/   requests.rs what becomes of single requests · writes.rs writes, there and back · reads.rs reads
-//!            write_order.rs writes that came too early · read_points.rs states for reads behind writes
-//!            pending.rs requests that wait · done.rs how those are answered · slices.rs long reads, in slices
-//!            reading_thread.rs their thread · long_reads.rs their answers · auth.rs identities, ACLs · codes.rs errors
-//! watch/     hub.rs all connections and their watches · watches.rs requests about watches
-//!            watch_table.rs who watches what · concerned.rs who is still to be told of an event
-//! operate/   four_letter_words.rs · monitor.rs mntr · counters.rs numbers for them · system_znodes.rs /zookeeper
 //! config.rs  bounds
+//! client/    Client: the part of a connection that other tasks share · inbox.rs what a client has sent
+//!            outbox.rs what it will be sent · liveness.rs what was heard of it · end.rs how a connection ends
+//!            incomplete_packets.rs a bound on packets that are not whole yet
+//!            shared_bytes.rs a bound on bytes of all clients · read_into.rs reading from a socket
+//!            select_lazy.rs two futures of a connection · auth.rs identities, ACLs · codes.rs errors
+//!            counters.rs numbers for operators
+//! watch/     hub.rs all connections and their watches · watch_table.rs who watches what
+//!            concerned.rs who is still to be told of an event · read_points.rs states for reads behind writes
+//!            evictions.rs who is given up for bytes · departures.rs clients of a node that cannot serve
+//! request/   writes.rs writes, there and back · reads.rs reads · watches.rs requests about watches
+//!            write_order.rs writes that came too early · pending.rs requests that wait · done.rs how those are answered
+//!            slices.rs long reads, in slices · reading_thread.rs their thread
+//! session/   door.rs what connections share · connection.rs how its answers leave
+//!            requests.rs what becomes of single requests · long_reads.rs answers of long reads
+//!            conversation.rs what is said on one connection · keep_alive.rs signs of life on their way to the leader
+//! operate/   four_letter_words.rs · monitor.rs mntr · system_znodes.rs /zookeeper
+//! listen/    serve.rs listener, bounds, end · handshake.rs from the first byte to a session
 //! ```
 
+mod client;
 mod config;
+mod listen;
 mod operate;
 mod request;
 mod session;
 mod watch;
 
 pub use config::WireConfig;
+pub use listen::serve::serve;
 pub use operate::system_znodes::announce_no_door;
-pub use session::serve::serve;

@@ -1,6 +1,5 @@
 //! What an operator asks, and the znodes that are the node's own.
 
-pub(crate) mod counters;
 pub(crate) mod four_letter_words;
 pub(crate) mod monitor;
 pub(crate) mod system_znodes;

@@ -1,6 +1,8 @@
 //! Who watches what, and who hears of it.
 
 pub(crate) mod concerned;
+pub(crate) mod departures;
+pub(crate) mod evictions;
 pub(crate) mod hub;
+pub(crate) mod read_points;
 pub(crate) mod watch_table;
-pub(crate) mod watches;

@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tls::{AcceptorConfig, Clients};
+use accept::{AcceptorConfig, Clients};
 
 pub use keys::{KEYS, Key, effective};
 pub use load::{Given, Origin, flags, from_matches, given, load};
@@ -38,9 +38,9 @@ pub struct Settings {
     /// What TLS is made with.
     pub tls: TlsSettings,
     /// Addresses that stand for many clients, at both doors.
-    pub exempt_addresses: tls::Networks,
+    pub exempt_addresses: accept::Networks,
     /// Balancers whose connections begin with a header of the PROXY protocol.
-    pub proxy_protocol_from: tls::Networks,
+    pub proxy_protocol_from: accept::Networks,
     /// New sessions a second from one address, at each door.
     pub session_rate_max: u32,
     /// Who may do everything at both doors.
@@ -107,12 +107,12 @@ impl TlsSettings {
     /// An acceptor of one door.
     ///
     /// # Errors
-    /// [`tls::Error`] names the file that cannot be used.
-    pub fn acceptor(&self, exempt: &tls::Networks) -> Result<tls::Acceptor, tls::Error> {
+    /// [`accept::Error`] names the file that cannot be used.
+    pub fn acceptor(&self, exempt: &accept::Networks) -> Result<accept::Acceptor, accept::Error> {
         let wanted =
             if self.clients == "required" { Clients::MustHaveCertificates } else { Clients::MayHaveCertificates };
         let asked = !self.client_ca.as_os_str().is_empty();
-        tls::Acceptor::load(&AcceptorConfig {
+        accept::Acceptor::load(&AcceptorConfig {
             certificate: self.certificate.clone(),
             key: self.key.clone(),
             clients: asked.then(|| (self.client_ca.clone(), wanted)),
@@ -145,8 +145,8 @@ impl Default for Settings {
             zookeeper_tls_listen: None,
             http_tls_listen: None,
             tls: TlsSettings::default(),
-            exempt_addresses: tls::Networks::default(),
-            proxy_protocol_from: tls::Networks::default(),
+            exempt_addresses: accept::Networks::default(),
+            proxy_protocol_from: accept::Networks::default(),
             session_rate_max: rest::RestConfig::default().session_rate_max,
             super_digest: String::new(),
             admin_socket: PathBuf::new(),

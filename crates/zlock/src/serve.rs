@@ -14,6 +14,11 @@ use crate::config::Settings;
 use crate::reload::{ReadSettings, Reload};
 use crate::{Exit, descriptors, logging, refuse, say};
 
+/// Connections that a port holds until they are accepted. The system takes fewer where
+/// `net.core.somaxconn` says so. Beyond them the system drops what comes, and a client tries again
+/// after a second.
+const BACKLOG: i32 = 4_096;
+
 /// Runs a node until it is told to stop, or fails. `read` reads its settings again.
 pub(crate) fn run(settings: Settings, read: ReadSettings, until_stdin_ends: bool) -> Exit {
     let logs = match logging::start(&settings) {
@@ -129,24 +134,24 @@ struct Doors {
     http: rest::Entrances,
     /// The file of the socket of operators.
     admin: Option<AdminSocket>,
-    zookeeper: Option<tls::Listeners>,
+    zookeeper: Option<accept::Listeners>,
 }
 
 impl Doors {
     fn listen(settings: &Settings) -> Result<Doors, String> {
         let http_listen = settings.http_listen.expect("checked settings have it");
-        let listeners = tls::Listeners {
+        let listeners = accept::Listeners {
             plain: Some(async_listener("http_listen", http_listen)?),
             secure: secure("http_tls_listen", settings.http_tls_listen, settings)?,
-            proxies: tls::Proxies::at(settings.proxy_protocol_from.clone()),
+            proxies: accept::Proxies::at(settings.proxy_protocol_from.clone()),
         };
         let path = Some(&*settings.admin_socket).filter(|path| !path.as_os_str().is_empty());
         let (admin, admin_listener) = path.map(AdminSocket::listen).transpose()?.unzip();
         let http = rest::Entrances { listeners, admin: admin_listener };
-        let zookeeper = tls::Listeners {
+        let zookeeper = accept::Listeners {
             plain: settings.zookeeper_listen.map(|addr| async_listener("zookeeper_listen", addr)).transpose()?,
             secure: secure("zookeeper_tls_listen", settings.zookeeper_tls_listen, settings)?,
-            proxies: tls::Proxies::at(settings.proxy_protocol_from.clone()),
+            proxies: accept::Proxies::at(settings.proxy_protocol_from.clone()),
         };
         let zookeeper = Some(zookeeper).filter(|listeners| listeners.plain.is_some() || listeners.secure.is_some());
         Ok(Doors { http, admin, zookeeper })
@@ -284,7 +289,7 @@ fn secure(
     key: &str,
     addr: Option<SocketAddr>,
     settings: &Settings,
-) -> Result<Option<(tokio::net::TcpListener, tls::Acceptor)>, String> {
+) -> Result<Option<(tokio::net::TcpListener, accept::Acceptor)>, String> {
     let Some(addr) = addr else { return Ok(None) };
     let acceptor = settings.tls.acceptor(&settings.exempt_addresses).map_err(|error| error.to_string())?;
     Ok(Some((async_listener(key, addr)?, acceptor)))
@@ -296,6 +301,8 @@ fn async_listener(key: &str, addr: SocketAddr) -> Result<tokio::net::TcpListener
 
 fn listen(key: &str, addr: SocketAddr) -> Result<TcpListener, String> {
     let listener = TcpListener::bind(addr).and_then(|listener| {
+        // Once more, with a longer line than the standard library asks for.
+        rustix::net::listen(&listener, BACKLOG)?;
         listener.set_nonblocking(true)?;
         Ok(listener)
     });

@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use crate::entry::changes::Changes;
-use crate::entry::context::Context;
-use crate::lock::history::end_of;
-use crate::lock::readings;
-use crate::session::Answered;
+use crate::edits::changes::Changes;
+use crate::edits::context::Context;
+use crate::edits::history::end_of;
+use crate::operations::readings;
+use crate::state::session::Answered;
 use crate::{
     Applied, Attempt, Error, LockGuard, LogPosition, Op, Recorded, Refusal, Reply, Request, RequestKey, SessionId,
     State, Turn, Txn, ZPath, ZnodeOp, Zxid, fingerprint,

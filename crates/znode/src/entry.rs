@@ -1,11 +1,7 @@
-//! What an entry of the log asks for, what it may cost, and what comes of it.
+//! What an entry of the log asks for, and what is answered.
 
 pub(crate) mod applied;
-pub(crate) mod budget;
-pub(crate) mod changes;
 pub(crate) mod codec;
-pub(crate) mod context;
-pub(crate) mod cost;
-pub(crate) mod events;
+pub(crate) mod kind;
 pub(crate) mod ops;
 pub(crate) mod txn;

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use crate::lock::demand::Demand;
-use crate::lock::positions::holds_lock;
-use crate::lock::queue::{Origin, Position, Queue};
+use crate::edits::positions::holds_lock;
+use crate::queue::demand::Demand;
+use crate::queue::{Origin, Position, Queue};
 use crate::{SessionId, State, ZPath, Znode};
 
 impl State {

@@ -11,10 +11,10 @@
 
 use std::sync::Arc;
 
-use crate::entry::changes::Changes;
-use crate::entry::context::Context;
-use crate::lock::ended::{EndedSession, TicketEnd};
-use crate::tree::edit::NewNode;
+use crate::edits::changes::Changes;
+use crate::edits::context::Context;
+use crate::edits::edit::NewNode;
+use crate::queue::ended::{EndedSession, TicketEnd};
 use crate::tree::system_paths::SYSTEM;
 use crate::{
     ALL, Acl, Cluster, FencingToken, Founding, Kind, Limits, LogPosition, READ, SessionId, State, Term, ZPath,

@@ -8,17 +8,17 @@ use bincode::{Decode, Encode};
 use imbl::OrdMap;
 use plant::Planted;
 
+use crate::edits::edit::shared_acl;
+use crate::edits::positions::holds_lock;
 use crate::entry::codec::{decode, encode};
-use crate::lock::ended::{EndedSession, Grant, History};
-use crate::lock::locks::MultiLock;
-use crate::lock::positions::holds_lock;
-use crate::lock::queue::{Position, Queue, Upgrade};
-use crate::lock::revocations::Revocation;
-use crate::lock::ticket_name::sequence_of;
-use crate::session::{Answered, Requests};
+use crate::queue::ended::{EndedSession, Grant, History};
+use crate::queue::revocations::Revocation;
+use crate::queue::{Position, Queue, Upgrade};
+use crate::state::locks::MultiLock;
+use crate::state::session::{Answered, Requests};
 use crate::tree::Tree;
-use crate::tree::edit::shared_acl;
 use crate::tree::znode::Family;
+use crate::words::ticket_name::sequence_of;
 use crate::{
     Acl, ClientInfo, Cluster, Contender, DecodeError, FencingToken, Founding, Kind, Levels, Limits, LockSettings,
     Policy, RequestKey, SecretHash, Session, SessionId, State, Term, Usage, ZPath, ZXID_BASE_MAX, Znode, Zxid,

@@ -1,16 +1,22 @@
 //! The state, and what can be asked of all of it.
 
+pub(crate) mod cluster;
+pub(crate) mod locks;
+pub(crate) mod mixed_clients;
+pub(crate) mod session;
+pub(crate) mod sessions;
+
 use std::ops::Bound;
 use std::sync::Arc;
 
-use crate::lock::locks::Locks;
-use crate::session::open::Sessions;
+use crate::state::locks::Locks;
+use crate::state::sessions::Sessions;
 use crate::tree::Tree;
 use crate::tree::quota::Quotas;
 use crate::tree::subtrees;
 use crate::tree::system_paths::CONFIG;
 use crate::tree::znode::Family;
-use crate::weight::QUOTA;
+use crate::words::weight::QUOTA;
 use crate::{
     Acl, Cluster, Credential, Error, Kind, Limits, ReapCandidate, Refusal, Session, SessionId, Term, Usage, ZPath,
     Znode, Zxid,

@@ -2,11 +2,6 @@
 //! znode.
 
 pub(crate) mod acls;
-mod charge;
-pub(crate) mod containers;
-pub(crate) mod edit;
-pub(crate) mod ops;
-pub(crate) mod permissions;
 pub(crate) mod quota;
 pub(crate) mod subtrees;
 pub(crate) mod system_paths;
@@ -22,18 +17,19 @@ use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
 
-use crate::acl::Acl;
-use crate::ids::Zxid;
-use crate::lock::contender::Contender;
-use crate::lock::ended::Grant;
-use crate::lock::queue::Queue;
-use crate::path::ZPath;
+use crate::entry::kind::Kind;
+use crate::queue::Queue;
+use crate::queue::contender::Contender;
+use crate::queue::ended::Grant;
 use crate::tree::acls::Acls;
 use crate::tree::subtrees::Subtrees;
 use crate::tree::system_paths::is_system;
 use crate::tree::usage::Usage;
-use crate::tree::znode::{Kind, Znode};
-use crate::weight::Weight;
+use crate::tree::znode::Znode;
+use crate::words::acl::Acl;
+use crate::words::ids::Zxid;
+use crate::words::path::ZPath;
+use crate::words::weight::Weight;
 
 /// All znodes. A clone is O(1).
 #[derive(Clone, Debug, Default)]

@@ -1,5 +1,8 @@
 //! Connections beyond a bound: the node's log names the bound, once in a while and with their
-//! number.
+//! number. Connections that come at once wait for a node that is busy.
+
+use std::net::TcpStream as Socket;
+use std::time::Duration;
 
 use testkit::zookeeper::Connection;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -77,4 +80,22 @@ async fn refused_zookeeper_connections_have_a_line_now_and_then_that_counts_them
     // One that has a session gives no way.
     let _inside = Connection::open(addr, 300_000).await.expect("a session");
     check(&cluster, addr, ["zookeeper", "zookeeper_connections_per_address_max"], b"").await;
+}
+
+/// Connections that come while a node accepts none, and the time that each may take: the system
+/// sends a dropped one again after a second.
+const BURST: usize = 600;
+const AT_ONCE: Duration = Duration::from_millis(700);
+
+#[tokio::test]
+async fn connections_wait_for_a_node_that_is_busy() {
+    let cluster = one_node("").await;
+    let most = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap();
+    let burst = BURST.min(most.trim().parse().unwrap());
+    for addr in [cluster.endpoint(1), cluster.zookeeper_endpoint(1)].map(|addr| addr.parse().unwrap()) {
+        cluster.pause(1);
+        let taken: Vec<_> = (0..burst).map(|_| Socket::connect_timeout(&addr, AT_ONCE).unwrap()).collect();
+        cluster.resume(1);
+        drop(taken);
+    }
 }

@@ -1,6 +1,6 @@
 //! A node with TLS, and the commands of a client that come by it: real processes and real files.
 
-#[path = "../../../crates/tls/tests/authority/mod.rs"]
+#[path = "../../../crates/accept/tests/authority/mod.rs"]
 pub(crate) mod authority;
 
 use std::process::{Command, Stdio};

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{none, texts};
 
-const PRODUCT: &[&str] = &["client", "jute", "replica", "rest", "storage", "tls", "wire", "zlock", "znode"];
+const PRODUCT: &[&str] = &["client", "jute", "replica", "rest", "storage", "accept", "wire", "zlock", "znode"];
 
 /// The files that each file of a crate names, by module path; the root has none.
 type Uses = BTreeMap<String, BTreeSet<String>>;
@@ -240,4 +240,60 @@ fn methods_are_found_where_they_stand_and_where_they_are_called() {
     assert_eq!(found, [("B".to_owned(), vec!["one"])]);
     let call = |named: &str, method: &str| (named.to_owned(), method.to_owned());
     assert_eq!(calls(text), BTreeSet::from([call("B", "two"), call("D", "six")]));
+}
+
+/// The crates whose folders are layers.
+const LAYERED: &[&str] = &["replica", "wire", "znode"];
+
+/// The folders that the files of each folder use. A file beside the folders counts as one, with the
+/// folder of its name where there is one. Files beside the folders that use none are for all, and
+/// left out.
+fn folders(uses: &Uses) -> Uses {
+    let folder = |file: &str| file.split("::").next().unwrap_or_default().to_owned();
+    let mut found = Uses::new();
+    for (file, used) in uses {
+        let own = folder(file);
+        let others = used.iter().map(|file| folder(file)).filter(|other| !other.is_empty() && *other != own);
+        found.entry(own.clone()).or_default().extend(others.collect::<Vec<_>>());
+    }
+    let has_folder = |name: &str| uses.keys().any(|file| file.starts_with(&format!("{name}::")));
+    let mut words = BTreeSet::new();
+    loop {
+        let more = found.iter().filter(|(name, used)| !has_folder(name) && used.is_subset(&words));
+        let more: BTreeSet<String> = more.map(|(name, _)| name.clone()).collect();
+        if more == words {
+            break;
+        }
+        words = more;
+    }
+    found.retain(|name, _| !words.contains(name));
+    found.values_mut().for_each(|used| used.retain(|name| !words.contains(name)));
+    found
+}
+
+#[test]
+fn folders_use_those_that_their_row_of_the_architecture_names() {
+    let text = std::fs::read_to_string(crate::root().join("docs/architecture.md")).unwrap();
+    let mut findings = Vec::new();
+    for name in LAYERED {
+        let start = format!("| `{name}/");
+        let rows = text.lines().filter_map(|line| line.strip_prefix(&start));
+        let mut rows: BTreeMap<&str, BTreeSet<String>> = rows
+            .filter_map(|row| {
+                let (folder, rest) = row.split_once('`')?;
+                let (_, last) = rest.trim_end_matches([' ', '|']).rsplit_once(" |").unwrap_or(("", ""));
+                Some((folder, last.split('`').skip(1).step_by(2).map(str::to_owned).collect()))
+            })
+            .collect();
+        for (folder, used) in folders(&uses(name)) {
+            match rows.remove(folder.as_str()) {
+                Some(row) if row == used => {}
+                Some(row) => findings.push(format!("{name}/{folder} uses {used:?}, its row names {row:?}")),
+                None if used.is_empty() => {}
+                None => findings.push(format!("{name}/{folder} has no row, and uses {used:?}")),
+            }
+        }
+        findings.extend(rows.into_keys().map(|folder| format!("{name} has no folder {folder}")));
+    }
+    none(findings);
 }

@@ -28,11 +28,11 @@ use tokio::time::{Instant, sleep};
 use znode::Zxid;
 
 use crate::fault_injection;
-use crate::follower::vote_gate::VoteGate;
+use crate::local::vote_gate::VoteGate;
 use crate::raft::consensus::Consensus;
 use crate::raft::transport::{Answer, Ask, KnownMembers, Standing};
-use crate::read::view::View;
 use crate::stop::Stop;
+use crate::view::View;
 
 /// What a node says that must not choose between clusters.
 const SEVERAL: &str = "the nodes that answer belong to several clusters of this name, as their uuids say: check the addresses \

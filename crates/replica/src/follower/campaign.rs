@@ -22,8 +22,8 @@ use openraft::async_runtime::watch::WatchReceiver;
 use tokio::time::{Instant, sleep_until};
 
 use crate::Config;
-use crate::follower::leader_watch::Seen;
-use crate::follower::vote_gate::VoteGate;
+use crate::local::leader_watch::Seen;
+use crate::local::vote_gate::VoteGate;
 use crate::raft::consensus::Consensus;
 use crate::stop::Stop;
 

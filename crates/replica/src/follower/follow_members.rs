@@ -9,10 +9,10 @@ use tokio::time::{Instant, sleep};
 use znode::Zxid;
 
 use crate::Failure;
-use crate::follower::vote_gate::VoteGate;
-use crate::life::Life;
+use crate::local::vote_gate::VoteGate;
 use crate::raft::consensus::Consensus;
 use crate::raft::transport::{Answer, Ask, Lane};
+use crate::view::life::Life;
 
 /// Between two calls that strangers may have brought about.
 const PAUSE: Duration = Duration::from_millis(100);

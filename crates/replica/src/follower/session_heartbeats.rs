@@ -10,11 +10,11 @@ use znode::{Credential, SessionId};
 
 use crate::Error;
 use crate::leader::leadership::Leadership;
-use crate::life::Life;
 use crate::raft::consensus::Consensus;
 use crate::raft::transport::{Answer, Ask, TOUCHES_MAX, TouchAnswer};
-use crate::read::view::View;
 use crate::stop::Stop;
+use crate::view::View;
+use crate::view::life::Life;
 use crate::write::propose::Proposer;
 use crate::write::retry::Retry;
 

@@ -17,10 +17,10 @@ use znode::{
     ZXID_BASE_MAX, ZnodeOp,
 };
 
-use crate::leader::leader_term::Sessions;
 use crate::leader::mixed_log::MixedLog;
 use crate::leader::quota_log::QuotaLog;
-use crate::leader::session_tracker::{Noted, SessionTracker, Silence};
+use crate::local::leader_term::Sessions;
+use crate::local::session_tracker::{Noted, SessionTracker, Silence};
 use crate::raft::consensus::Consensus;
 use crate::raft::transport::TouchAnswer;
 use crate::stop::Stop;

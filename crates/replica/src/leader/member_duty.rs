@@ -11,8 +11,8 @@ use znode::Term;
 
 use crate::leader::member_steps::{Step, mark, next_step};
 use crate::leader::members::{LAG_ENTRIES_MAX, Members};
+use crate::leader::orders::OrderError;
 use crate::leader::transfer::Transfer;
-use crate::operate::orders::OrderError;
 use crate::raft::consensus::Consensus;
 use crate::raft::transport::Standing;
 use crate::stop::Stop;

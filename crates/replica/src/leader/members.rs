@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use znode::{Op, Request};
 
 use crate::leader::member_steps::{Sight, has_quorum, is_observer, mark, replaces};
-use crate::operate::orders::{MemberReport, MembersReport, NewMember, OrderError, RefusedOrder};
+use crate::leader::orders::{MemberReport, MembersReport, NewMember, OrderError, RefusedOrder};
 use crate::raft::consensus::Consensus;
 use crate::raft::transport::{MEMBERS_MAX, Standing};
 use crate::write::propose::Proposer;
@@ -36,7 +36,7 @@ pub(crate) struct Members {
 }
 
 impl Members {
-    /// See [`crate::operate::orders::Order::Members`].
+    /// See [`crate::leader::orders::Order::Members`].
     pub(crate) fn report(&self) -> MembersReport {
         let metrics = self.consensus.metrics();
         let membership = self.consensus.membership();

@@ -7,11 +7,11 @@ use storage::codec;
 use tokio::time::{Instant, timeout};
 
 use crate::leader::members::Members;
+use crate::leader::orders::{Done, NewMember, Order, OrderError, RefusedOrder};
 use crate::leader::transfer::Transfer;
-use crate::life::Life;
-use crate::operate::orders::{Done, NewMember, Order, OrderError, RefusedOrder};
 use crate::raft::consensus::Consensus;
 use crate::raft::transport::{Answer, Ask, ChannelError, Introduction, Refusal, TurnedAway};
+use crate::view::life::Life;
 use crate::write::retry::Retry;
 
 /// An order takes no longer: a change of the members, or a transfer.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use openraft::async_runtime::watch::WatchReceiver;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::operate::orders::{Done, OrderError, RefusedOrder};
+use crate::leader::orders::{Done, OrderError, RefusedOrder};
 use crate::raft::consensus::Consensus;
 
 /// For so long new proposals wait, so that the successor can have everything.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::time::{Duration, interval};
 
-use crate::operate::disk_space::DiskSpace;
+use crate::local::disk_space::DiskSpace;
 use crate::raft::consensus::Consensus;
 use crate::raft::transport::Identity;
 use crate::stop::Stop;

@@ -10,8 +10,8 @@ use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::raft::consensus::Consensus;
-use crate::read::view::View;
 use crate::stop::Stop;
+use crate::view::View;
 
 /// How often a node looks.
 const LOOK: Duration = Duration::from_millis(100);

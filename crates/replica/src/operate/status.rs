@@ -10,9 +10,9 @@ use openraft::metrics::RaftMetrics;
 use storage::{SnapshotStore, TypeConfig};
 use znode::{Cluster, Term, ZPath, Zxid};
 
-use crate::life::Life;
 use crate::raft::consensus::Consensus;
-use crate::read::reads::Reads;
+use crate::read::Reads;
+use crate::view::life::Life;
 use crate::write::propose::Proposer;
 use crate::{Counts, Member};
 

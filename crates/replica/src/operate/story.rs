@@ -26,8 +26,8 @@ use crate::raft::consensus::Consensus;
 use crate::raft::found::Found;
 use crate::raft::reach::{Contact, Obstacle};
 use crate::raft::transport::{Answer, Ask};
-use crate::read::view::View;
 use crate::stop::Stop;
+use crate::view::View;
 use crate::{Config, Readiness};
 
 /// Between two looks.

@@ -19,7 +19,7 @@ use storage::codec::{LogIdRecord, VoteRecord};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use crate::follower::vote_gate::VoteGate;
+use crate::local::vote_gate::VoteGate;
 use crate::raft::consensus::Consensus;
 use crate::raft::continuity::{Look, look};
 use crate::raft::transport::{Account, Answer, AppendFrame, Ask};

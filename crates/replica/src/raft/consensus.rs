@@ -18,10 +18,10 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use znode::{Term, Zxid};
 
-use crate::follower::leader_watch::LeaderWatch;
-use crate::host::Host;
-use crate::leader::leader_term::Sessions;
-use crate::operate::disk_watch::{DiskWatch, STALLED};
+use crate::local::disk_watch::{DiskWatch, STALLED};
+use crate::local::host::Host;
+use crate::local::leader_term::Sessions;
+use crate::local::leader_watch::LeaderWatch;
 use crate::raft::known_cluster::KnownCluster;
 use crate::raft::peers::Peers;
 use crate::raft::state_machine::StateMachine;

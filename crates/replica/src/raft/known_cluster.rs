@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use znode::{Cluster, ClusterUuid, Founding, Levels, OtherLevel, Zxid};
 
 use crate::Program;
-use crate::operate::seldom::Seldom;
+use crate::local::seldom::Seldom;
 
 /// What a peer said of itself.
 #[derive(Clone, Debug)]

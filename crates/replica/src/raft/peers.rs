@@ -13,8 +13,8 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::fault_injection;
-use crate::leader::quorum_contact::{self, Following};
 use crate::raft::purged::Purged;
+use crate::raft::quorum_contact::{self, Following};
 use crate::raft::reach::Reach;
 use crate::raft::transport::{Addresses, Answer, Ask, Channel, Identity, Lane, Standing, Target};
 use crate::stop::Stop;

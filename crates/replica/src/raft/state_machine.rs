@@ -17,12 +17,12 @@ use znode::{
     StateBuilder, Term, Txn, Zxid,
 };
 
-use crate::host::Host;
-use crate::operate::forced::{Forced, ForcedLog};
-use crate::operate::seldom::Seldom;
+use crate::local::host::Host;
+use crate::local::seldom::Seldom;
 use crate::raft::decoded::Decoded;
 use crate::raft::known_cluster::KnownCluster;
-use crate::read::view::View;
+use crate::view::View;
+use crate::view::forced::{Forced, ForcedLog};
 
 /// Entries that are applied before the state is published and their proposers hear of it.
 const BATCH_MAX: usize = 512;
@@ -404,7 +404,7 @@ mod tests {
     use znode::{Acl, Create, CreateMode, Ensure, Limits, Request, ZPath, ZnodeOp};
 
     use super::*;
-    use crate::read::view::ViewLimits;
+    use crate::view::ViewLimits;
 
     fn machine() -> (StateMachine, SnapshotStore) {
         let identity = storage::Identity { cluster_id: "c".into(), node_id: 1 };

@@ -15,16 +15,16 @@ use znode::{
 
 use crate::Error;
 use crate::fault_injection;
-use crate::leader::entry_clock::EntryClock;
-use crate::life::Life;
-use crate::operate::disk_space::DiskSpace;
-use crate::operate::disk_watch::STALLED;
+use crate::local::disk_space::DiskSpace;
+use crate::local::disk_watch::STALLED;
 use crate::raft::consensus::Consensus;
 use crate::raft::state_machine::Proposed;
 use crate::raft::transport::{Answer, Ask, ChannelError, ProposeAnswer};
-use crate::read::view::View;
+use crate::view::View;
+use crate::view::life::Life;
 use crate::write::budget::{Budget, Place};
 use crate::write::closings::{Closings, closes};
+use crate::write::entry_clock::EntryClock;
 use crate::write::retry::Retry;
 
 /// What is not longer can be read back, whatever it is: one byte of it never becomes 64 in memory,

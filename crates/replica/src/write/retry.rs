@@ -9,8 +9,8 @@ use storage::TypeConfig;
 use tokio::time::{Instant, timeout};
 
 use crate::Error;
-use crate::life::Life;
 use crate::raft::consensus::Consensus;
+use crate::view::life::Life;
 
 /// The first and the longest pause between two tries to reach a leader.
 const PAUSE_MIN: Duration = Duration::from_millis(2);

@@ -5,11 +5,11 @@
 
 use std::fmt::{Display, Write as _};
 
+use accept::{LONG_STEPS, StepTimes};
 use axum::http::StatusCode;
 use axum::http::header::{CONTENT_TYPE, HeaderValue};
 use axum::response::IntoResponse as _;
 use replica::{Entrance, NodeStatus, Readiness, RequestEnd, Role, TurnedAway};
-use tls::{LONG_STEPS, StepTimes};
 
 use crate::request::call::{Answer, Call};
 use crate::request::door::AtZxid;

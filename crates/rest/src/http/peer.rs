@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use tls::{Place, Waiting};
+use accept::{Place, Waiting};
 use znode::{Credential, Identity};
 
 /// Who is at the other end. A request that came over no connection of this door has none.
@@ -76,7 +76,7 @@ impl Peer {
 
     /// What bounds of one address count it for; nothing for one that stands for many clients.
     pub(crate) fn source(&self) -> Option<IpAddr> {
-        self.counted_addr().map(tls::source)
+        self.counted_addr().map(accept::source)
     }
 
     /// Where from, when its address is that of one client and not of many.

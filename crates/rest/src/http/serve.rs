@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use accept::{Admission, AdmissionConfig, Full, Incoming, Listeners, Place};
 use replica::{Entrance, Replica, Seldom, TurnedAway, descriptors_wanted, want_descriptors};
-use tls::{Admission, AdmissionConfig, Full, Incoming, Listeners, Place};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::Semaphore;

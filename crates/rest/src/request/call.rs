@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use accept::Waiting;
 use axum::body::{Body, HttpBody};
 use axum::extract::{FromRequest, Request};
 use axum::http::header::{CONTENT_TYPE, EXPECT, HeaderMap, HeaderName, HeaderValue};
@@ -14,7 +15,6 @@ use http_body_util::BodyExt;
 use replica::Consistency;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tls::Waiting;
 use tokio::time::Instant;
 use zlock_client::api::ProblemType;
 use znode::{Acl, Error, Identity, Op, Reply, State, ZPath, ZnodeOp, Zxid};

@@ -1,13 +1,13 @@
 //! TLS, and whom a request comes from.
 
-#[path = "../../../tls/tests/authority/mod.rs"]
+#[path = "../../../accept/tests/authority/mod.rs"]
 mod authority;
 
+use accept::{Acceptor, AcceptorConfig, Clients, Connector, ConnectorConfig, Listeners, Networks};
 use authority::{Authority, Files};
 use axum::http::Method;
 use rest::RestConfig;
 use serde_json::json;
-use tls::{Acceptor, AcceptorConfig, Clients, Connector, ConnectorConfig, Listeners, Networks};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;

@@ -12,9 +12,9 @@ use replica::{Replica, Role};
 use tokio::sync::Semaphore;
 use znode::SessionId;
 
-use crate::operate::counters::Counted;
+use crate::client::Client;
+use crate::client::counters::Counted;
 use crate::operate::monitor::{self, VERSION, mode};
-use crate::session::client::Client;
 use crate::session::door::Door;
 
 /// Every word that is known.
@@ -312,7 +312,7 @@ mod tests {
 
     use futures_util::FutureExt;
 
-    use crate::operate::counters::Counts;
+    use crate::client::counters::Counts;
 
     use super::*;
 

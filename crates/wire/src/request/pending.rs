@@ -12,9 +12,9 @@ use tokio::task::unconstrained;
 use tokio::time::Instant;
 use znode::State;
 
+use crate::client::end::End;
+use crate::client::outbox::Room;
 use crate::request::done::Done;
-use crate::session::end::End;
-use crate::session::outbox::Room;
 
 /// Requests that wait for those before them.
 #[derive(Default)]

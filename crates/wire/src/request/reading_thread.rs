@@ -5,12 +5,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
+use accept::{Pass, Windows};
 use replica::background::leave_the_processor;
-use tls::{Pass, Windows};
 use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
 
+use crate::client::end::End;
 use crate::request::slices::{LongRead, Sink};
-use crate::session::end::End;
 
 /// Long reads that are measured or made at once. Each keeps the state that it reads as it was;
 /// beyond, they wait, and keep none but one that was given.

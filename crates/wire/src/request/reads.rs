@@ -6,7 +6,7 @@ use jute::{
 };
 use znode::{ADMIN, Identity, READ, SessionId, State, ZPath, Znode};
 
-use crate::request::auth;
+use crate::client::auth;
 
 /// What reads are done with.
 #[derive(Clone, Copy)]

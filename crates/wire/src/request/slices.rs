@@ -400,7 +400,7 @@ mod tests {
         let reader = Reader { state: &state, identities: &[] };
         for request in &requests {
             let (body, most) = slowly(&state, request);
-            let at_once = crate::request::requests::read(reader, SESSION, request, 1 << 20);
+            let at_once = crate::session::requests::read(reader, SESSION, request, 1 << 20);
             assert_eq!(body.as_ref().map(Vec::len), at_once.as_ref().map(Vec::len), "{request:?}");
             assert_eq!(body, at_once);
             assert!(most <= SLICE + OP + 1_000 / NAME_BYTES, "{most} at once for {request:?}");

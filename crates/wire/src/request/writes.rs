@@ -8,8 +8,8 @@ use znode::{
     Applied, Create, CreateMode, Ensure, Identity, Limits, Op, Refusal, Reply, SessionId, State, ZPath, ZnodeOp,
 };
 
-use crate::request::auth::fixed_acl;
-use crate::request::codes::{Told, told};
+use crate::client::auth::fixed_acl;
+use crate::client::codes::{Told, told};
 use crate::request::reads::wire_stat;
 
 /// What the answer to a write looks like.

@@ -7,15 +7,15 @@ use replica::{Entrance, RequestEnd};
 use tokio::time::Instant;
 use znode::Zxid;
 
-use crate::request::codes::wire_zxid;
+use crate::client::Client;
+use crate::client::codes::wire_zxid;
+use crate::client::end::End;
+use crate::client::outbox::Room;
+use crate::client::shared_bytes::Place;
+use crate::request::watches::Brought;
 use crate::request::write_order::WriteOrder;
-use crate::session::client::Client;
 use crate::session::door::Door;
-use crate::session::end::End;
-use crate::session::outbox::Room;
-use crate::session::shared_bytes::Place;
 use crate::watch::watch_table::Full;
-use crate::watch::watches::Brought;
 
 /// One client's connection.
 pub(crate) struct Connection {

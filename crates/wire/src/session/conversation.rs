@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use accept::{ReadHalf, WriteHalf};
 use jute::{Frames, Input, Record, ReplyHeader, Request, RequestHeader, error, framed, op};
-use tls::{ReadHalf, WriteHalf};
 use tokio::io::AsyncWriteExt;
 use tokio::runtime::Handle;
 use tokio::task::yield_now;
@@ -14,20 +14,20 @@ use tokio::time::{Instant, timeout};
 use tracing::{debug, warn};
 use znode::State;
 
+use crate::client::end::{End, NO_ROOM_FOR_A_PACKET, TOO_LONG};
+use crate::client::inbox::{Inbox, Left, Passed, Wants};
+use crate::client::outbox::{Room, Turn};
+use crate::client::read_into::read_into;
+use crate::client::select_lazy::beside;
+use crate::client::shared_bytes::{Counted, Place, UNCOUNTED_BYTES_MAX};
 use crate::request::done::Done;
 use crate::request::pending::{Pending, Waited, What, is_about_watches};
 use crate::request::reads;
-use crate::request::requests::{self, propose, sync};
 use crate::request::slices::is_long;
+use crate::request::watches::{self, Watching};
 use crate::request::writes::{self, Asker};
 use crate::session::connection::Connection;
-use crate::session::end::{End, NO_ROOM_FOR_A_PACKET, TOO_LONG};
-use crate::session::inbox::{Inbox, Left, Passed, Wants};
-use crate::session::outbox::{Room, Turn};
-use crate::session::read_into::read_into;
-use crate::session::select_lazy::beside;
-use crate::session::shared_bytes::{Counted, Place, UNCOUNTED_BYTES_MAX};
-use crate::watch::watches::{self, Watching};
+use crate::session::requests::{self, propose, sync};
 
 /// How long what is on its way may take to be written when a connection ends in good order.
 const FAREWELL: Duration = Duration::from_secs(2);

@@ -6,18 +6,18 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use accept::{Rates, WriteWindows};
 use replica::{Readiness, Replica, Seldom};
-use tls::{Rates, WriteWindows};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use znode::Zxid;
 
 use crate::WireConfig;
-use crate::operate::counters::Counts;
+use crate::client::counters::Counts;
+use crate::client::incomplete_packets::IncompletePackets;
+use crate::client::shared_bytes::SharedBytes;
 use crate::request::reading_thread::LongReads;
-use crate::session::incomplete_packets::IncompletePackets;
-use crate::session::shared_bytes::SharedBytes;
 use crate::watch::hub::Hub;
 use crate::watch::watch_table::WatchLimits;
 

@@ -6,8 +6,8 @@ use jute::{Record, ReplyHeader, framed, xid};
 use replica::Error;
 use tokio::time::{Instant, timeout_at};
 
+use crate::client::end::End;
 use crate::session::connection::Connection;
-use crate::session::end::End;
 
 impl Connection {
     /// Passes signs of life on to the leader, and answers pings when it has them.

@@ -4,19 +4,19 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use accept::StepTimes;
 use jute::{Record, ReplyHeader, WatcherEvent, error, event, framed, xid};
 use replica::{Observer, Observing, Seldom};
-use tls::StepTimes;
 use tokio::sync::Notify;
 use tokio::task::yield_now;
 use tokio::time::Instant;
 use tracing::warn;
 use znode::{EventKind, Recorded, SessionId, State, Turn, ZPath};
 
-use crate::request::codes::wire_zxid;
-use crate::request::read_points::{ReadPoint, ReadPoints};
-use crate::session::client::Client;
+use crate::client::Client;
+use crate::client::codes::wire_zxid;
 use crate::watch::concerned::{Concerned, Hearer, WatchKind};
+use crate::watch::read_points::{ReadPoint, ReadPoints};
 use crate::watch::watch_table::{Full, TOGETHER, WatchLimits, WatchTable};
 
 /// All connections of the door.
@@ -418,10 +418,10 @@ mod tests {
     use tokio_util::sync::CancellationToken;
     use znode::{Credential, Event, LogPosition, Term, Zxid};
 
-    use crate::session::client::Arrival;
-    use crate::session::outbox::Outbox;
-    use crate::session::shared_bytes::SharedBytes;
-    use crate::watch::watches::{Brought, Comeback};
+    use crate::client::Arrival;
+    use crate::client::outbox::Outbox;
+    use crate::client::shared_bytes::SharedBytes;
+    use crate::request::watches::{Brought, Comeback};
 
     use super::*;
 

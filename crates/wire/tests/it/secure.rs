@@ -1,14 +1,14 @@
 //! TLS, and who comes by it. Clients that know nothing of TLS come through a tunnel, as they would
 //! by stunnel.
 
-#[path = "../../../tls/tests/authority/mod.rs"]
+#[path = "../../../accept/tests/authority/mod.rs"]
 mod authority;
 
 use std::net::SocketAddr;
 
+use accept::{Acceptor, AcceptorConfig, Clients, Connector, ConnectorConfig, Listeners, Networks};
 use authority::{Authority, Files};
 use jute::{Acl, AclStat, AuthRequest, CreateRequest, PathOnly, Request, WhoAmIResponse, op};
-use tls::{Acceptor, AcceptorConfig, Clients, Connector, ConnectorConfig, Listeners, Networks};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;

@@ -149,7 +149,7 @@ pub mod filter {
     const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
     /// The parts of the program that log, and the libraries that do.
     const TARGETS: [&str; 10] =
-        ["zlock", "rest", "wire", "replica", "storage", "tls", "openraft", "raft_log", "chunked_wal", "sled"];
+        ["zlock", "rest", "wire", "replica", "storage", "accept", "openraft", "raft_log", "chunked_wal", "sled"];
 
     /// What help calls it.
     pub const NAME: &str = "FILTER";
@@ -300,7 +300,7 @@ pub mod subjects {
 
 /// Networks with commas between; none when not given.
 pub mod networks {
-    use tls::Networks;
+    use accept::Networks;
 
     /// What help calls it.
     pub const NAME: &str = "NETWORK,...";

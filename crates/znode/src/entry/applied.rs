@@ -6,7 +6,7 @@ use bincode::de::{BorrowDecoder, Decoder};
 use bincode::error::DecodeError;
 use bincode::{BorrowDecode, Decode, Encode};
 
-use crate::weight::text;
+use crate::words::weight::text;
 use crate::{Acl, Error, FencingToken, Identity, READ, SessionId, Stat, ZPath, Zxid, permits};
 
 /// The outcome of one transaction.

@@ -13,7 +13,7 @@ use bincode::error::EncodeError;
 use bincode::{Decode, Encode};
 use siphasher::sip::SipHasher13;
 
-use crate::ids::Compact;
+use crate::words::ids::Compact;
 use crate::{Attempt, Credential, LockGuard, Op, OtherLevel, Request, SecretHash, Txn};
 
 /// The longest transaction or record, in bytes: what a decoder may be made to allocate.

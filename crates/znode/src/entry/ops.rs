@@ -1,7 +1,7 @@
 //! The table of operations: for each its name, who asks for it, the level of the format with which
 //! it came, and about how many bytes it takes up.
 
-use crate::lock::ticket_name::ends_as_recipe;
+use crate::words::ticket_name::ends_as_recipe;
 use crate::{Acl, Create, CreateMode, Identity, Kind, Op, Request, SessionId, TicketRef, ZPath, ZnodeOp};
 
 /// A row of the table.

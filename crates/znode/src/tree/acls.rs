@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 
-use crate::acl;
+use crate::words::acl;
 use crate::{ALL, Acl};
 
 /// The ACLs in use. The open one, which most znodes have, is not counted.

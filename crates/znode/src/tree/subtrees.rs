@@ -8,7 +8,7 @@ use imbl::{OrdMap, OrdSet};
 
 use crate::ZPath;
 use crate::tree::system_paths::is_system;
-use crate::weight::SUBTREE;
+use crate::words::weight::SUBTREE;
 
 /// The weight of each subtree, and which is the heaviest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! What only an odd state shows.
 
-use crate::tree::edit::SEQUENCE_MAX;
+use crate::edits::edit::SEQUENCE_MAX;
 use crate::{
     Acl, Create, CreateMode, Ensure, Error, LogPosition, Op, Refusal, Reply, Request, State, Term, Txn, Usage, ZPath,
     ZnodeOp, Zxid,

@@ -19,9 +19,9 @@ use super::append_frame::AppendFrame;
 use super::frame::{Framed, malformed};
 use super::messages::{AppendAnswer, AppendResult};
 use super::rules::partial_success;
-use crate::leader::quorum_contact::Following;
 use crate::raft::network::lost;
 use crate::raft::purged::Purged;
+use crate::raft::quorum_contact::Following;
 
 /// Frames under way. The peer's Raft takes as many without an answer.
 const INFLIGHT_MAX: usize = 64;

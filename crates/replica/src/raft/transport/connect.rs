@@ -18,7 +18,7 @@ use super::messages::{
 };
 use super::rules::{Horizon, Rules};
 use super::stream::Stream;
-use crate::host::Host;
+use crate::local::host::Host;
 use crate::raft::known_cluster::{KnownCluster, Met};
 use crate::raft::reach::Reach;
 use crate::{Config, Program};

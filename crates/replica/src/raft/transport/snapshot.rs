@@ -11,7 +11,7 @@ use znode::Levels;
 use super::connect::Target;
 use super::frame::Framed;
 use super::messages::{SnapshotAnswer, SnapshotFrame};
-use crate::host::Host;
+use crate::local::host::Host;
 use crate::raft::state_machine::StateMachine;
 
 /// Chunks that are read, or written, in one go.

@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, lookup_host};
 use tokio::sync::mpsc;
 
-use crate::host::Host;
+use crate::local::host::Host;
 use crate::simulation::Duplex;
 
 /// How long a connection is idle before the kernel asks whether the peer is still there, and

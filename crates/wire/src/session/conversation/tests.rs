@@ -14,9 +14,9 @@ use znode::{Credential, Op, Reply, ZPath};
 
 use super::*;
 use crate::WireConfig;
-use crate::session::client::{Arrival, Client};
+use crate::client::outbox::Outbox;
+use crate::client::{Arrival, Client};
 use crate::session::door::{Door, ListensOn};
-use crate::session::outbox::Outbox;
 use crate::watch::concerned::WatchKind;
 use crate::watch::watch_table::TOGETHER;
 
@@ -105,7 +105,7 @@ impl Node {
         let frames = Frames::new(door.config.packet_bytes_max);
         let connection = Connection::new(door, Arc::clone(&client));
         let task = tokio::spawn(async move {
-            let (reading, writing) = tls::Stream::from(accepted).into_split();
+            let (reading, writing) = accept::Stream::from(accepted).into_split();
             connection.serve(reading, writing, frames).await;
         });
         Peer { client, stream, frames: Frames::new(1 << 24), task }

@@ -1,0 +1,248 @@
+//! Handshakes over loopback: who is let in, as whom, and who is not.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod authority;
+
+use std::time::Duration;
+
+use accept::{Acceptor, AcceptorConfig, Clients, Connector, ConnectorConfig, Error, Listeners, Networks, Stream};
+use authority::{Authority, Files};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::time::Instant;
+
+/// No step of a test may take longer.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+struct Server {
+    listeners: Listeners,
+    files: Files,
+    authority: Authority,
+}
+
+impl Server {
+    async fn start(clients: Option<Clients>) -> Server {
+        Server::start_with(clients, |_| {}).await
+    }
+
+    async fn start_with(clients: Option<Clients>, edit: impl Fn(&mut AcceptorConfig)) -> Server {
+        let authority = Authority::new("test authority");
+        let files = Files::new();
+        let (certificate, key) = files.put("server", &authority.server("localhost"));
+        let ca = files.put_certificate("ca", &authority.pem());
+        let mut config = AcceptorConfig {
+            certificate,
+            key,
+            clients: clients.map(|clients| (ca, clients)),
+            handshakes_max: 8,
+            exempt: Networks::default(),
+            handshake_timeout_ms: 10_000,
+        };
+        edit(&mut config);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let listeners =
+            Listeners { secure: Some((listener, Acceptor::load(&config).unwrap())), ..Listeners::default() };
+        Server { listeners, files, authority }
+    }
+
+    /// A client with these PEM texts of its own, if any.
+    fn connector(&self, own: Option<(String, String)>) -> Connector {
+        let own = own.map(|own| self.files.put("client", &own));
+        Connector::load(&ConnectorConfig { ca: self.files.path("ca.pem"), own }).unwrap()
+    }
+
+    async fn dial(&self) -> TcpStream {
+        TcpStream::connect(self.listeners.addrs()[1].unwrap()).await.unwrap()
+    }
+
+    /// From another address of this machine: all of 127.0.0.0/8 are.
+    async fn dial_from(&self, last: u8) -> TcpStream {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind(([127, 0, 0, last], 0).into()).unwrap();
+        socket.connect(self.listeners.addrs()[1].unwrap()).await.unwrap()
+    }
+
+    async fn accepted(&self) -> std::io::Result<Stream> {
+        let (incoming, _) = tokio::time::timeout(PATIENCE, self.listeners.accept()).await.unwrap().unwrap();
+        incoming.open().await
+    }
+
+    /// What both sides get. In TLS 1.3 a client learns only from its first read that it was
+    /// refused.
+    async fn meet(&self, connector: &Connector, host: &str) -> (std::io::Result<Stream>, std::io::Result<Vec<u8>>) {
+        let served = async {
+            let mut stream = self.accepted().await?;
+            stream.write_all(b"hello").await?;
+            stream.shutdown().await?;
+            Ok(stream)
+        };
+        let asked = async {
+            let mut stream = connector.connect(host, self.dial().await).await?;
+            let mut heard = Vec::new();
+            stream.read_to_end(&mut heard).await?;
+            Ok(heard)
+        };
+        tokio::time::timeout(PATIENCE, async { tokio::join!(served, asked) }).await.unwrap()
+    }
+}
+
+#[tokio::test]
+async fn a_client_knows_the_server_by_its_authority_and_name() {
+    let server = Server::start(None).await;
+    let (served, heard) = server.meet(&server.connector(None), "localhost").await;
+    assert_eq!((served.unwrap().subject(), heard.unwrap()), (None, b"hello".to_vec()));
+    let (_, heard) = server.meet(&server.connector(None), "other.example").await;
+    assert!(heard.unwrap_err().to_string().contains("not valid for name"));
+    let other = server.files.put_certificate("other", &Authority::new("another authority").pem());
+    let stranger = Connector::load(&ConnectorConfig { ca: other, own: None }).unwrap();
+    let (served, heard) = server.meet(&stranger, "localhost").await;
+    assert!(heard.unwrap_err().to_string().contains("UnknownIssuer"));
+    assert!(served.is_err());
+}
+
+#[tokio::test]
+async fn a_certificate_says_who_a_client_is() {
+    for clients in [Clients::MayHaveCertificates, Clients::MustHaveCertificates] {
+        let server = Server::start(Some(clients)).await;
+        let own = server.authority.client("worker, one", 30);
+        let (served, heard) = server.meet(&server.connector(Some(own)), "localhost").await;
+        assert_eq!(heard.unwrap(), b"hello");
+        let served = served.unwrap();
+        assert_eq!((served.subject(), served.is_secure()), (Some(r"CN=worker\, one,O=zlock"), true));
+    }
+}
+
+#[tokio::test]
+async fn a_client_without_a_good_certificate_is_refused_where_one_is_asked_for() {
+    let must = Server::start(Some(Clients::MustHaveCertificates)).await;
+    let (served, heard) = must.meet(&must.connector(None), "localhost").await;
+    assert!(served.unwrap_err().to_string().contains("peer sent no certificates"));
+    assert!(heard.is_err());
+    let may = Server::start(Some(Clients::MayHaveCertificates)).await;
+    let (served, _) = may.meet(&may.connector(None), "localhost").await;
+    assert_eq!(served.unwrap().subject(), None);
+
+    // Expired, or of another authority: no better than none, also where none is needed.
+    let expired = may.authority.client("worker", -1);
+    let foreign = Authority::new("another authority").client("worker", 30);
+    for (own, why) in [(expired, "expired"), (foreign, "UnknownIssuer")] {
+        let (served, heard) = may.meet(&may.connector(Some(own)), "localhost").await;
+        let error = served.unwrap_err().to_string();
+        assert!(error.contains(why), "{error}");
+        assert!(heard.is_err());
+    }
+}
+
+#[tokio::test]
+async fn who_does_not_speak_tls_is_sent_away() {
+    let server = Server::start(None).await;
+    let strangers: [&[u8]; 4] = [b"GET / HTTP/1.1\r\nhost: a\r\n\r\n", b"\0\0\0\x2d\0\0\0\0", b"ruok", &[0xff; 4096]];
+    for bytes in strangers {
+        let client = async {
+            let mut stream = server.dial().await;
+            let _ = stream.write_all(bytes).await;
+            // With less than a whole record the server would wait for the rest.
+            let _ = stream.shutdown().await;
+            let mut heard = Vec::new();
+            let _ = stream.read_to_end(&mut heard).await;
+        };
+        let (served, ()) = tokio::join!(server.accepted(), client);
+        assert!(served.is_err(), "{bytes:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_handshake_ends_in_time_and_only_so_many_go_on_at_once() {
+    let short = |config: &mut AcceptorConfig| (config.handshakes_max, config.handshake_timeout_ms) = (1, 300);
+    let server = Server::start_with(None, short).await;
+    // The first says almost nothing and has the only place; the second cannot even begin.
+    let (mut first, second) = (server.dial().await, server.dial().await);
+    first.write_all(&[22]).await.unwrap();
+    let connector = server.connector(None);
+    let client = connector.connect("localhost", second);
+    // The time of both begins and ends at the same moment of a clock that stands still until
+    // nothing else can happen. By a real one, the second sometimes had its place and its handshake
+    // in the moment between the two ends.
+    tokio::time::pause();
+    let began = Instant::now();
+    let (one, two, _) = tokio::join!(server.accepted(), server.accepted(), client);
+    let kinds = [one.unwrap_err().kind(), two.unwrap_err().kind()];
+    assert_eq!(kinds, [std::io::ErrorKind::TimedOut; 2]);
+    assert!(began.elapsed() >= Duration::from_millis(300));
+    tokio::time::resume();
+    let (served, heard) = server.meet(&connector, "localhost").await;
+    assert!(served.is_ok() && heard.is_ok());
+}
+
+#[tokio::test]
+async fn a_stranger_who_says_nothing_takes_no_place() {
+    let server = Server::start_with(None, |config| config.handshakes_max = 1).await;
+    let _silent = server.dial().await;
+    let connector = server.connector(None);
+    tokio::select! {
+        biased;
+        // It is accepted first, and waits in its handshake.
+        silent = server.accepted() => panic!("it has said nothing, and is {silent:?}"),
+        (served, heard) = server.meet(&connector, "localhost") => assert!(served.is_ok() && heard.is_ok()),
+    }
+}
+
+/// 75 of them a second kept every client of an address with TLS waiting for ten seconds.
+#[tokio::test]
+async fn half_handshakes_of_one_address_do_not_delay_others() {
+    // Slow enough that no half handshake ends while the test runs.
+    let server = Server::start_with(None, |config| config.handshake_timeout_ms = 600_000).await;
+    let mut half = Vec::new();
+    for _ in 0..50 {
+        let mut stream = server.dial_from(2).await;
+        stream.write_all(&[22, 3, 1]).await.unwrap();
+        half.push(stream);
+    }
+    let connector = server.connector(None);
+    let strangers = async {
+        let mut accepted: Vec<_> = Vec::new();
+        for _ in 0..50 {
+            let (incoming, _) = server.listeners.accept().await.unwrap();
+            accepted.push(tokio::spawn(incoming.open()));
+        }
+        accepted
+    };
+    let accepted = tokio::time::timeout(PATIENCE, strangers).await.unwrap();
+    // As far as they come: all that are let in have begun.
+    for _ in 0..200 {
+        tokio::task::yield_now().await;
+    }
+    let (served, heard) = server.meet(&connector, "localhost").await;
+    assert!(served.is_ok() && heard.is_ok());
+    assert!(accepted.iter().all(|one| !one.is_finished()), "nor were they sent away");
+}
+
+#[test]
+fn a_file_that_cannot_be_used_is_named_with_a_code() {
+    let (authority, files) = (Authority::new("test authority"), Files::new());
+    let (certificate, key) = files.put("server", &authority.server("localhost"));
+    let (_, other_key) = files.put("other", &authority.server("localhost"));
+    let empty = files.put_certificate("empty", "no PEM at all");
+    let damaged = files.put_certificate("damaged", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n");
+    let missing = files.path("missing.pem");
+    let exempt = Networks::default();
+    let good = AcceptorConfig { certificate, key, clients: None, handshakes_max: 1, exempt, handshake_timeout_ms: 1 };
+    assert!(Acceptor::load(&good).is_ok());
+    let check = |config: AcceptorConfig, code: &str, file: &str| {
+        let error: Error = Acceptor::load(&config).unwrap_err();
+        let message = error.to_string();
+        assert_eq!(error.code(), code, "{message}");
+        assert!(message.starts_with(code) && message.contains(file), "{message}");
+    };
+    let clients = |file: &std::path::Path| Some((file.to_owned(), Clients::MayHaveCertificates));
+    check(AcceptorConfig { certificate: missing.clone(), ..good.clone() }, "tls-file-unreadable", "missing.pem");
+    check(AcceptorConfig { certificate: empty.clone(), ..good.clone() }, "tls-bad-certificate", "empty.pem");
+    check(AcceptorConfig { key: good.certificate.clone(), ..good.clone() }, "tls-bad-key", "server.pem");
+    check(AcceptorConfig { key: other_key, ..good.clone() }, "tls-key-mismatch", "other-key.pem");
+    check(AcceptorConfig { clients: clients(&missing), ..good.clone() }, "tls-file-unreadable", "missing.pem");
+    check(AcceptorConfig { clients: clients(&empty), ..good.clone() }, "tls-bad-certificate", "empty.pem");
+    check(AcceptorConfig { clients: clients(&damaged), ..good.clone() }, "tls-bad-certificate", "damaged.pem");
+    let own = Some((good.certificate.clone(), good.certificate.clone()));
+    assert_eq!(Connector::load(&ConnectorConfig { ca: good.certificate, own }).unwrap_err().code(), "tls-bad-key");
+}

@@ -1,0 +1,12 @@
+//! What a node has and knows by itself: its machine, disk and vote, and when it heard of others.
+
+pub mod background;
+pub(crate) mod counters;
+pub(crate) mod disk_space;
+pub(crate) mod disk_watch;
+pub(crate) mod host;
+pub(crate) mod leader_term;
+pub(crate) mod leader_watch;
+pub(crate) mod seldom;
+pub(crate) mod session_tracker;
+pub(crate) mod vote_gate;

@@ -1,0 +1,182 @@
+//! Sessions as a leader knows them in one term, and the ages that it takes over from the leader
+//! before it.
+//!
+//! A leader that hands over tells its successor how long each session has been silent. From then on
+//! it acknowledges no heartbeat in its term, so nothing that a client was told is missing. The
+//! successor counts on from those ages when it begins to listen: the time between is given back, as
+//! any in which no leader listened. It takes ages for the term behind the one that they are of, and
+//! for no other: a leader in between might have heard a session. After a crash there are none.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use znode::{SessionId, State, Term};
+
+use crate::local::session_tracker::SessionTracker;
+
+/// Silence of a session, in milliseconds.
+pub(crate) type Age = (SessionId, u32);
+
+/// Ages that a leader tells and that a successor keeps: 16 MiB at most. Sessions beyond have their
+/// whole timeout.
+const AGES_MAX: usize = 1 << 20;
+
+/// Sessions as this node knows them when it leads.
+#[derive(Default)]
+pub(crate) struct Sessions {
+    pub(crate) current: Option<LeaderTerm>,
+    /// The newest term in which this node has begun to listen.
+    begun: u64,
+    taken_over: Option<Ages>,
+}
+
+/// Ages as the leader of a term told them.
+struct Ages {
+    term: u64,
+    of: HashMap<SessionId, u32>,
+}
+
+/// One term as leader, from the moment on at which everything of earlier terms is applied.
+pub(crate) struct LeaderTerm {
+    pub(crate) term: Term,
+    /// Since when.
+    pub(crate) began: Instant,
+    pub(crate) tracker: SessionTracker,
+    /// Sessions up to this one are watched.
+    watched: SessionId,
+    pub(crate) ticks: u64,
+}
+
+impl Sessions {
+    /// Begins to listen. Returns how many sessions go on with their age; each other one has its
+    /// whole timeout ahead, as it is not known what the last leader had heard.
+    pub(crate) fn begin(&mut self, term: Term, state: &State, now: Instant, tick: Duration) -> usize {
+        self.begun = term.0;
+        let ages = self.taken_over.take().filter(|ages| ages.term + 1 == term.0).map(|ages| ages.of);
+        let ages = ages.unwrap_or_default();
+        let age_of = |session: SessionId| Duration::from_millis(ages.get(&session).copied().unwrap_or(0).into());
+        let mut tracker = SessionTracker::new(now, tick);
+        let mut watched = SessionId(0);
+        for session in state.sessions_from(watched) {
+            tracker.watch_aged(session.id, session.timeout_ms, age_of(session.id), now);
+            watched = session.id;
+        }
+        self.current = Some(LeaderTerm { term, began: now, tracker, watched, ticks: 0 });
+        ages.len()
+    }
+
+    /// Silence of each session, as the leader of `term` knows it.
+    pub(crate) fn ages(&self, term: Term) -> Vec<Age> {
+        let current = self.current.as_ref().filter(|current| current.term == term);
+        current.map_or_else(Vec::new, |current| current.tracker.ages(AGES_MAX))
+    }
+
+    /// Keeps ages that the leader of `term` tells, for the term behind it.
+    pub(crate) fn take_over(&mut self, term: u64, ages: Vec<Age>) {
+        if term < self.begun {
+            return;
+        }
+        let kept = self.taken_over.take().filter(|kept| kept.term >= term);
+        let kept = self.taken_over.insert(kept.unwrap_or_else(|| Ages { term, of: HashMap::new() }));
+        if kept.term == term {
+            let room = AGES_MAX.saturating_sub(kept.of.len());
+            kept.of.extend(ages.into_iter().take(room));
+        }
+    }
+
+    /// Forgets ages that no term will begin with any more.
+    pub(crate) fn forget_ages_before(&mut self, term: u64) {
+        self.taken_over.take_if(|ages| ages.term + 1 < term);
+    }
+}
+
+impl LeaderTerm {
+    /// Watches sessions that have come, each with its whole timeout ahead.
+    pub(crate) fn watch_new(&mut self, state: &State, now: Instant) {
+        for session in state.sessions_from(self.watched) {
+            self.tracker.watch(session.id, session.timeout_ms, now);
+            self.watched = session.id;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use znode::{LogPosition, Op, Request, Txn, Zxid};
+
+    use super::*;
+
+    const TICK: Duration = Duration::from_millis(100);
+
+    fn with_sessions(count: u64) -> State {
+        let mut state = State::new(znode::Limits::default());
+        for zxid in 1..=count {
+            let open = Op::OpenSession {
+                secret_hash: [0; 16],
+                timeout_ms: 10_000,
+                label: String::new(),
+                address: None,
+                client: znode::ClientInfo::default(),
+            };
+            let at = LogPosition { term: Term(1), zxid: Zxid(zxid) };
+            assert!(state.apply(at, Txn { proven: false, time_ms: 1, request: Request::new(open) }).reply.is_ok());
+        }
+        state
+    }
+
+    /// Time that the second of two sessions still has in `term`, with 3 s left at the end of
+    /// term 4.
+    fn left(told: &[(u64, Vec<Age>)], term: u64) -> u64 {
+        let (state, mut now) = (with_sessions(2), Instant::now());
+        let mut sessions = Sessions::default();
+        for (term, ages) in told {
+            sessions.take_over(*term, ages.clone());
+        }
+        sessions.begin(Term(term), &state, now, TICK);
+        let current = sessions.current.as_mut().unwrap();
+        for ms in (0..=20_000).step_by(100) {
+            current.tracker.tick(now, true);
+            if current.tracker.expire(2, |_| true).contains(&SessionId(2)) {
+                return ms;
+            }
+            now += TICK;
+        }
+        panic!("it is never expired");
+    }
+
+    #[test]
+    fn ages_count_in_the_term_behind_theirs_and_in_no_other() {
+        let aged = vec![(SessionId(2), 7_000), (SessionId(9), 9_000)];
+        assert_eq!(left(&[(4, aged.clone())], 5), 3_000);
+        assert_eq!(left(&[(4, aged.clone())], 6), 10_000, "a leader of term 5 may have heard it");
+        assert_eq!(left(&[], 5), 10_000);
+        // Of two leaders the later one counts, whenever its words come.
+        let younger = vec![(SessionId(2), 1_000)];
+        assert_eq!(left(&[(4, aged.clone()), (3, younger.clone())], 5), 3_000);
+        assert_eq!(left(&[(3, aged.clone()), (4, younger)], 5), 9_000);
+        // An age that is longer than the timeout ends the session at once, and no earlier.
+        assert_eq!(left(&[(4, vec![(SessionId(2), u32::MAX)])], 5), 0);
+        // Words that come behind the beginning of a term are no other term's.
+        let mut sessions = Sessions::default();
+        sessions.begin(Term(5), &with_sessions(2), Instant::now(), TICK);
+        sessions.take_over(4, aged);
+        assert!(sessions.taken_over.is_none());
+    }
+
+    #[test]
+    fn a_leader_tells_how_long_it_has_listened_in_vain() {
+        let (state, mut now) = (with_sessions(2), Instant::now());
+        let mut sessions = Sessions::default();
+        sessions.take_over(4, vec![(SessionId(2), 7_000)]);
+        assert_eq!(sessions.begin(Term(5), &state, now, TICK), 1);
+        for listening in [true, true, false, true] {
+            now += TICK;
+            sessions.current.as_mut().unwrap().tracker.tick(now, listening);
+        }
+        assert_eq!(sessions.ages(Term(5)), [(SessionId(2), 7_300), (SessionId(1), 300)]);
+        assert_eq!(sessions.ages(Term(4)), []);
+        sessions.current.as_mut().unwrap().tracker.heard(SessionId(2), 10_000, now);
+        assert_eq!(sessions.ages(Term(5)), [(SessionId(1), 300), (SessionId(2), 0)]);
+    }
+}

@@ -1,0 +1,136 @@
+//! The answering side: a listener for peers, one task for each connection.
+
+mod answer;
+mod append;
+mod snapshot;
+
+use std::convert::Infallible;
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+
+use storage::{SnapshotStore, want_descriptors};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::{Duration, Instant, sleep, timeout};
+
+use crate::follower::bootstrap::Bootstrap;
+use crate::follower::session_heartbeats::SessionHeartbeats;
+use crate::leader::operators::Operators;
+use crate::local::seldom::Seldom;
+use crate::operate::upgrade::Upgrade;
+use crate::raft::ahead_of_leader::Accounts;
+use crate::raft::consensus::Consensus;
+use crate::raft::decoded::Decoded;
+use crate::raft::transport::{Callers, Framed, Identity, Lane, Listener, Place, Stream, welcome};
+use crate::read::Reads;
+use crate::view::life::Life;
+use crate::write::propose::Proposer;
+
+/// Held, as a sender of nothing, by every connection that may owe answers to questions.
+type Answering = mpsc::Sender<Infallible>;
+/// The same before it is known whether the caller may ask any.
+type MayAnswer = mpsc::WeakSender<Infallible>;
+
+/// Answers peers.
+pub(crate) struct Server {
+    pub(crate) identity: Identity,
+    pub(crate) consensus: Arc<Consensus>,
+    pub(crate) life: Arc<Life>,
+    pub(crate) bootstrap: Arc<Bootstrap>,
+    pub(crate) proposer: Arc<Proposer>,
+    pub(crate) reads: Arc<Reads>,
+    pub(crate) heartbeats: Arc<SessionHeartbeats>,
+    pub(crate) operators: Arc<Operators>,
+    pub(crate) upgrade: Arc<Upgrade>,
+    pub(crate) snapshots: SnapshotStore,
+    /// Entries of the leader that are read and not applied.
+    pub(crate) decoded: Arc<Decoded>,
+    /// What was refused at the peer port.
+    pub(crate) refused: Seldom,
+    /// Snapshots that were not installed.
+    pub(crate) uninstalled: Seldom,
+    pub(crate) accounts: Accounts,
+}
+
+/// Accepts peers until the node stops, and then for as long as it owes answers to questions: the
+/// entries that decide them come in on other connections, and those of a new leader may be new.
+pub(crate) async fn serve(server: Arc<Server>, mut listener: Listener) {
+    let mut connections = JoinSet::new();
+    let callers = Arc::<Callers>::default();
+    let unaccepted = Seldom::default();
+    let (answering, mut answered) = mpsc::channel(1);
+    let may_answer = answering.downgrade();
+    let mut answering: Option<Answering> = Some(answering);
+    let stop = server.life.stopped();
+    let mut stopped = pin!(stop.wait());
+    loop {
+        tokio::select! {
+            biased;
+            () = &mut stopped, if answering.is_some() => answering = None,
+            _ = answered.recv() => break,
+            _ = connections.join_next(), if !connections.is_empty() => {}
+            // Always: `callers` has a bound, and a caller too many costs another one its place.
+            accepted = listener.accept() => match accepted {
+                Ok(stream) => {
+                    let (place, replaced) = callers.enter(stream.addr());
+                    let served = connection(Arc::clone(&server), stream, place, may_answer.clone());
+                    connections.spawn(async move {
+                        tokio::select! {
+                            biased;
+                            Ok(()) = replaced => tracing::debug!("a peer connection has lost its place"),
+                            () = served => {}
+                        }
+                    });
+                }
+                // Out of file descriptors, most likely: the doors give some back.
+                Err(error) => {
+                    want_descriptors(&error);
+                    if let Some(times) = unaccepted.note(Instant::now()) {
+                        tracing::warn!(%error, times, "cannot accept a peer");
+                    }
+                    sleep(Duration::from_millis(50)).await;
+                }
+            },
+        }
+    }
+    connections.shutdown().await;
+}
+
+async fn connection(server: Arc<Server>, stream: Stream, place: Place, may_answer: MayAnswer) {
+    let addr = stream.addr();
+    let served = async {
+        let mut framed = Framed::new(stream, server.consensus.peer_timeout())?;
+        let Some(hello) = welcome(&server.identity, &mut framed, place, server.consensus.peer_timeout()).await? else {
+            return Ok(());
+        };
+        // Who connects can be reached again, most likely.
+        let _ = server.consensus.raft.trigger().reset_backoff([hello.from]).await;
+        match hello.lane {
+            Lane::Append => append::take(&server, framed, hello.from).await,
+            Lane::Control | Lane::Forward => {
+                let _answering = may_answer.upgrade();
+                answer::answer(&server, framed, hello.from).await
+            }
+            Lane::Snapshot => snapshot::receive(&server, framed).await,
+        }
+    };
+    match served.await {
+        Ok(()) => {}
+        // A stranger can bring this about as often as it likes.
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+            if let Some(times) = server.refused.note(Instant::now()) {
+                // A text, so that what a stranger says is quoted and begins no line of its own.
+                let (addr, error) = (addr.map(|addr| addr.to_string()), error.to_string());
+                tracing::warn!(addr, error, times, "refused at the peer port: no member says this");
+            }
+        }
+        Err(error) => tracing::debug!(%error, "peer connection ended"),
+    }
+}
+
+async fn flush(server: &Server, framed: &mut Framed) -> io::Result<()> {
+    timeout(server.consensus.peer_timeout(), framed.flush())
+        .await
+        .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+}

@@ -1,0 +1,295 @@
+//! The lane for what a leader has to say: its entries, and on another connection its heartbeats.
+
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use futures_util::future::{BoxFuture, ready};
+use futures_util::stream::FuturesOrdered;
+use openraft::raft::{AppendEntriesRequest, AppendEntriesResponse};
+use storage::codec::{EntryRecord, PayloadRecord};
+use storage::{LogId, TypeConfig, Vote};
+use tokio::time::{Duration, Instant, sleep, timeout};
+use znode::DecodeError;
+
+use crate::Failure;
+use crate::local::disk_watch::STALLED;
+use crate::local::vote_gate::VoteGate;
+use crate::raft::ahead_of_leader::Verdict;
+use crate::raft::consensus::Consensus;
+use crate::raft::continuity::{Continuity, Look};
+use crate::raft::transitions::Transitions;
+use crate::raft::transport::{AppendAnswer, AppendFrame, AppendResult, Exchange, FRAME_BYTES_MAX, Framed, malformed};
+
+use super::{Server, flush};
+
+/// Appends that wait for the disk, for each connection. Beyond: they wait in the socket.
+const APPENDS_MAX: usize = 64;
+/// The same in bytes of their frames, but for the last.
+const APPEND_BYTES_MAX: usize = 2 * FRAME_BYTES_MAX;
+/// How long an answer that the leader does not wait for may stay here, to go with the next one: far
+/// less than a heartbeat's interval.
+const IDLE_WAIT: Duration = Duration::from_millis(5);
+
+/// Appends under way on one connection.
+type Appends<'a> = FuturesOrdered<BoxFuture<'a, io::Result<Appended>>>;
+
+/// Takes what a leader, or one who believes to be it, has to say, and notes the end of it.
+pub(super) async fn take(server: &Arc<Server>, framed: Framed, from: u64) -> io::Result<()> {
+    let mut under_way = Appends::new();
+    let ended = take_appends(server, framed, &mut under_way).await;
+    if server.consensus.leader() == Some(from) {
+        server.consensus.leader_watch.note_end(from, Instant::now());
+    }
+    // What has come in counts, though the answers are not heard.
+    let _ = timeout(server.consensus.peer_timeout(), under_way.for_each(|_| ready(()))).await;
+    ended
+}
+
+/// Appends are handed to Raft as they come and answered in their order.
+///
+/// A leader that tells what is committed waits for no answer to that. So behind entries, the
+/// answers to frames without any go with the next answer to some, which spares both ends a packet
+/// and a wake-up for each write. Heartbeats, which the leader waits for, have a connection of their
+/// own that never carries entries.
+async fn take_appends<'a>(server: &'a Server, mut framed: Framed, under_way: &mut Appends<'a>) -> io::Result<()> {
+    let (mut sequence, mut bytes) = (0, 0);
+    let (mut continuity, mut transitions) = (Continuity::default(), Transitions::default());
+    let mut carries_entries = false;
+    let mut idle = pin!(sleep(Duration::ZERO));
+    loop {
+        // At the bound nothing is read, so nothing would flush the answers either.
+        let room = under_way.len() < APPENDS_MAX && bytes < APPEND_BYTES_MAX;
+        if !room {
+            flush(server, &mut framed).await?;
+        }
+        tokio::select! {
+            biased;
+            Some(done) = under_way.next(), if !under_way.is_empty() => {
+                let Appended { answer, bytes: were, idle: is_idle } = done?;
+                bytes -= were;
+                if !is_idle {
+                    framed.queue(&answer)?;
+                } else if framed.queue_idly(&answer)? {
+                    idle.as_mut().reset(Instant::now() + IDLE_WAIT);
+                }
+            }
+            () = &mut idle, if framed.is_idle() => framed.hurry(),
+            exchange = framed.exchange::<AppendFrame>(), if room => match exchange {
+                Ok(Exchange::Message(frame)) if frame.sequence == sequence + 1 => {
+                    let (ruling, committed) = (server.consensus.membership(), server.consensus.committed_membership());
+                    if !transitions.are_possible(&frame, &ruling, &committed) {
+                        let error = malformed("a membership that cannot follow the one before it".into());
+                        return refuse_append(server, framed, sequence + 1, error).await;
+                    }
+                    sequence += 1;
+                    carries_entries |= !frame.entries.is_empty();
+                    let idle = carries_entries && frame.entries.is_empty();
+                    let at = Instant::now();
+                    // Here and not beside the others: a frame must not overtake the one before it.
+                    // Entries wait for the disk, and heartbeats only for Raft.
+                    let first = carries_entries || under_way.is_empty();
+                    let asked = look(&server.consensus, &server.bootstrap.gate, &mut continuity, &frame, at, first).await;
+                    let came = Came { at, bytes: framed.record_bytes(), idle, asked };
+                    bytes += came.bytes;
+                    under_way.push_back(Box::pin(append_one(server, frame, came)));
+                }
+                Ok(Exchange::Flushed) => {}
+                Ok(Exchange::Closed) => return Ok(()),
+                Ok(Exchange::Message(_)) => {
+                    return refuse_append(server, framed, sequence + 1, malformed("a frame out of turn".into())).await;
+                }
+                Err(error) => return refuse_append(server, framed, sequence + 1, error).await,
+            },
+        }
+    }
+}
+
+/// Says of a frame that no correct leader sends that it was not taken, and no more. Frames behind
+/// it are of no use.
+async fn refuse_append(server: &Server, mut framed: Framed, sequence: u64, error: io::Error) -> io::Result<()> {
+    if error.kind() == io::ErrorKind::InvalidData {
+        let result =
+            AppendResult::Refused("a frame that no leader sends; the log of the node that was called says why".into());
+        framed.queue(&AppendAnswer { sequence, result })?;
+        flush(server, &mut framed).await?;
+    }
+    Err(error)
+}
+
+/// How a frame came.
+struct Came {
+    at: Instant,
+    bytes: usize,
+    /// The leader does not wait to hear that it was taken.
+    idle: bool,
+    asked: Asked,
+}
+
+/// Whether Raft was asked about a frame.
+#[derive(Clone, Copy)]
+enum Asked {
+    /// What it knew; nothing when the frame agrees because the one before it did.
+    Yes(Option<Look>),
+    /// Raft cannot answer while the disk stalls.
+    NotNow,
+}
+
+/// Asks Raft about a frame, unless the disk stalls and Raft would have to wait for it.
+///
+/// A leader that is heard is heard, whatever the disk does: this node does not want another one,
+/// and it knows where heartbeats of sessions go. It is no more than that. An answer says what is on
+/// this node's disk, so only Raft gives it.
+async fn look(
+    consensus: &Consensus,
+    gate: &VoteGate,
+    continuity: &mut Continuity,
+    frame: &AppendFrame,
+    at: Instant,
+    first: bool,
+) -> Asked {
+    if !consensus.disk_watch.stalls() {
+        return Asked::Yes(continuity.look(&consensus.raft, frame).await);
+    }
+    let is_current = frame.vote.committed && frame.vote.term >= consensus.voted_term();
+    if is_current && gate.admits(frame.vote.term) && consensus.disk_watch.follow(frame.vote.term, frame.vote.node_id) {
+        consensus.leader_watch.hear(at);
+    }
+    // Raft has not answered the heartbeat before this one: it waits for the disk itself.
+    if !first || needs_the_disk(consensus, frame) {
+        return Asked::NotNow;
+    }
+    let looked = timeout(consensus.peer_timeout() / 4, continuity.look(&consensus.raft, frame)).await;
+    looked.map_or(Asked::NotNow, Asked::Yes)
+}
+
+/// What a frame came to.
+struct Appended {
+    answer: AppendAnswer,
+    /// Of the frame.
+    bytes: usize,
+    /// The leader does not wait for the answer.
+    idle: bool,
+}
+
+async fn append_one(server: &Server, frame: AppendFrame, came: Came) -> io::Result<Appended> {
+    let Came { at, bytes, idle, asked } = came;
+    let sequence = frame.sequence;
+    let refused = |why: &str| {
+        let answer = AppendAnswer { sequence, result: AppendResult::Refused(why.into()) };
+        Ok(Appended { answer, bytes, idle: false })
+    };
+    if !server.bootstrap.gate.admits(frame.vote.term) {
+        return refused(
+            "this node's data directory is new; it first asks a majority of the other members what it may take",
+        );
+    }
+    let Asked::Yes(looked) = asked else { return refused(STALLED) };
+    match server.accounts.judge(&frame, looked).await {
+        Verdict::Sound => {}
+        Verdict::Deposed(vote) => {
+            let answer = AppendAnswer { sequence, result: AppendResult::HigherVote(vote) };
+            return Ok(Appended { answer, bytes, idle: false });
+        }
+        Verdict::Unsure => return refused("the append may contradict this node's log; its leader is being asked"),
+        Verdict::Contradiction(why) => {
+            server.life.fail(Failure::Contradiction(why.clone()));
+            return Err(io::Error::other(why));
+        }
+    }
+    if looked.is_some_and(|looked| !looked.agrees) {
+        note_refused(server, "an append contradicts what is committed here");
+        return refused("the append contradicts what is committed on this node");
+    }
+    for entry in &frame.entries {
+        if let PayloadRecord::Normal(command) = &entry.payload
+            && let Err(error) = server.decoded.read(entry.log_id.index, &command.0)
+        {
+            if let DecodeError::Level(other) = error {
+                server.consensus.cluster.doubt_level(frame.vote.node_id);
+                return refused(&other.to_string());
+            }
+            note_refused(server, &format!("entry {:?} cannot be read: {error}", entry.log_id));
+            return refused("an entry cannot be read by this node");
+        }
+    }
+    let entries = frame.entries.into_iter().map(EntryRecord::into_entry).collect::<Result<Vec<_>, _>>()?;
+    let request = AppendEntriesRequest::<TypeConfig> {
+        vote: Vote::from(frame.vote),
+        prev_log_id: frame.prev_log_id.map(LogId::from),
+        entries,
+        leader_commit: frame.leader_commit.map(LogId::from),
+    };
+    let response = server.consensus.raft.append_entries(request).await;
+    if !matches!(response, Ok(AppendEntriesResponse::HigherVote(_)) | Err(_)) {
+        server.consensus.leader_watch.hear(at);
+    }
+    let result = match response {
+        Ok(AppendEntriesResponse::Success) => AppendResult::Success,
+        Ok(AppendEntriesResponse::PartialSuccess(id)) => AppendResult::PartialSuccess(id.as_ref().map(Into::into)),
+        Ok(AppendEntriesResponse::Conflict) => AppendResult::Conflict,
+        Ok(AppendEntriesResponse::HigherVote(vote)) => AppendResult::HigherVote((&vote).into()),
+        Err(error) => AppendResult::Refused(error.to_string()),
+    };
+    let idle = idle && matches!(result, AppendResult::Success);
+    Ok(Appended { answer: AppendAnswer { sequence, result }, bytes, idle })
+}
+
+fn note_refused(server: &Server, error: &str) {
+    if let Some(times) = server.refused.note(Instant::now()) {
+        tracing::warn!(error, times, "refused at the peer port: no correct leader sends this");
+    }
+}
+
+/// Whether something is to be written before the frame can be answered. Raft itself waits while it
+/// saves a vote, and while there is no room for entries; what peers send meanwhile would pile up in
+/// front of it.
+fn needs_the_disk(consensus: &Consensus, frame: &AppendFrame) -> bool {
+    !frame.entries.is_empty() || frame.vote.term > consensus.voted_term()
+}
+
+#[cfg(test)]
+mod tests {
+    use storage::codec::VoteRecord;
+
+    use super::*;
+    use crate::write::propose::tests::leader;
+
+    /// Raft itself waits for the disk while it has no room for entries, say.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_leader_is_heard_while_the_disk_stalls_and_raft_does_not_answer() {
+        let data_dir = tempfile::TempDir::new().unwrap();
+        let node = leader(&data_dir).await;
+        let (consensus, gate) = (&node.consensus, &node.reads.gate);
+        let vote = VoteRecord { term: node.consensus.voted_term(), node_id: 1, committed: true };
+        let (prev_log_id, leader_commit, acknowledged, entries) = (None, None, None, Vec::new());
+        let heartbeat = AppendFrame { sequence: 1, vote, prev_log_id, leader_commit, acknowledged, entries };
+        node.consensus.disk_watch.hang();
+        let (at, mut continuity) = (Instant::now(), Continuity::default());
+        assert!(
+            matches!(look(consensus, gate, &mut continuity, &heartbeat, at, true).await, Asked::Yes(_)),
+            "Raft answers"
+        );
+        let (go_on, told) = std::sync::mpsc::channel::<()>();
+        let (begins, begun) = tokio::sync::oneshot::channel::<()>();
+        let raft = node.consensus.raft.clone();
+        let block = move || {
+            drop(begins);
+            told.recv().is_err()
+        };
+        let blocked = tokio::spawn(async move { raft.with_raft_state(move |_| block()).await });
+        assert!(begun.await.is_err());
+        for first in [true, false] {
+            let (at, mut continuity) = (Instant::now(), Continuity::default());
+            let looked =
+                timeout(Duration::from_secs(30), look(consensus, gate, &mut continuity, &heartbeat, at, first)).await;
+            // Raft gives the answers, and there is none. But the leader was heard.
+            assert!(matches!(looked, Ok(Asked::NotNow)));
+            assert_eq!(node.consensus.leader_watch.seen().heard, Some(at));
+        }
+        drop(go_on);
+        assert!(blocked.await.unwrap().unwrap());
+        node.shutdown().await;
+    }
+}

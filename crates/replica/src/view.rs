@@ -1,0 +1,496 @@
+//! What this node has applied, and all who wait for more of it.
+//!
+//! A batch of entries changes the state here, and its events are told, under one guard. Who looks
+//! at the state and finds that it must wait registers under the same guard, so no change falls
+//! between look and watch.
+
+pub(crate) mod event_ring;
+pub(crate) mod forced;
+pub(crate) mod life;
+pub(crate) mod observer;
+pub(crate) mod watches;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock, Weak};
+
+use plant::Planted;
+use tokio::sync::{oneshot, watch};
+use tokio::time::{Instant, timeout_at};
+use znode::{Identity, Recorded, Request, State, Zxid};
+
+use crate::fault_injection;
+use crate::local::counters::Counters;
+use crate::view::event_ring::{EventRing, Found};
+use crate::view::observer::Observer;
+use crate::view::watches::{Registration, Wake, WatchTable};
+use crate::{Config, EventBatch, EventKinds, EventsError, Step, WaitEnd, WatchKey};
+
+/// What a panic while a batch is applied breaks: a later reader must not go on with a part
+/// of the batch.
+const NOT_HALF_CHANGED: &str = "applying ended without a panic";
+
+/// The published state and its waiters.
+pub(crate) struct View {
+    state: RwLock<Arc<State>>,
+    /// The last zxid of the state, to be had while that is changed: it is the one before then.
+    applied: AtomicU64,
+    guarded: Mutex<Guarded>,
+    /// Why waits end, while they do. Changed under the guard.
+    ends: watch::Sender<Option<WaitEnd>>,
+    pub(crate) counters: Counters,
+}
+
+struct Guarded {
+    watches: WatchTable,
+    ring: EventRing,
+    /// Who waits for a zxid to be applied here. Bounded by the bounds of their callers.
+    gates: BTreeMap<Zxid, Vec<oneshot::Sender<()>>>,
+    /// Hear of everything first. Those that are gone are forgotten when another comes.
+    observers: Vec<Weak<dyn Observer>>,
+}
+
+/// Bounds of a [`View`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ViewLimits {
+    pub(crate) watches_max: usize,
+    pub(crate) events_max: usize,
+    pub(crate) event_bytes_max: usize,
+}
+
+impl ViewLimits {
+    pub(crate) fn of(config: &Config) -> ViewLimits {
+        ViewLimits {
+            watches_max: config.watches_max,
+            events_max: config.event_ring_max,
+            event_bytes_max: config.event_ring_bytes_max,
+        }
+    }
+}
+
+impl View {
+    pub(crate) fn new(state: State, limits: ViewLimits) -> View {
+        let ring = EventRing::new(limits.events_max, limits.event_bytes_max, state.last_zxid());
+        let watches = WatchTable::new(limits.watches_max);
+        View {
+            applied: AtomicU64::new(state.last_zxid().0),
+            state: RwLock::new(Arc::new(state)),
+            counters: Counters::default(),
+            guarded: Mutex::new(Guarded { watches, ring, gates: BTreeMap::new(), observers: Vec::new() }),
+            ends: watch::Sender::new(None),
+        }
+    }
+
+    /// The state as it is now.
+    pub(crate) fn state(&self) -> Arc<State> {
+        Arc::clone(&self.state.read().expect(NOT_HALF_CHANGED))
+    }
+
+    /// The last zxid that is applied here.
+    pub(crate) fn applied(&self) -> Zxid {
+        Zxid(self.applied.load(Ordering::Acquire))
+    }
+
+    /// The latest time that an applied entry carried, in milliseconds since 1970.
+    pub(crate) fn time_ms(&self) -> u64 {
+        self.state().time_ms()
+    }
+
+    /// Changes the state in place, publishes it, and wakes the first whom the events concern. No
+    /// reader sees it between the first change and the last. `change` is also given what tells
+    /// whether the state right behind an entry is to be published by itself.
+    ///
+    /// A reader that has taken the state keeps it as it was: then all that changes is copied.
+    pub(crate) fn change(&self, change: impl FnOnce(&mut State, &dyn Fn(&Request) -> bool) -> Vec<Recorded>) {
+        let mut guarded = self.lock();
+        let observers: Vec<_> = guarded.observers().collect();
+        let observing: Vec<_> = observers.iter().map(|observer| observer.before_change()).collect();
+        let wanted = |request: &Request| {
+            let (Some(credential), Some(turn)) = (&request.credential, &request.turn) else { return false };
+            observing.iter().any(|observing| observing.wants(credential.session, turn))
+        };
+        let mut state = self.state.write().expect(NOT_HALF_CHANGED);
+        let mut events = change(Arc::make_mut(&mut state), &wanted);
+        events.retain(|recorded| !fault_injection::drops(&recorded.event));
+        observing.into_iter().for_each(|observing| observing.published(&state, &events));
+        let applied = state.last_zxid();
+        self.applied.store(applied.0, Ordering::Release);
+        drop(state);
+        let told = events.iter().map(|recorded| &recorded.event).filter(|event| !fault_injection::loses(event));
+        guarded.watches.fire(told);
+        guarded.ring.push(events, applied);
+        guarded.open_gates(applied);
+    }
+
+    /// Wakes some of those whom the last events concern. Whether there are more.
+    pub(crate) fn wake_some(&self) -> bool {
+        self.lock().watches.wake_some()
+    }
+
+    /// Publishes a state that a snapshot brought. What happened in between is not known, so
+    /// all look again.
+    pub(crate) fn replace(&self, state: Arc<State>) {
+        let applied = state.last_zxid();
+        let mut guarded = self.lock();
+        let mut published = self.state.write().expect(NOT_HALF_CHANGED);
+        guarded.observers().for_each(|observer| observer.replaced(&state));
+        self.applied.store(applied.0, Ordering::Release);
+        let before = std::mem::replace(&mut *published, state);
+        drop(published);
+        guarded.watches.fire_all();
+        if !plant::is(Planted::EventsKeptOverSnapshot) {
+            guarded.ring.reset(applied);
+        }
+        guarded.open_gates(applied);
+        drop(guarded);
+        // Freeing a large tree takes a while, for which no other task should wait.
+        drop(before);
+    }
+
+    /// Ends all waits, now and from now on.
+    pub(crate) fn stop(&self) {
+        let mut guarded = self.lock();
+        self.end_waits(&mut guarded, WaitEnd::Stopped);
+        guarded.observers.clear();
+    }
+
+    /// Ends all waits while this node cannot serve, or lets them be again.
+    pub(crate) fn suspend(&self, suspended: bool) {
+        let mut guarded = self.lock();
+        let ends = *self.ends.borrow();
+        match ends {
+            None if suspended => self.end_waits(&mut guarded, WaitEnd::CannotServe),
+            Some(WaitEnd::CannotServe) if !suspended => drop(self.ends.send_replace(None)),
+            _ => {}
+        }
+    }
+
+    /// See [`crate::Replica::cannot_serve`].
+    pub(crate) async fn suspended(&self) {
+        // The sender lives as long as this.
+        let _ = self.ends.subscribe().wait_for(|ends| *ends == Some(WaitEnd::CannotServe)).await;
+    }
+
+    fn end_waits(&self, guarded: &mut Guarded, end: WaitEnd) {
+        self.ends.send_replace(Some(end));
+        guarded.watches.fire_all();
+        guarded.gates.clear();
+    }
+
+    /// Whether a client may wait for what is not there yet. Asked under the guard.
+    fn may_wait(&self) -> Result<(), WaitEnd> {
+        self.ends.borrow().map_or(Ok(()), Err)
+    }
+
+    /// See [`crate::Replica::observe`].
+    pub(crate) fn observe(&self, observer: Weak<dyn Observer>) {
+        let mut guarded = self.lock();
+        guarded.observers.retain(|observer| observer.strong_count() > 0);
+        if let Some(observer) = observer.upgrade() {
+            observer.replaced(&self.state());
+        }
+        guarded.observers.push(observer);
+    }
+
+    /// How many waits there are.
+    pub(crate) fn watches(&self) -> usize {
+        self.lock().watches.len()
+    }
+
+    /// How many watches observers keep.
+    pub(crate) fn observed(&self) -> usize {
+        let observers: Vec<_> = self.lock().observers().collect();
+        observers.iter().map(|observer| observer.watches()).sum()
+    }
+
+    /// Waits until `zxid` is applied here. False when the deadline or the end of the node came
+    /// first.
+    pub(crate) async fn applied_at_least(&self, zxid: Zxid, deadline: Instant) -> bool {
+        if self.applied() >= zxid {
+            return true;
+        }
+        let gate = {
+            let mut guarded = self.lock();
+            if self.applied() >= zxid {
+                return true;
+            }
+            if *self.ends.borrow() == Some(WaitEnd::Stopped) {
+                return false;
+            }
+            let (open, gate) = oneshot::channel();
+            let waiting = guarded.gates.entry(zxid).or_default();
+            waiting.push(open);
+            Gate { view: self, zxid, opened: gate }
+        };
+        gate.open(deadline).await
+    }
+
+    /// See [`crate::Replica::wait_for`].
+    pub(crate) async fn wait_for<T>(
+        &self,
+        deadline: Instant,
+        mut step: impl FnMut(&State) -> Step<T>,
+    ) -> Result<T, WaitEnd> {
+        let wake = Arc::new(Wake::default());
+        loop {
+            // The first look needs no guard. If the state is still the same one under the guard, it
+            // also counts.
+            let seen = self.state();
+            let key = match step(&seen) {
+                Step::Ready(value) => return Ok(value),
+                Step::Watch(key) => key,
+            };
+            let blind = plant::is(Planted::WatchAfterLook);
+            if blind {
+                fault_injection::dawdle().await;
+            }
+            let watch = {
+                let mut guarded = self.lock();
+                let now = self.state();
+                let key = if blind || Arc::ptr_eq(&seen, &now) {
+                    key
+                } else {
+                    match step(&now) {
+                        Step::Ready(value) => return Ok(value),
+                        Step::Watch(key) => key,
+                    }
+                };
+                self.may_wait()?;
+                self.register(&mut guarded, key, &wake).ok_or(WaitEnd::TooMany)?
+            };
+            // While a reader has it, all that changes is copied.
+            drop(seen);
+            let woken = timeout_at(deadline, wake.fired()).await;
+            drop(watch);
+            if woken.is_err() {
+                return Err(WaitEnd::Deadline);
+            }
+        }
+    }
+
+    /// See [`crate::Replica::events`].
+    pub(crate) async fn events(
+        &self,
+        key: WatchKey,
+        kinds: EventKinds,
+        since: Zxid,
+        reader: Option<&[Identity]>,
+        deadline: Instant,
+    ) -> Result<EventBatch, EventsError> {
+        let wake = Arc::new(Wake::default());
+        let mut from = since;
+        loop {
+            let watch = {
+                let mut guarded = self.lock();
+                match guarded.ring.find(&key, kinds, from, reader)? {
+                    Found::Batch(batch) => return Ok(batch),
+                    // A long scan lets go of the guard now and then.
+                    Found::NotYet { scanned, more: true } => {
+                        from = scanned;
+                        continue;
+                    }
+                    Found::NotYet { scanned, more: false } => from = scanned,
+                }
+                self.may_wait()?;
+                if plant::is(Planted::WatchAfterLook) {
+                    None
+                } else {
+                    Some(self.register(&mut guarded, key.clone(), &wake).ok_or(WaitEnd::TooMany)?)
+                }
+            };
+            let watch = match watch {
+                Some(watch) => watch,
+                None => {
+                    fault_injection::dawdle().await;
+                    self.register(&mut self.lock(), key.clone(), &wake).ok_or(WaitEnd::TooMany)?
+                }
+            };
+            // Events in between may have left the ring. None of them matched, or the watch would
+            // have fired earlier.
+            match timeout_at(deadline, wake.fired()).await {
+                Ok(fired_at) => from = from.max(Zxid(fired_at.0.saturating_sub(1))),
+                Err(_) => {
+                    if let Some(upto) = watch.cancel() {
+                        return Ok(EventBatch { events: Vec::new(), upto: upto.max(from) });
+                    }
+                }
+            }
+        }
+    }
+
+    fn register(&self, guarded: &mut Guarded, key: WatchKey, wake: &Arc<Wake>) -> Option<Watch<'_>> {
+        let registration = guarded.watches.set(key, Arc::clone(wake))?;
+        Some(Watch { view: self, registration: Some(registration) })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Guarded> {
+        self.guarded.lock().expect(NOT_HALF_CHANGED)
+    }
+}
+
+/// Takes its place in the table back when the wait is given up.
+struct Gate<'a> {
+    view: &'a View,
+    zxid: Zxid,
+    opened: oneshot::Receiver<()>,
+}
+
+impl Gate<'_> {
+    async fn open(mut self, deadline: Instant) -> bool {
+        matches!(timeout_at(deadline, &mut self.opened).await, Ok(Ok(())))
+    }
+}
+
+impl Drop for Gate<'_> {
+    fn drop(&mut self) {
+        if self.view.applied() >= self.zxid {
+            return;
+        }
+        self.opened.close();
+        let mut guarded = self.view.lock();
+        if let Some(waiting) = guarded.gates.get_mut(&self.zxid) {
+            waiting.retain(|sender| !sender.is_closed());
+            if waiting.is_empty() {
+                guarded.gates.remove(&self.zxid);
+            }
+        }
+    }
+}
+
+impl Guarded {
+    fn observers(&self) -> impl Iterator<Item = Arc<dyn Observer>> {
+        self.observers.iter().filter_map(Weak::upgrade)
+    }
+
+    fn open_gates(&mut self, applied: Zxid) {
+        while let Some(gate) = self.gates.first_entry().filter(|gate| *gate.key() <= applied) {
+            for open in gate.remove() {
+                let _ = open.send(());
+            }
+        }
+    }
+}
+
+/// Takes its watch out of the table when it goes.
+struct Watch<'a> {
+    view: &'a View,
+    registration: Option<Registration>,
+}
+
+impl Watch<'_> {
+    /// Takes the watch out. When it has not fired, nothing matched up to the zxid that is returned.
+    fn cancel(mut self) -> Option<Zxid> {
+        let registration = self.registration.take()?;
+        let mut guarded = self.view.lock();
+        guarded.watches.remove(&registration).then(|| guarded.ring.upto())
+    }
+}
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        if let Some(registration) = self.registration.take() {
+            self.view.lock().watches.remove(&registration);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use znode::{Event, EventKind, LogPosition, Term, ZPath};
+
+    use crate::Observing;
+
+    use super::*;
+
+    /// Writes down what it hears, and what could be read at that moment.
+    struct Listener {
+        view: Arc<View>,
+        heard: Mutex<Vec<(Zxid, usize, Zxid)>>,
+        /// Whether it can be read at that moment.
+        readable: Mutex<Vec<bool>>,
+    }
+
+    impl Listener {
+        fn hear(&self, zxid: Zxid, events: usize) {
+            self.heard.lock().unwrap().push((zxid, events, self.view.applied()));
+            self.readable.lock().unwrap().push(self.view.state.try_read().is_ok());
+        }
+    }
+
+    impl Observer for Listener {
+        fn before_change(&self) -> Box<dyn Observing + '_> {
+            Box::new(self)
+        }
+
+        fn replaced(&self, state: &Arc<State>) {
+            self.hear(state.last_zxid(), usize::MAX);
+        }
+    }
+
+    impl Observing for &Listener {
+        fn published(self: Box<Self>, state: &Arc<State>, events: &[Recorded]) {
+            self.hear(state.last_zxid(), events.len());
+        }
+    }
+
+    fn skip(state: &mut State, zxid: u64) {
+        state.skip(LogPosition { term: Term(1), zxid: Zxid(zxid) });
+    }
+
+    fn view() -> Arc<View> {
+        Arc::new(View::new(State::default(), ViewLimits { watches_max: 1, events_max: 1, event_bytes_max: 100 }))
+    }
+
+    fn change(view: &View, zxid: u64, events: Vec<Event>) {
+        view.change(|state, _| {
+            skip(state, zxid);
+            events.into_iter().map(Recorded::from).collect()
+        });
+    }
+
+    #[tokio::test]
+    async fn a_state_that_nobody_has_is_changed_in_place() {
+        let view = view();
+        let at = || Arc::as_ptr(&view.state());
+        let first = at();
+        change(&view, 1, Vec::new());
+        assert_eq!(at(), first);
+        let seen = view.state();
+        change(&view, 2, Vec::new());
+        assert_eq!((seen.last_zxid(), view.applied(), view.state().last_zxid()), (Zxid(1), Zxid(2), Zxid(2)));
+        drop(seen);
+        // Who waits has nothing.
+        let second = at();
+        let wait = view.wait_for(Instant::now() + Duration::from_secs(600), |state| match state.last_zxid() {
+            Zxid(3) => Step::Ready(()),
+            _ => Step::Watch(WatchKey::Node(ZPath::root())),
+        });
+        tokio::pin!(wait);
+        assert!(futures_util::poll!(&mut wait).is_pending());
+        change(&view, 3, vec![Event { zxid: Zxid(3), kind: EventKind::DataChanged, path: ZPath::root() }]);
+        assert_eq!(at(), second);
+        wait.await.unwrap();
+    }
+
+    #[test]
+    fn an_observer_hears_of_everything_before_it_can_be_read() {
+        let view = view();
+        change(&view, 1, Vec::new());
+        let listener =
+            Arc::new(Listener { view: Arc::clone(&view), heard: Mutex::default(), readable: Mutex::default() });
+        let observer: Arc<dyn Observer> = Arc::clone(&listener) as _;
+        view.observe(Arc::downgrade(&observer));
+        let event = Event { zxid: Zxid(2), kind: EventKind::DataChanged, path: ZPath::root() };
+        change(&view, 2, vec![event]);
+        let mut brought = State::default();
+        skip(&mut brought, 5);
+        view.replace(Arc::new(brought));
+        let (start, snapshot) = ((Zxid(1), usize::MAX, Zxid(1)), (Zxid(5), usize::MAX, Zxid(2)));
+        assert_eq!(*listener.heard.lock().unwrap(), [start, (Zxid(2), 1, Zxid(1)), snapshot]);
+        assert_eq!(*listener.readable.lock().unwrap(), [true, false, false]);
+        drop((observer, listener));
+        change(&view, 6, Vec::new());
+    }
+}

@@ -1,0 +1,213 @@
+//! The last events of this node, for those who resume by zxid.
+
+use std::collections::VecDeque;
+
+use znode::{Event, Identity, Recorded, Zxid};
+
+use crate::{EventBatch, EventKinds, EventsError, WatchKey};
+
+/// Events in one answer, at least: all events of a zxid come together.
+const BATCH_EVENTS_MAX: usize = 1_000;
+/// Events looked at under one guard.
+const SCAN_MAX: usize = 4_096;
+
+/// Lives under the guard of [`crate::view::View`].
+pub(crate) struct EventRing {
+    events_max: usize,
+    bytes_max: usize,
+    events: VecDeque<Recorded>,
+    bytes: usize,
+    /// Events after this zxid are all here.
+    oldest: Zxid,
+    /// Everything up to this zxid has been put in.
+    upto: Zxid,
+}
+
+/// What a look into the ring came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// Something matched.
+    Batch(EventBatch),
+    /// Nothing up to `scanned`; `more` when there are events after it.
+    NotYet {
+        /// Ask from here on.
+        scanned: Zxid,
+        /// Ask at once.
+        more: bool,
+    },
+}
+
+impl EventRing {
+    /// An empty ring that begins after `start`.
+    pub(crate) fn new(events_max: usize, bytes_max: usize, start: Zxid) -> EventRing {
+        EventRing { events_max, bytes_max, events: VecDeque::new(), bytes: 0, oldest: start, upto: start }
+    }
+
+    /// Forgets everything: what happened up to `start` is not known here.
+    pub(crate) fn reset(&mut self, start: Zxid) {
+        self.events.clear();
+        self.bytes = 0;
+        self.oldest = start;
+        self.upto = start;
+    }
+
+    /// Puts the events of entries up to `upto` in, in order.
+    pub(crate) fn push(&mut self, events: impl IntoIterator<Item = impl Into<Recorded>>, upto: Zxid) {
+        self.upto = upto;
+        for recorded in events.into_iter().map(Into::into) {
+            self.bytes += event_bytes(&recorded.event);
+            self.events.push_back(recorded);
+        }
+        while self.events.len() > self.events_max || self.bytes > self.bytes_max {
+            let Some(lost) = self.events.pop_front() else {
+                break;
+            };
+            self.bytes -= event_bytes(&lost.event);
+            self.oldest = lost.event.zxid;
+        }
+    }
+
+    /// Everything up to here has been put in.
+    pub(crate) fn upto(&self) -> Zxid {
+        self.upto
+    }
+
+    /// The first matching events after `since`, of znodes that the reader may read, and know the
+    /// names of; `None` may all.
+    ///
+    /// # Errors
+    /// `Gone` when events after `since` are lost.
+    pub(crate) fn find(
+        &self,
+        key: &WatchKey,
+        kinds: EventKinds,
+        since: Zxid,
+        reader: Option<&[Identity]>,
+    ) -> Result<Found, EventsError> {
+        if since < self.oldest {
+            return Err(EventsError::Gone { oldest: self.oldest });
+        }
+        let start = self.events.partition_point(|recorded| recorded.event.zxid <= since);
+        let mut events: Vec<Event> = Vec::new();
+        let mut previous = since;
+        for (looked_at, recorded) in self.events.range(start..).enumerate() {
+            let event = &recorded.event;
+            let new_zxid = event.zxid > previous;
+            let full = events.len() >= BATCH_EVENTS_MAX || looked_at >= SCAN_MAX;
+            if new_zxid && full {
+                return Ok(answer(events, previous, true));
+            }
+            if matches(key, kinds, event) && may_hear(key, recorded, reader) {
+                events.push(event.clone());
+            }
+            previous = event.zxid;
+        }
+        Ok(answer(events, self.upto.max(since), false))
+    }
+}
+
+fn answer(events: Vec<Event>, upto: Zxid, more: bool) -> Found {
+    if events.is_empty() { Found::NotYet { scanned: upto, more } } else { Found::Batch(EventBatch { events, upto }) }
+}
+
+fn matches(key: &WatchKey, kinds: EventKinds, event: &Event) -> bool {
+    kinds.contains(event.kind)
+        && match key {
+            WatchKey::Node(path) => event.path == *path && EventKinds::DATA.contains(event.kind),
+            WatchKey::Children(path) => event.path == *path && EventKinds::CHILDREN.contains(event.kind),
+            WatchKey::Subtree(path) => event.path.is_under(path),
+        }
+}
+
+/// Who watches a subtree has named its root; of what is below, the names are for who may read the
+/// lists that they stand in.
+fn may_hear(key: &WatchKey, recorded: &Recorded, reader: Option<&[Identity]>) -> bool {
+    let named = !matches!(key, WatchKey::Subtree(path) if *path != recorded.event.path);
+    recorded.is_for(reader) && (named || recorded.names_it_to(reader))
+}
+
+fn event_bytes(event: &Event) -> usize {
+    size_of::<Event>() + event.path.as_str().len()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use znode::{Acl, EventKind, READ, ZPath};
+
+    use super::*;
+
+    fn event(zxid: u64, path: &str) -> Event {
+        Event { zxid: Zxid(zxid), kind: EventKind::Created, path: ZPath::parse(path).unwrap() }
+    }
+
+    fn find(ring: &EventRing, path: &str, since: u64) -> Result<Found, EventsError> {
+        ring.find(&WatchKey::Node(ZPath::parse(path).unwrap()), EventKinds::ALL, Zxid(since), None)
+    }
+
+    #[test]
+    fn events_come_in_order_and_resume_where_the_last_batch_ended() {
+        let mut ring = EventRing::new(10, 1 << 20, Zxid(0));
+        ring.push(vec![event(1, "/a"), event(2, "/b"), event(4, "/a")], Zxid(5));
+        let all = EventBatch { events: vec![event(1, "/a"), event(4, "/a")], upto: Zxid(5) };
+        assert_eq!(find(&ring, "/a", 0), Ok(Found::Batch(all)));
+        let rest = EventBatch { events: vec![event(4, "/a")], upto: Zxid(5) };
+        assert_eq!(find(&ring, "/a", 1), Ok(Found::Batch(rest)));
+        assert_eq!(find(&ring, "/a", 5), Ok(Found::NotYet { scanned: Zxid(5), more: false }));
+        // A client that has seen more than this node waits for what comes after.
+        assert_eq!(find(&ring, "/a", 9), Ok(Found::NotYet { scanned: Zxid(9), more: false }));
+    }
+
+    #[test]
+    fn lost_events_are_gone_and_never_left_out() {
+        let mut ring = EventRing::new(2, 1 << 20, Zxid(0));
+        ring.push(vec![event(1, "/a"), event(2, "/a"), event(2, "/b"), event(3, "/a")], Zxid(3));
+        // Of zxid 2 one event is lost, so all of it is.
+        assert_eq!(find(&ring, "/a", 1), Err(EventsError::Gone { oldest: Zxid(2) }));
+        let rest = EventBatch { events: vec![event(3, "/a")], upto: Zxid(3) };
+        assert_eq!(find(&ring, "/a", 2), Ok(Found::Batch(rest)));
+        ring.reset(Zxid(7));
+        assert_eq!(find(&ring, "/a", 3), Err(EventsError::Gone { oldest: Zxid(7) }));
+    }
+
+    #[test]
+    fn who_may_not_read_a_znode_is_passed_over() {
+        let mut ring = EventRing::new(10, 1 << 20, Zxid(0));
+        let bobs = Acl { perms: READ, scheme: "digest".into(), id: "bob:x".into() };
+        let bobs: Arc<[Acl]> = [bobs].into();
+        let (named, below) = (event(1, "/a"), event(2, "/a/b"));
+        ring.push([Recorded { event: named, acl: Some(Arc::clone(&bobs)), parent_acl: None }], Zxid(2));
+        let (key, bob) =
+            (WatchKey::Node(ZPath::parse("/a").unwrap()), Identity { scheme: "digest".into(), id: "bob:x".into() });
+        let found = |reader| ring.find(&key, EventKinds::ALL, Zxid(0), reader).unwrap();
+        let batch = Found::Batch(EventBatch { events: vec![event(1, "/a")], upto: Zxid(2) });
+        assert_eq!(found(Some(&[])), Found::NotYet { scanned: Zxid(2), more: false });
+        assert_eq!((found(Some(std::slice::from_ref(&bob))), found(None)), (batch.clone(), batch));
+
+        // One that may be read, in a list that may not: told to who has named it.
+        ring.push([Recorded { event: below.clone(), acl: None, parent_acl: Some(bobs) }], Zxid(2));
+        let found = |watched: &str, reader| {
+            let (key, root) = (WatchKey::Subtree, ZPath::parse(watched).unwrap());
+            ring.find(&key(root), EventKinds::ALL, Zxid(1), reader).unwrap()
+        };
+        let batch = Found::Batch(EventBatch { events: vec![below], upto: Zxid(2) });
+        assert_eq!(found("/a", Some(&[])), Found::NotYet { scanned: Zxid(2), more: false });
+        assert_eq!(found("/", Some(&[])), Found::NotYet { scanned: Zxid(2), more: false });
+        assert_eq!(
+            (found("/a", Some(&[bob])), found("/a/b", Some(&[])), found("/", None)),
+            (batch.clone(), batch.clone(), batch)
+        );
+    }
+
+    #[test]
+    fn a_batch_ends_between_two_zxids() {
+        let mut ring = EventRing::new(10_000, 1 << 30, Zxid(0));
+        let last = BATCH_EVENTS_MAX as u64 + 5;
+        ring.push((1..=last).flat_map(|zxid| [event(zxid, "/a"), event(zxid, "/b")]), Zxid(last));
+        let Ok(Found::Batch(batch)) = find(&ring, "/a", 0) else { panic!("a batch") };
+        assert_eq!((batch.events.len(), batch.upto), (BATCH_EVENTS_MAX, Zxid(BATCH_EVENTS_MAX as u64)));
+        let Ok(Found::Batch(rest)) = find(&ring, "/a", batch.upto.0) else { panic!("the rest") };
+        assert_eq!((rest.events.len(), rest.upto), (5, Zxid(last)));
+    }
+}

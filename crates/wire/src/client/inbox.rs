@@ -1,0 +1,204 @@
+//! What has come from a client and was not taken yet.
+
+use std::borrow::Cow;
+use std::collections::VecDeque;
+
+use jute::{FrameError, Frames, Record, RequestHeader, op};
+
+use crate::client::outbox::Room;
+
+/// Packets of one client, in the order in which they came.
+///
+/// While a write is held back the connection is still read, for the pings behind it. Each packet is
+/// looked at once: a ping is taken out, and any other is put aside in its order.
+pub(crate) struct Inbox {
+    frames: Frames,
+    /// Whole packets before those in `frames`: the write that is, or was, held back, and what came
+    /// behind it.
+    aside: VecDeque<Box<[u8]>>,
+    aside_bytes: usize,
+}
+
+/// What a connection may still put aside: its bounds less the requests that are not answered yet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Left {
+    pub(crate) requests: usize,
+    pub(crate) bytes: usize,
+}
+
+/// What became of the next packet behind a write that is held back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Passed {
+    /// It is a ping, and is taken.
+    Ping,
+    /// It is another request of so many bytes, and was put aside.
+    Aside(usize),
+    /// It has not come yet, or not all of it.
+    More,
+    /// There is no room to put more aside.
+    Full,
+}
+
+/// What a connection needs to go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wants {
+    /// Bytes: all that came is taken.
+    More,
+    /// The same, for the pings among them: a write is held back, and there is room for what comes
+    /// behind it.
+    Pings,
+    /// Room for the packet that is there.
+    Room(Room),
+    /// Room among the requests of all clients for the packet that is there.
+    Bytes,
+    /// An answer to what is on its way.
+    Turn,
+    /// That others have their turn.
+    Rest,
+}
+
+impl Inbox {
+    pub(crate) fn new(frames: Frames) -> Inbox {
+        Inbox { frames, aside: VecDeque::new(), aside_bytes: 0 }
+    }
+
+    /// What is read from the socket goes in here.
+    pub(crate) fn frames(&mut self) -> &mut Frames {
+        &mut self.frames
+    }
+
+    /// Bytes of packets that were put aside.
+    pub(crate) fn aside_bytes(&self) -> usize {
+        self.aside_bytes
+    }
+
+    /// Bytes of packets that were not put aside.
+    pub(crate) fn unread(&self) -> usize {
+        self.frames.pending()
+    }
+
+    /// The next packet, which stays.
+    ///
+    /// # Errors
+    /// When it is too long.
+    pub(crate) fn peek(&self) -> Result<Option<&[u8]>, FrameError> {
+        match self.aside.front() {
+            Some(packet) => Ok(Some(packet)),
+            None => self.frames.peek(),
+        }
+    }
+
+    /// The next packet.
+    ///
+    /// # Errors
+    /// When it is too long.
+    pub(crate) fn next_packet(&mut self) -> Result<Option<Cow<'_, [u8]>>, FrameError> {
+        let Some(packet) = self.aside.pop_front() else { return Ok(self.frames.next_packet()?.map(Cow::Borrowed)) };
+        self.aside_bytes -= packet.len();
+        if self.aside.is_empty() {
+            self.aside = VecDeque::new();
+        }
+        Ok(Some(Cow::Owned(packet.into_vec())))
+    }
+
+    /// Goes past the next packet that was not put aside. What is put aside and what is in the
+    /// buffer, the half packet at its end included, are within `left`, but for the bytes of one
+    /// read.
+    ///
+    /// # Errors
+    /// When it is too long.
+    pub(crate) fn pass(&mut self, left: Left) -> Result<Passed, FrameError> {
+        let is_full =
+            self.aside.len() >= left.requests || self.aside_bytes.saturating_add(self.frames.pending()) >= left.bytes;
+        let Some(packet) = self.frames.peek()? else { return Ok(if is_full { Passed::Full } else { Passed::More }) };
+        if RequestHeader::from_bytes(packet).is_ok_and(|header| header.op == op::PING) {
+            self.frames.next_packet()?;
+            return Ok(Passed::Ping);
+        }
+        if is_full {
+            return Ok(Passed::Full);
+        }
+        let bytes = packet.len();
+        self.aside.push_back(packet.into());
+        self.aside_bytes += bytes;
+        self.frames.next_packet()?;
+        Ok(Passed::Aside(bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jute::framed;
+
+    use super::*;
+
+    fn push(inbox: &mut Inbox, op: i32, bytes: usize) {
+        let frame = framed(|out| {
+            RequestHeader { xid: 1, op }.write(out);
+            out.resize(4 + bytes, 7);
+        });
+        inbox.frames().push(&frame);
+    }
+
+    fn ops(inbox: &mut Inbox) -> Vec<(i32, usize)> {
+        let next = || {
+            let packet = inbox.next_packet().unwrap()?;
+            Some((RequestHeader::from_bytes(&packet).unwrap().op, packet.len()))
+        };
+        std::iter::from_fn(next).collect()
+    }
+
+    #[test]
+    fn pings_are_taken_out_and_the_rest_stays_in_its_order_within_both_bounds() {
+        for (left, aside) in [
+            (Left { requests: 9, bytes: 1_000 }, 3),
+            (Left { requests: 2, bytes: 1_000 }, 2),
+            (Left { requests: 9, bytes: 100 + 60 }, 0),
+        ] {
+            let mut inbox = Inbox::new(Frames::new(1_000));
+            for (op, bytes) in [(op::PING, 8), (op::SET_DATA, 50), (op::PING, 8), (op::CREATE, 60)] {
+                push(&mut inbox, op, bytes);
+            }
+            push(&mut inbox, op::EXISTS, 40);
+            push(&mut inbox, op::PING, 8);
+            let mut passed = Vec::new();
+            while !matches!(passed.last(), Some(Passed::More | Passed::Full)) {
+                passed.push(inbox.pass(left).unwrap());
+            }
+            let all = [
+                Passed::Ping,
+                Passed::Aside(50),
+                Passed::Ping,
+                Passed::Aside(60),
+                Passed::Aside(40),
+                Passed::Ping,
+                Passed::More,
+            ];
+            let expected = match aside {
+                3 => all.to_vec(),
+                2 => [&all[..4], &[Passed::Full]].concat(),
+                _ => vec![Passed::Ping, Passed::Full],
+            };
+            assert_eq!(passed, expected, "{left:?}");
+            let rest: Vec<_> = ops(&mut inbox).into_iter().filter(|(op, _)| *op != op::PING).collect();
+            assert_eq!(rest, [(op::SET_DATA, 50), (op::CREATE, 60), (op::EXISTS, 40)], "{left:?}");
+            assert_eq!((inbox.aside_bytes, inbox.unread()), (0, 0));
+        }
+    }
+
+    #[test]
+    fn half_a_packet_behind_what_is_put_aside_counts_with_it() {
+        let (mut inbox, left) = (Inbox::new(Frames::new(1_000)), Left { requests: 9, bytes: 200 });
+        push(&mut inbox, op::SET_DATA, 100);
+        assert_eq!(inbox.pass(left), Ok(Passed::Aside(100)));
+        inbox.frames().push(&framed(|out| out.resize(4 + 500, 7))[..99]);
+        assert_eq!(inbox.pass(left), Ok(Passed::More));
+        inbox.frames().push(&[7]);
+        assert_eq!(inbox.pass(left), Ok(Passed::Full));
+        // Taken up again when what is before it has gone.
+        assert_eq!(inbox.next_packet().unwrap().map(|packet| packet.len()), Some(100));
+        assert_eq!(inbox.pass(left), Ok(Passed::More));
+        inbox.frames().push(&[7; 404]);
+        assert_eq!(ops(&mut inbox), [(0x0707_0707, 500)]);
+    }
+}

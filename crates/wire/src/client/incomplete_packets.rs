@@ -1,0 +1,122 @@
+//! Limits the bytes that are kept for incomplete packets, over all connections.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use crate::client::Client;
+
+/// Who waits for the rest of a packet, and how much of it each has.
+///
+/// At the bound, the packet that was begun first gives way: its connection is closed. A client that
+/// sends slowly, or never ends, makes room for those who do not, and none of them has to wait for
+/// it.
+pub(crate) struct IncompletePackets {
+    bytes_max: usize,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    bytes: usize,
+    begun: u64,
+    /// In the order in which they were begun.
+    halves: BTreeMap<u64, Half>,
+}
+
+struct Half {
+    bytes: usize,
+    client: Arc<Client>,
+}
+
+/// One connection's part in it.
+pub(crate) struct Share<'a> {
+    all: &'a IncompletePackets,
+    client: &'a Arc<Client>,
+    begun: Option<u64>,
+}
+
+impl IncompletePackets {
+    pub(crate) fn new(bytes_max: usize) -> IncompletePackets {
+        IncompletePackets { bytes_max, inner: Mutex::default() }
+    }
+
+    pub(crate) fn share<'a>(&'a self, client: &'a Arc<Client>) -> Share<'a> {
+        Share { all: self, client, begun: None }
+    }
+
+    /// The bytes of all of them.
+    pub(crate) fn bytes(&self) -> usize {
+        self.lock().bytes
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().expect("nothing panics under this guard")
+    }
+}
+
+impl Share<'_> {
+    /// Says how much of a packet this connection has; 0 when it waits for none. False when there is
+    /// no room for it.
+    pub(crate) fn set(&mut self, bytes: usize) -> bool {
+        if bytes == 0 {
+            self.give_back();
+            return true;
+        }
+        let mut inner = self.all.lock();
+        let begun = *self.begun.get_or_insert_with(|| {
+            inner.begun += 1;
+            inner.begun
+        });
+        let client = Arc::clone(self.client);
+        let before = inner.halves.insert(begun, Half { bytes, client }).map_or(0, |half| half.bytes);
+        inner.bytes = inner.bytes - before + bytes;
+        while inner.bytes > self.all.bytes_max {
+            let Some((first, half)) = inner.halves.pop_first() else { break };
+            inner.bytes -= half.bytes;
+            half.client.close();
+            if first == begun {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn give_back(&mut self) {
+        let Some(begun) = self.begun.take() else { return };
+        let mut inner = self.all.lock();
+        // It may have been made to give way.
+        if let Some(half) = inner.halves.remove(&begun) {
+            inner.bytes -= half.bytes;
+        }
+    }
+}
+
+impl Drop for Share<'_> {
+    fn drop(&mut self) {
+        self.give_back();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_packet_that_was_begun_first_gives_way() {
+        let all = IncompletePackets::new(10);
+        let clients = [1, 2, 3].map(Client::alone);
+        let [mut first, mut second, mut third] = [0, 1, 2].map(|at| all.share(&clients[at]));
+        let closed = || [0, 1, 2].map(|at| clients[at].is_closed());
+        assert!(first.set(4) && second.set(4) && first.set(6));
+        assert_eq!((all.bytes(), closed()), (10, [false; 3]));
+        // A whole packet and the beginning of another one: it is not the first any more.
+        assert!(first.set(0) && first.set(1) && third.set(5));
+        assert_eq!((all.bytes(), closed()), (10, [false; 3]));
+        assert!(third.set(6));
+        assert_eq!((all.bytes(), closed()), (7, [false, true, false]));
+        assert!(!first.set(11), "one that has no room even alone");
+        assert_eq!((all.bytes(), closed()), (6, [true, true, false]));
+        drop((first, second, third));
+        assert_eq!(all.bytes(), 0);
+    }
+}

@@ -1,0 +1,212 @@
+//! Requests that set, compare and remove watches.
+
+use std::iter::Peekable;
+use std::sync::Arc;
+
+use jute::{AddWatchRequest, Number, PathWatch, PathWatcher, Record, SetWatches2, error, watcher};
+use znode::{EventKind, State, ZPath, Zxid};
+
+use crate::client::Client;
+use crate::request::reads::Reader;
+use crate::watch::concerned::WatchKind;
+use crate::watch::hub::{Hub, Look};
+use crate::watch::watch_table::{Full, TOGETHER};
+
+/// A read that can set a watch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Watching {
+    Exists,
+    Data,
+    Children { with_stat: bool },
+}
+
+/// The zxid that an answer was made at, and its body.
+pub(crate) type Answered = (Zxid, Result<Vec<u8>, i32>);
+
+/// What became of a client's watches.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Brought {
+    /// They are set, and what they missed is told.
+    Back(Zxid),
+    /// There is no room for them here.
+    TooMany(Full),
+}
+
+/// Reads and sets a watch. The outbox is held: release it with the answer.
+pub(crate) fn read(hub: &Hub, client: &Client, what: Watching, which: &PathWatch) -> Answered {
+    let (state, set) = look(hub, client, what, which);
+    // Outside of the guard: the answer may be long.
+    let reader = Reader { state: &state, identities: &client.identities() };
+    let body = match (set, what) {
+        (Err(refused), _) => Err(refused),
+        (Ok(()), Watching::Exists) => reader.exists(&which.path),
+        (Ok(()), Watching::Data) => reader.data(&which.path),
+        (Ok(()), Watching::Children { with_stat }) => reader.children(&which.path, with_stat),
+    };
+    (state.last_zxid(), body)
+}
+
+/// Sets the watch of a read, where it sets one: the state to be read, and what stands in the way.
+/// The outbox is held.
+pub(crate) fn look(hub: &Hub, client: &Client, what: Watching, which: &PathWatch) -> (Arc<State>, Result<(), i32>) {
+    let identities = client.identities();
+    let (state, set) = hub.look(client, |look| {
+        // Where no znode can ever be, a watch has nothing to wait for.
+        let path = ZPath::parse(&which.path).ok().filter(|path| !is_too_long(path, look));
+        let Some(path) = path else { return (look.state().clone(), Ok(())) };
+        let node = look.state().node(&path);
+        let readable = node.is_some_and(|node| look.state().may(&path, node, znode::READ, &identities));
+        let set = match what {
+            // Also where nothing is: it waits for it.
+            Watching::Exists => look.set(WatchKind::Data, &path),
+            Watching::Data if readable => look.set(WatchKind::Data, &path),
+            Watching::Children { .. } if readable => look.set(WatchKind::Child, &path),
+            Watching::Data | Watching::Children { .. } => Ok(()),
+        };
+        (look.state().clone(), set)
+    });
+    (state, set.map_err(|full| hub.refuse(client, full)))
+}
+
+/// No znode can be there, and what strangers wait for has a bound, too.
+fn is_too_long(path: &ZPath, look: &Look<'_>) -> bool {
+    path.as_str().len() > look.state().limits().path_bytes_max as usize
+}
+
+/// addWatch. The outbox is held.
+pub(crate) fn add(hub: &Hub, client: &Client, add: &AddWatchRequest) -> Answered {
+    let (zxid, set) = hub.look(client, |look| {
+        let kind = match add.mode {
+            watcher::MODE_PERSISTENT => Ok(WatchKind::Persistent),
+            watcher::MODE_PERSISTENT_RECURSIVE => Ok(WatchKind::Recursive),
+            _ => Err(error::MARSHALLING),
+        };
+        let path = ZPath::parse(&add.path).ok().filter(|path| !is_too_long(path, look)).ok_or(error::BAD_ARGUMENTS);
+        (look.state().last_zxid(), kind.and_then(|kind| Ok(look.set(kind, &path?))))
+    });
+    let set = set.and_then(|set| set.map_err(|full| hub.refuse(client, full)));
+    (zxid, set.map(|()| Number { number: 0 }.to_bytes()))
+}
+
+/// checkWatches and removeWatches. The outbox is held.
+pub(crate) fn check(hub: &Hub, client: &Client, which: &PathWatcher, remove: bool) -> Answered {
+    let kinds: &[WatchKind] = match which.kind {
+        watcher::CHILDREN => &[WatchKind::Child],
+        watcher::DATA => &[WatchKind::Data],
+        watcher::ANY => &[WatchKind::Data, WatchKind::Child, WatchKind::Persistent, WatchKind::Recursive],
+        watcher::PERSISTENT => &[WatchKind::Persistent],
+        watcher::PERSISTENT_RECURSIVE => &[WatchKind::Recursive],
+        _ => &[],
+    };
+    hub.look(client, |look| {
+        let zxid = look.state().last_zxid();
+        if kinds.is_empty() {
+            return (zxid, Err(error::MARSHALLING));
+        }
+        let Ok(path) = ZPath::parse(&which.path) else { return (zxid, Err(error::NO_WATCHER)) };
+        let mut found = 0;
+        for kind in kinds {
+            found += usize::from(if remove { look.remove(*kind, &path) } else { look.has(*kind, &path) });
+        }
+        (zxid, if found > 0 { Ok(Vec::new()) } else { Err(error::NO_WATCHER) })
+    })
+}
+
+/// Sets the watches of a former connection again, and tells what they missed: before the answer,
+/// and in the order of ZooKeeper's DataTree.setWatches. The outbox is held.
+pub(crate) fn bring_back(hub: &Hub, client: &Client, watches: &SetWatches2) -> Brought {
+    let mut comeback = Comeback::new(watches);
+    loop {
+        if let Some(brought) = comeback.step(hub, client) {
+            return brought;
+        }
+        hub.step_aside();
+    }
+}
+
+/// What a watch is brought back as.
+#[derive(Clone, Copy)]
+enum List {
+    Data,
+    Exist,
+    Child,
+    Persistent,
+    Recursive,
+}
+
+/// The watches of a former connection on their way back.
+///
+/// Each look is at a newer state than the one before. What a watch of an earlier look hears
+/// meanwhile is held back behind the answer; what the others missed until their own look is told
+/// before it. So a change that comes while more than [`TOGETHER`] watches are on their way may be
+/// told before one that was a moment earlier, but never after an answer that shows it.
+pub(crate) struct Comeback<'a> {
+    seen: Zxid,
+    /// Of the first look. The answer says no more: what came between the looks is told behind it,
+    /// and is missed again when the connection ends before that.
+    since: Option<Zxid>,
+    left: Peekable<Box<dyn Iterator<Item = (List, &'a str)> + Send + 'a>>,
+}
+
+impl<'a> Comeback<'a> {
+    pub(crate) fn new(watches: &'a SetWatches2) -> Comeback<'a> {
+        let lists = [
+            (List::Data, &watches.data),
+            (List::Exist, &watches.exist),
+            (List::Child, &watches.child),
+            (List::Persistent, &watches.persistent),
+            (List::Recursive, &watches.persistent_recursive),
+        ];
+        let left = lists.into_iter().flat_map(|(list, paths)| paths.iter().map(move |path| (list, path.as_str())));
+        let left: Box<dyn Iterator<Item = _> + Send> = Box::new(left);
+        let seen = Zxid(u64::try_from(watches.relative_zxid).unwrap_or(0));
+        Comeback { seen, since: None, left: left.peekable() }
+    }
+
+    /// Brings some of them back; the outcome when there are no more.
+    pub(crate) fn step(&mut self, hub: &Hub, client: &Client) -> Option<Brought> {
+        hub.look(client, |look| {
+            let since = *self.since.get_or_insert_with(|| look.state().last_zxid());
+            for (list, path) in self.left.by_ref().take(TOGETHER) {
+                let Some(path) = ZPath::parse(path).ok().filter(|path| !is_too_long(path, look)) else { continue };
+                let set = match list {
+                    List::Data => data(look, &path, self.seen),
+                    List::Exist => exist(look, &path),
+                    List::Child => child(look, &path, self.seen),
+                    List::Persistent => look.set(WatchKind::Persistent, &path),
+                    List::Recursive => look.set(WatchKind::Recursive, &path),
+                };
+                if let Err(full) = set {
+                    return Some(Brought::TooMany(full));
+                }
+            }
+            self.left.peek().is_none().then_some(Brought::Back(since))
+        })
+    }
+}
+
+fn data(look: &mut Look<'_>, path: &ZPath, seen: Zxid) -> Result<(), Full> {
+    match look.state().node(path).map(|node| node.stat().mzxid) {
+        None => look.tell(EventKind::Deleted, path),
+        Some(mzxid) if mzxid > seen => look.tell(EventKind::DataChanged, path),
+        Some(_) => return look.set(WatchKind::Data, path),
+    }
+    Ok(())
+}
+
+fn exist(look: &mut Look<'_>, path: &ZPath) -> Result<(), Full> {
+    if look.state().node(path).is_none() {
+        return look.set(WatchKind::Data, path);
+    }
+    look.tell(EventKind::Created, path);
+    Ok(())
+}
+
+fn child(look: &mut Look<'_>, path: &ZPath, seen: Zxid) -> Result<(), Full> {
+    match look.state().node(path).map(|node| node.stat().pzxid) {
+        None => look.tell(EventKind::Deleted, path),
+        Some(pzxid) if pzxid > seen => look.tell(EventKind::ChildrenChanged, path),
+        Some(_) => return look.set(WatchKind::Child, path),
+    }
+    Ok(())
+}

@@ -1,0 +1,166 @@
+//! Reads that take long: in slices, on a thread of their own.
+
+use std::sync::Arc;
+
+use jute::{Record, ReplyHeader, Request};
+use tokio::task::yield_now;
+use tokio::time::Instant;
+use znode::{State, Zxid};
+
+use crate::client::end::End;
+use crate::request::reading_thread::Gone;
+use crate::request::slices::{LongRead, Sink};
+use crate::request::watches::{self, Comeback, Watching};
+use crate::session::connection::Connection;
+
+/// The length and the header of an answer.
+const HEAD_BYTES: usize = 20;
+
+/// What a read comes to in one state.
+struct Measured {
+    read: LongRead,
+    zxid: Zxid,
+    /// The length of its body, or its error.
+    length: Result<usize, i32>,
+}
+
+impl Measured {
+    /// The length of the answer. A refusal has a place of its own.
+    fn bytes(&self) -> usize {
+        HEAD_BYTES + self.length.unwrap_or_default()
+    }
+}
+
+impl Connection {
+    /// Answers a long read: from `state`, or from that of the moment when there is a place for its
+    /// answer.
+    pub(crate) async fn read_long(
+        &self,
+        xid: i32,
+        since: Instant,
+        request: Request,
+        state: Option<Arc<State>>,
+    ) -> Option<End> {
+        let end = match &request {
+            Request::SetWatches(set) => {
+                self.bring_back_slowly(xid, &crate::session::requests::with_no_persistent_ones(set)).await
+            }
+            Request::SetWatches2(set) => self.bring_back_slowly(xid, set).await,
+            _ => self.read_in_slices(xid, &request, state).await.err().map(End::from),
+        };
+        self.answered(since, end);
+        end
+    }
+
+    /// While it waits for the place of its answer, a read holds no place on the thread, and no
+    /// state, whose memory others have left behind: its length is measured in one state, and the
+    /// answer is made from a later one.
+    ///
+    /// Two reads do keep a state while they wait: one whose state is given, since a later one would
+    /// show what its client has written behind it, and one that has grown beyond the place that it
+    /// waited for.
+    async fn read_in_slices(&self, xid: i32, request: &Request, state: Option<Arc<State>>) -> Result<(), Gone> {
+        let (door, outbox) = (&self.door, &self.client.outbox);
+        let source = outbox.account().source();
+        let sets_or_hears = self.client.watches();
+        let is_given = state.is_some();
+        let mut permit = door.long_reads.enter(source).await?;
+        let mut measured = self.measure(state.unwrap_or_else(|| door.replica.state()), request).await?;
+        let mut waiting = outbox.account().queue_up(measured.bytes());
+        let (mut place, mut releases) = (waiting.place_now(), false);
+        if is_given {
+            if place.is_none() {
+                // Others have the thread while it waits.
+                drop(permit);
+                place = Some(waiting.place().await);
+                permit = door.long_reads.enter(source).await?;
+            }
+        } else if place.is_none() || sets_or_hears {
+            if place.is_none() {
+                drop((measured, permit));
+                place = Some(waiting.place().await);
+                permit = door.long_reads.enter(source).await?;
+            }
+            let looked = self.look_for(request);
+            releases = looked.1;
+            if let Err(code) = looked.2 {
+                self.refuse(releases, xid, looked.0.last_zxid(), code);
+                return Ok(());
+            }
+            measured = self.measure(looked.0, request).await?;
+        }
+        if let Err(code) = measured.length {
+            self.refuse(releases, xid, measured.zxid, code);
+            return Ok(());
+        }
+        let bytes = measured.bytes();
+        let place = match place {
+            Some(place) if place.len() >= bytes => place,
+            // It has grown meanwhile. Its first wait is over: one read never stands in the line
+            // twice.
+            less => {
+                drop((less, permit));
+                let place = outbox.account().place(bytes).await;
+                permit = door.long_reads.enter(source).await?;
+                place
+            }
+        };
+        let frame = self.write_in_slices(xid, measured, bytes).await?;
+        drop(permit);
+        outbox.push_placed(frame, Some(place), releases);
+        Ok(())
+    }
+
+    /// Goes through a read without making its answer.
+    async fn measure(&self, state: Arc<State>, request: &Request) -> Result<Measured, Gone> {
+        let (door, client, zxid) = (&self.door, &self.client, state.last_zxid());
+        let bytes_max = match request {
+            Request::MultiRead(_) => self.multi_read_bytes_max(),
+            _ => door.unread.answer_bytes_max(),
+        };
+        let bytes_max = bytes_max.min(door.unread.answer_bytes_max().saturating_sub(HEAD_BYTES));
+        let read = LongRead::new(state, client.identities(), client.session(), request, bytes_max);
+        let (read, measured) = door.long_reads.run(read, Sink::Measure(0)).await.ok_or(Gone)?;
+        Ok(Measured { read, zxid, length: measured.map(|sink| sink.len()) })
+    }
+
+    /// Makes the answer, which was measured to be so many bytes long.
+    async fn write_in_slices(&self, xid: i32, measured: Measured, bytes: usize) -> Result<Vec<u8>, Gone> {
+        let Measured { read, zxid, .. } = measured;
+        let mut frame = Vec::with_capacity(bytes);
+        frame.resize(HEAD_BYTES, 0);
+        let written = self.door.long_reads.run(read, Sink::Write(frame)).await;
+        let Some((_, Ok(Sink::Write(mut frame)))) = written else { return Err(Gone) };
+        let mut head = Vec::with_capacity(HEAD_BYTES);
+        i32::try_from(frame.len() - 4).unwrap_or(i32::MAX).write(&mut head);
+        ReplyHeader { xid, zxid: self.told(zxid), error: 0 }.write(&mut head);
+        frame[..HEAD_BYTES].copy_from_slice(&head);
+        self.count_sent(frame.len(), zxid, true);
+        Ok(frame)
+    }
+
+    /// The state, with the watch on it where there is to be one; and whether events are held back
+    /// until the answer.
+    fn look_for(&self, request: &Request) -> (Arc<State>, bool, Result<(), i32>) {
+        let (hub, client) = (&self.door.hub, &*self.client);
+        match request {
+            Request::GetChildren(which) | Request::GetChildren2(which) if which.watch => {
+                let (state, set) = watches::look(hub, client, Watching::Children { with_stat: false }, which);
+                (state, true, set)
+            }
+            _ if client.watches() => (hub.look(client, |look| look.state().clone()), true, Ok(())),
+            _ => (self.door.replica.state(), false, Ok(())),
+        }
+    }
+
+    /// Brings many watches back. Between two looks others have their turn.
+    async fn bring_back_slowly(&self, xid: i32, set: &jute::SetWatches2) -> Option<End> {
+        let mut comeback = Comeback::new(set);
+        loop {
+            match comeback.step(&self.door.hub, &self.client) {
+                Some(brought) => return self.brought_back(xid, &brought),
+                None => yield_now().await,
+            }
+        }
+    }
+}

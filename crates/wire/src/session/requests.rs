@@ -1,0 +1,126 @@
+//! What becomes of single requests.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use jute::{Buffer, PathOnly, Record, Request, SaslToken, SetWatches, SetWatches2, error};
+use replica::{Consistency, Error};
+use tokio::time::{Instant, sleep};
+use znode::{Op, Request as Proposal, SessionId, Turn};
+
+use crate::client::codes::Told;
+use crate::request::done::Done;
+use crate::request::reads::Reader;
+use crate::request::writes::{self, Shape};
+use crate::session::connection::Connection;
+use crate::session::door::Door;
+
+/// Between two tries of a write that found this node's queues full.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Proposes a write in its turn, until its outcome is known or there is no use in waiting for it.
+pub(crate) async fn propose(connection: &Connection, turn: u64, op: Op, shape: &Shape) -> Done {
+    let (door, client) = (&connection.door, &connection.client);
+    let in_turn = |identities, op| {
+        let turn = Some(Turn { connection: client.connection, number: turn });
+        Proposal { identities, turn, ..Proposal::of(client.credential, op) }
+    };
+    let mut proposal = in_turn(client.identities().to_vec(), op);
+    // In the order of the turns: both serve those who wait in the order in which they came.
+    let _pass = door.windows.enter(client.outbox.account().source(), proposal.bytes()).await;
+    let Ok(_place) = door.writes.acquire().await else {
+        return Done::Cut("the door closes");
+    };
+    let mut too_long = false;
+    let deadline = door.propose_deadline();
+    loop {
+        let applied = match door.replica.propose(proposal.clone(), deadline).await {
+            Ok(applied) => applied,
+            // Nothing happened: it may come again, and those behind it wait for their turn.
+            Err(Error::Unavailable { .. }) if Instant::now() + PAUSE < deadline => {
+                sleep(PAUSE).await;
+                continue;
+            }
+            Err(Error::Unavailable { .. }) => return Done::Cut("a write was not taken"),
+            Err(Error::Restoring { .. }) => return Done::Cut("the cluster was restored a short time ago"),
+            Err(Error::Unknown { .. }) => return Done::Cut("the outcome of a write is not known"),
+            // It is too long for the log. Those behind it wait for its turn, so nothing at all is
+            // done in it.
+            Err(Error::Refused(_)) if !too_long => {
+                (proposal, too_long) = (in_turn(Vec::new(), Op::Multi(Vec::new())), true);
+                continue;
+            }
+            Err(Error::Refused(_)) => return Done::Cut("a write was refused unseen"),
+        };
+        let too_early = applied.reply.as_ref().is_err_and(|refusal| refusal.error == znode::Error::OutOfTurn);
+        if !too_early {
+            connection.write_order.done(turn);
+            let nothing = Shape::Multi(Vec::new());
+            let state = door.replica.state();
+            return match writes::answer(if too_long { &nothing } else { shape }, &applied, &state) {
+                Ok(_) if too_long => Done::Answer(Some(applied.zxid), Err(error::BAD_ARGUMENTS)),
+                Ok(body) => Done::Answer(Some(applied.zxid), Ok(body)),
+                Err(Told::Code(code)) => Done::Answer(Some(applied.zxid), Err(code)),
+                Err(Told::Closed) => Done::Cut("the session is gone, or at another connection"),
+            };
+        }
+        // It overtook the write before it on the way into the log.
+        connection.write_order.wait_for(turn).await;
+    }
+}
+
+/// Waits until this node has applied whatever was acknowledged anywhere before now.
+pub(crate) async fn sync(door: &Door, path: &PathOnly) -> Done {
+    let _counted = Counted::new(&door.syncs);
+    match door.replica.read(Consistency::Linearizable, door.propose_deadline()).await {
+        Ok(_) => Done::Answer(Some(door.replica.state().last_zxid()), Ok(path.to_bytes())),
+        Err(_) => Done::Cut("no leader confirmed a sync"),
+    }
+}
+
+/// One of those that are under way.
+struct Counted<'a>(&'a AtomicUsize);
+
+impl<'a> Counted<'a> {
+    fn new(all: &'a AtomicUsize) -> Counted<'a> {
+        all.fetch_add(1, Ordering::Relaxed);
+        Counted(all)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Answers a read that sets no watch, and whatever is not done here. `bytes_max` is for answers
+/// that have no bound of their own.
+pub(crate) fn read(
+    reader: Reader<'_>,
+    session: SessionId,
+    request: &Request,
+    bytes_max: usize,
+) -> Result<Vec<u8>, i32> {
+    match request {
+        Request::Exists(which) => reader.exists(&which.path),
+        Request::GetData(which) => reader.data(&which.path),
+        Request::GetChildren(which) => reader.children(&which.path, false),
+        Request::GetChildren2(which) => reader.children(&which.path, true),
+        Request::GetAcl(which) => reader.acl(&which.path),
+        Request::GetEphemerals(prefix) => Ok(reader.ephemerals(session, &prefix.path)),
+        Request::GetAllChildrenNumber(which) => reader.descendants(&which.path),
+        Request::WhoAmI => Ok(reader.who()),
+        Request::MultiRead(ops) => reader.multi(ops, bytes_max),
+        // As a server without SASL has it: nothing more to say.
+        Request::Sasl(_) => Ok(SaslToken { token: Buffer(None) }.to_bytes()),
+        Request::Reconfig(_) => Err(error::RECONFIG_DISABLED),
+        _ => Err(error::UNIMPLEMENTED),
+    }
+}
+
+/// setWatches in the words of setWatches2.
+pub(crate) fn with_no_persistent_ones(set: &SetWatches) -> SetWatches2 {
+    let SetWatches { relative_zxid, data, exist, child } = set.clone();
+    SetWatches2 { relative_zxid, data, exist, child, ..SetWatches2::default() }
+}

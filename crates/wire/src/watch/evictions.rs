@@ -1,0 +1,105 @@
+//! Clients that are given up because others wait for what they do not take.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::sleep;
+use tracing::debug;
+
+use crate::client::Client;
+use crate::client::shared_bytes::{SharedBytes, UNCOUNTED_BYTES_MAX};
+use crate::watch::hub::Hub;
+
+/// How long an answer waits for its place, and none before it gets one, until clients that take
+/// nothing are given up.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// After so many times that long, the one that takes the least: a client that takes a byte now and
+/// then must not keep what others wait for.
+const ROUNDS_MAX: usize = 10;
+
+/// Gives up clients while those who wait do not get on, until it is dropped: where all wait, any of
+/// them; where an address waits for its own share, those of the address.
+pub(crate) async fn evict(unread: &SharedBytes, hub: &Hub) {
+    let mut stuck: HashMap<Option<IpAddr>, usize> = HashMap::new();
+    loop {
+        unread.pressed().await;
+        loop {
+            let lines = unread.lines();
+            stuck.retain(|line, _| lines.contains_key(line));
+            if lines.is_empty() {
+                break;
+            }
+            let before: HashMap<u64, u64> = hub.clients().iter().filter(keeps).map(taken).collect();
+            sleep(PATIENCE).await;
+            let (now, clients) = (unread.lines(), hub.clients());
+            for (line, served) in lines {
+                if now.get(&line) != Some(&served) {
+                    stuck.remove(&line);
+                    continue;
+                }
+                let rounds = stuck.entry(line).or_default();
+                *rounds += 1;
+                let all = clients.iter().filter(|client| line.is_none() || client.outbox.source() == line);
+                give_up(all, &before, rounds.is_multiple_of(ROUNDS_MAX));
+            }
+        }
+    }
+}
+
+/// Whether it has been offered more than it may keep, and has not been given up for that. What is
+/// held back behind an answer that is being made is not its fault.
+fn keeps(client: &&Arc<Client>) -> bool {
+    client.outbox.offered() > UNCOUNTED_BYTES_MAX && !client.outbox.is_aborted()
+}
+
+fn taken(client: &Arc<Client>) -> (u64, u64) {
+    (client.number, client.outbox.taken())
+}
+
+/// Closes those that kept something `before`, and have taken nothing since; when there are none,
+/// and this has gone on `for_long`, the one that has taken the least.
+fn give_up<'a>(clients: impl Iterator<Item = &'a Arc<Client>>, before: &HashMap<u64, u64>, for_long: bool) {
+    let since = |client: &Arc<Client>| client.outbox.taken().checked_sub(*before.get(&client.number)?);
+    let mut slow: Vec<_> = clients.filter(keeps).filter_map(|client| Some((since(client)?, client))).collect();
+    slow.sort_by_key(|(taken, client)| (*taken, Reverse(client.outbox.offered())));
+    let nothing = slow.iter().take_while(|(taken, _)| *taken == 0).count();
+    for (_, client) in slow.into_iter().take(nothing.max(usize::from(for_long))) {
+        debug!(session = %client.session(), addr = %client.addr, "a client that takes too little is given up");
+        client.outbox.abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+
+    /// Has so many bytes to be taken, and takes some of them.
+    fn offer(client: &Client, bytes: usize) {
+        client.outbox.push(vec![1; bytes]);
+        assert!(client.outbox.next().now_or_never().flatten().is_some());
+    }
+
+    #[test]
+    fn a_client_that_takes_something_is_kept_and_what_is_held_back_for_it_is_no_fault_of_its_own() {
+        let clients = [1, 2, 3, 4, 5].map(Client::alone);
+        let [silent, slow, slower, held, late] = &clients;
+        [silent, slow, slower].iter().for_each(|client| offer(client, 100_000));
+        held.outbox.hold();
+        held.outbox.push_event(&[1; 100_000]);
+        let before: HashMap<u64, u64> = clients.iter().filter(keeps).map(taken).collect();
+        // It had nothing to take until now.
+        offer(late, 100_000);
+        assert!(slow.outbox.wrote(1_000) && slower.outbox.wrote(10));
+        let closed = || clients.each_ref().map(|client| client.is_closed());
+        give_up(clients.iter(), &before, false);
+        assert_eq!(closed(), [true, false, false, false, false]);
+        give_up(clients.iter(), &before, false);
+        assert_eq!(closed(), [true, false, false, false, false], "all who are left take what they are sent");
+        give_up(clients.iter(), &before, true);
+        assert_eq!(closed(), [true, false, true, false, false], "not for ever while others wait");
+    }
+}

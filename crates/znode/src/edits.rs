@@ -1,0 +1,14 @@
+//! Single changes of the state, and questions about it, that operations are made of.
+
+pub(crate) mod actors;
+pub(crate) mod budget;
+pub(crate) mod changes;
+pub(crate) mod charge;
+pub(crate) mod containers;
+pub(crate) mod context;
+pub(crate) mod edit;
+pub(crate) mod events;
+pub(crate) mod granted;
+pub(crate) mod history;
+pub(crate) mod permissions;
+pub(crate) mod positions;

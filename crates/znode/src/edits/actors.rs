@@ -1,0 +1,44 @@
+//! Who asks in an entry, as it is kept beside what was done.
+
+use std::sync::Arc;
+
+use crate::edits::changes::Changes;
+use crate::words::client_info::{TEXT_MAX, short};
+use crate::{Actor, ClientInfo, Identity, SUPER, Session, SessionId, State, user};
+
+impl State {
+    /// Who asks in this entry.
+    pub(crate) fn actor(&self, changes: &Changes) -> Actor {
+        let session = changes.context.session.and_then(|id| self.session_of(id, changes));
+        let mut client = session.map_or_else(ClientInfo::default, |session| (*session.client).clone());
+        client.address = changes.context.address.or(client.address);
+        Actor {
+            session: changes.context.session,
+            label: session.map_or_else(String::new, |session| short(&session.label)),
+            identity: shown(&changes.context.identities),
+            client,
+        }
+    }
+
+    /// A session that is open, or that this entry ends.
+    pub(crate) fn session_of<'a>(&'a self, id: SessionId, changes: &'a Changes) -> Option<&'a Session> {
+        self.session(id).or_else(|| changes.ended.get(&id).map(|session| &**session))
+    }
+}
+
+/// The first of several identities that is a name, without what proves it.
+fn shown(identities: &[Identity]) -> String {
+    let named = identities.iter().find(|identity| identity.scheme != SUPER).or(identities.first());
+    let Some(Identity { scheme, id }) = named else { return String::new() };
+    let id = if scheme == "digest" { user(id) } else { id };
+    short(&format!("{scheme}:{id}"))
+}
+
+/// The label and the client of a session, to be kept beside what it did.
+pub(crate) fn remembered(session: Option<&Session>) -> (Arc<str>, Arc<ClientInfo>) {
+    let label = |session: &Session| match session.label.len() > TEXT_MAX {
+        true => short(&session.label).into(),
+        false => session.label.clone(),
+    };
+    session.map_or_else(|| ("".into(), Arc::default()), |session| (label(session), session.client.clone()))
+}

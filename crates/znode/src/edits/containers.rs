@@ -1,0 +1,50 @@
+//! Directories that are missing on the way to what is made: found before, made as containers.
+
+use std::sync::Arc;
+
+use crate::edits::changes::Changes;
+use crate::edits::edit::NewNode;
+use crate::edits::permissions::check_client_path;
+use crate::{Acl, Ensure, Error, Kind, Refusal, State, ZPath};
+
+impl State {
+    /// The nearest ancestor that exists, or the lock itself, and the paths below it that do not,
+    /// deepest first. Refused before the walk when nothing can be made there: nobody bounds a path
+    /// before it is here, and the walk costs the square of its depth.
+    pub(crate) fn missing_on_the_way(&self, lock: &ZPath) -> Result<(ZPath, Vec<ZPath>), Error> {
+        if self.tree.contains(lock) {
+            return Ok((lock.clone(), Vec::new()));
+        }
+        self.check_path(lock)?;
+        let mut missing = Vec::new();
+        let mut path = lock.clone();
+        while !self.tree.contains(&path) {
+            let parent = path.parent().expect("the root exists");
+            missing.push(path);
+            path = parent;
+        }
+        Ok((path, missing))
+    }
+
+    /// The parent that a create needs, or the nearest ancestor that exists and what is to be made
+    /// below it, deepest first.
+    pub(crate) fn way_to(&self, parent: &ZPath, ensure: Ensure) -> Result<(ZPath, Vec<ZPath>), Refusal> {
+        let refuse = |error| Refusal::at(error, parent);
+        if ensure == Ensure::New {
+            let there = self.tree.contains(parent);
+            return if there { Ok((parent.clone(), Vec::new())) } else { Err(refuse(Error::NoNode)) };
+        }
+        check_client_path(parent)?;
+        self.missing_on_the_way(parent).map_err(refuse)
+    }
+
+    /// Makes directories that are missing, given deepest first, as containers with the ACL of what
+    /// they are made in.
+    pub(crate) fn make_containers(&mut self, missing: &[ZPath], acl: &Arc<[Acl]>, changes: &mut Changes) {
+        for path in missing.iter().rev() {
+            let container =
+                NewNode { kind: Kind::Container, data: Arc::new([]), acl: Arc::clone(acl), contender: None };
+            self.insert(path, container, changes);
+        }
+    }
+}

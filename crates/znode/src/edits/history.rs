@@ -1,0 +1,166 @@
+//! What a lock and a session leave behind: who held, who waited in vain, and why that ended.
+
+use std::sync::Arc;
+
+use crate::edits::actors::remembered;
+use crate::edits::changes::Changes;
+use crate::edits::context::Context;
+use crate::queue::ended::{EndedSession, EndedTicket, Grant, History, Moment, TicketEnd};
+use crate::words::client_info::short;
+use crate::words::ticket_name::mode_of;
+use crate::{Acl, Actor, ClientInfo, Identity, Op, READ, Session, SessionId, State, ZPath, Znode, Zxid, permits};
+
+/// What a lock remembers, the newest end first: at most `max`. Empty for a lock without a past.
+pub fn history(state: &State, lock: &ZPath, max: usize) -> Vec<Arc<EndedTicket>> {
+    let Some(history) = state.locks.histories.of(lock) else {
+        return Vec::new();
+    };
+    let mut tickets: Vec<_> = history.grants.iter().chain(&history.waits).cloned().collect();
+    // A stable sort of the reversed: what ended in one entry also comes newest first.
+    tickets.reverse();
+    tickets.sort_by_key(|ticket| std::cmp::Reverse(ticket.ended));
+    tickets.truncate(max);
+    tickets
+}
+
+/// Tickets that ended in the entry of this zxid or in a later one, with their locks, as far as
+/// these remember them.
+pub fn ended_in(state: &State, zxid: Zxid) -> impl Iterator<Item = (&ZPath, &EndedTicket)> {
+    let histories = &state.locks.histories;
+    let of = move |lock| histories.of(lock).map(|history| (lock, history));
+    histories.since(zxid).filter_map(of).flat_map(move |(lock, history)| {
+        let rows = [&history.grants, &history.waits]
+            .map(|row| row.iter().rev().take_while(move |ended| ended.ended.zxid >= zxid).map(|ended| &**ended));
+        rows.into_iter().flatten().map(move |ended| (lock, ended))
+    })
+}
+
+/// Whether one who has proven these identities may read what a lock remembers: who may read the
+/// directory, and might when something ended last.
+pub fn may_read_history(state: &State, lock: &ZPath, reader: &[Identity]) -> bool {
+    let then = state.locks.histories.of(lock).and_then(|history| history.readers.as_deref());
+    then.is_none_or(|acl| permits(acl, READ, reader)) && state.may_read(lock, reader)
+}
+
+/// Locks whose past is looked at to find a ticket of a session that has ended, at most twice.
+const LOOKS_MAX: usize = 512;
+
+/// Whether one who has proven these identities may read of a session that has ended in what a lock
+/// remembers: who may know whose its tickets were may know its client. Looked for among the locks
+/// where something ended with the session or soon after it, and among those where that was during
+/// its life.
+pub fn may_read_of_ended(state: &State, session: &EndedSession, reader: &[Identity]) -> bool {
+    let (opened, ended) = (Zxid(session.id.0), session.ended.zxid);
+    let histories = &state.locks.histories;
+    let since = histories.since(ended).take(LOOKS_MAX);
+    let before = histories.between(opened, ended).take(LOOKS_MAX);
+    // One whose lock node might be read by fewer is remembered without the client.
+    let tells = |past: &EndedTicket| past.session == session.id && !past.client.is_empty();
+    let theirs = |history: &History| history.grants.iter().chain(&history.waits).any(|past| tells(past));
+    let known = |lock: &ZPath| histories.of(lock).is_some_and(theirs);
+    since.chain(before).any(|lock| known(lock) && may_read_history(state, lock, reader))
+}
+
+/// What an entry means for the tickets that end in it.
+pub(crate) fn end_of(op: &Op) -> Option<TicketEnd> {
+    match op {
+        Op::CloseSession { .. } => Some(TicketEnd::Closed),
+        Op::ExpireSessions { .. } => Some(TicketEnd::Expired),
+        Op::Withdraw { .. } => Some(TicketEnd::Withdrawn),
+        Op::Reap { .. } | Op::Revoke { .. } => Some(TicketEnd::Revoked),
+        // It depends on whose it was.
+        _ => None,
+    }
+}
+
+impl State {
+    /// A session that has ended and is still remembered.
+    pub fn ended_session(&self, id: SessionId) -> Option<&EndedSession> {
+        self.locks.histories.session(id, &self.limits, self.time_ms)
+    }
+
+    pub(crate) fn remember_session(&mut self, session: &Session, expired: bool, context: &Context) {
+        let ended = EndedSession {
+            id: session.id,
+            label: session.label.to_string(),
+            timeout_ms: session.timeout_ms,
+            opened_ms: session.opened_ms,
+            ended: context.moment(),
+            expired,
+            ephemerals: u32::try_from(session.ephemeral_count()).unwrap_or(u32::MAX),
+            client: session.client.clone(),
+        };
+        self.locks.histories.add_session(ended, &self.limits);
+    }
+
+    /// A lock node goes, or begins to linger: what is kept beside it goes, too, and the past has
+    /// one more.
+    pub(crate) fn ticket_ended(&mut self, path: &ZPath, node: &Znode, grant: Option<Grant>, changes: &Changes) {
+        let (Some(session), Some(lock)) = (node.owner(), path.parent()) else {
+            return;
+        };
+        // One that lingered ended before.
+        if node.number(path.name()).is_none() || node.lingers_until_ms().is_some() {
+            return;
+        }
+        if grant.is_some() {
+            self.locks.discount_holder();
+        }
+        let asked = self.locks.revocations.remove(path);
+        let own = changes.context.session == Some(session);
+        let end = changes.end.unwrap_or(match (own, grant) {
+            (true, Some(_)) => TicketEnd::Released,
+            (true, None) => TicketEnd::Withdrawn,
+            (false, _) => TicketEnd::Admin,
+        });
+        let by = match end {
+            // At its deadline the leader takes it, in the name of the client that asked for it.
+            TicketEnd::Revoked | TicketEnd::Admin => {
+                let actor = Some(self.actor(changes)).filter(|actor| *actor != Actor::default());
+                actor.or(asked.map(|asked| asked.by))
+            }
+            _ => None,
+        };
+        let (session_label, client) = remembered(self.session_of(session, changes));
+        let contender = node.contender();
+        let (readers, own_readers) = (self.history_readers(&lock), self.readers(path, node));
+        let is_open = own_readers.is_none() || own_readers == readers;
+        let ticket = EndedTicket {
+            name: short(path.name()),
+            mode: contender.map_or_else(|| mode_of(path.name()), |contender| contender.mode),
+            session,
+            owner: contender.map_or_else(String::new, |contender| short(&contender.owner)),
+            // What some readers of the history might not read is not remembered.
+            label: if is_open {
+                short(node.label(self.limits.label_bytes_max).unwrap_or_default())
+            } else {
+                String::new()
+            },
+            enqueued: Moment { zxid: node.czxid, time_ms: node.ctime_ms },
+            grant,
+            ended: changes.context.moment(),
+            end,
+            session_label,
+            client: if is_open { client } else { Arc::default() },
+            by: by
+                .map(|actor| Arc::new(if is_open { actor } else { Actor { client: ClientInfo::default(), ..actor } })),
+        };
+        self.remember_ticket(&lock, ticket, readers);
+    }
+
+    /// Who may read what a lock remembers, where that is not every client.
+    pub(crate) fn history_readers(&self, lock: &ZPath) -> Option<Arc<[Acl]>> {
+        let acl = &self.nearest(lock.as_str()).1.acl;
+        (!permits(acl, READ, &[])).then(|| Arc::clone(acl))
+    }
+
+    /// Adds to a lock's past. Where memory is short, that of others is forgotten for it.
+    pub(crate) fn remember_ticket(&mut self, lock: &ZPath, ticket: EndedTicket, readers: Option<Arc<[Acl]>>) {
+        self.locks.histories.add_ticket(lock, ticket, readers, &self.limits);
+        for _ in 0..2 {
+            if self.is_overweight() {
+                self.locks.histories.forget_oldest();
+            }
+        }
+    }
+}

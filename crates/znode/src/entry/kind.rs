@@ -1,0 +1,62 @@
+//! How long a znode stays.
+
+use bincode::{Decode, Encode};
+
+use crate::words::ticket_name::{is_of_recipe, sequence_of};
+use crate::{CreateMode, SessionId};
+
+/// How long a znode stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+pub enum Kind {
+    /// Until it is deleted.
+    Persistent,
+    /// Until its session ends.
+    Ephemeral {
+        /// The session.
+        owner: SessionId,
+    },
+    /// Until it had children and has none for a while.
+    Container,
+    /// Until it has no children and was not set for a while.
+    Ttl {
+        /// The while, in milliseconds.
+        ttl_ms: u64,
+    },
+}
+
+impl Kind {
+    /// The kind that a create mode makes; `owner` is for the ephemeral ones.
+    pub(crate) fn of(mode: CreateMode, owner: SessionId) -> Kind {
+        match mode {
+            CreateMode::Persistent | CreateMode::PersistentSequential => Kind::Persistent,
+            CreateMode::Ephemeral | CreateMode::EphemeralSequential => Kind::Ephemeral { owner },
+            CreateMode::Container => Kind::Container,
+            CreateMode::PersistentTtl { ttl_ms } | CreateMode::PersistentSequentialTtl { ttl_ms } => {
+                Kind::Ttl { ttl_ms }
+            }
+        }
+    }
+
+    /// Number of a contender, by its name: of a child that queues for its parent (rule 2 of
+    /// docs/znode-model.md). `None` for any other child.
+    pub(crate) fn number(self, name: &str) -> Option<u64> {
+        let contends = match self {
+            Kind::Ephemeral { .. } => true,
+            // kazoo can make locks that outlive their sessions.
+            Kind::Persistent => is_of_recipe(name),
+            Kind::Container | Kind::Ttl { .. } => false,
+        };
+        if contends { sequence_of(name) } else { None }
+    }
+
+    /// ZooKeeper's `ephemeralOwner` (EphemeralType.java): containers and TTL nodes are told by the
+    /// high bits.
+    pub(crate) fn ephemeral_owner(self) -> u64 {
+        match self {
+            Kind::Persistent => 0,
+            Kind::Ephemeral { owner } => owner.0,
+            Kind::Container => 1 << 63,
+            Kind::Ttl { ttl_ms } => 0xff << 56 | ttl_ms,
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! Entering and leaving a lock's queue.
+
+use std::sync::Arc;
+
+use crate::edits::changes::Changes;
+use crate::edits::context::Context;
+use crate::edits::edit::{NewNode, next_number};
+use crate::edits::permissions::{check_client_path, permit};
+use crate::operations::deadlock::Newcomer;
+use crate::operations::readings;
+use crate::queue::Queue;
+use crate::tree::quota::Growth;
+use crate::words::ticket_name::{Shape, TicketName, sequence_of};
+use crate::words::weight;
+use crate::{
+    Acquire, Attempt, CREATE, Contender, Error, Hold, Kind, LockMode, LockSettings, Refusal, Reply, SessionId, State,
+    ZPath,
+};
+
+/// The way to a lock that the one who asks may enter.
+pub(crate) struct Way {
+    /// The lock, or the nearest ancestor that exists.
+    base: ZPath,
+    /// What is missing below it, deepest first.
+    missing: Vec<ZPath>,
+}
+
+/// A new ticket: for what, of which session.
+struct NewTicket<'a> {
+    acquire: &'a Acquire,
+    session: SessionId,
+    hold: Hold,
+}
+
+/// What came of a wish to enter a queue.
+pub(crate) enum Entered {
+    /// A lock node.
+    At(ZPath),
+    /// An answer instead.
+    NotLetIn(Reply),
+}
+
+impl State {
+    pub(crate) fn acquire(&mut self, acquire: &Acquire, changes: &mut Changes) -> Result<Reply, Refusal> {
+        let lock = &acquire.lock;
+        let refuse = |error| Refusal::at(error, lock);
+        let id = changes.context.session.ok_or_else(|| refuse(Error::SessionRequired))?;
+        let hold = changes.context.hold().map_err(refuse)?;
+        if lock.is_root() {
+            return Err(refuse(Error::BadArguments));
+        }
+        let label_bytes_max = self.limits.label_bytes_max as usize;
+        if acquire.label.len() > label_bytes_max || acquire.owner.len() > label_bytes_max {
+            return Err(refuse(Error::DataTooLarge));
+        }
+        // A retry whose answer and key are forgotten: the lock node itself remembers.
+        if let Some(ticket) = self.ticket_with(id, acquire, hold.key) {
+            return self.acquire_again(&ticket, id, hold.key, changes.context.attempt);
+        }
+        match self.ticket_of(id, lock, acquire.mode, &acquire.owner) {
+            Some(ticket) => {
+                self.check_limit(lock, acquire.mode).map_err(refuse)?;
+                self.hold_once_more(&ticket, hold)
+            }
+            None => self.acquire_anew(NewTicket { acquire, session: id, hold }, changes),
+        }
+    }
+
+    /// Enters a queue with a new ticket. A refusal that is known only when all who can hold do
+    /// takes it back.
+    fn acquire_anew(&mut self, new: NewTicket<'_>, changes: &mut Changes) -> Result<Reply, Refusal> {
+        let is_full = self.queue(&new.acquire.lock).is_some_and(Queue::is_full);
+        let before = is_full.then(|| self.clone());
+        let answer = self.enter_queue(new, changes);
+        if let (Some(before), Err(_)) = (before, &answer) {
+            *self = before;
+            changes.clear();
+        }
+        answer
+    }
+
+    fn enter_queue(&mut self, new: NewTicket<'_>, changes: &mut Changes) -> Result<Reply, Refusal> {
+        let NewTicket { acquire, session: id, hold } = new;
+        let (lock, priority) = (&acquire.lock, acquire.priority);
+        let way = self.way_into(lock, &changes.context)?;
+        if priority > 0 && !self.queue(lock).is_some_and(|queue| queue.settings().managed) {
+            return Err(Refusal::at(Error::LockNotManaged, lock));
+        }
+        if let Some(own) = self.sessions[&id].keyless.get(lock).filter(|_| is_keyless(acquire)) {
+            return Err(Refusal::at(Error::BlockedByOwnSession, own));
+        }
+        let ticket = match self.enqueue(acquire, way, false, id, hold, changes)? {
+            Entered::At(ticket) => ticket,
+            Entered::NotLetIn(answer) => return Ok(answer),
+        };
+        if priority > 0 {
+            self.prioritize(&ticket, priority);
+        }
+        self.grant_ready(changes);
+        self.check_waiters(&ticket)?;
+        self.acquired(&ticket)
+    }
+
+    pub(crate) fn withdraw(
+        &mut self,
+        ticket: &ZPath,
+        attempt: Attempt,
+        if_waiting: bool,
+        changes: &mut Changes,
+    ) -> Result<Reply, Refusal> {
+        let refuse = |error| Refusal::at(error, ticket);
+        let id = self.check_ticket(ticket, &changes.context).map_err(refuse)?;
+        let counting = self.counts_for(ticket);
+        let found = self.tree[&counting].contender().and_then(|contender| {
+            let tried = |hold: &Hold| hold.attempts.iter().position(|other| *other == attempt);
+            let found = contender.holds.iter().enumerate().find_map(|(index, hold)| Some((index, tried(hold)?)));
+            found.map(|(index, at)| (index, at, contender.holds[index].clone(), contender.count() == 1))
+        });
+        let Some((index, at, mut hold, last)) = found else {
+            return Ok(Reply::Superseded);
+        };
+        if if_waiting && let Some(held) = readings::held(self, ticket).map_err(refuse)? {
+            return Ok(Reply::StillHeld(held));
+        }
+        if if_waiting {
+            // Its client is there and has waited enough, so earlier tries are over too, also when
+            // their node has died.
+            hold.attempts.drain(..=at);
+        } else {
+            hold.attempts.remove(at);
+        }
+        if !hold.attempts.is_empty() {
+            self.tree.edit_contender(&counting, |contender| contender.holds[index] = hold);
+            return Ok(Reply::Superseded);
+        }
+        // As if the acquire had never been: its key may be used afresh.
+        self.sessions.edit_requests(id, |requests| requests.forget(&hold.key));
+        if last {
+            self.remove(ticket, changes);
+        } else {
+            self.tree.edit_contender(&counting, |contender| contender.holds.remove(index));
+        }
+        Ok(Reply::Withdrawn)
+    }
+
+    /// The way into a queue, for one who may enter it: before anything is said of the lock.
+    ///
+    /// # Errors
+    /// `NoAuth` without CREATE on the directory, or on what it would be made in.
+    pub(crate) fn way_into(&self, lock: &ZPath, context: &Context) -> Result<Way, Refusal> {
+        check_client_path(lock)?;
+        let refuse = |error| Refusal::at(error, lock);
+        let (base, missing) = self.missing_on_the_way(lock).map_err(refuse)?;
+        permit(&self.tree[&base].acl, CREATE, context).map_err(refuse)?;
+        Ok(Way { base, missing })
+    }
+
+    /// Puts a lock node into the queue. What a part of a multi-lock would wait for is seen when all
+    /// parts are there.
+    pub(crate) fn enqueue(
+        &mut self,
+        acquire: &Acquire,
+        way: Way,
+        part: bool,
+        id: SessionId,
+        hold: Hold,
+        changes: &mut Changes,
+    ) -> Result<Entered, Refusal> {
+        let lock = &acquire.lock;
+        let refuse = |error| Refusal::at(error, lock);
+        let mode = self.check_limit(lock, acquire.mode).map_err(refuse)?;
+        let kind = Kind::Ephemeral { owner: id };
+        let Way { base, missing } = way;
+        let parent = &self.tree[&base];
+        let written_by = self.written_by(id, acquire);
+        let next = if missing.is_empty() { next_number(parent).map_err(refuse)? } else { 0 };
+        // Curator's downgrade: a reader that shares the number of its own writer is held with it,
+        // and after it.
+        let number = written_by.unwrap_or(next);
+        let name = TicketName { shape: Shape::of(acquire.mode), key: hold.key, number };
+        let ticket = lock.child(&name.text()).map_err(refuse)?;
+        let reads_beside = |number| acquire.mode == LockMode::Read && self.writes(lock, number, id);
+        let held_at_once = sequence_of(ticket.name()).is_some_and(reads_beside);
+        // Made by hand: a key and the next number are no secret.
+        if self.tree.contains(&ticket) {
+            return Err(Refusal::at(Error::NodeExists, &ticket));
+        }
+        let (count, bytes) = (missing.len() as u64 + 1, acquire.label.len());
+        self.check_room(parent, &ticket, bytes, count).map_err(refuse)?;
+        self.check_bytes(weight::made(&ticket, bytes, count) + weight::QUEUED).map_err(refuse)?;
+        self.check_quota(&ticket, Growth { count, bytes: bytes as u64 })?;
+        self.check_ephemerals(kind).map_err(refuse)?;
+        let tickets = if missing.is_empty() { parent.family.ticket_count() } else { 0 };
+        if tickets >= self.limits.waiters_max as usize {
+            return Err(refuse(Error::TooManyWaiters));
+        }
+        let at_end = !held_at_once && missing.is_empty() && !part;
+        let newcomer = Newcomer { lock, session: id, owner: &acquire.owner, mode, upgraded: None };
+        if let Some(cycle) = at_end.then(|| self.deadlock(&newcomer)).flatten() {
+            return Ok(Entered::NotLetIn(self.refuse_deadlock(&newcomer, &acquire.label, cycle, changes)));
+        }
+        let acl = Arc::clone(&parent.acl);
+        self.make_containers(&missing, &acl, changes);
+        let contender = Contender {
+            mode,
+            owner: acquire.owner.clone(),
+            lock_delay_ms: acquire.lock_delay_ms.min(self.limits.lock_delay_max_ms),
+            holds: vec![hold],
+            released: 0,
+            lingers_until_ms: None,
+            keyless: is_keyless(acquire),
+            in_multi_lock: part,
+        };
+        let data = acquire.label.as_bytes().into();
+        if let LockMode::Lease { limit, .. } = mode {
+            self.tree.edit_queue(lock, |queue| queue.set(LockSettings { limit: Some(limit), ..queue.settings() }));
+        }
+        self.insert(&ticket, NewNode { kind, data, acl, contender: Some(contender) }, changes);
+        Ok(Entered::At(ticket))
+    }
+
+    /// Whether a lock can be the semaphore that an acquire of permits says. The first one sets the
+    /// limit; 0 is the one that is set. Answers the mode with the limit that counts.
+    pub(crate) fn check_limit(&self, lock: &ZPath, mode: LockMode) -> Result<LockMode, Error> {
+        let LockMode::Lease { permits, limit: asked } = mode else { return Ok(mode) };
+        let settings = self.queue(lock).map(|queue| queue.settings()).unwrap_or_default();
+        let limit = if asked == 0 { settings.limit.unwrap_or(0) } else { asked };
+        if !(1..=limit).contains(&permits) {
+            return Err(Error::BadArguments);
+        }
+        let differs = settings.managed || settings.limit.is_some_and(|other| other != limit);
+        if differs { Err(Error::LimitDiffers) } else { Ok(LockMode::Lease { permits, limit }) }
+    }
+
+    /// The number of the write lock that the owner of this read acquire holds.
+    fn written_by(&self, id: SessionId, acquire: &Acquire) -> Option<u64> {
+        if acquire.mode != LockMode::Read {
+            return None;
+        }
+        let writer = self.ticket_of(id, &acquire.lock, LockMode::Write, &acquire.owner)?;
+        let held = matches!(readings::held(self, &writer), Ok(Some(_)));
+        sequence_of(writer.name()).filter(|_| held)
+    }
+}
+
+/// Whether nothing tells a retry of an acquire from another wish of its session.
+fn is_keyless(acquire: &Acquire) -> bool {
+    acquire.keyless && acquire.owner.is_empty()
+}

@@ -1,0 +1,81 @@
+//! What a request would take of an entry's budget (`budget.rs`), before any of it is done.
+
+use crate::edits::budget::{steps_at, steps_to};
+use crate::edits::changes::Changes;
+use crate::edits::context::Context;
+use crate::edits::permissions::permit;
+use crate::{CREATE, DELETE, Error, Op, READ, Refusal, State, WRITE, ZPath, ZnodeOp};
+
+impl State {
+    /// What a request may take of an entry's budget, of those that may take much; 0 of others.
+    pub(crate) fn cost_of(&self, op: &Op) -> u64 {
+        match op {
+            Op::Multi(ops) => self.cost_of_multi(ops),
+            Op::Revoke { path, deadline_ms: Some(0) } => self.cost_of_revoking(path),
+            _ => 0,
+        }
+    }
+
+    fn cost_of_multi(&self, ops: &[ZnodeOp]) -> u64 {
+        ops.iter().map(|op| self.cost_of_one(op)).sum()
+    }
+
+    fn cost_of_one(&self, op: &ZnodeOp) -> u64 {
+        match op {
+            ZnodeOp::Create(create) => steps_at(create.parent.depth() + 1),
+            ZnodeOp::Delete { path, .. } => self.cost_of_removing(path),
+            ZnodeOp::SetData { .. } | ZnodeOp::Check { .. } => 0,
+        }
+    }
+
+    /// Refuses a multi for what it would take of the entry's budget, before any of it is done:
+    /// undoing costs as much again, and what is refused can be asked for again and again. An
+    /// operation that is not permitted is the end of what could be done.
+    ///
+    /// # Errors
+    /// `TooManyOps` at the operation that exceeds the budget.
+    pub(crate) fn check_multi_cost(&self, ops: &[ZnodeOp], changes: &Changes) -> Result<(), Refusal> {
+        let mut left = self.steps_left(changes);
+        for (index, op) in ops.iter().enumerate() {
+            if self.is_denied(op, &ops[..index], &changes.context) {
+                return Ok(());
+            }
+            let Some(less) = left.checked_sub(self.cost_of_one(op)) else {
+                let op_index = u32::try_from(index).ok();
+                return Err(Refusal { op_index, ..Error::TooManyOps.into() });
+            };
+            left = less;
+        }
+        Ok(())
+    }
+
+    /// Whether an operation is not permitted, also behind these.
+    fn is_denied(&self, op: &ZnodeOp, before: &[ZnodeOp], context: &Context) -> bool {
+        let (guard, perms) = match op {
+            ZnodeOp::Create(create) => (create.parent.as_str(), CREATE),
+            ZnodeOp::Delete { path, .. } => (path.parent_str().unwrap_or("/"), DELETE),
+            ZnodeOp::SetData { path, .. } => (path.as_str(), WRITE),
+            ZnodeOp::Check { path, .. } => (path.as_str(), READ),
+        };
+        let Some(node) = self.tree.get(guard) else { return false };
+        let denied = match op {
+            ZnodeOp::SetData { path, data, .. } => self.permit_data(path, data, context).is_err(),
+            _ => permit(&node.acl, perms, context).is_err(),
+        };
+        // It may have been made anew, with another ACL.
+        denied && !before.iter().any(|op| matches!(op, ZnodeOp::Delete { path, .. } if path.as_str() == guard))
+    }
+
+    fn cost_of_revoking(&self, path: &ZPath) -> u64 {
+        // A lock that is not there is refused for that.
+        let there = Some(path).filter(|path| self.tree.contains(*path));
+        let tickets = there.and_then(|path| self.holders(path).ok()).unwrap_or_default();
+        tickets.iter().map(|ticket| self.cost_of_removing(ticket)).sum()
+    }
+
+    /// A part of a multi-lock takes the other parts with it.
+    pub(crate) fn cost_of_removing(&self, path: &ZPath) -> u64 {
+        let multi = self.node(path).and_then(|node| self.multi_of(path, node));
+        multi.map_or_else(|| steps_to(path), |multi| multi.tickets.iter().map(steps_to).sum())
+    }
+}

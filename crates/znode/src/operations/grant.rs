@@ -1,0 +1,229 @@
+//! Granting: who holds next in the locks whose queues have changed.
+//!
+//! One rule. Look at the first waiter in the order of turns. When it fits, grant it the lock, and
+//! look again; otherwise stop. A later ticket may overtake only a `Backfill` multi-lock that is
+//! waiting for another of its locks.
+
+use std::collections::BTreeMap;
+
+use plant::Planted;
+
+use crate::edits::changes::Changes;
+use crate::queue::ended::TicketEnd;
+use crate::queue::{Origin, Position, Queue, Ticket};
+use crate::state::locks::MultiLock;
+use crate::{Policy, State, ZPath, Zxid};
+
+/// So many multi-locks may be overtaken in one queue; the next one blocks it. Bounds the work of a
+/// grant.
+const OVERTAKEN_MAX: usize = 16;
+/// They have together at most so many parts. Bounds the work of a grant by what stands in this
+/// queue: a bound on what was looked at elsewhere would fall when another queue changes, and
+/// nothing would look at this one again.
+const OVERTAKEN_PARTS_MAX: usize = 128;
+
+/// A ticket whose turn it is. The oldest ticket of all locks comes first.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Next {
+    czxid: Zxid,
+    lock: ZPath,
+    position: Position,
+}
+
+/// What a look at a queue has found.
+enum Look {
+    /// This ticket holds next.
+    Next(Next),
+    Nobody,
+    /// This entry has given its zxid to another holder of the semaphore as a token: the next entry
+    /// looks again.
+    NextEntry,
+}
+
+impl State {
+    /// Grants what has become free. O(log n) for each grant and each lock that was touched. What is
+    /// too much for one entry is left to the next ones.
+    pub(crate) fn grant_ready(&mut self, changes: &mut Changes) {
+        // With each, how many grants there were when it was found: it may be another one after the
+        // next grant.
+        let mut found: BTreeMap<Next, u64> = BTreeMap::new();
+        let mut grants = 0;
+        for lock in changes.take_queues() {
+            if self.steps_left(changes) == 0 {
+                self.locks.leave_unsettled(lock);
+            } else if let Some(next) = self.look(&lock, changes) {
+                found.insert(next, grants);
+            }
+        }
+        while let Some((next, at)) = found.pop_first() {
+            if self.steps_left(changes) == 0 {
+                self.leave_to_next_entry(next);
+                continue;
+            }
+            if at != grants {
+                let now = self.look(&next.lock, changes);
+                if now.as_ref() != Some(&next) {
+                    found.extend(now.map(|now| (now, grants)));
+                    continue;
+                }
+            }
+            let locks = match self.is_of_ending_session(&next) {
+                true => {
+                    self.pass_over(&self.ticket_at(&next.lock, &next.position), changes);
+                    changes.take_queues().into_iter().collect()
+                }
+                false => self.grant_next(&next, changes),
+            };
+            grants += 1;
+            for lock in locks {
+                found.extend(self.look(&lock, changes).map(|next| (next, grants)));
+            }
+        }
+    }
+
+    /// Grants a lock, or all locks of a multi-lock. Returns those whose queues it changed.
+    fn grant_next(&mut self, next: &Next, changes: &mut Changes) -> Vec<ZPath> {
+        let multi = self.multi_at(&next.lock, &next.position).cloned();
+        let Some(multi) = multi else {
+            self.grant_out_of_turn(&next.lock, &next.position, changes);
+            return vec![next.lock.clone()];
+        };
+        let mut locks = Vec::with_capacity(multi.tickets.len());
+        for ticket in &multi.tickets {
+            let (lock, position) = self.position_of(ticket);
+            self.grant_out_of_turn(&lock, &position, changes);
+            locks.push(lock);
+        }
+        locks
+    }
+
+    /// Who holds this lock next, if it is a ticket's turn in this entry.
+    fn look(&mut self, lock: &ZPath, changes: &Changes) -> Option<Next> {
+        if plant::is(Planted::SecondGranted) && changes.end == Some(TicketEnd::Expired) {
+            return self.second_in(lock);
+        }
+        match self.next_in(lock, changes.context.zxid) {
+            Look::Next(next) => Some(next),
+            Look::Nobody => None,
+            Look::NextEntry => {
+                self.locks.leave_unsettled(lock.clone());
+                None
+            }
+        }
+    }
+
+    /// For [`Planted::SecondGranted`].
+    fn second_in(&self, lock: &ZPath) -> Option<Next> {
+        let queue = self.queue(lock)?;
+        let alone = |(_, ticket): &(&Position, &Ticket)| ticket.origin != Origin::MultiLock;
+        let (position, ticket) = queue.waiters().filter(alone).nth(1)?;
+        let next = || Next { czxid: position.czxid, lock: lock.clone(), position: position.clone() };
+        queue.fits(position, ticket.demand).then(next)
+    }
+
+    fn next_in(&self, lock: &ZPath, now: Zxid) -> Look {
+        let Some(queue) = self.queue(lock) else { return Look::Nobody };
+        let (mut overtaken, mut parts) = (0, 0);
+        for (position, ticket) in queue.waiters() {
+            let fits = match ticket.origin {
+                Origin::MultiLock => {
+                    let Some(multi) = self.multi_at(lock, position) else { return Look::Nobody };
+                    let fits = self.fits_everywhere(multi);
+                    (overtaken, parts) = (overtaken + 1, parts + multi.tickets.len());
+                    let within = overtaken <= OVERTAKEN_MAX && parts <= OVERTAKEN_PARTS_MAX;
+                    if !fits && within && may_be_overtaken(multi, queue) {
+                        continue;
+                    }
+                    fits
+                }
+                // Its client waits for all tickets before it. To grant it the lock would keep
+                // others out in vain.
+                Origin::Create if overtaken > 0 => false,
+                Origin::Create | Origin::Acquire => queue.fits(position, ticket.demand),
+            };
+            return match fits {
+                false => Look::Nobody,
+                true if self.repeats_token(lock, position, ticket, now) => Look::NextEntry,
+                true => Look::Next(Next { czxid: position.czxid, lock: lock.clone(), position: position.clone() }),
+            };
+        }
+        Look::Nobody
+    }
+
+    /// Whether a grant in this entry would repeat a token where tokens tell holders apart; of a
+    /// multi-lock, any of its grants.
+    fn repeats_token(&self, lock: &ZPath, position: &Position, ticket: &Ticket, now: Zxid) -> bool {
+        let repeats = |lock: &ZPath, position: &Position| {
+            let queue = self.queue(lock);
+            let waiter = queue.and_then(|queue| Some((queue, queue.waiter(position)?)));
+            waiter.is_some_and(|(queue, ticket)| queue.repeats_token(position, ticket.demand, now))
+        };
+        match ticket.origin {
+            Origin::MultiLock => self.multi_at(lock, position).is_some_and(|multi| {
+                multi.tickets.iter().map(|ticket| self.position_of(ticket)).any(|(lock, at)| repeats(&lock, &at))
+            }),
+            Origin::Create | Origin::Acquire => repeats(lock, position),
+        }
+    }
+
+    /// Whether every part fits in its lock, and may be next there.
+    fn fits_everywhere(&self, multi: &MultiLock) -> bool {
+        multi.tickets.iter().all(|ticket| {
+            let (lock, position) = self.position_of(ticket);
+            let Some(queue) = self.queue(&lock) else { return false };
+            let Some(part) = queue.waiter(&position) else { return false };
+            let turn = queue.turn(&position);
+            // One more than may be overtaken: then it is blocked.
+            let before: Vec<_> = queue.waiters_before(Some(&turn)).take(OVERTAKEN_MAX + 1).collect();
+            let overtakes =
+                |at: &Position| self.multi_at(&lock, at).is_some_and(|other| may_be_overtaken(other, queue));
+            before.len() <= OVERTAKEN_MAX
+                && before.iter().all(|(at, ticket)| ticket.origin == Origin::MultiLock && overtakes(at))
+                && queue.fits(&position, part.demand)
+        })
+    }
+
+    /// Takes such a ticket away when it is its turn.
+    fn pass_over(&mut self, ticket: &ZPath, changes: &mut Changes) {
+        let end = changes.end.replace(TicketEnd::Expired);
+        self.remove(ticket, changes);
+        changes.end = end;
+    }
+
+    fn is_of_ending_session(&self, next: &Next) -> bool {
+        let ticket = || self.queue(&next.lock)?.waiter(&next.position);
+        self.sessions.are_ending()
+            && !plant::is(Planted::GrantedToTheEnding)
+            && ticket().and_then(|ticket| ticket.session).is_some_and(|id| self.sessions.is_ending(id))
+    }
+
+    /// It may have gone since it was its turn.
+    fn leave_to_next_entry(&mut self, next: Next) {
+        for lock in self.locks_of(&next).into_iter().chain([next.lock]) {
+            self.locks.leave_unsettled(lock);
+        }
+    }
+
+    /// Where it is the turn of a multi-lock: in each of its locks.
+    fn locks_of(&self, next: &Next) -> Vec<ZPath> {
+        let multi = self.multi_at(&next.lock, &next.position);
+        multi.iter().flat_map(|multi| &multi.tickets).filter_map(ZPath::parent).collect()
+    }
+
+    /// Whether a ticket could hold that waits, and no later entry will look at it. For tests.
+    pub(crate) fn check_nobody_is_next(&self, lock: &ZPath) -> Result<(), String> {
+        let left_over = |lock: &ZPath| self.locks.unsettled().contains(lock);
+        match self.next_in(lock, self.last_zxid) {
+            Look::Next(next) if !left_over(lock) && !self.locks_of(&next).iter().any(left_over) => {
+                Err(format!("{next:?} could hold and waits"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether others may overtake a waiting part of this multi-lock. In a semaphore they may not:
+/// small wishes would keep a large one waiting.
+pub(crate) fn may_be_overtaken(multi: &MultiLock, queue: &Queue) -> bool {
+    multi.policy == Policy::Backfill && queue.settings().limit.is_none()
+}

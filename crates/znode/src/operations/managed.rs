@@ -1,0 +1,97 @@
+//! Managed locks: only acquires enter their queues, so the order need not be that of the names.
+//!
+//! That is what priorities and a hand-over to a named waiter need. A client that lists the lock
+//! nodes and takes the first for the holder would be wrong here, so it is not let in.
+
+use std::sync::Arc;
+
+use crate::edits::changes::Changes;
+use crate::edits::permissions::REVOKE;
+use crate::edits::permissions::{check_client_path, permit};
+use crate::queue::Origin;
+use crate::tree::quota::Growth;
+use crate::words::weight;
+use crate::{CREATE, Error, Kind, LockSettings, Refusal, Reply, State, ZPath};
+
+impl State {
+    /// Sets what a lock is. Its directory is made, or made persistent: settings must not go with a
+    /// container, nor after a time.
+    pub(crate) fn set_lock(
+        &mut self,
+        lock: &ZPath,
+        settings: LockSettings,
+        changes: &mut Changes,
+    ) -> Result<Reply, Refusal> {
+        let refuse = |error| Refusal::at(error, lock);
+        // The holders of a semaphore are told apart by their tokens. Without the order of arrival,
+        // several that are granted the lock by one entry would have its zxid.
+        let both = settings.managed && settings.limit.is_some();
+        // Its directory becomes persistent, and would contend for its parent by such a name.
+        let named_as_ticket = Kind::Persistent.number(lock.name()).is_some();
+        if lock.is_root() || settings.limit == Some(0) || both || named_as_ticket {
+            return Err(refuse(Error::BadArguments));
+        }
+        check_client_path(lock)?;
+        let (base, missing) = self.missing_on_the_way(lock).map_err(refuse)?;
+        // A directory that is made for its settings has the same ACL.
+        let acl = Arc::clone(&self.tree[&base].acl);
+        permit(&acl, REVOKE, &changes.context).map_err(refuse)?;
+        if !missing.is_empty() {
+            permit(&acl, CREATE, &changes.context).map_err(refuse)?;
+        }
+        if missing.is_empty() {
+            let node = &self.tree[lock];
+            if node.owner().is_some() {
+                return Err(refuse(Error::NoChildrenForEphemerals));
+            }
+            let known = self.queue(lock).map(|queue| queue.settings()).unwrap_or_default();
+            // Another limit of what is a semaphore already: more hold at once, or no more until so
+            // many have left.
+            let stays = (settings.managed, settings.limit.is_some()) == (known.managed, known.limit.is_some());
+            if !stays && node.family.ticket_count() > 0 {
+                return Err(refuse(Error::NotEmpty));
+            }
+            changes.queue_changed(lock);
+        } else {
+            self.check_room(&self.tree[&base], lock, 0, missing.len() as u64).map_err(refuse)?;
+            self.check_quota(lock, Growth { count: missing.len() as u64, bytes: 0 })?;
+        }
+        let queue = settings != LockSettings::default() && self.queue(lock).is_none();
+        let made = if missing.is_empty() { 0 } else { weight::made(lock, 0, missing.len() as u64) };
+        self.check_plain_bytes(lock, made + if queue { weight::QUEUE } else { 0 })?;
+        self.make_containers(&missing, &acl, changes);
+        self.tree.edit(lock, |node| {
+            if settings != LockSettings::default() && matches!(node.kind, Kind::Container | Kind::Ttl { .. }) {
+                node.kind = Kind::Persistent;
+            }
+            node.family.edit_queue(|queue| queue.set(settings));
+        });
+        Ok(Reply::Done)
+    }
+
+    /// Releases a ticket and grants the lock to the named waiter, before all others.
+    pub(crate) fn hand_over(&mut self, ticket: &ZPath, to: &ZPath, changes: &mut Changes) -> Result<Reply, Refusal> {
+        let refuse = |error| Refusal::at(error, ticket);
+        self.check_ticket(ticket, &changes.context).map_err(refuse)?;
+        let lock = ticket.parent().ok_or_else(|| refuse(Error::BadArguments))?;
+        let queue = self.queue(&lock).filter(|queue| queue.settings().managed);
+        let queue = queue.ok_or_else(|| Refusal::at(Error::LockNotManaged, &lock))?;
+        let (_, giving) = self.position_of(ticket);
+        if queue.holder(&giving).is_none_or(|holder| holder.ticket.origin == Origin::MultiLock) {
+            return Err(refuse(Error::LockNotHeld));
+        }
+        let refuse = Refusal::at(Error::HandOverRefused, to);
+        let position = |path: &ZPath| self.node(path)?.position(path.name());
+        let Some(taking) = position(to).filter(|_| to.parent().as_ref() == Some(&lock)) else {
+            return Err(refuse);
+        };
+        let waiter = queue.waiter(&taking).filter(|waiter| waiter.origin != Origin::MultiLock);
+        let waiter = waiter.filter(|_| !self.waits_in_vain(to, &self.tree[to]));
+        if !waiter.is_some_and(|waiter| queue.fits_after(&giving, &taking, waiter.demand)) {
+            return Err(refuse);
+        }
+        self.remove(ticket, changes);
+        self.grant_out_of_turn(&lock, &taking, changes);
+        Ok(Reply::Released { holds: 0 })
+    }
+}

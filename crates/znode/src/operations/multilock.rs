@@ -1,0 +1,184 @@
+//! Several locks at once: all of them or none.
+//!
+//! A multi-lock has a lock node, its part, in the queue of each of its locks; all are made by one
+//! entry and so stand in the same order in every queue, which is why multi-locks do not wait for
+//! each other in a cycle. Until all parts can hold, none does. They go together too, whatever takes
+//! the first of them away.
+//!
+//! A multi-lock with an owner stands in the search for cycles (`deadlock.rs`): its owner waits
+//! for whatever is in the way of any part, and is in the way of others with each of them. When the
+//! owner asks for the same set again, it holds it once more: the first part counts. A set that
+//! meets its own tickets otherwise is refused, so no owner waits for itself here, and no part has a
+//! life apart from the others.
+
+use crate::edits::changes::Changes;
+use crate::entry::applied::WaitsFor;
+use crate::operations::acquire::Entered;
+use crate::operations::deadlock::Newcomer;
+use crate::state::locks::MultiLock;
+use crate::{
+    Acquire, AcquireAll, Contender, Error, Hold, LockMode, Refusal, Reply, RequestKey, SessionId, State, ZPath,
+};
+
+/// The most locks that one multi-lock may have. Bounds the work of a grant.
+const PARTS_MAX: usize = 64;
+
+impl State {
+    pub(crate) fn acquire_all(&mut self, wish: &AcquireAll, changes: &mut Changes) -> Result<Reply, Refusal> {
+        let id = changes.context.session.ok_or(Error::SessionRequired)?;
+        let hold = changes.context.hold()?;
+        self.check_parts(wish)?;
+        if wish.label.len().max(wish.owner.len()) > self.limits.label_bytes_max as usize {
+            return Err(Error::DataTooLarge.into());
+        }
+        if let Some(ticket) = self.all_with(id, wish, hold.key) {
+            return self.acquire_again(&ticket, id, hold.key, changes.context.attempt);
+        }
+        if let Some(ticket) = self.same_set(id, wish)? {
+            return self.count_hold(&ticket, hold);
+        }
+        let before = self.clone();
+        let answer = self.enter_all(wish, id, hold, changes);
+        if !matches!(answer, Ok(Reply::Acquired { .. })) {
+            *self = before;
+            changes.clear();
+        }
+        match answer {
+            Ok(Reply::Deadlock { cycle }) => Ok(self.refuse_all(wish, id, cycle, changes)),
+            answer => answer,
+        }
+    }
+
+    /// Enters all queues, and looks at what would come of it.
+    fn enter_all(
+        &mut self,
+        wish: &AcquireAll,
+        id: SessionId,
+        hold: Hold,
+        changes: &mut Changes,
+    ) -> Result<Reply, Refusal> {
+        // No ticket waits for one that is not there yet.
+        let owner = &*wish.owner;
+        let waited_for = self.has_ticket(id, owner);
+        let first = self.enqueue_all(wish, id, hold, changes)?;
+        self.grant_ready(changes);
+        let multi = self.locks.multi(changes.context.zxid).cloned().expect("it was made just above");
+        match waited_for.then(|| self.deadlock_of_all(id, owner, &multi.tickets)).flatten() {
+            Some(cycle) => Ok(Reply::Deadlock { cycle }),
+            None => {
+                for (index, ticket) in (0..).zip(&multi.tickets) {
+                    let at = |refusal| Refusal { op_index: Some(index), ..refusal };
+                    self.check_waiters(ticket).map_err(at)?;
+                }
+                self.acquired(&first)
+            }
+        }
+    }
+
+    /// The answer, remembered of the lock where the cycle begins.
+    fn refuse_all(&mut self, wish: &AcquireAll, id: SessionId, cycle: Vec<WaitsFor>, changes: &Changes) -> Reply {
+        let begins = |(lock, _): &&(ZPath, LockMode)| cycle.first().is_some_and(|edge| edge.lock == *lock);
+        let (lock, mode) = wish.parts.iter().find(begins).unwrap_or(&wish.parts[0]);
+        let newcomer = Newcomer { lock, session: id, owner: &wish.owner, mode: *mode, upgraded: None };
+        self.refuse_deadlock(&newcomer, &wish.label, cycle, changes)
+    }
+
+    /// The ticket that stands for the owner's multi-lock of exactly these locks and modes, in any
+    /// order.
+    ///
+    /// # Errors
+    /// `Overlap` when the owner has a ticket of any of these locks otherwise, `LimitDiffers` where
+    /// it says another limit than the one that is set.
+    fn same_set(&self, id: SessionId, wish: &AcquireAll) -> Result<Option<ZPath>, Refusal> {
+        let own = |(lock, mode): &(ZPath, LockMode)| self.ticket_of(id, lock, *mode, &wish.owner);
+        if let Some(multi) = own(&wish.parts[0]).and_then(|ticket| self.multi_of(&ticket, &self.tree[&ticket])) {
+            let part = |wish| own(wish).is_some_and(|ticket| multi.tickets.contains(&ticket));
+            if multi.tickets.len() == wish.parts.len() && wish.parts.iter().all(part) {
+                for (index, (lock, mode)) in (0..).zip(&wish.parts) {
+                    let at = |error| Refusal { op_index: Some(index), ..Refusal::at(error, lock) };
+                    self.check_limit(lock, *mode).map_err(at)?;
+                }
+                return Ok(Some(multi.tickets[0].clone()));
+            }
+        }
+        match (0..).zip(&wish.parts).find(|(_, (lock, _))| self.has_ticket_of(id, lock, &wish.owner)) {
+            Some((index, (lock, _))) => Err(Refusal { op_index: Some(index), ..Refusal::at(Error::Overlap, lock) }),
+            None => Ok(None),
+        }
+    }
+
+    /// The ticket that stands for a multi-lock on which an acquire was counted already under this
+    /// key.
+    pub(crate) fn all_with(&self, id: SessionId, wish: &AcquireAll, key: RequestKey) -> Option<ZPath> {
+        let (lock, mode) = wish.parts.first()?;
+        if wish.owner.is_empty() {
+            return self.ticket_with(id, &wish.first(), key);
+        }
+        // Asked for in another order, the set may have another first ticket.
+        let ticket = self.ticket_of(id, lock, *mode, &wish.owner)?;
+        let first = self.multi_of(&ticket, &self.tree[&ticket])?.tickets[0].clone();
+        let counted = |contender: &Contender| contender.holds.iter().any(|hold| hold.key == key);
+        self.tree[&first].contender().is_some_and(counted).then_some(first)
+    }
+
+    fn check_parts(&self, wish: &AcquireAll) -> Result<(), Refusal> {
+        if wish.parts.len() > PARTS_MAX.min(self.limits.ops_max as usize) {
+            return Err(Error::TooManyOps.into());
+        }
+        if wish.parts.is_empty() {
+            return Err(Error::BadArguments.into());
+        }
+        for (index, (lock, mode)) in (0..).zip(&wish.parts) {
+            let again = wish.parts[..index as usize].iter().any(|(other, _)| other == lock);
+            // Who leads an election is one, not one of several that a multi-lock ties together.
+            if lock.is_root() || again || *mode == LockMode::Latch {
+                return Err(Refusal { op_index: Some(index), ..Refusal::at(Error::BadArguments, lock) });
+            }
+        }
+        Ok(())
+    }
+
+    fn enqueue_all(
+        &mut self,
+        wish: &AcquireAll,
+        id: SessionId,
+        hold: Hold,
+        changes: &mut Changes,
+    ) -> Result<ZPath, Refusal> {
+        let mut tickets: Vec<ZPath> = Vec::with_capacity(wish.parts.len());
+        for index in 0..wish.parts.len() {
+            let (acquire, hold) = (wish.part(index, &wish.owner), hold.clone());
+            let at = |refusal| Refusal { op_index: u32::try_from(index).ok(), ..refusal };
+            let way = self.way_into(&acquire.lock, &changes.context).map_err(at)?;
+            let Entered::At(ticket) = self.enqueue(&acquire, way, true, id, hold, changes).map_err(at)? else {
+                // Deadlocks are looked for when all parts are there.
+                return Err(at(Refusal::at(Error::Deadlock, &acquire.lock)));
+            };
+            tickets.push(ticket);
+        }
+        let first = tickets[0].clone();
+        self.locks.add_multi(changes.context.zxid, MultiLock { policy: wish.policy, tickets });
+        Ok(first)
+    }
+}
+
+impl AcquireAll {
+    /// The acquire of one part.
+    fn part(&self, index: usize, owner: &str) -> Acquire {
+        let (lock, mode) = self.parts[index].clone();
+        Acquire {
+            lock,
+            mode,
+            owner: owner.into(),
+            label: self.label.clone(),
+            lock_delay_ms: self.lock_delay_ms,
+            priority: 0,
+            keyless: false,
+        }
+    }
+
+    /// The acquire of the part that stands for all.
+    fn first(&self) -> Acquire {
+        self.part(0, "")
+    }
+}

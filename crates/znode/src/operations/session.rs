@@ -1,0 +1,173 @@
+//! Opening and ending sessions.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use imbl::{OrdMap, OrdSet};
+use plant::Planted;
+
+use crate::edits::changes::Changes;
+use crate::edits::context::Context;
+use crate::operations::readings;
+use crate::queue::ended::TicketEnd;
+use crate::state::session::Requests;
+use crate::state::sessions::weight_of_new;
+use crate::{ClientInfo, Error, Limits, Refusal, Reply, SecretHash, Session, SessionId, State, Term, Turn, ZPath};
+
+impl State {
+    pub(crate) fn open_session(
+        &mut self,
+        secret_hash: SecretHash,
+        timeout_ms: u32,
+        label: &str,
+        address: Option<IpAddr>,
+        client: ClientInfo,
+        context: &Context,
+    ) -> Result<Reply, Refusal> {
+        let limits = &*self.limits;
+        client.check(limits)?;
+        if label.len() > limits.label_bytes_max as usize {
+            return Err(Error::DataTooLarge.into());
+        }
+        if self.sessions.len() >= limits.sessions_max as usize {
+            return Err(Error::TooManySessions.into());
+        }
+        if address.is_some_and(|address| self.sessions_of(address) >= limits.sessions_per_address_max) {
+            return Err(Error::TooManySessions.into());
+        }
+        self.check_bytes(weight_of_new(label, &client))?;
+        let timeout_ms = agreed_timeout(timeout_ms, limits);
+        let session = Session {
+            id: SessionId(context.zxid.0),
+            secret_hash,
+            timeout_ms,
+            label: label.into(),
+            opened_ms: context.time_ms,
+            address,
+            client: client.into(),
+            connection: 0,
+            turn: 0,
+            ephemerals: OrdSet::new(),
+            tickets: OrdMap::new(),
+            named: OrdMap::new(),
+            keyless: OrdMap::new(),
+            requests: Requests::default(),
+        };
+        let id = session.id;
+        self.sessions.add(session);
+        Ok(Reply::SessionOpened { session: id, timeout_ms })
+    }
+
+    /// How many open sessions count for an address.
+    pub fn sessions_of(&self, address: IpAddr) -> u32 {
+        self.sessions.of_address(address)
+    }
+
+    /// The session goes on over another connection, whose turns begin anew.
+    pub(crate) fn attach_session(
+        &mut self,
+        connection: u64,
+        timeout_ms: u32,
+        context: &Context,
+    ) -> Result<Reply, Refusal> {
+        if connection == 0 {
+            return Err(Error::BadArguments.into());
+        }
+        let timeout_ms = agreed_timeout(timeout_ms, &self.limits);
+        let session = context.session.ok_or(Error::SessionRequired)?;
+        let attached = self.sessions.get_mut(session).expect("the credential was checked");
+        (attached.connection, attached.turn, attached.timeout_ms) = (connection, 0, timeout_ms);
+        Ok(Reply::SessionOpened { session, timeout_ms })
+    }
+
+    /// A write of a connection takes its turn. Refused without a trace unless it is the next one.
+    pub(crate) fn take_turn(&mut self, turn: Turn, context: &Context) -> Result<(), Error> {
+        let id = context.session.ok_or(Error::SessionRequired)?;
+        let session = self.sessions.get_mut(id).expect("the credential was checked");
+        if session.connection != turn.connection {
+            return Err(Error::SessionMoved);
+        }
+        if session.turn.checked_add(1) != Some(turn.number) {
+            return Err(Error::OutOfTurn);
+        }
+        session.turn = turn.number;
+        Ok(())
+    }
+
+    pub(crate) fn close_session(&mut self, id: SessionId, changes: &mut Changes) -> Result<Reply, Refusal> {
+        match changes.context.session {
+            None => Err(Error::SessionRequired.into()),
+            Some(asking) if asking != id => Err(Error::AuthFailed.into()),
+            Some(_) => {
+                self.end_session(id, &BTreeSet::new(), changes);
+                Ok(Reply::Done)
+            }
+        }
+    }
+
+    /// The leader's word, which counts in its own term only.
+    pub(crate) fn expire_sessions(
+        &mut self,
+        sessions: &[SessionId],
+        term: Term,
+        changes: &mut Changes,
+    ) -> Result<Reply, Refusal> {
+        if term != changes.context.term && !plant::is(Planted::ExpiryTermIgnored) {
+            return Err(Error::StaleTerm.into());
+        }
+        let open: Vec<SessionId> = sessions.iter().copied().filter(|id| self.sessions.contains(*id)).collect();
+        let sessions = self.ending_together(&open);
+        // What goes with the first may not be granted to those that are left to the next entries.
+        self.sessions.will_end(open[sessions.len()..].iter().copied());
+        // Before any of them ends: a waiter must not become a dead holder because the holder is
+        // named first.
+        let lingering: BTreeSet<ZPath> = sessions.iter().flat_map(|id| self.lingering(*id)).collect();
+        let mut count = 0;
+        for &id in sessions {
+            if self.sessions.contains(id) {
+                self.end_session(id, &lingering, changes);
+                count += 1;
+            }
+        }
+        Ok(Reply::Removed { count })
+    }
+
+    /// The lock nodes of a dying session that outlive it: held at this moment, with a delay.
+    fn lingering(&self, id: SessionId) -> Vec<ZPath> {
+        let lingers = |path: &&ZPath| {
+            let delayed = self.tree[*path].contender().is_some_and(|contender| contender.lock_delay_ms > 0);
+            delayed && matches!(readings::held(self, path), Ok(Some(_)))
+        };
+        self.session(id).into_iter().flat_map(Session::ephemerals).filter(lingers).cloned().collect()
+    }
+
+    pub(crate) fn end_session(&mut self, id: SessionId, lingering: &BTreeSet<ZPath>, changes: &mut Changes) {
+        let session = self.sessions.remove(id).expect("the caller has seen it");
+        self.remember_session(&session, changes.end == Some(TicketEnd::Expired), &changes.context);
+        changes.ended.insert(id, session.clone());
+        for path in session.ephemerals() {
+            if lingering.contains(path) {
+                self.linger(path, changes);
+            } else if self.tree.contains(path) {
+                // Not when it went with another part of its multi-lock.
+                self.remove(path, changes);
+            }
+        }
+    }
+
+    fn linger(&mut self, path: &ZPath, changes: &Changes) {
+        let time_ms = changes.context.time_ms;
+        let node = self.tree.shared(path);
+        self.ticket_ended(path, &node, readings::grant(self, path), changes);
+        self.tree.edit(path, |node| {
+            let contender = Arc::make_mut(node.contender.as_mut().expect("a lingering node has a delay"));
+            contender.lingers_until_ms = Some(time_ms.saturating_add(u64::from(contender.lock_delay_ms)));
+        });
+    }
+}
+
+/// Not clamp(): it panics when a configuration has the bounds the wrong way round.
+fn agreed_timeout(wish_ms: u32, limits: &Limits) -> u32 {
+    wish_ms.max(limits.session_timeout_min_ms).min(limits.session_timeout_max_ms)
+}

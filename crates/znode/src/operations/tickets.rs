@@ -1,0 +1,110 @@
+//! The tickets that a session has: finding one, holding it once more, answering with it.
+
+use std::ops::Bound;
+
+use crate::edits::context::Context;
+use crate::operations::readings;
+use crate::words::ticket_name::sequence_of;
+use crate::words::weight;
+use crate::{
+    Acquire, Attempt, Contender, Error, Hold, LockMode, Refusal, Reply, RequestKey, SessionId, State, ZPath, Znode,
+};
+
+impl State {
+    /// A retry of an acquire that was applied: where its ticket stands by now. Counts nothing.
+    pub(crate) fn acquire_again(
+        &mut self,
+        ticket: &ZPath,
+        id: SessionId,
+        key: RequestKey,
+        attempt: Attempt,
+    ) -> Result<Reply, Refusal> {
+        // Another client may have made a znode of that name since.
+        if self.node(ticket).is_none_or(|node| node.owner() != Some(id) || node.contender().is_none()) {
+            return Err(Refusal::at(Error::NoNode, ticket));
+        }
+        self.tree.edit_contender(ticket, |contender| {
+            // Missing when it was released long ago and others keep the ticket.
+            if let Some(hold) = contender.holds.iter_mut().find(|hold| hold.key == key) {
+                hold.retry(attempt);
+            }
+        });
+        self.acquired(ticket)
+    }
+
+    pub(crate) fn hold_once_more(&mut self, ticket: &ZPath, hold: Hold) -> Result<Reply, Refusal> {
+        if self.multi_of(ticket, &self.tree[ticket]).is_some() {
+            return Err(Refusal::at(Error::Overlap, ticket));
+        }
+        self.count_hold(ticket, hold)
+    }
+
+    /// Counts one more hold on a ticket.
+    pub(crate) fn count_hold(&mut self, ticket: &ZPath, hold: Hold) -> Result<Reply, Refusal> {
+        if self.tree[ticket].contender().map_or(0, Contender::count) >= self.limits.holds_max {
+            return Err(Refusal::at(Error::TooManyHolds, ticket));
+        }
+        self.check_bytes(weight::HOLD).map_err(|error| Refusal::at(error, ticket))?;
+        self.tree.edit_contender(ticket, |contender| contender.holds.push(hold));
+        self.acquired(ticket)
+    }
+
+    pub(crate) fn acquired(&self, ticket: &ZPath) -> Result<Reply, Refusal> {
+        let held = readings::held(self, ticket).map_err(|error| Refusal::at(error, ticket))?;
+        Ok(Reply::Acquired { ticket: ticket.clone(), held })
+    }
+
+    /// The ticket that an owner has already; nobody has none.
+    pub(crate) fn ticket_of(&self, id: SessionId, lock: &ZPath, mode: LockMode, owner: &str) -> Option<ZPath> {
+        if owner.is_empty() {
+            return None;
+        }
+        self.sessions[&id].tickets.get(&(lock.clone(), mode.of_any_limit(), owner.into())).cloned()
+    }
+
+    /// Whether an owner has a ticket of a lock, in any mode.
+    pub(crate) fn has_ticket_of(&self, id: SessionId, lock: &ZPath, owner: &str) -> bool {
+        let from = (lock.clone(), LockMode::Exclusive, "".into());
+        let tickets = self.sessions[&id].tickets.range((Bound::Included(from), Bound::Unbounded));
+        let mut own = tickets.take_while(|((other, _, _), _)| other == lock);
+        !owner.is_empty() && own.any(|((_, _, other), _)| **other == *owner)
+    }
+
+    /// Whether an owner has any ticket, of those that may be looked at.
+    pub(crate) fn has_ticket(&self, id: SessionId, owner: &str) -> bool {
+        let looks = self.limits.deadlock_looks();
+        let mut tickets = self.sessions[&id].tickets.keys().take(looks as usize);
+        !owner.is_empty() && tickets.any(|(_, _, other)| **other == *owner)
+    }
+
+    /// The ticket on which an acquire was counted already under this key.
+    pub(crate) fn ticket_with(&self, id: SessionId, acquire: &Acquire, key: RequestKey) -> Option<ZPath> {
+        let Acquire { lock, mode, owner, .. } = acquire;
+        let ticket = if owner.is_empty() {
+            self.ticket_named(id, lock, *mode, key)
+        } else {
+            self.ticket_of(id, lock, *mode, owner)
+        };
+        let counted =
+            |contender: &Contender| contender.owner == *owner && contender.holds.iter().any(|hold| hold.key == key);
+        ticket.filter(|ticket| self.node(ticket).and_then(Znode::contender).is_some_and(counted))
+    }
+
+    /// The ticket that bears a key in its name.
+    pub(crate) fn ticket_named(&self, id: SessionId, lock: &ZPath, mode: LockMode, key: RequestKey) -> Option<ZPath> {
+        self.session(id)?.named.get(&(lock.clone(), mode.of_any_limit(), key)).cloned()
+    }
+
+    /// Whether the session may give this ticket back.
+    pub(crate) fn check_ticket(&self, ticket: &ZPath, context: &Context) -> Result<SessionId, Error> {
+        let id = self.check_own(ticket, context)?;
+        if sequence_of(ticket.name()).is_none() { Err(Error::BadArguments) } else { Ok(id) }
+    }
+
+    /// Whether an ephemeral znode is the session's own.
+    pub(crate) fn check_own(&self, path: &ZPath, context: &Context) -> Result<SessionId, Error> {
+        let id = context.session.ok_or(Error::SessionRequired)?;
+        let node = self.node(path).ok_or(Error::NoNode)?;
+        if node.owner() == Some(id) { Ok(id) } else { Err(Error::NotOwner) }
+    }
+}

@@ -1,0 +1,129 @@
+//! From reading to writing without letting go in between, and back.
+//!
+//! An upgrade enqueues a writer whose turn is before that of all others. It fits beside the holders
+//! without its own reader, so it holds when the other readers have gone. A downgrade is a reader
+//! under the number of the writer that holds, of the same session, as Curator makes it. It holds at
+//! once, and goes on reading when the writer has gone.
+
+use std::sync::Arc;
+
+use crate::edits::changes::Changes;
+use crate::edits::edit::{NewNode, next_number};
+use crate::edits::permissions::permit;
+use crate::operations::deadlock::Newcomer;
+use crate::operations::readings::held;
+use crate::queue::demand::Demand;
+use crate::queue::{Position, Queue};
+use crate::tree::quota::Growth;
+use crate::words::ticket_name::{Shape, TicketName};
+use crate::words::weight;
+use crate::{
+    CREATE, Contender, Error, Kind, LockMode, Refusal, Reply, RequestKey, SessionId, State, Upgrade, ZPath, Znode,
+};
+
+impl State {
+    pub(crate) fn upgrade(&mut self, upgrade: &Upgrade, changes: &mut Changes) -> Result<Reply, Refusal> {
+        let reader = &upgrade.ticket;
+        let refuse = |error| Refusal::at(error, reader);
+        let id = self.check_ticket(reader, &changes.context).map_err(refuse)?;
+        let hold = changes.context.hold().map_err(refuse)?;
+        let key = hold.key;
+        if upgrade.label.len() > self.limits.label_bytes_max as usize {
+            return Err(refuse(Error::DataTooLarge));
+        }
+        // A retry whose answer and key are forgotten.
+        if let Some(writer) = self.upgraded_with(id, upgrade, key) {
+            return self.acquire_again(&writer, id, key, changes.context.attempt);
+        }
+        let contender = self.tree[reader].contender().filter(|contender| contender.mode == LockMode::Read).cloned();
+        let contender = contender.ok_or_else(|| refuse(Error::BadArguments))?;
+        if !matches!(held(self, reader), Ok(Some(_))) {
+            return Err(refuse(Error::LockNotHeld));
+        }
+        let lock = reader.parent().expect("a lock node has a parent");
+        if let Some(writer) = self.ticket_of(id, &lock, LockMode::Write, &contender.owner) {
+            return self.hold_once_more(&writer, hold);
+        }
+        permit(&self.tree[&lock].acl, CREATE, &changes.context).map_err(|error| Refusal::at(error, &lock))?;
+        let writer = self.writer_for(reader, &lock, key).map_err(refuse)?;
+        let (_, reading) = self.position_of(reader);
+        let upgraded = Position::of(writer.name(), changes.context.zxid).zip(Some(&reading));
+        let owner = &*contender.owner;
+        let newcomer = Newcomer { lock: &lock, session: id, owner, mode: LockMode::Write, upgraded };
+        if let Some(cycle) = self.deadlock(&newcomer) {
+            return Ok(self.refuse_deadlock(&newcomer, &upgrade.label, cycle, changes));
+        }
+        self.check_upgrade(&lock, &writer, id, upgrade, &reading)?;
+        let acl = Arc::clone(&self.tree[&lock].acl);
+        if let Some(writing) = Position::of(writer.name(), changes.context.zxid) {
+            self.tree.edit_queue(&lock, |queue| queue.expect_upgraded(writing, reading));
+        }
+        let contender = Contender {
+            mode: LockMode::Write,
+            holds: vec![hold],
+            released: 0,
+            keyless: false,
+            in_multi_lock: false,
+            ..contender
+        };
+        let data = upgrade.label.as_bytes().into();
+        let kind = Kind::Ephemeral { owner: id };
+        self.insert(&writer, NewNode { kind, data, acl, contender: Some(contender) }, changes);
+        self.grant_ready(changes);
+        self.acquired(&writer)
+    }
+
+    /// The path of the upgraded writer. Its number is before those of all who wait, for the clients
+    /// that go by the names.
+    fn writer_for(&self, reader: &ZPath, lock: &ZPath, key: RequestKey) -> Result<ZPath, Error> {
+        let parent = &self.tree[lock];
+        let queue = self.queue(lock).ok_or(Error::NoNode)?;
+        // Two that upgrade would wait for each other.
+        if queue.upgrade().is_some() {
+            return Err(Error::UpgradeConflict);
+        }
+        let next = next_number(parent)?;
+        let number = queue.waiters().next().map_or(next, |(first, _)| {
+            let last = queue.holders().next_back().map(|(last, _)| last.number);
+            last.filter(|last| *last < first.number).unwrap_or_else(|| self.position_of(reader).1.number)
+        });
+        lock.child(&TicketName { shape: Shape::Alone, key, number }.text())
+    }
+
+    /// The bounds, as for any acquire.
+    fn check_upgrade(
+        &self,
+        lock: &ZPath,
+        writer: &ZPath,
+        id: SessionId,
+        upgrade: &Upgrade,
+        reading: &Position,
+    ) -> Result<(), Refusal> {
+        let refuse = |error| Refusal::at(error, lock);
+        let parent = &self.tree[lock];
+        if self.tree.contains(writer) {
+            return Err(Refusal::at(Error::NodeExists, writer));
+        }
+        self.check_room(parent, writer, upgrade.label.len(), 1).map_err(refuse)?;
+        self.check_bytes(weight::made(writer, upgrade.label.len(), 1) + weight::QUEUED).map_err(refuse)?;
+        self.check_quota(writer, Growth { count: 1, bytes: upgrade.label.len() as u64 })?;
+        self.check_ephemerals(Kind::Ephemeral { owner: id }).map_err(refuse)?;
+        let waits = |queue: &Queue| !queue.fits_after(reading, reading, Demand::Alone);
+        let full = parent.family.ticket_count() >= self.limits.waiters_max as usize
+            || self.queue(lock).is_some_and(|queue| queue.is_full() && waits(queue));
+        if full { Err(refuse(Error::TooManyWaiters)) } else { Ok(()) }
+    }
+
+    /// The writer on which an upgrade was counted already under this key: the one of the reader's
+    /// owner, or the one that bears the key in its name, when the reader has gone or has no owner.
+    pub(crate) fn upgraded_with(&self, id: SessionId, upgrade: &Upgrade, key: RequestKey) -> Option<ZPath> {
+        let lock = upgrade.ticket.parent()?;
+        let reader = self.node(&upgrade.ticket).and_then(Znode::contender);
+        let writer = match reader.filter(|reader| !reader.owner.is_empty()) {
+            Some(reader) => self.ticket_of(id, &lock, LockMode::Write, &reader.owner),
+            None => self.ticket_named(id, &lock, LockMode::Write, key),
+        }?;
+        let counted = |contender: &Contender| contender.holds.iter().any(|hold| hold.key == key);
+        self.node(&writer).and_then(Znode::contender).is_some_and(counted).then_some(writer)
+    }
+}

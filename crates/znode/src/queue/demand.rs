@@ -1,0 +1,87 @@
+//! What a ticket wants of its lock, and what holders have of it.
+
+use crate::words::ticket_name::is_shared;
+use crate::{Contender, LockMode};
+
+/// What a ticket wants of its lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Demand {
+    /// All of it.
+    Alone,
+    /// A share, together with other readers.
+    Shared,
+    /// So many permits of a semaphore.
+    Units(u32),
+    /// Made by hand with the name of a Curator lease: one permit of a semaphore, and all of any
+    /// other lock.
+    LeaseByName,
+}
+
+impl Demand {
+    /// Of a ticket in its lock.
+    pub(crate) fn of(name: &str, contender: Option<&Contender>) -> Demand {
+        match contender {
+            Some(contender) => Demand::of_mode(contender.mode),
+            None if is_shared(name) => Demand::Shared,
+            None if name.contains("-lease-") => Demand::LeaseByName,
+            None => Demand::Alone,
+        }
+    }
+
+    pub(crate) fn of_mode(mode: LockMode) -> Demand {
+        match mode {
+            LockMode::Read => Demand::Shared,
+            LockMode::Lease { permits, .. } => Demand::Units(permits),
+            LockMode::Exclusive | LockMode::Write | LockMode::Latch => Demand::Alone,
+        }
+    }
+}
+
+/// What the holders of a lock have of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Taken {
+    pub(crate) alone: u32,
+    pub(crate) shared: u32,
+    pub(crate) units: u32,
+}
+
+impl Taken {
+    /// What one demand takes of a lock with that limit.
+    pub(crate) fn by(demand: Demand, limit: Option<u32>) -> Taken {
+        match demand {
+            Demand::Shared => Taken { shared: 1, ..Taken::default() },
+            Demand::Units(units) => Taken { units, ..Taken::default() },
+            Demand::LeaseByName if limit.is_some() => Taken { units: 1, ..Taken::default() },
+            Demand::Alone | Demand::LeaseByName => Taken { alone: 1, ..Taken::default() },
+        }
+    }
+
+    pub(crate) fn plus(self, more: Taken) -> Taken {
+        Taken {
+            alone: self.alone.saturating_add(more.alone),
+            shared: self.shared.saturating_add(more.shared),
+            units: self.units.saturating_add(more.units),
+        }
+    }
+
+    pub(crate) fn less(self, fewer: Taken) -> Taken {
+        Taken {
+            alone: self.alone.saturating_sub(fewer.alone),
+            shared: self.shared.saturating_sub(fewer.shared),
+            units: self.units.saturating_sub(fewer.units),
+        }
+    }
+
+    /// Whether a lock with that limit has room for one more demand.
+    pub(crate) fn has_room(self, demand: Demand, limit: Option<u32>) -> bool {
+        let more = Taken::by(demand, limit);
+        if more.alone > 0 {
+            return self == Taken::default();
+        }
+        if more.shared > 0 {
+            return self.alone == 0 && self.units == 0;
+        }
+        let units = self.units.checked_add(more.units);
+        self.alone == 0 && self.shared == 0 && units.is_some_and(|units| units <= limit.unwrap_or(0))
+    }
+}

@@ -1,0 +1,111 @@
+//! Tickets that were asked for, with their deadlines.
+
+use bincode::{Decode, Encode};
+use imbl::{OrdMap, OrdSet};
+
+use crate::queue::ended::Moment;
+use crate::words::weight::{REVOCATION, text};
+use crate::{Actor, ZPath};
+
+/// A request to give a ticket up.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct Revocation {
+    /// When it was asked first.
+    pub at: Moment,
+    /// Who asked; not known when it was by the lock node's data.
+    pub by: Actor,
+    /// When the ticket may be taken away, in milliseconds since 1970; `None` for never.
+    pub due_ms: Option<u64>,
+}
+
+/// What is asked of which ticket.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Revocations {
+    by_ticket: OrdMap<ZPath, Revocation>,
+    /// Those with a deadline.
+    due: OrdSet<(u64, ZPath)>,
+    /// What all of it weighs.
+    bytes: u64,
+}
+
+impl Revocations {
+    pub(crate) fn get(&self, ticket: &ZPath) -> Option<&Revocation> {
+        self.by_ticket.get(ticket)
+    }
+
+    pub(crate) fn all(&self) -> &OrdMap<ZPath, Revocation> {
+        &self.by_ticket
+    }
+
+    /// Tickets whose deadline is over, the longest overdue first.
+    pub(crate) fn due(&self, now_ms: u64) -> impl Iterator<Item = &ZPath> {
+        self.due.iter().take_while(move |(due_ms, _)| *due_ms <= now_ms).map(|(_, ticket)| ticket)
+    }
+
+    /// What all of it weighs.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// For tests: deadlines and weight, against the requests.
+    pub(crate) fn check_invariants(&self) -> Result<(), String> {
+        let mut anew = Revocations::default();
+        self.by_ticket.iter().for_each(|(ticket, revocation)| anew.put(ticket, revocation.clone()));
+        let same = anew.due == self.due && anew.bytes == self.bytes;
+        if same { Ok(()) } else { Err(format!("revocations are {anew:?} and kept as {self:?}")) }
+    }
+
+    pub(crate) fn put(&mut self, ticket: &ZPath, revocation: Revocation) {
+        self.remove(ticket);
+        self.due.extend(revocation.due_ms.map(|due_ms| (due_ms, ticket.clone())));
+        self.bytes += weight(ticket, &revocation.by);
+        self.by_ticket.insert(ticket.clone(), revocation);
+    }
+
+    pub(crate) fn remove(&mut self, ticket: &ZPath) -> Option<Revocation> {
+        let old = self.by_ticket.remove(ticket);
+        if let Some(old) = &old {
+            self.bytes -= weight(ticket, &old.by);
+        }
+        if let Some(due_ms) = old.as_ref().and_then(|old| old.due_ms) {
+            self.due.remove(&(due_ms, ticket.clone()));
+        }
+        old
+    }
+
+    pub(crate) fn due_ms(&self, ticket: &ZPath) -> Option<u64> {
+        self.by_ticket.get(ticket)?.due_ms
+    }
+}
+
+/// What a request for a ticket weighs.
+pub(crate) fn weight(ticket: &ZPath, by: &Actor) -> u64 {
+    REVOCATION + text(ticket.as_str()) + by.weight()
+}
+
+/// What Curator's `Revoker` writes into the lock node of a holder that shall give up.
+const CURATOR: &str = "__REVOKE__";
+
+/// And what ZooKeeper's recipe for revocable locks has there.
+const RECIPE: &str = "unlock";
+
+/// Whether this is a word that asks the one who holds to give up.
+pub(crate) fn asks_to_give_up(data: &[u8]) -> bool {
+    [CURATOR, RECIPE].iter().any(|word| *data == *word.as_bytes())
+}
+
+/// What the client that made a lock node of that name looks for in its data. Most look for nothing,
+/// and keep something of their own there.
+pub(crate) fn word_for(name: &str) -> Option<&'static str> {
+    let family = &name[..name.len().saturating_sub(10)];
+    let ends = |families: &[&str]| families.iter().any(|end| family.ends_with(end));
+    let guid = family.strip_prefix("_c_").and_then(|rest| rest.get(..37));
+    let protected = guid.is_some_and(|guid| guid.ends_with('-') && guid.matches('-').count() == 5);
+    if protected && ends(&["-lock-", "-__READ__", "-__WRIT__"]) {
+        Some(CURATOR)
+    } else if ends(&["lock-", "read-", "write-"]) {
+        Some(RECIPE)
+    } else {
+        None
+    }
+}

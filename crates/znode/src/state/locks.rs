@@ -1,0 +1,142 @@
+//! What is kept of all locks together. The queue of each stands with its directory, in the tree.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use imbl::{OrdMap, OrdSet};
+
+use crate::queue::ended::Histories;
+use crate::queue::revocations::Revocations;
+use crate::state::mixed_clients::MixedClients;
+use crate::words::weight;
+use crate::{Policy, ZPath, Znode, Zxid};
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Locks {
+    /// Parents with at least one ticket among their children.
+    directories: OrdSet<ZPath>,
+    /// Tickets of all locks.
+    tickets: u64,
+    /// Those that hold and that a session owns.
+    holders: u64,
+    /// Multi-locks that wait or hold, by the czxid of their lock nodes.
+    multis: OrdMap<Zxid, Arc<MultiLock>>,
+    /// Locks whose queues an entry left for later ones to look at; see `budget.rs`.
+    unsettled: OrdSet<ZPath>,
+    pub(crate) histories: Histories,
+    pub(crate) revocations: Revocations,
+    pub(crate) mixed_clients: MixedClients,
+}
+
+impl Locks {
+    /// A znode is about to be put into a directory. Whether it is a ticket.
+    pub(crate) fn entered(&mut self, path: &ZPath, directory: &ZPath, node: &Znode) -> bool {
+        self.mixed_clients.add(directory, path.name(), node);
+        let is_ticket = node.number(path.name()).is_some();
+        self.tickets += u64::from(is_ticket);
+        is_ticket
+    }
+
+    /// A directory has its first ticket.
+    pub(crate) fn opened(&mut self, directory: &ZPath) {
+        self.directories.insert(directory.clone());
+    }
+
+    /// A znode has gone, and its directory has so many tickets left.
+    pub(crate) fn left(&mut self, path: &ZPath, directory: &ZPath, node: &Znode, tickets: usize) {
+        self.mixed_clients.remove(directory, path.name(), node);
+        if node.number(path.name()).is_some() {
+            self.tickets -= 1;
+            if tickets == 0 {
+                self.directories.remove(directory);
+            }
+        }
+    }
+
+    /// Tickets of sessions have come to hold.
+    pub(crate) fn count_holder(&mut self) {
+        self.holders += 1;
+    }
+
+    /// One of them has ended.
+    pub(crate) fn discount_holder(&mut self) {
+        self.holders -= 1;
+    }
+
+    /// What all of it weighs.
+    pub(crate) fn bytes(&self) -> u64 {
+        weight::locks(self.tickets, self.multis.len()) + self.histories.bytes() + self.revocations.bytes()
+    }
+
+    pub(crate) fn directory_count(&self) -> usize {
+        self.directories.len()
+    }
+
+    pub(crate) fn ticket_count(&self) -> u64 {
+        self.tickets
+    }
+
+    pub(crate) fn holder_count(&self) -> u64 {
+        self.holders
+    }
+
+    /// The directory itself, if it has tickets.
+    pub(crate) fn directory(&self, path: &ZPath) -> Option<&ZPath> {
+        self.directories.get(path)
+    }
+
+    /// The directories from a path on.
+    pub(crate) fn directories_from(&self, from: &str) -> impl Iterator<Item = &ZPath> + use<'_> {
+        self.directories.range::<_, str>((Bound::Included(from), Bound::Unbounded))
+    }
+
+    /// The multi-lock of a zxid.
+    pub(crate) fn multi(&self, czxid: Zxid) -> Option<&Arc<MultiLock>> {
+        self.multis.get(&czxid)
+    }
+
+    pub(crate) fn multis(&self) -> &OrdMap<Zxid, Arc<MultiLock>> {
+        &self.multis
+    }
+
+    /// Adds one; false when there is one of that zxid.
+    pub(crate) fn add_multi(&mut self, czxid: Zxid, multi: MultiLock) -> bool {
+        self.multis.insert(czxid, Arc::new(multi)).is_none()
+    }
+
+    /// Takes the multi-lock of a lock node that goes apart: the other parts have to go as well.
+    pub(crate) fn take_multi(&mut self, ticket: &ZPath, czxid: Zxid) -> Vec<ZPath> {
+        let part = self.multis.get(&czxid).is_some_and(|multi| multi.tickets.contains(ticket));
+        let taken = if part { self.multis.remove(&czxid) } else { None };
+        let mut tickets = taken.map(|multi| multi.tickets.clone()).unwrap_or_default();
+        tickets.retain(|other| other != ticket);
+        tickets
+    }
+
+    pub(crate) fn unsettled(&self) -> &OrdSet<ZPath> {
+        &self.unsettled
+    }
+
+    /// Leaves a lock to be looked at by a later entry; false when it is left already.
+    pub(crate) fn leave_unsettled(&mut self, lock: ZPath) -> bool {
+        self.unsettled.insert(lock).is_none()
+    }
+
+    /// The first of the locks that were left, which are left no more.
+    pub(crate) fn take_unsettled(&mut self, max: usize) -> Vec<ZPath> {
+        if self.unsettled.is_empty() {
+            return Vec::new();
+        }
+        let taken: Vec<ZPath> = self.unsettled.iter().take(max).cloned().collect();
+        taken.iter().for_each(|lock| drop(self.unsettled.remove(lock)));
+        taken
+    }
+}
+
+/// A multi-lock that waits or holds. Named by its zxid, which is the czxid of all its lock nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct MultiLock {
+    pub(crate) policy: Policy,
+    /// The lock nodes, in the order of the request. The first stands for all in requests.
+    pub(crate) tickets: Vec<ZPath>,
+}

@@ -1,0 +1,163 @@
+//! The open sessions.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::ops::{Bound, Index};
+use std::sync::Arc;
+
+use imbl::{OrdMap, OrdSet};
+
+use crate::state::session::Requests;
+use crate::words::weight::{SESSION, text};
+use crate::{ClientInfo, Session, SessionId};
+
+/// All open sessions, how many count for each address, and which of them are being ended.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sessions {
+    open: OrdMap<SessionId, Arc<Session>>,
+    by_source: OrdMap<IpAddr, u32>,
+    /// Sessions that expired together with others, and for which the entry had no room: they are
+    /// open to no request, and come to hold nothing.
+    ending: OrdSet<SessionId>,
+    /// What all of it weighs.
+    bytes: u64,
+}
+
+impl Index<&SessionId> for Sessions {
+    type Output = Session;
+
+    /// A session that is open.
+    fn index(&self, id: &SessionId) -> &Session {
+        &self.open[id]
+    }
+}
+
+impl Sessions {
+    pub(crate) fn get(&self, id: SessionId) -> Option<&Session> {
+        self.open.get(&id).map(|session| &**session)
+    }
+
+    /// Not for its requests: their weight is counted by [`Sessions::edit_requests`].
+    pub(crate) fn get_mut(&mut self, id: SessionId) -> Option<&mut Session> {
+        self.open.get_mut(&id).map(Arc::make_mut)
+    }
+
+    pub(crate) fn contains(&self, id: SessionId) -> bool {
+        self.open.contains_key(&id)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Those with ids after `after`, by id.
+    pub(crate) fn from(&self, after: SessionId) -> impl Iterator<Item = &Session> {
+        self.open.range((Bound::Excluded(after), Bound::Unbounded)).map(|(_, session)| &**session)
+    }
+
+    /// All of them, while they may change; with each, whether it is being ended.
+    pub(crate) fn walk(&self) -> impl Iterator<Item = (Arc<Session>, bool)> + Send + use<> {
+        let ending = self.ending.clone();
+        self.open.clone().into_iter().map(move |(id, session)| (session, ending.contains(&id)))
+    }
+
+    /// How many count for an address.
+    pub(crate) fn of_address(&self, address: IpAddr) -> u32 {
+        self.by_source.get(&source(address)).copied().unwrap_or(0)
+    }
+
+    /// What all of it weighs.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Adds one; false when there is one of that id.
+    pub(crate) fn add(&mut self, session: Session) -> bool {
+        self.bytes += weight(&session);
+        if let Some(address) = session.address {
+            *self.by_source.entry(source(address)).or_insert(0) += 1;
+        }
+        self.open.insert(session.id, Arc::new(session)).is_none()
+    }
+
+    pub(crate) fn remove(&mut self, id: SessionId) -> Option<Arc<Session>> {
+        let session = self.open.remove(&id)?;
+        self.bytes -= weight(&session);
+        if let Some(source) = session.address.map(source) {
+            match self.by_source.get_mut(&source) {
+                Some(count) if *count > 1 => *count -= 1,
+                _ => {
+                    self.by_source.remove(&source);
+                }
+            }
+        }
+        self.ending.remove(&id);
+        Some(session)
+    }
+
+    /// Changes what is remembered of a session's requests; `None` when it is not open.
+    pub(crate) fn edit_requests<T>(&mut self, id: SessionId, change: impl FnOnce(&mut Requests) -> T) -> Option<T> {
+        let requests = &mut self.get_mut(id)?.requests;
+        let before = requests.bytes;
+        let answer = change(requests);
+        let now = requests.bytes;
+        self.bytes = self.bytes - before + now;
+        Some(answer)
+    }
+
+    /// These are left to be ended by later entries.
+    pub(crate) fn will_end(&mut self, sessions: impl IntoIterator<Item = SessionId>) {
+        self.ending.extend(sessions);
+    }
+
+    pub(crate) fn is_ending(&self, id: SessionId) -> bool {
+        !self.ending.is_empty() && self.ending.contains(&id)
+    }
+
+    /// Whether any session is being ended.
+    pub(crate) fn are_ending(&self) -> bool {
+        !self.ending.is_empty()
+    }
+
+    /// For tests: indexes and sums, against the sessions.
+    pub(crate) fn check_invariants(&self) -> Result<(), String> {
+        let (mut by_source, mut bytes) = (BTreeMap::new(), 0);
+        for (id, session) in &self.open {
+            if *id != session.id || id.0 == 0 {
+                return Err(format!("session {id} calls itself {}", session.id));
+            }
+            session.requests.check_invariants().map_err(|why| format!("session {id}: {why}"))?;
+            if let Some(address) = session.address {
+                *by_source.entry(source(address)).or_insert(0) += 1;
+            }
+            bytes += weight(session);
+        }
+        if !self.by_source.iter().eq(&by_source) {
+            return Err(format!("sessions {by_source:?} of addresses counted as {:?}", self.by_source));
+        }
+        if bytes != self.bytes {
+            return Err(format!("sessions weigh {bytes}, not {}", self.bytes));
+        }
+        match self.ending.iter().find(|id| !self.contains(**id)) {
+            None => Ok(()),
+            Some(id) => Err(format!("session {id} is being ended and is not there")),
+        }
+    }
+}
+
+fn weight(session: &Session) -> u64 {
+    weight_of_new(&session.label, &session.client) + session.requests.bytes
+}
+
+/// What a session weighs that has asked for nothing yet.
+pub(crate) fn weight_of_new(label: &str, client: &ClientInfo) -> u64 {
+    SESSION + text(label) + client.weight()
+}
+
+/// What sessions of an address count for. One machine has a whole /64 network of IPv6 addresses.
+fn source(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(address) => address.into(),
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
+    }
+}

@@ -1,0 +1,207 @@
+//! Access control lists, as ZooKeeper keeps them.
+
+use std::net::IpAddr;
+
+use bincode::{Decode, Encode};
+
+use crate::words::weight::{TEXT, text};
+
+/// Who may do what with one znode (not with its children).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
+pub struct Acl {
+    /// A set of the bits [`READ`], [`WRITE`], [`CREATE`], [`DELETE`], [`ADMIN`]; or [`NOTHING`].
+    /// Other bits are kept and grant nothing.
+    pub perms: u32,
+    /// How `id` is to be read: `world`, `auth`, `digest`, `ip`, ...
+    pub scheme: String,
+    /// Whom the entry is about, in the words of the scheme; `anyone` for `world`.
+    pub id: String,
+}
+
+/// May read data and list children.
+pub const READ: u32 = 1;
+/// May set data.
+pub const WRITE: u32 = 2;
+/// May create children.
+pub const CREATE: u32 = 4;
+/// May delete children.
+pub const DELETE: u32 = 8;
+/// May set the ACL.
+pub const ADMIN: u32 = 16;
+/// All of the above.
+pub const ALL: u32 = 31;
+/// The bit of an entry that a client wrote without any permission: the state takes no entry without
+/// a bit.
+pub const NOTHING: u32 = 1 << 31;
+
+impl Acl {
+    /// `world:anyone:cdrwa`, the ACL of a znode created without one.
+    pub fn open() -> Vec<Acl> {
+        vec![Acl { perms: ALL, scheme: "world".into(), id: "anyone".into() }]
+    }
+}
+
+impl Acl {
+    /// Its permissions for a client to read.
+    pub fn shown_perms(&self) -> u32 {
+        if self.perms == NOTHING { 0 } else { self.perms }
+    }
+
+    /// Its id for a client to read: who may not set the ACL sees no digests (FinalRequestProcessor,
+    /// getACL).
+    pub fn shown_id(&self, may_set: bool) -> String {
+        if self.scheme == "digest" && !may_set { format!("{}:x", user(&self.id)) } else { self.id.clone() }
+    }
+}
+
+/// The part of a digest before its colon.
+pub fn user(id: &str) -> &str {
+    id.split(':').next().unwrap_or_default()
+}
+
+/// An ACL as a client wrote it, with `auth` replaced by what the client has proven, and without
+/// repetitions. `None` when it is empty or malformed (PrepRequestProcessor.fixupACL, which looks at
+/// no permissions), or has more than `max` entries: `auth` may stand for many.
+pub fn fixed_acl(acl: impl IntoIterator<Item = Acl>, identities: &[Identity], max: usize) -> Option<Vec<Acl>> {
+    let mut fixed: Vec<Acl> = Vec::new();
+    for mut entry in acl {
+        if entry.perms == 0 {
+            entry.perms = NOTHING;
+        }
+        let mut add = |entry: Acl| {
+            if !fixed.contains(&entry) {
+                fixed.push(entry);
+            }
+        };
+        let id = &*entry.id;
+        match entry.scheme.as_str() {
+            "world" if id == "anyone" => add(entry),
+            "digest" if id.matches(':').count() == 1 => add(entry),
+            "ip" if is_network(id) => add(entry),
+            "x509" if is_subject(id) => add(entry),
+            "auth" => {
+                let proof = |identity: &&Identity| identity.scheme != "ip" && identity.scheme != SUPER;
+                let mut proven = identities.iter().filter(proof).peekable();
+                proven.peek()?;
+                let perms = entry.perms;
+                proven.for_each(|one| add(Acl { perms, scheme: one.scheme.clone(), id: one.id.clone() }));
+            }
+            _ => return None,
+        }
+        if fixed.len() > max {
+            return None;
+        }
+    }
+    if fixed.is_empty() { None } else { Some(fixed) }
+}
+
+/// A name in the form of RFC 2253, as far as one can tell without knowing all its words.
+fn is_subject(id: &str) -> bool {
+    id.split_once('=').is_some_and(|(kind, _)| {
+        !kind.is_empty() && kind.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'.')
+    })
+}
+
+/// An address, or `address/bits`.
+fn is_network(id: &str) -> bool {
+    let (addr, bits) = id.split_once('/').map_or((id, None), |(addr, bits)| (addr, Some(bits)));
+    let Ok(addr) = addr.parse::<IpAddr>() else { return false };
+    bits.is_none_or(|bits| bits.parse::<u8>().is_ok_and(|bits| bits <= if addr.is_ipv4() { 32 } else { 128 }))
+}
+
+/// Whom a client has proven to be.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
+pub struct Identity {
+    /// How it was proven: `digest`, `ip`, `x509`, or [`SUPER`].
+    pub scheme: String,
+    /// Who, in the words of the scheme: `user:base64(sha1(user:password))`, an address.
+    pub id: String,
+}
+
+/// The scheme of those who may do everything, whatever an ACL says. A door proves it; no ACL can
+/// name it.
+pub const SUPER: &str = "super";
+
+/// What one is known by who has proven the digest of the super user. Entries of the log have the
+/// identities of their requests, and ACLs those that `auth` stands for: the digest is in neither,
+/// only its name, which no password proves.
+pub fn super_user(digest: &str) -> [Identity; 2] {
+    let name = Identity { scheme: "digest".into(), id: format!("{}:", user(digest)) };
+    [Identity { scheme: SUPER.into(), id: String::new() }, name]
+}
+
+/// The scheme of a node itself, where it keeps what is below `/zookeeper`. No door proves it, and
+/// no ACL can name it.
+pub const KEEPER: &str = "keeper";
+
+/// Whether an ACL grants one of the permissions in `perms` to a client with these identities.
+pub fn permits(acl: &[Acl], perms: u32, identities: &[Identity]) -> bool {
+    identities.iter().any(|identity| identity.scheme == SUPER)
+        || acl.iter().any(|entry| {
+            entry.perms & perms != 0
+                && (entry.scheme == "world" && entry.id == "anyone"
+                    || identities.iter().any(|identity| is_about(entry, identity)))
+        })
+}
+
+fn is_about(entry: &Acl, identity: &Identity) -> bool {
+    if entry.scheme != identity.scheme {
+        return false;
+    }
+    if entry.scheme == "ip" { covers(&entry.id, &identity.id) } else { entry.id == identity.id }
+}
+
+/// Whether an address, or the network `address/bits`, covers an address. Nothing that cannot be
+/// read covers anything.
+fn covers(network: &str, addr: &str) -> bool {
+    let (base, bits) = match network.split_once('/') {
+        Some((base, bits)) => (base, bits.parse::<u32>().ok()),
+        None => (network, Some(u32::MAX)),
+    };
+    match (base.parse(), addr.parse(), bits) {
+        (Ok(IpAddr::V4(base)), Ok(IpAddr::V4(addr)), Some(bits)) => {
+            (u32::from(base) ^ u32::from(addr)).leading_zeros() >= bits.min(32)
+        }
+        (Ok(IpAddr::V6(base)), Ok(IpAddr::V6(addr)), Some(bits)) => {
+            (u128::from(base) ^ u128::from(addr)).leading_zeros() >= bits.min(128)
+        }
+        _ => false,
+    }
+}
+
+/// What an ACL weighs, with its place among all.
+pub(crate) fn weight(acl: &[Acl]) -> u64 {
+    let entry = |entry: &Acl| size_of::<Acl>() as u64 + text(&entry.scheme) + text(&entry.id);
+    2 * TEXT + 2 * size_of::<(usize, u64)>() as u64 + acl.iter().map(entry).sum::<u64>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(scheme: &str, id: &str, who: (&str, &str), expected: bool) {
+        let acl = [Acl { perms: READ | WRITE, scheme: scheme.into(), id: id.into() }];
+        let identities = [Identity { scheme: who.0.into(), id: who.1.into() }];
+        assert_eq!(permits(&acl, WRITE, &identities), expected, "{scheme}:{id} for {who:?}");
+        assert!(!permits(&acl, ADMIN, &identities), "{scheme}:{id} grants what it does not say");
+    }
+
+    #[test]
+    fn an_entry_is_about_those_whom_it_names() {
+        check("world", "anyone", ("ip", "10.0.0.1"), true);
+        check("world", "somebody", ("ip", "10.0.0.1"), false);
+        check("digest", "bob:x", ("digest", "bob:x"), true);
+        check("digest", "bob:x", ("digest", "bob:y"), false);
+        check("digest", "10.0.0.1", ("ip", "10.0.0.1"), false);
+        check("ip", "10.0.0.1", ("ip", "10.0.0.1"), true);
+        check("ip", "10.0.0.1", ("ip", "10.0.0.2"), false);
+        check("ip", "10.0.0.0/24", ("ip", "10.0.0.2"), true);
+        check("ip", "10.0.0.0/24", ("ip", "10.0.1.2"), false);
+        check("ip", "0.0.0.0/0", ("ip", "10.0.1.2"), true);
+        check("ip", "0.0.0.0/0", ("ip", "::1"), false);
+        check("ip", "fe80::/10", ("ip", "fe80::1"), true);
+        check("ip", "10.0.0.0/x", ("ip", "10.0.0.0"), false);
+        assert!(!permits(&[], READ, &[]));
+    }
+}

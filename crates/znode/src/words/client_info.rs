@@ -1,0 +1,82 @@
+//! Who is at the other end of a session, and who did something to a ticket: for people, and never
+//! for a decision.
+
+use std::net::IpAddr;
+
+use bincode::{Decode, Encode};
+
+use crate::words::weight::{CLIENT, text};
+use crate::{Error, Limits, SessionId};
+
+/// What a client says of itself when it opens its session, and where the door saw it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
+pub struct ClientInfo {
+    /// The name of its machine; empty when it says none.
+    pub host: String,
+    /// The number of its process.
+    pub pid: Option<u32>,
+    /// The name of its program; empty when it says none.
+    pub program: String,
+    /// The other end of the connection, as the door saw it. Also where it counts for no bound: see
+    /// [`crate::Op::OpenSession`].
+    pub address: Option<IpAddr>,
+}
+
+impl ClientInfo {
+    /// One of whom only the address is known.
+    pub fn at(address: Option<IpAddr>) -> ClientInfo {
+        ClientInfo { address, ..ClientInfo::default() }
+    }
+
+    /// Whether nothing is known.
+    pub fn is_empty(&self) -> bool {
+        *self == ClientInfo::default()
+    }
+
+    /// # Errors
+    /// `DataTooLarge` when a text is longer than a label may be.
+    pub(crate) fn check(&self, limits: &Limits) -> Result<(), Error> {
+        let max = TEXT_MAX.min(limits.label_bytes_max as usize);
+        if self.host.len() > max || self.program.len() > max { Err(Error::DataTooLarge) } else { Ok(()) }
+    }
+}
+
+/// Who asked for a ticket, took it away, or deleted it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
+pub struct Actor {
+    /// The session that asked; `None` for a request without one.
+    pub session: Option<SessionId>,
+    /// Its label.
+    pub label: String,
+    /// What the request had proven: the scheme, and the name without what proves it, as
+    /// `digest:bob`. Empty for nothing.
+    pub identity: String,
+    /// The session's client; of a request without a session, or from another place, the address
+    /// that it came from.
+    pub client: ClientInfo,
+}
+
+/// What is kept of a text, in bytes, whatever the limits: the history of a lock is one record of a
+/// snapshot.
+pub(crate) const TEXT_MAX: usize = 1024;
+
+/// The beginning of a text.
+pub(crate) fn short(text: &str) -> String {
+    let end = (0..=TEXT_MAX.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
+    text[..end.unwrap_or(0)].into()
+}
+
+impl ClientInfo {
+    /// What it weighs. Counted at each place, though some share it: a snapshot has it once for
+    /// each.
+    pub(crate) fn weight(&self) -> u64 {
+        CLIENT + text(&self.host) + text(&self.program)
+    }
+}
+
+impl Actor {
+    /// What it weighs.
+    pub(crate) fn weight(&self) -> u64 {
+        text(&self.label) + text(&self.identity) + self.client.weight()
+    }
+}

@@ -1,9 +1,10 @@
 //! Words of waiting.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use indexmap::IndexMap;
 use tokio::sync::Notify;
 use znode::{Event, EventKind, ZPath, Zxid};
 
@@ -80,8 +81,9 @@ pub(crate) struct WatchTable {
 /// Waiters that are woken before others have their turn.
 const WOKEN_TOGETHER: usize = 256;
 
-/// By path, in the order in which they were set, so by rising id.
-type Watchers = HashMap<ZPath, Vec<(u64, Arc<Wake>)>>;
+/// By path, in the order in which they were set, so by rising id. Paths are hashed once, and not
+/// again when the map grows.
+type Watchers = IndexMap<ZPath, Vec<(u64, Arc<Wake>)>>;
 
 /// How a waiter is woken.
 #[derive(Debug, Default)]
@@ -148,7 +150,7 @@ impl WatchTable {
         };
         list.remove(at);
         if list.is_empty() {
-            watchers.remove(path);
+            watchers.swap_remove(path);
         }
         self.count -= 1;
         true
@@ -190,8 +192,8 @@ impl WatchTable {
     pub(crate) fn fire_all(&mut self) {
         while self.wake_some() {}
         let tables = [&mut self.node, &mut self.children, &mut self.subtree];
-        let mut set: Vec<_> = tables.into_iter().flat_map(HashMap::drain).flat_map(|(_, list)| list).collect();
-        // In the order in which they were set, not in that of a hash.
+        let mut set: Vec<_> = tables.into_iter().flat_map(|table| table.drain(..)).flat_map(|(_, list)| list).collect();
+        // In the order in which they were set.
         set.sort_unstable_by_key(|(id, _)| *id);
         set.iter().for_each(|(_, wake)| wake.fire(Zxid(0)));
         self.count = 0;
@@ -209,7 +211,7 @@ impl WatchTable {
 /// Takes out the watchers of a path.
 fn fire(watchers: &mut Watchers, event: &Event, path: &ZPath, fired: &mut VecDeque<(Arc<Wake>, Zxid)>) {
     if !watchers.is_empty() {
-        let list = watchers.remove(path).unwrap_or_default();
+        let list = watchers.swap_remove(path).unwrap_or_default();
         fired.extend(list.into_iter().map(|(_, wake)| (wake, event.zxid)));
     }
 }

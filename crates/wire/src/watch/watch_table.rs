@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use indexmap::IndexMap;
 use znode::{EventKind, ZPath};
 
 use crate::watch::concerned::{Concerned, WatchKind};
@@ -39,8 +40,9 @@ struct Held {
 pub(crate) struct WatchTable {
     limits: WatchLimits,
     held: Held,
-    /// By kind and path. Shared with events that are still being told.
-    watchers: [HashMap<ZPath, Arc<BTreeSet<u64>>>; 4],
+    /// By kind and path. Shared with events that are still being told. Paths are long and many, so
+    /// they are hashed once and not again when a map grows.
+    watchers: [IndexMap<ZPath, Arc<BTreeSet<u64>>>; 4],
     by_connection: HashMap<u64, Watched>,
     by_source: HashMap<IpAddr, Held>,
 }
@@ -141,7 +143,7 @@ impl WatchTable {
         }
         Arc::make_mut(watchers).remove(&connection);
         if watchers.is_empty() {
-            self.watchers[kind as usize].remove(path);
+            self.watchers[kind as usize].swap_remove(path);
         }
         self.forget(connection, kind, path);
         true
@@ -198,7 +200,7 @@ impl WatchTable {
     }
 
     fn take(&mut self, kind: WatchKind, path: &ZPath, concerned: &mut Concerned) {
-        if let Some(watchers) = self.watchers[kind as usize].remove(path) {
+        if let Some(watchers) = self.watchers[kind as usize].swap_remove(path) {
             concerned.add(kind, true, watchers);
         }
     }
@@ -327,7 +329,7 @@ mod tests {
         assert!(table.remove_some(1, 1));
         assert!(!table.remove_some(1, 1) && !table.remove_some(9, 1));
         assert_eq!((table.len(), table.by_connection.len()), (0, 0));
-        assert!(table.watchers.iter().all(HashMap::is_empty));
+        assert!(table.watchers.iter().all(IndexMap::is_empty));
     }
 
     const ONE: Option<IpAddr> = Some(IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1)));

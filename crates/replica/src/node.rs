@@ -80,6 +80,7 @@ pub(crate) struct Node {
 
 /// What the tasks of a node are made of.
 struct Parts {
+    config: Arc<Config>,
     life: Arc<Life>,
     space: Arc<DiskSpace>,
     identity: Identity,
@@ -98,24 +99,26 @@ impl Parts {
     fn proposer(&self) -> Arc<Proposer> {
         Arc::new(Proposer {
             consensus: Arc::clone(&self.consensus),
+            config: Arc::clone(&self.config),
             view: Arc::clone(&self.view),
             life: Arc::clone(&self.life),
             space: Arc::clone(&self.space),
             entry_clock: EntryClock::new(self.consensus.host.clone()),
             proposals: Arc::default(),
             peer_proposals: Arc::default(),
-            closings: Closings::new(self.consensus.config.limits.entry_cost_max),
+            closings: Closings::new(self.config.limits.entry_cost_max),
         })
     }
 
     fn bootstrap(&self) -> Arc<Bootstrap> {
         let (consensus, view, gate) = (Arc::clone(&self.consensus), Arc::clone(&self.view), Arc::clone(&self.gate));
-        Arc::new(Bootstrap { consensus, view, gate, meta: self.meta.clone() })
+        Arc::new(Bootstrap { consensus, config: Arc::clone(&self.config), view, gate, meta: self.meta.clone() })
     }
 
     fn status(&self, proposer: &Arc<Proposer>, reads: &Arc<Reads>) -> Arc<Status> {
         Arc::new(Status {
             consensus: Arc::clone(&self.consensus),
+            config: Arc::clone(&self.config),
             life: Arc::clone(&self.life),
             proposer: Arc::clone(proposer),
             reads: Arc::clone(reads),
@@ -128,7 +131,8 @@ impl Parts {
         let (consensus, life) = (Arc::clone(&self.consensus), Arc::clone(&self.life));
         let members = Arc::new(Members { consensus: Arc::clone(&consensus), proposer: Arc::clone(proposer) });
         let transfer = Arc::new(Transfer { consensus: Arc::clone(&consensus) });
-        let duty = MemberDuty { members: Arc::clone(&members), transfer: Arc::clone(&transfer) };
+        let config = Arc::clone(&self.config);
+        let duty = MemberDuty { config, members: Arc::clone(&members), transfer: Arc::clone(&transfer) };
         (Arc::new(Operators { consensus, life, members, transfer }), duty)
     }
 
@@ -138,6 +142,7 @@ impl Parts {
             identity: self.identity.clone(),
             space: Arc::clone(&self.space),
             unsaved_bytes: Arc::clone(&self.unsaved_bytes),
+            snapshot_log_bytes: self.config.snapshot_log_bytes,
         }
     }
 
@@ -152,7 +157,7 @@ impl Parts {
         let status = self.status(&proposer, &reads);
         let (operators, member_duty) = self.operators(&proposer);
         let upgrade = Arc::new(Upgrade { consensus: Arc::clone(&self.consensus), proposer: Arc::clone(&proposer) });
-        let Parts { life, consensus, view, gate, .. } = self;
+        let Parts { config, life, consensus, view, gate, .. } = self;
         let server = Arc::new(Server {
             identity: self.identity,
             consensus: Arc::clone(&consensus),
@@ -189,7 +194,7 @@ impl Parts {
         node.spawn(server::serve(server, listener));
         node.spawn(bootstrap::form(bootstrap, stopped()));
         node.spawn(follow_members(Arc::clone(&consensus), Arc::clone(&gate), life));
-        node.spawn(campaign::stand(Arc::clone(&consensus), gate, stopped()));
+        node.spawn(campaign::stand(Arc::clone(&config), Arc::clone(&consensus), gate, stopped()));
         node.spawn(DiskStall { consensus: Arc::clone(&consensus) }.watch(stopped()));
         node.spawn(Serving { consensus: Arc::clone(&consensus), view: Arc::clone(&view) }.watch(stopped()));
         node.spawn(leadership::lead(leadership, stopped()));
@@ -297,10 +302,12 @@ impl Node {
         let gate = Arc::new(VoteGate::new(found.joined, bound_until));
         let disk_watch = DiskWatch::new(storage.log_writes, &config);
         let cluster = Arc::clone(&identity.cluster);
-        let consensus = Arc::new(Consensus::new(host, Arc::clone(&config), raft, peers, cluster, disk_watch));
+        let consensus = Arc::new(Consensus::new(host, &config, raft, peers, cluster, disk_watch));
+        let space = Arc::new(DiskSpace::new(config.free_disk_min_bytes, storage.guard));
         let parts = Parts {
+            config,
             life: Arc::new(Life::new(stop, Arc::clone(&view))),
-            space: Arc::new(DiskSpace::new(config.free_disk_min_bytes, storage.guard)),
+            space,
             identity,
             consensus,
             view,

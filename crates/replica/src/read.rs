@@ -13,7 +13,6 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
 use znode::{State, Zxid};
 
-use crate::Error;
 use crate::local::vote_gate::VoteGate;
 use crate::raft::consensus::Consensus;
 use crate::raft::transport::{Answer, Ask};
@@ -22,6 +21,7 @@ use crate::view::View;
 use crate::view::life::Life;
 use crate::write::propose::Proposer;
 use crate::write::retry::Retry;
+use crate::{Config, Error};
 
 /// How fresh a read must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +55,7 @@ impl Drop for Reading<'_> {
 /// Answers reads that must be as fresh as asked.
 pub(crate) struct Reads {
     pub(crate) consensus: Arc<Consensus>,
+    config: Arc<Config>,
     pub(crate) view: Arc<View>,
     pub(crate) life: Arc<Life>,
     pub(crate) gate: Arc<VoteGate>,
@@ -72,9 +73,10 @@ impl Reads {
         recover_to: Zxid,
     ) -> (Reads, mpsc::Receiver<IndexWaiter>) {
         let consensus = Arc::clone(&proposer.consensus);
-        let (view, life) = (Arc::clone(&proposer.view), Arc::clone(&proposer.life));
-        let (indexes, queue) = mpsc::channel(consensus.config.reads_max);
-        (Reads { consensus, view, life, gate, recover_to, under_way: AtomicUsize::new(0), indexes }, queue)
+        let (view, life, config) =
+            (Arc::clone(&proposer.view), Arc::clone(&proposer.life), Arc::clone(&proposer.config));
+        let (indexes, queue) = mpsc::channel(config.reads_max);
+        (Reads { consensus, config, view, life, gate, recover_to, under_way: AtomicUsize::new(0), indexes }, queue)
     }
 
     /// Whether this node knows again what it knew before it started.
@@ -100,7 +102,7 @@ impl Reads {
         }
         let under_way = self.under_way.fetch_add(1, Ordering::Relaxed);
         let _reading = Reading(self);
-        if under_way >= self.consensus.config.reads_max {
+        if under_way >= self.config.reads_max {
             return Err(Error::unavailable("too many reads under way on this node"));
         }
         let zxid = match consistency {
@@ -124,7 +126,7 @@ impl Reads {
         let mut tries = Retry::new(&self.consensus, deadline);
         loop {
             let zxid = match self.consensus.heard_leader() {
-                Some(leader) if leader == self.consensus.config.node_id => self.read_index_here(deadline).await,
+                Some(leader) if leader == self.consensus.node_id => self.read_index_here(deadline).await,
                 Some(_) => self.read_index_there(deadline).await,
                 None => Err("no leader is heard".into()),
             };
@@ -156,7 +158,7 @@ impl Reads {
         }
         // Raft may have taken old answers for answers to what it has sent since. Mostly the right
         // ones are here, too.
-        let give_up = deadline.min(Instant::now() + Duration::from_millis(self.consensus.config.lease_ms()));
+        let give_up = deadline.min(Instant::now() + Duration::from_millis(self.config.lease_ms()));
         match timeout_at(give_up, self.consensus.followed_again(at.committed_leader_id().term, began)).await {
             Ok(()) => Ok(self.consensus.zxid(at.index())),
             Err(_) => Err("the leader has no quorum".into()),
@@ -176,10 +178,10 @@ impl Reads {
     }
 
     pub(crate) async fn read_index_for_peer(&self) -> Answer {
-        if self.consensus.leader() != Some(self.consensus.config.node_id) {
+        if self.consensus.leader() != Some(self.consensus.node_id) {
             return Answer::NotLeader(self.consensus.leader());
         }
-        let deadline = Instant::now() + self.consensus.peer_timeout();
+        let deadline = Instant::now() + self.consensus.peer_timeout;
         self.read_index_here(deadline).await.map_or_else(Answer::Refused, |zxid| Answer::ReadIndex(zxid.0))
     }
 }
@@ -205,7 +207,7 @@ pub(crate) async fn forward(consensus: Arc<Consensus>, mut queue: mpsc::Receiver
 }
 
 async fn round(consensus: &Consensus, waiters: Vec<IndexWaiter>) {
-    let result = consensus.ask_leader(Ask::ReadIndex, consensus.peer_timeout()).await.and_then(|answer| match answer {
+    let result = consensus.ask_leader(Ask::ReadIndex, consensus.peer_timeout).await.and_then(|answer| match answer {
         Answer::ReadIndex(zxid) => Ok(Zxid(zxid)),
         other => Err(format!("the leader answered something else: {other:?}")),
     });

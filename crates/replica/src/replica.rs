@@ -32,7 +32,7 @@ pub struct Replica {
 
 impl std::fmt::Debug for Replica {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Replica({})", self.node.consensus.config.node_id)
+        write!(f, "Replica({})", self.node.consensus.node_id)
     }
 }
 
@@ -278,7 +278,7 @@ impl Replica {
 
     /// Where this node keeps what it must not forget.
     pub fn data_dir(&self) -> &Path {
-        &self.node.consensus.config.data_dir
+        &self.node.status.config.data_dir
     }
 
     /// Another member that has said nothing for so long counts as not connected, in milliseconds.

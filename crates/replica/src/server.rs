@@ -100,8 +100,8 @@ pub(crate) async fn serve(server: Arc<Server>, mut listener: Listener) {
 async fn connection(server: Arc<Server>, stream: Stream, place: Place, may_answer: MayAnswer) {
     let addr = stream.addr();
     let served = async {
-        let mut framed = Framed::new(stream, server.consensus.peer_timeout())?;
-        let Some(hello) = welcome(&server.identity, &mut framed, place, server.consensus.peer_timeout()).await? else {
+        let mut framed = Framed::new(stream, server.consensus.peer_timeout)?;
+        let Some(hello) = welcome(&server.identity, &mut framed, place, server.consensus.peer_timeout).await? else {
             return Ok(());
         };
         // Who connects can be reached again, most likely.
@@ -130,7 +130,7 @@ async fn connection(server: Arc<Server>, stream: Stream, place: Place, may_answe
 }
 
 async fn flush(server: &Server, framed: &mut Framed) -> io::Result<()> {
-    timeout(server.consensus.peer_timeout(), framed.flush())
+    timeout(server.consensus.peer_timeout, framed.flush())
         .await
         .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }

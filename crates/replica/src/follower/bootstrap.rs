@@ -27,6 +27,7 @@ use storage::codec::StoredMembershipRecord;
 use tokio::time::{Instant, sleep};
 use znode::Zxid;
 
+use crate::Config;
 use crate::fault_injection;
 use crate::local::vote_gate::VoteGate;
 use crate::raft::consensus::Consensus;
@@ -128,6 +129,7 @@ pub(crate) async fn form(bootstrap: Arc<Bootstrap>, stopped: Stop) {
 /// Brings this node into the ensemble.
 pub(crate) struct Bootstrap {
     pub(crate) consensus: Arc<Consensus>,
+    pub(crate) config: Arc<Config>,
     pub(crate) view: Arc<View>,
     pub(crate) gate: Arc<VoteGate>,
     pub(crate) meta: NodeMeta,
@@ -177,14 +179,14 @@ impl Bootstrap {
     }
 
     fn asker(&self) -> Asker {
-        let config = &self.consensus.config;
+        let config = &self.config;
         let founders = (!config.join).then_some(config.members.len());
         Asker { id: config.node_id, fresh: self.standing().fresh, founders }
     }
 
     /// What the others say, as far as they answer.
     async fn ask(&self) -> Vec<Heard> {
-        let deadline = Instant::now() + self.consensus.peer_timeout();
+        let deadline = Instant::now() + self.consensus.peer_timeout;
         let known = |answer| match answer {
             Answer::Members(known) => Some(known),
             _ => None,
@@ -193,7 +195,7 @@ impl Bootstrap {
         let (standings, known) = tokio::join!(peers.standings(deadline), peers.ask_all(Ask::Members, known, deadline));
         let mut known: BTreeMap<u64, KnownMembers> = known.into_iter().collect();
         for known in known.values_mut().filter(|known| !known.membership.membership.configs.is_empty()) {
-            let founders = self.consensus.config.members.iter().map(|member| member.id);
+            let founders = self.config.members.iter().map(|member| member.id);
             fault_injection::misjudged(&mut known.membership.membership.configs, founders);
         }
         let heard = |(id, standing)| Heard { id, standing, members: known.remove(&id) };
@@ -206,7 +208,7 @@ impl Bootstrap {
         let nodes = &newest.membership.nodes;
         nodes.iter().for_each(|(id, member)| self.consensus.peers.reach(*id, &member.peer_addr));
         if self.consensus.membership().nodes().next().is_none() {
-            let configured = self.consensus.config.members.iter().map(|member| member.id);
+            let configured = self.config.members.iter().map(|member| member.id);
             self.consensus.cluster.note_members(nodes.keys().copied().chain(configured).collect());
         }
     }
@@ -222,8 +224,7 @@ impl Bootstrap {
         if !self.set_joined().await {
             return;
         }
-        let members: BTreeMap<u64, storage::Member> =
-            self.consensus.config.members.iter().map(|m| (m.id, m.into())).collect();
+        let members: BTreeMap<u64, storage::Member> = self.config.members.iter().map(|m| (m.id, m.into())).collect();
         match self.consensus.raft.initialize(members).await {
             Ok(()) => tracing::info!("cluster founded"),
             // A leader was faster than this node's own founding.
@@ -250,7 +251,7 @@ impl Bootstrap {
         KnownMembers {
             uuid: cluster.uuid(),
             membership: self.consensus.membership().as_ref().into(),
-            removed: cluster.removed_at(self.consensus.config.node_id).is_some(),
+            removed: cluster.removed_at(self.consensus.node_id).is_some(),
             asker_removed: cluster.removed_at(asker).map(|zxid| zxid.0),
         }
     }

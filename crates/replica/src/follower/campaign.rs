@@ -68,7 +68,7 @@ impl Timing {
 }
 
 /// Runs until the node stops: says when Raft may stand of itself, and when it shall ask at once.
-pub(crate) async fn stand(consensus: Arc<Consensus>, gate: Arc<VoteGate>, stopped: Stop) {
+pub(crate) async fn stand(config: Arc<Config>, consensus: Arc<Consensus>, gate: Arc<VoteGate>, stopped: Stop) {
     let mut changes = consensus.role_changes();
     let mut state = State::default();
     tokio::select! {
@@ -78,7 +78,7 @@ pub(crate) async fn stand(consensus: Arc<Consensus>, gate: Arc<VoteGate>, stoppe
         () = gate.unbound() => {}
     }
     loop {
-        let next = state.look(&consensus, &gate).await;
+        let next = state.look(&config, &consensus, &gate).await;
         tokio::select! {
             biased;
             () = stopped.wait() => return,
@@ -100,9 +100,9 @@ struct State {
 
 impl State {
     /// Does what is due. Returns when to look again, if nothing happens before.
-    async fn look(&mut self, consensus: &Consensus, gate: &VoteGate) -> Instant {
+    async fn look(&mut self, config: &Config, consensus: &Consensus, gate: &VoteGate) -> Instant {
         let now = Instant::now();
-        let seldom = now + Duration::from_millis(consensus.config.election_timeout_max_ms);
+        let seldom = now + consensus.election_timeout_max;
         if !gate.joined() {
             return seldom;
         }
@@ -112,7 +112,7 @@ impl State {
             return seldom;
         }
         let seen = consensus.leader_watch.seen();
-        let leader = consensus.leader().filter(|leader| *leader != consensus.config.node_id);
+        let leader = consensus.leader().filter(|leader| *leader != consensus.node_id);
         let (Some(leader), Some(heard)) = (leader, seen.heard) else {
             // No leader to wait for: candidates and those who have heard none keep to Raft's own
             // pauses.
@@ -120,13 +120,13 @@ impl State {
             return seldom;
         };
         let voters: BTreeSet<u64> = consensus.membership().voter_ids().collect();
-        let patience = self.patience(&consensus.config, heard);
-        let timing = Timing { patience, ..timing(&consensus.config, &voters, leader) };
+        let patience = self.patience(config, heard);
+        let timing = Timing { patience, ..timing(config, &voters, leader) };
         let silent = now >= timing.patient_until(heard);
         consensus.raft.runtime_config().elect(silent);
         if silent {
             // Until it is heard again.
-            return now + Duration::from_millis(consensus.config.heartbeat_ms);
+            return now + Duration::from_millis(config.heartbeat_ms);
         }
         if timing.ask_at(&seen, self.asked).is_some_and(|at| at <= now) {
             tracing::debug!(leader, silent_ms = (now - heard).as_millis(), "the leader's connection has ended: asking");

@@ -63,7 +63,7 @@ async fn ask_whether_removed(consensus: &Consensus) {
         Answer::Members(known) => Some(known),
         _ => None,
     };
-    let answers = consensus.peers.ask_all(Ask::Members, known, Instant::now() + consensus.peer_timeout()).await;
+    let answers = consensus.peers.ask_all(Ask::Members, known, Instant::now() + consensus.peer_timeout).await;
     // Both ends have compared their uuids when they connected; a peer without one has nothing to
     // say.
     let removed = answers.into_iter().find_map(|(_, known)| known.uuid.and(known.asker_removed));

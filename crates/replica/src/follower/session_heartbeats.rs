@@ -57,7 +57,7 @@ impl SessionHeartbeats {
     ) -> (SessionHeartbeats, mpsc::Receiver<Heartbeat>) {
         let (consensus, life) = (Arc::clone(&proposer.consensus), Arc::clone(&proposer.life));
         let view = Arc::clone(&proposer.view);
-        let (queue, heartbeats) = mpsc::channel(consensus.config.reads_max);
+        let (queue, heartbeats) = mpsc::channel(proposer.config.reads_max);
         (SessionHeartbeats { consensus, view, life, leadership, queue }, heartbeats)
     }
 
@@ -70,7 +70,7 @@ impl SessionHeartbeats {
         let mut tries = Retry::new(&self.consensus, deadline);
         loop {
             let answer = match self.consensus.heard_leader() {
-                Some(leader) if leader == self.consensus.config.node_id => {
+                Some(leader) if leader == self.consensus.node_id => {
                     self.leadership.touch_here(&[credential]).map(|all| all[0])
                 }
                 Some(_) => self.touch_there(credential, deadline).await,
@@ -88,7 +88,7 @@ impl SessionHeartbeats {
 
     /// See [`crate::Replica::touch_soon`].
     pub(crate) fn touch_soon(&self, credential: Credential) {
-        if self.consensus.leader() == Some(self.consensus.config.node_id) {
+        if self.consensus.leader() == Some(self.consensus.node_id) {
             // Whether it counted does not matter.
             let _ = self.leadership.touch_here(&[credential]);
         } else {
@@ -116,7 +116,7 @@ impl SessionHeartbeats {
     }
 
     pub(crate) fn touch_for_peer(&self, credentials: &[Credential]) -> Answer {
-        if self.consensus.leader() != Some(self.consensus.config.node_id) {
+        if self.consensus.leader() != Some(self.consensus.node_id) {
             return Answer::NotLeader(self.consensus.leader());
         }
         self.leadership.touch_here(credentials).map_or_else(Answer::Refused, Answer::Touch)
@@ -125,10 +125,10 @@ impl SessionHeartbeats {
     async fn pass_on(&self, batch: Vec<Heartbeat>) {
         let batch = without_repetitions(batch);
         let credentials: Vec<Credential> = batch.iter().map(|heartbeat| heartbeat.credential).collect();
-        let answers = if self.consensus.leader() == Some(self.consensus.config.node_id) {
+        let answers = if self.consensus.leader() == Some(self.consensus.node_id) {
             self.leadership.touch_here(&credentials)
         } else {
-            let within = self.consensus.peer_timeout();
+            let within = self.consensus.peer_timeout;
             self.consensus.ask_leader(Ask::Touch(credentials), within).await.and_then(|answer| match answer {
                 Answer::Touch(answers) if answers.len() == batch.len() => Ok(answers),
                 other => Err(format!("the leader answered something else: {other:?}")),

@@ -185,7 +185,7 @@ impl Leadership {
         let mut room = Room::beside(busy, state);
         while duties.len() < EXPIRIES_AT_ONCE {
             let sessions =
-                current.tracker.expire(self.consensus.config.reap_batch_max, |session| room.take(session, state));
+                current.tracker.expire(self.proposer.config.reap_batch_max, |session| room.take(session, state));
             if sessions.is_empty() {
                 break;
             }
@@ -195,7 +195,7 @@ impl Leadership {
         if !busy.contains(&Duty::Reap) && reapable() {
             duties.push(Duty::Reap);
         }
-        if !busy.contains(&Duty::SetLimits) && *state.limits() != self.consensus.config.limits {
+        if !busy.contains(&Duty::SetLimits) && *state.limits() != self.proposer.config.limits {
             duties.push(Duty::SetLimits);
         }
         #[cfg(feature = "next-level")]
@@ -216,7 +216,7 @@ impl Leadership {
     }
 
     fn tick(&self) -> Duration {
-        Duration::from_millis(self.consensus.config.tick_ms)
+        Duration::from_millis(self.proposer.config.tick_ms)
     }
 
     /// Proposes what a duty asks for, here or nowhere, and waits until it is applied or lost.
@@ -247,7 +247,7 @@ impl Leadership {
                     let (candidates, unsettled) = {
                         let state = self.proposer.view.state();
                         let candidates =
-                            state.reap_candidates(self.reap_time(&state), self.consensus.config.reap_batch_max);
+                            state.reap_candidates(self.reap_time(&state), self.proposer.config.reap_batch_max);
                         (candidates, state.is_unsettled())
                     };
                     // An entry that collects nothing still grants what earlier ones had no room
@@ -258,11 +258,8 @@ impl Leadership {
                 }
             }
             Duty::Found => {
-                let zxid_base = self
-                    .consensus
-                    .config
-                    .zxid_base
-                    .unwrap_or_else(|| zxid_base_at(self.proposer.entry_clock.now_ms(0)));
+                let zxid_base =
+                    self.proposer.config.zxid_base.unwrap_or_else(|| zxid_base_at(self.proposer.entry_clock.now_ms(0)));
                 let founding = Founding { uuid: ClusterUuid(storage::random_uuid()), zxid_base, group: 0 };
                 self.propose_as_duty(Op::Found(founding)).await;
                 // That of a leader before this one may have been applied first.
@@ -279,7 +276,7 @@ impl Leadership {
                 self.propose_request(end_of_grace()).await;
             }
             Duty::SetLimits => {
-                self.propose_as_duty(Op::SetLimits(self.consensus.config.limits.clone())).await;
+                self.propose_as_duty(Op::SetLimits(self.proposer.config.limits.clone())).await;
             }
         }
         duty

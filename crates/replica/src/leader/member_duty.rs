@@ -9,6 +9,7 @@ use storage::StoredMembership;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use znode::Term;
 
+use crate::Config;
 use crate::leader::member_steps::{Step, mark, next_step};
 use crate::leader::members::{LAG_ENTRIES_MAX, Members};
 use crate::leader::orders::OrderError;
@@ -22,6 +23,7 @@ const REBALANCE: Duration = Duration::from_secs(60);
 
 /// Carries steps out.
 pub(crate) struct MemberDuty {
+    pub(crate) config: Arc<Config>,
     pub(crate) members: Arc<Members>,
     pub(crate) transfer: Arc<Transfer>,
 }
@@ -43,7 +45,7 @@ impl MemberDuty {
 
     /// Runs until the node stops; does something only while it leads.
     pub(crate) async fn fulfil(self, stopped: Stop) {
-        let mut tick = interval(Duration::from_millis(self.consensus().config.tick_ms * 2));
+        let mut tick = interval(Duration::from_millis(self.config.tick_ms * 2));
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut watch = Watch { term: 0, in_step: BTreeMap::new(), outranked: None, rebalanced: None };
         loop {
@@ -74,7 +76,7 @@ impl MemberDuty {
         }
         let membership = self.consensus().membership();
         self.look_at_learners(&membership, watch).await;
-        let stable = Duration::from_millis(self.consensus().config.promote_after_ms);
+        let stable = Duration::from_millis(self.config.promote_after_ms);
         let in_step = |id| watch.in_step.get(&id).is_some_and(|since| since.elapsed() >= stable);
         let step = self.members.with_sight(term, &in_step, |sight| next_step(&membership, sight));
         if let Some(step) = step {
@@ -145,8 +147,8 @@ impl MemberDuty {
     /// Lets a voter lead that is preferred to this node and has been there for a while.
     async fn rebalance(&self, membership: &StoredMembership, watch: &mut Watch, term: u64) {
         let consensus = self.consensus();
-        let own = consensus.config.leader_priority;
-        let ranks = membership.voter_ids().filter(|id| *id != consensus.config.node_id);
+        let own = self.config.leader_priority;
+        let ranks = membership.voter_ids().filter(|id| *id != consensus.node_id);
         let ranks = ranks.filter(|id| self.members.in_contact(*id, term)).filter_map(|id| {
             let near = self.members.lag(id).is_some_and(|lag| lag <= LAG_ENTRIES_MAX);
             consensus.cluster.priority_of(id).filter(|priority| near && *priority > own).map(|priority| (priority, id))
@@ -156,7 +158,7 @@ impl MemberDuty {
             return;
         };
         let since = *watch.outranked.get_or_insert_with(Instant::now);
-        let stable = Duration::from_millis(consensus.config.promote_after_ms);
+        let stable = Duration::from_millis(self.config.promote_after_ms);
         if since.elapsed() < stable || watch.rebalanced.is_some_and(|at| at.elapsed() < REBALANCE) {
             return;
         }

@@ -55,7 +55,7 @@ impl Members {
         });
         let in_contact = |id: u64| term.is_some_and(|term| self.in_contact(id, term));
         let tolerance = |set: &BTreeSet<u64>| {
-            let own = self.consensus.config.node_id;
+            let own = self.consensus.node_id;
             let there = set.iter().filter(|id| **id == own || in_contact(**id)).count();
             there.saturating_sub(set.len() / 2 + 1)
         };
@@ -63,7 +63,7 @@ impl Members {
             index: membership.log_id().as_ref().map_or(0, |id| id.index),
             committed: metrics.committed_membership_config.log_id() == membership.log_id(),
             joint: membership.get_joint_config().len() > 1,
-            told_by: self.consensus.config.node_id,
+            told_by: self.consensus.node_id,
             leader: self.consensus.leader(),
             failure_tolerance: membership.get_joint_config().iter().map(tolerance).min().unwrap_or(0) as u64,
             members: members.collect(),
@@ -83,12 +83,12 @@ impl Members {
 
     /// How many entries of this leader a member lacks, as far as it has said.
     pub(crate) fn lag(&self, id: u64) -> Option<u64> {
-        if id == self.consensus.config.node_id { Some(0) } else { self.consensus.lag(id) }
+        if id == self.consensus.node_id { Some(0) } else { self.consensus.lag(id) }
     }
 
     /// How long ago it took a frame of this leader of `term`, in milliseconds.
     fn last_contact(&self, id: u64, term: u64) -> Option<u64> {
-        if id == self.consensus.config.node_id {
+        if id == self.consensus.node_id {
             return Some(0);
         }
         let since = self.consensus.peers.get(id)?.following.since(term)?;
@@ -111,7 +111,7 @@ impl Members {
         let state = self.proposer.view.state();
         let removed = |id| state.cluster().is_some_and(|cluster| cluster.removed().any(|(other, _)| other == id));
         let in_contact = |id| self.in_contact(id, term);
-        look(&Sight { own: self.consensus.config.node_id, removed: &removed, in_contact: &in_contact, in_step })
+        look(&Sight { own: self.consensus.node_id, removed: &removed, in_contact: &in_contact, in_step })
     }
 
     /// Takes in a member that is not one yet. It has been spoken to.

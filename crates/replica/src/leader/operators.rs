@@ -32,7 +32,7 @@ impl Operators {
         let mut tries = Retry::new(&self.consensus, deadline);
         loop {
             let why = match self.consensus.heard_leader() {
-                Some(leader) if leader == self.consensus.config.node_id => match self.consensus.leading_term() {
+                Some(leader) if leader == self.consensus.node_id => match self.consensus.leading_term() {
                     Some((term, true)) => return self.carry_out(order, term).await,
                     _ => "the leader has no quorum".to_owned(),
                 },
@@ -112,7 +112,7 @@ impl Operators {
         zone: Option<String>,
     ) -> Result<(), OrderError> {
         // A wrong address that is taken could cost the quorum.
-        if let Some(addr) = peer_addr.as_ref().filter(|_| id != self.consensus.config.node_id) {
+        if let Some(addr) = peer_addr.as_ref().filter(|_| id != self.consensus.node_id) {
             let known = self.consensus.cluster.incarnation_of(id);
             let met = self.meet(id, addr).await?;
             if known.is_some_and(|known| known != met.incarnation) {
@@ -133,7 +133,7 @@ impl Operators {
     /// Speaks to the node that is to be a member, before anything is proposed.
     async fn meet(&self, id: u64, addr: &str) -> Result<Introduction, OrderError> {
         let target = self.consensus.peers.stranger(id, addr);
-        let met = timeout(self.consensus.peer_timeout() * 2, target.introduce()).await;
+        let met = timeout(self.consensus.peer_timeout * 2, target.introduce()).await;
         let error = match met {
             Ok(Ok(met)) => return Ok(met),
             Ok(Err(error)) => error,

@@ -32,7 +32,7 @@ impl Transfer {
     /// Asks `to`, or the voter that is furthest, to take over from this leader of `term`, and waits
     /// for a newer term.
     pub(crate) async fn transfer(&self, to: Option<u64>, term: u64) -> Result<Done, OrderError> {
-        let (began, own) = (Instant::now(), self.consensus.config.node_id);
+        let (began, own) = (Instant::now(), self.consensus.node_id);
         if to == Some(own) {
             return Ok(Done::Transferred { from: own, to: own, term, took_ms: 0 });
         }
@@ -105,7 +105,7 @@ impl Transfer {
                 }
             }
         };
-        let patience = Duration::from_millis(4 * self.consensus.config.election_timeout_max_ms);
+        let patience = 4 * self.consensus.election_timeout_max;
         timeout(patience, heard).await.ok().flatten()
     }
 }

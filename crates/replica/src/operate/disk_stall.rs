@@ -28,7 +28,7 @@ impl DiskStall {
     fn leads_in_vain(&self) -> Option<u64> {
         let metrics = self.consensus.metrics();
         let term = self.consensus.leader_term(&metrics)?;
-        let own = metrics.replication.iter().flatten().find(|(id, _)| **id == self.consensus.config.node_id);
+        let own = metrics.replication.iter().flatten().find(|(id, _)| **id == self.consensus.node_id);
         let behind = own.is_some_and(|(_, flushed)| *flushed < metrics.cluster_committed);
         (behind && !self.consensus.hands_over_in(term)).then_some(term)
     }
@@ -36,7 +36,7 @@ impl DiskStall {
     /// Hands over to the member that is furthest, if there is a quorum of members with steady
     /// disks.
     async fn hand_over_for_the_disk(&self, term: u64) {
-        let mut steady = self.consensus.peers.standings(Instant::now() + self.consensus.peer_timeout()).await;
+        let mut steady = self.consensus.peers.standings(Instant::now() + self.consensus.peer_timeout).await;
         steady.retain(|(_, standing)| standing.steady && standing.joined);
         let metrics = self.consensus.metrics();
         let leads = self.consensus.leader_term(&metrics) == Some(term) && self.consensus.disk_watch.stalls();

@@ -91,11 +91,11 @@ pub(crate) fn health(status: &Status) -> Health {
     let consensus = &status.consensus;
     let leads = consensus.leading_term();
     let frame = Frame {
-        own: consensus.config.node_id,
+        own: consensus.node_id,
         leader: consensus.heard_leader(),
         leads: leads.map(|(_, followed)| followed),
         disconnected_after: consensus.disconnected_after(),
-        lag_max: consensus.config.ready_lag_max,
+        lag_max: status.config.ready_lag_max,
     };
     judge(&frame, &sights(status, leads.map(|(term, _)| term)))
 }
@@ -111,7 +111,7 @@ fn sights(status: &Status, leads_in: Option<u64>) -> Vec<Sight> {
     let voters = consensus.voters();
     let age = |since: Instant| since.elapsed();
     let sight = |id: u64| {
-        let (contact, lag) = if id == consensus.config.node_id {
+        let (contact, lag) = if id == consensus.node_id {
             (Some(Duration::ZERO), Some(own_lag))
         } else if let Some(term) = leads_in {
             let has = metrics.replication.as_ref().and_then(|all| all.get(&id)?.as_ref().map(|last| last.index));

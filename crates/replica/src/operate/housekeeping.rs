@@ -18,6 +18,8 @@ pub(crate) struct Housekeeping {
     pub(crate) identity: Identity,
     pub(crate) space: Arc<DiskSpace>,
     pub(crate) unsaved_bytes: Arc<AtomicU64>,
+    /// Bytes of the log without a snapshot, from which one is made.
+    pub(crate) snapshot_log_bytes: u64,
 }
 
 impl Housekeeping {
@@ -48,7 +50,7 @@ impl Housekeeping {
                 self.space.note(looked.and_then(|is_low| is_low));
             }
             // Raft passes this over while it builds one. Bytes count from the beginning of a build.
-            if self.unsaved_bytes.load(Ordering::Relaxed) >= self.consensus.config.snapshot_log_bytes {
+            if self.unsaved_bytes.load(Ordering::Relaxed) >= self.snapshot_log_bytes {
                 let _ = self.consensus.raft.trigger().snapshot().await;
             }
         }

@@ -27,7 +27,7 @@ impl Serving {
     pub(crate) async fn watch(self, stopped: Stop) {
         let mut tick = interval(LOOK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let patience = Duration::from_millis(self.consensus.config.election_timeout_max_ms);
+        let patience = self.consensus.election_timeout_max;
         let mut since = None;
         loop {
             tokio::select! {

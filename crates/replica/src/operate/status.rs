@@ -14,7 +14,7 @@ use crate::raft::consensus::Consensus;
 use crate::read::Reads;
 use crate::view::life::Life;
 use crate::write::propose::Proposer;
-use crate::{Counts, Member};
+use crate::{Config, Counts, Member};
 
 /// A node's part in the ensemble.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,6 +187,7 @@ pub struct NodeStatus {
 /// Looks at all parts of a node.
 pub(crate) struct Status {
     pub(crate) consensus: Arc<Consensus>,
+    pub(crate) config: Arc<Config>,
     pub(crate) life: Arc<Life>,
     pub(crate) proposer: Arc<Proposer>,
     pub(crate) reads: Arc<Reads>,
@@ -209,8 +210,8 @@ impl Status {
         NodeStatus {
             followers,
             synced_followers,
-            node_id: self.consensus.config.node_id,
-            cluster_id: self.consensus.config.cluster_id.clone(),
+            node_id: self.consensus.node_id,
+            cluster_id: self.config.cluster_id.clone(),
             cluster: state.cluster().cloned(),
             role: self.role(metrics.state),
             leader: self.consensus.leader(),
@@ -260,10 +261,7 @@ impl Status {
         };
         following.fold((0, 0), |(followers, synced), (id, _)| {
             let behind = has(id).map(|has| committed.0.saturating_sub(has.0));
-            (
-                followers + 1,
-                synced + u64::from(behind.is_some_and(|behind| behind <= self.consensus.config.ready_lag_max)),
-            )
+            (followers + 1, synced + u64::from(behind.is_some_and(|behind| behind <= self.config.ready_lag_max)))
         })
     }
 
@@ -271,7 +269,7 @@ impl Status {
         match state {
             _ if self.life.is_stopped() => Role::Stopped,
             // Raft cannot take note of its successor before the disk answers.
-            ServerState::Leader if self.consensus.leader() != Some(self.consensus.config.node_id) => Role::Follower,
+            ServerState::Leader if self.consensus.leader() != Some(self.consensus.node_id) => Role::Follower,
             ServerState::Leader => Role::Leader,
             ServerState::Candidate => Role::Candidate,
             ServerState::Follower => Role::Follower,
@@ -287,7 +285,7 @@ impl Status {
     }
 
     fn readiness(&self, metrics: &RaftMetrics<TypeConfig>, committed: Zxid, applied: Zxid) -> Readiness {
-        let checks = self.checks(metrics, committed.0.saturating_sub(applied.0), self.consensus.config.ready_lag_max);
+        let checks = self.checks(metrics, committed.0.saturating_sub(applied.0), self.config.ready_lag_max);
         checks.into_iter().find_map(|check| check.failure).map_or(Readiness::Ready, |(readiness, _)| readiness)
     }
 
@@ -295,7 +293,7 @@ impl Status {
     pub(crate) fn checks_now(&self, lag_max: Option<u64>) -> Vec<Check> {
         let metrics = self.consensus.metrics();
         let lag = self.consensus.committed(&metrics).0.saturating_sub(self.proposer.view.applied().0);
-        self.checks(&metrics, lag, lag_max.unwrap_or(self.consensus.config.ready_lag_max)).into()
+        self.checks(&metrics, lag, lag_max.unwrap_or(self.config.ready_lag_max)).into()
     }
 
     /// The first that fails is why the node is not ready.

@@ -154,7 +154,7 @@ impl Teller {
             Leading::Peer { .. } => true,
             Leading::ThisNode { .. } if self.consensus.votes_alone() => true,
             Leading::ThisNode { term } => {
-                let patience = Duration::from_millis(self.consensus.config.election_timeout_max_ms);
+                let patience = self.consensus.election_timeout_max;
                 let followed = self.consensus.peers.followed_since(term, &self.consensus.membership());
                 followed.is_some_and(|since| since.elapsed() < patience)
             }
@@ -165,7 +165,7 @@ impl Teller {
     }
 
     fn leading(&self) -> Leading {
-        let own = self.consensus.config.node_id;
+        let own = self.consensus.node_id;
         let (known, term, leads) = {
             let changes = self.consensus.role_changes();
             let metrics = changes.borrow_watched();
@@ -219,7 +219,7 @@ impl Teller {
     /// connect.
     async fn probe(&self) {
         // Longer than a connection may be silent: it is the connection that finds out.
-        let deadline = Instant::now() + self.consensus.peer_timeout() * 3;
+        let deadline = Instant::now() + self.consensus.peer_timeout * 3;
         let asks = self.consensus.peers.all().into_iter().map(|(_, peer)| async move {
             if let Ok(Answer::Pong) = peer.control.ask(Ask::Ping, deadline).await {
                 peer.reach.reached();
@@ -249,7 +249,7 @@ pub(crate) async fn tell(teller: Teller, stopped: Stop) {
     let mut changes = teller.consensus.role_changes();
     let mut tick = interval(LOOK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut story = Story::new(&teller.consensus.config, Instant::now());
+    let mut story = Story::new(&teller.status.config, Instant::now());
     let mut probed: Option<Instant> = None;
     let mut probes: FuturesUnordered<Pin<Box<dyn Future<Output = ()> + Send + '_>>> = FuturesUnordered::new();
     loop {

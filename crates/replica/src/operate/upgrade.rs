@@ -104,7 +104,7 @@ impl Upgrade {
             return Err(Error::unavailable(end));
         }
         let leader = self.consensus.heard_leader().ok_or_else(|| Error::unavailable("no leader is heard"))?;
-        if leader == self.consensus.config.node_id {
+        if leader == self.consensus.node_id {
             return self.answer(ask, deadline).await;
         }
         let peer = self.consensus.peers.get(leader);
@@ -131,7 +131,7 @@ impl Upgrade {
             UpgradeAsk::Status => 0,
             UpgradeAsk::Finalize { within_ms, .. } => within_ms,
         };
-        if self.consensus.leader() != Some(self.consensus.config.node_id) {
+        if self.consensus.leader() != Some(self.consensus.node_id) {
             return Answer::NotLeader(self.consensus.leader());
         }
         match self.answer(ask, Instant::now() + Duration::from_millis(within_ms)).await {
@@ -179,7 +179,7 @@ impl Upgrade {
     }
 
     fn record(&self, term: u64) -> UpgradeRecord {
-        let own = self.consensus.config.node_id;
+        let own = self.consensus.node_id;
         let recent = self.consensus.disconnected_after();
         let member = |id: u64| {
             let (program, reachable) = if id == own {

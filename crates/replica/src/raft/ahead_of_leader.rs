@@ -108,7 +108,7 @@ impl Accounts {
     async fn ask(&self, vote: &VoteRecord, committed: Option<LogIdRecord>) -> Option<Account> {
         let peer = self.consensus.peers.get(vote.node_id)?;
         let index = committed.map_or(0, |committed| committed.index);
-        match peer.control.ask(Ask::Account { index }, Instant::now() + self.consensus.peer_timeout()).await {
+        match peer.control.ask(Ask::Account { index }, Instant::now() + self.consensus.peer_timeout).await {
             Ok(Answer::Account(account)) if account.vote == *vote => Some(account),
             _ => None,
         }

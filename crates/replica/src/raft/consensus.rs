@@ -36,7 +36,14 @@ pub(crate) type Raft = openraft::Raft<TypeConfig, StateMachine>;
 /// Raft, and what this node knows beside it of its leader.
 pub(crate) struct Consensus {
     pub(crate) host: Host,
-    pub(crate) config: Arc<Config>,
+    pub(crate) node_id: u64,
+    /// Members before there is a membership.
+    configured: Vec<crate::Member>,
+    pub(crate) election_timeout_max: Duration,
+    /// Time for which a leader is sure to lead after a quorum followed it.
+    sure: Duration,
+    /// Silence that is allowed to a peer which owes an answer.
+    pub(crate) peer_timeout: Duration,
     pub(crate) raft: Raft,
     pub(crate) peers: Peers,
     pub(crate) cluster: Arc<KnownCluster>,
@@ -56,7 +63,7 @@ pub(crate) struct Consensus {
 impl Consensus {
     pub(crate) fn new(
         host: Host,
-        config: Arc<Config>,
+        config: &Config,
         raft: Raft,
         peers: Peers,
         cluster: Arc<KnownCluster>,
@@ -66,7 +73,11 @@ impl Consensus {
         let (leader_watch, hands_over) = (LeaderWatch::new(), AtomicU64::new(0));
         Consensus {
             host,
-            config,
+            node_id: config.node_id,
+            configured: config.members.clone(),
+            election_timeout_max: Duration::from_millis(config.election_timeout_max_ms),
+            sure: Duration::from_millis(config.sure_ms()),
+            peer_timeout: config.peer_timeout(),
             raft,
             peers,
             cluster,
@@ -78,11 +89,6 @@ impl Consensus {
             server_metrics,
             raft_metrics,
         }
-    }
-
-    /// How long a peer that owes an answer may say nothing.
-    pub(crate) fn peer_timeout(&self) -> Duration {
-        self.config.peer_timeout()
     }
 
     /// The last entry of this node's log, as far as Raft has published it.
@@ -107,7 +113,7 @@ impl Consensus {
     /// The term in which this node leads.
     pub(crate) fn leader_term(&self, metrics: &RaftMetrics<TypeConfig>) -> Option<u64> {
         let leads = metrics.state == ServerState::Leader && metrics.vote.committed;
-        (leads && metrics.vote.leader_id.voted_for == self.config.node_id).then_some(metrics.current_term)
+        (leads && metrics.vote.leader_id.voted_for == self.node_id).then_some(metrics.current_term)
     }
 
     /// Who leads, as far as this node knows.
@@ -136,14 +142,13 @@ impl Consensus {
             let metrics = self.server_metrics.borrow_watched();
             let vote = &metrics.vote;
             let leads = metrics.state == ServerState::Leader && vote.committed;
-            let term = (leads && vote.leader_id.voted_for == self.config.node_id).then_some(vote.leader_id.term)?;
+            let term = (leads && vote.leader_id.voted_for == self.node_id).then_some(vote.leader_id.term)?;
             (term, Arc::clone(&metrics.membership_config))
         };
-        let recent = Duration::from_millis(self.config.sure_ms());
         // From a leader that is no member any more Raft may pass leadership on at any moment, and
         // this node would not hear of it first.
-        let is_member = membership.get_node(&self.config.node_id).is_some();
-        let followed = self.peers.followed_since(term, &membership).is_some_and(|since| since.elapsed() < recent);
+        let is_member = membership.get_node(&self.node_id).is_some();
+        let followed = self.peers.followed_since(term, &membership).is_some_and(|since| since.elapsed() < self.sure);
         Some((term, is_member && followed))
     }
 
@@ -161,14 +166,14 @@ impl Consensus {
     /// configured members.
     pub(crate) fn voters(&self) -> BTreeSet<u64> {
         let membership = self.membership();
-        let configured = || self.config.members.iter().map(|member| member.id).collect();
+        let configured = || self.configured.iter().map(|member| member.id).collect();
         membership.get_joint_config().last().cloned().unwrap_or_else(configured)
     }
 
     /// Whether this node is the only voter.
     pub(crate) fn votes_alone(&self) -> bool {
         let membership = self.membership();
-        let alone = membership.get_joint_config().iter().all(|set| set.iter().eq([&self.config.node_id]));
+        let alone = membership.get_joint_config().iter().all(|set| set.iter().eq([&self.node_id]));
         alone && !membership.get_joint_config().is_empty()
     }
 
@@ -176,7 +181,7 @@ impl Consensus {
     pub(crate) fn members(&self) -> Vec<crate::Member> {
         let membership = self.membership();
         if membership.nodes().next().is_none() {
-            return self.config.members.clone();
+            return self.configured.clone();
         }
         membership.nodes().map(|(id, member)| crate::Member::of(*id, member)).collect()
     }
@@ -202,16 +207,16 @@ impl Consensus {
 
     /// Whether a peer follows this leader of `term` now.
     pub(crate) fn is_in_contact(&self, id: u64, term: u64) -> bool {
-        let recent = Duration::from_millis(self.config.election_timeout_max_ms);
         let peer = self.peers.get(id);
-        peer.and_then(|peer| peer.following.since(term)).is_some_and(|since| since.elapsed() < recent)
+        peer.and_then(|peer| peer.following.since(term))
+            .is_some_and(|since| since.elapsed() < self.election_timeout_max)
     }
 
     /// The voter that is to lead next: of those that follow this leader of `term` the one that is
     /// preferred, and of equals the one that is furthest.
     pub(crate) fn successor(&self, term: u64) -> Option<u64> {
         let membership = self.membership();
-        let voters = membership.voter_ids().filter(|id| *id != self.config.node_id && self.is_in_contact(*id, term));
+        let voters = membership.voter_ids().filter(|id| *id != self.node_id && self.is_in_contact(*id, term));
         let rank = |id: u64| (self.cluster.priority_of(id).unwrap_or(50), Reverse(self.lag(id).unwrap_or(u64::MAX)));
         voters.max_by_key(|id| rank(*id))
     }
@@ -219,7 +224,7 @@ impl Consensus {
     /// What a member says of itself.
     pub(crate) async fn standing(&self, id: u64) -> Option<Standing> {
         let peer = self.peers.get(id)?;
-        match peer.control.ask(Ask::Standing, Instant::now() + self.peer_timeout()).await {
+        match peer.control.ask(Ask::Standing, Instant::now() + self.peer_timeout).await {
             Ok(Answer::Standing(standing)) => Some(standing),
             _ => None,
         }
@@ -267,7 +272,7 @@ impl Consensus {
     /// who has fallen silent, or whom no quorum hears, would only turn "nothing was done" into "it
     /// is not known".
     pub(crate) fn heard_leader(&self) -> Option<u64> {
-        self.leader().filter(|leader| match *leader == self.config.node_id {
+        self.leader().filter(|leader| match *leader == self.node_id {
             true => !self.is_out_of_touch(),
             false => self.hears_leader(),
         })
@@ -295,7 +300,7 @@ impl Consensus {
 
     /// Who says nothing for so long is not connected.
     pub(crate) fn disconnected_after(&self) -> Duration {
-        Duration::from_millis(2 * self.config.election_timeout_max_ms)
+        2 * self.election_timeout_max
     }
 
     pub(crate) fn committed(&self, metrics: &RaftMetrics<TypeConfig>) -> Zxid {

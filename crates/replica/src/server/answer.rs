@@ -54,7 +54,7 @@ pub(super) async fn answer(server: &Arc<Server>, mut framed: Framed, from: u64) 
             },
         }
     }
-    let left = timeout(server.consensus.peer_timeout(), take_leave(framed, under_way, taken));
+    let left = timeout(server.consensus.peer_timeout, take_leave(framed, under_way, taken));
     left.await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }
 

@@ -43,7 +43,7 @@ pub(super) async fn take(server: &Arc<Server>, framed: Framed, from: u64) -> io:
         server.consensus.leader_watch.note_end(from, Instant::now());
     }
     // What has come in counts, though the answers are not heard.
-    let _ = timeout(server.consensus.peer_timeout(), under_way.for_each(|_| ready(()))).await;
+    let _ = timeout(server.consensus.peer_timeout, under_way.for_each(|_| ready(()))).await;
     ended
 }
 
@@ -160,7 +160,7 @@ async fn look(
     if !first || needs_the_disk(consensus, frame) {
         return Asked::NotNow;
     }
-    let looked = timeout(consensus.peer_timeout() / 4, continuity.look(&consensus.raft, frame)).await;
+    let looked = timeout(consensus.peer_timeout / 4, continuity.look(&consensus.raft, frame)).await;
     looked.map_or(Asked::NotNow, Asked::Yes)
 }
 

@@ -15,7 +15,7 @@ use super::Server;
 
 /// Takes one snapshot.
 pub(super) async fn receive(server: &Arc<Server>, mut framed: Framed) -> io::Result<()> {
-    let begin = timeout(server.consensus.peer_timeout(), framed.next::<SnapshotFrame>()).await;
+    let begin = timeout(server.consensus.peer_timeout, framed.next::<SnapshotFrame>()).await;
     let begin = begin.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
     let Some(SnapshotFrame::Begin { vote, manifest }) = begin else {
         return Err(malformed("a snapshot did not begin with its manifest".into()));
@@ -31,7 +31,7 @@ pub(super) async fn receive(server: &Arc<Server>, mut framed: Framed) -> io::Res
         let received = receive_snapshot(
             &server.consensus.host,
             &mut framed,
-            server.consensus.peer_timeout(),
+            server.consensus.peer_timeout,
             &server.snapshots,
             server.consensus.cluster.program().levels,
             manifest,
@@ -44,7 +44,7 @@ pub(super) async fn receive(server: &Arc<Server>, mut framed: Framed) -> io::Res
         let (id, bytes) = (received.id(), received.bytes());
         let snapshot = RaftSnapshot { meta: received.meta().clone(), snapshot: received };
         let install = server.consensus.raft.install_full_snapshot(Vote::from(vote), snapshot);
-        let installed = while_working(&mut framed, server.consensus.peer_timeout(), install).await?;
+        let installed = while_working(&mut framed, server.consensus.peer_timeout, install).await?;
         let response = installed.map_err(|error| io::Error::other(error.to_string()))?;
         tracing::info!(id, bytes, "snapshot installed");
         Ok((&response.vote).into())
@@ -61,7 +61,7 @@ pub(super) async fn receive(server: &Arc<Server>, mut framed: Framed) -> io::Res
             SnapshotAnswer::Failed(error.to_string())
         }
     };
-    timeout(server.consensus.peer_timeout(), framed.send(&answer))
+    timeout(server.consensus.peer_timeout, framed.send(&answer))
         .await
         .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }

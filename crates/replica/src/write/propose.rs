@@ -13,7 +13,6 @@ use znode::{
     encode_txn,
 };
 
-use crate::Error;
 use crate::fault_injection;
 use crate::local::disk_space::DiskSpace;
 use crate::local::disk_watch::STALLED;
@@ -26,6 +25,7 @@ use crate::write::budget::{Budget, Place};
 use crate::write::closings::{Closings, closes};
 use crate::write::entry_clock::EntryClock;
 use crate::write::retry::Retry;
+use crate::{Config, Error};
 
 /// What is not longer can be read back, whatever it is: one byte of it never becomes 64 in memory,
 /// which is what a reader bounds.
@@ -51,6 +51,7 @@ enum Try {
 /// Takes writes, from this node's clients and from peers.
 pub(crate) struct Proposer {
     pub(crate) consensus: Arc<Consensus>,
+    pub(crate) config: Arc<Config>,
     pub(crate) view: Arc<View>,
     pub(crate) life: Arc<Life>,
     pub(crate) space: Arc<DiskSpace>,
@@ -69,7 +70,7 @@ impl Proposer {
     pub(crate) async fn propose(&self, mut request: Request, deadline: Instant) -> Result<Applied, Error> {
         fault_injection::distort(&mut request.op);
         let bytes = request.bytes();
-        let (count_max, bytes_max) = (self.consensus.config.proposals_max, self.consensus.config.proposal_bytes_max);
+        let (count_max, bytes_max) = (self.config.proposals_max, self.config.proposal_bytes_max);
         let Some(place) = self.proposals.take(bytes, count_max, bytes_max) else {
             return Err(Error::unavailable("too many writes under way on this node"));
         };
@@ -79,7 +80,7 @@ impl Proposer {
         let mut tries = Retry::new(&self.consensus, deadline);
         loop {
             let tried = match self.consensus.heard_leader() {
-                Some(leader) if leader == self.consensus.config.node_id => {
+                Some(leader) if leader == self.consensus.node_id => {
                     self.check_grace(&request)?;
                     self.check(&request)?;
                     let held = self.held_with(&request, &place, deadline).await?;
@@ -115,8 +116,7 @@ impl Proposer {
         let bytes = request.len();
         // Every other member may have as many under way as this node itself.
         let others = self.consensus.members().len().max(2) - 1;
-        let (count_max, bytes_max) =
-            (self.consensus.config.proposals_max * others, self.consensus.config.proposal_bytes_max * others);
+        let (count_max, bytes_max) = (self.config.proposals_max * others, self.config.proposal_bytes_max * others);
         let refused = match self.peer_proposals.take(bytes, count_max, bytes_max) {
             None => Error::unavailable("too many writes under way at the leader"),
             Some(place) => match self.writable() {
@@ -137,7 +137,7 @@ impl Proposer {
         let place = Arc::new(place);
         let mut tries = Retry::new(&self.consensus, deadline);
         loop {
-            if self.consensus.leader() != Some(self.consensus.config.node_id) {
+            if self.consensus.leader() != Some(self.consensus.node_id) {
                 return Answer::NotLeader(self.consensus.leader());
             }
             let held = match self.check_grace(&request).and_then(|()| self.check(&request)) {
@@ -263,7 +263,7 @@ impl Proposer {
                 std::future::pending::<()>().await;
             }
         }
-        sleep(self.consensus.peer_timeout()).await;
+        sleep(self.consensus.peer_timeout).await;
     }
 
     /// Refuses what might grant a lock while a restored cluster waits. Each node has the znode that

@@ -151,9 +151,3 @@ fn events_that_are_not_told_are_found() {
     found(Plant::Product(Planted::EventsKeptOverSnapshot), 10, &["watches fire once"]);
     found(Plant::Product(Planted::ChildrenChangedDropped), 2, &["watches fire once"]);
 }
-
-#[test]
-fn what_a_snapshot_or_an_expiry_breaks_is_found() {
-    found(Plant::Product(Planted::RepliesLostInSnapshot), 26, &["replicas agree"]);
-    found(Plant::Product(Planted::SecondGranted), 18, &["parents exist"]);
-}

@@ -112,7 +112,7 @@ class Bench:
         code, told = self.seeds(finder["seed"], finder["seed"] + 1)
         failed = re.search(r"^seed \d+ FAILED at \d+ ms: (.*)$", told, re.MULTILINE)
         if failed:
-            return failed[1].startswith(tuple(finder["says"])), f"seed {finder['seed']}: {failed[1]}", told
+            return failed[1].startswith(tuple(finder["says"])), failed[1][:100], told
         if code == 0:
             _, told = self.seeds(0, SEARCHED)
             found = re.search(r"^seed \d+ FAILED at .*$", told, re.MULTILINE)

@@ -29,7 +29,6 @@
 //! config.rs    its bounds and times                       error.rs      how a call fails
 //! life.rs      whether the node goes on                   stop.rs       tells its tasks when not
 //! host.rs      what a node runs on                        simulation.rs a world to run in, for simulations
-//! fault_injection.rs  bugs for harnesses to find
 //!
 //! write/       propose.rs Proposer: writes · retry.rs trying again, without hurry
 //!              budget.rs how much may be under way · closings.rs large sessions that are closed
@@ -71,7 +70,6 @@
 
 mod config;
 mod error;
-mod fault_injection;
 mod follower;
 mod host;
 mod leader;

@@ -76,3 +76,22 @@ fn the_texts_of_each_bug_stand_once_in_their_files() {
     }
     none(findings);
 }
+
+/// The table says of each bug what it does and what finds it.
+#[test]
+fn the_table_of_planted_bugs_names_each_of_them() {
+    let page = std::fs::read_to_string(root().join("docs/planted-bugs.md")).unwrap();
+    let rows = || page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` | "));
+    let mut findings = Vec::new();
+    let planted: Vec<Table> =
+        bugs().into_iter().filter(|(list, _)| list.ends_with("/planted.toml")).map(|(_, bug)| bug).collect();
+    for bug in &planted {
+        let (name, what) = (bug["name"].as_str().unwrap(), bug["what"].as_str().unwrap());
+        if !rows().any(|(row, rest)| row == name && rest.starts_with(&format!("{what} | "))) {
+            findings.push(format!("`{name}` has no row, or another one"));
+        }
+    }
+    let unknown = rows().filter(|(row, _)| planted.iter().all(|bug| bug["name"].as_str() != Some(row)));
+    findings.extend(unknown.map(|(row, _)| format!("`{row}` is in no list")));
+    none(findings);
+}

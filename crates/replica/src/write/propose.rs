@@ -14,7 +14,6 @@ use znode::{
 };
 
 use crate::Error;
-use crate::fault_injection;
 use crate::leader::entry_clock::EntryClock;
 use crate::life::Life;
 use crate::operate::disk_space::DiskSpace;
@@ -67,7 +66,6 @@ pub(crate) struct Proposer {
 impl Proposer {
     /// See [`crate::Replica::propose`].
     pub(crate) async fn propose(&self, mut request: Request, deadline: Instant) -> Result<Applied, Error> {
-        fault_injection::distort(&mut request.op);
         let bytes = request.bytes();
         let (count_max, bytes_max) = (self.consensus.config.proposals_max, self.consensus.config.proposal_bytes_max);
         let Some(place) = self.proposals.take(bytes, count_max, bytes_max) else {

@@ -52,9 +52,6 @@ pub(crate) enum Command {
     /// Takes nodes' power under load, run after run, until it went often enough. Exit code: the
     /// worst of all runs.
     Power(Power),
-    /// Shows that the harness finds the bugs that can be planted in a zlock of the profile
-    /// `fault-injection`. Exit code: 0 when it found each in time, 1 when not.
-    Prove(Prove),
     /// Mounts the disk of a node whose power can go: this program starts itself so.
     #[command(hide = true)]
     Disk {
@@ -172,31 +169,6 @@ pub(crate) struct All {
     pub(crate) resume: bool,
     #[command(flatten)]
     pub(crate) common: Common,
-}
-
-/// `jepsen prove`.
-#[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Prove {
-    /// The program: `cargo build --profile fault-injection -p zlock --features fault-injection`
-    /// makes it.
-    #[arg(long)]
-    pub(crate) zlock: PathBuf,
-    /// Only these bugs.
-    #[arg(long, value_delimiter = ',')]
-    pub(crate) bugs: Vec<String>,
-    /// How long a bug may take to be found, with everything that runs need.
-    #[arg(long, default_value = "5m", value_parser = duration)]
-    pub(crate) within: Duration,
-    /// How long clients work in one run. Runs follow each other until the bug is found.
-    #[arg(long, default_value = "20s", value_parser = duration)]
-    pub(crate) time: Duration,
-    /// Of the first run; the next have the numbers behind it. Taken from the clock when not given,
-    /// and printed.
-    #[arg(long)]
-    pub(crate) seed: Option<u64>,
-    /// Where results go.
-    #[arg(long, default_value = "store")]
-    pub(crate) store: PathBuf,
 }
 
 /// `jepsen power`.

@@ -1,9 +1,8 @@
-//! `jepsen test`, `jepsen check`, `jepsen export`, `jepsen all`, `jepsen power`, `jepsen prove`.
+//! `jepsen test`, `jepsen check`, `jepsen export`, `jepsen all`, `jepsen power`.
 
 mod args;
 mod matrix;
 mod power;
-mod prove;
 
 use std::io::{IsTerminal as _, Write as _};
 use std::path::Path;
@@ -38,7 +37,6 @@ fn main() -> ExitCode {
         Command::Export { dir, to, workload } => export_stored(&dir, &to, workload.as_deref()),
         Command::All(all) => runtime.block_on(matrix::run(&all)),
         Command::Power(power) => runtime.block_on(power::run(&power)),
-        Command::Prove(prove) => runtime.block_on(prove::run(&prove)),
         Command::Disk { dir } => match power_disk::serve(&dir, std::io::stdin().lock(), std::io::stdout()) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => harness_failed(&format!("the disk at {}: {error}", dir.display())),

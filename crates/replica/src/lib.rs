@@ -28,7 +28,6 @@
 //! ```text
 //! config.rs    bounds and times                           error.rs      how a call fails
 //! stop.rs      tells a node's tasks to end                simulation.rs a world to run in, for simulations
-//! fault_injection.rs  bugs for harnesses to find
 //! local/       host.rs what a node runs on · background.rs long work beside all that
 //!              disk_watch.rs a disk that does not answer · disk_space.rs whether there is room
 //!              vote_gate.rs whether the node has a vote · leader_watch.rs what it has seen of its leader
@@ -74,7 +73,6 @@
 
 mod config;
 mod error;
-mod fault_injection;
 mod follower;
 mod leader;
 mod local;

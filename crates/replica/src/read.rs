@@ -8,7 +8,6 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use openraft::ReadPolicy;
 use openraft::error::{LinearizableReadError, RaftError};
-use plant::Planted;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
 use znode::{State, Zxid};
@@ -141,9 +140,6 @@ impl Reads {
         if !self.consensus.cluster.is_founded_at(self.view.applied()) {
             return Err("the cluster is being founded".into());
         }
-        if plant::is(Planted::ReadsWithoutQuorum) {
-            return Ok(self.view.applied());
-        }
         let began = Instant::now();
         let at = match timeout_at(deadline, self.consensus.raft.get_read_linearizer(ReadPolicy::ReadIndex)).await {
             Err(_) => return Err("no quorum confirmed the leader in time".into()),
@@ -153,9 +149,6 @@ impl Reads {
             }
             Ok(Err(error)) => return Err(error.to_string()),
         };
-        if plant::is(Planted::ReadsByOldAnswers) {
-            return Ok(self.consensus.zxid(at.index()));
-        }
         // Raft may have taken old answers for answers to what it has sent since. Mostly the right
         // ones are here, too.
         let give_up = deadline.min(Instant::now() + Duration::from_millis(self.config.lease_ms()));

@@ -14,12 +14,10 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, Weak};
 
-use plant::Planted;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, timeout_at};
 use znode::{Identity, Recorded, Request, State, Zxid};
 
-use crate::fault_injection;
 use crate::local::counters::Counters;
 use crate::view::event_ring::{EventRing, Found};
 use crate::view::observer::Observer;
@@ -110,14 +108,12 @@ impl View {
             observing.iter().any(|observing| observing.wants(credential.session, turn))
         };
         let mut state = self.state.write().expect(NOT_HALF_CHANGED);
-        let mut events = change(Arc::make_mut(&mut state), &wanted);
-        events.retain(|recorded| !fault_injection::drops(&recorded.event));
+        let events = change(Arc::make_mut(&mut state), &wanted);
         observing.into_iter().for_each(|observing| observing.published(&state, &events));
         let applied = state.last_zxid();
         self.applied.store(applied.0, Ordering::Release);
         drop(state);
-        let told = events.iter().map(|recorded| &recorded.event).filter(|event| !fault_injection::loses(event));
-        guarded.watches.fire(told);
+        guarded.watches.fire(events.iter().map(|recorded| &recorded.event));
         guarded.ring.push(events, applied);
         guarded.open_gates(applied);
     }
@@ -138,9 +134,7 @@ impl View {
         let before = std::mem::replace(&mut *published, state);
         drop(published);
         guarded.watches.fire_all();
-        if !plant::is(Planted::EventsKeptOverSnapshot) {
-            guarded.ring.reset(applied);
-        }
+        guarded.ring.reset(applied);
         guarded.open_gates(applied);
         drop(guarded);
         // Freeing a large tree takes a while, for which no other task should wait.
@@ -240,14 +234,10 @@ impl View {
                 Step::Ready(value) => return Ok(value),
                 Step::Watch(key) => key,
             };
-            let blind = plant::is(Planted::WatchAfterLook);
-            if blind {
-                fault_injection::dawdle().await;
-            }
             let watch = {
                 let mut guarded = self.lock();
                 let now = self.state();
-                let key = if blind || Arc::ptr_eq(&seen, &now) {
+                let key = if Arc::ptr_eq(&seen, &now) {
                     key
                 } else {
                     match step(&now) {
@@ -292,18 +282,7 @@ impl View {
                     Found::NotYet { scanned, more: false } => from = scanned,
                 }
                 self.may_wait()?;
-                if plant::is(Planted::WatchAfterLook) {
-                    None
-                } else {
-                    Some(self.register(&mut guarded, key.clone(), &wake).ok_or(WaitEnd::TooMany)?)
-                }
-            };
-            let watch = match watch {
-                Some(watch) => watch,
-                None => {
-                    fault_injection::dawdle().await;
-                    self.register(&mut self.lock(), key.clone(), &wake).ok_or(WaitEnd::TooMany)?
-                }
+                self.register(&mut guarded, key.clone(), &wake).ok_or(WaitEnd::TooMany)?
             };
             // Events in between may have left the ring. None of them matched, or the watch would
             // have fired earlier.

@@ -13,7 +13,6 @@ use znode::{LEVEL_MIN, Limits, Zxid};
 
 use crate::client;
 use crate::coverage::{Changes, Coverage};
-use crate::fault_injection::{self, Plant};
 use crate::faults::Faults;
 use crate::history::History;
 use crate::hub::{Event, Hub};
@@ -52,8 +51,6 @@ pub struct Plan {
     pub seed: u64,
     /// How much of the trace is kept.
     pub detail: Detail,
-    /// A bug to plant.
-    pub plant: Option<Plant>,
 }
 
 /// What a run came to.
@@ -114,7 +111,6 @@ pub fn changes_members(seed: u64) -> bool {
 pub fn run(plan: Plan) -> Outcome {
     let mut random = fastrand::Rng::with_seed(plan.seed);
     storage::seed_random(Some(random.u64(..)));
-    fault_injection::plant(plan.plant);
     panics::begin(plan.seed);
     let hub = Hub::new(random.u64(..), plan.detail);
     let mut cluster = Cluster::new(hub, &mut random, plan.seed);
@@ -122,7 +118,6 @@ pub fn run(plan: Plan) -> Outcome {
     let outcome = cluster.outcome(plan.seed, failure);
     cluster.clear();
     storage::seed_random(None);
-    fault_injection::plant(None);
     panics::end();
     outcome
 }

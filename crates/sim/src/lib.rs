@@ -11,7 +11,7 @@
 //! network.rs   links and connections             member_faults.rs         members come, go and are replaced
 //! votes.rs     who voted for whom                invariants/              what must always be true
 //! programs.rs  older and newer programs
-//! log_disk.rs  a log that can lose its end       fault_injection.rs               bugs, to see that they are found
+//! log_disk.rs  a log that can lose its end
 //! ```
 //!
 //! docs/simulation.md says how it works and what it cannot show.
@@ -25,7 +25,6 @@ pub mod coverage;
 mod dialing;
 #[cfg(test)]
 mod failover;
-pub mod fault_injection;
 pub mod faults;
 pub mod history;
 pub mod hub;

@@ -14,11 +14,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
 use openraft::{OptionalSend, RaftLogReader};
-use plant::Planted;
 use storage::{Entry, LogId, LogWrites, TypeConfig, Vote};
 use tokio::sync::oneshot;
 
-use crate::fault_injection::{self, Plant};
 use crate::hub::{Event, Hub, MachineId};
 
 /// What the log holds.
@@ -244,8 +242,8 @@ impl LogDisk {
             if disk.fails {
                 disk.failures += u64::from(!disk.failed);
                 disk.failed = true;
-                let result = if fault_injection::is(Plant::FailedFlush) { Ok(()) } else { Err("the disk has failed") };
-                (disk.waiters.drain(..).map(|(_, waiter)| waiter).collect::<Vec<_>>(), result)
+                let told: Vec<Waiter> = disk.waiters.drain(..).map(|(_, waiter)| waiter).collect();
+                (told, Err("the disk has failed"))
             } else {
                 for _ in 0..count {
                     if let Some(write) = disk.unflushed.pop_front() {
@@ -373,10 +371,6 @@ impl RaftLogStorage<TypeConfig> for MemoryLog {
     }
 
     async fn save_vote(&mut self, vote: &Vote) -> io::Result<()> {
-        if fault_injection::is(Plant::ForgottenVote) {
-            self.log.hub.lock().votes.note(self.log.node, vote);
-            return self.write(Write::Vote(*vote), None);
-        }
         self.durably(Write::Vote(*vote)).await?;
         self.log.hub.lock().votes.note(self.log.node, vote);
         Ok(())
@@ -390,8 +384,7 @@ impl RaftLogStorage<TypeConfig> for MemoryLog {
     }
 
     async fn read_committed(&mut self) -> io::Result<Option<LogId>> {
-        let forgotten = plant::is(Planted::RestartPositionIgnored);
-        Ok(self.disk()?.current.committed.filter(|_| !forgotten))
+        Ok(self.disk()?.current.committed)
     }
 
     async fn append<I>(&mut self, entries: I, flushed: IOFlushed<TypeConfig>) -> io::Result<()>
@@ -399,13 +392,7 @@ impl RaftLogStorage<TypeConfig> for MemoryLog {
         I: IntoIterator<Item = Entry> + OptionalSend,
         I::IntoIter: OptionalSend,
     {
-        let write = Write::Append(entries.into_iter().collect());
-        if fault_injection::is(Plant::AckBeforeFsync) {
-            self.write(write, None)?;
-            flushed.io_completed(Ok(()));
-            return Ok(());
-        }
-        self.write(write, Some(Waiter::Raft(flushed)))
+        self.write(Write::Append(entries.into_iter().collect()), Some(Waiter::Raft(flushed)))
     }
 
     async fn truncate_after(&mut self, last: Option<LogId>) -> io::Result<()> {

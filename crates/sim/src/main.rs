@@ -7,7 +7,6 @@ use std::time::Instant;
 use clap::Parser;
 use sim::cluster::{Outcome, Plan, changes_members, run};
 use sim::coverage::Coverage;
-use sim::fault_injection::Plant;
 use sim::programs::Upgrades;
 use sim::trace::Detail;
 use znode::{LEVEL_MAX, LEVEL_MIN};
@@ -26,9 +25,6 @@ struct Args {
     /// One seed, with every event printed.
     #[arg(long)]
     seed: Option<u64>,
-    /// Plants a bug, to see whether it is found.
-    #[arg(long, value_parser = Plant::named)]
-    plant: Option<Plant>,
     /// Only those seeds that change the members.
     #[arg(long)]
     members: bool,
@@ -59,7 +55,7 @@ fn main() -> ExitCode {
         tracing_subscriber::fmt().with_env_filter(level).without_time().with_writer(std::io::stdout).init();
     }
     match args.seed {
-        Some(seed) => one(Plan { seed, detail: Detail::All, plant: args.plant }),
+        Some(seed) => one(Plan { seed, detail: Detail::All }),
         None => many(&args),
     }
 }
@@ -91,7 +87,7 @@ fn many(args: &Args) -> ExitCode {
     let began = Instant::now();
     let mut total = Total::default();
     for seed in args.seeds.clone().filter(|seed| !args.members || changes_members(*seed)) {
-        let plan = Plan { seed, detail: Detail::Hash, plant: args.plant };
+        let plan = Plan { seed, detail: Detail::Hash };
         let outcome = run(plan);
         total.add(&outcome);
         if args.twice && run(plan).hash != outcome.hash {

@@ -21,8 +21,6 @@ mod cli;
 pub mod config;
 mod descriptors;
 mod dev;
-#[cfg(feature = "fault-injection")]
-mod fault_injection;
 mod logging;
 mod own_program;
 mod reload;

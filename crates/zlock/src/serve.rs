@@ -25,10 +25,6 @@ pub(crate) fn run(settings: Settings, read: ReadSettings, until_stdin_ends: bool
         Ok(logs) => logs,
         Err(reason) => return refuse(&reason),
     };
-    #[cfg(feature = "fault-injection")]
-    if let Err(reason) = crate::fault_injection::plant() {
-        return refuse(&reason);
-    }
     if cfg!(feature = "next-level") {
         warn!(
             "this zlock knows a level of the format that is not released: for tests of upgrades, and for nothing else"

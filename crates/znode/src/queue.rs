@@ -23,7 +23,6 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
-use plant::Planted;
 
 use crate::queue::demand::{Demand, Taken};
 use crate::queue::ended::Grant;
@@ -265,7 +264,7 @@ impl Queue {
     /// The token with which a ticket holds that is granted the lock now.
     pub(crate) fn token_at(&self, position: &Position, now: Zxid) -> FencingToken {
         let own = FencingToken::from(position.czxid);
-        if own > self.top_token || plant::is(Planted::TokenFalls) { own } else { FencingToken::from(now) }
+        if own > self.top_token { own } else { FencingToken::from(now) }
     }
 
     /// Tokens up to this one may have been shown to resources, whatever this queue remembers.
@@ -278,9 +277,6 @@ impl Queue {
     pub(crate) fn repeats_token(&self, position: &Position, demand: Demand, now: Zxid) -> bool {
         let token = self.token_at(position, now);
         let alone = Taken::by(demand, self.settings.limit).alone > 0;
-        if plant::is(Planted::TokenFalls) {
-            return false;
-        }
         alone && token <= self.top_token || self.settings.limit.is_some() && self.holders_with(token).next().is_some()
     }
 

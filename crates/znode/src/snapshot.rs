@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use bincode::{Decode, Encode};
 use imbl::OrdMap;
-use plant::Planted;
 
 use crate::edits::edit::shared_acl;
 use crate::edits::positions::holds_lock;
@@ -162,11 +161,7 @@ impl State {
             let note = self.cluster.as_deref().and_then(Cluster::note);
             cluster.into_iter().chain(note.map(|text| Record::Note { text: text.to_owned() }))
         };
-        let forgets = plant::is(Planted::RepliesLostInSnapshot);
-        let sessions = self.sessions.walk().flat_map(move |(session, ending)| {
-            let kept = if forgets { 1 } else { usize::MAX };
-            session_records(&session, ending).into_iter().take(kept)
-        });
+        let sessions = self.sessions.walk().flat_map(|(session, ending)| session_records(&session, ending));
         let tree = self.tree.clone();
         let znodes = self.tree.walk().map(move |(path, node)| znode_record(&tree, path, &node));
         let multis = self.locks.multis().clone().into_iter().map(|(czxid, multi)| {

@@ -4,7 +4,6 @@
 
 mod circles;
 mod documents;
-mod fault_injection;
 mod manifests;
 mod mutations;
 mod next_level;

@@ -9,25 +9,24 @@ use crate::{none, root, texts};
 /// Crates of this workspace and those of them that they may use. The table in docs/architecture.md
 /// says the same.
 const EDGES: &[(&str, &[&str])] = &[
-    ("plant", &[]),
-    ("znode", &["plant"]),
-    ("storage", &["plant"]),
+    ("znode", &[]),
+    ("storage", &[]),
     ("backup", &["znode"]),
-    ("replica", &["plant", "znode", "storage"]),
+    ("replica", &["znode", "storage"]),
     ("jute", &[]),
     ("accept", &[]),
     ("jute-fuzz", &["jute"]),
     ("replica-fuzz", &["replica"]),
     ("rest", &["replica", "zlock-client", "znode", "backup", "accept"]),
     ("wire", &["replica", "jute", "znode", "accept"]),
-    ("zlock", &["rest", "wire", "replica", "znode", "backup", "zlock-client", "accept", "plant"]),
+    ("zlock", &["rest", "wire", "replica", "znode", "backup", "zlock-client", "accept"]),
     ("zlock-client", &[]),
     ("testkit", &["zlock-client", "jute"]),
     ("bench", &["zlock-client", "jute", "testkit"]),
     ("tests", &["zlock", "zlock-client"]),
     ("jepsen", &["zlock-client", "jute", "power-disk", "testkit"]),
     ("power-disk", &[]),
-    ("sim", &["plant", "replica", "storage", "znode"]),
+    ("sim", &["replica", "storage", "znode"]),
     ("replay", &["replica", "storage", "znode"]),
 ];
 
@@ -47,8 +46,7 @@ const OWNED: &[(&str, &[&str])] = &[
 ];
 
 /// All that the pure core may use: nothing that could do IO, read a clock or draw a random number.
-/// In a release `plant` answers with a constant.
-const PURE: &[&str] = &["bincode", "imbl", "plant", "siphasher", "thiserror"];
+const PURE: &[&str] = &["bincode", "imbl", "siphasher", "thiserror"];
 
 /// The dependencies of every crate by its name; those of tests too when asked for.
 fn dependencies(with_tests: bool) -> BTreeMap<String, Vec<String>> {

@@ -1,4 +1,4 @@
-//! The bugs of `tests/mutations` can still be put back, and their tests can still be run.
+//! The bugs of `tests/mutations` can still be put back, and what finds them is still there.
 
 use toml::Table;
 
@@ -20,7 +20,8 @@ fn the_test_of_each_bug_is_there() {
     let sources = texts(".rs");
     let mut findings = Vec::new();
     for (list, bug) in bugs() {
-        let words: Vec<&str> = bug["test"].as_str().unwrap().split(' ').collect();
+        let Some(test) = bug.get("test").and_then(|test| test.as_str()) else { continue };
+        let words: Vec<&str> = test.split(' ').collect();
         let behind = |flag: &str| words.iter().position(|word| *word == flag).map(|at| words[at + 1]);
         let package = behind("-p").unwrap();
         let dir = if package == "tests" {
@@ -42,15 +43,55 @@ fn the_test_of_each_bug_is_there() {
 }
 
 #[test]
-fn the_text_of_each_bug_stands_once_in_its_file() {
-    let mut findings = Vec::new();
+fn each_bug_has_a_name_of_its_own_and_something_that_finds_it() {
+    let (mut findings, mut names) = (Vec::new(), std::collections::BTreeSet::new());
     for (list, bug) in bugs() {
-        let word = |key: &str| bug[key].as_str().unwrap();
-        let source = std::fs::read_to_string(root().join(word("file"))).unwrap_or_default();
-        let count = source.matches(word("from")).count();
-        if count != 1 {
-            findings.push(format!("{list}: `{}` is {count} times in {}", word("name"), word("file")));
+        let name = bug["name"].as_str().unwrap().to_owned();
+        if !["test", "sim", "jepsen"].iter().any(|finder| bug.contains_key(*finder)) {
+            findings.push(format!("{list}: nothing finds `{name}`"));
+        }
+        if let Some(name) = names.replace(name) {
+            findings.push(format!("{list}: another bug is called `{name}`"));
         }
     }
+    none(findings);
+}
+
+#[test]
+fn the_texts_of_each_bug_stand_once_in_their_files() {
+    let mut findings = Vec::new();
+    for (list, bug) in bugs() {
+        let edits = match bug.get("edit") {
+            Some(edits) => edits.as_array().unwrap().iter().map(|edit| edit.as_table().unwrap().clone()).collect(),
+            None => vec![bug.clone()],
+        };
+        for edit in edits {
+            let word = |key: &str| edit[key].as_str().unwrap();
+            let source = std::fs::read_to_string(root().join(word("file"))).unwrap_or_default();
+            let count = source.matches(word("from")).count();
+            if count != 1 || word("from") == word("to") {
+                findings.push(format!("{list}: {}: a text is {count} times in {}", bug["name"], word("file")));
+            }
+        }
+    }
+    none(findings);
+}
+
+/// The table says of each bug what it does and what finds it.
+#[test]
+fn the_table_of_planted_bugs_names_each_of_them() {
+    let page = std::fs::read_to_string(root().join("docs/planted-bugs.md")).unwrap();
+    let rows = || page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` | "));
+    let mut findings = Vec::new();
+    let planted: Vec<Table> =
+        bugs().into_iter().filter(|(list, _)| list.ends_with("/planted.toml")).map(|(_, bug)| bug).collect();
+    for bug in &planted {
+        let (name, what) = (bug["name"].as_str().unwrap(), bug["what"].as_str().unwrap());
+        if !rows().any(|(row, rest)| row == name && rest.starts_with(&format!("{what} | "))) {
+            findings.push(format!("`{name}` has no row, or another one"));
+        }
+    }
+    let unknown = rows().filter(|(row, _)| planted.iter().all(|bug| bug["name"].as_str() != Some(row)));
+    findings.extend(unknown.map(|(row, _)| format!("`{row}` is in no list")));
     none(findings);
 }

@@ -28,7 +28,6 @@ use tokio::time::{Instant, sleep};
 use znode::Zxid;
 
 use crate::Config;
-use crate::fault_injection;
 use crate::local::vote_gate::VoteGate;
 use crate::raft::consensus::Consensus;
 use crate::raft::transport::{Answer, Ask, KnownMembers, Standing};
@@ -194,10 +193,6 @@ impl Bootstrap {
         let peers = &self.consensus.peers;
         let (standings, known) = tokio::join!(peers.standings(deadline), peers.ask_all(Ask::Members, known, deadline));
         let mut known: BTreeMap<u64, KnownMembers> = known.into_iter().collect();
-        for known in known.values_mut().filter(|known| !known.membership.membership.configs.is_empty()) {
-            let founders = self.config.members.iter().map(|member| member.id);
-            fault_injection::misjudged(&mut known.membership.membership.configs, founders);
-        }
         let heard = |(id, standing)| Heard { id, standing, members: known.remove(&id) };
         standings.into_iter().map(heard).collect()
     }

@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use plant::Planted;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use znode::{
     ClusterUuid, Credential, Founding, Identity, KEEPER, Op, RESTORING, Request, SUPER, SessionId, State, Term, ZPath,
@@ -112,8 +111,7 @@ impl Leadership {
 
     /// Whom it asks to take over may lead at once, however recently it was followed itself.
     fn hands_over_not(&self, term: u64) -> Result<(), &'static str> {
-        let hands_over = self.consensus.hands_over_in(term) && !plant::is(Planted::HeartbeatsAtHandOver);
-        if hands_over { Err("leadership is changing hands") } else { Ok(()) }
+        if self.consensus.hands_over_in(term) { Err("leadership is changing hands") } else { Ok(()) }
     }
 
     /// See [`crate::Replica::sure_to_lead`].
@@ -152,9 +150,7 @@ impl Leadership {
         let mut sessions = self.sessions();
         // Until the first entry of its own term is applied, a leader may not know of all sessions
         // that were opened.
-        let deposed = plant::is(Planted::DeposedExpiry);
-        let current = sessions.current.as_ref().filter(|_| deposed).map(|current| (current.term, true)).or(current);
-        let Some((term, listening)) = current.filter(|(term, _)| deposed || state.last_term() == *term) else {
+        let Some((term, listening)) = current.filter(|(term, _)| state.last_term() == *term) else {
             sessions.current = None;
             sessions.forget_ages_before(self.consensus.voted_term());
             return Vec::new();
@@ -226,21 +222,10 @@ impl Leadership {
                 let ids: Vec<u64> = sessions.iter().map(|session| session.0).collect();
                 tracing::info!(sessions = ?ids, term = term.0, "sessions were silent for their whole timeout");
                 let sessions = sessions.clone();
-                if plant::is(Planted::DeposedExpiry) {
-                    let term = self.proposer.view.state().last_term();
-                    let request = Request::new(Op::ExpireSessions { sessions, term });
-                    let _ = self.proposer.propose(request, Instant::now() + DUTY_MAX).await;
-                    return duty;
-                }
                 // However long it takes: until the log has decided, it may come to pass, and nobody
                 // may be told that the session lives.
                 let (command, _) = self.proposer.command(Request::new(Op::ExpireSessions { sessions, term: *term }));
-                let written = self.consensus.raft.client_write(command);
-                if plant::is(Planted::ExpiryGivenUp) {
-                    let _ = timeout(DUTY_MAX, written).await;
-                } else {
-                    note(&written.await);
-                }
+                note(&self.consensus.raft.client_write(command).await);
             }
             Duty::Reap => {
                 for _ in 0..REAPS_AT_ONCE {
@@ -361,8 +346,7 @@ pub(crate) async fn lead(leadership: Arc<Leadership>, stopped: Stop) {
 }
 
 fn touch(state: &State, tracker: &mut SessionTracker, credential: &Credential, now: Instant) -> TouchAnswer {
-    let known = state.session(credential.session).filter(|_| plant::is(Planted::StrangerTouches));
-    match known.map_or_else(|| state.authenticate(credential), Ok) {
+    match state.authenticate(credential) {
         Err(error) => TouchAnswer::Refused(error),
         Ok(session) => match tracker.heard(session.id, session.timeout_ms, now) {
             Noted::Alive => TouchAnswer::Alive { timeout_ms: session.timeout_ms },

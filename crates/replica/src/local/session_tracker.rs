@@ -8,7 +8,6 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
-use plant::Planted;
 use tokio::time::Instant;
 use znode::SessionId;
 
@@ -113,7 +112,7 @@ impl SessionTracker {
         // A session that moved to another connection may have agreed on another timeout.
         (heard.at, heard.timeout) = (at, timeout);
         // A shorter one must not wait for the look that the longer one asked for.
-        if heard.due() < heard.look && !plant::is(Planted::ShorterTimeoutIgnored) {
+        if heard.due() < heard.look {
             self.due.remove(&(heard.look, session));
             heard.look = heard.due();
             self.due.insert((heard.look, session));

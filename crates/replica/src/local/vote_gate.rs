@@ -2,7 +2,6 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use plant::Planted;
 use tokio::time::{Instant, sleep_until};
 
 /// What a node may take part in.
@@ -24,7 +23,7 @@ impl VoteGate {
     /// Whether the node may help to depose a leader that it may have followed before it was started
     /// again. Raft keeps that promise, not to do so for an election timeout, in memory only.
     pub(crate) fn is_unbound(&self) -> bool {
-        Instant::now() >= self.bound_until || plant::is(Planted::RestartLeaseSkipped)
+        Instant::now() >= self.bound_until
     }
 
     pub(crate) async fn unbound(&self) {
@@ -35,7 +34,7 @@ impl VoteGate {
 
     /// Whether the node has a vote.
     pub(crate) fn joined(&self) -> bool {
-        self.joined.load(Ordering::Acquire) || plant::is(Planted::WipedNodeVotes)
+        self.joined.load(Ordering::Acquire)
     }
 
     /// Whether it takes entries from a leader of this term.

@@ -11,7 +11,6 @@ use openraft::ServerState;
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::metrics::{RaftMetrics, RaftServerMetrics};
 use openraft::type_config::alias::WatchReceiverOf;
-use plant::Planted;
 use storage::codec::{LogIdRecord, VoteRecord};
 use storage::{StoredMembership, TypeConfig};
 use tokio::sync::watch;
@@ -242,9 +241,7 @@ impl Consensus {
     pub(crate) async fn hand_over_to(&self, successor: u64, term: u64) -> bool {
         // Before the successor can lead: from then on it gives sessions their time.
         self.hands_over.store(term, Ordering::Release);
-        if !plant::is(Planted::AgesNotTold) {
-            self.tell_ages(successor, term).await;
-        }
+        self.tell_ages(successor, term).await;
         self.raft.trigger().transfer_leader(successor).await.is_ok()
     }
 

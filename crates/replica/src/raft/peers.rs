@@ -1,7 +1,7 @@
 //! The peers of this node: the other members, as Raft's effective membership has them, and before
 //! there is one those that the configuration names. Members come, go and move while a node runs.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
@@ -12,7 +12,6 @@ use storage::StoredMembership;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::fault_injection;
 use crate::raft::purged::Purged;
 use crate::raft::quorum_contact::{self, Following};
 use crate::raft::reach::Reach;
@@ -260,15 +259,7 @@ impl Peers {
         let table = self.table();
         let since = |id| table.by_id.get(&id).and_then(|peer| taken(&peer.following));
         let own = self.shared.identity.node_id;
-        if let Some(sets) = fault_injection::miscounted(membership, own, || self.founders()) {
-            return quorum_contact::quorum(&sets, own, since);
-        }
         quorum_contact::quorum(membership.get_joint_config(), own, since)
-    }
-
-    /// The members of the configuration.
-    fn founders(&self) -> BTreeSet<u64> {
-        self.shared.seeds.keys().copied().chain([self.shared.identity.node_id]).collect()
     }
 
     /// Tells when a peer has taken a frame as a follower.
@@ -289,6 +280,8 @@ impl Peers {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use storage::{Member, Membership};
 
     use super::*;

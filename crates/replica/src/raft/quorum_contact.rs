@@ -12,7 +12,6 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use plant::Planted;
 use storage::LogId;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -39,7 +38,6 @@ impl Following {
 
     /// The peer took a frame of `term` that was sent at `sent`.
     pub(crate) fn note(&self, term: u64, sent: Instant) {
-        let sent = if plant::is(Planted::OldFramesCounted) { Instant::now() } else { sent };
         {
             let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
             *newest = (*newest).max(Some((term, sent)));

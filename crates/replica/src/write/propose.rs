@@ -13,7 +13,6 @@ use znode::{
     encode_txn,
 };
 
-use crate::fault_injection;
 use crate::local::disk_space::DiskSpace;
 use crate::local::disk_watch::STALLED;
 use crate::raft::consensus::Consensus;
@@ -68,7 +67,6 @@ pub(crate) struct Proposer {
 impl Proposer {
     /// See [`crate::Replica::propose`].
     pub(crate) async fn propose(&self, mut request: Request, deadline: Instant) -> Result<Applied, Error> {
-        fault_injection::distort(&mut request.op);
         let bytes = request.bytes();
         let (count_max, bytes_max) = (self.config.proposals_max, self.config.proposal_bytes_max);
         let Some(place) = self.proposals.take(bytes, count_max, bytes_max) else {

@@ -1,6 +1,5 @@
 //! A node alone whose disk stands still for longer than anybody waits.
 
-use plant::Planted;
 use replica::{Config, Consistency, Role};
 use sim::call::{Call, Reply};
 use sim::hub::{Event, FIRST_CLIENT, Hub};
@@ -88,14 +87,6 @@ impl Machine {
 #[test]
 fn a_session_whose_expiry_is_on_its_way_is_not_told_that_it_lives() {
     assert_eq!(silent_while_the_disk_stalls(), (false, 0));
-}
-
-#[test]
-fn an_expiry_that_is_given_up_is_found() {
-    plant::here(Some(Planted::ExpiryGivenUp));
-    let (lives, told_alive) = silent_while_the_disk_stalls();
-    plant::here(None);
-    assert!(!lives && told_alive > 0, "lives: {lives}, told {told_alive} times that it does");
 }
 
 /// Whether the session lives in the end, and how often it was told so meanwhile.

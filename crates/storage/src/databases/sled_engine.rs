@@ -11,8 +11,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
 
-use plant::Planted;
-
 use crate::databases::closers::Closers;
 use crate::databases::copying::{CopyFailed, FileRecord, copy_verified, pass_through, space_for};
 use crate::databases::engine::{Engine, Tree, name};
@@ -244,9 +242,7 @@ fn publish(unfinished: &Path, finished: &Path) -> io::Result<Vec<FileRecord>> {
     let mut records = Vec::new();
     for path in patiently(|| files(unfinished))? {
         let mut file = patiently(|| File::open(&path))?;
-        if !plant::is(Planted::SnapshotNotSynced) {
-            file.sync_all()?;
-        }
+        file.sync_all()?;
         let (bytes, crc32) = pass_through(&mut file, &mut io::sink())?;
         records.push(FileRecord { path: relative(unfinished, &path)?, bytes, crc32 });
     }

@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
 use openraft::{OptionalSend, RaftLogReader};
-use plant::Planted;
 use raft_log::api::raft_log_writer::RaftLogWriter;
 use raft_log::{RaftLog, Segment};
 use tokio::sync::{oneshot, watch};
@@ -102,9 +101,6 @@ impl LogStore {
 
     /// The last entry known to be committed: as it was written before the process ended, or since.
     pub fn committed(&self) -> Option<LogId> {
-        if plant::is(Planted::RestartPositionIgnored) {
-            return None;
-        }
         let written = self.read().log_state().committed().copied();
         written.max(*self.log.flushes.committed()).as_ref().map(position)
     }
@@ -377,14 +373,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
             }
         };
         drop(entries);
-        let result = failpoint::pass("log.flush").and_then(|()| {
-            if plant::is(Planted::AckBeforeFsync) {
-                self.log.flushes.write(&mut log)?;
-                flushed.io_completed(Ok(()));
-                return Ok(());
-            }
-            self.log.flushes.add(&mut log, bytes, flushed)
-        });
+        let result = failpoint::pass("log.flush").and_then(|()| self.log.flushes.add(&mut log, bytes, flushed));
         drop(log);
         self.write_soon();
         self.fatal.note(doing, result)

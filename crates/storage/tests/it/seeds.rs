@@ -25,7 +25,6 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use plant::Planted;
 use power_disk::{Disk, Served};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
@@ -76,7 +75,7 @@ impl Bench {
 
     /// # Errors
     /// What is wrong, in words.
-    fn run(&self, seed: u64, bug: Option<Planted>) -> Result<Tally, String> {
+    fn run(&self, seed: u64) -> Result<Tally, String> {
         let mut rng = Rng::with_seed(seed);
         let own = self.mounted.path().join(format!("seed-{seed}"));
         let facts = self.facts.path().join("facts");
@@ -94,7 +93,7 @@ impl Bench {
             };
             let most = 1 << rng.u32(3..10);
             let after = rng.u64(..most);
-            let ran = self.live(&own, &facts, rng.u64(..), (rng.u32(1..40), end, after), bug);
+            let ran = self.live(&own, &facts, rng.u64(..), (rng.u32(1..40), end, after));
             tally.facts += ran.map_err(|wrong| format!("seed {seed}, behind {past:?}: {wrong}"))?;
             let cut = end == End::PowerLoss || rng.u8(..3) == 0;
             if cut {
@@ -105,7 +104,7 @@ impl Bench {
             tally.failed_syncs += u64::from(end == End::FailedSync);
             past.push(format!("{end:?} at {after}{}", if cut { ", power cut" } else { "" }));
         }
-        let ran = self.live(&own, &facts, 0, (0, End::Done, 0), bug);
+        let ran = self.live(&own, &facts, 0, (0, End::Done, 0));
         tally.facts += ran.map_err(|wrong| format!("seed {seed}, behind {past:?}: {wrong}"))?;
         fs::remove_dir_all(&own).unwrap();
         File::open(self.mounted.path()).unwrap().sync_all().unwrap();
@@ -113,14 +112,7 @@ impl Bench {
     }
 
     /// One process. Answers how many facts it has judged.
-    fn live(
-        &self,
-        own: &Path,
-        facts: &Path,
-        seed: u64,
-        (ops, end, after): (u32, End, u64),
-        bug: Option<Planted>,
-    ) -> Result<u64, String> {
+    fn live(&self, own: &Path, facts: &Path, seed: u64, (ops, end, after): (u32, End, u64)) -> Result<u64, String> {
         let (waits, over) = channel();
         let stopped = match end {
             End::PowerLoss | End::Kill => self.disk.stop_after(after),
@@ -133,9 +125,6 @@ impl Bench {
         command.args(["--exact", "seeds::node::child", "--nocapture", "--test-threads=1"]);
         command.env(node::DIR, own.join("data")).env(node::FACTS, facts);
         command.env(node::SEED, seed.to_string()).env(node::OPS, ops.to_string());
-        if let Some(bug) = bug {
-            command.env(node::PLANT, bug.name());
-        }
         let errors = self.facts.path().join("stderr");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(File::create(&errors).unwrap());
         let (code, stdout) = self.watch(command.spawn().unwrap(), stopped, waits)?;
@@ -184,7 +173,7 @@ fn judged(stdout: &str) -> u64 {
 }
 
 /// Runs seeds on as many disks as there are processors, up to the first that fails.
-fn run(seeds: Range<u64>, bug: Option<Planted>) -> Result<Tally, (u64, String)> {
+fn run(seeds: Range<u64>) -> Result<Tally, (u64, String)> {
     let (next, failed, sum) = (AtomicU64::new(seeds.start), Mutex::new(None), Mutex::new(Tally::default()));
     let work = || {
         let bench = Bench::new();
@@ -193,7 +182,7 @@ fn run(seeds: Range<u64>, bug: Option<Planted>) -> Result<Tally, (u64, String)> 
             if seed >= seeds.end || failed.lock().unwrap().is_some() {
                 return;
             }
-            match bench.run(seed, bug) {
+            match bench.run(seed) {
                 Ok(Tally { seeds, power_losses, kills, failed_syncs, facts }) => {
                     let mut sum = sum.lock().unwrap();
                     sum.seeds += seeds;
@@ -240,31 +229,11 @@ fn what_was_acknowledged_is_found_after_every_loss_of_power() {
         return;
     }
     let began = Instant::now();
-    let tally = run(seeds(), None).unwrap_or_else(|(_, wrong)| panic!("{wrong}"));
+    let tally = run(seeds()).unwrap_or_else(|(_, wrong)| panic!("{wrong}"));
     let Tally { seeds, power_losses, kills, failed_syncs, facts } = tally;
     let rate = seeds as f64 / began.elapsed().as_secs_f64();
     println!(
         "{seeds} seeds, {rate:.1} a second: {power_losses} losses of power, {kills} kills, {failed_syncs} failed fsyncs, \
          {facts} facts judged"
     );
-}
-
-#[track_caller]
-fn check_found(bug: Planted) {
-    let (seed, wrong) = run(0..60, Some(bug)).expect_err("a seed finds it");
-    println!("{} is found by seed {seed}: {wrong}", bug.name());
-}
-
-#[test]
-fn a_log_that_acknowledges_before_its_fsync_is_found_out() {
-    if available("a_log_that_acknowledges_before_its_fsync_is_found_out") {
-        check_found(Planted::AckBeforeFsync);
-    }
-}
-
-#[test]
-fn a_snapshot_that_is_not_synced_is_found_out() {
-    if available("a_snapshot_that_is_not_synced_is_found_out") {
-        check_found(Planted::SnapshotNotSynced);
-    }
 }

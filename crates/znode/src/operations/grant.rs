@@ -6,8 +6,6 @@
 
 use std::collections::BTreeMap;
 
-use plant::Planted;
-
 use crate::edits::changes::Changes;
 use crate::queue::ended::TicketEnd;
 use crate::queue::{Origin, Position, Queue, Ticket};
@@ -99,9 +97,6 @@ impl State {
 
     /// Who holds this lock next, if it is a ticket's turn in this entry.
     fn look(&mut self, lock: &ZPath, changes: &Changes) -> Option<Next> {
-        if plant::is(Planted::SecondGranted) && changes.end == Some(TicketEnd::Expired) {
-            return self.second_in(lock);
-        }
         match self.next_in(lock, changes.context.zxid) {
             Look::Next(next) => Some(next),
             Look::Nobody => None,
@@ -110,15 +105,6 @@ impl State {
                 None
             }
         }
-    }
-
-    /// For [`Planted::SecondGranted`].
-    fn second_in(&self, lock: &ZPath) -> Option<Next> {
-        let queue = self.queue(lock)?;
-        let alone = |(_, ticket): &(&Position, &Ticket)| ticket.origin != Origin::MultiLock;
-        let (position, ticket) = queue.waiters().filter(alone).nth(1)?;
-        let next = || Next { czxid: position.czxid, lock: lock.clone(), position: position.clone() };
-        queue.fits(position, ticket.demand).then(next)
     }
 
     fn next_in(&self, lock: &ZPath, now: Zxid) -> Look {
@@ -193,7 +179,6 @@ impl State {
     fn is_of_ending_session(&self, next: &Next) -> bool {
         let ticket = || self.queue(&next.lock)?.waiter(&next.position);
         self.sessions.are_ending()
-            && !plant::is(Planted::GrantedToTheEnding)
             && ticket().and_then(|ticket| ticket.session).is_some_and(|id| self.sessions.is_ending(id))
     }
 

@@ -5,7 +5,6 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
-use plant::Planted;
 
 use crate::edits::changes::Changes;
 use crate::edits::context::Context;
@@ -113,7 +112,7 @@ impl State {
         term: Term,
         changes: &mut Changes,
     ) -> Result<Reply, Refusal> {
-        if term != changes.context.term && !plant::is(Planted::ExpiryTermIgnored) {
+        if term != changes.context.term {
             return Err(Error::StaleTerm.into());
         }
         let open: Vec<SessionId> = sessions.iter().copied().filter(|id| self.sessions.contains(*id)).collect();

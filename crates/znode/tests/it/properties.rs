@@ -4,12 +4,10 @@
 //! history alone; `ZNODE_SEEDS=100000` runs that many.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::process::Command;
 
 use crate::history::History;
 use crate::model::{Model, Stay, number, zpath};
 use crate::specification::Specification;
-use plant::Planted;
 use znode::lock::{self, LockStatus, QueueEntry};
 use znode::{
     Cluster, ClusterUuid, Error, FencingToken, Founding, Limits, Op, Refusal, Reply, Request, Restore, SessionId,
@@ -19,14 +17,8 @@ use znode::{
 const SEEDS: u64 = 600;
 const STEPS: usize = 80;
 
-/// Names a bug of `znode` that is planted (crate `plant`).
-const PLANT: &str = "ZNODE_PLANT";
-
 /// Runs a property for every seed, or for the one that the environment names.
 fn for_seeds(count: u64, property: impl Fn(u64)) {
-    if let Ok(name) = std::env::var(PLANT) {
-        plant::here(Some(Planted::ALL.iter().copied().find(|bug| bug.name() == name).unwrap()));
-    }
     match (variable("ZNODE_SEED"), variable("ZNODE_SEEDS")) {
         (Some(seed), _) => property(seed),
         (None, seeds) => (0..seeds.unwrap_or(count)).for_each(property),
@@ -277,29 +269,6 @@ fn no_lock_is_granted_to_a_session_whose_end_has_begun() {
 }
 
 /// The tickets of a session that hold, or are written down as such.
-#[test]
-fn planted_bugs_are_found() {
-    let model = "the_state_does_what_the_model_does";
-    let bugs = [
-        (Planted::RepliesLostInSnapshot, "a_replica_from_a_snapshot_goes_on_as_the_others"),
-        (Planted::ExpiryTermIgnored, model),
-        (Planted::SecondGranted, "every_step_is_as_the_specification_says"),
-        (Planted::GrantedToTheEnding, "no_lock_is_granted_to_a_session_whose_end_has_begun"),
-        (Planted::TokenFalls, "every_step_is_as_the_specification_says"),
-    ];
-    for (bug, property) in bugs {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        let output =
-            command.args(["--exact", &format!("properties::{property}")]).env(PLANT, bug.name()).output().unwrap();
-        let told = String::from_utf8_lossy(&output.stdout);
-        assert!(
-            !output.status.success() && told.contains("seed "),
-            "{} is not found by {property}:\n{told}",
-            bug.name()
-        );
-    }
-}
-
 fn held_by(state: &State, session: SessionId) -> BTreeSet<ZPath> {
     let holds = |ticket: &&ZPath| {
         matches!(lock::status(state, ticket), Ok(LockStatus::Held { .. })) || lock::grant(state, ticket).is_some()

@@ -10,7 +10,6 @@ use fastrand::Rng;
 use openraft::RaftLogReader;
 use openraft::storage::{IOFlushed, RaftLogStorage};
 use openraft::type_config::TypeConfigExt;
-use plant::Planted;
 use storage::memory::MemoryDisk;
 use storage::{Identity, Snapshot, SnapshotStore, Storage, TypeConfig, Vote};
 
@@ -21,7 +20,6 @@ pub(super) const DIR: &str = "ZLOCK_SEEDS_DIR";
 pub(super) const FACTS: &str = "ZLOCK_SEEDS_FACTS";
 pub(super) const SEED: &str = "ZLOCK_SEEDS_SEED";
 pub(super) const OPS: &str = "ZLOCK_SEEDS_OPS";
-pub(super) const PLANT: &str = "ZLOCK_SEEDS_PLANT";
 
 /// What was acknowledged is not there.
 pub(super) const WRONG: i32 = 3;
@@ -40,10 +38,6 @@ struct Node {
 fn child() {
     let Some(dir) = std::env::var_os(DIR).map(PathBuf::from) else { return };
     let var = |name| std::env::var(name).unwrap();
-    let bug = std::env::var(PLANT).ok();
-    if let Some(bug) = Planted::ALL.iter().find(|planted| Some(planted.name()) == bug.as_deref()) {
-        plant::everywhere(*bug);
-    }
     fail::cfg("log.chunk-bytes", "return(30000)").unwrap();
     let (facts, mut rng) = (PathBuf::from(var(FACTS)), Rng::with_seed(var(SEED).parse().unwrap()));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();

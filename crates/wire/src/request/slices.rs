@@ -306,7 +306,7 @@ fn length(length: usize) -> i32 {
 #[cfg(test)]
 mod tests {
     use jute::{PathOnly, PathWatch};
-    use znode::{Acl, Create, CreateMode, Credential, Ensure, LogPosition, Op, Term, Txn, ZnodeOp, Zxid};
+    use znode::{Acl, Create, CreateMode, Credential, LogPosition, Op, Term, Txn, ZnodeOp, Zxid};
 
     use super::*;
 
@@ -334,8 +334,8 @@ mod tests {
             vec![Acl { perms: 31, scheme: if id == "anyone" { "world" } else { "digest" }.into(), id: id.into() }]
         };
         let create = |parent: &str, name: String, mode, id| {
-            let (parent, data) = (ZPath::parse(parent).unwrap(), vec![7; 1_000]);
-            let create = ZnodeOp::Create(Create { parent, name, data, mode, acl: acl(id), ensure: Ensure::New });
+            let new = Create::new(ZPath::parse(parent).unwrap(), name);
+            let create = ZnodeOp::Create(Create { data: vec![7; 1_000], mode, acl: acl(id), ..new });
             let credential = Some(Credential { session: SESSION, secret_hash });
             znode::Request { credential, ..znode::Request::new(Op::Znode(create)) }
         };

@@ -4,9 +4,7 @@ use jute::{
     Acl, CreateRequest, CreateTtlRequest, MultiOp, MultiResult, PathOnly, PathStat, PathVersion, Record, Request,
     SetAclRequest, SetDataRequest, create_flags, error, op, write_multi_results,
 };
-use znode::{
-    Applied, Create, CreateMode, Ensure, Identity, Limits, Op, Refusal, Reply, SessionId, State, ZPath, ZnodeOp,
-};
+use znode::{Applied, Create, CreateMode, Identity, Limits, Op, Refusal, Reply, SessionId, State, ZPath, ZnodeOp};
 
 use crate::request::auth::fixed_acl;
 use crate::request::codes::{Told, told};
@@ -147,7 +145,7 @@ fn new_znode(path: &str, data: Vec<u8>, mode: CreateMode, acl: Option<Vec<znode:
     if path == "/" && !mode.is_sequential() {
         return Err(error::NODE_EXISTS);
     }
-    Ok(ZnodeOp::Create(Create { parent, name: name.to_owned(), data, mode, acl, ensure: Ensure::New }))
+    Ok(ZnodeOp::Create(Create { data, mode, acl, ..Create::new(parent, name) }))
 }
 
 fn delete(which: &PathVersion) -> Result<ZnodeOp, i32> {

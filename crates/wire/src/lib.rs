@@ -28,10 +28,11 @@
 //!            shared_bytes.rs a bound on bytes of all clients · evictions.rs who is given up for it
 //!            departures.rs clients of a node that cannot serve
 //!            select_lazy.rs two futures of a connection · read_into.rs reading from a socket
-//! request/   requests.rs what becomes of single requests · writes.rs writes, there and back · reads.rs reads
+//! request/   operations.rs a row for each operation · requests.rs writes and syncs on their way
+//!            writes.rs writes, there and back · reads.rs reads · slices.rs long reads, in slices
 //!            write_order.rs writes that came too early · read_points.rs states for reads behind writes
-//!            pending.rs requests that wait · done.rs how those are answered · slices.rs long reads, in slices
-//!            reading_thread.rs their thread · long_reads.rs their answers · auth.rs identities, ACLs · codes.rs errors
+//!            pending.rs requests that wait · done.rs how those are answered · reading_thread.rs long reads' thread
+//!            long_reads.rs their answers · auth.rs identities, ACLs · codes.rs errors
 //! watch/     hub.rs all connections and their watches · watches.rs requests about watches
 //!            watch_table.rs who watches what · concerned.rs who is still to be told of an event
 //! operate/   four_letter_words.rs · monitor.rs mntr · counters.rs numbers for them · system_znodes.rs /zookeeper

@@ -4,6 +4,7 @@ pub(crate) mod auth;
 pub(crate) mod codes;
 pub(crate) mod done;
 pub(crate) mod long_reads;
+pub(crate) mod operations;
 pub(crate) mod pending;
 pub(crate) mod read_points;
 pub(crate) mod reading_thread;

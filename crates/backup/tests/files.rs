@@ -5,9 +5,7 @@
 use std::io::Cursor;
 
 use backup::{Backup, Error, Manifest, Saved, VERSION, write};
-use znode::{
-    Acl, ClusterUuid, Create, CreateMode, Ensure, Founding, LogPosition, Op, Request, State, Term, Txn, ZPath, ZnodeOp,
-};
+use znode::{ClusterUuid, Create, Founding, LogPosition, Op, Request, State, Term, Txn, ZPath, ZnodeOp};
 
 /// A state with znodes whose data does not compress, of several chunks.
 fn state(znodes: usize) -> State {
@@ -16,8 +14,7 @@ fn state(znodes: usize) -> State {
     let mut rng = fastrand::Rng::with_seed(7);
     let creates = (0..znodes).map(|number| {
         let data = std::iter::repeat_with(|| rng.u8(..)).take(40_000).collect();
-        let (parent, acl, mode) = (ZPath::root(), Acl::open(), CreateMode::Persistent);
-        Op::Znode(ZnodeOp::Create(Create { parent, name: format!("n{number}"), data, mode, acl, ensure: Ensure::New }))
+        Op::Znode(ZnodeOp::Create(Create { data, ..Create::new(ZPath::root(), format!("n{number}")) }))
     });
     for (index, op) in (1..).zip(std::iter::once(founding).chain(creates.collect::<Vec<_>>())) {
         let request = Request::new(op);

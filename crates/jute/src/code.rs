@@ -1,5 +1,5 @@
 //! The protocol's numbers, as ZooKeeper's `ZooDefs`, `KeeperException.Code` and `Watcher.Event`
-//! have them.
+//! have them; but for those of operations, which stand in `request.rs`.
 
 macro_rules! numbers {
     ($(#[$doc:meta])* $module:ident { $($name:ident = $value:literal, $help:literal;)* }) => {
@@ -8,43 +8,6 @@ macro_rules! numbers {
             $(#[doc = $help] pub const $name: i32 = $value;)*
         }
     };
-}
-
-numbers! {
-    /// Operations: the second field of a request's header.
-    op {
-        CREATE = 1, "Creates a znode; answers its path.";
-        DELETE = 2, "Deletes a znode.";
-        EXISTS = 3, "The facts about a znode.";
-        GET_DATA = 4, "Its data.";
-        SET_DATA = 5, "Replaces its data.";
-        GET_ACL = 6, "Its ACL.";
-        SET_ACL = 7, "Replaces its ACL.";
-        GET_CHILDREN = 8, "The names of its children.";
-        SYNC = 9, "Catches up with the leader.";
-        PING = 11, "Keeps the session alive.";
-        GET_CHILDREN2 = 12, "The names of its children, and its facts.";
-        CHECK = 13, "Compares a version; inside a multi only.";
-        MULTI = 14, "A transaction.";
-        CREATE2 = 15, "Creates a znode; answers its path and facts.";
-        RECONFIG = 16, "Changes the ensemble.";
-        CHECK_WATCHES = 17, "Whether the connection has a watch.";
-        REMOVE_WATCHES = 18, "Takes watches out.";
-        CREATE_CONTAINER = 19, "Creates a container.";
-        DELETE_CONTAINER = 20, "A server's own; refused from clients.";
-        CREATE_TTL = 21, "Creates a znode with a time to live.";
-        MULTI_READ = 22, "Several reads of one moment.";
-        AUTH = 100, "Proves an identity.";
-        SET_WATCHES = 101, "Sets a former connection's watches again.";
-        SASL = 102, "A step of SASL.";
-        GET_EPHEMERALS = 103, "The session's ephemeral znodes.";
-        GET_ALL_CHILDREN_NUMBER = 104, "How many znodes are below one.";
-        SET_WATCHES2 = 105, "The same as 101, with persistent watches.";
-        ADD_WATCH = 106, "Sets a watch that stays.";
-        WHO_AM_I = 107, "The connection's identities.";
-        CREATE_SESSION = -10, "A server's own; refused from clients.";
-        CLOSE_SESSION = -11, "Ends the session.";
-    }
 }
 
 numbers! {

@@ -12,10 +12,10 @@
 //!   it.
 //!
 //! ```text
-//! codec.rs     Record, Input, primitive types      request.rs   Request: one record for each op
-//! records.rs   the records, one table              multi.rs     transactions and their results
-//! connect.rs   the handshake's optional field      frames.rs    packets in a stream
-//! code.rs      numbers: ops, errors, events
+//! request.rs   Request: a row for each operation   multi.rs     the results of transactions
+//! records.rs   the other records, one table        connect.rs   the handshake's optional field
+//! code.rs      numbers: errors, events, watches    frames.rs    packets in a stream
+//! codec.rs     Record, Input, primitive types
 //! ```
 
 mod code;
@@ -26,10 +26,10 @@ mod multi;
 mod records;
 mod request;
 
-pub use code::{create_flags, error, event, op, watcher, xid};
+pub use code::{create_flags, error, event, watcher, xid};
 pub use codec::{Buffer, DecodeError, Input, Record};
 pub use connect::{ConnectRequest, ConnectResponse, PASSWORD_BYTES};
 pub use frames::{FrameError, Frames, framed};
-pub use multi::{MultiOp, MultiResult, read_multi, read_multi_results, write_multi, write_multi_results};
+pub use multi::{MultiResult, read_multi_results, write_multi_results};
 pub use records::*;
-pub use request::Request;
+pub use request::*;

@@ -1,4 +1,5 @@
-//! The records, in the words of ZooKeeper's `zookeeper.jute`.
+//! The records, in the words of ZooKeeper's `zookeeper.jute`. Those that only requests have stand
+//! in `request.rs`.
 
 use crate::{Buffer, DecodeError, Input, Record};
 
@@ -95,132 +96,16 @@ records! {
         /// The zxid that last changed its list of children.
         pzxid: i64,
     }
-    /// create, create2, createContainer.
-    CreateRequest {
-        /// The path; ten digits are appended for the sequential flags.
-        path: String,
-        /// The data.
-        data: Buffer,
-        /// The ACL.
-        acl: Vec<Acl>,
-        /// One of [`crate::create_flags`].
-        flags: i32,
-    }
-    /// createTTL.
-    CreateTtlRequest {
-        /// As in [`CreateRequest`].
-        path: String,
-        /// The data.
-        data: Buffer,
-        /// The ACL.
-        acl: Vec<Acl>,
-        /// One of [`crate::create_flags`].
-        flags: i32,
-        /// The time to live, in milliseconds.
-        ttl_ms: i64,
-    }
-    /// delete, and check.
-    PathVersion {
-        /// The znode.
-        path: String,
-        /// The expected version; -1 is any.
-        version: i32,
-    }
-    /// exists, getData, getChildren, getChildren2.
-    PathWatch {
-        /// The znode.
-        path: String,
-        /// Whether to set a watch.
-        watch: bool,
-    }
     /// getACL, sync, getAllChildrenNumber, and getEphemerals, whose path is a prefix; also the
     /// answer to create and sync.
     PathOnly {
         /// The path.
         path: String,
     }
-    /// setData.
-    SetDataRequest {
-        /// The znode.
-        path: String,
-        /// The new data.
-        data: Buffer,
-        /// The expected version; -1 is any.
-        version: i32,
-    }
-    /// setACL.
-    SetAclRequest {
-        /// The znode.
-        path: String,
-        /// The new ACL.
-        acl: Vec<Acl>,
-        /// The expected aversion; -1 is any.
-        version: i32,
-    }
-    /// reconfig.
-    ReconfigRequest {
-        /// Servers to add.
-        joining: Option<String>,
-        /// Servers to remove.
-        leaving: Option<String>,
-        /// All servers, instead of the two.
-        new_members: Option<String>,
-        /// The expected configuration; -1 is any.
-        config_id: i64,
-    }
-    /// checkWatches, removeWatches.
-    PathWatcher {
-        /// The path of the watch.
-        path: String,
-        /// One of [`crate::watcher`].
-        kind: i32,
-    }
-    /// addWatch.
-    AddWatchRequest {
-        /// The path.
-        path: String,
-        /// 0 persistent, 1 persistent and recursive.
-        mode: i32,
-    }
-    /// auth.
-    AuthRequest {
-        /// Always 0.
-        kind: i32,
-        /// The scheme.
-        scheme: String,
-        /// The proof, in the words of the scheme.
-        auth: Buffer,
-    }
     /// sasl, in both directions.
     SaslToken {
         /// The mechanism's bytes.
         token: Buffer,
-    }
-    /// setWatches.
-    SetWatches {
-        /// The last zxid that the client has seen: what changed after it is told at once.
-        relative_zxid: i64,
-        /// Paths with data watches.
-        data: Vec<String>,
-        /// Paths with exists watches, of znodes that were not there.
-        exist: Vec<String>,
-        /// Paths with child watches.
-        child: Vec<String>,
-    }
-    /// setWatches2.
-    SetWatches2 {
-        /// As in [`SetWatches`].
-        relative_zxid: i64,
-        /// Paths with data watches.
-        data: Vec<String>,
-        /// Paths with exists watches, of znodes that were not there.
-        exist: Vec<String>,
-        /// Paths with child watches.
-        child: Vec<String>,
-        /// Paths with persistent watches.
-        persistent: Vec<String>,
-        /// Paths with persistent recursive watches.
-        persistent_recursive: Vec<String>,
     }
     /// The answer to create2, createContainer and createTTL.
     PathStat {

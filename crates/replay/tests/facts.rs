@@ -32,15 +32,7 @@ fn of(session: u8, op: Op) -> Request {
 }
 
 fn acquire(session: u8, lock_delay_ms: u32) -> Request {
-    let acquire = Acquire {
-        lock: ZPath::parse(LOCK).unwrap(),
-        mode: LockMode::Exclusive,
-        owner: String::new(),
-        label: String::new(),
-        lock_delay_ms,
-        priority: 0,
-        keyless: false,
-    };
+    let acquire = Acquire { lock_delay_ms, ..Acquire::new(ZPath::parse(LOCK).unwrap(), LockMode::Exclusive) };
     Request { key: Some(RequestKey([session; 16])), ..of(session, Op::Acquire(acquire)) }
 }
 

@@ -2,8 +2,8 @@
 
 use znode::lock::{self, LockStatus};
 use znode::{
-    Acl, Acquire, Attempt, ClientInfo, Create, CreateMode, Credential, Ensure, LockMode, Op, Request, RequestKey,
-    SessionId, State, ZPath, ZnodeOp,
+    Acquire, Attempt, ClientInfo, Create, CreateMode, Credential, LockMode, Op, Request, RequestKey, SessionId, State,
+    ZPath, ZnodeOp,
 };
 
 use crate::failover::Machines;
@@ -56,15 +56,7 @@ impl Machines {
     }
 
     fn acquire(&mut self, session: Credential, lock_delay_ms: u32) {
-        let acquire = Acquire {
-            lock: path("/l"),
-            mode: LockMode::Exclusive,
-            owner: String::new(),
-            label: String::new(),
-            lock_delay_ms,
-            priority: 0,
-            keyless: false,
-        };
+        let acquire = Acquire { lock_delay_ms, ..Acquire::new(path("/l"), LockMode::Exclusive) };
         let key = Some(RequestKey([session.secret_hash[0]; 16]));
         self.write(Request { key, attempt: Attempt(1), ..Request::of(session, Op::Acquire(acquire)) });
         self.run_until("it has a ticket", |state| ticket(state, session).is_some());
@@ -88,8 +80,7 @@ fn a_leader_whose_clock_is_set_ahead_by_an_hour_cuts_no_lock_delay_and_no_ttl_sh
     machines.acquire(waiter, 0);
     let expired_ms = machines.run_until("the holder expires", |state| state.session(holder.session).is_none());
     let mode = CreateMode::PersistentTtl { ttl_ms: TTL_MS };
-    let (parent, name, data) = (ZPath::root(), "ttl".to_owned(), Vec::new());
-    let create = Create { parent, name, data, mode, acl: Acl::open(), ensure: Ensure::New };
+    let create = Create { mode, ..Create::new(ZPath::root(), "ttl") };
     machines.write(Request::new(Op::Znode(ZnodeOp::Create(create))));
     let is_there = |state: &State| state.node(&path("/ttl")).is_some();
     let created_ms = machines.run_until("the znode is there", is_there);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use replica::{Config, Error, Readiness};
-use znode::{Acl, Create, CreateMode, Credential, Ensure, Limits, Op, Request, SessionId, ZPath, ZnodeOp};
+use znode::{Create, Credential, Limits, Op, Request, SessionId, ZPath, ZnodeOp};
 
 use crate::call::{Call, Reply};
 use crate::hub::{Event, FIRST_CLIENT, Hub, MachineId};
@@ -236,14 +236,7 @@ fn path(name: &str) -> ZPath {
 }
 
 fn create(name: &str) -> Request {
-    Request::new(Op::Znode(ZnodeOp::Create(Create {
-        parent: ZPath::parse("/").unwrap(),
-        name: name.into(),
-        data: Vec::new(),
-        mode: CreateMode::Persistent,
-        acl: Acl::open(),
-        ensure: Ensure::New,
-    })))
+    Request::new(Op::Znode(ZnodeOp::Create(Create::new(ZPath::root(), name))))
 }
 
 #[test]

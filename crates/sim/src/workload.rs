@@ -6,8 +6,8 @@ use replica::WatchKey;
 use tokio::task::JoinSet;
 use znode::lock::Held;
 use znode::{
-    Acl, Acquire, Applied, Attempt, Create, CreateMode, Ensure, FencingToken, LockGuard, LockMode, Op, Reply, Request,
-    ZPath, ZnodeOp, Zxid,
+    Acquire, Applied, Attempt, Create, CreateMode, FencingToken, LockGuard, LockMode, Op, Reply, Request, ZPath,
+    ZnodeOp, Zxid,
 };
 
 use crate::call::{Call, Reply as Answer, Waited};
@@ -27,8 +27,7 @@ fn path(text: &str) -> ZPath {
 }
 
 fn create(parent: &str, name: &str, mode: CreateMode, data: Vec<u8>) -> ZnodeOp {
-    let acl = Acl::open();
-    ZnodeOp::Create(Create { parent: path(parent), name: name.into(), data, mode, acl, ensure: Ensure::New })
+    ZnodeOp::Create(Create { data, mode, ..Create::new(path(parent), name) })
 }
 
 /// Makes the directories. Other clients may have made them.
@@ -171,8 +170,7 @@ async fn lock_cycle(client: &mut Client, session: &Session, number: u64) {
     let lock_delay_ms = if client.random.u8(..4) == 0 { 500 } else { 0 };
     let owned = client.random.u8(..4) == 0;
     let owner = if owned { "me".into() } else { String::new() };
-    let acquire =
-        Acquire { lock: lock.clone(), mode, owner, label: String::new(), lock_delay_ms, priority: 0, keyless: false };
+    let acquire = Acquire { owner, lock_delay_ms, ..Acquire::new(lock.clone(), mode) };
     let request = client.request(session, Op::Acquire(acquire));
     let (written, attempt) = client.acquire(request).await;
     let Written::Done(applied) = written else {

@@ -31,11 +31,12 @@
 //! watch/     hub.rs all connections and their watches · watch_table.rs who watches what
 //!            concerned.rs who is still to be told of an event · read_points.rs states for reads behind writes
 //!            evictions.rs who is given up for bytes · departures.rs clients of a node that cannot serve
-//! request/   writes.rs writes, there and back · reads.rs reads · watches.rs requests about watches
+//! request/   operations.rs a row for each operation · writes.rs writes, there and back · reads.rs reads
+//!            watches.rs requests about watches
 //!            write_order.rs writes that came too early · pending.rs requests that wait · done.rs how those are answered
 //!            slices.rs long reads, in slices · reading_thread.rs their thread
 //! session/   door.rs what connections share · connection.rs how its answers leave
-//!            requests.rs what becomes of single requests · long_reads.rs answers of long reads
+//!            requests.rs writes and syncs on their way · long_reads.rs answers of long reads
 //!            conversation.rs what is said on one connection · keep_alive.rs signs of life on their way to the leader
 //! operate/   four_letter_words.rs · monitor.rs mntr · system_znodes.rs /zookeeper
 //! listen/    serve.rs listener, bounds, end · handshake.rs from the first byte to a session

@@ -129,8 +129,7 @@ fn told(wish: &LockWish) -> Value {
 }
 
 fn all(locks: Vec<LockWish>, policy: Policy, owner: &str) -> AcquireAll {
-    let (owner, label) = (owner.to_owned(), String::new());
-    AcquireAll { locks, policy, owner, label, lock_delay: None, wait: None, keep: None }
+    AcquireAll { locks, policy, owner: owner.to_owned(), ..AcquireAll::default() }
 }
 
 impl Work for Mixed {

@@ -64,8 +64,7 @@ fn told(locks: &[LockWish]) -> Value {
 }
 
 fn all(locks: Vec<LockWish>, policy: Policy) -> AcquireAll {
-    let (owner, label) = (String::new(), String::new());
-    AcquireAll { locks, policy, owner, label, lock_delay: None, wait: None, keep: None }
+    AcquireAll { locks, policy, ..AcquireAll::default() }
 }
 
 impl Work for MultiLocks {

@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 use super::{LockMode, Millis};
 
 /// `POST /v1/multilocks`: all of the locks or none.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AcquireAll {

@@ -18,17 +18,7 @@ use crate::{Error, Loss, WithError};
 impl Client {
     /// Locks that are taken together. Add them with [`MultiLock::and`].
     pub fn multi_lock(&self) -> MultiLock {
-        let (locks, policy, lock_delay) = (Vec::new(), Policy::Strict, None);
-        let wish = AcquireAll {
-            locks,
-            policy,
-            owner: String::new(),
-            label: String::new(),
-            lock_delay,
-            wait: None,
-            keep: None,
-        };
-        MultiLock { client: self.clone(), wish }
+        MultiLock { client: self.clone(), wish: AcquireAll::default() }
     }
 }
 

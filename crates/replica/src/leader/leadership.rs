@@ -357,7 +357,7 @@ fn touch(state: &State, tracker: &mut SessionTracker, credential: &Credential, n
 
 #[cfg(test)]
 mod tests {
-    use znode::{Acl, Create, CreateMode, Ensure, Limits, LogPosition, Txn, Zxid};
+    use znode::{Create, CreateMode, Limits, LogPosition, Txn, Zxid};
 
     use super::*;
     use crate::write::propose::tests::{leader, soon};
@@ -383,9 +383,8 @@ mod tests {
             };
             let session = apply(Request::new(open));
             for number in 0..count {
-                let (parent, name, data) = (ZPath::root(), format!("{session}-{number}"), Vec::new());
-                let create =
-                    Create { parent, name, data, mode: CreateMode::Ephemeral, acl: Acl::open(), ensure: Ensure::New };
+                let new = Create::new(ZPath::root(), format!("{session}-{number}"));
+                let create = Create { mode: CreateMode::Ephemeral, ..new };
                 let credential = Some(Credential { session, secret_hash });
                 apply(Request { credential, ..Request::new(Op::Znode(ZnodeOp::Create(create))) });
             }

@@ -49,7 +49,7 @@ impl MixedLog {
 
 #[cfg(test)]
 mod tests {
-    use znode::{Acl, Create, CreateMode, Ensure, LogPosition, Op, Request, Term, Txn, ZnodeOp, Zxid};
+    use znode::{Create, LogPosition, Op, Request, Term, Txn, ZnodeOp, Zxid};
 
     use super::*;
 
@@ -59,14 +59,7 @@ mod tests {
         let mut zxid = 0;
         let mut create = |parent: &str, name: &str| {
             zxid += 1;
-            let op = ZnodeOp::Create(Create {
-                parent: ZPath::parse(parent).unwrap(),
-                name: name.into(),
-                data: Vec::new(),
-                mode: CreateMode::Persistent,
-                acl: Acl::open(),
-                ensure: Ensure::New,
-            });
+            let op = ZnodeOp::Create(Create::new(ZPath::parse(parent).unwrap(), name));
             let at = LogPosition { term: Term(1), zxid: Zxid(zxid) };
             let applied = state.apply(at, Txn { proven: false, time_ms: 0, request: Request::new(Op::Znode(op)) });
             assert!(applied.reply.is_ok(), "{applied:?}");

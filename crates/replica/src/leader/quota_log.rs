@@ -44,7 +44,7 @@ impl QuotaLog {
 
 #[cfg(test)]
 mod tests {
-    use znode::{Acl, Create, CreateMode, Ensure, LogPosition, Op, Request, Term, Txn, ZnodeOp, Zxid};
+    use znode::{Create, LogPosition, Op, Request, Term, Txn, ZnodeOp, Zxid};
 
     use super::*;
 
@@ -71,15 +71,8 @@ mod tests {
         }
 
         fn create(&mut self, parent: &str, name: &str, data: &str) {
-            let (parent, name, data) = (ZPath::parse(parent).unwrap(), name.to_owned(), data.as_bytes().to_vec());
-            self.apply(ZnodeOp::Create(Create {
-                parent,
-                name,
-                data,
-                mode: CreateMode::Persistent,
-                acl: Acl::open(),
-                ensure: Ensure::New,
-            }));
+            let new = Create::new(ZPath::parse(parent).unwrap(), name);
+            self.apply(ZnodeOp::Create(Create { data: data.into(), ..new }));
         }
 
         /// The subtree of this name may have nothing.

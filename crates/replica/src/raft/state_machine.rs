@@ -401,7 +401,7 @@ fn skip(state: &mut State, at: LogPosition) -> Applied {
 #[cfg(test)]
 mod tests {
     use storage::memory::MemoryDisk;
-    use znode::{Acl, Create, CreateMode, Ensure, Limits, Request, ZPath, ZnodeOp};
+    use znode::{Create, Limits, Request, ZPath, ZnodeOp};
 
     use super::*;
     use crate::view::ViewLimits;
@@ -420,10 +420,7 @@ mod tests {
     #[test]
     fn readers_have_a_turn_after_an_entry_that_changed_much() {
         let (mut machine, _) = machine();
-        let create = |name: String| {
-            let (parent, data, acl) = (ZPath::root(), Vec::new(), Acl::open());
-            ZnodeOp::Create(Create { parent, name, data, mode: CreateMode::Persistent, acl, ensure: Ensure::New })
-        };
+        let create = |name: String| ZnodeOp::Create(Create::new(ZPath::root(), name));
         let entry = |index: u64, count: usize| {
             let creates = (0..count).map(|number| create(format!("{index}-{number}")));
             let txn = Txn { proven: false, time_ms: 0, request: Request::new(Op::Multi(creates.collect())) };

@@ -194,8 +194,8 @@ fn message(how: How, waited: bool) -> &'static str {
 #[cfg(test)]
 mod tests {
     use znode::{
-        Acl, Acquire, Attempt, ClientInfo, Create, CreateMode, Credential, Ensure, Identity, LockMode, LogPosition,
-        Request, RequestKey, Term, Txn,
+        Acquire, Attempt, ClientInfo, Create, CreateMode, Credential, Identity, LockMode, LogPosition, Request,
+        RequestKey, Term, Txn,
     };
 
     use super::*;
@@ -231,15 +231,7 @@ mod tests {
 
         fn acquire(&mut self, credential: Credential) -> ZPath {
             let lock = ZPath::parse("/l").unwrap();
-            let acquire = Acquire {
-                lock,
-                mode: LockMode::Exclusive,
-                owner: String::new(),
-                label: String::new(),
-                lock_delay_ms: 0,
-                priority: 0,
-                keyless: false,
-            };
+            let acquire = Acquire::new(lock, LockMode::Exclusive);
             let mut key = [0; 16];
             key[..8].copy_from_slice(&self.zxid.to_le_bytes());
             let (key, attempt) = (Some(RequestKey(key)), Attempt(1));
@@ -302,8 +294,7 @@ mod tests {
 
     /// Of its own making, as a client of ZooKeeper.
     fn make(scene: &mut Scene, credential: Credential, parent: &ZPath, name: &str) -> ZPath {
-        let (parent, name, mode) = (parent.clone(), name.to_owned(), CreateMode::EphemeralSequential);
-        let create = Create { parent, name, data: Vec::new(), mode, acl: Acl::open(), ensure: Ensure::New };
+        let create = Create { mode: CreateMode::EphemeralSequential, ..Create::new(parent.clone(), name) };
         let request = Request { credential: Some(credential), ..Request::new(Op::Znode(ZnodeOp::Create(create))) };
         let Reply::Created { path, .. } = scene.apply(request) else { panic!("no znode") };
         path

@@ -57,7 +57,7 @@ pub(crate) fn closes(request: &Request) -> Option<&Credential> {
 mod tests {
     use std::time::Duration;
 
-    use znode::{Acl, Create, CreateMode, Ensure, SessionId, Turn, ZPath, ZnodeOp, encode_request};
+    use znode::{Create, CreateMode, SessionId, Turn, ZPath, ZnodeOp, encode_request};
 
     use super::*;
     use crate::node::Node;
@@ -85,10 +85,9 @@ mod tests {
         };
         let session = SessionId(node.proposer.propose(Request::new(open), soon()).await.unwrap().zxid.0);
         for multi in 0..multis {
-            let (parent, mode) = (ZPath::root(), CreateMode::Ephemeral);
             let create = |number: usize| {
-                let (name, data, acl) = (format!("{session}-{multi}-{number}"), Vec::new(), Acl::open());
-                ZnodeOp::Create(Create { parent: parent.clone(), name, data, mode, acl, ensure: Ensure::New })
+                let new = Create::new(ZPath::root(), format!("{session}-{multi}-{number}"));
+                ZnodeOp::Create(Create { mode: CreateMode::Ephemeral, ..new })
             };
             let made =
                 node.proposer.propose(of(session, Op::Multi((0..128).map(create).collect())), soon()).await.unwrap();

@@ -349,7 +349,7 @@ pub(crate) mod tests {
 
     use futures_util::FutureExt;
     use tokio::task::yield_now;
-    use znode::{Acl, Create, CreateMode, Ensure, ZPath, ZnodeOp};
+    use znode::{Create, ZPath, ZnodeOp};
 
     use super::*;
     use crate::node::Node;
@@ -360,16 +360,7 @@ pub(crate) mod tests {
     }
 
     fn create(name: &str) -> Request {
-        let (parent, acl) = (ZPath::root(), Acl::open());
-        let create = Create {
-            parent,
-            name: name.into(),
-            data: Vec::new(),
-            mode: CreateMode::Persistent,
-            acl,
-            ensure: Ensure::New,
-        };
-        Request::new(Op::Znode(ZnodeOp::Create(create)))
+        Request::new(Op::Znode(ZnodeOp::Create(Create::new(ZPath::root(), name))))
     }
 
     /// The only node of its ensemble, which leads and takes four writes at a time.

@@ -15,7 +15,7 @@ use std::time::Duration;
 use replica::{Config, Consistency, Member, Replica, Role};
 use tempfile::TempDir;
 use tokio::time::Instant;
-use znode::{Acl, Applied, Create, CreateMode, Credential, Ensure, Op, Reply, Request, ZPath, ZnodeOp};
+use znode::{Applied, Create, Credential, Op, Reply, Request, ZPath, ZnodeOp};
 
 /// Long enough for anything on a loaded machine; a test that needs it has failed.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
@@ -234,14 +234,7 @@ async fn pause() {
 }
 
 pub(crate) fn create(parent: &str, name: &str, data: &[u8]) -> Request {
-    Request::new(Op::Znode(ZnodeOp::Create(Create {
-        parent: path(parent),
-        name: name.into(),
-        data: data.to_vec(),
-        mode: CreateMode::Persistent,
-        acl: Acl::open(),
-        ensure: Ensure::New,
-    })))
+    Request::new(Op::Znode(ZnodeOp::Create(Create { data: data.into(), ..Create::new(path(parent), name) })))
 }
 
 pub(crate) fn set(at: &str, data: &[u8]) -> Request {

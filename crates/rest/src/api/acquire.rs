@@ -199,7 +199,7 @@ fn wish(call: &mut Call, route: &str, mode: Option<LockMode>) -> Result<Wish, Pr
     let lock_delay_ms = call.door.lock_delay_ms(lock_delay_ms)?;
     std::mem::take(query).finish()?;
     let texts = [("label", label.len()), ("owner", owner.len())];
-    let acquire = Acquire { lock: lock.clone(), mode, owner, label, lock_delay_ms, priority, keyless };
+    let acquire = Acquire { owner, label, lock_delay_ms, priority, keyless, ..Acquire::new(lock.clone(), mode) };
     let op = Op::Acquire(acquire);
     Ok(Wish { op, lock, attempt, wait_ms, keep, texts, mode: Some(mode) })
 }

@@ -16,8 +16,8 @@ use crate::request::call::Call;
 pub(crate) async fn ensure(call: &Call, path: &ZPath, data: Vec<u8>, ensure: Ensure) -> Result<(Zxid, Stat), Problem> {
     let parent = path.parent().ok_or_else(|| Problem::bad("path", "the root is there already"))?;
     // Without an ACL of its own: it has that of its directory.
-    let (name, mode, acl) = (path.name().into(), CreateMode::Ephemeral, Vec::new());
-    let create = Create { parent, name, data, mode, acl, ensure };
+    let (mode, acl) = (CreateMode::Ephemeral, Vec::new());
+    let create = Create { data, mode, acl, ensure, ..Create::new(parent, path.name()) };
     match call.propose(Op::Znode(ZnodeOp::Create(create))).await {
         Ok((zxid, Reply::Created { stat, .. })) => Ok((zxid, stat)),
         Ok(_) => Err(Problem::internal("a create was not answered as one")),

@@ -184,7 +184,7 @@ fn wish(door: &Door, body: zlock_client::api::AcquireAll) -> Result<AcquireAll, 
         zlock_client::api::Policy::Backfill => Policy::Backfill,
     };
     let lock_delay_ms = door.lock_delay_ms(body.lock_delay.map(|delay| delay.0))?;
-    Ok(AcquireAll { parts, policy, owner: body.owner, label: body.label, lock_delay_ms })
+    Ok(AcquireAll { policy, owner: body.owner, label: body.label, lock_delay_ms, ..AcquireAll::new(parts) })
 }
 
 /// 200 or 202; 410 when it is not there any more.

@@ -1,7 +1,7 @@
 //! Znode paths in URLs.
 
 use percent_encoding::percent_decode_str;
-use znode::{Create, CreateMode, Ensure, ZPath};
+use znode::{Create, CreateMode, ZPath};
 
 use crate::problem::Problem;
 
@@ -28,7 +28,7 @@ pub(crate) fn parse_new(text: &str, mode: CreateMode) -> Result<(ZPath, String),
 
 /// The create of `(parent, name)`.
 pub(crate) fn create((parent, name): (ZPath, String), data: Vec<u8>, mode: CreateMode, acl: Vec<znode::Acl>) -> Create {
-    Create { parent, name, data, mode, acl, ensure: Ensure::New }
+    Create { data, mode, acl, ..Create::new(parent, name) }
 }
 
 /// A znode path as a part of a URL.

@@ -7,7 +7,6 @@ use std::path::Path;
 use std::sync::{Arc, PoisonError};
 use std::time::SystemTime;
 
-use jute::op;
 use replica::{Replica, Role};
 use tokio::sync::Semaphore;
 use znode::SessionId;
@@ -15,6 +14,7 @@ use znode::SessionId;
 use crate::client::Client;
 use crate::client::counters::Counted;
 use crate::operate::monitor::{self, VERSION, mode};
+use crate::request::operations::word;
 use crate::session::door::Door;
 
 /// Every word that is known.
@@ -164,7 +164,7 @@ fn connection(client: &Client, in_full: bool, out: &mut String) {
         let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let begun = since_1970.saturating_sub(client.since.elapsed());
         let answered = counted.last_micros / 1000;
-        let _ = write!(out, ",sid={},lop={}", hex(client.session()), op_name(counted.last_op));
+        let _ = write!(out, ",sid={},lop={}", hex(client.session()), word(counted.last_op));
         let _ = write!(out, ",est={},to={}", begun.as_millis(), client.timeout.as_millis());
         let _ = write!(out, ",lcxid=0x{:x},lzxid=0x{:x}", counted.last_xid, counted.last_zxid);
         let _ = write!(out, ",lresp={answered},llat={},unread={}", counted.last_latency, client.outbox.unread());
@@ -255,36 +255,6 @@ fn size_of_files(dir: &Path, depth: usize) -> u64 {
         _ => 0,
     };
     entries.flatten().map(size).sum()
-}
-
-/// What ZooKeeper calls the last operation of a connection (FinalRequestProcessor).
-fn op_name(op: i32) -> &'static str {
-    match op {
-        op::PING => "PING",
-        op::MULTI => "MULT",
-        op::MULTI_READ => "MLTR",
-        op::CREATE | op::CREATE2 | op::CREATE_TTL | op::CREATE_CONTAINER => "CREA",
-        op::DELETE => "DELE",
-        op::SET_DATA => "SETD",
-        op::RECONFIG => "RECO",
-        op::SET_ACL => "SETA",
-        op::CLOSE_SESSION => "CLOS",
-        op::SYNC => "SYNC",
-        op::CHECK => "CHEC",
-        op::EXISTS => "EXIS",
-        op::GET_DATA => "GETD",
-        op::SET_WATCHES => "SETW",
-        op::SET_WATCHES2 => "STW2",
-        op::ADD_WATCH => "ADDW",
-        op::GET_ACL => "GETA",
-        op::GET_CHILDREN | op::GET_CHILDREN2 => "GETC",
-        op::GET_ALL_CHILDREN_NUMBER => "GETACN",
-        op::CHECK_WATCHES => "CHKW",
-        op::REMOVE_WATCHES => "REMW",
-        op::WHO_AM_I => "HOMI",
-        op::GET_EPHEMERALS => "GETE",
-        _ => "NA",
-    }
 }
 
 fn watches_by_path(door: &Door, out: &mut String) {

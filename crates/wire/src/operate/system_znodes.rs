@@ -5,9 +5,7 @@ use std::time::Duration;
 use replica::{Member, Replica};
 use tokio::time::{Instant, sleep};
 use tracing::{debug, info, warn};
-use znode::{
-    ALL, Acl, Create, CreateMode, Ensure, Error, Identity, KEEPER, Op, READ, Request, SUPER, State, ZPath, ZnodeOp,
-};
+use znode::{ALL, Acl, Create, Error, Identity, KEEPER, Op, READ, Request, SUPER, State, ZPath, ZnodeOp};
 
 /// What is made, in this order.
 const OWN: [&str; 3] = ["/zookeeper", "/zookeeper/quota", CONFIG];
@@ -128,14 +126,8 @@ fn kept(op: ZnodeOp) -> Request {
 fn make(path: &ZPath) -> ZnodeOp {
     // As in ZooKeeper: all clients may read the configuration, and none writes it.
     let perms = if path.name() == "config" { READ } else { ALL };
-    ZnodeOp::Create(Create {
-        parent: path.parent().unwrap_or_else(ZPath::root),
-        name: path.name().to_owned(),
-        data: Vec::new(),
-        mode: CreateMode::Persistent,
-        acl: vec![Acl { perms, scheme: "world".into(), id: "anyone".into() }],
-        ensure: Ensure::New,
-    })
+    let acl = vec![Acl { perms, scheme: "world".into(), id: "anyone".into() }];
+    ZnodeOp::Create(Create { acl, ..Create::new(path.parent().unwrap_or_else(ZPath::root), path.name()) })
 }
 
 #[cfg(test)]

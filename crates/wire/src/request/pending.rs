@@ -15,6 +15,7 @@ use znode::State;
 use crate::client::end::End;
 use crate::client::outbox::Room;
 use crate::request::done::Done;
+use crate::request::operations::needs;
 
 /// Requests that wait for those before them.
 #[derive(Default)]
@@ -162,35 +163,7 @@ impl What {
     pub(crate) fn wanted(&self) -> Option<Room> {
         match self {
             What::Done(_) => None,
-            What::Now(request) | What::Then(request, ..) => {
-                Some(if may_be_long(request) { Room::Read } else { Room::Short })
-            }
+            What::Now(request) | What::Then(request, ..) => Some(needs(request).room),
         }
-    }
-}
-
-/// Whether the answer of a read may be longer than a few hundred bytes, or events may go before it.
-fn may_be_long(request: &Request) -> bool {
-    !matches!(
-        request,
-        Request::Exists(_)
-            | Request::AddWatch(_)
-            | Request::CheckWatches(_)
-            | Request::RemoveWatches(_)
-            | Request::GetAllChildrenNumber(_)
-            | Request::Sasl(_)
-            | Request::Reconfig(_)
-    )
-}
-
-/// Whether a request is looked at only in its turn: it has to do with watches, and so with what is
-/// to come.
-pub(crate) fn is_about_watches(request: &Request) -> bool {
-    match request {
-        Request::Exists(which) | Request::GetData(which) => which.watch,
-        Request::GetChildren(which) | Request::GetChildren2(which) => which.watch,
-        Request::AddWatch(_) | Request::CheckWatches(_) | Request::RemoveWatches(_) => true,
-        Request::SetWatches(_) | Request::SetWatches2(_) => true,
-        _ => false,
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use jute::{DataStat, MultiHeader, MultiOp, MultiResult, Record, Request, error, op, write_multi_results};
+use jute::{DataStat, MultiHeader, MultiOp, MultiResult, Record, error, op, write_multi_results};
 use znode::{Identity, SessionId, State, ZPath, Znode};
 
 use crate::request::reads::{Reader, stat_of};
@@ -15,6 +15,19 @@ const OP: usize = 4;
 /// Bytes of data that take as long to copy as a name.
 const NAME_BYTES: usize = 256;
 
+/// What a read goes through that may take long.
+#[derive(Clone, Copy)]
+pub(crate) enum Walk<'a> {
+    /// The names of a znode's children.
+    Children { path: &'a str, with_stat: bool },
+    /// The session's ephemerals.
+    Ephemerals { prefix: &'a str },
+    /// The reads of a multiRead.
+    Reads(&'a [MultiOp]),
+    /// So many watches that are brought back. They are not read.
+    Watches(usize),
+}
+
 /// Whether a read takes so long that others would have to wait for it. By what it goes through:
 ///
 /// | read | long |
@@ -24,24 +37,20 @@ const NAME_BYTES: usize = 256;
 /// | multiRead | four for each operation, and children of the znodes that it lists |
 /// | setWatches, setWatches2 | paths |
 /// | exists, getData, getACL, getAllChildrenNumber, whoAmI and the rest | never: there is a bound on what each of them touches |
-pub(crate) fn is_long(state: &State, session: SessionId, request: &Request) -> bool {
+pub(crate) fn is_long(state: &State, session: SessionId, walk: Option<Walk<'_>>) -> bool {
     let children = |path: &str| {
         let node = ZPath::parse(path).ok().and_then(|path| state.node(&path));
         node.map_or(0, |node| node.stat().num_children as usize)
     };
-    let names = match request {
-        Request::GetChildren(which) | Request::GetChildren2(which) => children(&which.path),
-        Request::GetEphemerals(_) => state.session(session).map_or(0, |session| session.ephemeral_count()),
-        Request::MultiRead(ops) if ops.len() * OP > SLICE => return true,
-        Request::MultiRead(ops) => {
+    let names = match walk {
+        Some(Walk::Children { path, .. }) => children(path),
+        Some(Walk::Ephemerals { .. }) => state.session(session).map_or(0, |session| session.ephemeral_count()),
+        Some(Walk::Reads(ops)) if ops.len() * OP > SLICE => return true,
+        Some(Walk::Reads(ops)) => {
             ops.iter().map(|one| if let MultiOp::GetChildren(which) = one { children(&which.path) } else { OP }).sum()
         }
-        Request::SetWatches(set) => set.data.len() + set.exist.len() + set.child.len(),
-        Request::SetWatches2(set) => {
-            let plain = set.data.len() + set.exist.len() + set.child.len();
-            plain + set.persistent.len() + set.persistent_recursive.len()
-        }
-        _ => 0,
+        Some(Walk::Watches(count)) => count,
+        None => 0,
     };
     names > SLICE
 }
@@ -94,21 +103,19 @@ pub(crate) struct Slice {
 }
 
 impl LongRead {
-    /// `bytes_max` bounds the answer, when it is measured. A request that is no long read has no
-    /// answer here.
+    /// `bytes_max` bounds the answer, when it is measured. What is not read has no answer here.
     pub(crate) fn new(
         state: Arc<State>,
         identities: Arc<Vec<Identity>>,
         session: SessionId,
-        request: &Request,
+        walk: Option<Walk<'_>>,
         bytes_max: usize,
     ) -> LongRead {
         let children = |path: &str, with_stat| Piece::Children { path: path.to_owned(), with_stat };
-        let pieces = match request {
-            Request::GetChildren(which) => vec![children(&which.path, false)],
-            Request::GetChildren2(which) => vec![children(&which.path, true)],
-            Request::GetEphemerals(which) => vec![Piece::Ephemerals { prefix: which.path.clone() }],
-            Request::MultiRead(ops) => ops
+        let pieces = match walk {
+            Some(Walk::Children { path, with_stat }) => vec![children(path, with_stat)],
+            Some(Walk::Ephemerals { prefix }) => vec![Piece::Ephemerals { prefix: prefix.to_owned() }],
+            Some(Walk::Reads(ops)) => ops
                 .iter()
                 .map(|one| match one {
                     MultiOp::GetChildren(which) => children(&which.path, false),
@@ -116,9 +123,9 @@ impl LongRead {
                     _ => Piece::Unknown,
                 })
                 .collect(),
-            _ => vec![Piece::Unknown],
+            Some(Walk::Watches(_)) | None => vec![Piece::Unknown],
         };
-        let is_multi = matches!(request, Request::MultiRead(_));
+        let is_multi = matches!(walk, Some(Walk::Reads(_)));
         LongRead { state, identities, session, pieces, is_multi, bytes_max, next: 0, list: None }
     }
 
@@ -305,10 +312,11 @@ fn length(length: usize) -> i32 {
 
 #[cfg(test)]
 mod tests {
-    use jute::{PathOnly, PathWatch};
-    use znode::{Acl, Create, CreateMode, Credential, Ensure, LogPosition, Op, Term, Txn, ZnodeOp, Zxid};
+    use jute::{PathOnly, PathWatch, Request};
+    use znode::{Acl, Create, CreateMode, Credential, LogPosition, Op, Term, Txn, ZnodeOp, Zxid};
 
     use super::*;
+    use crate::request::operations::{answer, needs};
 
     const SESSION: SessionId = SessionId(1);
 
@@ -334,8 +342,8 @@ mod tests {
             vec![Acl { perms: 31, scheme: if id == "anyone" { "world" } else { "digest" }.into(), id: id.into() }]
         };
         let create = |parent: &str, name: String, mode, id| {
-            let (parent, data) = (ZPath::parse(parent).unwrap(), vec![7; 1_000]);
-            let create = ZnodeOp::Create(Create { parent, name, data, mode, acl: acl(id), ensure: Ensure::New });
+            let new = Create::new(ZPath::parse(parent).unwrap(), name);
+            let create = ZnodeOp::Create(Create { data: vec![7; 1_000], mode, acl: acl(id), ..new });
             let credential = Some(Credential { session: SESSION, secret_hash });
             znode::Request { credential, ..znode::Request::new(Op::Znode(create)) }
         };
@@ -350,7 +358,7 @@ mod tests {
 
     /// The body in slices, after it was measured; and the most that one of them went through.
     fn slowly(state: &Arc<State>, request: &Request) -> (Result<Vec<u8>, i32>, usize) {
-        let mut read = LongRead::new(Arc::clone(state), Arc::default(), SESSION, request, 1 << 20);
+        let mut read = LongRead::new(Arc::clone(state), Arc::default(), SESSION, needs(request).walk, 1 << 20);
         let (mut measured, mut written, mut most) = (Sink::Measure(0), Sink::Write(Vec::new()), 0);
         for sink in [&mut measured, &mut written] {
             loop {
@@ -400,7 +408,7 @@ mod tests {
         let reader = Reader { state: &state, identities: &[] };
         for request in &requests {
             let (body, most) = slowly(&state, request);
-            let at_once = crate::session::requests::read(reader, SESSION, request, 1 << 20);
+            let at_once = answer(request, reader, SESSION, 1 << 20);
             assert_eq!(body.as_ref().map(Vec::len), at_once.as_ref().map(Vec::len), "{request:?}");
             assert_eq!(body, at_once);
             assert!(most <= SLICE + OP + 1_000 / NAME_BYTES, "{most} at once for {request:?}");
@@ -410,7 +418,7 @@ mod tests {
     #[test]
     fn what_is_long_is_told_by_what_it_goes_through() {
         let state = state();
-        let is_long = |request: &Request| is_long(&state, SESSION, request);
+        let is_long = |request: &Request| is_long(&state, SESSION, needs(request).walk);
         let many = || PathWatch { path: "/many".into(), watch: true };
         assert!(is_long(&Request::GetChildren(many())) && is_long(&Request::GetChildren2(many())));
         assert!(!is_long(&Request::GetChildren(PathWatch { path: "/".into(), watch: false })));

@@ -3,21 +3,75 @@
 use std::iter::Peekable;
 use std::sync::Arc;
 
-use jute::{AddWatchRequest, Number, PathWatch, PathWatcher, Record, SetWatches2, error, watcher};
+use jute::{AddWatchRequest, Number, PathWatch, PathWatcher, Record, SetWatches, SetWatches2, error, watcher};
 use znode::{EventKind, State, ZPath, Zxid};
 
 use crate::client::Client;
-use crate::request::reads::Reader;
 use crate::watch::concerned::WatchKind;
 use crate::watch::hub::{Hub, Look};
 use crate::watch::watch_table::{Full, TOGETHER};
 
-/// A read that can set a watch.
+/// What a request has to do with watches.
+#[derive(Clone, Copy)]
+pub(crate) enum Watches<'a> {
+    /// It is a read that sets one.
+    Read(Watching, &'a PathWatch),
+    /// It sets one that stays.
+    Add(&'a AddWatchRequest),
+    /// It asks whether there is one.
+    Check(&'a PathWatcher),
+    /// It takes them out.
+    Remove(&'a PathWatcher),
+    /// It brings those of a former connection back.
+    Back(Former<'a>),
+}
+
+/// What a read watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Watching {
     Exists,
     Data,
-    Children { with_stat: bool },
+    Children,
+}
+
+/// The watches of a former connection.
+#[derive(Clone, Copy)]
+pub(crate) struct Former<'a> {
+    relative_zxid: i64,
+    lists: [(List, &'a [String]); 5],
+}
+
+impl Former<'_> {
+    /// How many they are.
+    pub(crate) fn count(&self) -> usize {
+        self.lists.iter().map(|(_, paths)| paths.len()).sum()
+    }
+}
+
+impl<'a> From<&'a SetWatches> for Former<'a> {
+    fn from(set: &'a SetWatches) -> Former<'a> {
+        let lists = [
+            (List::Data, &*set.data),
+            (List::Exist, &*set.exist),
+            (List::Child, &*set.child),
+            (List::Persistent, &[]),
+            (List::Recursive, &[]),
+        ];
+        Former { relative_zxid: set.relative_zxid, lists }
+    }
+}
+
+impl<'a> From<&'a SetWatches2> for Former<'a> {
+    fn from(set: &'a SetWatches2) -> Former<'a> {
+        let lists = [
+            (List::Data, &*set.data),
+            (List::Exist, &*set.exist),
+            (List::Child, &*set.child),
+            (List::Persistent, &*set.persistent),
+            (List::Recursive, &*set.persistent_recursive),
+        ];
+        Former { relative_zxid: set.relative_zxid, lists }
+    }
 }
 
 /// The zxid that an answer was made at, and its body.
@@ -32,22 +86,8 @@ pub(crate) enum Brought {
     TooMany(Full),
 }
 
-/// Reads and sets a watch. The outbox is held: release it with the answer.
-pub(crate) fn read(hub: &Hub, client: &Client, what: Watching, which: &PathWatch) -> Answered {
-    let (state, set) = look(hub, client, what, which);
-    // Outside of the guard: the answer may be long.
-    let reader = Reader { state: &state, identities: &client.identities() };
-    let body = match (set, what) {
-        (Err(refused), _) => Err(refused),
-        (Ok(()), Watching::Exists) => reader.exists(&which.path),
-        (Ok(()), Watching::Data) => reader.data(&which.path),
-        (Ok(()), Watching::Children { with_stat }) => reader.children(&which.path, with_stat),
-    };
-    (state.last_zxid(), body)
-}
-
-/// Sets the watch of a read, where it sets one: the state to be read, and what stands in the way.
-/// The outbox is held.
+/// Sets the watch of a read: the state to be read, outside of the guard, and what stands in the way
+/// of the watch. The outbox is held: release it with the answer.
 pub(crate) fn look(hub: &Hub, client: &Client, what: Watching, which: &PathWatch) -> (Arc<State>, Result<(), i32>) {
     let identities = client.identities();
     let (state, set) = hub.look(client, |look| {
@@ -60,8 +100,8 @@ pub(crate) fn look(hub: &Hub, client: &Client, what: Watching, which: &PathWatch
             // Also where nothing is: it waits for it.
             Watching::Exists => look.set(WatchKind::Data, &path),
             Watching::Data if readable => look.set(WatchKind::Data, &path),
-            Watching::Children { .. } if readable => look.set(WatchKind::Child, &path),
-            Watching::Data | Watching::Children { .. } => Ok(()),
+            Watching::Children if readable => look.set(WatchKind::Child, &path),
+            Watching::Data | Watching::Children => Ok(()),
         };
         (look.state().clone(), set)
     });
@@ -114,8 +154,8 @@ pub(crate) fn check(hub: &Hub, client: &Client, which: &PathWatcher, remove: boo
 
 /// Sets the watches of a former connection again, and tells what they missed: before the answer,
 /// and in the order of ZooKeeper's DataTree.setWatches. The outbox is held.
-pub(crate) fn bring_back(hub: &Hub, client: &Client, watches: &SetWatches2) -> Brought {
-    let mut comeback = Comeback::new(watches);
+pub(crate) fn bring_back(hub: &Hub, client: &Client, former: Former<'_>) -> Brought {
+    let mut comeback = Comeback::new(former);
     loop {
         if let Some(brought) = comeback.step(hub, client) {
             return brought;
@@ -149,17 +189,11 @@ pub(crate) struct Comeback<'a> {
 }
 
 impl<'a> Comeback<'a> {
-    pub(crate) fn new(watches: &'a SetWatches2) -> Comeback<'a> {
-        let lists = [
-            (List::Data, &watches.data),
-            (List::Exist, &watches.exist),
-            (List::Child, &watches.child),
-            (List::Persistent, &watches.persistent),
-            (List::Recursive, &watches.persistent_recursive),
-        ];
-        let left = lists.into_iter().flat_map(|(list, paths)| paths.iter().map(move |path| (list, path.as_str())));
+    pub(crate) fn new(former: Former<'a>) -> Comeback<'a> {
+        let left =
+            former.lists.into_iter().flat_map(|(list, paths)| paths.iter().map(move |path| (list, path.as_str())));
         let left: Box<dyn Iterator<Item = _> + Send> = Box::new(left);
-        let seen = Zxid(u64::try_from(watches.relative_zxid).unwrap_or(0));
+        let seen = Zxid(u64::try_from(former.relative_zxid).unwrap_or(0));
         Comeback { seen, since: None, left: left.peekable() }
     }
 

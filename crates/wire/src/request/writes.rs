@@ -1,12 +1,10 @@
 //! Writes: from ZooKeeper's words to those of the state machine, and back. Pure.
 
 use jute::{
-    Acl, CreateRequest, CreateTtlRequest, MultiOp, MultiResult, PathOnly, PathStat, PathVersion, Record, Request,
-    SetAclRequest, SetDataRequest, create_flags, error, op, write_multi_results,
+    Acl, CreateRequest, CreateTtlRequest, MultiOp, MultiResult, PathOnly, PathStat, PathVersion, Record, SetAclRequest,
+    SetDataRequest, create_flags, error, op, write_multi_results,
 };
-use znode::{
-    Applied, Create, CreateMode, Ensure, Identity, Limits, Op, Refusal, Reply, SessionId, State, ZPath, ZnodeOp,
-};
+use znode::{Applied, Create, CreateMode, Identity, Limits, Op, Refusal, Reply, SessionId, State, ZPath, ZnodeOp};
 
 use crate::client::auth::fixed_acl;
 use crate::client::codes::{Told, told};
@@ -61,22 +59,12 @@ impl Asker<'_> {
     }
 }
 
-/// What a request asks the state machine; `None` when it is no write.
-pub(crate) fn prepare(request: &Request, asker: Asker<'_>) -> Option<Result<(Op, Shape), Refused>> {
-    let one = |op: Result<ZnodeOp, i32>, shape| op.map(|op| (Op::Znode(op), shape)).map_err(Refused::Code);
-    Some(match request {
-        Request::Create(op, create) => {
-            let shape = if *op == op::CREATE { Shape::Path } else { Shape::PathStat };
-            one(self::create(*op, create, asker), shape)
-        }
-        Request::CreateTtl(create) => one(create_ttl(create, asker), Shape::PathStat),
-        Request::Delete(which) => one(delete(which), Shape::Nothing),
-        Request::SetData(set) => one(set_data(set), Shape::Stat),
-        Request::SetAcl(set) => set_acl(set, asker).map(|op| (op, Shape::Stat)).map_err(Refused::Code),
-        Request::Multi(ops) => multi(ops, asker),
-        Request::CloseSession => Ok((Op::CloseSession { session: asker.session }, Shape::Nothing)),
-        _ => return None,
-    })
+/// What a write asks the state machine and the shape of its answer, or the answer at once.
+pub(crate) type Prepared = Result<(Op, Shape), Refused>;
+
+/// A write of one znode, or its error.
+pub(crate) fn one(op: Result<ZnodeOp, i32>, shape: Shape) -> Prepared {
+    op.map(|op| (Op::Znode(op), shape)).map_err(Refused::Code)
 }
 
 /// Bytes of a write's ACLs, in which `auth` has become all that the client has proven: they may be
@@ -92,23 +80,7 @@ pub(crate) fn acl_bytes(op: &Op) -> usize {
     }
 }
 
-/// Whether an operation is a write.
-pub(crate) fn is_write(op: i32) -> bool {
-    matches!(
-        op,
-        op::CREATE
-            | op::CREATE2
-            | op::CREATE_CONTAINER
-            | op::CREATE_TTL
-            | op::DELETE
-            | op::SET_DATA
-            | op::SET_ACL
-            | op::MULTI
-            | op::CLOSE_SESSION
-    )
-}
-
-fn create(op: i32, create: &CreateRequest, asker: Asker<'_>) -> Result<ZnodeOp, i32> {
+pub(crate) fn create(op: i32, create: &CreateRequest, asker: Asker<'_>) -> Result<ZnodeOp, i32> {
     let mode = match create.flags {
         create_flags::PERSISTENT if op == op::CREATE_CONTAINER => CreateMode::Container,
         create_flags::PERSISTENT => CreateMode::Persistent,
@@ -122,7 +94,7 @@ fn create(op: i32, create: &CreateRequest, asker: Asker<'_>) -> Result<ZnodeOp, 
     new_znode(&path, data.into_bytes(), mode, asker.acl(acl))
 }
 
-fn create_ttl(create: &CreateTtlRequest, asker: Asker<'_>) -> Result<ZnodeOp, i32> {
+pub(crate) fn create_ttl(create: &CreateTtlRequest, asker: Asker<'_>) -> Result<ZnodeOp, i32> {
     let ttl_ms = u64::try_from(create.ttl_ms).map_err(|_| error::BAD_ARGUMENTS)?;
     let mode = match create.flags {
         create_flags::PERSISTENT_TTL => CreateMode::PersistentTtl { ttl_ms },
@@ -147,24 +119,24 @@ fn new_znode(path: &str, data: Vec<u8>, mode: CreateMode, acl: Option<Vec<znode:
     if path == "/" && !mode.is_sequential() {
         return Err(error::NODE_EXISTS);
     }
-    Ok(ZnodeOp::Create(Create { parent, name: name.to_owned(), data, mode, acl, ensure: Ensure::New }))
+    Ok(ZnodeOp::Create(Create { data, mode, acl, ..Create::new(parent, name) }))
 }
 
-fn delete(which: &PathVersion) -> Result<ZnodeOp, i32> {
+pub(crate) fn delete(which: &PathVersion) -> Result<ZnodeOp, i32> {
     Ok(ZnodeOp::Delete { path: path(&which.path)?, version: which.version })
 }
 
-fn set_data(set: &SetDataRequest) -> Result<ZnodeOp, i32> {
+pub(crate) fn set_data(set: &SetDataRequest) -> Result<ZnodeOp, i32> {
     Ok(ZnodeOp::SetData { path: path(&set.path)?, data: set.data.clone().into_bytes(), version: set.version })
 }
 
-fn set_acl(set: &SetAclRequest, asker: Asker<'_>) -> Result<Op, i32> {
-    let path = path(&set.path)?;
-    let acl = asker.acl(set.acl.clone()).ok_or(error::INVALID_ACL)?;
-    Ok(Op::SetAcl { path, acl, version: set.version })
+pub(crate) fn set_acl(set: &SetAclRequest, asker: Asker<'_>) -> Prepared {
+    let path = path(&set.path).map_err(Refused::Code)?;
+    let acl = asker.acl(set.acl.clone()).ok_or(Refused::Code(error::INVALID_ACL))?;
+    Ok((Op::SetAcl { path, acl, version: set.version }, Shape::Stat))
 }
 
-fn multi(ops: &[MultiOp], asker: Asker<'_>) -> Result<(Op, Shape), Refused> {
+pub(crate) fn multi(ops: &[MultiOp], asker: Asker<'_>) -> Prepared {
     if ops.len() > asker.limits.ops_max as usize {
         return Err(Refused::Code(error::BAD_ARGUMENTS));
     }

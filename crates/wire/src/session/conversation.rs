@@ -21,13 +21,14 @@ use crate::client::read_into::read_into;
 use crate::client::select_lazy::beside;
 use crate::client::shared_bytes::{Counted, Place, UNCOUNTED_BYTES_MAX};
 use crate::request::done::Done;
-use crate::request::pending::{Pending, Waited, What, is_about_watches};
-use crate::request::reads;
+use crate::request::operations::{answer, is_write, needs, prepare};
+use crate::request::pending::{Pending, Waited, What};
+use crate::request::reads::Reader;
 use crate::request::slices::is_long;
-use crate::request::watches::{self, Watching};
+use crate::request::watches::{self, Former, Watches};
 use crate::request::writes::{self, Asker};
 use crate::session::connection::Connection;
-use crate::session::requests::{self, propose, sync};
+use crate::session::requests::{propose, sync};
 
 /// How long what is on its way may take to be written when a connection ends in good order.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -212,7 +213,7 @@ impl Connection {
             // What is looked at in its turn sees what was written before it and nothing that its
             // own client writes after it. So that write is not even proposed while it waits for
             // those before it.
-            if pending.holds_writes_back() && op.is_ok_and(writes::is_write) {
+            if pending.holds_writes_back() && op.is_ok_and(is_write) {
                 let wants = self.take_pings(inbox, pending, requests, now);
                 requests.set(pending.bytes() + inbox.aside_bytes());
                 return wants;
@@ -259,13 +260,13 @@ impl Connection {
             let refused = Done::Answer(None, Err(error::MARSHALLING));
             return self.in_order(waited(What::Done(refused)), pending);
         };
-        if is_about_watches(&request) {
+        if needs(&request).watches.is_some() {
             self.client.watches_from_now_on();
         }
         let (identities, state) = (self.client.identities(), self.door.replica.state());
         self.tell_of_too_many_ops(&request, state.limits().ops_max);
         let asker = Asker { session: self.client.credential.session, identities: &identities, limits: state.limits() };
-        match writes::prepare(&request, asker) {
+        match prepare(&request, asker) {
             Some(Ok((op, shape))) => {
                 let turn = self.client.next_turn();
                 let closes = matches!(request, Request::CloseSession);
@@ -370,11 +371,11 @@ impl Connection {
                 Some(End::Finished)
             }
             What::Done(Done::Cut(why)) => Some(End::Cut(why)),
-            What::Now(request) if is_long(&self.door.replica.state(), session, &request) => {
+            What::Now(request) if is_long(&self.door.replica.state(), session, needs(&request).walk) => {
                 pending.read(Box::pin(self.read_long(xid, since, *request, None)));
                 return None;
             }
-            What::Then(request, state, turn) if is_long(&state, session, &request) => {
+            What::Then(request, state, turn) if is_long(&state, session, needs(&request).walk) => {
                 // A newer one might show what the client has written behind it, if it has.
                 let state = (turn != self.client.last_turn()).then_some(state);
                 pending.read(Box::pin(self.read_long(xid, since, *request, state)));
@@ -395,34 +396,29 @@ impl Connection {
     /// Whether a read is answered from the state behind the write before it, so that writes behind
     /// it need not wait for it. Those states are kept until then: long reads wait without one.
     fn is_answered_behind(&self, state: &State, request: &Request) -> bool {
-        !self.client.watches() && !is_long(state, self.client.session(), request)
+        !self.client.watches() && !is_long(state, self.client.session(), needs(request).walk)
     }
 
     /// Answers what this node can answer of itself.
     fn read(&self, xid: i32, request: &Request, pending: &mut Pending<'_>, place: Option<Place>) -> Option<End> {
         let (hub, client) = (&self.door.hub, &*self.client);
-        let watched = match request {
-            Request::Exists(which) if which.watch => watches::read(hub, client, Watching::Exists, which),
-            Request::GetData(which) if which.watch => watches::read(hub, client, Watching::Data, which),
-            Request::GetChildren(which) if which.watch => {
-                watches::read(hub, client, Watching::Children { with_stat: false }, which)
+        let watched = match needs(request).watches {
+            Some(Watches::Read(watching, which)) => {
+                let (state, set) = watches::look(hub, client, watching, which);
+                (state.last_zxid(), set.and_then(|()| self.body_from(&state, request)))
             }
-            Request::GetChildren2(which) if which.watch => {
-                watches::read(hub, client, Watching::Children { with_stat: true }, which)
-            }
-            Request::AddWatch(add) => watches::add(hub, client, add),
-            Request::CheckWatches(which) => watches::check(hub, client, which, false),
-            Request::RemoveWatches(which) => watches::check(hub, client, which, true),
-            Request::SetWatches(set) => return self.bring_back(xid, &requests::with_no_persistent_ones(set)),
-            Request::SetWatches2(set) => return self.bring_back(xid, set),
+            Some(Watches::Add(add)) => watches::add(hub, client, add),
+            Some(Watches::Check(which)) => watches::check(hub, client, which, false),
+            Some(Watches::Remove(which)) => watches::check(hub, client, which, true),
+            Some(Watches::Back(former)) => return self.bring_back(xid, former),
             // An event may be on its way to it while the state is read.
-            other if client.watches() => {
+            None if client.watches() => {
                 let state = hub.look(client, |look| look.state().clone());
-                (state.last_zxid(), self.body_from(&state, other))
+                (state.last_zxid(), self.body_from(&state, request))
             }
-            other => {
+            None => {
                 let state = self.door.replica.state();
-                let body = self.body_from(&state, other);
+                let body = self.body_from(&state, request);
                 pending.spend(body.as_ref().map_or(0, Vec::len));
                 self.reply(xid, state.last_zxid(), body, place);
                 return None;
@@ -445,15 +441,15 @@ impl Connection {
         }
     }
 
-    fn bring_back(&self, xid: i32, set: &jute::SetWatches2) -> Option<End> {
-        let brought = watches::bring_back(&self.door.hub, &self.client, set);
+    fn bring_back(&self, xid: i32, former: Former<'_>) -> Option<End> {
+        let brought = watches::bring_back(&self.door.hub, &self.client, former);
         self.brought_back(xid, &brought)
     }
 
     fn body_from(&self, state: &State, request: &Request) -> Result<Vec<u8>, i32> {
         let identities = self.client.identities();
-        let reader = reads::Reader { state, identities: &identities };
-        requests::read(reader, self.client.session(), request, self.multi_read_bytes_max())
+        let reader = Reader { state, identities: &identities };
+        answer(request, reader, self.client.session(), self.multi_read_bytes_max())
     }
 
     /// Auth packets are answered as they come, before requests that came earlier.

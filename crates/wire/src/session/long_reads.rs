@@ -8,9 +8,10 @@ use tokio::time::Instant;
 use znode::{State, Zxid};
 
 use crate::client::end::End;
+use crate::request::operations::needs;
 use crate::request::reading_thread::Gone;
-use crate::request::slices::{LongRead, Sink};
-use crate::request::watches::{self, Comeback, Watching};
+use crate::request::slices::{LongRead, Sink, Walk};
+use crate::request::watches::{self, Comeback, Former, Watches};
 use crate::session::connection::Connection;
 
 /// The length and the header of an answer.
@@ -41,11 +42,8 @@ impl Connection {
         request: Request,
         state: Option<Arc<State>>,
     ) -> Option<End> {
-        let end = match &request {
-            Request::SetWatches(set) => {
-                self.bring_back_slowly(xid, &crate::session::requests::with_no_persistent_ones(set)).await
-            }
-            Request::SetWatches2(set) => self.bring_back_slowly(xid, set).await,
+        let end = match needs(&request).watches {
+            Some(Watches::Back(former)) => self.bring_back_slowly(xid, former).await,
             _ => self.read_in_slices(xid, &request, state).await.err().map(End::from),
         };
         self.answered(since, end);
@@ -114,12 +112,13 @@ impl Connection {
     /// Goes through a read without making its answer.
     async fn measure(&self, state: Arc<State>, request: &Request) -> Result<Measured, Gone> {
         let (door, client, zxid) = (&self.door, &self.client, state.last_zxid());
-        let bytes_max = match request {
-            Request::MultiRead(_) => self.multi_read_bytes_max(),
+        let walk = needs(request).walk;
+        let bytes_max = match walk {
+            Some(Walk::Reads(_)) => self.multi_read_bytes_max(),
             _ => door.unread.answer_bytes_max(),
         };
         let bytes_max = bytes_max.min(door.unread.answer_bytes_max().saturating_sub(HEAD_BYTES));
-        let read = LongRead::new(state, client.identities(), client.session(), request, bytes_max);
+        let read = LongRead::new(state, client.identities(), client.session(), walk, bytes_max);
         let (read, measured) = door.long_reads.run(read, Sink::Measure(0)).await.ok_or(Gone)?;
         Ok(Measured { read, zxid, length: measured.map(|sink| sink.len()) })
     }
@@ -143,9 +142,9 @@ impl Connection {
     /// until the answer.
     fn look_for(&self, request: &Request) -> (Arc<State>, bool, Result<(), i32>) {
         let (hub, client) = (&self.door.hub, &*self.client);
-        match request {
-            Request::GetChildren(which) | Request::GetChildren2(which) if which.watch => {
-                let (state, set) = watches::look(hub, client, Watching::Children { with_stat: false }, which);
+        match needs(request).watches {
+            Some(Watches::Read(watching, which)) => {
+                let (state, set) = watches::look(hub, client, watching, which);
                 (state, true, set)
             }
             _ if client.watches() => (hub.look(client, |look| look.state().clone()), true, Ok(())),
@@ -154,8 +153,8 @@ impl Connection {
     }
 
     /// Brings many watches back. Between two looks others have their turn.
-    async fn bring_back_slowly(&self, xid: i32, set: &jute::SetWatches2) -> Option<End> {
-        let mut comeback = Comeback::new(set);
+    async fn bring_back_slowly(&self, xid: i32, former: Former<'_>) -> Option<End> {
+        let mut comeback = Comeback::new(former);
         loop {
             match comeback.step(&self.door.hub, &self.client) {
                 Some(brought) => return self.brought_back(xid, &brought),

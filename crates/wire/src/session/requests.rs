@@ -3,14 +3,13 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use jute::{Buffer, PathOnly, Record, Request, SaslToken, SetWatches, SetWatches2, error};
+use jute::{PathOnly, Record, error};
 use replica::{Consistency, Error};
 use tokio::time::{Instant, sleep};
-use znode::{Op, Request as Proposal, SessionId, Turn};
+use znode::{Op, Request as Proposal, Turn};
 
 use crate::client::codes::Told;
 use crate::request::done::Done;
-use crate::request::reads::Reader;
 use crate::request::writes::{self, Shape};
 use crate::session::connection::Connection;
 use crate::session::door::Door;
@@ -92,35 +91,4 @@ impl Drop for Counted<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
-}
-
-/// Answers a read that sets no watch, and whatever is not done here. `bytes_max` is for answers
-/// that have no bound of their own.
-pub(crate) fn read(
-    reader: Reader<'_>,
-    session: SessionId,
-    request: &Request,
-    bytes_max: usize,
-) -> Result<Vec<u8>, i32> {
-    match request {
-        Request::Exists(which) => reader.exists(&which.path),
-        Request::GetData(which) => reader.data(&which.path),
-        Request::GetChildren(which) => reader.children(&which.path, false),
-        Request::GetChildren2(which) => reader.children(&which.path, true),
-        Request::GetAcl(which) => reader.acl(&which.path),
-        Request::GetEphemerals(prefix) => Ok(reader.ephemerals(session, &prefix.path)),
-        Request::GetAllChildrenNumber(which) => reader.descendants(&which.path),
-        Request::WhoAmI => Ok(reader.who()),
-        Request::MultiRead(ops) => reader.multi(ops, bytes_max),
-        // As a server without SASL has it: nothing more to say.
-        Request::Sasl(_) => Ok(SaslToken { token: Buffer(None) }.to_bytes()),
-        Request::Reconfig(_) => Err(error::RECONFIG_DISABLED),
-        _ => Err(error::UNIMPLEMENTED),
-    }
-}
-
-/// setWatches in the words of setWatches2.
-pub(crate) fn with_no_persistent_ones(set: &SetWatches) -> SetWatches2 {
-    let SetWatches { relative_zxid, data, exist, child } = set.clone();
-    SetWatches2 { relative_zxid, data, exist, child, ..SetWatches2::default() }
 }

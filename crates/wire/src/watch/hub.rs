@@ -599,7 +599,7 @@ mod tests {
         let exist: Vec<String> = (0..=TOGETHER).map(|n| format!("/{n}")).collect();
         let child = vec!["/missed".to_owned()];
         let watches = jute::SetWatches2 { exist, child, ..jute::SetWatches2::default() };
-        let mut comeback = Comeback::new(&watches);
+        let mut comeback = Comeback::new((&watches).into());
         assert_eq!(comeback.step(&hub, &one), None);
         assert_eq!(hub.watches(), TOGETHER);
         publish(&hub, &state(1), &[changed(1, "/0")]);

@@ -314,16 +314,8 @@ async fn both_doors_queue_for_the_same_lock() {
     };
     let opened = node.replica.propose(znode::Request::new(open), deadline).await.unwrap();
     let Ok(znode::Reply::SessionOpened { session, .. }) = opened.reply else { panic!("{opened:?}") };
-    let acquire = znode::Op::Acquire(znode::Acquire {
-        lock: znode::ZPath::parse("/lock").unwrap(),
-        mode: znode::LockMode::Exclusive,
-        owner: String::new(),
-        label: String::new(),
-        lock_delay_ms: 0,
-        priority: 0,
-        keyless: false,
-    });
-    let mut request = znode::Request::new(acquire);
+    let acquire = znode::Acquire::new(znode::ZPath::parse("/lock").unwrap(), znode::LockMode::Exclusive);
+    let mut request = znode::Request::new(znode::Op::Acquire(acquire));
     request.credential = Some(znode::Credential { session, secret_hash: [1; 16] });
     (request.key, request.attempt) = (Some(znode::RequestKey([9; 16])), znode::Attempt(1));
     let acquired = node.replica.propose(request, deadline).await.unwrap();

@@ -45,9 +45,7 @@ async fn session(node: &Node) -> Credential {
 
 /// The ticket of an acquire, as HTTP clients make it.
 async fn acquire(node: &Node, credential: Credential, lock: &str, identities: Vec<znode::Identity>) -> String {
-    let (owner, label, mode) = (String::new(), String::new(), LockMode::Exclusive);
-    let lock = ZPath::parse(lock).unwrap();
-    let op = Op::Acquire(Acquire { lock, mode, owner, label, lock_delay_ms: 0, priority: 0, keyless: false });
+    let op = Op::Acquire(Acquire::new(ZPath::parse(lock).unwrap(), LockMode::Exclusive));
     let mut request = Proposal { identities, attempt: Attempt(1), ..Proposal::new(op) };
     request.credential = Some(credential);
     request.key = Some(RequestKey([7; 16]));
@@ -165,15 +163,7 @@ async fn the_configuration_cannot_be_replaced_by_any_client() {
         assert_eq!(client.get(at, false).await.unwrap(), before);
     }
     // Nor by a lock there, at the other door.
-    let lock = Acquire {
-        lock: ZPath::parse(at).unwrap(),
-        mode: LockMode::Exclusive,
-        owner: String::new(),
-        label: String::new(),
-        lock_delay_ms: 0,
-        priority: 0,
-        keyless: false,
-    };
+    let lock = Acquire::new(ZPath::parse(at).unwrap(), LockMode::Exclusive);
     let mut request = Proposal { identities: super_user(), attempt: Attempt(1), ..Proposal::new(Op::Acquire(lock)) };
     request.credential = Some(session(&node).await);
     request.key = Some(RequestKey([1; 16]));

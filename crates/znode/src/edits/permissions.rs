@@ -155,7 +155,7 @@ impl State {
     }
 
     fn check_system_create(&self, create: &mut Create, context: &Context) -> Result<(), Refusal> {
-        let Create { parent, name, data, mode, acl, ensure: _ } = create;
+        let Create { parent, name, data, mode, acl, .. } = create;
         let is_itself = parent.is_root() && *name == SYSTEM[1..];
         if !is_itself && !is_system(parent.as_str()) {
             return Ok(());

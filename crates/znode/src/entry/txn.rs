@@ -289,6 +289,21 @@ pub struct Create {
     pub ensure: Ensure,
 }
 
+impl Create {
+    /// A persistent znode without data that is open to all. Other wishes replace fields of this
+    /// one: `Create { data, ..Create::new(parent, name) }`.
+    pub fn new(parent: ZPath, name: impl Into<String>) -> Create {
+        Create {
+            parent,
+            name: name.into(),
+            data: Vec::new(),
+            mode: CreateMode::Persistent,
+            acl: Acl::open(),
+            ensure: Ensure::New,
+        }
+    }
+}
+
 /// Whether a create is one of ZooKeeper's, or sees to it that the session has the znode. The latter
 /// is for ephemeral znodes whose name is known before, and does not stand in a multi.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
@@ -368,6 +383,14 @@ pub struct Acquire {
     pub keyless: bool,
 }
 
+impl Acquire {
+    /// An ordinary one with a key: without owner, label, lock-delay or priority.
+    pub fn new(lock: ZPath, mode: LockMode) -> Acquire {
+        let (owner, label) = (String::new(), String::new());
+        Acquire { lock, mode, owner, label, lock_delay_ms: 0, priority: 0, keyless: false }
+    }
+}
+
 /// A ticket of the session, named by its path or by the lock that the session holds with it.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum TicketRef {
@@ -431,6 +454,13 @@ pub struct AcquireAll {
     pub label: String,
     /// As in [`Acquire`], for each of the locks.
     pub lock_delay_ms: u32,
+}
+
+impl AcquireAll {
+    /// A strict one without owner, label or lock-delay.
+    pub fn new(parts: Vec<(ZPath, LockMode)>) -> AcquireAll {
+        AcquireAll { parts, policy: Policy::Strict, owner: String::new(), label: String::new(), lock_delay_ms: 0 }
+    }
 }
 
 /// What a waiting multi-lock does to those who come later.

@@ -166,15 +166,8 @@ impl AcquireAll {
     /// The acquire of one part.
     fn part(&self, index: usize, owner: &str) -> Acquire {
         let (lock, mode) = self.parts[index].clone();
-        Acquire {
-            lock,
-            mode,
-            owner: owner.into(),
-            label: self.label.clone(),
-            lock_delay_ms: self.lock_delay_ms,
-            priority: 0,
-            keyless: false,
-        }
+        let (owner, label) = (owner.into(), self.label.clone());
+        Acquire { owner, label, lock_delay_ms: self.lock_delay_ms, ..Acquire::new(lock, mode) }
     }
 
     /// The acquire of the part that stands for all.

@@ -2,8 +2,7 @@
 
 use crate::edits::edit::SEQUENCE_MAX;
 use crate::{
-    Acl, Create, CreateMode, Ensure, Error, LogPosition, Op, Refusal, Reply, Request, State, Term, Txn, Usage, ZPath,
-    ZnodeOp, Zxid,
+    Create, CreateMode, Error, LogPosition, Op, Refusal, Reply, Request, State, Term, Txn, Usage, ZPath, ZnodeOp, Zxid,
 };
 
 fn apply(state: &mut State, op: Op) -> Result<Reply, Refusal> {
@@ -14,27 +13,12 @@ fn apply(state: &mut State, op: Op) -> Result<Reply, Refusal> {
 }
 
 fn create(name: &str, mode: CreateMode) -> Op {
-    let create = Create {
-        parent: ZPath::root(),
-        name: name.into(),
-        data: Vec::new(),
-        mode,
-        acl: Acl::open(),
-        ensure: Ensure::New,
-    };
-    Op::Znode(ZnodeOp::Create(create))
+    Op::Znode(ZnodeOp::Create(Create { mode, ..Create::new(ZPath::root(), name) }))
 }
 
 fn create_at(at: &str) -> ZnodeOp {
     let at = ZPath::parse(at).unwrap();
-    ZnodeOp::Create(Create {
-        parent: at.parent().unwrap(),
-        name: at.name().into(),
-        data: Vec::new(),
-        mode: CreateMode::Persistent,
-        acl: Acl::open(),
-        ensure: Ensure::New,
-    })
+    ZnodeOp::Create(Create::new(at.parent().unwrap(), at.name()))
 }
 
 #[test]

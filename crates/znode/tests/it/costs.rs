@@ -2,9 +2,9 @@
 
 use znode::lock::{self, LockStatus};
 use znode::{
-    Acl, Acquire, AcquireAll, Applied, Attempt, Create, CreateMode, Credential, Ensure, Error, EventKind, Limits,
-    LockMode, LogPosition, Op, Policy, Refusal, Reply, Request, RequestKey, SessionId, State, StateBuilder, Term, Txn,
-    ZPath, ZnodeOp, Zxid,
+    Acl, Acquire, AcquireAll, Applied, Attempt, Create, CreateMode, Credential, Error, EventKind, Limits, LockMode,
+    LogPosition, Op, Refusal, Reply, Request, RequestKey, SessionId, State, StateBuilder, Term, Txn, ZPath, ZnodeOp,
+    Zxid,
 };
 
 /// What one entry may make, remove and grant here.
@@ -63,8 +63,7 @@ impl World {
     }
 
     fn acquire_with_delay(&mut self, session: SessionId, lock: &str, mode: LockMode, lock_delay_ms: u32) -> ZPath {
-        let (owner, label) = (String::new(), String::new());
-        let acquire = Acquire { lock: path(lock), mode, owner, label, lock_delay_ms, priority: 0, keyless: false };
+        let acquire = Acquire { lock_delay_ms, ..Acquire::new(path(lock), mode) };
         match self.apply(Some(session), Op::Acquire(acquire)).reply {
             Ok(Reply::Acquired { ticket, .. }) => ticket,
             other => panic!("no ticket: {other:?}"),
@@ -78,9 +77,7 @@ impl World {
     }
 
     fn acquire_parts(&mut self, session: SessionId, parts: Vec<(ZPath, LockMode)>) -> ZPath {
-        let (policy, owner, label) = (Policy::Strict, String::new(), String::new());
-        let wish = AcquireAll { parts, policy, owner, label, lock_delay_ms: 0 };
-        match self.apply(Some(session), Op::AcquireAll(wish)).reply {
+        match self.apply(Some(session), Op::AcquireAll(AcquireAll::new(parts))).reply {
             Ok(Reply::Acquired { ticket, .. }) => ticket,
             other => panic!("no ticket: {other:?}"),
         }
@@ -112,8 +109,7 @@ fn path(path: &str) -> ZPath {
 }
 
 fn create(name: &str, mode: CreateMode) -> ZnodeOp {
-    let (parent, name, data, acl, ensure) = (ZPath::root(), name.into(), Vec::new(), Acl::open(), Ensure::New);
-    ZnodeOp::Create(Create { parent, name, data, mode, acl, ensure })
+    ZnodeOp::Create(Create { mode, ..Create::new(ZPath::root(), name) })
 }
 
 /// Znodes that an entry touched, as its events tell.
@@ -186,9 +182,8 @@ fn a_multi_is_refused_for_its_cost_before_any_of_it_is_done() {
     // What is not permitted is told as that: nothing behind it could be done.
     let acl = vec![Acl { perms: znode::READ, scheme: "world".into(), id: "anyone".into() }];
     let made = |name: &str, acl| {
-        let (path, mode) = (path(name), CreateMode::Persistent);
-        let (parent, name) = (path.parent().unwrap(), path.name().to_owned());
-        ZnodeOp::Create(Create { parent, name, data: Vec::new(), mode, acl, ensure: Ensure::New })
+        let path = path(name);
+        ZnodeOp::Create(Create { acl, ..Create::new(path.parent().unwrap(), path.name()) })
     };
     assert!(world.apply(None, Op::Znode(made("/shut", acl))).reply.is_ok());
     let inside = || made("/shut/a", Acl::open());
@@ -270,9 +265,7 @@ fn a_multi_lock_joins_very_many_readers_at_the_cost_of_its_parts() {
     for _ in 0..1_001 {
         world.acquire(session, "/l", LockMode::Read);
     }
-    let (policy, owner, label) = (Policy::Strict, String::new(), String::new());
-    let parts = vec![(path("/m"), LockMode::Read), (path("/l"), LockMode::Read)];
-    let wish = AcquireAll { parts, policy, owner, label, lock_delay_ms: 0 };
+    let wish = AcquireAll::new(vec![(path("/m"), LockMode::Read), (path("/l"), LockMode::Read)]);
     let applied = world.apply(Some(session), Op::AcquireAll(wish));
     assert!(matches!(applied.reply, Ok(Reply::Acquired { held: Some(_), .. })), "{applied:?}");
     assert!(touched(&applied) <= 6, "{}", touched(&applied));
@@ -404,10 +397,7 @@ fn what_is_far_down_costs_more() {
     let mut world = World::new();
     let session = world.open();
     let mut parent = ZPath::root();
-    let at = |parent: &ZPath, name: String, mode| {
-        let (parent, data, acl, ensure) = (parent.clone(), Vec::new(), Acl::open(), Ensure::New);
-        ZnodeOp::Create(Create { parent, name, data, mode, acl, ensure })
-    };
+    let at = |parent: &ZPath, name: String, mode| ZnodeOp::Create(Create { mode, ..Create::new(parent.clone(), name) });
     for _ in 0..60 {
         assert!(world.apply(None, Op::Znode(at(&parent, "d".into(), CreateMode::Persistent))).reply.is_ok());
         parent = parent.child("d").unwrap();
@@ -444,8 +434,7 @@ fn a_retry_and_a_request_that_is_not_permitted_are_answered_as_such_whatever_the
 
     world.apply(None, Op::SetLimits(Limits { entry_cost_max: COST_MAX, ..Limits::default() }));
     let acl = vec![Acl { perms: znode::READ | znode::CREATE, scheme: "world".into(), id: "anyone".into() }];
-    let (parent, name, mode) = (ZPath::root(), "s".into(), CreateMode::Persistent);
-    let directory = Create { parent, name, data: Vec::new(), mode, acl, ensure: Ensure::New };
+    let directory = Create { acl, ..Create::new(ZPath::root(), "s") };
     assert!(world.apply(None, Op::Znode(ZnodeOp::Create(directory))).reply.is_ok());
     let lease = LockMode::Lease { permits: 1, limit: 9 };
     for number in 0..9 {

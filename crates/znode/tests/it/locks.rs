@@ -49,20 +49,15 @@ impl World {
     }
 
     fn acquire(&mut self, session: SessionId, mode: LockMode, lock_delay_ms: u32) -> ZPath {
-        let (lock, owner, label) = (lock_path(), String::new(), String::new());
-        match self.apply(
-            Some(session),
-            Op::Acquire(Acquire { lock, mode, owner, label, lock_delay_ms, priority: 0, keyless: false }),
-        ) {
+        let acquire = Acquire { lock_delay_ms, ..Acquire::new(lock_path(), mode) };
+        match self.apply(Some(session), Op::Acquire(acquire)) {
             Ok(Reply::Acquired { ticket, .. }) => ticket,
             other => panic!("no ticket: {other:?}"),
         }
     }
 
     fn acquire_with(&mut self, session: SessionId, priority: u32) {
-        let lock = lock_path();
-        let (owner, label, mode) = (String::new(), String::new(), LockMode::Exclusive);
-        let acquire = Acquire { lock, mode, owner, label, lock_delay_ms: 0, priority, keyless: false };
+        let acquire = Acquire { priority, ..Acquire::new(lock_path(), LockMode::Exclusive) };
         self.apply(Some(session), Op::Acquire(acquire)).unwrap();
     }
 
@@ -269,10 +264,7 @@ fn a_lock_that_is_too_deep_is_refused_before_its_way_is_walked() {
         let mut world = World::new();
         let session = world.open();
         let lock = ZPath::parse(&"/a".repeat(depth)).unwrap();
-        let (owner, label) = (String::new(), String::new());
-        let (mode, lock_delay_ms) = (LockMode::Exclusive, 0);
-        let acquire =
-            Op::Acquire(Acquire { lock: lock.clone(), mode, owner, label, lock_delay_ms, priority: 0, keyless: false });
+        let acquire = Op::Acquire(Acquire::new(lock.clone(), LockMode::Exclusive));
         let set = Op::SetLock { lock, settings: LockSettings { managed: true, ..LockSettings::default() } };
         cost(3, || {
             for op in [&acquire, &set] {
@@ -292,16 +284,7 @@ fn a_dying_session_costs_as_much_for_each_lock_however_many_it_holds() {
         let session = world.open();
         for index in 0..locks {
             let lock = ZPath::parse(&format!("/locks/{index}x")).unwrap();
-            let (owner, label) = (String::new(), String::new());
-            let acquire = Acquire {
-                lock,
-                mode: LockMode::Exclusive,
-                owner,
-                label,
-                lock_delay_ms: 1000,
-                priority: 0,
-                keyless: false,
-            };
+            let acquire = Acquire { lock_delay_ms: 1000, ..Acquire::new(lock, LockMode::Exclusive) };
             world.apply(Some(session), Op::Acquire(acquire)).unwrap();
         }
         let before = world.state.clone();
@@ -349,14 +332,7 @@ fn readers_by_hand_under_a_holders_number_cost_little() {
         world.acquire(session, LockMode::Write, 0);
         for index in 0..readers {
             let name = format!("{index}-__READ__0000000000");
-            let create = znode::Create {
-                parent: lock_path(),
-                name,
-                data: Vec::new(),
-                mode: znode::CreateMode::Persistent,
-                acl: znode::Acl::open(),
-                ensure: znode::Ensure::New,
-            };
+            let create = znode::Create::new(lock_path(), name);
             world.apply(None, Op::Znode(znode::ZnodeOp::Create(create))).unwrap();
         }
         cost(10, || {
@@ -377,14 +353,9 @@ fn a_search_for_a_deadlock_costs_little_more_behind_many_readers() {
         let [holder, waiters, asker] = [(); 3].map(|()| world.open());
         world.acquire(holder, LockMode::Exclusive, 0);
         let other = ZPath::parse("/locks/other").unwrap();
-        let acquire = |lock: ZPath| {
-            let (owner, label, mode) = (String::from("o"), String::new(), LockMode::Read);
-            Op::Acquire(Acquire { lock, mode, owner, label, lock_delay_ms: 0, priority: 0, keyless: false })
-        };
-        let (parts, policy) = (vec![(lock_path(), LockMode::Read)], znode::Policy::Strict);
-        let (owner, label) = (String::new(), String::new());
+        let acquire = |lock: ZPath| Op::Acquire(Acquire { owner: "o".into(), ..Acquire::new(lock, LockMode::Read) });
         let at = LogPosition { term: Term(1), zxid: Zxid(world.state.last_zxid().0 + 1) };
-        let wish = znode::AcquireAll { parts, policy, owner, label, lock_delay_ms: 0 };
+        let wish = znode::AcquireAll::new(vec![(lock_path(), LockMode::Read)]);
         let request = Request {
             credential: Some(Credential { session: waiters, secret_hash: [0; 16] }),
             key: Some(RequestKey([9; 16])),

@@ -8,7 +8,7 @@ use std::net::Ipv4Addr;
 use std::process::Command;
 
 use znode::{
-    ALL, Acl, Acquire, Applied, Attempt, ClientInfo, Create, CreateMode, Credential, Ensure, Error, Limits, LockMode,
+    ALL, Acl, Acquire, Applied, Attempt, ClientInfo, Create, CreateMode, Credential, Error, Limits, LockMode,
     LockSettings, LogPosition, Op, Refusal, Reply, Request, RequestKey, SessionId, State, StateBuilder, Term, Txn,
     ZPath, ZnodeOp, Zxid,
 };
@@ -81,14 +81,7 @@ impl World {
 }
 
 fn create(parent: &str, name: &str, data: usize, acl: Vec<Acl>, mode: CreateMode) -> ZnodeOp {
-    ZnodeOp::Create(Create {
-        parent: path(parent),
-        name: name.into(),
-        data: vec![b'x'; data],
-        mode,
-        acl,
-        ensure: Ensure::New,
-    })
+    ZnodeOp::Create(Create { data: vec![b'x'; data], mode, acl, ..Create::new(path(parent), name) })
 }
 
 fn path(path: &str) -> ZPath {
@@ -96,7 +89,7 @@ fn path(path: &str) -> ZPath {
 }
 
 fn acquire(lock: &str, mode: LockMode, owner: String, label: String) -> Op {
-    Op::Acquire(Acquire { lock: path(lock), mode, owner, label, lock_delay_ms: 0, priority: 0, keyless: false })
+    Op::Acquire(Acquire { owner, label, ..Acquire::new(path(lock), mode) })
 }
 
 /// One that says as much of itself as it may.

@@ -7,9 +7,9 @@
 
 use znode::lock;
 use znode::{
-    Acl, Acquire, AcquireAll, Attempt, Create, CreateMode, Credential, Ensure, Error, HeldTicket, Identity, Limits,
-    LockMode, LockSettings, LogPosition, Op, Policy, Reply, Request, RequestKey, SessionId, State, Term, TicketRef,
-    Turn, Txn, Upgrade, ZPath, ZnodeOp, Zxid,
+    Acl, Acquire, AcquireAll, Attempt, Create, CreateMode, Credential, Error, HeldTicket, Identity, Limits, LockMode,
+    LockSettings, LogPosition, Op, Reply, Request, RequestKey, SessionId, State, Term, TicketRef, Turn, Txn, Upgrade,
+    ZPath, ZnodeOp, Zxid,
 };
 
 /// The columns. The owner has proven nothing but its session; each of the others has a session of
@@ -57,26 +57,17 @@ fn identity(scheme: &str, id: &str) -> Identity {
 
 fn create(at: &str, mode: CreateMode, acl: Vec<Acl>) -> ZnodeOp {
     let at = path(at);
-    ZnodeOp::Create(Create {
-        parent: at.parent().unwrap(),
-        name: at.name().into(),
-        data: Vec::new(),
-        mode,
-        acl,
-        ensure: Ensure::New,
-    })
+    ZnodeOp::Create(Create { mode, acl, ..Create::new(at.parent().unwrap(), at.name()) })
 }
 
 fn acquire(lock: &str, mode: LockMode) -> Acquire {
-    let (owner, label) = (String::new(), "label".into());
-    Acquire { lock: path(lock), mode, owner, label, lock_delay_ms: 0, priority: 0, keyless: false }
+    Acquire { label: "label".into(), ..Acquire::new(path(lock), mode) }
 }
 
 fn all_of(mode: LockMode) -> AcquireAll {
     // Who leads an election is one, not one of several.
     let mode = if mode == LockMode::Latch { LockMode::Exclusive } else { mode };
-    let parts = vec![(path("/vault/l"), mode), (path("/vault/m"), LockMode::Exclusive)];
-    AcquireAll { parts, policy: Policy::Strict, owner: String::new(), label: String::new(), lock_delay_ms: 0 }
+    AcquireAll::new(vec![(path("/vault/l"), mode), (path("/vault/m"), LockMode::Exclusive)])
 }
 
 impl World {

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fastrand::Rng;
 use znode::{
-    Acl, Acquire, Applied, Attempt, Create, CreateMode, Credential, Ensure, Error, LockMode, LogPosition, Op, Request,
-    RequestKey, SessionId, State, StateBuilder, Term, Txn, ZPath, ZnodeOp, Zxid,
+    Acquire, Applied, Attempt, Create, CreateMode, Credential, Error, LockMode, LogPosition, Op, Request, RequestKey,
+    SessionId, State, StateBuilder, Term, Txn, ZPath, ZnodeOp, Zxid,
 };
 
 const SUBTREES: [&str; 3] = ["/a", "/a/b", "/l"];
@@ -96,8 +96,7 @@ impl World {
             11..13 => Op::Multi((0..self.rng.u8(1..4)).map(|_| self.znode_op()).collect()),
             13..18 => {
                 let (lock, label) = (path(self.pick(&["/l", "/l/m", "/a/b/k", "/x/y/z"])), self.data());
-                let (mode, owner) = (LockMode::Read, String::new());
-                Op::Acquire(Acquire { lock, mode, owner, label, lock_delay_ms: 0, priority: 0, keyless: false })
+                Op::Acquire(Acquire { label, ..Acquire::new(lock, LockMode::Read) })
             }
             18 => Op::Reap { candidates: self.state.reap_candidates(u64::MAX, 9) },
             _ => match self.state.session(SessionId(1)).and_then(|session| session.ephemerals().next().cloned()) {
@@ -140,8 +139,7 @@ fn path(text: &str) -> ZPath {
 
 fn create(at: &str, mode: CreateMode, data: &str) -> ZnodeOp {
     let at = path(at);
-    let (parent, name, data) = (at.parent().unwrap(), at.name().to_owned(), data.as_bytes().to_vec());
-    ZnodeOp::Create(Create { parent, name, data, mode, acl: Acl::open(), ensure: Ensure::New })
+    ZnodeOp::Create(Create { data: data.into(), mode, ..Create::new(at.parent().unwrap(), at.name()) })
 }
 
 fn restore(state: &State) -> State {

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use znode::lock::{self, LockStatus};
 use znode::{
-    Acl, Acquire, Attempt, ClientInfo, ClusterUuid, Create, CreateMode, Credential, Ensure, Error, Founding, Identity,
-    KEEPER, LockMode, LockSettings, LogPosition, Op, RESTORED_INDEX, RESTORING, Reply, Request, RequestKey, Restore,
+    Acquire, Attempt, ClientInfo, ClusterUuid, Create, CreateMode, Credential, Error, Founding, Identity, KEEPER,
+    LockMode, LockSettings, LogPosition, Op, RESTORED_INDEX, RESTORING, Reply, Request, RequestKey, Restore,
     RestoreError, SUPER, SessionId, State, StateBuilder, Term, Txn, ZPath, ZXID_BASE_MAX, ZnodeOp,
 };
 
@@ -49,15 +49,7 @@ impl Run {
     /// The token, when the lock is held at once.
     fn acquire(&mut self, who: Credential, name: &str, delay_ms: u32) -> Option<u64> {
         let key = RequestKey(u128::from(self.index).to_le_bytes());
-        let acquire = Acquire {
-            lock: path(name),
-            mode: LockMode::Exclusive,
-            owner: String::new(),
-            label: String::new(),
-            lock_delay_ms: delay_ms,
-            priority: 0,
-            keyless: false,
-        };
+        let acquire = Acquire { lock_delay_ms: delay_ms, ..Acquire::new(path(name), LockMode::Exclusive) };
         let request = Request { key: Some(key), attempt: Attempt(1), ..Request::of(who, Op::Acquire(acquire)) };
         match self.apply(request).unwrap() {
             Reply::Acquired { held: Some(held), .. } => Some(held.token.0),
@@ -141,9 +133,7 @@ fn grants_of_no_session(state: &State) -> impl Iterator<Item = (ZPath, u64)> {
 
 /// A ticket that no client's session owns.
 fn of_no_session(lock: &str) -> ZnodeOp {
-    let (parent, data, acl) = (path(lock), Vec::new(), Acl::open());
-    let mode = CreateMode::PersistentSequential;
-    ZnodeOp::Create(Create { parent, name: "x-lock-".into(), data, mode, acl, ensure: Ensure::New })
+    ZnodeOp::Create(Create { mode: CreateMode::PersistentSequential, ..Create::new(path(lock), "x-lock-") })
 }
 
 fn tickets_of_no_session(state: &State) -> Vec<ZPath> {
@@ -198,14 +188,7 @@ fn the_znode_of_the_grace_is_the_leaders_to_remove_and_no_clients() {
     let restoring = path(RESTORING);
     let delete = || ZnodeOp::Delete { path: restoring.clone(), version: -1 };
     let set = ZnodeOp::SetData { path: restoring.clone(), data: Vec::new(), version: -1 };
-    let below = ZnodeOp::Create(Create {
-        parent: restoring.clone(),
-        name: "x".into(),
-        data: Vec::new(),
-        mode: CreateMode::Persistent,
-        acl: Acl::open(),
-        ensure: Ensure::New,
-    });
+    let below = ZnodeOp::Create(Create::new(restoring.clone(), "x"));
     // Neither any client nor the super user.
     for op in [delete(), set, below] {
         for who in [&[][..], &[SUPER]] {
@@ -224,10 +207,7 @@ fn the_znode_of_the_grace_is_the_leaders_to_remove_and_no_clients() {
 
 #[test]
 fn what_may_make_a_holder_is_told_from_what_may_not() {
-    let create = |name: &str, mode| {
-        let (parent, data, acl) = (ZPath::root(), Vec::new(), Acl::open());
-        ZnodeOp::Create(Create { parent, name: name.into(), data, mode, acl, ensure: Ensure::New })
-    };
+    let create = |name: &str, mode| ZnodeOp::Create(Create { mode, ..Create::new(ZPath::root(), name) });
     let lets = [
         (create("plain", CreateMode::Persistent), false),
         (create("x-lock-0000000001", CreateMode::Persistent), true),

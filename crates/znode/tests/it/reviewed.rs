@@ -2,8 +2,8 @@
 
 use znode::lock::{self, LockStatus};
 use znode::{
-    Acl, Acquire, AcquireAll, Attempt, Create, CreateMode, Credential, Ensure, Limits, LockMode, LogPosition, Op,
-    Policy, Refusal, Reply, Request, RequestKey, SessionId, State, Term, Txn, ZPath, ZnodeOp, Zxid,
+    Acquire, AcquireAll, Attempt, Create, CreateMode, Credential, Limits, LockMode, LogPosition, Op, Policy, Refusal,
+    Reply, Request, RequestKey, SessionId, State, Term, Txn, ZPath, ZnodeOp, Zxid,
 };
 
 #[derive(Default)]
@@ -34,8 +34,7 @@ impl World {
     }
 
     fn acquire(&mut self, session: SessionId, lock: &str, mode: LockMode, lock_delay_ms: u32) -> ZPath {
-        let (lock, owner, label) = (path(lock), String::new(), String::new());
-        let acquire = Acquire { lock, mode, owner, label, lock_delay_ms, priority: 0, keyless: false };
+        let acquire = Acquire { lock_delay_ms, ..Acquire::new(path(lock), mode) };
         match self.apply(Some(session), Op::Acquire(acquire)) {
             Ok(Reply::Acquired { ticket, .. }) => ticket,
             other => panic!("no ticket: {other:?}"),
@@ -55,8 +54,7 @@ fn path(path: &str) -> ZPath {
 }
 
 fn create(parent: &str, name: &str, mode: CreateMode) -> ZnodeOp {
-    let (parent, name, data, acl) = (path(parent), name.to_string(), Vec::new(), Acl::open());
-    ZnodeOp::Create(Create { parent, name, data, mode, acl, ensure: Ensure::New })
+    ZnodeOp::Create(Create { mode, ..Create::new(path(parent), name) })
 }
 
 #[test]
@@ -101,8 +99,7 @@ fn whether_a_waiter_may_overtake_depends_on_its_own_queue_alone() {
         let free = (0..62).map(|lock| path(&format!("/f{multi}-{lock}")));
         let locks = [path("/l")].into_iter().chain(free).chain([path("/k")]);
         let parts = locks.map(|lock| (lock, LockMode::Exclusive)).collect();
-        let (policy, owner, label) = (Policy::Backfill, String::new(), String::new());
-        let wish = AcquireAll { parts, policy, owner, label, lock_delay_ms: 0 };
+        let wish = AcquireAll { policy: Policy::Backfill, ..AcquireAll::new(parts) };
         assert!(matches!(world.apply(Some(session), Op::AcquireAll(wish)), Ok(Reply::Acquired { .. })));
     }
     let waiter = world.acquire(session, "/l", LockMode::Exclusive, 0);

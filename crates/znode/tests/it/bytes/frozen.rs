@@ -47,7 +47,7 @@ pub(crate) fn path(path: &str) -> ZPath {
 
 pub(crate) fn acquire(lock: &str, mode: LockMode, owner: &str) -> Op {
     let (owner, label) = (owner.into(), "label".into());
-    Op::Acquire(Acquire { lock: path(lock), mode, owner, label, lock_delay_ms: 0, priority: 0, keyless: false })
+    Op::Acquire(Acquire { owner, label, ..Acquire::new(path(lock), mode) })
 }
 
 /// The lock node of the request with this key.

@@ -23,7 +23,7 @@ fn operations() -> Vec<(u64, Op)> {
     let permits = |permits| LockMode::Lease { permits, limit: 5 };
     let all = |policy, parts: &[(&str, LockMode)]| {
         let parts = parts.iter().map(|(lock, mode)| (path(lock), *mode)).collect();
-        Op::AcquireAll(AcquireAll { parts, policy, owner: String::new(), label: "all".into(), lock_delay_ms: 7 })
+        Op::AcquireAll(AcquireAll { policy, label: "all".into(), lock_delay_ms: 7, ..AcquireAll::new(parts) })
     };
     let urgent = |lock| match acquire(lock, LockMode::Latch, "") {
         Op::Acquire(acquire) => Op::Acquire(Acquire { priority: 3, ..acquire }),
@@ -54,7 +54,8 @@ fn operations() -> Vec<(u64, Op)> {
 fn owned() -> Vec<(u64, Op)> {
     let all = |owner: &str, policy, parts: &[(&str, LockMode)]| {
         let parts = parts.iter().map(|(lock, mode)| (path(lock), *mode)).collect();
-        Op::AcquireAll(AcquireAll { parts, policy, owner: owner.into(), label: "all".into(), lock_delay_ms: 7 })
+        let (owner, label) = (owner.into(), "all".into());
+        Op::AcquireAll(AcquireAll { policy, owner, label, lock_delay_ms: 7, ..AcquireAll::new(parts) })
     };
     let pair = [("/x", LockMode::Read), ("/y", LockMode::Write)];
     let mut operations = operations()[..4].to_vec();

@@ -6,8 +6,8 @@ use fastrand::Rng;
 use znode::{
     Acl, Acquire, AcquireAll, Asker, Attempt, ClientInfo, ClusterUuid, Create, CreateMode, Credential, DecodeError,
     Ensure, Error, FencingToken, Founding, HeldTicket, Identity, LEVEL_MAX, Limits, LockGuard, LockMode, LockSettings,
-    LogPosition, Op, Policy, ReapCandidate, Request, RequestKey, SessionId, State, StateBuilder, Term, TicketRef, Turn,
-    Txn, Upgrade, ZPath, ZnodeOp, Zxid, decode_request, decode_txn, encode_request, encode_txn,
+    LogPosition, Op, ReapCandidate, Request, RequestKey, SessionId, State, StateBuilder, Term, TicketRef, Turn, Txn,
+    Upgrade, ZPath, ZnodeOp, Zxid, decode_request, decode_txn, encode_request, encode_txn,
 };
 
 use crate::bytes::frozen::{assert_frozen, build, bytes, hex, path, ticket};
@@ -246,19 +246,12 @@ fn damage(bytes: &mut [u8], rng: &mut Rng) {
 
 fn create(parent: &str, name: &str, mode: CreateMode) -> ZnodeOp {
     let acl = vec![Acl { perms: 31, scheme: "world".into(), id: "anyone".into() }];
-    ZnodeOp::Create(Create {
-        parent: path(parent),
-        name: name.into(),
-        data: b"data".to_vec(),
-        mode,
-        acl,
-        ensure: Ensure::New,
-    })
+    ZnodeOp::Create(Create { data: b"data".into(), mode, acl, ..Create::new(path(parent), name) })
 }
 
 fn acquire(lock: &str, mode: LockMode, owner: &str) -> Op {
     let (owner, label) = (owner.into(), "label".into());
-    Op::Acquire(Acquire { lock: path(lock), mode, owner, label, lock_delay_ms: 1500, priority: 0, keyless: false })
+    Op::Acquire(Acquire { owner, label, lock_delay_ms: 1500, ..Acquire::new(path(lock), mode) })
 }
 
 /// Limits as they were when the bytes were frozen: defaults may change, formats may not.
@@ -306,13 +299,8 @@ fn ops(ticket: &ZPath) -> Vec<(&'static str, Op)> {
         create("/", "t", CreateMode::PersistentTtl { ttl_ms: 5000 }),
         create("/", "ts-", CreateMode::PersistentSequentialTtl { ttl_ms: (1 << 40) - 1 }),
     ];
-    let wish = AcquireAll {
-        parts: vec![(path("/l"), LockMode::Read)],
-        policy: Policy::Strict,
-        owner: "owner".into(),
-        label: "label".into(),
-        lock_delay_ms: 0,
-    };
+    let parts = vec![(path("/l"), LockMode::Read)];
+    let wish = AcquireAll { owner: "owner".into(), label: "label".into(), ..AcquireAll::new(parts) };
     let settings = LockSettings { limit: None, managed: true, waiters_max: Some(3) };
     vec![
         (

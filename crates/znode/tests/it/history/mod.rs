@@ -7,9 +7,9 @@ use std::net::IpAddr;
 
 use fastrand::Rng;
 use znode::{
-    Acl, Acquire, AcquireAll, Attempt, ClientInfo, ClusterUuid, Create, CreateMode, Credential, Ensure, FencingToken,
-    Founding, HeldTicket, Identity, Limits, LockGuard, LockMode, LockSettings, LogPosition, Op, Policy, ReapCandidate,
-    Request, RequestKey, SessionId, Term, TicketRef, Turn, Txn, ZPath, ZnodeOp, Zxid,
+    Acl, Acquire, AcquireAll, Attempt, ClientInfo, ClusterUuid, Create, CreateMode, Credential, FencingToken, Founding,
+    HeldTicket, Identity, Limits, LockGuard, LockMode, LockSettings, LogPosition, Op, Policy, ReapCandidate, Request,
+    RequestKey, SessionId, Term, TicketRef, Turn, Txn, ZPath, ZnodeOp, Zxid,
 };
 
 use crate::model::{Model, number, ticket_name, zpath};
@@ -333,24 +333,24 @@ impl History {
             _ => {}
         }
         let parent = if self.rng.u8(..4) == 0 { self.place(model) } else { zpath(self.pick(&PLACES)) };
-        let (data, acl, ensure) = (self.word().into_bytes(), self.acl(), Ensure::New);
-        let new = Create { parent, name, data, mode, acl, ensure };
+        let (data, acl) = (self.word().into_bytes(), self.acl());
+        let new = Create { data, mode, acl, ..Create::new(parent, name) };
         if self.rng.bool() { self.ensured(model, new) } else { new }
     }
 
     fn acquire(&mut self) -> Acquire {
+        let lock = zpath(match self.rng.u8(..30) {
+            0 => "/",
+            1 => NUMBERED,
+            _ => self.pick(&LOCKS),
+        });
+        let mode = self.mode();
         Acquire {
-            lock: zpath(match self.rng.u8(..30) {
-                0 => "/",
-                1 => NUMBERED,
-                _ => self.pick(&LOCKS),
-            }),
-            mode: self.mode(),
             owner: self.pick(&["", "o", "o", "p"]).into(),
             label: if self.rng.bool() { String::new() } else { self.word() },
             lock_delay_ms: [0, 0, 1000, 5000][self.rng.usize(..4)],
-            priority: 0,
             keyless: self.rng.u8(..4) > 0,
+            ..Acquire::new(lock, mode)
         }
     }
 
@@ -394,12 +394,12 @@ impl History {
         }
         let counts = if self.rng.u8(..10) == 0 { 0..5 } else { 2..4 };
         let count = self.rng.usize(counts);
+        let parts = locks.into_iter().take(count).map(|lock| (zpath(lock), self.mode())).collect();
         AcquireAll {
-            parts: locks.into_iter().take(count).map(|lock| (zpath(lock), self.mode())).collect(),
             policy: if self.rng.bool() { Policy::Strict } else { Policy::Backfill },
-            owner: String::new(),
             label: if self.rng.bool() { String::new() } else { self.word() },
             lock_delay_ms: [0, 0, 1000, 5000][self.rng.usize(..4)],
+            ..AcquireAll::new(parts)
         }
     }
 

@@ -54,7 +54,7 @@ impl History {
         let family = self.pick(&["n-", "_c_1-lock-", "_c_2-lease-", "r-__READ__", "w-__WRIT__", "read-"]);
         let name = format!("{family}{:010}", self.rng.u8(..5));
         let mode = if self.rng.u8(..3) == 0 { CreateMode::Persistent } else { CreateMode::Ephemeral };
-        Create { parent: self.lock_in_use(model), name, data: Vec::new(), mode, acl: Vec::new(), ensure: Ensure::New }
+        Create { mode, acl: Vec::new(), ..Create::new(self.lock_in_use(model), name) }
     }
 
     /// A create that sees to an ephemeral znode, often to one that is there.
@@ -96,8 +96,7 @@ impl History {
         };
         let (family, mode) =
             (self.pick(&["_c_2-lease-", "_c_2-lease-", "r-__READ__"]), CreateMode::EphemeralSequential);
-        let create =
-            Create { parent, name: family.into(), data: Vec::new(), mode, acl: Vec::new(), ensure: Ensure::New };
+        let create = Create { mode, acl: Vec::new(), ..Create::new(parent, family) };
         Op::Multi(vec![ZnodeOp::Create(create); self.rng.usize(2..4)])
     }
 

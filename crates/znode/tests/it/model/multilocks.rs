@@ -130,7 +130,7 @@ impl Model {
 fn part(wish: &AcquireAll, index: usize) -> Acquire {
     let (lock, mode) = wish.parts[index].clone();
     let (owner, label, lock_delay_ms) = (wish.owner.clone(), wish.label.clone(), wish.lock_delay_ms);
-    Acquire { lock, mode, owner, label, lock_delay_ms, priority: 0, keyless: false }
+    Acquire { owner, label, lock_delay_ms, ..Acquire::new(lock, mode) }
 }
 
 fn at(refusal: Refusal, index: usize) -> Refusal {

@@ -142,14 +142,14 @@ impl Words {
             None => LockMode::Exclusive,
             Some(word) => lock_mode(word)?,
         };
+        let lock = self.path()?;
         Ok(Acquire {
-            lock: self.path()?,
-            mode,
             owner: self.text("owner")?,
             label: self.text("label")?,
             lock_delay_ms: self.key_number("delay", 0)? as u32,
             priority: self.key_number("priority", 0)? as u32,
             keyless: self.key("keyless").is_some_and(|word| word == "true"),
+            ..Acquire::new(lock, mode)
         })
     }
 
@@ -176,11 +176,11 @@ impl Words {
             Some(other) => return Err(format!("no policy {other}").into()),
         };
         Ok(AcquireAll {
-            parts,
             policy,
             owner: self.key("owner").unwrap_or_default(),
             label: self.text("label")?,
             lock_delay_ms: self.key_number("delay", 0)? as u32,
+            ..AcquireAll::new(parts)
         })
     }
 
@@ -226,7 +226,7 @@ impl Words {
             Some("own-with-data") => Ensure::OwnWithData,
             Some(other) => return Err(format!("ensure is own or own-with-data, not {other}").into()),
         };
-        Ok(Create { parent, name: name.into(), data: self.data()?, mode, acl: self.acl()?, ensure })
+        Ok(Create { data: self.data()?, mode, acl: self.acl()?, ensure, ..Create::new(parent, name) })
     }
 
     /// The next word, or `size=` many bytes, or nothing.

@@ -1,0 +1,159 @@
+//! The operations: one row for each, with its numbers, its word, its needs, and its answer.
+//!
+//! The bytes of a request are those of its row in `jute/src/request.rs`. The functions that rows
+//! name stand in `writes.rs` for writes, in `reads.rs` for reads, and in `watches.rs` for watches.
+
+use jute::{Buffer, PathWatch, Record, Request, SaslToken, error, op};
+use znode::{Op, SessionId};
+
+use crate::client::outbox::Room;
+use crate::request::reads::Reader;
+use crate::request::slices::Walk;
+use crate::request::watches::{Former, Watches, Watching};
+use crate::request::writes::{self, Asker, Prepared, Shape, one};
+
+/// What has to be known of a request before it is answered, when it is no write.
+#[derive(Clone, Copy)]
+pub(crate) struct Needs<'a> {
+    /// Room for its answer.
+    pub(crate) room: Room,
+    /// What it goes through, where that may take long.
+    pub(crate) walk: Option<Walk<'a>>,
+    /// What it has to do with watches, and so with what is to come: it is looked at only in its
+    /// turn.
+    pub(crate) watches: Option<Watches<'a>>,
+}
+
+impl<'a> Needs<'a> {
+    /// Of an answer of at most a few hundred bytes, before which no events go.
+    const SHORT: Needs<'a> = Needs { room: Room::Short, walk: None, watches: None };
+    /// Of any other.
+    const LONG: Needs<'a> = Needs { room: Room::Read, ..Needs::SHORT };
+
+    fn walks(self, walk: Walk<'a>) -> Needs<'a> {
+        Needs { walk: Some(walk), ..self }
+    }
+
+    fn has(self, watches: Watches<'a>) -> Needs<'a> {
+        Needs { watches: Some(watches), ..self }
+    }
+
+    /// A read that sets a watch if it says so.
+    fn may_watch(self, watching: Watching, which: &'a PathWatch) -> Needs<'a> {
+        if which.watch { self.has(Watches::Read(watching, which)) } else { self }
+    }
+}
+
+/// The functions that have an arm for each operation.
+macro_rules! operations {
+    (
+        writes($asker:ident) {
+            $($($write:ident)|+, $write_word:literal, $write_request:pat => $prepared:expr;)*
+        }
+        others($reader:ident, $session:ident, $bytes_max:ident) {
+            $($($other:ident)|+, $other_word:literal, $other_request:pat => $needs:expr $(, $answer:expr)?;)*
+        }
+    ) => {
+        /// What ZooKeeper calls an operation (FinalRequestProcessor).
+        pub(crate) fn word(op: i32) -> &'static str {
+            match op {
+                $($(op::$write)|+ => $write_word,)*
+                $($(op::$other)|+ => $other_word,)*
+                _ => "NA",
+            }
+        }
+
+        /// Whether an operation is a write.
+        pub(crate) fn is_write(op: i32) -> bool {
+            matches!(op, $($(op::$write)|+)|*)
+        }
+
+        /// What a request asks the state machine; `None` when it is no write.
+        pub(crate) fn prepare(request: &Request, $asker: Asker<'_>) -> Option<Prepared> {
+            match request {
+                $($write_request => Some($prepared),)*
+                _ => None,
+            }
+        }
+
+        /// What a request needs that is no write.
+        #[allow(unused_variables, reason = "a row names what either of its columns needs")]
+        pub(crate) fn needs(request: &Request) -> Needs<'_> {
+            match request {
+                $($write_request => Needs::SHORT,)*
+                $($other_request => $needs,)*
+                Request::Unknown(_) => Needs::LONG,
+            }
+        }
+
+        /// Answers a read that sets no watch, and whatever is not done here. `bytes_max` is for
+        /// answers that have no bound of their own.
+        pub(crate) fn answer(
+            request: &Request,
+            $reader: Reader<'_>,
+            $session: SessionId,
+            $bytes_max: usize,
+        ) -> Result<Vec<u8>, i32> {
+            match request {
+                $($($other_request => $answer,)?)*
+                _ => Err(error::UNIMPLEMENTED),
+            }
+        }
+    };
+}
+
+operations! {
+    writes(asker) {
+        // Numbers, word, request, and what is proposed with the shape of its answer.
+        CREATE | CREATE2 | CREATE_CONTAINER, "CREA", Request::Create(op, create) =>
+            one(writes::create(*op, create, asker), if *op == op::CREATE { Shape::Path } else { Shape::PathStat });
+        CREATE_TTL, "CREA", Request::CreateTtl(create) => one(writes::create_ttl(create, asker), Shape::PathStat);
+        DELETE, "DELE", Request::Delete(which) => one(writes::delete(which), Shape::Nothing);
+        SET_DATA, "SETD", Request::SetData(set) => one(writes::set_data(set), Shape::Stat);
+        SET_ACL, "SETA", Request::SetAcl(set) => writes::set_acl(set, asker);
+        MULTI, "MULT", Request::Multi(ops) => writes::multi(ops, asker);
+        CLOSE_SESSION, "CLOS", Request::CloseSession =>
+            Ok((Op::CloseSession { session: asker.session }, Shape::Nothing));
+    }
+    others(reader, session, bytes_max) {
+        // Numbers, word, request, what it needs, and its answer where that is read from the state.
+        EXISTS, "EXIS", Request::Exists(which) =>
+            Needs::SHORT.may_watch(Watching::Exists, which), reader.exists(&which.path);
+        GET_DATA, "GETD", Request::GetData(which) =>
+            Needs::LONG.may_watch(Watching::Data, which), reader.data(&which.path);
+        GET_CHILDREN, "GETC", Request::GetChildren(which) =>
+            children(which, false), reader.children(&which.path, false);
+        GET_CHILDREN2, "GETC", Request::GetChildren2(which) =>
+            children(which, true), reader.children(&which.path, true);
+        GET_ALL_CHILDREN_NUMBER, "GETACN", Request::GetAllChildrenNumber(which) =>
+            Needs::SHORT, reader.descendants(&which.path);
+        GET_EPHEMERALS, "GETE", Request::GetEphemerals(prefix) =>
+            Needs::LONG.walks(Walk::Ephemerals { prefix: &prefix.path }), Ok(reader.ephemerals(session, &prefix.path));
+        GET_ACL, "GETA", Request::GetAcl(which) => Needs::LONG, reader.acl(&which.path);
+        WHO_AM_I, "HOMI", Request::WhoAmI => Needs::LONG, Ok(reader.who());
+        MULTI_READ, "MLTR", Request::MultiRead(ops) =>
+            Needs::LONG.walks(Walk::Reads(ops)), reader.multi(ops, bytes_max);
+        // Outside of a multi it is not done.
+        CHECK, "CHEC", Request::Check(_) => Needs::LONG;
+        RECONFIG, "RECO", Request::Reconfig(_) => Needs::SHORT, Err(error::RECONFIG_DISABLED);
+        // As a server without SASL has it: nothing more to say.
+        SASL, "NA", Request::Sasl(_) => Needs::SHORT, Ok(SaslToken { token: Buffer(None) }.to_bytes());
+        ADD_WATCH, "ADDW", Request::AddWatch(add) => Needs::SHORT.has(Watches::Add(add));
+        CHECK_WATCHES, "CHKW", Request::CheckWatches(which) => Needs::SHORT.has(Watches::Check(which));
+        REMOVE_WATCHES, "REMW", Request::RemoveWatches(which) => Needs::SHORT.has(Watches::Remove(which));
+        SET_WATCHES, "SETW", Request::SetWatches(set) => back(set.into());
+        SET_WATCHES2, "STW2", Request::SetWatches2(set) => back(set.into());
+        // Answered before all others, or by the leader.
+        PING, "PING", Request::Ping => Needs::SHORT;
+        AUTH, "NA", Request::Auth(_) => Needs::SHORT;
+        SYNC, "SYNC", Request::Sync(_) => Needs::SHORT;
+    }
+}
+
+fn children(which: &PathWatch, with_stat: bool) -> Needs<'_> {
+    Needs::LONG.walks(Walk::Children { path: &which.path, with_stat }).may_watch(Watching::Children, which)
+}
+
+fn back(former: Former<'_>) -> Needs<'_> {
+    Needs::LONG.walks(Walk::Watches(former.count())).has(Watches::Back(former))
+}

@@ -14,7 +14,6 @@ use jepsen::check::{self, Workload};
 use jepsen::export;
 use jepsen::history::{self, Entry};
 use jepsen::replay;
-use jepsen::report;
 use jepsen::runner::{self, Options, Progress, Results};
 use jepsen::verdict::{Validity, Verdict};
 use tokio::signal::unix::{SignalKind, signal};
@@ -171,9 +170,6 @@ fn check_stored(dir: &Path, workload: Option<&str>) -> ExitCode {
     replay::judge(workload, &entries, &facts, &mut verdict);
     check::check_worth(workload, &mut verdict);
     show_verdict("checker", &verdict);
-    if let Err(error) = report::plots(dir, &entries) {
-        say(&format!("the plots could not be written: {error}"));
-    }
     say(&format!("{}: {} entries: {}", workload.name(), entries.len(), word(verdict.valid)));
     exit_code(verdict.valid)
 }

@@ -57,7 +57,7 @@ pub(crate) struct Args {
     /// the directory for temporary files.
     #[arg(long)]
     data: Option<PathBuf>,
-    /// Where results.json and the plots go, and results.md when there is no page.
+    /// Where results.json goes, and results.md when there is no page.
     #[arg(long, default_value = "target/bench")]
     out: PathBuf,
     /// A page whose measured part, between two marks, is replaced.

@@ -7,8 +7,8 @@
 //! client/       five protocols over one `Link`     results.rs   results.json, part by part
 //! scenario/     failing nodes, many watchers ...   report.rs    tables, the page
 //! hostile/      honest clients beside traffic that means harm
-//! limits.rs     what the machine itself allows     plot.rs      SVG
-//! system/       starting, stopping, counting       error.rs     the error
+//! limits.rs     what the machine itself allows     error.rs     the error
+//! system/       starting, stopping, counting
 //! ```
 //!
 //! Compare only figures of one run: machines are shared, and two runs an hour apart differ by a
@@ -21,7 +21,6 @@ mod error;
 mod figures;
 mod hostile;
 mod limits;
-mod plot;
 mod report;
 mod results;
 mod scenario;

@@ -1,4 +1,4 @@
-//! Tables and plots for people, of what [`Results`] has.
+//! Tables for people, of what [`Results`] has.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -7,7 +7,6 @@ use std::path::Path;
 
 use crate::error::Error;
 use crate::figures::{Figures, Spread};
-use crate::plot::{self, Bar, Group};
 use crate::results::{Failure, Line, Outcome, Part, Results, Run};
 use crate::scenario::Scenario;
 use crate::system::Kind;
@@ -37,39 +36,16 @@ const PEERS: [Kind; 3] = [Kind::Zookeeper, Kind::Etcd, Kind::Redis];
 const BEGIN: &str = "<!-- measured: begin -->";
 const END: &str = "<!-- measured: end -->";
 
-/// The plots of workloads, each named after its workload.
-const LOAD_PLOTS: [(Workload, &str); 5] = [
-    (Workload::Write, "Writes of 100 bytes a second, by number of clients"),
-    (Workload::LocalGet, "Local reads a second, by number of clients"),
-    (Workload::LinearizableGet, "Linearizable reads a second, by number of clients"),
-    (Workload::LockCycle, "Locks taken and released a second, by number of clients"),
-    (Workload::HandOff, "Hand-offs of one lock a second, by number of clients"),
-];
-/// The plots of what grows: of which figure, in which file.
-const GROWTH_PLOTS: [(Scenario, &str, &str, &str); 5] = [
-    (Scenario::GrowthZnodes, "writes", "growth-znodes", "Writes of 64 clients a second, by number of znodes"),
-    (Scenario::GrowthNodes, "writes", "growth-nodes", "Writes of 64 clients a second, by number of nodes"),
-    (Scenario::GrowthWaiters, "writes", "growth-waiters", "Writes of 64 clients a second, by waiters on one lock"),
-    (Scenario::GrowthWaiters, "hand-off p99", "growth-hand-off", "Hand-off of that lock, p99 in us, by its waiters"),
-    (Scenario::GrowthSessions, "writes", "growth-sessions", "Writes of 64 clients a second, by number of sessions"),
-];
-
-/// Writes the plots to `out`, and the text into the page, in place of what it has between the
-/// marks; without a page to `results.md` beside the plots.
+/// Writes the text into the page, in place of what it has between the marks; without a page to
+/// `results.md` in `out`.
 pub(crate) fn write(results: &Results, out: &Path, page: Option<&Path>) -> Result<(), Error> {
-    fs::create_dir_all(out)?;
-    let plots = plots(results);
-    for (file, _, svg) in &plots {
-        fs::write(out.join(file), svg)?;
-    }
     let Some(page) = page else {
-        return Ok(fs::write(out.join("results.md"), measured(results, &plots, Path::new("")))?);
+        fs::create_dir_all(out)?;
+        return Ok(fs::write(out.join("results.md"), measured(results))?);
     };
     let text = fs::read_to_string(page)?;
-    let beside = page.parent().unwrap_or(Path::new(""));
-    let plots_dir = out.strip_prefix(beside).unwrap_or(out);
-    let text = replaced(&text, &measured(results, &plots, plots_dir))
-        .ok_or_else(|| Error::Absent(format!("{} has no marks", page.display())))?;
+    let text =
+        replaced(&text, &measured(results)).ok_or_else(|| Error::Absent(format!("{} has no marks", page.display())))?;
     Ok(fs::write(page, text)?)
 }
 
@@ -80,14 +56,12 @@ fn replaced(page: &str, measured: &str) -> Option<String> {
     Some(format!("{head}{BEGIN}\n{measured}{END}{tail}"))
 }
 
-/// All that there is to show; `plots_dir` is where the page finds the plots.
-fn measured(results: &Results, plots: &[(String, &str, String)], plots_dir: &Path) -> String {
-    let images = plots.iter().map(|(file, title, _)| format!("![{title}]({})\n\n", plots_dir.join(file).display()));
+/// All that there is to show.
+fn measured(results: &Results) -> String {
     let parts = [
         runs(results),
         limits(results),
         shares(results),
-        images.collect(),
         with_head(LINE_HEAD, results.lines.iter().flat_map(line_rows)),
         ratios(results),
         with_head(SCENARIO_HEAD, results.outcomes.iter().filter(|outcome| outcome.size.is_none()).map(outcome_row)),
@@ -255,36 +229,6 @@ fn growth(results: &Results, scenario: Scenario, what: &str) -> String {
         format!("| {} | {} | {} |", size.unwrap_or(0), kind.name(), cells.join(" | "))
     };
     with_head(&head, rows.into_iter().map(row))
-}
-
-/// File, title and picture of every plot that there is something for.
-fn plots(results: &Results) -> Vec<(String, &'static str, String)> {
-    let loads = LOAD_PLOTS.iter().filter_map(|&(workload, title)| {
-        let lines = results.lines.iter().filter(|line| line.workload == workload && !line.rounds.is_empty());
-        let groups: Vec<Group> = lines.map(load_group).collect();
-        (!groups.is_empty()).then(|| (format!("{}.svg", workload.name()), title, plot::bars(title, &groups)))
-    });
-    let growths = GROWTH_PLOTS.iter().filter_map(|&(scenario, name, file, title)| {
-        let outcomes =
-            results.outcomes.iter().filter(|outcome| (outcome.scenario, outcome.name.as_str()) == (scenario, name));
-        let groups: Vec<Group> = outcomes.map(growth_group).collect();
-        (!groups.is_empty()).then(|| (format!("{file}.svg"), title, plot::bars(title, &groups)))
-    });
-    loads.chain(growths).collect()
-}
-
-fn load_group(line: &Line) -> Group {
-    let bar = |(kind, rounds): (&Kind, &Vec<Figures>)| Bar {
-        name: kind.name(),
-        height: Spread::of(rounds.iter().map(|figures| figures.per_second)),
-    };
-    Group { label: line.clients.to_string(), bars: line.rounds.iter().map(bar).collect() }
-}
-
-fn growth_group(outcome: &Outcome) -> Group {
-    let bar =
-        |(kind, rounds): (&Kind, &Vec<f64>)| Bar { name: kind.name(), height: Spread::of(rounds.iter().copied()) };
-    Group { label: outcome.size.unwrap_or(0).to_string(), bars: outcome.rounds.iter().map(bar).collect() }
 }
 
 #[cfg(test)]

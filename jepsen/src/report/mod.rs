@@ -1,8 +1,6 @@
-//! What is written for people: plots and a page, made without anything from elsewhere.
+//! What is written for people: a page, made without anything from elsewhere.
 
 mod page;
-mod plot;
-mod svg;
 
 use std::io;
 use std::path::Path;
@@ -18,25 +16,14 @@ pub(crate) struct Window {
     pub(crate) name: String,
 }
 
-/// Writes `results.json`, `latency.svg`, `rate.svg` and `timeline.html`.
+/// Writes `results.json` and `timeline.html`.
 ///
 /// # Errors
 /// When a file cannot be written.
 pub fn write(dir: &Path, results: &Results, entries: &[Entry]) -> io::Result<()> {
     let json = serde_json::to_string_pretty(results).map_err(io::Error::other)?;
     std::fs::write(dir.join("results.json"), json + "\n")?;
-    plots(dir, entries)?;
     std::fs::write(dir.join("timeline.html"), page::timeline(results, entries))
-}
-
-/// Writes the two plots.
-///
-/// # Errors
-/// When a file cannot be written.
-pub fn plots(dir: &Path, entries: &[Entry]) -> io::Result<()> {
-    let windows = windows(entries);
-    std::fs::write(dir.join("latency.svg"), plot::latency(entries, &windows))?;
-    std::fs::write(dir.join("rate.svg"), plot::rate(entries, &windows))
 }
 
 /// Seconds of a time in a history.

@@ -1,12 +1,10 @@
-//! The page of a run: the verdict, the findings, both plots, and who did what when.
+//! The page of a run: the verdict, the findings, and who did what when.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::plot::colour;
-use super::svg::escape;
 use super::{seconds, windows};
-use crate::history::{self, Entry, Operation};
+use crate::history::{self, Entry, Kind, Operation};
 use crate::runner::Results;
 use crate::verdict::{Finding, Validity, Verdict};
 
@@ -70,10 +68,23 @@ pub(crate) fn timeline(results: &Results, entries: &[Entry]) -> String {
     for alarm in &results.alarms {
         put(format_args!("<pre>{}</pre>\n", escape(alarm)));
     }
-    put(format_args!("<p><img src=\"latency.svg\" alt=\"latency\"></p><p><img src=\"rate.svg\" alt=\"rate\"></p>\n"));
     page.push_str(&lanes(results, entries));
     page.push_str("</body></html>\n");
     page
+}
+
+/// Replaces what has a meaning in markup.
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+/// The colours that Jepsen uses.
+fn colour(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Ok => "#5baf5b",
+        Kind::Info | Kind::Invoke => "#f0a830",
+        Kind::Fail => "#d9607f",
+    }
 }
 
 fn figures(verdict: &Verdict) -> String {

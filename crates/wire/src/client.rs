@@ -43,12 +43,12 @@ pub(crate) struct Client {
     pub(crate) since: Instant,
     closed: CancellationToken,
     turn: AtomicU64,
-    /// It has asked for events.
+    /// True once the client has asked for events.
     watches: AtomicBool,
     identities: Mutex<Arc<Vec<Identity>>>,
 }
 
-/// Where a client comes from, and over which session.
+/// The origin of a client, and its session.
 pub(crate) struct Arrival {
     pub(crate) number: u64,
     pub(crate) addr: SocketAddr,
@@ -88,13 +88,13 @@ impl Client {
         Arc::new(Client::new(arrival, outbox, closed))
     }
 
-    /// The same client, known by the subject of the certificate that it has shown, too.
+    /// Makes the same client known by the subject of the certificate that it has shown, too.
     pub(crate) fn certified(self, subject: Option<&str>) -> Client {
         let identities = Mutex::new(Arc::new(auth::known(self.addr.ip(), subject)));
         Client { identities, ..self }
     }
 
-    /// Whether it has shown a certificate.
+    /// Tells whether the client has shown a certificate.
     pub(crate) fn has_certificate(&self) -> bool {
         self.identities().iter().any(|identity| identity.scheme == "x509")
     }
@@ -103,18 +103,19 @@ impl Client {
         self.credential.session
     }
 
-    /// From now on no answer may show a state before an event that it has been sent.
+    /// Demands that from now on no answer shows a state before an event that the client has been
+    /// sent.
     pub(crate) fn watches_from_now_on(&self) {
         self.watches.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it has ever asked for events. Known to the connection that takes its requests, in
-    /// their order.
+    /// Tells whether the client has ever asked for events. The connection that takes its requests
+    /// knows, in their order.
     pub(crate) fn watches(&self) -> bool {
         self.watches.load(Ordering::Relaxed)
     }
 
-    /// Whom the client has proven to be.
+    /// Identities that the client has proven.
     pub(crate) fn identities(&self) -> Arc<Vec<Identity>> {
         Arc::clone(&self.identities.lock().expect("nothing panics under this guard"))
     }
@@ -140,7 +141,7 @@ impl Client {
         self.closed.cancel();
     }
 
-    /// Whether the connection has been ended.
+    /// Tells whether the connection has been ended.
     #[cfg(test)]
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.is_cancelled()

@@ -1,4 +1,4 @@
-//! Every bound of the door.
+//! Bounds of the door that an operator sets.
 
 use accept::Networks;
 
@@ -9,15 +9,15 @@ pub struct WireConfig {
     /// Connections at once. Beyond: one without a session gives way, else closed at once, and the
     /// client goes to another node.
     pub connections_max: usize,
-    /// Those from one address; 0 is a quarter of all. Beyond: the same.
+    /// Connections from one address; 0 is a quarter of all. Beyond: the same.
     pub connections_per_address_max: usize,
     /// New sessions a second from one address, and ten times as many at once; 0 is no bound.
     /// Beyond: the connection is closed.
     pub session_rate_max: u32,
     /// Addresses that stand for many clients: none of the bounds for one address are theirs.
     pub exempt: Networks,
-    /// A packet, in either direction, without its length: ZooKeeper's `jute.maxbuffer`. Beyond: the
-    /// connection is closed.
+    /// A packet of a client, and the answer to a multiRead, without its length: ZooKeeper's
+    /// `jute.maxbuffer`. Beyond: the connection is closed, and the multiRead refused.
     pub packet_bytes_max: usize,
     /// Packets of all connections of which the rest has not come yet, in bytes. Beyond: the
     /// connection whose packet was begun first is closed.
@@ -25,18 +25,19 @@ pub struct WireConfig {
     /// Requests of one connection that are not answered yet. Beyond: they wait in the socket, and
     /// so do pings behind them.
     pub outstanding_max: usize,
-    /// The same in bytes. Half a packet counts where it comes behind a write that is held back.
+    /// Bytes of those requests. Half a packet counts where it comes behind a write that is held
+    /// back.
     pub outstanding_bytes_max: usize,
-    /// The same of all connections, in bytes, without 16 KiB of each; those of one address have a
-    /// quarter. Beyond: longer packets wait.
+    /// Bytes of such requests of all connections, without 16 KiB of each; those of one address have
+    /// a quarter. Beyond: longer packets wait.
     pub requests_bytes_max: usize,
     /// Writes of all connections that are being proposed. Beyond: they wait.
     pub writes_max: usize,
     /// Watches of all connections; those of one address have a quarter. Beyond: `SystemError`; a
     /// client that brings its watches along is sent away.
     pub watches_max: usize,
-    /// What those take with their paths, in bytes; those of one address have a quarter. Beyond: the
-    /// same.
+    /// Bytes that those watches take with their paths; those of one address have a quarter. Beyond:
+    /// the same.
     pub watch_bytes_max: usize,
     /// Watches of one connection. Beyond: the same.
     pub connection_watches_max: usize,
@@ -49,19 +50,20 @@ pub struct WireConfig {
     /// Beyond: reads wait, and clients that take nothing are closed. One answer has at most half of
     /// it: a longer one is `BadArguments`.
     pub answers_bytes_max: usize,
-    /// From accepting a connection to its first whole packet. Beyond: the connection is closed.
+    /// Time from accepting a connection to its first whole packet. Beyond: the connection is
+    /// closed.
     pub handshake_timeout_ms: u64,
-    /// How long a client may take nothing of what is written to it. Beyond: the connection is
+    /// Time in which a client may take nothing of what is written to it. Beyond: the connection is
     /// closed.
     pub write_timeout_ms: u64,
-    /// How long a write, or `sync`, may take. Beyond: the connection is closed, for the outcome is
+    /// Time that a write, or `sync`, may take. Beyond: the connection is closed, for the outcome is
     /// not known.
     pub propose_timeout_ms: u64,
     /// `host:port` that clients are told to connect to, in `/zookeeper/config`; nothing when empty
     /// or `none`.
     pub addr: String,
-    /// Who proves to be this one may do everything: a digest, `user:base64(sha1(user:password))`;
-    /// nobody when empty.
+    /// The identity that may do everything: a digest, `user:base64(sha1(user:password))`; nobody
+    /// when empty.
     pub super_digest: String,
     /// Four-letter words that are answered, separated by commas; `*` is all of them.
     pub words: String,

@@ -1,4 +1,4 @@
-//! From the listener to a session, and which connections a door takes.
+//! The way from the listener to a session, and the connections that a door takes.
 
 pub(crate) mod handshake;
 pub(crate) mod serve;

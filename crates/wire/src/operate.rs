@@ -1,4 +1,4 @@
-//! What an operator asks, and the znodes that are the node's own.
+//! Questions of an operator, and the znodes that are the node's own.
 
 pub(crate) mod four_letter_words;
 pub(crate) mod monitor;

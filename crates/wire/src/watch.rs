@@ -1,4 +1,4 @@
-//! Who watches what, and who hears of it.
+//! Watches, and the clients that hear of events.
 
 pub(crate) mod concerned;
 pub(crate) mod departures;

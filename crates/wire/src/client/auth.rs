@@ -1,4 +1,4 @@
-//! Who a client is, and what ACLs it may write.
+//! Identities of a client, and the ACLs that it may write.
 
 use std::net::IpAddr;
 
@@ -55,7 +55,7 @@ fn digest(proof: &[u8]) -> String {
     format!("{}:{}", String::from_utf8_lossy(user), BASE64_STANDARD.encode(Sha1::digest(proof)))
 }
 
-/// What whoAmI tells: names, without what could be used as one.
+/// Makes the answer to whoAmI: names, without what could be used as one.
 pub(crate) fn who(identities: &[Identity]) -> Vec<ClientInfo> {
     let one = |identity: &Identity| ClientInfo {
         scheme: identity.scheme.clone(),

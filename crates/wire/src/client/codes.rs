@@ -1,12 +1,12 @@
-//! Where an error of the state machine meets ZooKeeper's numbers.
+//! Errors of the state machine in ZooKeeper's numbers.
 
 use jute::error;
 use znode::{Error, Refusal, State, Zxid};
 
-/// How a refusal is told to a client.
+/// The way in which a refusal is told to a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Told {
-    /// As an error in the answer's header.
+    /// An error in the answer's header.
     Code(i32),
     /// The connection is closed: the session is gone, or at another connection, and the client
     /// finds out by coming again.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// What went through one connection, or through all of them.
+/// Counts of one connection, or of all of them.
 #[derive(Default)]
 pub(crate) struct Counts {
     received: AtomicU64,
@@ -19,7 +19,8 @@ pub(crate) struct Counts {
     /// The last request: its xid and op, as they came.
     last: AtomicU64,
     last_zxid: AtomicI64,
-    /// How long the last request took, and when it was answered: since these counts were made.
+    /// Time that the last request took, and the time at which it was answered: since these counts
+    /// were made.
     last_micros: AtomicU64,
     last_at_micros: AtomicU64,
     /// Lengths of answers: the last, the shortest and the longest. None yet when zero.
@@ -29,7 +30,7 @@ pub(crate) struct Counts {
     since: Since,
 }
 
-/// When counting began.
+/// The moment at which counting began.
 struct Since(Instant);
 
 impl Default for Since {
@@ -51,7 +52,7 @@ pub(crate) struct Counted {
     pub(crate) last_op: i32,
     pub(crate) last_zxid: i64,
     pub(crate) last_latency: u64,
-    /// When the last request was answered, in microseconds since counting began.
+    /// Time at which the last request was answered, in microseconds since counting began.
     pub(crate) last_micros: u64,
     /// The last, the shortest and the longest answer.
     pub(crate) answer_bytes: [Option<u64>; 3],

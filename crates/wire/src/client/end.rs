@@ -1,17 +1,18 @@
-//! How a connection ends.
+//! Ends of a connection.
 
-/// How a connection ends.
+/// The way in which a connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// What is in the outbox is still written.
+    /// Ends the connection once the bytes in the outbox are written.
     Finished,
-    /// At once.
+    /// Ends the connection at once.
     Cut(&'static str),
-    /// The same, by a bound that the client meets again when it comes back.
+    /// Ends the connection at once, by a bound that the client meets again when it comes back.
     Bound(&'static str),
 }
 
-/// There is no way to go on behind it. Clients that send all their watches in one packet come here.
+/// The end where there is no way to go on behind a packet. Clients that send all their watches in
+/// one packet come here.
 pub(crate) const TOO_LONG: End = End::Bound("a packet is longer than zookeeper_packet_max");
 /// Half a packet has no place.
 pub(crate) const NO_ROOM_FOR_A_PACKET: End =

@@ -1,4 +1,4 @@
-//! What has come from a client and was not taken yet.
+//! Packets that have come from a client and were not taken yet.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -19,32 +19,33 @@ pub(crate) struct Inbox {
     aside_bytes: usize,
 }
 
-/// What a connection may still put aside: its bounds less the requests that are not answered yet.
+/// Room that a connection has to put more aside: its bounds less the requests that are not answered
+/// yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Left {
     pub(crate) requests: usize,
     pub(crate) bytes: usize,
 }
 
-/// What became of the next packet behind a write that is held back.
+/// The fate of the next packet behind a write that is held back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Passed {
-    /// It is a ping, and is taken.
+    /// The packet is a ping, and is taken.
     Ping,
-    /// It is another request of so many bytes, and was put aside.
+    /// The packet is another request of so many bytes, and was put aside.
     Aside(usize),
-    /// It has not come yet, or not all of it.
+    /// The packet has not come yet, or not all of it.
     More,
-    /// There is no room to put more aside.
+    /// The packet stays: no room is left to put more aside.
     Full,
 }
 
-/// What a connection needs to go on.
+/// The thing that a connection needs to go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wants {
     /// Bytes: all that came is taken.
     More,
-    /// The same, for the pings among them: a write is held back, and there is room for what comes
+    /// Bytes, for the pings among them: a write is held back, and there is room for what comes
     /// behind it.
     Pings,
     /// Room for the packet that is there.
@@ -53,7 +54,7 @@ pub(crate) enum Wants {
     Bytes,
     /// An answer to what is on its way.
     Turn,
-    /// That others have their turn.
+    /// A turn of others.
     Rest,
 }
 
@@ -62,7 +63,7 @@ impl Inbox {
         Inbox { frames, aside: VecDeque::new(), aside_bytes: 0 }
     }
 
-    /// What is read from the socket goes in here.
+    /// Frames that take what is read from the socket.
     pub(crate) fn frames(&mut self) -> &mut Frames {
         &mut self.frames
     }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::client::Client;
 
-/// Who waits for the rest of a packet, and how much of it each has.
+/// Clients that wait for the rest of a packet, and the bytes that each has of it.
 ///
 /// At the bound, the packet that was begun first gives way: its connection is closed. A client that
 /// sends slowly, or never ends, makes room for those who do not, and none of them has to wait for
@@ -19,7 +19,7 @@ pub(crate) struct IncompletePackets {
 struct Inner {
     bytes: usize,
     begun: u64,
-    /// In the order in which they were begun.
+    /// Halves in the order in which they were begun.
     halves: BTreeMap<u64, Half>,
 }
 

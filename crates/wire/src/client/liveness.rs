@@ -1,22 +1,22 @@
-//! What was heard of one client.
+//! Signs of life of one client.
 
 use std::sync::Mutex;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// What was heard of a client and not yet passed on.
+/// Signs of life of a client that were not yet passed on.
 pub(crate) struct Liveness {
     inner: Mutex<Inner>,
     beat: Notify,
 }
 
 struct Inner {
-    /// When the last packet came.
+    /// Time at which the last packet came.
     heard: Instant,
-    /// Whether one came that was not passed on.
+    /// True if a packet came that was not passed on.
     news: bool,
-    /// Whether what was taken is still on its way.
+    /// True while the signs that were taken are still on their way.
     passing: bool,
     /// Pings that wait for their answer.
     pings: usize,
@@ -50,7 +50,7 @@ impl Liveness {
         self.beat.notify_one();
     }
 
-    /// Whether something came that was not passed on.
+    /// Tells whether something came that was not passed on.
     pub(crate) fn has_news(&self) -> bool {
         self.lock().news
     }
@@ -62,23 +62,23 @@ impl Liveness {
         std::mem::take(&mut inner.pings)
     }
 
-    /// What was taken has reached the leader.
+    /// Notes that the signs that were taken have reached the leader.
     pub(crate) fn passed(&self) {
         self.lock().passing = false;
     }
 
-    /// Whether something came of which the leader may not have heard.
+    /// Tells whether something came of which the leader may not have heard.
     pub(crate) fn is_owed(&self) -> bool {
         let inner = self.lock();
         inner.news || inner.passing
     }
 
-    /// Whether a client waits for an answer to a ping.
+    /// Tells whether a client waits for an answer to a ping.
     pub(crate) fn is_pinged(&self) -> bool {
         self.lock().pings > 0
     }
 
-    /// When the last packet came.
+    /// Time at which the last packet came.
     pub(crate) fn last(&self) -> Instant {
         self.lock().heard
     }

@@ -1,4 +1,4 @@
-//! What a client is about to be sent.
+//! Bytes that a client is about to be sent.
 
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard};
@@ -43,16 +43,16 @@ struct Queue {
     is_listed: bool,
     direct: Option<Direct>,
     end: Option<End>,
-    /// How much the socket has taken since the beginning.
+    /// Bytes that the socket has taken since the beginning.
     taken: u64,
     /// An answer that is longer than requests wait for: where it ends, and its length. It does not
     /// count against the bound.
     long: Option<(u64, usize)>,
-    /// What of it counts among the bytes of all connections.
+    /// Bytes of this queue that count among those of all connections.
     counted: usize,
 }
 
-/// What room is wanted for.
+/// The purpose for which room is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Room {
     /// A ping.
@@ -83,9 +83,9 @@ enum Writer {
 
 #[derive(Clone, Copy, PartialEq)]
 enum End {
-    /// Nothing more comes; what is there is still written.
+    /// The end after which nothing more comes; the bytes that are there are still written.
     Finished,
-    /// Nothing more is written.
+    /// The end after which nothing more is written.
     Aborted,
 }
 
@@ -100,7 +100,7 @@ impl Outbox {
         self.account.source()
     }
 
-    /// Where places for answers come from.
+    /// The account from which places for answers come.
     pub(crate) fn account(&self) -> &Account {
         &self.account
     }
@@ -194,14 +194,14 @@ impl Outbox {
         }
     }
 
-    /// The same, and never resolves: for the last branch of a choice, which is polled when there is
-    /// nothing else to do.
+    /// Sends the same, and never resolves: for the last branch of a choice, which is polled when
+    /// there is nothing else to do.
     pub(crate) async fn send_and_wait(&self) {
         self.send_now();
         std::future::pending().await
     }
 
-    /// What is there, unless another task writes it.
+    /// Takes the bytes that are there, unless another task writes them.
     fn take_to_send(&self) -> Option<(Direct, Vec<u8>)> {
         let mut queue = self.lock();
         if queue.bytes.is_empty() || queue.writer.is_some() || queue.is_called {
@@ -215,18 +215,19 @@ impl Outbox {
         Some((direct, queue.take_for(Writer::Direct)))
     }
 
-    /// Nothing more comes.
+    /// Notes that nothing more comes.
     pub(crate) fn finish(&self) {
         self.lock().end.get_or_insert(End::Finished);
         self.wake();
     }
 
-    /// Nothing more is written from here on, not even what is there.
+    /// Ends all writing from here on, also of the bytes that are there.
     pub(crate) fn abort(&self) {
         self.abort_with(&mut self.lock());
     }
 
-    /// What is being written is in memory until its writer lets go of it, and counts until then.
+    /// Aborts, under the guard. Bytes that are being written are in memory until their writer lets
+    /// go of them, and count until then.
     fn abort_with(&self, queue: &mut Queue) {
         let Queue { writing, writer, counted, taken, .. } = *queue;
         *queue = Queue { end: Some(End::Aborted), writing, writer, counted, taken, ..Queue::default() };
@@ -254,7 +255,7 @@ impl Outbox {
         Writing(self)
     }
 
-    /// What was being written is not in memory any more.
+    /// Notes that the bytes that were being written are not in memory any more.
     fn free(&self, queue: &mut Queue) {
         (queue.writer, queue.writing) = (None, 0);
         self.recount(queue);
@@ -287,7 +288,7 @@ impl Outbox {
         }
     }
 
-    /// Whether a request may be taken, or a read answered.
+    /// Tells whether a request may be taken, or a read answered.
     ///
     /// Where there is no room for all, or for this client's address, requests with short answers go
     /// on as long as the client keeps no more than is not counted.
@@ -303,12 +304,12 @@ impl Outbox {
                 }
     }
 
-    /// The same, for a client that may have waited for its turn.
+    /// Tells the same for a client that may have waited for its turn.
     pub(crate) fn has_room_in_turn(&self, wanted: Room, turn: &Turn) -> bool {
         self.has_room(wanted) || turn.place.is_some() && wanted == Room::Read && self.has_room(Room::Ping)
     }
 
-    /// Whether nothing is written any more.
+    /// Tells whether nothing is written any more.
     pub(crate) fn is_aborted(&self) -> bool {
         matches!(self.lock().end, Some(End::Aborted))
     }
@@ -340,7 +341,7 @@ impl Outbox {
         self.lock().unread()
     }
 
-    /// The same, without what is held back.
+    /// Bytes that the client has not taken, without those that are held back.
     pub(crate) fn offered(&self) -> usize {
         self.lock().offered()
     }
@@ -415,7 +416,7 @@ impl Queue {
         self.bytes.len() + self.writing
     }
 
-    /// What of the long answer has not been taken.
+    /// Bytes of the long answer that have not been taken.
     fn long(&self) -> Option<usize> {
         let (end, length) = self.long.filter(|(end, _)| *end > self.taken)?;
         Some(length.min(usize::try_from(end - self.taken).unwrap_or(usize::MAX)))

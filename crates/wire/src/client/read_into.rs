@@ -9,12 +9,12 @@ use std::task::{Poll, ready};
 use jute::Frames;
 use tokio::io::{AsyncRead, ReadBuf};
 
-/// How much is read at once.
+/// Bytes that are read at once.
 const READ_BYTES: usize = 16 << 10;
 
 thread_local! {
-    /// For all connections of a thread: it is in the processor's cache, and a connection that waits
-    /// keeps no memory for it.
+    /// A buffer for all connections of a thread: it is in the processor's cache, and a connection
+    /// that waits keeps no memory for it.
     static BUFFER: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_BYTES].into());
 }
 

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, oneshot};
 
-/// What each connection may keep without being counted. Requests with short answers need no more,
-/// and go on at the bound.
+/// Bytes that each connection may keep without being counted. Requests with short answers need no
+/// more, and go on at the bound.
 pub(crate) const UNCOUNTED_BYTES_MAX: usize = 16 << 10;
 /// The longest answer is this part of the bound ...
 const ANSWER_PART: usize = 2;
@@ -27,7 +27,7 @@ const TURN_PART: usize = 64;
 /// a client that has something to read is closed with the next of them.
 pub(crate) struct SharedBytes {
     bytes_max: usize,
-    /// So that those who ask do not need the guard.
+    /// A copy for those who ask, which spares them the guard.
     is_full: AtomicBool,
     inner: Mutex<Inner>,
     pressed: Notify,
@@ -38,18 +38,18 @@ pub(crate) struct SharedBytes {
 struct Inner {
     bytes: usize,
     peak: usize,
-    /// Those whose address has room for them. It counts them already.
+    /// The line of those whose address has room for them. The address counts them already.
     line: Line,
     shares: HashMap<IpAddr, Share>,
     /// The share of an address was full and is not any more.
     has_eased: bool,
 }
 
-/// Those who wait for the same bound.
+/// Clients that wait for the same bound.
 #[derive(Default)]
 struct Line {
     waiting: VecDeque<Waiter>,
-    /// How many have left it with what they waited for.
+    /// Number of clients that have left the line with what they waited for.
     served: u64,
 }
 
@@ -59,7 +59,7 @@ struct Waiter {
     tell: oneshot::Sender<Place>,
 }
 
-/// What one address has.
+/// Bytes, accounts and waiters of one address.
 #[derive(Default)]
 struct Share {
     bytes: usize,
@@ -71,7 +71,7 @@ struct Share {
 /// One connection's access to it.
 pub(crate) struct Account {
     all: Arc<SharedBytes>,
-    /// `None` for an address that stands for many clients.
+    /// The address; `None` for one that stands for many clients.
     source: Option<IpAddr>,
     is_full: Arc<AtomicBool>,
 }
@@ -108,7 +108,7 @@ impl SharedBytes {
         self.bytes_max / ANSWER_PART
     }
 
-    /// What there is now, and the most that there was.
+    /// Bytes that are kept now, and the most that were.
     pub(crate) fn look(&self) -> (usize, usize) {
         let inner = self.lock();
         (inner.bytes, inner.peak)
@@ -142,7 +142,8 @@ impl SharedBytes {
         self.pressed.notified().await;
     }
 
-    /// Where clients wait, for all or for an address, and how many had been served there.
+    /// Lines in which clients wait, for all or for an address, and the number that had been served
+    /// in each.
     pub(crate) fn lines(&self) -> HashMap<Option<IpAddr>, u64> {
         let inner = self.lock();
         let shares = inner.shares.iter().map(|(source, share)| (Some(*source), &share.line));
@@ -187,7 +188,7 @@ impl Account {
         self.source
     }
 
-    /// Whether another answer may be made, and none waits to be made.
+    /// Tells whether another answer may be made, and none waits to be made.
     pub(crate) fn has_room(&self) -> bool {
         !self.all.is_full.load(Ordering::Relaxed) && !self.is_full.load(Ordering::Relaxed)
     }
@@ -197,7 +198,7 @@ impl Account {
         Counted { account: self, bytes: 0 }
     }
 
-    /// Whether events have filled twice the bound, or the address three quarters of it.
+    /// Tells whether events have filled twice the bound, or the address three quarters of it.
     pub(crate) fn overflows(&self) -> bool {
         if self.has_room() {
             return false;
@@ -235,7 +236,7 @@ impl Account {
         Waiting { all: Arc::clone(&self.all), source: self.source, place, is_over: false }
     }
 
-    /// As [`SharedBytes::eased`].
+    /// Does the same as [`SharedBytes::eased`].
     pub(crate) fn eased(&self) -> Notified<'_> {
         self.all.eased()
     }
@@ -248,12 +249,12 @@ impl Counted {
         self.account.recount(std::mem::replace(&mut self.bytes, now), now);
     }
 
-    /// Whether neither bound is reached.
+    /// Tells whether there is room below both bounds.
     pub(crate) fn has_room(&self) -> bool {
         self.account.has_room()
     }
 
-    /// Whether the connection may keep so many bytes.
+    /// Tells whether the connection may keep so many bytes.
     pub(crate) fn has_room_for(&self, bytes: usize) -> bool {
         bytes <= UNCOUNTED_BYTES_MAX || self.has_room()
     }
@@ -286,7 +287,7 @@ impl Inner {
         self.has_eased |= share.update(max);
     }
 
-    /// Those whose turn has come.
+    /// Takes out those whose turn has come.
     fn serve(&mut self, max: usize) -> Vec<Waiter> {
         let mut given = Vec::new();
         while let Some(first) = self.line.waiting.front() {

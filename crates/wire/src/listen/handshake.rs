@@ -1,4 +1,4 @@
-//! From a connection's first byte to its session.
+//! The way from a connection's first byte to its session.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,17 +20,17 @@ use crate::session::door::Door;
 
 /// A ConnectRequest is 45 bytes; nobody has a password that makes it this long.
 const FIRST_PACKET_MAX: usize = 1_024;
-/// How long a node that is behind what the client has seen may take to catch up.
+/// Time in which a node that is behind what the client has seen may catch up.
 const CATCH_UP: Duration = Duration::from_secs(2);
-/// How long a stranger waits for a place in queues that are full ...
+/// Time that a stranger waits for a place in queues that are full ...
 const FULL_MAX: Duration = Duration::from_secs(1);
-/// ... and how often it tries.
+/// ... and the pause between two tries.
 const PAUSE: Duration = Duration::from_millis(20);
-/// How long a client may take to hear that its session is gone.
+/// Time in which a client may hear that its session is gone.
 const FAREWELL: Duration = Duration::from_secs(2);
-/// What sessions of this door are called in lists of sessions.
+/// The name of this door's sessions in lists of sessions.
 const LABEL: &str = "zookeeper";
-/// And what their clients are called.
+/// The name of their clients.
 const PROGRAM: &str = "zookeeper client";
 
 /// A stranger, and the place that it has among the connections.
@@ -40,11 +40,11 @@ pub(crate) struct Guest<'a> {
     pub(crate) place: &'a Place,
 }
 
-/// Why there is no session.
+/// The reason why there is no session.
 enum NoSession {
-    /// It is gone, or the password is another one: the client is told.
+    /// The session is gone, or the password is another one: the client is told.
     Expired,
-    /// This node cannot say: the client goes to another one.
+    /// The node cannot say: the client goes to another one.
     Unavailable(String),
 }
 

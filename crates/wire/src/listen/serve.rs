@@ -22,7 +22,7 @@ use crate::session::door::{Door, ListensOn};
 use crate::watch::departures::send_away;
 use crate::watch::evictions::evict;
 
-/// After an accept that failed for want of something (file descriptors).
+/// A pause after an accept that failed for want of something (file descriptors).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
 /// The keys of the bounds, for the log.
@@ -112,7 +112,7 @@ async fn give_back(door: Arc<Door>, connections: Arc<Admission>) {
     }
 }
 
-/// What the door does besides its connections, until it stops.
+/// Starts the door's work besides its connections, until it stops.
 fn spawn_own_work(door: &Arc<Door>) {
     let own = Arc::clone(door);
     tokio::spawn(async move {

@@ -23,12 +23,12 @@ const WORDS: [&[u8; 4]; 18] = [
     b"srvr", b"stat", b"stmk", b"wchc", b"wchp", b"wchs",
 ];
 
-/// What a node answers while it does not serve, but to the few words that say so themselves.
+/// The answer of a node while it does not serve, but to the few words that say so themselves.
 const NOT_SERVING: &str = "This ZooKeeper instance is not currently serving requests\n";
 /// Lines of an answer that lists something for every connection, session or znode.
 const LINES_MAX: usize = 10_000;
 
-/// Whether the first four bytes of a connection are a word, and not the length of a packet.
+/// Tells whether the first four bytes of a connection are a word, and not the length of a packet.
 pub(crate) fn is_one(word: [u8; 4]) -> bool {
     WORDS.contains(&&word)
 }
@@ -239,14 +239,14 @@ fn sessions(door: &Door, out: &mut String) {
     }
 }
 
-/// How many bytes the snapshots and the log have on disk.
+/// Bytes that the snapshots and the log have on disk.
 fn on_disk(door: &Door) -> (u64, u64) {
     let dir = door.replica.data_dir();
     (size_of_files(&dir.join("sled"), 3), size_of_files(&dir.join("log"), 3))
 }
 
-/// Of a directory and those below it, so many deep. What cannot be looked at, or goes meanwhile,
-/// has none.
+/// Bytes of a directory and those below it, so many deep. An entry that cannot be looked at, or
+/// goes meanwhile, has none.
 fn size_of_files(dir: &Path, depth: usize) -> u64 {
     let Ok(entries) = std::fs::read_dir(dir) else { return 0 };
     let size = |entry: std::fs::DirEntry| match entry.metadata() {

@@ -64,7 +64,7 @@ pub(crate) fn fields(door: &Door, out: &mut String) {
     line("max_unread_bytes", &most);
 }
 
-/// What only a leader tells.
+/// Appends the fields that only a leader tells.
 fn leader(door: &Door, status: &NodeStatus, line: &mut dyn FnMut(&str, &dyn Display)) {
     // Every member has a vote.
     line("learners", &status.followers);
@@ -90,7 +90,7 @@ fn peer_state(status: &NodeStatus) -> &'static str {
     }
 }
 
-/// How many file descriptors are open, and how many may be, where the system tells.
+/// The number of open file descriptors and its bound, where the system tells.
 fn file_descriptors() -> Option<(usize, u64)> {
     let open = std::fs::read_dir("/proc/self/fd").ok()?.count();
     let limits = std::fs::read_to_string("/proc/self/limits").ok()?;
@@ -98,7 +98,8 @@ fn file_descriptors() -> Option<(usize, u64)> {
     Some((open, line.split_whitespace().nth(3)?.parse().ok()?))
 }
 
-/// What clients and tools compare to know what a server can do, with our own version behind it.
+/// The text that clients and tools compare to know what a server can do, with our own version
+/// behind it.
 ///
 /// The date is that of the version, which is set with it: tools want one, and a build is to be the
 /// same whenever it is made.

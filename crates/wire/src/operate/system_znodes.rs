@@ -7,15 +7,15 @@ use tokio::time::{Instant, sleep};
 use tracing::{debug, info, warn};
 use znode::{ALL, Acl, Create, Error, Identity, KEEPER, Op, READ, Request, SUPER, State, ZPath, ZnodeOp};
 
-/// What is made, in this order.
+/// Znodes that are made, in this order.
 const OWN: [&str; 3] = ["/zookeeper", "/zookeeper/quota", CONFIG];
-/// Between two tries.
+/// A pause between two tries.
 const PAUSE: Duration = Duration::from_secs(1);
-/// The same when a bound stands in the way: every try is an entry of the log.
+/// The pause when a bound stands in the way: every try is an entry of the log.
 const LONG_PAUSE: Duration = Duration::from_secs(60);
-/// How long one of them may take.
+/// Time that one try may take.
 const PROPOSE_MAX: Duration = Duration::from_secs(10);
-/// Where the members stand.
+/// The znode in which the members stand.
 const CONFIG: &str = "/zookeeper/config";
 
 /// Makes them when they are missing, and keeps this node's line in the configuration. Every node of
@@ -63,7 +63,7 @@ async fn tell_members(replica: &Replica, addr: &str) {
     }
 }
 
-/// What is to be written; `None` when it stands there.
+/// The write that is due; `None` when the configuration stands there.
 fn new_config(state: &State, path: &ZPath, members: &[Member], own: u64, addr: &str) -> Option<ZnodeOp> {
     let node = state.node(path)?;
     let before = std::str::from_utf8(node.data()).unwrap_or_default();
@@ -97,8 +97,8 @@ fn lines_of(members: &[Member], own: u64, addr: &str, before: &str) -> String {
     members.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// Whether the request was applied, or was refused because another node was faster. Pauses when it
-/// was not.
+/// Tells whether the request was applied, or was refused because another node was faster. Pauses
+/// when it was not.
 async fn propose(replica: &Replica, request: Request, faster: Error) -> bool {
     match replica.propose(request, Instant::now() + PROPOSE_MAX).await {
         Ok(applied) => match applied.reply.err().map(|refusal| refusal.error) {

@@ -1,14 +1,14 @@
-//! How a request is answered whose turn has come.
+//! Answers to requests whose turn has come.
 
 use znode::Zxid;
 
-/// How a request that had to wait is answered.
+/// The way in which a request that had to wait is answered.
 pub(crate) enum Done {
-    /// By a body, or an error; at this zxid, or at that of the answer before it.
+    /// A body, or an error; at this zxid, or at that of the answer before it.
     Answer(Option<Zxid>, Result<Vec<u8>, i32>),
-    /// The same, and the connection ends.
+    /// The same as `Answer`, and the connection ends.
     Last(Option<Zxid>, Result<Vec<u8>, i32>),
-    /// Not at all: the connection ends, and the client finds out elsewhere.
+    /// No answer: the connection ends, and the client finds out elsewhere.
     Cut(&'static str),
 }
 

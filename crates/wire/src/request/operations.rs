@@ -12,22 +12,21 @@ use crate::request::slices::Walk;
 use crate::request::watches::{Former, Watches, Watching};
 use crate::request::writes::{self, Asker, Prepared, Shape, one};
 
-/// What has to be known of a request before it is answered, when it is no write.
+/// Facts that have to be known of a request before it is answered, when it is no write.
 #[derive(Clone, Copy)]
 pub(crate) struct Needs<'a> {
     /// Room for its answer.
     pub(crate) room: Room,
-    /// What it goes through, where that may take long.
+    /// The way that the request goes through, where that may take long.
     pub(crate) walk: Option<Walk<'a>>,
-    /// What it has to do with watches, and so with what is to come: it is looked at only in its
-    /// turn.
+    /// The request's part in watches, and so in what is to come: it is looked at only in its turn.
     pub(crate) watches: Option<Watches<'a>>,
 }
 
 impl<'a> Needs<'a> {
-    /// Of an answer of at most a few hundred bytes, before which no events go.
+    /// Needs of an answer of at most a few hundred bytes, before which no events go.
     const SHORT: Needs<'a> = Needs { room: Room::Short, walk: None, watches: None };
-    /// Of any other.
+    /// Needs of any other answer.
     const LONG: Needs<'a> = Needs { room: Room::Read, ..Needs::SHORT };
 
     fn walks(self, walk: Walk<'a>) -> Needs<'a> {
@@ -54,7 +53,7 @@ macro_rules! operations {
             $($($other:ident)|+, $other_word:literal, $other_request:pat => $needs:expr $(, $answer:expr)?;)*
         }
     ) => {
-        /// What ZooKeeper calls an operation (FinalRequestProcessor).
+        /// ZooKeeper's word for an operation (FinalRequestProcessor).
         pub(crate) fn word(op: i32) -> &'static str {
             match op {
                 $($(op::$write)|+ => $write_word,)*
@@ -63,12 +62,12 @@ macro_rules! operations {
             }
         }
 
-        /// Whether an operation is a write.
+        /// Tells whether an operation is a write.
         pub(crate) fn is_write(op: i32) -> bool {
             matches!(op, $($(op::$write)|+)|*)
         }
 
-        /// What a request asks the state machine; `None` when it is no write.
+        /// Makes the question that a request asks the state machine; `None` when it is no write.
         pub(crate) fn prepare(request: &Request, $asker: Asker<'_>) -> Option<Prepared> {
             match request {
                 $($write_request => Some($prepared),)*
@@ -76,7 +75,7 @@ macro_rules! operations {
             }
         }
 
-        /// What a request needs that is no write.
+        /// Needs of a request that is no write.
         #[allow(unused_variables, reason = "a row names what either of its columns needs")]
         pub(crate) fn needs(request: &Request) -> Needs<'_> {
             match request {

@@ -21,23 +21,23 @@ use crate::request::operations::needs;
 #[derive(Default)]
 pub(crate) struct Pending<'a> {
     queue: FuturesOrdered<BoxFuture<'a, Waited>>,
-    /// Those whose turn has come, but that the first of them waits until the client has taken
-    /// answers. What is behind it goes on meanwhile: writes must not keep their places from others
+    /// Requests whose turn has come, but that the first of them waits until the client has taken
+    /// answers. Those behind it go on meanwhile: writes must not keep their places from others
     /// because one client does not read.
     due: VecDeque<Waited>,
     /// The long read whose turn it is. Nothing behind it is answered before, and no write behind it
     /// is proposed.
     reading: Option<BoxFuture<'a, Option<End>>>,
-    /// What has been done since others had their turn: one for a request, and for some bytes of an
-    /// answer.
+    /// Work that has been done since others had their turn: one for a request, and for some bytes
+    /// of an answer.
     spent: usize,
     bytes: usize,
-    /// Those that are looked at only in their turn, and syncs: no write behind them is proposed
-    /// before that.
+    /// Number of requests that are looked at only in their turn, and of syncs: no write behind them
+    /// is proposed before that.
     barriers: usize,
 }
 
-/// After so many requests, or as much as takes as long, others have their turn: about a fifth of a
+/// Requests, or as much as takes as long, after which others have their turn: about a fifth of a
 /// millisecond.
 const TURN: usize = 200;
 /// Bytes of answers that take as long as a request.
@@ -49,7 +49,7 @@ impl<'a> Pending<'a> {
         self.spent += 1 + bytes / REQUEST_BYTES;
     }
 
-    /// Whether others should have their turn.
+    /// Tells whether others should have their turn.
     pub(crate) fn is_spent(&self) -> bool {
         self.spent >= TURN
     }
@@ -64,7 +64,7 @@ impl<'a> Pending<'a> {
         self.reading = Some(reading);
     }
 
-    /// Whether there is a long read under way.
+    /// Tells whether there is a long read under way.
     pub(crate) fn reads(&self) -> bool {
         self.reading.is_some()
     }
@@ -100,12 +100,12 @@ impl<'a> Pending<'a> {
         }
     }
 
-    /// Whether there is one that does not have yet what it needs, or a long read.
+    /// Tells whether there is one that does not have yet what it needs, or a long read.
     pub(crate) fn waits(&self) -> bool {
         !self.queue.is_empty() || self.reads()
     }
 
-    /// What the next one to answer wants room for, if its turn has come and it wants any.
+    /// The room that the next one to answer wants, if its turn has come and it wants any.
     pub(crate) fn wanted(&self) -> Option<Room> {
         if self.reads() { None } else { self.due.front()?.what.wanted() }
     }
@@ -133,13 +133,13 @@ impl<'a> Pending<'a> {
         self.bytes
     }
 
-    /// Whether a write behind those that wait would be seen by one of them.
+    /// Tells whether a write behind those that wait would be seen by one of them.
     pub(crate) fn holds_writes_back(&self) -> bool {
         self.barriers > 0 || self.reads()
     }
 }
 
-/// What became of a request that had to wait.
+/// The outcome of a request that had to wait.
 pub(crate) struct Waited {
     pub(crate) xid: i32,
     pub(crate) bytes: usize,
@@ -149,17 +149,17 @@ pub(crate) struct Waited {
 }
 
 pub(crate) enum What {
-    /// It is answered by these bytes, or this error.
+    /// The request is answered by these bytes, or this error.
     Done(Done),
-    /// It is answered now, in its turn.
+    /// The request is answered now, in its turn.
     Now(Box<Request>),
-    /// It is answered from this state: that of its turn, behind the client's write with this
-    /// number.
+    /// The request is answered from this state: that of its turn, behind the client's write with
+    /// this number.
     Then(Box<Request>, Arc<State>, u64),
 }
 
 impl What {
-    /// What it wants room for, when it is a read.
+    /// The room that the request wants, when it is a read.
     pub(crate) fn wanted(&self) -> Option<Room> {
         match self {
             What::Done(_) => None,

@@ -15,7 +15,7 @@ use crate::request::slices::{LongRead, Sink};
 /// Long reads that are measured or made at once. Each keeps the state that it reads as it was;
 /// beyond, they wait, and keep none but one that was given.
 const READS_MAX: usize = 64;
-/// Those of one address.
+/// Long reads of one address.
 const READS_OF_ADDRESS_MAX: u32 = 16;
 
 /// The thread, and the places on it. Every connection has one read there at most, and they take

@@ -8,7 +8,7 @@ use znode::{ADMIN, Identity, READ, SessionId, State, ZPath, Znode};
 
 use crate::client::auth;
 
-/// What reads are done with.
+/// The state and the identities with which reads are done.
 #[derive(Clone, Copy)]
 pub(crate) struct Reader<'a> {
     pub(crate) state: &'a State,
@@ -21,7 +21,7 @@ impl<'a> Reader<'a> {
         self.permitted(path, READ).map(|(_, node)| node)
     }
 
-    /// The same with its path, for one of the permissions.
+    /// Finds a znode and its path, for one of the permissions.
     fn permitted(self, path: &str, perms: u32) -> Result<(ZPath, &'a Znode), i32> {
         let path = ZPath::parse(path).map_err(|_| error::NO_NODE)?;
         let node = self.state.node(&path).ok_or(error::NO_NODE)?;

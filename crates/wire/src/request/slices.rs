@@ -10,12 +10,12 @@ use crate::request::reads::{Reader, stat_of};
 /// A read is long when it goes through more names, or more operations, than this. It is also the
 /// length of a slice.
 pub(crate) const SLICE: usize = 1_000;
-/// What an operation of a multiRead takes, in names.
+/// Names that take as long as an operation of a multiRead.
 const OP: usize = 4;
 /// Bytes of data that take as long to copy as a name.
 const NAME_BYTES: usize = 256;
 
-/// What a read goes through that may take long.
+/// The long way that a read may go through.
 #[derive(Clone, Copy)]
 pub(crate) enum Walk<'a> {
     /// The names of a znode's children.
@@ -24,11 +24,12 @@ pub(crate) enum Walk<'a> {
     Ephemerals { prefix: &'a str },
     /// The reads of a multiRead.
     Reads(&'a [MultiOp]),
-    /// So many watches that are brought back. They are not read.
+    /// Watches that are brought back, by their number. They are not read.
     Watches(usize),
 }
 
-/// Whether a read takes so long that others would have to wait for it. By what it goes through:
+/// Tells whether a read takes so long that others would have to wait for it. By what it goes
+/// through:
 ///
 /// | read | long |
 /// |---|---|
@@ -67,7 +68,7 @@ pub(crate) struct LongRead {
     list: Option<List>,
 }
 
-/// What is read one after the other.
+/// A part of a read. The parts are read one after the other.
 enum Piece {
     Children { path: String, with_stat: bool },
     Ephemerals { prefix: String },
@@ -77,28 +78,28 @@ enum Piece {
 
 /// A list of which a part is done.
 struct List {
-    /// Where its length is to be written.
+    /// The place of its length.
     at: usize,
     names: i32,
     after: Option<Box<str>>,
-    /// What stands behind it.
+    /// The record behind it.
     stat: Option<jute::Stat>,
 }
 
-/// Where an answer goes to.
+/// The place to which an answer goes.
 pub(crate) enum Sink {
     /// Nowhere: it is only measured.
     Measure(usize),
-    /// Behind what is there.
+    /// Bytes behind which it is written.
     Write(Vec<u8>),
 }
 
-/// What became of a slice.
+/// The outcome of a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slice {
     /// Names that it went through, and what took as long.
     pub(crate) visited: usize,
-    /// Whether it was the last.
+    /// True if it was the last.
     pub(crate) is_last: bool,
 }
 
@@ -246,7 +247,7 @@ impl LongRead {
 }
 
 impl Sink {
-    /// Its bytes so far.
+    /// The number of its bytes so far.
     pub(crate) fn len(&self) -> usize {
         match self {
             Sink::Measure(bytes) => *bytes,

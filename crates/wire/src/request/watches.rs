@@ -11,22 +11,22 @@ use crate::watch::concerned::WatchKind;
 use crate::watch::hub::{Hub, Look};
 use crate::watch::watch_table::{Full, TOGETHER};
 
-/// What a request has to do with watches.
+/// The part that a request has in watches.
 #[derive(Clone, Copy)]
 pub(crate) enum Watches<'a> {
-    /// It is a read that sets one.
+    /// A read that sets a watch.
     Read(Watching, &'a PathWatch),
-    /// It sets one that stays.
+    /// A request that sets a watch that stays.
     Add(&'a AddWatchRequest),
-    /// It asks whether there is one.
+    /// A request that asks whether there is a watch.
     Check(&'a PathWatcher),
-    /// It takes them out.
+    /// A request that takes watches out.
     Remove(&'a PathWatcher),
-    /// It brings those of a former connection back.
+    /// A request that brings the watches of a former connection back.
     Back(Former<'a>),
 }
 
-/// What a read watches.
+/// The thing that a read watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Watching {
     Exists,
@@ -42,7 +42,7 @@ pub(crate) struct Former<'a> {
 }
 
 impl Former<'_> {
-    /// How many they are.
+    /// Number of the watches.
     pub(crate) fn count(&self) -> usize {
         self.lists.iter().map(|(_, paths)| paths.len()).sum()
     }
@@ -77,12 +77,12 @@ impl<'a> From<&'a SetWatches2> for Former<'a> {
 /// The zxid that an answer was made at, and its body.
 pub(crate) type Answered = (Zxid, Result<Vec<u8>, i32>);
 
-/// What became of a client's watches.
+/// The fate of a client's watches.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Brought {
-    /// They are set, and what they missed is told.
+    /// The watches are set, and what they missed is told.
     Back(Zxid),
-    /// There is no room for them here.
+    /// The watches are not set: there is no room for them here.
     TooMany(Full),
 }
 
@@ -164,7 +164,7 @@ pub(crate) fn bring_back(hub: &Hub, client: &Client, former: Former<'_>) -> Brou
     }
 }
 
-/// What a watch is brought back as.
+/// The kind as which a watch is brought back.
 #[derive(Clone, Copy)]
 enum List {
     Data,
@@ -182,8 +182,8 @@ enum List {
 /// told before one that was a moment earlier, but never after an answer that shows it.
 pub(crate) struct Comeback<'a> {
     seen: Zxid,
-    /// Of the first look. The answer says no more: what came between the looks is told behind it,
-    /// and is missed again when the connection ends before that.
+    /// The zxid of the first look. The answer says no more: what came between the looks is told
+    /// behind it, and is missed again when the connection ends before that.
     since: Option<Zxid>,
     left: Peekable<Box<dyn Iterator<Item = (List, &'a str)> + Send + 'a>>,
 }

@@ -10,10 +10,10 @@ use crate::client::auth::fixed_acl;
 use crate::client::codes::{Told, told};
 use crate::request::reads::wire_stat;
 
-/// What the answer to a write looks like.
+/// The shape of the answer to a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
-    /// Nothing but the header.
+    /// The header alone.
     Nothing,
     /// The path that was created.
     Path,
@@ -28,9 +28,9 @@ pub(crate) enum Shape {
 /// A write that is refused before it is proposed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// By an error in the header.
+    /// An error in the header.
     Code(i32),
-    /// By the results of a multi.
+    /// The results of a multi.
     Results(Vec<u8>),
 }
 
@@ -44,8 +44,8 @@ impl Refused {
     }
 }
 
-/// By whom a write is asked for, and the bounds in force. The state machine refuses what is beyond
-/// them; here they keep a packet from growing before it gets there.
+/// The client that asks for a write, and the bounds in force. The state machine refuses what is
+/// beyond them; here they keep a packet from growing before it gets there.
 #[derive(Clone, Copy)]
 pub(crate) struct Asker<'a> {
     pub(crate) session: SessionId,
@@ -59,7 +59,8 @@ impl Asker<'_> {
     }
 }
 
-/// What a write asks the state machine and the shape of its answer, or the answer at once.
+/// The question that a write asks the state machine and the shape of its answer, or the answer at
+/// once.
 pub(crate) type Prepared = Result<(Op, Shape), Refused>;
 
 /// A write of one znode, or its error.

@@ -32,7 +32,7 @@ impl Connection {
         Connection { door, client, write_order: WriteOrder::default(), told }
     }
 
-    /// Whether there is room when what is there has been sent, as far as the client takes it.
+    /// Tells whether there is room when what is there has been sent, as far as the client takes it.
     pub(crate) fn has_room_now(&self, room: Room) -> bool {
         let outbox = &self.client.outbox;
         outbox.has_room(room) || {
@@ -81,7 +81,7 @@ impl Connection {
         self.client.outbox.push_placed(self.frame(xid, zxid, body), place, false);
     }
 
-    /// The same before events that are held back.
+    /// Answers before events that are held back.
     pub(crate) fn release(&self, xid: i32, zxid: Zxid, body: Result<Vec<u8>, i32>, place: Option<Place>) {
         self.client.outbox.push_placed(self.frame(xid, zxid, body), place, true);
     }

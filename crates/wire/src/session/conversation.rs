@@ -1,4 +1,4 @@
-//! What is said on one connection, from its session to its end.
+//! The conversation on one connection, from its session to its end.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -30,10 +30,10 @@ use crate::request::writes::{self, Asker};
 use crate::session::connection::Connection;
 use crate::session::requests::{propose, sync};
 
-/// How long what is on its way may take to be written when a connection ends in good order.
+/// Time in which what is on its way may be written when a connection ends in good order.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// Of an answer that is being written, as much as this is freed before its end.
+/// Bytes of an answer that is being written, which are freed before its end.
 const FREED_BYTES_MIN: usize = 64 << 10;
 
 /// A client that the hub knows, until this is dropped: by the end of its connection, or with the
@@ -393,8 +393,9 @@ impl Connection {
         end
     }
 
-    /// Whether a read is answered from the state behind the write before it, so that writes behind
-    /// it need not wait for it. Those states are kept until then: long reads wait without one.
+    /// Tells whether a read is answered from the state behind the write before it, so that writes
+    /// behind it need not wait for it. Those states are kept until then: long reads wait without
+    /// one.
     fn is_answered_behind(&self, state: &State, request: &Request) -> bool {
         !self.client.watches() && !is_long(state, self.client.session(), needs(request).walk)
     }

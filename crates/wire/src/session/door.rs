@@ -1,4 +1,4 @@
-//! What all connections share.
+//! Parts that all connections share.
 
 use std::io;
 use std::net::SocketAddr;
@@ -110,8 +110,8 @@ impl Door {
         })
     }
 
-    /// Whether clients are let in: a leader with a quorum is known, as far as this node can tell,
-    /// and it has what it had before it was started.
+    /// Tells whether clients are let in: a leader with a quorum is known, as far as this node can
+    /// tell, and it has what it had before it was started.
     pub(crate) fn is_serving(&self) -> bool {
         match self.replica.status().ready {
             Readiness::Ready | Readiness::Lagging | Readiness::DiskLow => true,
@@ -126,7 +126,7 @@ impl Door {
         self.numbers.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// When a write, or anything else that needs the leader, is given up.
+    /// The deadline of a write, or of anything else that needs the leader.
     pub(crate) fn propose_deadline(&self) -> Instant {
         Instant::now() + Duration::from_millis(self.config.propose_timeout_ms)
     }

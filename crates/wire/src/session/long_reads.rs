@@ -17,7 +17,7 @@ use crate::session::connection::Connection;
 /// The length and the header of an answer.
 const HEAD_BYTES: usize = 20;
 
-/// What a read comes to in one state.
+/// The measure of a read in one state.
 struct Measured {
     read: LongRead,
     zxid: Zxid,
@@ -50,9 +50,9 @@ impl Connection {
         end
     }
 
-    /// While it waits for the place of its answer, a read holds no place on the thread, and no
-    /// state, whose memory others have left behind: its length is measured in one state, and the
-    /// answer is made from a later one.
+    /// Answers a read in slices. While it waits for the place of its answer, it holds no place on
+    /// the thread, and no state, whose memory others have left behind: its length is measured in
+    /// one state, and the answer is made from a later one.
     ///
     /// Two reads do keep a state while they wait: one whose state is given, since a later one would
     /// show what its client has written behind it, and one that has grown beyond the place that it

@@ -1,4 +1,4 @@
-//! What becomes of single requests.
+//! Writes and syncs on their way.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::request::writes::{self, Shape};
 use crate::session::connection::Connection;
 use crate::session::door::Door;
 
-/// Between two tries of a write that found this node's queues full.
+/// A pause between two tries of a write that found this node's queues full.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// Proposes a write in its turn, until its outcome is known or there is no use in waiting for it.

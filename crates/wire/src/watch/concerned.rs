@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// What a watch is about, and whether it stays.
+/// The subject of a watch, and whether it stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum WatchKind {
     /// Set by getData and exists; fires once.
@@ -17,7 +17,7 @@ pub(crate) enum WatchKind {
 }
 
 impl WatchKind {
-    /// Whether a watch is used up by its first event.
+    /// Tells whether a watch is used up by its first event.
     pub(crate) fn fires_once(self) -> bool {
         matches!(self, WatchKind::Data | WatchKind::Child)
     }
@@ -62,7 +62,7 @@ impl Concerned {
         }
     }
 
-    /// Whether all connections have been taken.
+    /// Tells whether all connections have been taken.
     pub(crate) fn is_empty(&self) -> bool {
         self.first().is_none()
     }

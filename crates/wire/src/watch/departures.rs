@@ -8,7 +8,7 @@ use tracing::debug;
 
 use crate::watch::hub::Hub;
 
-/// Until those are looked for that have come meanwhile.
+/// A pause until those are looked for that have come meanwhile.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Closes all connections while the node cannot serve, until it is dropped.

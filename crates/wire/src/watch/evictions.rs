@@ -13,11 +13,11 @@ use crate::client::Client;
 use crate::client::shared_bytes::{SharedBytes, UNCOUNTED_BYTES_MAX};
 use crate::watch::hub::Hub;
 
-/// How long an answer waits for its place, and none before it gets one, until clients that take
+/// Time that an answer waits for its place, and none before it gets one, until clients that take
 /// nothing are given up.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// After so many times that long, the one that takes the least: a client that takes a byte now and
-/// then must not keep what others wait for.
+/// Rounds of that time after which the client that takes the least is given up: one that takes a
+/// byte now and then must not keep what others wait for.
 const ROUNDS_MAX: usize = 10;
 
 /// Gives up clients while those who wait do not get on, until it is dropped: where all wait, any of
@@ -49,8 +49,8 @@ pub(crate) async fn evict(unread: &SharedBytes, hub: &Hub) {
     }
 }
 
-/// Whether it has been offered more than it may keep, and has not been given up for that. What is
-/// held back behind an answer that is being made is not its fault.
+/// Tells whether the client has been offered more than it may keep, and has not been given up for
+/// that. What is held back behind an answer that is being made is not its fault.
 fn keeps(client: &&Arc<Client>) -> bool {
     client.outbox.offered() > UNCOUNTED_BYTES_MAX && !client.outbox.is_aborted()
 }

@@ -31,18 +31,18 @@ pub(crate) struct Hub {
     inner: Mutex<Inner>,
     /// The task that applies entries waits for the guard.
     is_awaited: AtomicBool,
-    /// There are clients to be told of events.
+    /// True while there are clients to be told of events.
     is_behind: AtomicBool,
-    /// There is an event to be told or sent.
+    /// A call for each event that is to be told or sent.
     told: Notify,
-    /// In the place of the state while that changes.
+    /// A stand-in for the state while that changes.
     no_state: Arc<State>,
     /// Single watches for which there was no room.
     refused: Seldom,
 }
 
 struct Inner {
-    /// As published.
+    /// The state as published.
     state: Arc<State>,
     table: WatchTable,
     clients: HashMap<u64, Arc<Client>>,
@@ -50,7 +50,7 @@ struct Inner {
     read_points: ReadPoints,
     /// Events that not all clients have been told of whom they concern, the oldest first.
     untold: VecDeque<FanOut>,
-    /// Those who have events that no task sends yet, each once.
+    /// Clients that have events that no task sends yet, each once.
     told: VecDeque<Arc<Client>>,
 }
 
@@ -66,7 +66,7 @@ const SENT_TOGETHER: usize = 32;
 /// Events that are being told. With more, the oldest one is told to all at once.
 const UNTOLD_MAX: usize = 100;
 
-/// What a look at the state and the watches can do.
+/// A look at the state and the watches.
 pub(crate) struct Look<'a> {
     inner: &'a mut Inner,
     client: &'a Client,
@@ -112,8 +112,8 @@ impl Hub {
         inner.table.remove_some(client.number, TOGETHER)
     }
 
-    /// Between two looks of many: lets the task that applies entries have the guard, which by
-    /// itself does not go to who waits for it.
+    /// Lets the task that applies entries have the guard, between two looks of many: by itself the
+    /// guard does not go to who waits for it.
     pub(crate) fn step_aside(&self) {
         while self.is_awaited.load(Ordering::Acquire) {
             std::thread::yield_now();
@@ -182,7 +182,7 @@ impl Hub {
         read_points.ask(client.session(), client.connection, client.last_turn(), state)
     }
 
-    /// How many watches are set.
+    /// Number of watches that are set.
     pub(crate) fn watches(&self) -> usize {
         self.lock().table.len()
     }
@@ -247,7 +247,7 @@ impl Look<'_> {
         self.inner.table.remove(self.client.number, kind, path)
     }
 
-    /// Whether there is such a watch.
+    /// Tells whether there is such a watch.
     pub(crate) fn has(&self, kind: WatchKind, path: &ZPath) -> bool {
         self.inner.table.has(self.client.number, kind, path)
     }
@@ -390,7 +390,7 @@ impl Inner {
     }
 }
 
-/// Of an event that is told behind its change: there may have been several.
+/// The zxid of an event that is told behind its change: there may have been several.
 const NO_ZXID: i64 = -1;
 
 /// An event, with the zxid of its change in the header as ZooKeeper 3.9 has it; older clients do

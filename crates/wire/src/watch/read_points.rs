@@ -48,7 +48,7 @@ impl ReadPoints {
         moment
     }
 
-    /// Whether a read waits for the state right behind this write.
+    /// Tells whether a read waits for the state right behind this write.
     pub(crate) fn wants(&self, session: SessionId, connection: u64, turn: u64) -> bool {
         let waiting = self.sessions.get(&session).filter(|waiting| waiting.connection == connection);
         waiting.is_some_and(|waiting| waiting.turns.contains_key(&turn))

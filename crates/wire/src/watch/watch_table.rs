@@ -1,4 +1,4 @@
-//! Who watches what. Pure.
+//! The table of watches. Pure.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -9,26 +9,26 @@ use znode::{EventKind, ZPath};
 
 use crate::watch::concerned::{Concerned, WatchKind};
 
-/// Where a watch is.
+/// The kind and the path of a watch.
 type Place = (WatchKind, ZPath);
 
-/// How many watches there may be.
+/// Bounds on watches.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WatchLimits {
-    /// Of all connections.
+    /// Watches of all connections.
     pub(crate) all_max: usize,
-    /// Of one.
+    /// Watches of one connection.
     pub(crate) connection_max: usize,
-    /// What those of all connections take, in bytes.
+    /// Bytes that those of all connections take.
     pub(crate) bytes_max: usize,
 }
 
 /// Connections of one address have this part of what all have.
 const ADDRESS_PART: usize = 4;
-/// What a watch takes beside its path, in both maps.
+/// Bytes that a watch takes beside its path, in both maps.
 const WATCH_BYTES: usize = 240;
 
-/// How many watches there are, and what they take.
+/// The number of watches, and the bytes that they take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Held {
     watches: usize,
@@ -40,14 +40,14 @@ struct Held {
 pub(crate) struct WatchTable {
     limits: WatchLimits,
     held: Held,
-    /// By kind and path. Shared with events that are still being told. Paths are long and many, so
-    /// they are hashed once and not again when a map grows.
+    /// Watchers by kind and path. Shared with events that are still being told. Paths are long and
+    /// many, so they are hashed once and not again when a map grows.
     watchers: [IndexMap<ZPath, Arc<BTreeSet<u64>>>; 4],
     by_connection: HashMap<u64, Watched>,
     by_source: HashMap<IpAddr, Held>,
 }
 
-/// What a connection watches, and the address that it counts for. An address that stands for many
+/// Watches of a connection, and the address that it counts for. An address that stands for many
 /// clients has none.
 #[derive(Debug)]
 struct Watched {
@@ -55,7 +55,7 @@ struct Watched {
     places: BTreeSet<Place>,
 }
 
-/// There is no room for a watch, for this reason.
+/// The reason why there is no room for a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Full(pub(crate) &'static str);
 
@@ -73,7 +73,7 @@ impl WatchTable {
         WatchTable { limits, held, watchers, by_connection: HashMap::new(), by_source: HashMap::new() }
     }
 
-    /// How many watches are set.
+    /// Number of watches that are set.
     pub(crate) fn len(&self) -> usize {
         self.held.watches
     }
@@ -125,12 +125,12 @@ impl WatchTable {
         Ok(())
     }
 
-    /// Whether the connection has such a watch.
+    /// Tells whether the connection has such a watch.
     pub(crate) fn has(&self, connection: u64, kind: WatchKind, path: &ZPath) -> bool {
         self.watchers[kind as usize].get(path).is_some_and(|watchers| watchers.contains(&connection))
     }
 
-    /// Whether the connection has any watch.
+    /// Tells whether the connection has any watch.
     pub(crate) fn has_any(&self, connection: u64) -> bool {
         self.by_connection.contains_key(&connection)
     }
@@ -224,13 +224,13 @@ impl WatchTable {
     }
 }
 
-/// What a watch of a path takes.
+/// Bytes that a watch of a path takes.
 fn bytes_of(path: &ZPath) -> usize {
     path.as_str().len() + WATCH_BYTES
 }
 
-/// How many watches are brought back, or taken out, under the guard at once: a whole packet of them
-/// would keep the node from applying for 100 ms and more.
+/// Number of watches that are brought back, or taken out, under the guard at once: a whole packet
+/// of them would keep the node from applying for 100 ms and more.
 pub(crate) const TOGETHER: usize = 100;
 
 #[cfg(test)]

@@ -36,7 +36,7 @@ numbers! {
 }
 
 numbers! {
-    /// What happened, in a [`crate::WatcherEvent`].
+    /// Kinds of events, in a [`crate::WatcherEvent`].
     event {
         NODE_CREATED = 1, "The znode was created.";
         NODE_DELETED = 2, "It was deleted.";
@@ -47,7 +47,7 @@ numbers! {
 }
 
 numbers! {
-    /// Which watches to check or remove, and which mode to add.
+    /// Kinds of watches to check or remove, and modes to add.
     watcher {
         CHILDREN = 1, "Child watches.";
         DATA = 2, "Data and exists watches.";

@@ -1,6 +1,6 @@
 //! Records and the types that they are made of.
 
-/// Why bytes are not the record that they should be.
+/// The reason why bytes are not the record that they should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// The bytes end before the record does.
@@ -20,7 +20,7 @@ pub enum DecodeError {
 /// Most records of an answer are shorter: they are made without moving.
 const RECORD_BYTES: usize = 192;
 
-/// What is left to read.
+/// Bytes that are left to read.
 #[derive(Clone, Debug)]
 pub struct Input<'a> {
     rest: &'a [u8],
@@ -32,7 +32,7 @@ impl<'a> Input<'a> {
         Input { rest: bytes }
     }
 
-    /// How many bytes are left.
+    /// Number of bytes that are left.
     pub fn remaining(&self) -> usize {
         self.rest.len()
     }

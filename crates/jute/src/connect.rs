@@ -20,7 +20,7 @@ records! {
         session_id: i64,
         /// The session's password; empty or zeros for a new one.
         password: Buffer,
-        /// Whether a server without a quorum will do. `None` when the client did not send the
+        /// True if a server without a quorum will do. `None` when the client did not send the
         /// field.
         read_only: Option<bool>,
     }
@@ -32,9 +32,9 @@ records! {
         timeout_ms: i32,
         /// The session; 0 when it is gone.
         session_id: i64,
-        /// Its password, [`PASSWORD_BYTES`] long.
+        /// The session's password, [`PASSWORD_BYTES`] long.
         password: Buffer,
-        /// Whether this server is without a quorum. `None` when the client's field was missing.
+        /// True if this server is without a quorum. `None` when the client's field was missing.
         read_only: Option<bool>,
     }
 }

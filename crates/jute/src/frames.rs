@@ -1,6 +1,6 @@
 //! Packets in a stream: a length, then that many bytes.
 
-/// Why a stream is no row of packets. There is no way to go on after it.
+/// The reason why a stream is no row of packets. There is no way to go on after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a packet of {0} bytes")]
 pub struct FrameError(pub i32);
@@ -17,12 +17,12 @@ const FRAME_BYTES: usize = 256;
 pub struct Frames {
     packet_max: usize,
     bytes: Vec<u8>,
-    /// What of `bytes` has been handed out.
+    /// Number of those bytes that have been handed out.
     taken: usize,
 }
 
 impl Frames {
-    /// For packets of at most `packet_max` bytes.
+    /// Makes frames for packets of at most `packet_max` bytes.
     pub fn new(packet_max: usize) -> Frames {
         Frames { packet_max, bytes: Vec::new(), taken: 0 }
     }
@@ -62,7 +62,7 @@ impl Frames {
     /// The next whole packet, which stays.
     ///
     /// # Errors
-    /// As [`Frames::next_packet`].
+    /// The same as of [`Frames::next_packet`].
     pub fn peek(&self) -> Result<Option<&[u8]>, FrameError> {
         let Some((length, rest)) = self.bytes[self.taken..].split_first_chunk::<4>() else { return Ok(None) };
         let length = i32::from_be_bytes(*length);

@@ -6,21 +6,21 @@ use crate::{DataStat, DecodeError, Input, MultiHeader, Names, Number, PathOnly, 
 /// The result of one operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MultiResult {
-    /// Of create.
+    /// The result of create.
     Created(String),
-    /// Of create2, createContainer and createTTL: all of them are answered as create2.
+    /// The result of create2, createContainer and createTTL: all of them are answered as create2.
     CreatedStat(PathStat),
-    /// Of delete.
+    /// The result of delete.
     Deleted,
-    /// Of setData.
+    /// The result of setData.
     Set(Stat),
-    /// Of check.
+    /// The result of check.
     Checked,
-    /// Of getData.
+    /// The result of getData.
     Data(DataStat),
-    /// Of getChildren.
+    /// The result of getChildren.
     Children(Vec<String>),
-    /// It failed, or another operation of the same multi did.
+    /// An error of this operation, or the sign that another one of the same multi failed.
     Error(i32),
 }
 

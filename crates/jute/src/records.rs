@@ -29,9 +29,9 @@ pub(crate) use records;
 pub struct Acl {
     /// READ 1, WRITE 2, CREATE 4, DELETE 8, ADMIN 16.
     pub perms: i32,
-    /// How `id` is to be read.
+    /// The way in which `id` is to be read.
     pub scheme: String,
-    /// Whom the entry is about.
+    /// The identity that the entry is about.
     pub id: String,
 }
 
@@ -55,20 +55,20 @@ impl Record for Acl {
 }
 
 records! {
-    /// What every request but the first begins with.
+    /// The beginning of every request but the first.
     RequestHeader {
         /// The client's number for the request.
         xid: i32,
         /// One of [`crate::op`].
         op: i32,
     }
-    /// What every reply but the first begins with.
+    /// The beginning of every reply but the first.
     ReplyHeader {
         /// The request's number.
         xid: i32,
         /// The last zxid that the server had applied.
         zxid: i64,
-        /// One of [`crate::error`]; without a body unless it is 0.
+        /// One of [`crate::error`]; a body follows only when it is 0.
         error: i32,
     }
     /// The facts about a znode.
@@ -77,15 +77,15 @@ records! {
         czxid: i64,
         /// The zxid that last set its data.
         mzxid: i64,
-        /// When it was created, in milliseconds since 1970.
+        /// Time at which it was created, in milliseconds since 1970.
         ctime_ms: i64,
-        /// When its data was last set.
+        /// Time at which its data was last set.
         mtime_ms: i64,
-        /// How often its data was set.
+        /// Number of times that its data was set.
         version: i32,
-        /// How often its list of children changed.
+        /// Number of times that its list of children changed.
         cversion: i32,
-        /// How often its ACL was set.
+        /// Number of times that its ACL was set.
         aversion: i32,
         /// The session that it goes with; 0 for none.
         ephemeral_owner: i64,
@@ -109,9 +109,9 @@ records! {
     }
     /// The answer to create2, createContainer and createTTL.
     PathStat {
-        /// Where the znode was created.
+        /// The path at which the znode was created.
         path: String,
-        /// Its facts.
+        /// The znode's facts.
         stat: Stat,
     }
     /// The answer to getData.
@@ -149,7 +149,7 @@ records! {
     ClientInfo {
         /// The scheme.
         scheme: String,
-        /// Who, without what is secret.
+        /// The identity, without what is secret.
         user: String,
     }
     /// The answer to whoAmI.
@@ -166,11 +166,12 @@ records! {
         /// The znode.
         path: String,
     }
-    /// What stands before each operation of a multi, each of its results, and behind the last.
+    /// The record before each operation of a multi, before each of its results, and behind the
+    /// last.
     MultiHeader {
         /// The operation; -1 at the end and before an error.
         op: i32,
-        /// Whether this is the end.
+        /// True if this is the end.
         done: bool,
         /// -1, or the error of a result.
         error: i32,

@@ -4,7 +4,7 @@
 use crate::records::records;
 use crate::{Acl, Buffer, DecodeError, Input, MultiHeader, PathOnly, Record, SaslToken};
 
-/// What ends the operations of a multi, and its results.
+/// The end of the operations of a multi, and of its results.
 pub(crate) const END: MultiHeader = MultiHeader { op: -1, done: true, error: -1 };
 
 /// The numbers of the operations, and [`Request`]. A record is read and written as it is, where its
@@ -91,23 +91,23 @@ operations! {
         CREATE_TTL = 21, CreateTtl(CreateTtlRequest);
         /// Deletes a znode.
         DELETE = 2, Delete(PathVersion);
-        /// The facts about a znode.
+        /// Reads the facts about a znode.
         EXISTS = 3, Exists(PathWatch);
-        /// Its data.
+        /// Reads its data.
         GET_DATA = 4, GetData(PathWatch);
         /// Replaces its data.
         SET_DATA = 5, SetData(SetDataRequest, read set_data);
-        /// Its ACL.
+        /// Reads its ACL.
         GET_ACL = 6, GetAcl(PathOnly);
         /// Replaces its ACL.
         SET_ACL = 7, SetAcl(SetAclRequest, read set_acl);
-        /// The names of its children.
+        /// Lists the names of its children.
         GET_CHILDREN = 8, GetChildren(PathWatch);
-        /// The names of its children, and its facts.
+        /// Lists the names of its children, and reads its facts.
         GET_CHILDREN2 = 12, GetChildren2(PathWatch);
-        /// How many znodes are below it.
+        /// Counts the znodes below it.
         GET_ALL_CHILDREN_NUMBER = 104, GetAllChildrenNumber(PathOnly);
-        /// The session's ephemeral znodes, below a prefix.
+        /// Lists the session's ephemeral znodes, below a prefix.
         GET_EPHEMERALS = 103, GetEphemerals(PathOnly, read path);
         /// Catches up with the leader.
         SYNC = 9, Sync(PathOnly, read path);
@@ -119,7 +119,7 @@ operations! {
         MULTI_READ = 22, MultiRead(Vec<MultiOp>, read reads, write write_multi);
         /// Changes the ensemble.
         RECONFIG = 16, Reconfig(ReconfigRequest);
-        /// Whether the connection has a watch.
+        /// Asks whether the connection has a watch.
         CHECK_WATCHES = 17, CheckWatches(PathWatcher);
         /// Takes watches out.
         REMOVE_WATCHES = 18, RemoveWatches(PathWatcher, read watcher);
@@ -127,7 +127,7 @@ operations! {
         ADD_WATCH = 106, AddWatch(AddWatchRequest, read add_watch);
         /// Sets a former connection's watches again.
         SET_WATCHES = 101, SetWatches(SetWatches);
-        /// The same as 101, with persistent watches.
+        /// Sets a former connection's watches again, with persistent ones.
         SET_WATCHES2 = 105, SetWatches2(SetWatches2);
         /// Proves an identity.
         AUTH = 100, Auth(AuthRequest);
@@ -148,7 +148,7 @@ operations! {
     bare {
         /// Keeps the session alive.
         PING = 11, Ping;
-        /// The connection's identities.
+        /// Asks for the connection's identities.
         WHO_AM_I = 107, WhoAmI;
         /// Ends the session.
         CLOSE_SESSION = -11, CloseSession;
@@ -175,7 +175,7 @@ records! {
     }
     /// createTTL.
     CreateTtlRequest {
-        /// As in [`CreateRequest`].
+        /// The path, as in [`CreateRequest`].
         path: String,
         /// The data.
         data: Buffer,
@@ -197,7 +197,7 @@ records! {
     PathWatch {
         /// The znode.
         path: String,
-        /// Whether to set a watch.
+        /// True to set a watch.
         watch: bool,
     }
     /// setData.
@@ -265,7 +265,7 @@ records! {
     }
     /// setWatches2.
     SetWatches2 {
-        /// As in [`SetWatches`].
+        /// The last zxid that the client has seen, as in [`SetWatches`].
         relative_zxid: i64,
         /// Paths with data watches.
         data: Vec<String>,
@@ -323,7 +323,7 @@ pub enum MultiOp {
 }
 
 impl MultiOp {
-    /// Its number in the header.
+    /// The operation's number in the header.
     pub fn op(&self) -> i32 {
         match self {
             MultiOp::Create(op, _) => *op,
@@ -336,7 +336,7 @@ impl MultiOp {
         }
     }
 
-    /// Whether it changes nothing and belongs into a multiRead.
+    /// Tells whether it changes nothing and belongs into a multiRead.
     pub fn is_read(&self) -> bool {
         matches!(self, MultiOp::GetData(_) | MultiOp::GetChildren(_))
     }

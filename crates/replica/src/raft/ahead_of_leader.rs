@@ -24,23 +24,24 @@ use crate::raft::consensus::Consensus;
 use crate::raft::continuity::{Look, look};
 use crate::raft::transport::{Account, Answer, AppendFrame, Ask};
 
-/// What this node knows for sure.
+/// Entries that this node knows for sure.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     committed: Option<LogIdRecord>,
     last: Option<LogIdRecord>,
 }
 
-/// What an append says of this node and of the leader that it names.
+/// The judgement of an append about this node and the leader that it names.
 pub(crate) enum Verdict {
-    /// Nothing against either.
+    /// An append that says nothing against either.
     Sound,
     /// The leader was deposed, and this node has another vote by now. It may well have less, and
     /// something else.
     Deposed(VoteRecord),
-    /// They may exclude each other: the append is refused, and the leader sends it again.
+    /// An append that may show that they exclude each other: it is refused, and the leader sends it
+    /// again.
     Unsure,
-    /// They do, and why.
+    /// An append that shows that they exclude each other, and the reason.
     Contradiction(String),
 }
 
@@ -57,8 +58,8 @@ impl Accounts {
         Accounts { consensus, gate, turn: Semaphore::new(1) }
     }
 
-    /// To be asked before Raft sees the frame. `looked`: what Raft knew, where it was asked about
-    /// the frame.
+    /// Judges a frame before Raft sees it. `looked`: what Raft knew, where it was asked about the
+    /// frame.
     pub(crate) async fn judge(&self, frame: &AppendFrame, looked: Option<Look>) -> Verdict {
         if let Some(looked) = looked.filter(|looked| looked.deposes(frame.vote)) {
             return Verdict::Deposed(looked.vote);
@@ -97,14 +98,14 @@ impl Accounts {
         }
     }
 
-    /// Whether this node's log seems to end before an entry that it acknowledged. What it published
-    /// of itself last is true, and perhaps no longer all.
+    /// Tells whether this node's log seems to end before an entry that it acknowledged. What it
+    /// published of itself last is true, and perhaps no longer all.
     fn seems_lost(&self, acknowledged: Option<LogIdRecord>) -> bool {
         let last = self.consensus.last_log_index();
         acknowledged.is_some_and(|id| last.is_none_or(|last| id.index > last))
     }
 
-    /// What the leader with this vote says of its own log.
+    /// Asks the leader with this vote what it says of its own log.
     async fn ask(&self, vote: &VoteRecord, committed: Option<LogIdRecord>) -> Option<Account> {
         let peer = self.consensus.peers.get(vote.node_id)?;
         let index = committed.map_or(0, |committed| committed.index);
@@ -114,7 +115,7 @@ impl Accounts {
         }
     }
 
-    /// What this node's log has at `index`, for the member `asker`.
+    /// Reads what this node's log has at `index`, for the member `asker`.
     pub(crate) async fn account(&self, index: u64, asker: u64) -> Option<Account> {
         let (vote, entry, last) = self
             .consensus

@@ -46,11 +46,11 @@ pub(crate) struct Consensus {
     pub(crate) raft: Raft,
     pub(crate) peers: Peers,
     pub(crate) cluster: Arc<KnownCluster>,
-    /// How long the log has waited for the disk.
+    /// A watch over the time that the log has waited for the disk.
     pub(crate) disk_watch: DiskWatch,
     pub(crate) leader_watch: LeaderWatch,
-    /// In this term this node has asked another to take over, and may be the last to hear that it
-    /// did; 0: in none.
+    /// The term in which this node has asked another to take over, and may be the last to hear that
+    /// it did; 0: in none.
     hands_over: AtomicU64,
     /// Proposals wait, for a moment, until the next leader has everything.
     pub(crate) holds: watch::Sender<bool>,
@@ -95,7 +95,7 @@ impl Consensus {
         self.raft_metrics.borrow_watched().last_log_index
     }
 
-    /// Whether this node has asked another to take over in this term.
+    /// Tells whether this node has asked another to take over in this term.
     pub(crate) fn hands_over_in(&self, term: u64) -> bool {
         self.hands_over.load(Ordering::Acquire) == term
     }
@@ -115,7 +115,7 @@ impl Consensus {
         (leads && metrics.vote.leader_id.voted_for == self.node_id).then_some(metrics.current_term)
     }
 
-    /// Who leads, as far as this node knows.
+    /// The node that leads, as far as this node knows.
     pub(crate) fn leader(&self) -> Option<u64> {
         let (leader, term) = {
             let metrics = self.server_metrics.borrow_watched();
@@ -161,15 +161,15 @@ impl Consensus {
         Arc::clone(&self.server_metrics.borrow_watched().committed_membership_config)
     }
 
-    /// Who votes, and while a change is half done who will; before there is a membership the
-    /// configured members.
+    /// Members that vote, and while a change is half done those who will; before there is a
+    /// membership the configured members.
     pub(crate) fn voters(&self) -> BTreeSet<u64> {
         let membership = self.membership();
         let configured = || self.configured.iter().map(|member| member.id).collect();
         membership.get_joint_config().last().cloned().unwrap_or_else(configured)
     }
 
-    /// Whether this node is the only voter.
+    /// Tells whether this node is the only voter.
     pub(crate) fn votes_alone(&self) -> bool {
         let membership = self.membership();
         let alone = membership.get_joint_config().iter().all(|set| set.iter().eq([&self.node_id]));
@@ -197,14 +197,14 @@ impl Consensus {
         }
     }
 
-    /// How many entries of this leader a peer lacks, as far as it has said.
+    /// Number of entries of this leader that a peer lacks, as far as it has said.
     pub(crate) fn lag(&self, id: u64) -> Option<u64> {
         let metrics = self.raft_metrics.borrow_watched();
         let matched = metrics.replication.as_ref()?.get(&id)?.as_ref()?.index;
         Some(metrics.last_log_index.unwrap_or(0).saturating_sub(matched))
     }
 
-    /// Whether a peer follows this leader of `term` now.
+    /// Tells whether a peer follows this leader of `term` now.
     pub(crate) fn is_in_contact(&self, id: u64, term: u64) -> bool {
         let peer = self.peers.get(id);
         peer.and_then(|peer| peer.following.since(term))
@@ -220,7 +220,7 @@ impl Consensus {
         voters.max_by_key(|id| rank(*id))
     }
 
-    /// What a member says of itself.
+    /// Asks a member what it says of itself.
     pub(crate) async fn standing(&self, id: u64) -> Option<Standing> {
         let peer = self.peers.get(id)?;
         match peer.control.ask(Ask::Standing, Instant::now() + self.peer_timeout).await {
@@ -265,7 +265,7 @@ impl Consensus {
         self.sessions.lock().expect("nothing panics under this guard")
     }
 
-    /// Who leads, if it was heard lately, or is this node and was followed lately. Asking a leader
+    /// The leader, if it was heard lately, or is this node and was followed lately. Asking a leader
     /// who has fallen silent, or whom no quorum hears, would only turn "nothing was done" into "it
     /// is not known".
     pub(crate) fn heard_leader(&self) -> Option<u64> {
@@ -275,27 +275,28 @@ impl Consensus {
         })
     }
 
-    /// Whether a leader was heard lately. Raft by itself keeps naming the last one that this node
-    /// followed.
+    /// Tells whether a leader was heard lately. Raft by itself keeps naming the last one that this
+    /// node followed.
     pub(crate) fn hears_leader(&self) -> bool {
         let disconnected_after = self.disconnected_after();
         self.leader_watch.seen().heard.is_some_and(|heard| heard.elapsed() < disconnected_after)
     }
 
-    /// Whether this node has neither heard a leader nor been followed by a quorum for so long that
-    /// this is no election any more: then nothing that needs a leader is worth waiting for.
+    /// Tells whether this node has neither heard a leader nor been followed by a quorum for longer
+    /// than an election takes: then nothing that needs a leader is worth waiting for.
     pub(crate) fn is_out_of_touch(&self) -> bool {
         let followed = self.peers.followed_last(&self.membership());
         let last = self.leader_watch.seen().heard.max(followed).unwrap_or(self.leader_watch.since);
         last.max(self.leader_watch.since).elapsed() >= self.disconnected_after()
     }
 
-    /// Whether this node learns of what happens: it hears a leader, or leads, and its disk answers.
+    /// Tells whether this node learns of what happens: it hears a leader, or leads, and its disk
+    /// answers.
     pub(crate) fn serves(&self) -> bool {
         self.heard_leader().is_some() && self.with_a_disk().is_ok()
     }
 
-    /// Who says nothing for so long is not connected.
+    /// Silence after which a node counts as not connected.
     pub(crate) fn disconnected_after(&self) -> Duration {
         2 * self.election_timeout_max
     }
@@ -312,8 +313,8 @@ impl Consensus {
         Some((metrics.last_log_index?, metrics.cluster_committed.map_or(0, |id| id.index)))
     }
 
-    /// Whether this leader may serve on without its disk: the others commit what it proposes, and
-    /// none of them was asked to take over.
+    /// Tells whether this leader may serve on without its disk: the others commit what it proposes,
+    /// and none of them was asked to take over.
     fn leads_without_its_disk(&self) -> bool {
         self.disk_watch.commits() && self.leading_term().is_some_and(|(term, _)| !self.hands_over_in(term))
     }
@@ -339,7 +340,7 @@ impl Consensus {
         }
     }
 
-    /// This node's vote and its last entry, for candidates that it cannot vote for.
+    /// The vote of this node, and no last entry, for candidates that it cannot vote for.
     pub(crate) fn own_vote(&self) -> (VoteRecord, Option<LogIdRecord>) {
         ((&self.metrics().vote).into(), None)
     }

@@ -1,4 +1,4 @@
-//! Whether an append agrees with what this node has committed.
+//! The agreement of an append with what this node has committed.
 //!
 //! Raft takes a leader's word for committed entries: it compares nothing at or below its commit
 //! index, so that an append of a caller that is no leader would put entries behind others of a
@@ -18,7 +18,7 @@ use crate::raft::transport::AppendFrame;
 
 type RaftState = openraft::RaftState<TypeConfig>;
 
-/// What the last frame of a connection came to.
+/// The outcome of the last frame of a connection.
 #[derive(Debug, Default)]
 pub(crate) struct Continuity {
     line: Option<Line>,
@@ -30,7 +30,7 @@ struct Line {
     vote: VoteRecord,
     last: LogIdRecord,
     commit: Option<LogIdRecord>,
-    /// From this index on all entries of the leader are of its own term.
+    /// The index from which on all entries of the leader are of its own term.
     own_from: Option<u64>,
 }
 
@@ -44,30 +44,30 @@ impl Line {
         Line { last: *id, own_from: self.own_from.or(own), ..self }
     }
 
-    /// Whether a frame goes on where the one before ended.
+    /// Tells whether a frame goes on where the one before ended.
     fn leads_to(&self, frame: &AppendFrame) -> bool {
         self.vote == frame.vote && frame.prev_log_id == Some(self.last) && self.covers(frame.leader_commit.as_ref())
     }
 
-    /// Whether the leader's log has this entry, as far as can be told from here.
+    /// Tells whether the leader's log has this entry, as far as can be told from here.
     fn covers(&self, commit: Option<&LogIdRecord>) -> bool {
         commit == self.commit.as_ref()
             || commit.is_some_and(|id| id.term == self.vote.term && self.own_from.is_some_and(|from| id.index >= from))
     }
 }
 
-/// What this node's Raft knows at one moment.
+/// The knowledge of this node's Raft at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Look {
     pub(crate) vote: VoteRecord,
     pub(crate) committed: Option<LogIdRecord>,
     pub(crate) last: Option<LogIdRecord>,
-    /// Whether what a leader told of its log agrees with all that is committed here.
+    /// True if what a leader told of its log agrees with all that is committed here.
     pub(crate) agrees: bool,
 }
 
 impl Look {
-    /// Whether this node knows that the leader with this vote was deposed. Its log may well
+    /// Tells whether this node knows that the leader with this vote was deposed. Its log may well
     /// contradict what was committed since: that is no fault of it, and it steps down when it hears
     /// of this node's vote.
     pub(crate) fn deposes(&self, vote: VoteRecord) -> bool {
@@ -77,8 +77,8 @@ impl Look {
 }
 
 impl Continuity {
-    /// What Raft knows, where it was asked: nothing for a frame that agrees because the one before
-    /// it did. When Raft has ended, the next call of it says so.
+    /// Asks Raft what it knows about a frame; nothing for one that agrees because the one before it
+    /// did. When Raft has ended, the next call of it says so.
     pub(crate) async fn look(&mut self, raft: &Raft, frame: &AppendFrame) -> Option<Look> {
         let line = self.line.take();
         let ids = || frame.entries.iter().map(|entry| entry.log_id);
@@ -111,7 +111,7 @@ pub(crate) async fn look(raft: &Raft, told: Vec<LogIdRecord>) -> Option<Look> {
     look.await.ok()
 }
 
-/// Whether an entry of a leader's log may be there when this node's log is right.
+/// Tells whether an entry of a leader's log may be there when this node's log is right.
 fn agrees_with(state: &RaftState, id: &LogIdRecord) -> bool {
     let Some(committed) = state.local_committed() else { return true };
     if id.index > committed.index {

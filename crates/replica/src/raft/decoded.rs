@@ -15,7 +15,7 @@ use znode::{DecodeError, Levels, Op, OtherLevel, Txn, decode_txn};
 
 /// Entries that are kept. Beyond, the state machine reads again.
 const ENTRIES_MAX: usize = 2_048;
-/// The same in bytes of the log. In memory it is some times as much.
+/// Bytes of those entries in the log. In memory they are some times as much.
 const BYTES_MAX: usize = 4 << 20;
 
 /// Entries that were read and are not applied yet.
@@ -24,7 +24,7 @@ pub(crate) struct Decoded {
     /// Levels that this node's program knows.
     known: Levels,
     kept: Mutex<Kept>,
-    /// How many there are, for the leader, whose own entries never are.
+    /// Number of entries, for the leader, whose own entries never are among them.
     count: AtomicUsize,
 }
 
@@ -35,7 +35,7 @@ struct Kept {
 }
 
 impl Decoded {
-    /// None yet, for a program that knows these levels.
+    /// Makes a store with no entries yet, for a program that knows these levels.
     pub(crate) fn knowing(known: Levels) -> Decoded {
         Decoded { known, ..Decoded::default() }
     }
@@ -68,7 +68,7 @@ impl Decoded {
         Ok(())
     }
 
-    /// What the committed command at `index` says.
+    /// Gives the committed command at `index`.
     ///
     /// # Errors
     /// When it was never read before and cannot be.

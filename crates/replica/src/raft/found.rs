@@ -1,4 +1,4 @@
-//! What a node finds on its disk when it starts.
+//! Things that a node finds on its disk when it starts.
 
 use openraft::RaftLogReader;
 use openraft::storage::RaftLogStorage;
@@ -10,9 +10,9 @@ use crate::raft::known_cluster::KnownCluster;
 
 /// The ends of everything that it has.
 pub(crate) struct Found {
-    /// It has a vote.
+    /// True if the node has a vote.
     pub(crate) joined: bool,
-    /// Its last vote.
+    /// The node's last vote.
     pub(crate) vote: Option<Vote>,
     /// The last entry of its log.
     pub(crate) last_log: Zxid,
@@ -48,7 +48,7 @@ impl Found {
         Ok(Found { joined: meta.joined(), vote, last_log, committed, snapshot })
     }
 
-    /// Whether there was anything.
+    /// Tells whether there was nothing.
     pub(crate) fn is_new(&self) -> bool {
         !self.joined && self.last_log == Zxid(0) && self.snapshot == Zxid(0)
     }
@@ -57,8 +57,8 @@ impl Found {
 /// Records of a snapshot that say of which level it is: its head, and what stands right behind it.
 const HEAD_RECORDS: usize = 2;
 
-/// Whether a snapshot is of a level that a program with these levels does not know. Raft would only
-/// say that it cannot be read. Other damage is left to Raft.
+/// The level of a snapshot, where a program with these levels does not know it. Raft would only say
+/// that it cannot be read. Other damage is left to Raft.
 fn at_other_level(snapshot: &Snapshot, known: Levels) -> Option<OtherLevel> {
     let mut builder = StateBuilder::knowing(known);
     let mut heads = snapshot.records().take(HEAD_RECORDS);

@@ -1,5 +1,5 @@
-//! What this node knows of its cluster, from its disk and from the entries that it has applied. Its
-//! peers are asked to agree with it.
+//! Facts that this node knows of its cluster, from its disk and from the entries that it has
+//! applied. Its peers are asked to agree with it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -14,41 +14,41 @@ use znode::{Cluster, ClusterUuid, Founding, Levels, OtherLevel, Zxid};
 use crate::Program;
 use crate::local::seldom::Seldom;
 
-/// What a peer said of itself.
+/// Facts that a peer said of itself.
 #[derive(Clone, Debug)]
 pub(crate) struct Met {
-    /// Of its data directory.
+    /// The incarnation of its data directory.
     pub(crate) incarnation: u64,
-    /// What it runs, if it said so.
+    /// The program that it runs, if it said so.
     pub(crate) program: Option<Program>,
-    /// How much it is preferred as leader, if it said so.
+    /// The preference for it as leader, if it said so.
     pub(crate) leader_priority: Option<u8>,
 }
 
-/// Which cluster it is, at which level, and who was removed from it.
+/// The cluster, its level, and the members that were removed from it.
 #[derive(Debug, Default)]
 pub(crate) struct KnownCluster {
-    /// What this node runs.
+    /// The program that this node runs.
     program: Program,
     founding: OnceLock<Founding>,
-    /// 0 as long as this node does not know.
+    /// The level; 0 as long as this node does not know.
     level: AtomicU16,
     removed: Mutex<BTreeMap<u64, Zxid>>,
     /// The ids of the members, as the effective membership has them; none before there is one.
     members: Mutex<BTreeSet<u64>>,
-    /// What the peers said of themselves when they were met last.
+    /// Facts that the peers said of themselves when they were met last.
     met: Mutex<BTreeMap<u64, Met>>,
     changed: Seldom,
     /// The cluster's level, once it is known to be above those of this node's program.
     outgrown: watch::Sender<Option<OtherLevel>>,
     /// The member whose word was heard last for a level beyond this node's program.
     doubts: watch::Sender<u64>,
-    /// When this node was removed, as a peer has said.
+    /// The zxid at which this node was removed, as a peer has said.
     own_removal: watch::Sender<Option<Zxid>>,
 }
 
 impl KnownCluster {
-    /// What the data directory of a node that runs this program says.
+    /// Reads what the data directory of a node says that runs this program.
     pub(crate) fn of(meta: &NodeMeta, program: Program) -> KnownCluster {
         let known = KnownCluster { program, ..KnownCluster::default() };
         if let Some((uuid, zxid_base, group)) = meta.founding() {
@@ -61,7 +61,7 @@ impl KnownCluster {
         self.founding.get_or_init(|| founding)
     }
 
-    /// The node has applied, or is about to apply, what says this.
+    /// Learns what the node has applied, or is about to apply.
     pub(crate) fn learn(&self, cluster: &Cluster) {
         self.note(*cluster.founding());
         self.level.store(cluster.level(), Ordering::Release);
@@ -97,7 +97,8 @@ impl KnownCluster {
         self.founding().map_or(0, |founding| founding.group)
     }
 
-    /// Whether a peer with this uuid may be of the same cluster: one of the two need not know yet.
+    /// Tells whether a peer with this uuid may be of the same cluster: one of the two need not know
+    /// yet.
     pub(crate) fn may_be(&self, uuid: Option<ClusterUuid>) -> bool {
         uuid.zip(self.uuid()).is_none_or(|(theirs, own)| theirs == own)
     }
@@ -117,17 +118,17 @@ impl KnownCluster {
         self.met.lock().unwrap_or_else(PoisonError::into_inner).get(&peer).cloned()
     }
 
-    /// Which data directory a peer had when it was met last.
+    /// The data directory that a peer had when it was met last.
     pub(crate) fn incarnation_of(&self, peer: u64) -> Option<u64> {
         self.last_met(peer).map(|met| met.incarnation)
     }
 
-    /// How much a peer is preferred as leader, as it said.
+    /// The preference for a peer as leader, as it said.
     pub(crate) fn priority_of(&self, peer: u64) -> Option<u8> {
         self.last_met(peer)?.leader_priority
     }
 
-    /// Whether the founding is applied where the last zxid is this one.
+    /// Tells whether the founding is applied where the last zxid is this one.
     pub(crate) fn is_founded_at(&self, applied: Zxid) -> bool {
         self.founding().is_some_and(|founding| applied.0 > founding.zxid_base)
     }
@@ -137,12 +138,12 @@ impl KnownCluster {
         Zxid(self.founding().map_or(0, |founding| founding.zxid_base) + index)
     }
 
-    /// What this node runs.
+    /// The program that this node runs.
     pub(crate) fn program(&self) -> &Program {
         &self.program
     }
 
-    /// What a peer ran when it was met last, if it said so.
+    /// The program that a peer ran when it was met last, if it said so.
     pub(crate) fn program_of(&self, peer: u64) -> Option<Program> {
         self.last_met(peer)?.program
     }
@@ -155,14 +156,15 @@ impl KnownCluster {
         (self.level.load(Ordering::Acquire).max(min), max)
     }
 
-    /// The same of a peer. One that is in a cluster beyond this program is the end of this node.
+    /// Notes the levels of a peer. One that is in a cluster beyond this program is the end of this
+    /// node.
     pub(crate) fn note_levels(&self, (low, _): (u16, u16)) {
         if low > self.program.levels.max {
             self.outgrow(OtherLevel { level: low, known: self.program.levels });
         }
     }
 
-    /// The members are these.
+    /// Notes the ids of the members.
     pub(crate) fn note_members(&self, ids: BTreeSet<u64>) {
         *self.members.lock().unwrap_or_else(PoisonError::into_inner) = ids;
     }
@@ -172,7 +174,7 @@ impl KnownCluster {
         self.members.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// A peer of this cluster says that this node was removed.
+    /// Notes that a peer of this cluster says that this node was removed.
     pub(crate) fn hear_of_own_removal(&self, zxid: Zxid) {
         self.own_removal.send_if_modified(|heard| heard.replace(zxid).is_none());
     }
@@ -186,8 +188,9 @@ impl KnownCluster {
         }
     }
 
-    /// What came as this member's tells of a level that this program does not know. It may be a
-    /// stranger's, so the member is to be called at its own address: what it says there counts.
+    /// Notes that what came as this member's tells of a level that this program does not know. It
+    /// may be a stranger's, so the member is to be called at its own address: what it says there
+    /// counts.
     pub(crate) fn doubt_level(&self, member: u64) {
         self.doubts.send_replace(member);
     }
@@ -197,17 +200,17 @@ impl KnownCluster {
         self.doubts.subscribe()
     }
 
-    /// The cluster is at a level that this program does not know: the node must stop.
+    /// Notes that the cluster is at a level that this program does not know: the node must stop.
     pub(crate) fn outgrow(&self, level: OtherLevel) {
         self.outgrown.send_if_modified(|outgrown| outgrown.replace(level).is_none());
     }
 
-    /// That, once it is so.
+    /// Tells the cluster's level, once this program does not know it.
     pub(crate) fn outgrown(&self) -> watch::Receiver<Option<OtherLevel>> {
         self.outgrown.subscribe()
     }
 
-    /// When a node was removed.
+    /// The zxid at which a node was removed.
     pub(crate) fn removed_at(&self, id: u64) -> Option<Zxid> {
         self.removed_ids().get(&id).copied()
     }

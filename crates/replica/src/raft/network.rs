@@ -44,7 +44,7 @@ pub(crate) struct Network {
 type AppendResults<'s> = BoxStream<'s, Result<StreamAppendResult<TypeConfig>, RPCError<TypeConfig>>>;
 
 impl Network {
-    /// As the members are now: its address may have changed since the last call.
+    /// The peer, as the members are now: its address may have changed since the last call.
     fn peer(&self) -> Result<Arc<Peer>, RPCError<TypeConfig>> {
         self.peers.get(self.to).ok_or_else(|| unreachable(format!("node {} is no member any more", self.to)))
     }
@@ -82,7 +82,7 @@ impl Network {
     {
         // Raft bounds a heartbeat by its interval, and its task sees to it; entries may wait for a
         // slow disk, so a connection counts as lost when the peer says nothing at all for
-        // `silence`.
+        // `peer_timeout`.
         let peer_timeout = self.peers.peer_timeout;
         let mut input = input.peekable();
         // Raft's pauses after errors are in its requests: who connects before it has one tries

@@ -24,9 +24,9 @@ pub(crate) struct Peer {
     id: u64,
     addrs: Arc<Addresses>,
     peer_timeout: Duration,
-    /// When it last showed that it follows this node.
+    /// Contact: the time at which it last showed that it follows this node.
     pub(crate) following: Arc<Following>,
-    /// Whether it can be reached.
+    /// Reach: the outcome of the tries to connect to it.
     pub(crate) reach: Arc<Reach>,
     /// Snapshots that got to it.
     sent: Arc<AtomicU64>,
@@ -66,7 +66,7 @@ impl Peer {
 #[derive(Debug, Default)]
 struct Unsent {
     count: AtomicU64,
-    /// How the last try failed; nothing after one that got there.
+    /// Failure of the last try; nothing after one that got there.
     last: Mutex<Option<io::ErrorKind>>,
 }
 
@@ -89,7 +89,7 @@ pub(crate) struct Peers {
     noted: Arc<Notify>,
 }
 
-/// What every peer is made of.
+/// Parts of which every peer is made.
 struct Shared {
     identity: Identity,
     stop: Stop,
@@ -100,18 +100,18 @@ struct Shared {
 #[derive(Default)]
 struct Table {
     by_id: BTreeMap<u64, Arc<Peer>>,
-    /// What was counted for peers that are none any more.
+    /// Counts of peers that are none any more.
     gone: Tally,
 }
 
-/// What is counted for all peers together.
+/// Counts of all peers together.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tally {
-    /// How often a snapshot got to a peer.
+    /// Number of times that a snapshot got to a peer.
     pub(crate) snapshots_sent: u64,
-    /// How often a snapshot did not get to a peer.
+    /// Number of times that a snapshot did not get to a peer.
     pub(crate) snapshots_unsent: u64,
-    /// How often a peer turned out to have lost entries that it had on its disk.
+    /// Number of times that a peer turned out to have lost entries that it had on its disk.
     pub(crate) entries_lost: u64,
 }
 
@@ -212,7 +212,7 @@ impl Peers {
         self.table.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How far the other members are, as far as they answer before the deadline.
+    /// Asks the other members how far they are, as far as they answer before the deadline.
     pub(crate) async fn standings(&self, deadline: Instant) -> Vec<(u64, Standing)> {
         let standing = |answer| match answer {
             Answer::Standing(standing) => Some(standing),
@@ -240,13 +240,13 @@ impl Peers {
         self.table().by_id.get(&id).cloned()
     }
 
-    /// When the frame of `term` was sent that a quorum of this membership has taken, this node
-    /// included where it votes.
+    /// Time at which the frame of `term` was sent that a quorum of this membership has taken, this
+    /// node included where it votes.
     pub(crate) fn followed_since(&self, term: u64, membership: &StoredMembership) -> Option<Instant> {
         self.taken_by_quorum(membership, |following| following.since(term))
     }
 
-    /// The same of any term in which this node led.
+    /// Time at which such a frame was sent in any term in which this node led.
     pub(crate) fn followed_last(&self, membership: &StoredMembership) -> Option<Instant> {
         self.taken_by_quorum(membership, |following| following.last().map(|(_, sent)| sent))
     }
@@ -267,7 +267,7 @@ impl Peers {
         self.noted.notified()
     }
 
-    /// What was counted for all peers since this node started.
+    /// Counts of all peers since this node started.
     pub(crate) fn tally(&self) -> Tally {
         let table = self.table();
         table.by_id.values().fold(table.gone, |tally, peer| tally.with(peer))

@@ -1,4 +1,4 @@
-//! Up to where this node's log is purged.
+//! The end of the part of this node's log that is purged.
 
 use std::sync::{Arc, OnceLock};
 
@@ -7,17 +7,17 @@ use openraft::async_runtime::watch::WatchReceiver;
 use openraft::type_config::alias::WatchReceiverOf;
 use storage::{LogId, TypeConfig};
 
-/// Up to where this node's log is purged, as Raft tells. Nothing before Raft runs.
+/// The index up to which this node's log is purged, as Raft tells. Nothing before Raft runs.
 #[derive(Clone, Default)]
 pub(crate) struct Purged(Arc<OnceLock<WatchReceiverOf<TypeConfig, RaftMetrics<TypeConfig>>>>);
 
 impl Purged {
-    /// Raft runs.
+    /// Takes Raft's metrics, once it runs.
     pub(crate) fn told_by(&self, metrics: WatchReceiverOf<TypeConfig, RaftMetrics<TypeConfig>>) {
         let _ = self.0.set(metrics);
     }
 
-    /// Whether a follower that has no more than this needs an entry that is gone.
+    /// Tells whether a follower that has no more than this needs an entry that is gone.
     pub(crate) fn is_needed_behind(&self, prev: Option<LogId>) -> bool {
         self.up_to().is_some_and(|purged| prev.is_none_or(|prev| prev.index < purged))
     }

@@ -1,12 +1,12 @@
-//! When a peer last showed that it follows this node.
+//! The time at which a peer last showed that it follows this node.
 //!
 //! Told by this node's own frames: each answer belongs to the one frame whose number it carries,
 //! and counts from when that frame was sent. Raft's own time of the last quorum cannot be used for
 //! this: it takes an answer to an earlier append for one to a later append without entries, so a
 //! leader that was paused and deposed meanwhile would think, for answers that had waited for it, to
 //! be followed still. Simulation seeds found sessions that it kept alive and that the new leader
-//! expired (crates/sim/tests/seeds.rs); linearizable reads of such a leader missed what the new one
-//! had acknowledged.
+//! expired (crates/sim/tests/it/seeds.rs); linearizable reads of such a leader missed what the new
+//! one had acknowledged.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,9 +25,9 @@ pub(crate) struct Following {
     /// The last entry that the peer said to be on its disk, and the term of the leader that it said
     /// so to.
     acknowledged: Mutex<Option<(u64, LogId)>>,
-    /// How often the peer turned out to have less than it had said.
+    /// Number of times that the peer turned out to have less than it had said.
     losses: AtomicU64,
-    /// Told each time, for all peers together.
+    /// A call for each such frame, for all peers together.
     noted: Arc<Notify>,
 }
 
@@ -36,7 +36,7 @@ impl Following {
         Following { noted, ..Following::default() }
     }
 
-    /// The peer took a frame of `term` that was sent at `sent`.
+    /// Notes that the peer took a frame of `term` that was sent at `sent`.
     pub(crate) fn note(&self, term: u64, sent: Instant) {
         {
             let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
@@ -50,7 +50,7 @@ impl Following {
         self.acknowledgement().filter(|acknowledged| acknowledged.0 == term).map(|acknowledged| acknowledged.1)
     }
 
-    /// The peer's answer to a frame of `term` with the entries behind `prev`, up to `last`.
+    /// Hears the peer's answer to a frame of `term` with the entries behind `prev`, up to `last`.
     pub(crate) fn hear(&self, term: u64, prev: Option<LogId>, last: Option<LogId>, answer: &AppendResult) {
         let mut acknowledged = self.acknowledgement();
         let held = match answer {
@@ -71,7 +71,8 @@ impl Following {
         }
     }
 
-    /// How often the peer turned out to have less on its disk than it had said to a leader here.
+    /// Number of times that the peer turned out to have less on its disk than it had said to a
+    /// leader here.
     pub(crate) fn losses(&self) -> u64 {
         self.losses.load(Ordering::Relaxed)
     }
@@ -80,7 +81,7 @@ impl Following {
         self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// When the newest frame of `term` was sent that the peer took.
+    /// Time at which the newest frame of `term` was sent that the peer took.
     pub(crate) fn since(&self, term: u64) -> Option<Instant> {
         self.last().filter(|newest| newest.0 == term).map(|newest| newest.1)
     }
@@ -91,9 +92,9 @@ impl Following {
     }
 }
 
-/// When the frame was sent that a quorum has taken: a majority of each of these sets of voters.
-/// `own` is this node, which counts where it is a voter and takes its own frames at once. `None`
-/// as long as there is none, and without voters.
+/// Time at which the frame was sent that a quorum has taken: a majority of each of these sets of
+/// voters. `own` is this node, which counts where it is a voter and takes its own frames at once.
+/// `None` as long as there is none, and without voters.
 pub(crate) fn quorum(voters: &[BTreeSet<u64>], own: u64, since: impl Fn(u64) -> Option<Instant>) -> Option<Instant> {
     let now = Instant::now();
     let of_set = |set: &BTreeSet<u64>| {

@@ -1,19 +1,19 @@
-//! Whether a peer can be reached, as the tries to connect to it tell.
+//! The reach of a peer, as the tries to connect to it tell.
 
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What keeps this node from a peer.
+/// The obstacle between this node and a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Obstacle {
-    /// Nothing listens there.
+    /// No program listens there.
     Refused,
     /// The name has no address.
     Unresolvable,
     /// The peer does not take this node for a member: another `cluster_id`, other members, another
     /// release.
     TurnedAway,
-    /// What listens there does not speak as a peer.
+    /// The program that listens there does not speak as a peer.
     NotAPeer,
     /// The connection was closed before the peer said anything.
     Closed,
@@ -21,23 +21,23 @@ pub(crate) enum Obstacle {
     TimedOut,
     /// The network knows no way.
     NoRoute,
-    /// What the system says of it, and no more.
+    /// The system's words for it, and no more.
     Other,
 }
 
-/// What the last try came to.
+/// The outcome of the last try.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Contact {
-    /// There was none.
+    /// No try was made.
     #[default]
     Untried,
     /// The peer answered.
     Reached,
-    /// It did not.
+    /// The peer did not answer.
     Lost(Obstacle),
 }
 
-/// Whether one peer can be reached. All connections to it tell.
+/// The reach of one peer. All connections to it tell.
 #[derive(Debug, Default)]
 pub(crate) struct Reach {
     last: Mutex<(Contact, String)>,
@@ -78,17 +78,17 @@ impl Obstacle {
 }
 
 impl Reach {
-    /// The peer answered.
+    /// Notes that the peer answered.
     pub(crate) fn reached(&self) {
         *self.last() = (Contact::Reached, String::new());
     }
 
-    /// It could not be reached.
+    /// Notes that the peer could not be reached.
     pub(crate) fn lost(&self, error: &io::Error) {
         *self.last() = (Contact::Lost(Obstacle::of(error)), error.to_string());
     }
 
-    /// What the last try came to.
+    /// The outcome of the last try.
     pub(crate) fn contact(&self) -> Contact {
         self.last().0
     }
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
     use crate::raft::transport::{Addresses, Identity, Lane, Target};
 
-    /// What a try to reach a peer at `addr` comes to.
+    /// Checks what a try to reach a peer at `addr` comes to.
     async fn check(addr: &str, expected: Obstacle) {
         let reach = Arc::<Reach>::default();
         let identity = Identity::new("c", 1, &[1, 2]);

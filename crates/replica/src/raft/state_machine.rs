@@ -1,5 +1,5 @@
-//! Between Raft and [`znode::State`]: entries in, published states and answers out; snapshots both
-//! ways.
+//! The part between Raft and [`znode::State`]: entries in, published states and answers out;
+//! snapshots both ways.
 
 use std::collections::VecDeque;
 use std::io;
@@ -26,18 +26,18 @@ use crate::view::forced::{Forced, ForcedLog};
 
 /// Entries that are applied before the state is published and their proposers hear of it.
 const BATCH_MAX: usize = 512;
-/// The same in bytes, as the log has them, of all but the last.
+/// Bytes of those entries, as the log has them, of all but the last.
 const BATCH_BYTES_MAX: usize = 1 << 20;
-/// After so many events the state is published before the next entry: readers wait meanwhile, and
-/// an entry that expires sessions is small and does much.
+/// Events after which the state is published before the next entry: readers wait meanwhile, and an
+/// entry that expires sessions is small and does much.
 const EVENTS_ENOUGH: usize = 1_000;
-/// So many sequence numbers of a parent are told of: 90 %.
+/// Sequence numbers of a parent after which the log tells of them: 90 %.
 const SEQUENCE_TOLD: u64 = SEQUENCE_MAX / 10 * 9;
 
 /// The snapshot as Raft hands it around, with what it contains.
 pub(crate) type RaftSnapshot = openraft::alias::SnapshotOf<TypeConfig, Snapshot>;
 
-/// What a proposal's [`Outcome`] carries.
+/// The contents of a proposal's [`Outcome`].
 #[derive(Debug)]
 pub(crate) struct Proposed {
     /// The entry's zxid.
@@ -56,7 +56,7 @@ pub(crate) struct StateMachine {
     snapshots: SnapshotStore,
     /// Bytes of entries applied since the last snapshot was begun or installed.
     unsaved_bytes: Arc<AtomicU64>,
-    /// What was read already when it came.
+    /// Entries that were read already when they came.
     decoded: Arc<Decoded>,
     /// Locks that were taken from their sessions.
     forced: ForcedLog,
@@ -66,7 +66,7 @@ pub(crate) struct StateMachine {
     _alive: mpsc::Sender<()>,
 }
 
-/// Which cluster this node's data is of, in memory and on disk.
+/// The cluster of this node's data, in memory and on disk.
 pub(crate) struct Identified {
     pub(crate) host: Host,
     pub(crate) cluster: Arc<KnownCluster>,
@@ -74,20 +74,20 @@ pub(crate) struct Identified {
 }
 
 impl Identified {
-    /// Before this is applied.
+    /// Joins the cluster, before its founding is applied.
     async fn join(&self, founding: Founding) -> io::Result<()> {
         let (cluster, meta) = (Arc::clone(&self.cluster), self.meta.clone());
         self.host.blocking(move || cluster.join(&meta, founding)).await
     }
 
-    /// What was committed cannot be read: the end of this node.
+    /// Makes the error of what was committed and cannot be read: the end of this node.
     fn unread(&self, what: &str, error: DecodeError) -> io::Error {
         let error = unread(what, error);
         other_level(&error).into_iter().for_each(|other| self.cluster.outgrow(other));
         error
     }
 
-    /// After this was applied.
+    /// Learns what the state says of the cluster, after it was applied.
     fn learn(&self, state: &State) {
         state.cluster().into_iter().for_each(|cluster| self.cluster.learn(cluster));
     }
@@ -157,8 +157,8 @@ impl StateMachine {
         Ok((batch, more))
     }
 
-    /// Whether a batch says something of the cluster itself. A founding is durable before anything
-    /// of it is applied.
+    /// Tells whether a batch says something of the cluster itself. A founding is durable before
+    /// anything of it is applied.
     async fn prepare(&self, batch: &VecDeque<Committed>) -> io::Result<bool> {
         let (mut of_cluster, mut founded) = (false, false);
         for committed in batch {
@@ -339,7 +339,7 @@ impl StateMachine {
 
 /// Writes a snapshot of the state as it was when the builder was made.
 pub(crate) struct SnapshotBuilder {
-    /// Until it is written.
+    /// The state, until it is written.
     state: Option<Arc<State>>,
     meta: SnapshotMeta,
     snapshots: SnapshotStore,
@@ -371,7 +371,7 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
     }
 }
 
-/// Why an entry or a snapshot cannot be read.
+/// The reason why an entry or a snapshot cannot be read.
 fn unread(what: &str, error: DecodeError) -> io::Error {
     match error {
         // Whole, so that `other_level` finds it.
@@ -380,8 +380,8 @@ fn unread(what: &str, error: DecodeError) -> io::Error {
     }
 }
 
-/// Whether something cannot be read because the cluster is at a level that this program does not
-/// know.
+/// Finds the level in an error that says that something cannot be read because the cluster is at a
+/// level that this program does not know.
 pub(crate) fn other_level(error: &io::Error) -> Option<OtherLevel> {
     match error.get_ref()?.downcast_ref::<DecodeError>()? {
         DecodeError::Level(other) => Some(*other),

@@ -1,4 +1,4 @@
-//! Which membership may follow which in one log.
+//! The memberships that may follow each other in one log.
 //!
 //! A membership rules from the moment at which it stands in the log, so a frame with one that no
 //! leader can have written is refused before Raft takes it: a stranger could else make a node the
@@ -18,7 +18,7 @@ pub(crate) struct Transitions {
 }
 
 impl Transitions {
-    /// Whether each membership in a frame may follow the one before it: the last on this
+    /// Tells whether each membership in a frame may follow the one before it: the last on this
     /// connection, the one that rules at this node, or, where a new leader undoes that one, the
     /// committed one. Entries up to the latter have been agreed on and may be sent again.
     pub(crate) fn are_possible(
@@ -43,8 +43,8 @@ impl Transitions {
     }
 }
 
-/// Whether quorums of both memberships have a voter in common: they share a set of voters, or their
-/// single sets differ by one voter.
+/// Tells whether quorums of both memberships have a voter in common: they share a set of voters, or
+/// their single sets differ by one voter.
 fn may_follow(before: &[BTreeSet<u64>], then: &[BTreeSet<u64>]) -> bool {
     if let ([before], [then]) = (before, then) {
         return before.symmetric_difference(then).count() <= 1;

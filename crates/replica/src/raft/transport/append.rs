@@ -42,7 +42,7 @@ pub(crate) struct AppendLine {
     /// Frames without an answer: number, term, and when each was sent.
     sent: VecDeque<(u64, u64, Instant)>,
     following: Arc<Following>,
-    /// Since when an answer is owed without anything being heard.
+    /// Time since which an answer is owed without anything being heard.
     waiting_since: Option<Instant>,
 }
 
@@ -52,7 +52,7 @@ impl AppendLine {
         AppendLine { framed, sequence: 0, answered: 0, sent: VecDeque::new(), following, waiting_since: None }
     }
 
-    /// Whether an answer has been owed for too long.
+    /// Tells whether an answer has been owed for too long.
     pub(crate) fn is_silent(&self, peer_timeout: Duration) -> bool {
         self.waiting_since.is_some_and(|since| since.elapsed() >= peer_timeout)
     }
@@ -79,7 +79,7 @@ impl AppendLine {
     }
 }
 
-/// What one frame covers.
+/// The part of the log that one frame covers.
 struct InFlight {
     sequence: u64,
     term: u64,
@@ -96,8 +96,8 @@ pub(crate) struct AppendStream<'s, S> {
     inflight: VecDeque<InFlight>,
     peer_timeout: Duration,
     timer: Pin<Box<Sleep>>,
-    /// Of replication, which says so when what the peer needs was purged. A heartbeat goes to a
-    /// peer that gets a snapshot, too.
+    /// The end of the purged log, for replication, which says so when what the peer needs was
+    /// purged. A heartbeat goes to a peer that gets a snapshot, too.
     purged: Option<Purged>,
 }
 
@@ -245,7 +245,7 @@ where
     }
 }
 
-/// How many of these entries go into one frame.
+/// Number of these entries that go into one frame.
 fn frame_entries(entries: &[Entry]) -> usize {
     let mut bytes = 0;
     let fits = |entry: &&Entry| {

@@ -25,7 +25,7 @@ pub(crate) struct AppendFrame {
     pub(crate) vote: VoteRecord,
     /// The entry before the first.
     pub(crate) prev_log_id: Option<LogIdRecord>,
-    /// What the leader has committed.
+    /// The last entry that the leader has committed.
     pub(crate) leader_commit: Option<LogIdRecord>,
     /// The last entry that the receiver has told this leader to be on its disk.
     pub(crate) acknowledged: Option<LogIdRecord>,
@@ -44,12 +44,12 @@ const IN_ORDER: u8 = 1 << 4;
 const MORE: u8 = 1 << 5;
 const KNOWN: u8 = PREV | COMMIT | ACKNOWLEDGED | ONE_TERM | IN_ORDER | MORE;
 
-/// How positions are written in one frame.
+/// The way in which positions are written in one frame.
 #[derive(Clone, Copy)]
 struct Scale {
     /// The term of all of them, if there is only one.
     term: Option<u64>,
-    /// What their indexes are counted from.
+    /// The index from which their indexes are counted.
     base: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Who is connected to this node's peer port, and how much each may take up.
+//! Connections to this node's peer port, and the share that each may take up.
 //!
 //! A caller is a stranger until its hello was a member's. Strangers share a few places, so that
 //! they cost little, and a new one takes the place of the oldest of the address that holds most, so
@@ -32,7 +32,7 @@ pub(crate) struct Callers {
 #[derive(Debug, Default)]
 struct Table {
     next: u64,
-    /// In the order in which they came.
+    /// Callers in the order in which they came.
     callers: BTreeMap<u64, Caller>,
     begun_bytes: usize,
 }
@@ -40,7 +40,7 @@ struct Table {
 #[derive(Debug)]
 struct Caller {
     addr: Option<IpAddr>,
-    /// Once it has said hello.
+    /// The member and the lane, once the caller has said hello.
     member: Option<(u64, Lane)>,
     begun_bytes: usize,
     /// Told to end the connection.
@@ -135,7 +135,7 @@ impl Table {
 }
 
 impl Place {
-    /// The stranger turned out to be a member.
+    /// Makes a member of the stranger.
     pub(crate) fn admit(&self, member: u64, lane: Lane) {
         let mut table = self.callers.table();
         let of_lane = |caller: &Caller| caller.member == Some((member, lane));
@@ -151,7 +151,7 @@ impl Place {
         }
     }
 
-    /// So many bytes of a frame that is not whole yet are kept for this connection.
+    /// Counts the bytes of a frame that is not whole yet, which are kept for this connection.
     ///
     /// # Errors
     /// When this connection holds most of all, and all together too much.

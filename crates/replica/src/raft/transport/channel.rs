@@ -27,25 +27,26 @@ const PENDING_MAX: usize = 8_000;
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
 /// The number of a ping, which no caller waits for.
 const PING: u64 = 0;
-/// After a failed connection attempt, questions fail at once for so long.
+/// Time after a failed connection attempt in which questions fail at once.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(50);
 
-/// What those hear whose question comes too late for a peer that stops.
+/// The answer to a question that comes too late for a peer that stops.
 const LEFT: &str = "the peer is shutting down";
 
-/// Why there is no answer.
+/// The reason why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ChannelError {
     /// The question was not sent, or surely not taken.
     NotSent(String),
-    /// It may have been sent, and heard.
+    /// The question may have been sent, and heard.
     Lost(String),
 }
 
 struct Question {
     ask: Ask,
     reply: oneshot::Sender<Result<Answer, ChannelError>>,
-    /// What it takes up until it is on its way, whether its caller still waits for it or not.
+    /// The room that it takes up until it is on its way, whether its caller still waits for it or
+    /// not.
     _held: Option<Held>,
 }
 
@@ -60,8 +61,8 @@ pub(crate) struct Channel {
 }
 
 impl Channel {
-    /// Starts the connection's task on the current runtime. The target's `silence` is how long a
-    /// peer that owes answers may say nothing before the connection counts as lost.
+    /// Starts the connection's task on the current runtime. The target's `peer_timeout` is the
+    /// silence of a peer that owes answers, after which the connection counts as lost.
     pub(crate) fn open(target: Target, stopped: Stop) -> Channel {
         let (questions, queue) = mpsc::channel(QUEUE_MAX);
         tokio::spawn(async move {
@@ -83,7 +84,7 @@ impl Channel {
         self.ask_with(ask, None, deadline).await
     }
 
-    /// The same, and keeps `held` for as long as the question is in the queue.
+    /// Asks, and keeps `held` for as long as the question is in the queue.
     pub(crate) async fn ask_holding(&self, ask: Ask, held: Held, deadline: Instant) -> Result<Answer, ChannelError> {
         self.ask_with(ask, Some(held), deadline).await
     }
@@ -252,8 +253,8 @@ impl Line {
         Ok(())
     }
 
-    /// After an error of sending: what the peer had said before it closed the connection, that it
-    /// leaves above all, may not have been read yet.
+    /// Reads, after an error of sending, what the peer had said before it closed the connection:
+    /// that it leaves, above all.
     async fn hear_out(&mut self, error: &io::Error, peer_timeout: Duration) {
         if !matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) {
             return;
@@ -269,7 +270,7 @@ impl Line {
         let _ = timeout_at(Instant::now() + peer_timeout, rest).await;
     }
 
-    /// A connection whose peer has left is over with the last answer.
+    /// Looks whether the connection is over. One whose peer has left is over with the last answer.
     fn look_whether_over(&self) -> io::Result<()> {
         if self.left && self.pending.is_empty() { Err(io::Error::other(LEFT)) } else { Ok(()) }
     }

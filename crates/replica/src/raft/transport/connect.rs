@@ -23,26 +23,26 @@ use crate::raft::known_cluster::{KnownCluster, Met};
 use crate::raft::reach::Reach;
 use crate::{Config, Program};
 
-/// Who this node is among its peers. The same for all its connections.
+/// The identity of this node among its peers. The same for all its connections.
 #[derive(Clone, Debug)]
 pub(crate) struct Identity {
     /// The cluster's name.
     pub(crate) cluster_id: Arc<str>,
-    /// This node.
+    /// The id of this node.
     pub(crate) node_id: u64,
     /// The ids of the configured members, which found the cluster.
     founders: Arc<[u64]>,
-    /// How far this node has come.
+    /// The progress of this node.
     pub(crate) horizon: Arc<Horizon>,
-    /// What it knows of its cluster.
+    /// The cluster, as this node knows it.
     pub(crate) cluster: Arc<KnownCluster>,
-    /// Of its data directory.
+    /// The incarnation of its data directory.
     incarnation: u64,
-    /// It joins a cluster that is there.
+    /// True if it joins a cluster that is there.
     joins: bool,
-    /// How much it is preferred as leader.
+    /// The preference for it as leader.
     leader_priority: u8,
-    /// What it runs on.
+    /// The host that it runs on.
     pub(crate) host: Host,
 }
 
@@ -63,7 +63,7 @@ impl Identity {
         }
     }
 
-    /// The node that is configured like this and has this data.
+    /// Makes the identity of a node that is configured like this and has this data.
     pub(crate) fn of(host: Host, config: &Config, meta: &NodeMeta) -> Identity {
         let members: Vec<u64> = config.members.iter().map(|member| member.id).collect();
         let (cluster, incarnation) = (Arc::new(KnownCluster::of(meta, config.program.clone())), meta.incarnation());
@@ -72,7 +72,7 @@ impl Identity {
         Identity { host, cluster, incarnation, joins, leader_priority, ..named }
     }
 
-    /// What a peer may say to this node.
+    /// Rules for what a peer may say to this node.
     pub(crate) fn rules(&self, peer: u64) -> Rules {
         Rules::new(&self.horizon, peer)
     }
@@ -92,7 +92,7 @@ impl Identity {
         }
     }
 
-    /// What this node says beside the hello.
+    /// Facts that this node says beside the hello.
     fn more(&self) -> Vec<(u16, Vec<u8>)> {
         let Program { version, levels: Levels { min, max } } = self.cluster.program();
         let program = codec::encode::<ProgramRecord>(&(version.clone(), *min, *max));
@@ -109,8 +109,8 @@ impl Identity {
         }
     }
 
-    /// Why a caller is turned away, for the caller and for this node's log; `None` when it is
-    /// welcome.
+    /// The reason why a caller is turned away, for the caller and for this node's log; `None` when
+    /// it is welcome.
     pub(crate) fn refusal(&self, hello: &Hello) -> Option<(Refusal, String)> {
         let (own, from) = (self.node_id, hello.from);
         let no_member = if hello.cluster_id != *self.cluster_id {
@@ -149,9 +149,9 @@ impl Identity {
         })
     }
 
-    /// Whether a caller may be a member. One that knows the cluster's uuid is let in whatever this
-    /// node knows of members: it may not have heard yet that the caller was added, and could never
-    /// hear of it if it turned that caller away as a leader.
+    /// Tells whether a caller may be a member. One that knows the cluster's uuid is let in whatever
+    /// this node knows of members: it may not have heard yet that the caller was added, and could
+    /// never hear of it if it turned that caller away as a leader.
     fn may_call(&self, hello: &Hello) -> bool {
         // One of another cluster of this name is told so. A node that is to join may not know of
         // its members before one of them calls.
@@ -165,7 +165,7 @@ impl Identity {
         if known.is_empty() { self.founders.iter().copied().collect() } else { known }
     }
 
-    /// Where a member and this node cannot go on together.
+    /// The point in which a member and this node cannot go on together.
     fn disagreement(&self, hello: &Hello) -> Option<Refusal> {
         // Before all else: what another cluster decided about its node of this id is none of the
         // caller's.
@@ -186,7 +186,7 @@ impl Identity {
         (!overlap(hello.levels, levels)).then_some(Refusal::NoCommonLevel { levels })
     }
 
-    /// Whether this node goes on with a peer that let it in.
+    /// Tells whether this node goes on with a peer that let it in.
     fn agrees(&self, accepted: &Accepted) -> Result<(), Refusal> {
         let Accepted { version, levels, uuid, .. } = accepted;
         if !overlap((*version, *version), VERSIONS) {
@@ -199,8 +199,8 @@ impl Identity {
         if common { Ok(()) } else { Err(Refusal::NoCommonLevel { levels: *levels }) }
     }
 
-    /// Why this node does not go on with a peer: the end of this node, if the cluster is at a level
-    /// that it does not know.
+    /// The reason why this node does not go on with a peer: the end of this node, if the cluster is
+    /// at a level that it does not know.
     fn turned_away(&self, refusal: Refusal) -> io::Error {
         let words = match refusal {
             Refusal::NoCommonLevel { levels } => {
@@ -216,7 +216,7 @@ impl Identity {
         io::Error::new(io::ErrorKind::PermissionDenied, TurnedAway { refusal, words })
     }
 
-    /// Of a peer that has no level in common with this node.
+    /// Says which levels a peer knows that has none in common with this node.
     fn levels_in_words(&self, (min, max): (u16, u16)) -> String {
         let known = self.cluster.program().levels;
         if min > known.max {
@@ -236,7 +236,7 @@ pub(crate) struct TurnedAway {
     words: String,
 }
 
-/// What a peer says of itself.
+/// Reads what a peer says of itself.
 fn said(incarnation: u64, more: &[(u16, Vec<u8>)]) -> Met {
     let priority = more.iter().find(|(number, _)| *number == LEADER_PRIORITY);
     let leader_priority = priority.and_then(|(_, value)| value.first().copied());
@@ -246,7 +246,7 @@ fn said(incarnation: u64, more: &[(u16, Vec<u8>)]) -> Met {
 /// The longest version that is kept.
 const VERSION_BYTES_MAX: usize = 64;
 
-/// What a peer says that it runs.
+/// Reads what a peer says that it runs.
 fn program(more: &[(u16, Vec<u8>)]) -> Option<Program> {
     let (_, record) = more.iter().find(|(number, _)| *number == PROGRAM)?;
     let (version, min, max) = codec::decode_short::<ProgramRecord>(record).ok()?;
@@ -254,13 +254,13 @@ fn program(more: &[(u16, Vec<u8>)]) -> Option<Program> {
     (printable && min <= max).then_some(Program { version, levels: Levels { min, max } })
 }
 
-/// Whether two ranges have a number in common.
+/// Tells whether two ranges have a number in common.
 fn overlap((low, high): (u16, u16), (own_low, own_high): (u16, u16)) -> bool {
     low.max(own_low) <= high.min(own_high)
 }
 
-/// Where a peer listens: as the membership says, and where nothing answers there as this node's
-/// configuration says. Who answers shows in the handshake.
+/// Addresses of a peer: the one that the membership says, and where nothing answers there the one
+/// that this node's configuration says. Who answers shows in the handshake.
 #[derive(Debug)]
 pub(crate) struct Addresses {
     all: Vec<Arc<str>>,
@@ -274,46 +274,46 @@ impl Addresses {
         Addresses { all: [Some(addr), other].into_iter().flatten().map(Arc::from).collect(), at: AtomicUsize::new(0) }
     }
 
-    /// What the membership says.
+    /// The address that the membership says.
     pub(crate) fn first(&self) -> &str {
         &self.all[0]
     }
 
-    /// Where it is tried now.
+    /// The address that is tried now.
     pub(crate) fn current(&self) -> Arc<str> {
         Arc::clone(&self.all[self.at.load(Ordering::Relaxed) % self.all.len()])
     }
 
-    /// Nothing came of the last try.
+    /// Goes on to the next address, when nothing came of the last try.
     fn next(&self) {
         self.at.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-/// Where and how a peer is reached.
+/// The peer that is reached, and the way to it.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
-    /// Who this node is.
+    /// The identity of this node.
     pub(crate) identity: Identity,
     /// The peer.
     pub(crate) to: u64,
-    /// Where the peer listens.
+    /// Addresses on which the peer listens.
     pub(crate) addrs: Arc<Addresses>,
-    /// What for.
+    /// The lane for which it is reached.
     pub(crate) lane: Lane,
-    /// How long a peer may be silent.
+    /// Silence that a peer is allowed.
     pub(crate) peer_timeout: Duration,
     /// Learns what each try comes to.
     pub(crate) reach: Arc<Reach>,
-    /// It is a member, and not one that is only asked.
+    /// True if it is a member, and not one that is only asked.
     pub(crate) is_peer: bool,
 }
 
-/// What a node says that is asked whether it may become a member.
+/// Answers of a node that is asked whether it may become a member.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Introduction {
     pub(crate) standing: Standing,
-    /// Of its data directory.
+    /// The incarnation of its data directory.
     pub(crate) incarnation: u64,
 }
 
@@ -411,8 +411,8 @@ mod tests {
 
     const WITHIN: Duration = Duration::from_secs(10);
 
-    /// What node 1 of cluster `c` with members 1 to 3 answers to a caller: nothing that tells who
-    /// it is.
+    /// Checks what node 1 of cluster `c` with members 1 to 3 answers to a caller: nothing that
+    /// tells who it is.
     #[track_caller]
     fn check(caller: Identity, to: u64, expected: Result<(), &str>) -> impl Future<Output = ()> {
         let at = std::panic::Location::caller();

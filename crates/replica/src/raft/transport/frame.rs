@@ -24,18 +24,18 @@ use super::messages::{FRAME_BYTES_MAX, VERSIONS};
 use super::rules::{Checked, Rules};
 use super::stream::{READ_BYTES, Stream};
 
-/// Before both ends know each other. A hello and a welcome are far shorter.
+/// The longest frame before both ends know each other. A hello and a welcome are far shorter.
 const GREETING_BYTES_MAX: usize = 4 << 10;
 
 /// Length and checksum.
 const PREFIX_BYTES: usize = 2 * size_of::<u32>();
-/// Beside the silence that a peer is allowed, a frame that has begun may take so long: 128 KiB a
-/// second.
+/// Bytes of a frame that has begun which are given a millisecond, beside the silence that a peer is
+/// allowed: 128 KiB a second.
 const FRAME_BYTES_PER_MS: usize = 128;
 /// A frame that has begun is counted among those of all callers from so many bytes on.
 const COUNTED_BYTES_MIN: usize = 64 << 10;
 
-/// What [`Framed::exchange`] came to.
+/// The outcome of [`Framed::exchange`].
 #[derive(Debug)]
 pub(crate) enum Exchange<T> {
     /// The peer sent a message.
@@ -54,39 +54,40 @@ pub(crate) struct Framed {
     output: BytesMut,
     /// All that is in `output` may wait for something to go with.
     idle: bool,
-    /// None while both ends greet each other.
+    /// The terms; none while both ends greet each other.
     terms: Option<Terms>,
-    /// Of the data directory at the other end; 0 before it is known.
+    /// The incarnation of the data directory at the other end; 0 before it is known.
     incarnation: u64,
     peer_timeout: Duration,
-    /// How long this end has waited for the rest of the frame that is not whole yet.
+    /// Time that this end has waited for the rest of the frame that is not whole yet.
     waited: Duration,
-    /// Since when it waits. None while it does something else: the rest may lie in the socket then,
-    /// in time.
+    /// Time since which it waits. None while it does something else: the rest may lie in the socket
+    /// then, in time.
     waits_since: Option<Instant>,
-    /// Whether its bytes were counted with `terms.place`.
+    /// True if its bytes were counted with `terms.place`.
     counted: bool,
-    /// How long the last record was.
+    /// Length of the last record.
     record_bytes: usize,
     timer: Option<Pin<Box<Sleep>>>,
 }
 
-/// On what terms the other end is heard.
+/// Terms on which the other end is heard.
 pub(crate) struct Terms {
     /// The version of the messages on this connection.
     pub(crate) version: u16,
     /// The longest frame that it may send.
     pub(crate) frame_bytes_max: usize,
-    /// What it may say.
+    /// Rules for what it may say.
     pub(crate) rules: Rules,
-    /// Where its frames are counted before they are whole; nowhere on the side that called.
+    /// The place with which its frames are counted before they are whole; none on the side that
+    /// called.
     pub(crate) place: Option<Place>,
 }
 
 impl Framed {
     /// A connection on which the peer may send a hello or a welcome, until [`Framed::set_terms`] is
-    /// called. `silence` is how long a frame that has begun may take, beside the time for its
-    /// bytes.
+    /// called. `peer_timeout` is the time that a frame that has begun may take, beside the time for
+    /// its bytes.
     pub(crate) fn new(stream: impl Into<Stream>, peer_timeout: Duration) -> io::Result<Framed> {
         let stream = stream.into();
         stream.set_up()?;
@@ -106,7 +107,7 @@ impl Framed {
         })
     }
 
-    /// The other end has this data directory.
+    /// Notes the data directory of the other end.
     pub(crate) fn meet(&mut self, incarnation: u64) {
         self.incarnation = incarnation;
     }
@@ -116,7 +117,7 @@ impl Framed {
         self.incarnation
     }
 
-    /// Both ends know each other.
+    /// Sets the terms, once both ends know each other.
     pub(crate) fn set_terms(&mut self, terms: Terms) {
         self.terms = Some(terms);
     }
@@ -131,8 +132,8 @@ impl Framed {
         self.queue_record(&codec::encode(message))
     }
 
-    /// Like [`Framed::queue`], for what need not go by itself: [`Framed::exchange`] sends it with
-    /// the next message, or when [`Framed::hurry`] says so. Whether it is the first that waits.
+    /// Queues what need not go by itself: [`Framed::exchange`] sends it with the next message, or
+    /// when [`Framed::hurry`] says so. True if it is the first that waits.
     pub(crate) fn queue_idly<T: Encode>(&mut self, message: &T) -> io::Result<bool> {
         let first = self.output.is_empty();
         let idle = first || self.idle;
@@ -141,17 +142,17 @@ impl Framed {
         Ok(first)
     }
 
-    /// Nothing that is queued may wait any longer.
+    /// Ends the wait of all that is queued.
     pub(crate) fn hurry(&mut self) {
         self.idle = false;
     }
 
-    /// Whether all that is queued waits for something to go with.
+    /// Tells whether all that is queued waits for something to go with.
     pub(crate) fn is_idle(&self) -> bool {
         self.idle && !self.output.is_empty()
     }
 
-    /// Like [`Framed::queue`], for a record that is encoded already.
+    /// Queues a record that is encoded already.
     pub(crate) fn queue_record(&mut self, record: &[u8]) -> io::Result<()> {
         if record.len() > FRAME_BYTES_MAX {
             return Err(io::Error::other(format!("a frame of {} bytes is too long to send", record.len())));
@@ -164,12 +165,12 @@ impl Framed {
         Ok(())
     }
 
-    /// How many bytes wait to be sent.
+    /// Number of bytes that wait to be sent.
     pub(crate) fn queued_bytes(&self) -> usize {
         self.output.len()
     }
 
-    /// How long the last message was.
+    /// Length of the last message.
     pub(crate) fn record_bytes(&self) -> usize {
         self.record_bytes
     }
@@ -340,12 +341,12 @@ impl Drop for Reading<'_> {
     }
 }
 
-/// How long a frame may take from its beginning to its end.
+/// Time that a frame may take from its beginning to its end.
 fn frame_time(peer_timeout: Duration, length: usize) -> Duration {
     peer_timeout + Duration::from_millis((length / FRAME_BYTES_PER_MS) as u64)
 }
 
-/// What no correct peer sends.
+/// An error of what no correct peer sends.
 pub(crate) fn malformed(what: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
@@ -402,7 +403,7 @@ mod tests {
         tokio::join!(sending, receiving);
     }
 
-    /// What is read after a peer sent these bytes and closed.
+    /// Checks what is read after a peer sent these bytes and closed.
     #[track_caller]
     fn check(bytes: Vec<u8>, refused: &str) -> impl Future<Output = ()> {
         let refused = refused.to_string();

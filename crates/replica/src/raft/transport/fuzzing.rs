@@ -1,5 +1,5 @@
-//! What must hold for whatever bytes a peer sends: the fuzz target (`crates/replica/fuzz`) and a
-//! property test call this.
+//! Claims that must hold for whatever bytes a peer sends: the fuzz target (`crates/replica/fuzz`)
+//! and a property test call this.
 
 use storage::codec::{self, EntryRecord, PayloadRecord};
 
@@ -41,7 +41,7 @@ fn read<T: Checked>(rules: &Rules, record: &[u8]) -> Option<T> {
     message.check(rules).ok().map(|()| message)
 }
 
-/// What passes is what Raft and its log can take.
+/// Asserts that what passes is what Raft and its log can take.
 fn append(frame: AppendFrame) {
     assert!(frame.vote.committed && frame.vote.node_id == 2 && frame.vote.term <= TERM + TERMS_AHEAD_MAX);
     let first = frame.prev_log_id.map_or(0, |prev| prev.index + 1);

@@ -1,4 +1,4 @@
-//! What nodes say to each other. The order of variants and fields is the format: append only.
+//! Messages of nodes to each other. The order of variants and fields is the format: append only.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use znode::{Applied, ClusterUuid, Credential, SessionId};
 /// spoke versions 1 to 3, and their entries cannot be read.
 pub(crate) const VERSIONS: (u16, u16) = (4, 4);
 
-/// What a connection is for. Each has its own, so that a snapshot never holds up a heartbeat.
+/// The purpose of a connection. Each has its own, so that a snapshot never holds up a heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Encode, Decode)]
 pub(crate) enum Lane {
     /// Log entries and heartbeats, in order, many under way.
@@ -54,13 +54,13 @@ impl Lane {
     }
 }
 
-/// The number of what a node runs, in `more` of [`Hello`] and [`Accepted`].
+/// The number, in `more` of [`Hello`] and [`Accepted`], of the program that a node runs.
 pub(crate) const PROGRAM: u16 = 1;
 
-/// What a node runs: its version, and the lowest and the highest level that it knows.
+/// The program that a node runs: its version, and the lowest and the highest level that it knows.
 pub(crate) type ProgramRecord = (String, u16, u16);
 
-/// The number of how much a node is preferred as leader, in the same place: one byte, 0 to 100.
+/// The number, in the same place, of the preference for a node as leader: one byte, 0 to 100.
 pub(crate) const LEADER_PRIORITY: u16 = 2;
 
 /// The first frame on a connection.
@@ -72,20 +72,19 @@ pub(crate) struct Hello {
     pub(crate) levels: (u16, u16),
     /// The cluster's name.
     pub(crate) cluster_id: String,
-    /// Who connects.
+    /// The node that connects.
     pub(crate) from: u64,
-    /// Whom it believes to reach.
+    /// The node that it believes to reach.
     pub(crate) to: u64,
-    /// What for.
+    /// The lane for which it connects.
     pub(crate) lane: Lane,
-    /// Which of several groups of the cluster it belongs to.
+    /// The group to which it belongs, of several groups of the cluster.
     pub(crate) group: u32,
     /// The cluster, once the caller knows it.
     pub(crate) uuid: Option<ClusterUuid>,
-    /// Of the caller's data directory.
+    /// The incarnation of the caller's data directory.
     pub(crate) incarnation: u64,
-    /// What later programs say beside it, each with a number. Passed over where the number is not
-    /// known.
+    /// Additions of later programs, each with a number. Passed over where the number is not known.
     pub(crate) more: Vec<(u16, Vec<u8>)>,
 }
 
@@ -98,40 +97,40 @@ pub(crate) enum Welcome {
     Refused(Refusal),
 }
 
-/// On what both ends go on.
+/// Facts on which both ends go on.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) struct Accepted {
     /// The version of all messages that follow: the highest that both ends speak.
     pub(crate) version: u16,
-    /// As in [`Hello`], of the one that was called.
+    /// Levels as in [`Hello`], of the one that was called.
     pub(crate) levels: (u16, u16),
-    /// The same.
+    /// The cluster, as it knows it.
     pub(crate) uuid: Option<ClusterUuid>,
-    /// The same.
+    /// The incarnation of its data directory.
     pub(crate) incarnation: u64,
-    /// The same.
+    /// Additions of later programs.
     pub(crate) more: Vec<(u16, Vec<u8>)>,
 }
 
-/// Why a caller is turned away. Only one that knows the cluster's name and ids hears more than that
-/// it is no member.
+/// The reason why a caller is turned away. Only one that knows the cluster's name and ids hears
+/// more than that it is no member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) enum Refusal {
-    /// This is not what a member says.
+    /// The hello is not what a member says.
     NoMember,
-    /// It speaks none of these versions.
+    /// The caller speaks none of these versions.
     NoCommonVersion {
         /// Lowest and highest.
         versions: (u16, u16),
     },
-    /// It knows none of these levels.
+    /// The caller knows none of these levels.
     NoCommonLevel {
         /// Lowest and highest.
         levels: (u16, u16),
     },
-    /// It belongs to another cluster of this name.
+    /// The caller belongs to another cluster of this name.
     OtherCluster,
-    /// It was a member, and was removed.
+    /// The caller was a member, and was removed.
     Removed {
         /// The zxid of the entry that says so.
         zxid: u64,
@@ -165,13 +164,13 @@ impl fmt::Display for Refusal {
 /// The answer to an [`AppendFrame`], in the order of the requests.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) struct AppendAnswer {
-    /// Of the request.
+    /// The request's number.
     pub(crate) sequence: u64,
-    /// How it went.
+    /// The outcome.
     pub(crate) result: AppendResult,
 }
 
-/// How an append went.
+/// The outcome of an append.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) enum AppendResult {
     /// All entries are durable.
@@ -187,7 +186,7 @@ pub(crate) enum AppendResult {
 }
 
 impl AppendResult {
-    /// Whether the receiver takes the sender for its leader.
+    /// Tells whether the receiver takes the sender for its leader.
     pub(crate) fn follows(&self) -> bool {
         match self {
             AppendResult::Success | AppendResult::PartialSuccess(_) | AppendResult::Conflict => true,
@@ -201,7 +200,7 @@ impl AppendResult {
 pub(crate) struct Numbered<T> {
     /// The answer repeats the request's number.
     pub(crate) number: u64,
-    /// What is said.
+    /// The question or the answer.
     pub(crate) body: T,
 }
 
@@ -210,7 +209,7 @@ pub(crate) struct Numbered<T> {
 pub(crate) enum Ask {
     /// Are you there?
     Ping,
-    /// How far are you?
+    /// A question how far the peer is.
     Standing,
     /// Vote for me.
     Vote(VoteFrame),
@@ -220,31 +219,31 @@ pub(crate) enum Ask {
     TransferLeader(TransferFrame),
     /// Write this, within so many milliseconds.
     Propose {
-        /// What to write, as `znode::encode_request` gives it.
+        /// The request, as `znode::encode_request` gives it.
         request: Vec<u8>,
-        /// How long the asker waits.
+        /// Time that the asker waits.
         within_ms: u64,
     },
-    /// These sessions were heard.
+    /// Sessions that were heard.
     Touch(Vec<Credential>),
-    /// Which entry must a linearizable read see?
+    /// A question for the entry that a linearizable read must see.
     ReadIndex,
-    /// What does your log have there, and what have I acknowledged?
+    /// A question for an entry of the peer's log, and for what the asker has acknowledged.
     Account {
-        /// Of the entry.
+        /// The index of the entry.
         index: u64,
     },
-    /// What do the members run? Or: raise the level.
+    /// A question about an upgrade: which programs the members run, or to raise the level.
     Upgrade(UpgradeAsk),
-    /// Who is a member?
+    /// A question for the members.
     Members,
-    /// Do this as leader, for an operator; as `operate::orders` writes it.
+    /// Do this as leader, for an operator; as `leader::orders` writes it.
     Order(Vec<u8>),
     /// I lead in `term` and hand over to you: for so long these sessions have been silent.
     Ages {
         /// The leader's.
         term: u64,
-        /// In milliseconds.
+        /// Sessions, and the silence of each in milliseconds.
         ages: Vec<(SessionId, u32)>,
     },
 }
@@ -263,13 +262,13 @@ impl Ask {
 /// A question about an upgrade, for the leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) enum UpgradeAsk {
-    /// What do the members run?
+    /// A question for the programs that the members run.
     Status,
     /// Raise the level.
     Finalize {
-        /// To this one; to the highest that a member knows when none is given.
+        /// The level; the highest that a member knows when none is given.
         level: Option<u16>,
-        /// How long the asker waits.
+        /// Time that the asker waits.
         within_ms: u64,
     },
 }
@@ -277,41 +276,42 @@ pub(crate) enum UpgradeAsk {
 /// The answer to an [`Ask`].
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) enum Answer {
-    /// To [`Ask::Ping`] and [`Ask::Ages`].
+    /// The answer to [`Ask::Ping`] and [`Ask::Ages`].
     Pong,
-    /// To [`Ask::Standing`].
+    /// The answer to [`Ask::Standing`].
     Standing(Standing),
-    /// To [`Ask::Vote`] and [`Ask::PreVote`].
+    /// The answer to [`Ask::Vote`] and [`Ask::PreVote`].
     Vote(VoteAnswer),
-    /// To [`Ask::TransferLeader`]: taken, or why not.
+    /// The answer to [`Ask::TransferLeader`]: taken, or why not.
     TransferLeader(Result<(), TransferRefusal>),
-    /// To [`Ask::Propose`].
+    /// The answer to [`Ask::Propose`].
     Propose(ProposeAnswer),
-    /// To [`Ask::Touch`], in the order of the question.
+    /// The answer to [`Ask::Touch`], in the order of the question.
     Touch(Vec<TouchAnswer>),
-    /// To [`Ask::ReadIndex`]: the zxid.
+    /// The answer to [`Ask::ReadIndex`]: the zxid.
     ReadIndex(u64),
     /// The node does not lead; whom it believes to lead.
     NotLeader(Option<u64>),
-    /// Nothing was done, and why.
+    /// The reason why nothing was done.
     Refused(String),
-    /// To nothing: the node stops. Questions up to this number will be answered, later ones were
-    /// not taken.
+    /// A word that answers no question: the node stops. Questions up to this number will be
+    /// answered, later ones were not taken.
     Leaving {
         /// The number of the last question that was taken; 0 when none was.
         taken: u64,
     },
-    /// To [`Ask::Account`].
+    /// The answer to [`Ask::Account`].
     Account(Account),
-    /// To [`Ask::Upgrade`]; [`Answer::Propose`] where nothing, or something unknown, came of it.
+    /// The answer to [`Ask::Upgrade`]; [`Answer::Propose`] where nothing, or something unknown,
+    /// came of it.
     Upgrade(UpgradeRecord),
-    /// To [`Ask::Members`].
+    /// The answer to [`Ask::Members`].
     Members(KnownMembers),
-    /// To [`Ask::Order`]: what came of it, as `operate::orders` writes it.
+    /// The answer to [`Ask::Order`], as `leader::orders` writes it.
     Order(Vec<u8>),
 }
 
-/// What the leader knows of the members.
+/// Facts that the leader knows of the members.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) struct UpgradeRecord {
     /// The zxid of the state that this is told from.
@@ -324,34 +324,34 @@ pub(crate) struct UpgradeRecord {
     pub(crate) not_ready_for: Option<u16>,
 }
 
-/// What the leader knows of a member.
+/// Facts that the leader knows of a member.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) struct MemberRecord {
-    /// Its id.
+    /// The member's id.
     pub(crate) id: u64,
-    /// What it runs, as far as that is known.
+    /// The program that it runs, as far as that is known.
     pub(crate) program: Option<ProgramRecord>,
-    /// Whether it follows.
+    /// True if it follows.
     pub(crate) reachable: bool,
 }
 
-/// What a node knows of the members.
+/// Facts that a node knows of the members.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) struct KnownMembers {
-    /// Of the cluster, once it is known.
+    /// The uuid of the cluster, once it is known.
     pub(crate) uuid: Option<ClusterUuid>,
     /// The membership that rules at this node, and where it stands in its log.
     pub(crate) membership: StoredMembershipRecord,
-    /// This node was removed, and what it knows is old.
+    /// True if this node was removed, and what it knows is old.
     pub(crate) removed: bool,
     /// The node that asks was removed, by the entry with this zxid.
     pub(crate) asker_removed: Option<u64>,
 }
 
-/// What a node says of its own log.
+/// The account of a node of its own log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) struct Account {
-    /// Its vote.
+    /// The node's vote.
     pub(crate) vote: VoteRecord,
     /// The entry that was asked for; none when it has none there, or has purged it.
     pub(crate) entry: Option<LogIdRecord>,
@@ -361,20 +361,20 @@ pub(crate) struct Account {
     pub(crate) acknowledged: Option<LogIdRecord>,
 }
 
-/// How far a node is.
+/// The progress of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) struct Standing {
-    /// Nothing but, at most, the first membership is in its log.
+    /// True if nothing but, at most, the first membership is in its log.
     pub(crate) fresh: bool,
-    /// It has a vote.
+    /// True if it has a vote.
     pub(crate) joined: bool,
     /// The term it knows.
     pub(crate) term: u64,
-    /// It leads in that term.
+    /// True if it leads in that term.
     pub(crate) leads: bool,
     /// The index of the last entry in its log.
     pub(crate) last_log: u64,
-    /// Its disk answers, and has for a while.
+    /// True if its disk answers, and has for a while.
     pub(crate) steady: bool,
 }
 
@@ -385,7 +385,7 @@ pub(crate) struct VoteFrame {
     pub(crate) vote: VoteRecord,
     /// The candidate's last entry.
     pub(crate) last_log_id: Option<LogIdRecord>,
-    /// The leader asked the candidate to stand.
+    /// True if the leader asked the candidate to stand.
     pub(crate) leadership_transfer: bool,
 }
 
@@ -394,7 +394,7 @@ pub(crate) struct VoteFrame {
 pub(crate) struct VoteAnswer {
     /// The voter's vote afterwards.
     pub(crate) vote: VoteRecord,
-    /// Whether it was granted.
+    /// True if it was granted.
     pub(crate) granted: bool,
     /// The voter's last entry.
     pub(crate) last_log_id: Option<LogIdRecord>,
@@ -405,32 +405,32 @@ pub(crate) struct VoteAnswer {
 pub(crate) struct TransferFrame {
     /// The leader's vote.
     pub(crate) from_leader: VoteRecord,
-    /// For whom.
+    /// The member for which it steps aside.
     pub(crate) to: u64,
     /// The last entry that it must have.
     pub(crate) last_log_id: Option<LogIdRecord>,
 }
 
-/// Why a member does not take over.
+/// The reason why a member does not take over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) enum TransferRefusal {
-    /// Its vote is another leader's by now.
+    /// The member's vote is another leader's by now.
     VoteChanged {
         /// The one it was asked by.
         expected: VoteRecord,
         /// The one it has.
         actual: VoteRecord,
     },
-    /// It has not written the leader's last entry yet.
+    /// The member has not written the leader's last entry yet.
     LogNotFlushed {
         /// The leader's last.
         expected: Option<LogIdRecord>,
-        /// Its own.
+        /// The member's last.
         actual: Option<LogIdRecord>,
     },
 }
 
-/// What became of a forwarded proposal.
+/// The fate of a forwarded proposal.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) enum ProposeAnswer {
     /// Applied by the leader.
@@ -440,46 +440,46 @@ pub(crate) enum ProposeAnswer {
         /// The outcome, without events.
         applied: Applied,
     },
-    /// Nothing was proposed.
+    /// The entry was not proposed.
     Unavailable {
-        /// For people.
+        /// The reason, for people.
         reason: String,
-        /// When a retry may do better.
+        /// Time after which a retry may do better.
         retry_after_ms: u64,
     },
-    /// It may have happened.
+    /// The entry may have happened.
     Unknown(String),
-    /// It cannot be an entry at all.
+    /// The request cannot be an entry at all.
     Refused(znode::Error),
 }
 
-/// What became of a session's heartbeat.
+/// The fate of a session's heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) enum TouchAnswer {
     /// Noted; the session's timeout.
     Alive {
-        /// In milliseconds.
+        /// The timeout in milliseconds.
         timeout_ms: u32,
     },
     /// The state machine's rules say no.
     Refused(znode::Error),
-    /// Its expiry is on its way; whether it comes to pass is not known yet.
+    /// The session's expiry is on its way; whether it comes to pass is not known yet.
     Expiring,
 }
 
 /// A frame on the lane `Snapshot`, from the sender.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) enum SnapshotFrame {
-    /// What comes.
+    /// The announcement of the snapshot.
     Begin {
         /// The leader's vote.
         vote: VoteRecord,
-        /// What it consists of.
+        /// The chunks that it consists of.
         manifest: Manifest,
     },
     /// The next piece.
     Chunk(Vec<u8>),
-    /// That was all.
+    /// The end.
     End,
 }
 
@@ -490,7 +490,7 @@ pub(crate) enum SnapshotAnswer {
     Working,
     /// Installed, or refused by vote: the receiver's vote.
     Done(VoteRecord),
-    /// It did not work out, and why.
+    /// The reason why it did not work out.
     Failed(String),
 }
 
@@ -610,7 +610,7 @@ mod tests {
     struct Lines(String);
 
     impl Lines {
-        /// Also checks that the bytes are read back as what they were.
+        /// Adds a message, and checks that its bytes are read back as what they were.
         #[track_caller]
         fn add<T: Encode + Decode<()> + std::fmt::Debug + PartialEq>(&mut self, message: T) {
             let bytes = codec::encode(&message);

@@ -1,4 +1,4 @@
-//! How nodes talk: one TCP connection for each lane, frames of `storage::codec` records.
+//! The conversation of nodes: one TCP connection for each lane, frames of `storage::codec` records.
 //!
 //! ```text
 //! connect.rs   handshake                      channel.rs   questions and answers, many under way

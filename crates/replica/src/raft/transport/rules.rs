@@ -1,4 +1,4 @@
-//! What a message of a peer may say. Every field of every message has its rule here, and
+//! Rules for what a message of a peer may say. Every field of every message has its rule here, and
 //! [`super::Framed`] lets no message through that breaks one.
 //!
 //! Raft believes what it is told: a term near the end of all numbers is stored and overflows at the
@@ -26,31 +26,31 @@ use super::messages::{
     SnapshotFrame, Standing, TransferFrame, TransferRefusal, UpgradeAsk, UpgradeRecord, VoteAnswer, VoteFrame,
 };
 
-/// How far a term may lie ahead of the newest that this node knows.
+/// Distance by which a term may lie ahead of the newest that this node knows.
 pub(crate) const TERMS_AHEAD_MAX: u64 = 1 << 32;
-/// How far an index may lie ahead of this node's last entry.
+/// Distance by which an index may lie ahead of this node's last entry.
 pub(crate) const INDEXES_AHEAD_MAX: u64 = 1 << 48;
-/// No term and no index is beyond this, so that counting on never overflows.
+/// The largest term or index, so that counting on never overflows.
 const NUMBER_MAX: u64 = 1 << 62;
-/// No zxid is as large.
+/// The first zxid that is too large.
 const ZXID_END: u64 = 1 << 53;
 /// Heartbeats of sessions in one question.
 pub(crate) const TOUCHES_MAX: usize = 4_096;
 /// Members that a leader tells of.
 const MEMBERS_TOLD_MAX: usize = 4_096;
-/// No caller waits longer for a forwarded proposal.
+/// The longest wait of a caller for a forwarded proposal.
 const WITHIN_MAX: Duration = Duration::from_secs(24 * 3_600);
 /// A member's address is a host's name and a port.
 const ADDR_BYTES_MAX: usize = 1 << 10;
 /// Members of a cluster, learners and observers included.
 pub(crate) const MEMBERS_MAX: usize = 32;
-/// Of what else is known of a member.
+/// Number of other things that are known of a member.
 const EXTRAS_MAX: usize = 16;
 /// Bytes of a chunk at most, a little above what the storage writes.
 const CHUNK_BYTES_MAX: usize = 32 << 10;
 
-/// How far this node's own log and vote have come; kept up to date now and then, which is enough
-/// for bounds this wide.
+/// The progress of this node's own log and vote; kept up to date now and then, which is enough for
+/// bounds this wide.
 #[derive(Debug, Default)]
 pub(crate) struct Horizon {
     term: AtomicU64,
@@ -58,7 +58,7 @@ pub(crate) struct Horizon {
 }
 
 impl Horizon {
-    /// This node knows of this term and has an entry of this index.
+    /// Notes that this node knows of this term and has an entry of this index.
     pub(crate) fn reach(&self, term: u64, index: u64) {
         self.term.fetch_max(term, Ordering::Relaxed);
         self.index.fetch_max(index, Ordering::Relaxed);
@@ -87,11 +87,11 @@ fn rule(kept: bool, rule: &'static str) -> Kept {
 
 /// A message that comes from a peer.
 pub(crate) trait Checked: Decode<()> {
-    /// Whether each field keeps to its rule.
+    /// Checks that each field keeps to its rule.
     fn check(&self, rules: &Rules) -> Kept;
 }
 
-/// What one peer may say to this node.
+/// Rules for what one peer may say to this node.
 #[derive(Clone, Debug)]
 pub(crate) struct Rules {
     horizon: Arc<Horizon>,
@@ -100,7 +100,7 @@ pub(crate) struct Rules {
 }
 
 impl Rules {
-    /// For what this member says, to a node that has come so far.
+    /// Makes the rules for what this member says, to a node that has come so far.
     pub(crate) fn new(horizon: &Arc<Horizon>, peer: u64) -> Rules {
         Rules { horizon: Arc::clone(horizon), peer }
     }
@@ -113,7 +113,7 @@ impl Rules {
         rule(index <= self.horizon.index_max(), "an index is not far ahead of this node's")
     }
 
-    /// Of an entry in a log where nothing is newer than `term`.
+    /// Checks the position of an entry in a log where nothing is newer than `term`.
     fn id(&self, id: &LogIdRecord, term: u64) -> Kept {
         self.index(id.index)?;
         rule(id.term <= term, "no entry is of a later term than the vote that tells of it")?;
@@ -124,7 +124,7 @@ impl Rules {
         ids.into_iter().try_for_each(|id| self.id(id, term))
     }
 
-    /// Of an entry that a peer has, in whatever term.
+    /// Checks the position of an entry that a peer has, in whatever term.
     fn any_id(&self, id: Option<&LogIdRecord>) -> Kept {
         self.ids(id, self.horizon.term_max())
     }
@@ -233,7 +233,7 @@ fn node(id: u64) -> Kept {
     rule(id != 0, "no node has the id 0")
 }
 
-/// Whether two entries of one log may be in this order: terms never fall.
+/// Tells whether two entries of one log may be in this order: terms never fall.
 fn in_order(earlier: &LogIdRecord, later: &LogIdRecord) -> bool {
     if earlier.index == later.index { earlier.term == later.term } else { earlier.term <= later.term }
 }
@@ -304,7 +304,6 @@ impl Checked for Numbered<Ask> {
             Ask::Propose { request: _, within_ms } => {
                 rule(Duration::from_millis(*within_ms) <= WITHIN_MAX, "no caller waits longer than a day")
             }
-            // Each credential is looked up.
             Ask::Account { index } => rules.index(*index),
             Ask::Upgrade(UpgradeAsk::Status) => Ok(()),
             Ask::Upgrade(UpgradeAsk::Finalize { level: _, within_ms }) => {
@@ -315,6 +314,7 @@ impl Checked for Numbered<Ask> {
                 rules.term(*term)?;
                 rule(ages.len() <= TOUCHES_MAX, "no more than 4,096 ages at once")
             }
+            // Each credential is looked up.
             Ask::Touch(credentials) => rule(credentials.len() <= TOUCHES_MAX, "no more than 4,096 heartbeats at once"),
         }
     }

@@ -58,7 +58,7 @@ pub(crate) async fn send_snapshot(
     }
 }
 
-/// Sends what is queued; a peer that takes nothing for `silence` is given up.
+/// Sends what is queued, in ten times the silence that a peer is allowed.
 async fn flush(framed: &mut Framed, peer_timeout: Duration) -> io::Result<()> {
     timeout(peer_timeout * 10, framed.flush()).await.map_err(|_| silent())?
 }

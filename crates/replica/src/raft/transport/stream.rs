@@ -15,12 +15,12 @@ use tokio::sync::mpsc;
 use crate::local::host::Host;
 use crate::simulation::Duplex;
 
-/// How long a connection is idle before the kernel asks whether the peer is still there, and
+/// Time that a connection is idle before the kernel asks whether the peer is still there, and
 /// between two such questions.
 const KEEPALIVE: Duration = Duration::from_secs(5);
-/// How much is read from a socket at once, once both ends know each other.
+/// Bytes that are read from a socket at once, once both ends know each other.
 pub(crate) const READ_BYTES: usize = 64 << 10;
-/// How much is read from a simulated connection at once.
+/// Bytes that are read from a simulated connection at once.
 const SIMULATED_READ_BYTES: usize = 8 << 10;
 
 /// One connection.
@@ -43,7 +43,7 @@ impl Stream {
         }
     }
 
-    /// Where the other end is, if it is anywhere.
+    /// The address of the other end, if it has one.
     pub(crate) fn addr(&self) -> Option<IpAddr> {
         match self {
             Stream::Tcp(stream) => stream.peer_addr().ok().map(|addr| addr.ip()),
@@ -119,7 +119,7 @@ async fn connect_any(addrs: &[SocketAddr], within: Duration) -> io::Result<TcpSt
     Err(failed)
 }
 
-/// Where peers come in.
+/// The listener through which peers come in.
 pub(crate) enum Listener {
     Tcp(TcpListener),
     Simulated(mpsc::Receiver<Box<dyn Duplex>>),

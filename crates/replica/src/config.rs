@@ -1,4 +1,4 @@
-//! What a node is told at start. Every bound of this crate stands here.
+//! Settings that a node is told at start, with the bounds that an operator may move.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use crate::StartError;
 /// One member of the ensemble, as the configuration of every node names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// Its node id, unique in the ensemble and not 0.
+    /// The member's node id, unique in the ensemble and not 0.
     pub id: u64,
     /// `host:port` of its peer listener.
     pub peer_addr: String,
@@ -20,23 +20,23 @@ pub struct Member {
 }
 
 impl Member {
-    /// As the membership has it.
+    /// Makes a member of what the membership has.
     pub(crate) fn of(id: u64, member: &storage::Member) -> Member {
         Member { id, peer_addr: member.peer_addr.clone(), http_addr: member.http_addr.clone() }
     }
 }
 
-/// What a node runs, as it tells the other members.
+/// The program that a node runs, as it tells the other members.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
-    /// Its version, for people.
+    /// The program's version, for people.
     pub version: String,
     /// Levels of the format that it knows.
     pub levels: Levels,
 }
 
 impl Default for Program {
-    /// This one.
+    /// The program that this is.
     fn default() -> Self {
         let next = if cfg!(feature = "next-level") { "+next-level" } else { "" };
         Program { version: format!("{}{next}", env!("CARGO_PKG_VERSION")), levels: Levels::OWN }
@@ -46,37 +46,37 @@ impl Default for Program {
 /// Settings of one node. All durations are in milliseconds.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// This node's id; one of `members`.
+    /// The id of this node; one of `members`.
     pub node_id: u64,
     /// The cluster's name. Peers and data directories of another cluster are refused.
     pub cluster_id: String,
     /// The members that found the cluster, the same list on every node. From then on the log says
     /// who is a member, and these are only asked first.
     pub members: Vec<Member>,
-    /// This node joins a cluster that is there: it never helps to found one, and need not be among
-    /// `members`.
+    /// True if this node joins a cluster that is there: it never helps to found one, and need not
+    /// be among `members`.
     pub join: bool,
-    /// How much this node is preferred as leader, 0 to 100: of voters that are equally far the one
+    /// The preference for this node as leader, 0 to 100: of voters that are equally far the one
     /// with the highest leads. One with 0 leads only as long as no other can.
     pub leader_priority: u8,
-    /// For so long a learner must have nearly everything before it becomes a voter of itself.
+    /// Time for which a learner must have nearly everything before it becomes a voter of itself.
     pub promote_after_ms: u64,
-    /// Where the zxids of a cluster begin that is founded now; the time in milliseconds since 1970,
-    /// times 1,024, when it is `None`, so that they are larger than those of a cluster before it.
-    /// At most [`znode::ZXID_BASE_MAX`].
+    /// The zxid at which those of a cluster begin that is founded now; the time in milliseconds
+    /// since 1970, times 1,024, when it is `None`, so that they are larger than those of a cluster
+    /// before it. At most [`znode::ZXID_BASE_MAX`].
     pub zxid_base: Option<u64>,
-    /// Where log, snapshots and node metadata live. Made when missing.
+    /// The directory in which log, snapshots and node metadata live. Made when missing.
     pub data_dir: PathBuf,
-    /// Where peers connect to.
+    /// The address to which peers connect.
     pub peer_listen: SocketAddr,
-    /// How often an idle leader is heard.
+    /// Time between two signs of life of an idle leader.
     pub heartbeat_ms: u64,
     /// A follower that heard no leader for this long (up to the maximum, at random) stands for
     /// election. Half of it is the lease: so long after it heard a leader, a follower votes for no
     /// other. When the leader's connection ends, it asks whether it would be elected as soon as the
     /// lease is over.
     pub election_timeout_min_ms: u64,
-    /// See `election_timeout_min_ms`.
+    /// The maximum; see `election_timeout_min_ms`.
     pub election_timeout_max_ms: u64,
     /// One round trip between peers, connecting included.
     pub peer_timeout_ms: u64,
@@ -91,7 +91,7 @@ pub struct Config {
     /// Proposals of this node on their way at once, forwarded ones of peers counted apart. Beyond:
     /// `Unavailable`.
     pub proposals_max: usize,
-    /// The same in bytes of entries.
+    /// Bytes of the entries of those proposals.
     pub proposal_bytes_max: usize,
     /// Linearizable reads and heartbeats of this node on their way at once. Beyond: `Unavailable`.
     pub reads_max: usize,
@@ -107,27 +107,28 @@ pub struct Config {
     /// A node whose log has waited for the disk for longer is not ready and takes no part in
     /// elections, and a leader hands over.
     pub disk_stall_max_ms: u64,
-    /// How often the leader looks for silent sessions and znodes to collect.
+    /// Time between two looks of the leader for silent sessions and znodes to collect.
     pub tick_ms: u64,
     /// Znodes or sessions that one entry of the leader may collect.
     pub reap_batch_max: usize,
     /// A node whose applied entry is this far behind the committed one is not ready.
     pub ready_lag_max: u64,
-    /// What this node runs. Only a simulation says otherwise than it is: a node then plays an older
-    /// program.
+    /// The program that this node runs. Only a simulation says otherwise than it is: a node then
+    /// plays an older program.
     pub program: Program,
 }
 
 impl Config {
-    /// How long a follower that heard a leader votes for no other: half of the shortest silence,
-    /// but four heartbeats at least. Raft knows it as the longest election timeout, which it counts
-    /// from the end of the lease on.
+    /// Time in which a follower that heard a leader votes for no other: half of the shortest
+    /// silence, but four heartbeats at least. Raft knows it as the longest election timeout, which
+    /// it counts from the end of the lease on.
     pub(crate) fn lease_ms(&self) -> u64 {
         (self.election_timeout_min_ms / 2).max(self.heartbeat_ms * 4)
     }
 
-    /// How long a candidate that was not elected pauses at least, and how long votes may take. With
-    /// the lease less than the shortest silence, so that what `elections` says about that holds.
+    /// The shortest pause of a candidate that was not elected, and the time that votes may take.
+    /// With the lease less than the shortest silence, so that what `elections` says about that
+    /// holds.
     pub(crate) fn pause_ms(&self) -> u64 {
         self.lease_ms() / 2
     }
@@ -176,12 +177,12 @@ impl Default for Config {
 }
 
 impl Config {
-    /// How long a peer that owes an answer may say nothing.
+    /// Silence that a peer is allowed which owes an answer.
     pub(crate) fn peer_timeout(&self) -> Duration {
         Duration::from_millis(self.peer_timeout_ms)
     }
 
-    /// Whether the settings fit together.
+    /// Checks that the settings fit together.
     pub(crate) fn check(&self) -> Result<(), StartError> {
         let refuse = |why: String| Err(StartError::Config(why));
         let mut ids: Vec<u64> = self.members.iter().map(|member| member.id).collect();

@@ -1,37 +1,37 @@
-//! How a call can fail. Refused, unavailable and unknown are three things and never merged.
+//! Failures of calls. Refused, unavailable and unknown are three things and never merged.
 
 use znode::{OtherLevel, Zxid};
 
-/// What a client is told that waited at a node without a leader or a disk.
+/// The answer to a client that waited at a node without a leader or a disk.
 const CANNOT_SERVE: &str = "this node hears no leader, or its disk does not answer: go to another node";
 
-/// Why a call has no answer from the state machine.
+/// The reason why a call has no answer from the state machine.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The state machine's rules say no; every replica would say the same. (A refused *proposal* is
     /// an answer and comes as `Applied`; this is for heartbeats.)
     #[error("{0}")]
     Refused(znode::Error),
-    /// Nothing was proposed: retry freely, here or elsewhere.
+    /// The call proposed nothing: retry freely, here or elsewhere.
     #[error("unavailable: {reason}")]
     Unavailable {
-        /// For people.
+        /// The reason, for people.
         reason: String,
-        /// When a retry may do better.
+        /// Time after which a retry may do better.
         retry_after_ms: u64,
     },
-    /// Nothing was proposed: the cluster was restored just now, and grants no lock yet.
+    /// The call proposed nothing: the cluster was restored just now, and grants no lock yet.
     #[error(
         "the cluster was restored a short time ago and grants no lock yet: clients of before may believe in theirs"
     )]
     Restoring {
-        /// When a retry may do better.
+        /// Time after which a retry may do better.
         retry_after_ms: u64,
     },
-    /// It may have happened or may still happen. Retry with the same idempotency key.
+    /// The entry may have happened or may still happen. Retry with the same idempotency key.
     #[error("outcome unknown: {reason}")]
     Unknown {
-        /// For people.
+        /// The reason, for people.
         reason: String,
     },
 }
@@ -46,13 +46,13 @@ impl Error {
     }
 }
 
-/// Why [`crate::Replica::wait_for`] ended without what it waited for.
+/// The reason why [`crate::Replica::wait_for`] ended without what it waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WaitEnd {
     /// The deadline passed first.
     #[error("the wait is over")]
     Deadline,
-    /// This node keeps as many watches as it may.
+    /// The node keeps as many watches as it may.
     #[error("too many watches on this node")]
     TooMany,
     /// The node hears no leader, or its disk does not answer: it would not learn of what is waited
@@ -64,7 +64,7 @@ pub enum WaitEnd {
     Stopped,
 }
 
-/// Why [`crate::Replica::events`] cannot answer.
+/// The reason why [`crate::Replica::events`] cannot answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EventsError {
     /// Events after `since` are no longer kept. Read afresh, then ask from that zxid on.
@@ -78,16 +78,16 @@ pub enum EventsError {
     Wait(#[from] WaitEnd),
 }
 
-/// Why a node that ran cannot go on.
+/// The reason why a node that ran cannot go on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
     /// The disk, or Raft, has failed.
     #[error("{0}")]
     Broken(String),
-    /// What this node has and what its leader has exclude each other; see docs/storage-trouble.md.
+    /// The node and its leader have what excludes each other; see docs/storage-trouble.md.
     #[error("{0}")]
     Contradiction(String),
-    /// This node is no member any more.
+    /// The node is no member any more.
     #[error(
         "this node was removed from the cluster at zxid {}: its data directory must go before it can be added again, under \
          another id",
@@ -102,8 +102,8 @@ pub enum Failure {
     Level(OtherLevel),
 }
 
-/// Why a node does not start. Shown to the operator, so each says what to do where that is not
-/// plain.
+/// The reason why a node does not start. Shown to the operator, so each says what to do where that
+/// is not plain.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The configuration contradicts itself.
@@ -112,9 +112,9 @@ pub enum StartError {
     /// The peer listener cannot be opened.
     #[error("cannot listen for peers on {addr}: {source}")]
     Listen {
-        /// Where.
+        /// The address.
         addr: String,
-        /// Why.
+        /// The system's reason.
         source: std::io::Error,
     },
     /// The data directory is another node's, another cluster's, of a newer format, or damaged.

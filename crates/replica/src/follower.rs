@@ -1,4 +1,4 @@
-//! How a node comes to have a vote, to ask for votes, and to pass on what its clients say.
+//! The way of a node to a vote, to asking for votes, and to passing on what its clients say.
 
 pub(crate) mod bootstrap;
 pub(crate) mod campaign;

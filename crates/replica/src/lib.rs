@@ -90,7 +90,7 @@ mod write;
 
 #[cfg(fuzzing)]
 pub mod fuzzing {
-    //! For the fuzz target, and in no other build.
+    //! The entry of the fuzz target, in no other build.
     pub use crate::raft::transport::peer_message;
 }
 

@@ -1,5 +1,5 @@
-//! One node with all its parts. [`crate::Replica`] is the handle on it; its background tasks hold
-//! it too.
+//! One node with all its parts. [`crate::Replica`] is the handle on it; the task that watches for
+//! failures holds it, too.
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
@@ -58,7 +58,7 @@ use crate::{Config, Failure, StartError};
 
 /// Bytes that a start on a full disk can give up.
 const BALLAST_BYTES: u64 = 16 << 20;
-/// How long a leader that shuts down waits for its successor.
+/// Time that a leader that shuts down waits for its successor.
 const HAND_OVER_MAX: Duration = Duration::from_millis(1_000);
 
 pub(crate) struct Node {
@@ -78,7 +78,7 @@ pub(crate) struct Node {
     state_machine_gone: Mutex<Option<mpsc::Receiver<()>>>,
 }
 
-/// What the tasks of a node are made of.
+/// Parts of which the tasks of a node are made.
 struct Parts {
     config: Arc<Config>,
     life: Arc<Life>,
@@ -212,19 +212,19 @@ impl Parts {
     }
 }
 
-/// What a node starts with.
+/// Things that a node starts with.
 struct Opened<L> {
     log: L,
     log_writes: LogWrites,
     snapshots: SnapshotStore,
     meta: NodeMeta,
-    /// `None` in a simulation.
+    /// The guard of the disk; `None` in a simulation.
     guard: Option<DiskGuard>,
     disk: Disk,
     host: Host,
 }
 
-/// What is left to look after once the parts of the storage are with their users.
+/// Things that are left to look after once the parts of the storage are with their users.
 struct Disk {
     fatal: Fatal,
     /// Keeps the directory's lock.
@@ -399,7 +399,7 @@ async fn open_storage(config: &Config) -> Result<Storage, StartError> {
     opened.map_err(|error| StartError::Storage(error.to_string()))
 }
 
-/// For how long a node that may have followed a leader elects no node.
+/// Time for which a node that may have followed a leader elects no node.
 fn bound_ms(config: &Config, found: &Found) -> u64 {
     if found.vote.is_some() { config.lease_ms() } else { 0 }
 }
@@ -418,7 +418,7 @@ fn raft_config(config: &Config) -> Result<openraft::Config, StartError> {
         // behind a snapshot.
         replication_lag_threshold: config.snapshot_log_entries + config.log_entries_kept + 1_024,
         enable_pre_vote: Some(true),
-        // No follower stands before `elections` says so.
+        // No follower stands before `campaign.rs` says so.
         enable_elect: false,
         // A restarted leader would lead on without asking whether it still may.
         enable_leader_restore: Some(false),

@@ -1,5 +1,5 @@
-//! What is done with the data of nodes that do not run: restoring a cluster, and recovering one
-//! that has lost its quorum. Never a part of a start.
+//! Work on the data of nodes that do not run: restoring a cluster, and recovering one that has lost
+//! its quorum. Never a part of a start.
 
 mod beginning;
 mod error;

@@ -1,4 +1,4 @@
-//! What an operator is told, and what keeps the machine in order.
+//! Facts that an operator is told, and work that keeps the machine in order.
 
 pub(crate) mod disk_stall;
 pub(crate) mod drained;

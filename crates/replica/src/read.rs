@@ -22,19 +22,19 @@ use crate::write::propose::Proposer;
 use crate::write::retry::Retry;
 use crate::{Config, Error};
 
-/// How fresh a read must be.
+/// Freshness that a read must have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Consistency {
-    /// Not older than anything that was acknowledged anywhere before the read began.
+    /// A state not older than anything that was acknowledged anywhere before the read began.
     Linearizable,
-    /// What this node has applied, but not older than `min_zxid`, which it waits for.
+    /// The state that this node has applied, but not older than `min_zxid`, which it waits for.
     Local {
         /// The zxid that the client has seen; zero for "whatever there is".
         min_zxid: Zxid,
     },
 }
 
-/// Who waits for a read index from the leader.
+/// A reader that waits for a read index from the leader.
 pub(crate) type IndexWaiter = oneshot::Sender<Result<Zxid, String>>;
 
 /// Questions to the leader under way at once; later readers share the next one.
@@ -58,14 +58,15 @@ pub(crate) struct Reads {
     pub(crate) view: Arc<View>,
     pub(crate) life: Arc<Life>,
     pub(crate) gate: Arc<VoteGate>,
-    /// What must be applied again after a restart before this node knows what it knew.
+    /// The last entry that must be applied again after a restart before this node knows what it
+    /// knew.
     pub(crate) recover_to: Zxid,
     under_way: AtomicUsize,
     indexes: mpsc::Sender<IndexWaiter>,
 }
 
 impl Reads {
-    /// With the queue for [`forward`].
+    /// Makes the part, and the queue for [`forward`].
     pub(crate) fn new(
         proposer: &Proposer,
         gate: Arc<VoteGate>,
@@ -78,7 +79,7 @@ impl Reads {
         (Reads { consensus, config, view, life, gate, recover_to, under_way: AtomicUsize::new(0), indexes }, queue)
     }
 
-    /// Whether this node knows again what it knew before it started.
+    /// Tells whether this node knows again what it knew before it started.
     pub(crate) fn has_recovered(&self) -> bool {
         let applied = self.view.applied();
         self.gate.joined() && self.consensus.cluster.is_founded_at(applied) && applied >= self.recover_to

@@ -49,8 +49,8 @@ impl Replica {
         Replica::start_on(config, listener).await
     }
 
-    /// Like [`Replica::start`], with a peer listener that is bound already (its address counts, not
-    /// `config.peer_listen`).
+    /// Starts a node as [`Replica::start`] does, with a peer listener that is bound already (its
+    /// address counts, not `config.peer_listen`).
     ///
     /// # Errors
     /// As [`Replica::start`].
@@ -58,7 +58,7 @@ impl Replica {
         Ok(Replica::of(Node::start(config, listener).await?))
     }
 
-    /// Like [`Replica::start`], on a simulated machine.
+    /// Starts a node as [`Replica::start`] does, on a simulated machine.
     ///
     /// # Errors
     /// As [`Replica::start`].
@@ -105,7 +105,7 @@ impl Replica {
         self.node.proposer.propose(request, deadline).await
     }
 
-    /// What this node has applied, without waiting for anything.
+    /// The state that this node has applied, without waiting for anything.
     pub fn state(&self) -> Arc<State> {
         self.node.view.state()
     }
@@ -135,8 +135,7 @@ impl Replica {
         self.node.heartbeats.leadership.sure_to_lead()
     }
 
-    /// How long each of these sessions has been silent, where this node is sure to lead: no other
-    /// knows.
+    /// Silence of each of these sessions, where this node is sure to lead: no other knows.
     pub fn silences(&self, of: &[SessionId]) -> Option<Vec<Option<Silence>>> {
         self.node.heartbeats.leadership.silences(of)
     }
@@ -172,7 +171,7 @@ impl Replica {
         self.node.view.events(key, kinds, since, None, deadline).await
     }
 
-    /// The same, without events of znodes that the reader may not read.
+    /// Events as of [`Replica::events`], without those of znodes that the reader may not read.
     ///
     /// # Errors
     /// As [`Replica::events`].
@@ -187,8 +186,8 @@ impl Replica {
         self.node.view.events(key, kinds, since, Some(reader), deadline).await
     }
 
-    /// Whether this node can serve now: it hears a leader, or leads, and its disk answers or is not
-    /// needed.
+    /// Tells whether this node can serve now: it hears a leader, or leads, and its disk answers or
+    /// is not needed.
     pub fn serves(&self) -> bool {
         self.node.consensus.serves()
     }
@@ -226,7 +225,7 @@ impl Replica {
         (membership.log_id().as_ref().map_or(0, |id| id.index), membership.get_joint_config().clone())
     }
 
-    /// This node's view of itself and the ensemble.
+    /// The view that this node has of itself and the ensemble.
     pub fn status(&self) -> NodeStatus {
         self.node.status.status()
     }
@@ -255,7 +254,7 @@ impl Replica {
         self.node.status.checks_now(lag_max)
     }
 
-    /// Whether the cluster is well, as far as this node knows.
+    /// Tells whether the cluster is well, as far as this node knows.
     pub fn health(&self) -> Health {
         health(&self.node.status)
     }
@@ -271,22 +270,22 @@ impl Replica {
         changed
     }
 
-    /// Whether the node is drained.
+    /// Tells whether the node is drained.
     pub fn is_drained(&self) -> bool {
         self.node.drained.is_wished()
     }
 
-    /// Where this node keeps what it must not forget.
+    /// The directory in which this node keeps what it must not forget.
     pub fn data_dir(&self) -> &Path {
         &self.node.status.config.data_dir
     }
 
-    /// Another member that has said nothing for so long counts as not connected, in milliseconds.
+    /// Silence, in milliseconds, after which another member counts as not connected.
     pub fn disconnected_after_ms(&self) -> u64 {
         self.node.consensus.disconnected_after().as_millis() as u64
     }
 
-    /// A door has answered a request.
+    /// Counts a request that a door has answered.
     pub fn count(&self, entrance: Entrance, end: RequestEnd) {
         self.node.view.counters.request(entrance, end);
     }
@@ -296,7 +295,7 @@ impl Replica {
         self.node.view.counters.turned_away(entrance, cause);
     }
 
-    /// Who leads, as far as this node knows.
+    /// The node that leads, as far as this node knows.
     pub fn leader(&self) -> Option<Leader> {
         let id = self.node.consensus.leader()?;
         let member = self.node.consensus.members().into_iter().find(|member| member.id == id)?;

@@ -29,7 +29,7 @@ use crate::write::propose::Proposer;
 
 /// Held, as a sender of nothing, by every connection that may owe answers to questions.
 type Answering = mpsc::Sender<Infallible>;
-/// The same before it is known whether the caller may ask any.
+/// A sender that is weak before it is known whether the caller may ask any.
 type MayAnswer = mpsc::WeakSender<Infallible>;
 
 /// Answers peers.
@@ -46,7 +46,7 @@ pub(crate) struct Server {
     pub(crate) snapshots: SnapshotStore,
     /// Entries of the leader that are read and not applied.
     pub(crate) decoded: Arc<Decoded>,
-    /// What was refused at the peer port.
+    /// Frames that were refused at the peer port.
     pub(crate) refused: Seldom,
     /// Snapshots that were not installed.
     pub(crate) uninstalled: Seldom,

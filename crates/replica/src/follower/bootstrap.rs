@@ -1,4 +1,4 @@
-//! How a node with a new data directory comes to have a vote.
+//! The way of a node with a new data directory to a vote.
 //!
 //! A new directory means one of two things, and the node cannot tell them apart by itself: the
 //! cluster is new, or this node's disk was lost. In the second case it may have voted in the
@@ -34,13 +34,13 @@ use crate::raft::transport::{Answer, Ask, KnownMembers, Standing};
 use crate::stop::Stop;
 use crate::view::View;
 
-/// What a node says that must not choose between clusters.
+/// The message of a node that must not choose between clusters.
 const SEVERAL: &str = "the nodes that answer belong to several clusters of this name, as their uuids say: check the addresses \
                        in `members`";
-/// Between two rounds of questions.
+/// A pause between two rounds of questions.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What the answers of the other members come to.
+/// The conclusion from the answers of the other members.
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict {
     /// Too few answers to tell.
@@ -53,22 +53,22 @@ enum Verdict {
     Several,
 }
 
-/// What another node said.
+/// The answers of another node.
 #[derive(Clone, Debug)]
 struct Heard {
     id: u64,
     standing: Standing,
-    /// None from a program that does not know the question.
+    /// The members; none from a program that does not know the question.
     members: Option<KnownMembers>,
 }
 
 impl Heard {
-    /// The members that it names, and where they stand in its log.
+    /// The membership that it names, and the place of that in its log.
     fn membership(&self) -> Option<&StoredMembershipRecord> {
         self.members.as_ref().map(|known| &known.membership).filter(|stored| !stored.membership.nodes.is_empty())
     }
 
-    /// Whether what it says of the cluster counts: it has a vote there.
+    /// Tells whether what it says of the cluster counts: it has a vote there.
     fn counts(&self) -> bool {
         self.standing.joined && self.members.as_ref().is_none_or(|known| !known.removed)
     }
@@ -78,10 +78,10 @@ impl Heard {
 #[derive(Clone, Copy, Debug)]
 struct Asker {
     id: u64,
-    /// It has nothing.
+    /// True if it has nothing.
     fresh: bool,
-    /// How many members are to found the cluster, this node included; `None` when it is not one of
-    /// them.
+    /// Number of members that are to found the cluster, this node included; `None` when it is not
+    /// one of them.
     founders: Option<usize>,
 }
 
@@ -183,7 +183,7 @@ impl Bootstrap {
         Asker { id: config.node_id, fresh: self.standing().fresh, founders }
     }
 
-    /// What the others say, as far as they answer.
+    /// Asks the others, and gives what they say as far as they answer.
     async fn ask(&self) -> Vec<Heard> {
         let deadline = Instant::now() + self.consensus.peer_timeout;
         let known = |answer| match answer {
@@ -240,7 +240,7 @@ impl Bootstrap {
         true
     }
 
-    /// What this node knows of the members, for those who join.
+    /// Facts that this node knows of the members, for those who join.
     pub(crate) fn known_members(&self, asker: u64) -> KnownMembers {
         let cluster = &self.consensus.cluster;
         KnownMembers {
@@ -251,7 +251,7 @@ impl Bootstrap {
         }
     }
 
-    /// How far this node is, for those who found or join.
+    /// The progress of this node, for those who found or join.
     pub(crate) fn standing(&self) -> Standing {
         let metrics = self.consensus.metrics();
         Standing {
@@ -279,7 +279,7 @@ mod tests {
     const FRESH: Standing = Standing { fresh: true, joined: false, term: 0, leads: false, last_log: 0, steady: true };
     const FORMED: Standing = Standing { fresh: false, joined: true, term: 1, leads: false, last_log: 10, steady: true };
 
-    /// What node `id` says that knows of these sets of voters since the entry with this index.
+    /// An answer of node `id` that knows of these sets of voters since the entry with this index.
     fn formed(id: u64, term: u64, sets: &[&[u64]], index: u64) -> Heard {
         let configs: Vec<BTreeSet<u64>> = sets.iter().map(|set| set.iter().copied().collect()).collect();
         let nodes = configs.iter().flatten().map(|id| (*id, storage::Member::default())).collect();
@@ -303,7 +303,7 @@ mod tests {
         }
     }
 
-    /// What node 3 makes of the answers, which is one of so many founders.
+    /// Checks what node 3 makes of the answers, which is one of so many founders.
     #[track_caller]
     fn check(founders: usize, answers: &[Heard], expected: Verdict) {
         let asker = Asker { id: 3, fresh: true, founders: Some(founders) };
@@ -354,8 +354,8 @@ mod tests {
         assert_eq!(judge(asker, &[fresh(1), fresh(2)]), Verdict::Ask);
     }
 
-    /// Its file names 1, 2 and 3, and the cluster has become 3, 4 and 5. Node 3 is wiped, and 1 and
-    /// 2 still run with what they had.
+    /// The file of node 3 names 1, 2 and 3, and the cluster has become 3, 4 and 5. Node 3 is wiped,
+    /// and 1 and 2 still run with what they had.
     #[test]
     fn the_newest_membership_counts_and_not_the_file() {
         const LATER: &[&[u64]] = &[&[3, 4, 5]];

@@ -1,4 +1,4 @@
-//! When a follower asks to be elected.
+//! The time at which a follower asks to be elected.
 //!
 //! A leader that says nothing is given the configured time, some of it by chance: it may be a busy
 //! machine. A leader whose connection has ended is most likely dead, and then no follower needs to
@@ -27,35 +27,36 @@ use crate::local::vote_gate::VoteGate;
 use crate::raft::consensus::Consensus;
 use crate::stop::Stop;
 
-/// So long after its lease a follower waits for the leases of the others, who heard the leader a
+/// Time behind its lease that a follower waits for the leases of the others, who heard the leader a
 /// little later.
 const MARGIN: Duration = Duration::from_millis(5);
 /// Followers ask one after the other, so that not all of them stand at once and none wins. About
 /// one election.
 const TURN: Duration = Duration::from_millis(12);
-/// Who has just been told that this node would elect it is given so long to be elected.
+/// Time to be elected that a candidate is given which has just been told that this node would elect
+/// it.
 const PRECEDENCE: Duration = Duration::from_millis(50);
 
-/// When to ask, for a follower of one leader.
+/// Times at which to ask, for a follower of one leader.
 #[derive(Clone, Copy, Debug)]
 struct Timing {
     leader: u64,
     lease: Duration,
-    /// How long a leader may be silent whose connections have not ended.
+    /// Silence that is allowed to a leader whose connections have not ended.
     patience: Duration,
-    /// How many followers ask before this one.
+    /// Number of followers that ask before this one.
     before: u32,
     followers: u32,
 }
 
 impl Timing {
-    /// When the ordinary timeout is over.
+    /// The end of the ordinary timeout.
     fn patient_until(&self, heard: Instant) -> Instant {
         heard + self.patience
     }
 
-    /// When to ask because the leader's connection has ended; `asked`: when this node did so last.
-    /// `None`: not at all.
+    /// The time at which to ask because the leader's connection has ended; `asked`: when this node
+    /// did so last. `None`: not at all.
     fn ask_at(&self, seen: &Seen, asked: Option<Instant>) -> Option<Instant> {
         let heard = seen.heard?;
         // Another connection of the same leader may live, or be new.
@@ -94,7 +95,7 @@ struct State {
     /// The timeout that was drawn when the leader was last found to be there, and when it was heard
     /// then.
     patience: Option<(Instant, Duration)>,
-    /// When this node last asked because a connection had ended.
+    /// Time at which this node last asked because a connection had ended.
     asked: Option<Instant>,
 }
 
@@ -162,7 +163,7 @@ fn timing(config: &Config, voters: &BTreeSet<u64>, leader: u64) -> Timing {
     }
 }
 
-/// Between the shortest and the longest election timeout, by Raft's random numbers.
+/// A timeout between the shortest and the longest election timeout, by Raft's random numbers.
 fn random_patience(config: &Config) -> Duration {
     let (min, max) = (config.election_timeout_min_ms, config.election_timeout_max_ms);
     let range =
@@ -182,8 +183,7 @@ mod tests {
     const FIRST: Timing = Timing { leader: 1, lease: LEASE, patience: PATIENCE, before: 0, followers: 2 };
     const SECOND: Timing = Timing { before: 1, ..FIRST };
 
-    /// What a follower has seen that heard its leader at `heard`; times in milliseconds from
-    /// `start`.
+    /// Sights of a follower that heard its leader at `heard`; times in milliseconds from `start`.
     fn seen(start: Instant, heard: u32, ended: Option<(u64, u32)>, granted: Option<u32>) -> Seen {
         let at = |ms: u32| start + MS * ms;
         Seen { heard: Some(at(heard)), ended: ended.map(|(leader, ms)| (leader, at(ms))), granted: granted.map(at) }

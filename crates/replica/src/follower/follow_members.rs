@@ -14,9 +14,9 @@ use crate::raft::consensus::Consensus;
 use crate::raft::transport::{Answer, Ask, Lane};
 use crate::view::life::Life;
 
-/// Between two calls that strangers may have brought about.
+/// A pause between two calls that strangers may have brought about.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Whether this node has a vote is not told, but looked at so often.
+/// Time between two looks whether this node has a vote, of which it is not told.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// Runs until the node stops.
@@ -57,7 +57,7 @@ pub(crate) async fn follow_members(consensus: Arc<Consensus>, gate: Arc<VoteGate
     }
 }
 
-/// A node that was removed is not told, and hears no leader any more: it asks.
+/// Asks whether this node was removed: it is not told, and hears no leader any more.
 async fn ask_whether_removed(consensus: &Consensus) {
     let known = |answer| match answer {
         Answer::Members(known) => Some(known),

@@ -23,15 +23,17 @@ use crate::write::retry::Retry;
 pub struct Touch {
     /// The session.
     pub session: SessionId,
-    /// Its timeout: it cannot have expired until this long after the client *sent* the heartbeat.
+    /// The session's timeout: it cannot have expired until this long after the client *sent* the
+    /// heartbeat.
     pub timeout_ms: u32,
 }
 
 /// Heartbeats in one question to the leader.
 const BATCH_MAX: usize = TOUCHES_MAX;
-/// How long heartbeats that no caller waits for may gather. Far below any session timeout.
+/// Time in which heartbeats that no caller waits for may gather. Far below any session timeout.
 const LINGER: Duration = Duration::from_millis(50);
-/// A client that is refused here has time for the other nodes before its session ends.
+/// The part of a session's timeout that a heartbeat may take: a client that is refused here has
+/// time for the other nodes before its session ends.
 const SHARE_OF_TIMEOUT: u32 = 3;
 
 /// A heartbeat on its way.
@@ -50,7 +52,7 @@ pub(crate) struct SessionHeartbeats {
 }
 
 impl SessionHeartbeats {
-    /// With the queue for [`forward`].
+    /// Makes the part, and the queue for [`forward`].
     pub(crate) fn new(
         proposer: &Proposer,
         leadership: Arc<Leadership>,

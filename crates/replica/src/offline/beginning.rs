@@ -10,7 +10,7 @@ use znode::{Cluster, RESTORED_INDEX, RESTORED_TERM, State};
 use crate::Member;
 use crate::offline::error::Error;
 
-/// Which member begins, and where.
+/// The member that begins, and the place of its data.
 #[derive(Clone, Debug)]
 pub struct Beginning {
     /// A directory that is empty, or not there.
@@ -56,7 +56,7 @@ pub async fn begin(beginning: Beginning, state: &State) -> Result<(), Error> {
     Ok(())
 }
 
-/// All of them vote.
+/// Makes a membership in which all of them vote.
 fn membership(members: &[Member]) -> Result<Membership, Error> {
     let voters: BTreeSet<u64> = members.iter().map(|member| member.id).collect();
     let nodes: BTreeMap<u64, storage::Member> = members.iter().map(|member| (member.id, member.into())).collect();

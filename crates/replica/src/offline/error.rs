@@ -1,9 +1,9 @@
-//! Why offline work is refused.
+//! Reasons why offline work is refused.
 
-/// Why it is not done. Shown to the operator.
+/// The reason why it is not done. Shown to the operator.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is no node's data.
+    /// The directory has no node's data.
     #[error("{0} is no data directory of a node: it has no identity")]
     NoData(std::path::PathBuf),
     /// The state is of no cluster that has begun.
@@ -12,7 +12,8 @@ pub enum Error {
     /// The node is not among the members.
     #[error("node {0} is none of the members that were decided on: {1:?}")]
     NoMember(u64, Vec<u64>),
-    /// What was written cannot be what was meant: a bug, or members that contradict each other.
+    /// The members that were written cannot be what was meant: a bug, or members that contradict
+    /// each other.
     #[error("the members: {0}")]
     Members(String),
     /// The data directory.
@@ -21,17 +22,17 @@ pub enum Error {
     /// The disk.
     #[error("{doing}: {source}")]
     Io {
-        /// What was being done.
+        /// The work that was being done.
         doing: String,
-        /// What the system said.
+        /// The system's words.
         source: std::io::Error,
     },
     /// An entry or a record cannot be read by this program.
     #[error("{what} cannot be read: {error}")]
     Decode {
-        /// Which.
+        /// The entry or the record.
         what: String,
-        /// Why.
+        /// The reason.
         error: znode::DecodeError,
     },
 }

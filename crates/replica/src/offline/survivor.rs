@@ -1,4 +1,4 @@
-//! What a stopped node has: its snapshot and all of its log, acknowledged or not.
+//! Data of a stopped node: its snapshot and all of its log, acknowledged or not.
 
 use std::io;
 use std::path::Path;
@@ -13,12 +13,12 @@ use crate::offline::error::Error;
 /// Entries that are read at a time.
 const BATCH: u64 = 512;
 
-/// Where an entry stands.
+/// The place of an entry in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
     /// The term of the leader that wrote it.
     pub term: u64,
-    /// Its index.
+    /// The entry's index.
     pub index: u64,
 }
 
@@ -37,13 +37,13 @@ pub struct Survivor {
     pub node_id: u64,
     /// The cluster's uuid.
     pub cluster_uuid: ClusterUuid,
-    /// Where its zxids begin.
+    /// The zxid at which its zxids begin.
     pub zxid_base: u64,
-    /// Whether it had a vote. One that had not was still catching up, and others know more.
+    /// True if it had a vote. One that had not was still catching up, and others know more.
     pub joined: bool,
     /// The term that it voted in last.
     pub voted_term: u64,
-    /// Its last entry. Of several survivors the one with the greatest has the most.
+    /// The node's last entry. Of several survivors the one with the greatest has the most.
     pub last: Option<Position>,
     /// The last entry that it knew to be committed: what is behind it may or may not have been
     /// acknowledged.
@@ -141,7 +141,7 @@ fn begin(storage: &Storage) -> Result<(State, Membership, u64), Error> {
     Ok((state, snapshot.meta().last_membership.membership().clone(), next))
 }
 
-/// As the state machine of a node that runs.
+/// Applies an entry as the state machine of a node that runs.
 fn apply(state: &mut State, entry: Entry) -> Result<(), Error> {
     let id = entry.log_id;
     let term = Term(id.committed_leader_id().term);

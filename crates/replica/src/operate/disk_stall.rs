@@ -1,4 +1,4 @@
-//! What a leader does whose disk does not answer: it hands over, if a quorum is there without it,
+//! The acts of a leader whose disk does not answer: it hands over, if a quorum is there without it,
 //! and serves on until then. `disk_watch.rs` says when that is.
 
 use std::collections::BTreeSet;

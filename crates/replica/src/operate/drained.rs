@@ -10,14 +10,14 @@ use tokio::time::timeout;
 use crate::raft::consensus::Consensus;
 use crate::stop::Stop;
 
-/// How long a leader waits for its successor.
+/// Time that a leader waits for its successor.
 const HAND_OVER_MAX: Duration = Duration::from_millis(1_000);
 /// A drained node looks again after this time whether it leads, and after twice as long each time
 /// that it does: when all are drained, leadership is not to go round and round.
 const PAUSE: Duration = Duration::from_millis(500);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
-/// Whether the node is drained.
+/// The operator's wish that the node is drained.
 pub(crate) struct Drained {
     consensus: Arc<Consensus>,
     wished: watch::Sender<bool>,

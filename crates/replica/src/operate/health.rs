@@ -1,4 +1,5 @@
-//! Whether the cluster is well, and how many voters more it can lose, as far as this node knows.
+//! The health of the cluster, and the number of voters more that it can lose, as far as this node
+//! knows.
 //!
 //! A leader knows of every member; any other node knows of itself and of its leader.
 
@@ -11,11 +12,11 @@ use crate::operate::status::Status;
 /// A member's part in the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// It leads.
+    /// The member leads.
     Leader,
-    /// It has a vote.
+    /// The member has a vote.
     Voter,
-    /// It is fed, and has no vote.
+    /// The member is fed, and has no vote.
     Learner,
 }
 
@@ -33,27 +34,27 @@ impl Part {
 /// A member, as a node knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberHealth {
-    /// Its id.
+    /// The member's id.
     pub id: u64,
-    /// Its part.
+    /// The member's part.
     pub part: Part,
-    /// Whether it was heard lately; `None` where this node cannot know.
+    /// True if it was heard lately; `None` where this node cannot know.
     pub reachable: Option<bool>,
-    /// How long ago it was heard; `None` when it was not, or this node cannot know.
+    /// Time since it was heard; `None` when it was not, or this node cannot know.
     pub last_contact: Option<Duration>,
-    /// How many committed entries it lacks; `None` when that is not known.
+    /// Number of committed entries that it lacks; `None` when that is not known.
     pub lag: Option<u64>,
 }
 
 /// The cluster, as a node knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Health {
-    /// Who leads.
+    /// The member that leads.
     pub leader: Option<u64>,
-    /// Whether there is a leader with a quorum, and nothing wrong is known of any member.
+    /// True if there is a leader with a quorum, and nothing wrong is known of any member.
     pub healthy: bool,
-    /// How many voters may fail from now on, so that the others still are a quorum. `None` where
-    /// this node does not lead.
+    /// Number of voters that may fail from now on, so that the others still are a quorum. `None`
+    /// where this node does not lead.
     pub failure_tolerance: Option<u64>,
     /// Members with a vote.
     pub voters: u64,
@@ -63,26 +64,26 @@ pub struct Health {
     pub members: Vec<MemberHealth>,
 }
 
-/// What a node knows of a member.
+/// Facts that a node knows of a member.
 #[derive(Clone, Copy, Debug)]
 struct Sight {
     id: u64,
     votes: bool,
-    /// How long ago it was heard.
+    /// Time since it was heard.
     contact: Option<Duration>,
     lag: Option<u64>,
 }
 
-/// What a node knows beside that.
+/// Facts that a node knows beside those.
 #[derive(Clone, Copy, Debug)]
 struct Frame {
     own: u64,
     leader: Option<u64>,
-    /// Whether a quorum follows this node; `None` where it does not lead.
+    /// True if a quorum follows this node; `None` where it does not lead.
     leads: Option<bool>,
-    /// Who says nothing for so long is not connected.
+    /// Silence after which a member is not connected.
     disconnected_after: Duration,
-    /// Who is further behind is not ready.
+    /// Entries by which a member may be behind and be ready.
     lag_max: u64,
 }
 
@@ -128,7 +129,7 @@ fn sights(status: &Status, leads_in: Option<u64>) -> Vec<Sight> {
     consensus.members().into_iter().map(|member| sight(member.id)).collect()
 }
 
-/// What follows from that. With a change of members under way, `votes` is to be true of those who
+/// Draws the conclusion. With a change of members under way, `votes` is to be true of those who
 /// count in the smaller of the two quorums.
 fn judge(frame: &Frame, sights: &[Sight]) -> Health {
     let leads = frame.leads.is_some();
@@ -175,7 +176,7 @@ mod tests {
         sight(id, Some(50), Some(3))
     }
 
-    /// Whether it is healthy, and how many more may fail.
+    /// Checks whether it is healthy, and how many more may fail.
     #[track_caller]
     fn check(frame: Frame, sights: &[Sight], healthy: bool, tolerance: Option<u64>) -> Health {
         let health = judge(&frame, sights);

@@ -1,4 +1,4 @@
-//! What a node looks after now and then: free space, a snapshot when many bytes of log have come
+//! Work that a node does now and then: free space, a snapshot when many bytes of log have come
 //! together, and how far its log has come for the rules that peers keep to.
 
 use std::sync::Arc;

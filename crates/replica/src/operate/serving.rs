@@ -1,4 +1,4 @@
-//! Waits at a node that cannot serve end.
+//! The end of waits at a node that cannot serve.
 //!
 //! A node that hears no leader, or whose disk does not answer, learns of no grant and of no event.
 //! A client that waits there would hold its place in a queue, or a lock, without knowing. When this
@@ -13,7 +13,7 @@ use crate::raft::consensus::Consensus;
 use crate::stop::Stop;
 use crate::view::View;
 
-/// How often a node looks.
+/// Time between two looks of a node.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Looks whether this node can serve those who wait at it.

@@ -1,4 +1,4 @@
-//! What a node tells about itself.
+//! Facts that a node tells about itself.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -19,15 +19,15 @@ use crate::{Config, Counts, Member};
 /// A node's part in the ensemble.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// It leads.
+    /// The node leads.
     Leader,
-    /// It follows, or does not know whom to follow yet.
+    /// The node follows, or does not know whom to follow yet.
     Follower,
-    /// It stands for election.
+    /// The node stands for election.
     Candidate,
-    /// It is fed but has no vote.
+    /// The node is fed but has no vote.
     Learner,
-    /// It has stopped.
+    /// The node has stopped.
     Stopped,
 }
 
@@ -44,32 +44,32 @@ impl Role {
     }
 }
 
-/// Whom to ask for the leader's view.
+/// The node to ask for the leader's view.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leader {
-    /// Its node id.
+    /// The leader's node id.
     pub id: u64,
     /// `host:port` of its HTTP door.
     pub http_addr: String,
 }
 
-/// Whether a load balancer should send clients here.
+/// Advice to a load balancer whether it should send clients here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readiness {
-    /// It can serve.
+    /// The node can serve.
     Ready,
-    /// It has not caught up with what it had applied before the restart.
+    /// The node has not caught up with what it had applied before the restart.
     Recovering,
     /// No leader is known, or this leader has lost its quorum.
     NoQuorum,
-    /// It knows a leader but is too many entries behind.
+    /// The node knows a leader but is too many entries behind.
     Lagging,
     /// The disk is low on space: reads only.
     DiskLow,
     /// The disk has not answered for `disk_stall_max_ms`: reads of what is here only, and no part
     /// in elections.
     DiskStalled,
-    /// It failed or is shutting down.
+    /// The node failed or is shutting down.
     Stopped,
 }
 
@@ -91,9 +91,9 @@ impl Readiness {
 /// One condition of a node's readiness.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
-    /// What it is called, for those who leave it out.
+    /// The condition's name, for those who leave it out.
     pub name: &'static str,
-    /// What the node is for want of it, and why; `None` when it is met.
+    /// The readiness of the node for want of it, and the reason; `None` when it is met.
     pub failure: Option<(Readiness, Cow<'static, str>)>,
 }
 
@@ -102,22 +102,22 @@ pub struct Check {
 pub struct SnapshotStatus {
     /// The last entry in it; 0 when there is none.
     pub zxid: Zxid,
-    /// Its length in bytes.
+    /// The snapshot's length in bytes.
     pub bytes: u64,
 }
 
 /// A node's view of itself and the ensemble, at one moment. Cheap: nothing is asked of other nodes.
 #[derive(Clone, Debug)]
 pub struct NodeStatus {
-    /// This node.
+    /// The id of this node.
     pub node_id: u64,
     /// The cluster's name.
     pub cluster_id: String,
     /// The cluster itself, once it is founded.
     pub cluster: Option<Cluster>,
-    /// Its part.
+    /// The node's part.
     pub role: Role,
-    /// Who leads, as far as this node knows.
+    /// The node that leads, as far as this node knows.
     pub leader: Option<u64>,
     /// The term that it knows.
     pub term: Term,
@@ -139,7 +139,7 @@ pub struct NodeStatus {
     pub data_bytes: u64,
     /// About how much memory the state takes, in bytes, as applied here.
     pub state_bytes: u64,
-    /// How much it may take.
+    /// Bytes that it may take.
     pub state_bytes_max: u64,
     /// The subtree below the root that weighs most, and how many bytes; `None` where there is none
     /// or where not every client may read its name.
@@ -157,16 +157,16 @@ pub struct NodeStatus {
     /// Other members that follow this leader: they have taken something of it lately. None where
     /// this node does not lead.
     pub followers: u64,
-    /// Those of them that are no further behind than a node may be that serves.
+    /// Number of those followers that are no further behind than a node may be that serves.
     pub synced_followers: u64,
-    /// How often another member turned out to have lost entries that it had told this leader to be
-    /// on its disk, since this node started.
+    /// Number of times that another member turned out to have lost entries that it had told this
+    /// leader to be on its disk, since this node started.
     pub peer_losses: u64,
-    /// How often this node sent a snapshot to a follower.
+    /// Number of times that this node sent a snapshot to a follower.
     pub snapshots_sent: u64,
     /// The last entry that was purged from its log; 0 for none.
     pub purged: Zxid,
-    /// How often a snapshot did not get to a follower, since this node started.
+    /// Number of times that a snapshot did not get to a follower, since this node started.
     pub snapshots_unsent: u64,
     /// Waits that this node keeps.
     pub watches: u64,
@@ -174,13 +174,13 @@ pub struct NodeStatus {
     pub observed: u64,
     /// Proposals of this node on their way.
     pub proposals: u64,
-    /// What has passed through this node since it started.
+    /// Counts of what has passed through this node since it started.
     pub counts: Counts,
-    /// How long the oldest write to the log has waited for the disk.
+    /// Time that the oldest write to the log has waited for the disk.
     pub disk_waits: Duration,
-    /// Whether that is too long.
+    /// True if that is too long.
     pub disk_stalls: bool,
-    /// Whether to send clients here.
+    /// Advice whether to send clients here.
     pub ready: Readiness,
 }
 
@@ -246,7 +246,8 @@ impl Status {
         }
     }
 
-    /// How many follow this node, and how many of them have nearly all that is committed.
+    /// Number of members that follow this node, and of those of them that have nearly all that is
+    /// committed.
     fn followers(&self, metrics: &RaftMetrics<TypeConfig>, committed: Zxid) -> (u64, u64) {
         let Some(term) = self.consensus.leader_term(metrics) else { return (0, 0) };
         let disconnected_after = self.consensus.disconnected_after();
@@ -278,7 +279,7 @@ impl Status {
         }
     }
 
-    /// The same as in [`Status::status`], by itself.
+    /// The readiness of [`Status::status`], by itself.
     pub(crate) fn is_ready(&self) -> Readiness {
         let metrics = self.consensus.metrics();
         self.readiness(&metrics, self.consensus.committed(&metrics), self.proposer.view.applied())

@@ -1,5 +1,5 @@
-//! What a node tells its operator: one line of the log for each change of what it sees, and none
-//! for each try.
+//! The story that a node tells its operator: one line of the log for each change of what it sees,
+//! and none for each try.
 //!
 //! docs/operating.md lists the messages and what to do about each; they stay the same between
 //! releases. Everything is looked at now and then, and changes of roles at once. What changes often
@@ -30,14 +30,14 @@ use crate::stop::Stop;
 use crate::view::View;
 use crate::{Config, Readiness};
 
-/// Between two looks.
+/// Time between two looks.
 const LOOK: Duration = Duration::from_millis(100);
-/// Between two questions to one peer whether it is there.
+/// Time between two questions to one peer whether it is there.
 const PROBE: Duration = Duration::from_secs(2);
-/// How long a peer must be reached, or not, before that is told.
+/// Time that a peer must be reached, or not, before that is told.
 const PEER_LASTS: Duration = Duration::from_millis(200);
 
-/// Whom this node takes for the leader.
+/// The node that this node takes for the leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Leading {
     NoLeader,
@@ -45,7 +45,7 @@ enum Leading {
     ThisNode { term: u64 },
 }
 
-/// What a node sees at one moment.
+/// The sight of a node at one moment.
 #[derive(Clone, Debug)]
 struct Sight {
     leading: Leading,
@@ -69,7 +69,7 @@ enum Line {
     Lost { peer: u64, obstacle: Obstacle },
 }
 
-/// What was told.
+/// Things that were told.
 struct Story {
     leading: Told<Leading>,
     quorum: Told<bool>,
@@ -215,8 +215,7 @@ impl Teller {
         }
     }
 
-    /// Asks every peer whether it is there. What connecting to one comes to is noted by those who
-    /// connect.
+    /// Asks every peer whether it is there. The connecting part notes what that comes to.
     async fn probe(&self) {
         // Longer than a connection may be silent: it is the connection that finds out.
         let deadline = Instant::now() + self.consensus.peer_timeout * 3;

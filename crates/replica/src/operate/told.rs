@@ -1,14 +1,14 @@
-//! What the log last said of something that changes: when to say more, and when to wait for it to
+//! The last word of the log on something that changes: when to say more, and when to wait for it to
 //! settle.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// So many changes are told as soon as they have lasted for the settling time; behind them it
-/// doubles each time.
+/// Changes that are told as soon as they have lasted for the settling time; behind them it doubles
+/// each time.
 const FREE: u32 = 6;
-/// Without a line for this long, changes are told as at first.
+/// Time without a line after which changes are told as at first.
 const CALM: Duration = Duration::from_secs(300);
 /// The settling time where things change again and again.
 const LASTS_MAX: Duration = Duration::from_secs(10);
@@ -21,7 +21,7 @@ pub(crate) struct Told<T> {
     told: T,
     seen: T,
     since: Instant,
-    /// How long a change must have lasted.
+    /// Time that a change must have lasted.
     lasts: Duration,
     /// Lines since the last calm.
     lines: u32,
@@ -29,12 +29,12 @@ pub(crate) struct Told<T> {
 }
 
 impl<T: Clone + PartialEq> Told<T> {
-    /// Nothing has to be told while it is as at first.
+    /// Makes a thing of which nothing has to be told while it is as at first.
     pub(crate) fn new(first: T, lasts: Duration, now: Instant) -> Told<T> {
         Told { told: first.clone(), seen: first, since: now, lasts, lines: 0, last: None }
     }
 
-    /// What it was when it was told of, if there is a change to tell of now.
+    /// Looks at it. Its value when it was told of last, if there is a change to tell of now.
     pub(crate) fn look(&mut self, seen: T, now: Instant) -> Option<T> {
         if seen != self.seen {
             self.seen = seen;
@@ -51,7 +51,7 @@ impl<T: Clone + PartialEq> Told<T> {
         Some(std::mem::replace(&mut self.told, self.seen.clone()))
     }
 
-    /// What was told last.
+    /// The value that was told last.
     pub(crate) fn told(&self) -> &T {
         &self.told
     }

@@ -1,4 +1,4 @@
-//! Which programs the members run, and raising the cluster's level once all of them know it.
+//! The programs that the members run, and raising the cluster's level once all of them know it.
 //!
 //! The leader knows: every connection to a member begins with what that member runs, and who
 //! follows has one. Other nodes ask it.
@@ -13,20 +13,20 @@ use crate::raft::transport::{Answer, Ask, ChannelError, MemberRecord, ProposeAns
 use crate::write::propose::Proposer;
 use crate::{Error, Program};
 
-/// What a member runs.
+/// The program that a member runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberProgram {
-    /// Its id.
+    /// The member's id.
     pub id: u64,
-    /// What it ran when the leader met it last. None when the leader has not met it, or when it
-    /// runs a zlock that does not tell.
+    /// The program that it ran when the leader met it last. None when the leader has not met it, or
+    /// when it runs a zlock that does not tell.
     pub program: Option<Program>,
-    /// Whether it follows the leader, or is the leader.
+    /// True if it follows the leader, or is the leader.
     pub reachable: bool,
 }
 
 impl MemberProgram {
-    /// Whether it can go on with the others at this level.
+    /// Tells whether it can go on with the others at this level.
     pub fn is_ready_for(&self, level: u16) -> bool {
         self.reachable && self.program.as_ref().is_some_and(|program| program.levels.contains(level))
     }
@@ -55,16 +55,16 @@ impl UpgradeStatus {
     }
 }
 
-/// What became of raising the level.
+/// The outcome of raising the level.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Finalized {
     /// The cluster is at the level that was asked for.
     Done(UpgradeStatus),
-    /// Not all members are ready for it. Nothing was done.
+    /// The level was not raised: not all members are ready for it. Nothing was done.
     NotReady {
-        /// For this level.
+        /// The level that was asked for.
         level: u16,
-        /// What they run.
+        /// The programs that they run.
         status: UpgradeStatus,
     },
 }
@@ -76,7 +76,7 @@ pub(crate) struct Upgrade {
 }
 
 impl Upgrade {
-    /// What the members run, as the leader knows it.
+    /// Asks the leader which programs the members run.
     pub(crate) async fn status(&self, deadline: Instant) -> Result<UpgradeStatus, Error> {
         Ok(self.ask(UpgradeAsk::Status, deadline).await?.into())
     }
@@ -171,7 +171,7 @@ impl Upgrade {
         }
     }
 
-    /// Every node that entries are sent to must be able to read them.
+    /// The members. Every node that entries are sent to must be able to read them.
     fn members(&self) -> Vec<u64> {
         let mut members: Vec<u64> = self.consensus.members().into_iter().map(|member| member.id).collect();
         members.sort_unstable();

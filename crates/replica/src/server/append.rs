@@ -26,10 +26,10 @@ use super::{Server, flush};
 
 /// Appends that wait for the disk, for each connection. Beyond: they wait in the socket.
 const APPENDS_MAX: usize = 64;
-/// The same in bytes of their frames, but for the last.
+/// Bytes of their frames, but for the last.
 const APPEND_BYTES_MAX: usize = 2 * FRAME_BYTES_MAX;
-/// How long an answer that the leader does not wait for may stay here, to go with the next one: far
-/// less than a heartbeat's interval.
+/// Time that an answer that the leader does not wait for may stay here, to go with the next one:
+/// far less than a heartbeat's interval.
 const IDLE_WAIT: Duration = Duration::from_millis(5);
 
 /// Appends under way on one connection.
@@ -118,7 +118,7 @@ async fn refuse_append(server: &Server, mut framed: Framed, sequence: u64, error
     Err(error)
 }
 
-/// How a frame came.
+/// The circumstances in which a frame came.
 struct Came {
     at: Instant,
     bytes: usize,
@@ -127,10 +127,10 @@ struct Came {
     asked: Asked,
 }
 
-/// Whether Raft was asked about a frame.
+/// The question to Raft about a frame.
 #[derive(Clone, Copy)]
 enum Asked {
-    /// What it knew; nothing when the frame agrees because the one before it did.
+    /// Raft was asked, and knew this; nothing when the frame agrees because the one before it did.
     Yes(Option<Look>),
     /// Raft cannot answer while the disk stalls.
     NotNow,
@@ -164,10 +164,10 @@ async fn look(
     looked.map_or(Asked::NotNow, Asked::Yes)
 }
 
-/// What a frame came to.
+/// The outcome of a frame.
 struct Appended {
     answer: AppendAnswer,
-    /// Of the frame.
+    /// Bytes of the frame.
     bytes: usize,
     /// The leader does not wait for the answer.
     idle: bool,
@@ -242,9 +242,9 @@ fn note_refused(server: &Server, error: &str) {
     }
 }
 
-/// Whether something is to be written before the frame can be answered. Raft itself waits while it
-/// saves a vote, and while there is no room for entries; what peers send meanwhile would pile up in
-/// front of it.
+/// Tells whether something is to be written before the frame can be answered. Raft itself waits
+/// while it saves a vote, and while there is no room for entries; what peers send meanwhile would
+/// pile up in front of it.
 fn needs_the_disk(consensus: &Consensus, frame: &AppendFrame) -> bool {
     !frame.entries.is_empty() || frame.vote.term > consensus.voted_term()
 }

@@ -6,7 +6,7 @@ use znode::Zxid;
 pub(crate) enum Done {
     /// A body, or an error; at this zxid, or at that of the answer before it.
     Answer(Option<Zxid>, Result<Vec<u8>, i32>),
-    /// The same as `Answer`, and the connection ends.
+    /// A body, or an error, as of `Answer`; the connection ends behind it.
     Last(Option<Zxid>, Result<Vec<u8>, i32>),
     /// No answer: the connection ends, and the client finds out elsewhere.
     Cut(&'static str),

@@ -466,7 +466,7 @@ mod tests {
         assert_eq!(other.outbox.next().await.unwrap(), expected);
     }
 
-    /// It may have been made and be gone in one batch: no state that is published has it.
+    /// A znode may have been made and be gone in one batch: no state that is published has it.
     #[tokio::test]
     async fn an_event_of_a_znode_that_nobody_may_read_any_more_is_told_to_nobody() {
         let hub = Hub::new(LIMITS);
@@ -507,7 +507,7 @@ mod tests {
         assert_eq!(at.outbox.next().await.unwrap(), [b"answer".as_slice(), &named].concat());
     }
 
-    /// What a client is sent behind one answer.
+    /// Bytes that a client is sent behind one answer.
     async fn sent(client: &Client) -> Vec<u8> {
         client.outbox.release(b"answer".to_vec());
         client.outbox.next().await.unwrap()
@@ -544,7 +544,7 @@ mod tests {
         assert!(!hub.is_behind.load(Ordering::Relaxed));
     }
 
-    /// Its watch has fired, and it has not been told yet.
+    /// The client's watch has fired, and it has not been told yet.
     #[tokio::test]
     async fn a_client_that_watches_again_is_told_of_its_former_watch_first() {
         let hub = Hub::new(WatchLimits { all_max: 1_000, ..LIMITS });
@@ -590,7 +590,7 @@ mod tests {
         Event { zxid: Zxid(zxid), kind: EventKind::Created, path: ZPath::parse(path).unwrap() }.into()
     }
 
-    /// Nothing is there: all watches wait for it, but one that missed that its znode went.
+    /// All watches wait for a znode that is not there, but one that missed that its znode went.
     #[tokio::test]
     async fn many_watches_come_back_in_parts_and_what_they_hear_meanwhile_is_told_behind_the_answer() {
         let limits = WatchLimits { all_max: 10_000, connection_max: 10_000, bytes_max: 1 << 30 };

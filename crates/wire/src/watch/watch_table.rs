@@ -256,7 +256,7 @@ mod tests {
         all
     }
 
-    /// How often a watch of connection 1 fires for the same event, three times over.
+    /// Checks how often a watch of connection 1 fires for the same event, three times over.
     #[track_caller]
     fn check(kind: WatchKind, at: &str, event: EventKind, path_of_event: &str, expected: usize) {
         let mut table = WatchTable::new(limits(10, 10));

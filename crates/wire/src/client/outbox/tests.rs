@@ -110,7 +110,7 @@ fn what_is_not_taken_counts_for_all_until_it_is_or_the_connection_ends() {
     assert_eq!(all.look(), (0, 1_500));
 }
 
-/// It asks for the second while the first is on its way, as pipelining clients do.
+/// The client asks for the second while the first is on its way, as pipelining clients do.
 #[tokio::test]
 async fn a_second_long_answer_behind_what_is_left_of_the_first_ends_nothing() {
     let outbox = outbox(10, &all());

@@ -111,7 +111,7 @@ impl Node {
         Peer { client, stream, frames: Frames::new(1 << 24), task }
     }
 
-    /// How many waits of an address are over, while one goes on.
+    /// Number of waits of an address that are over, while one goes on.
     fn served(&self, source: Option<IpAddr>) -> Option<u64> {
         self.door.unread.lines().get(&source).copied()
     }

@@ -77,7 +77,7 @@ impl Client {
         }
     }
 
-    /// One without a connection, for tests: its answers stay in its outbox.
+    /// Makes a client without a connection, for tests: its answers stay in its outbox.
     #[cfg(test)]
     pub(crate) fn alone(number: u64) -> Arc<Client> {
         let credential = Credential { session: SessionId(number), secret_hash: [0; 16] };

@@ -14,8 +14,8 @@ const IDENTITIES_MAX: usize = 64;
 /// carry it.
 const DIGEST_BYTES_MAX: usize = 1_024;
 
-/// Each client is known by the address that it comes from, and by the certificate that it has
-/// shown.
+/// Identities of a client before it proves any: the address that it comes from, and the certificate
+/// that it has shown.
 pub(crate) fn known(addr: IpAddr, subject: Option<&str>) -> Vec<Identity> {
     let addr = Identity { scheme: "ip".into(), id: addr.to_canonical().to_string() };
     let subject = subject.map(|subject| Identity { scheme: "x509".into(), id: subject.to_owned() });

@@ -59,12 +59,12 @@ pub(crate) struct Counted {
 }
 
 impl Counts {
-    /// A packet came.
+    /// Counts a packet that came.
     pub(crate) fn received(&self) {
         self.received.fetch_add(1, Relaxed);
     }
 
-    /// A request came.
+    /// Counts a request that came.
     pub(crate) fn begun(&self, xid: i32, op: i32) {
         self.outstanding.fetch_add(1, Relaxed);
         self.last.store(u64::from(xid as u32) << 32 | u64::from(op as u32), Relaxed);
@@ -85,7 +85,7 @@ impl Counts {
         }
     }
 
-    /// A request was answered.
+    /// Counts a request that was answered.
     pub(crate) fn answered(&self, since: Instant, now: Instant) {
         let micros_of = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let micros = micros_of(now.duration_since(since));

@@ -30,7 +30,7 @@ impl Liveness {
         }
     }
 
-    /// A packet came.
+    /// Notes that a packet came.
     pub(crate) fn heard(&self, now: Instant) {
         let mut inner = self.lock();
         inner.heard = now;
@@ -41,7 +41,8 @@ impl Liveness {
         }
     }
 
-    /// A ping came. Its answer says that the session lives, so it waits for the leader's word.
+    /// Notes that a ping came. Its answer says that the session lives, so it waits for the leader's
+    /// word.
     pub(crate) fn ping(&self, now: Instant) {
         let mut inner = self.lock();
         (inner.heard, inner.news) = (now, true);

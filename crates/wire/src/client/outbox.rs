@@ -34,7 +34,7 @@ struct Queue {
     bytes: Vec<u8>,
     /// Events behind an answer that is being made.
     held: Option<Vec<u8>>,
-    /// Being written, by one of the two.
+    /// Bytes that are being written, by one of the two.
     writing: usize,
     writer: Option<Writer>,
     /// The connection's writer knows that there is something for it.

@@ -278,7 +278,7 @@ impl Drop for Account {
 }
 
 impl Inner {
-    /// A waiter goes to the line for all once its address has room for it.
+    /// Lines a waiter up. It goes to the line for all once its address has room for it.
     fn queue_up(&mut self, waiter: Waiter, max: usize) {
         let share = waiter.source.and_then(|source| self.shares.get_mut(&source));
         let Some(share) = share else { return self.line.waiting.push_back(waiter) };

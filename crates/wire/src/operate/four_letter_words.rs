@@ -40,8 +40,7 @@ pub(crate) async fn answer(door: &Arc<Door>, word: [u8; 4]) -> String {
     answer_in_turn(&door.config.words, word, &door.words, move || answer_here(&here, word)).await
 }
 
-/// `answer` says what the word says, if it is among those that are allowed; in turn, if that takes
-/// long.
+/// Calls `answer` for a word that is among those that are allowed; in turn, if that takes long.
 async fn answer_in_turn(
     allowed: &str,
     word: [u8; 4],

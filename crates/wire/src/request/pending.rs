@@ -44,7 +44,7 @@ const TURN: usize = 200;
 const REQUEST_BYTES: usize = 512;
 
 impl<'a> Pending<'a> {
-    /// A request was taken, or an answer of this length was made.
+    /// Counts a request that was taken, or an answer of this length that was made.
     pub(crate) fn spend(&mut self, bytes: usize) {
         self.spent += 1 + bytes / REQUEST_BYTES;
     }
@@ -54,7 +54,7 @@ impl<'a> Pending<'a> {
         self.spent >= TURN
     }
 
-    /// Others have had their turn.
+    /// Begins a turn, after others have had theirs.
     pub(crate) fn begin_turn(&mut self) {
         self.spent = 0;
     }

@@ -70,9 +70,9 @@ impl<'a> Reader<'a> {
         WhoAmIResponse { clients: auth::who(self.identities) }.to_bytes()
     }
 
-    /// Several reads of one moment, each with its own result. As a whole they are refused when the
-    /// answer would be longer than `bytes_max`: a request of a few bytes for each of them could ask
-    /// for many GiB.
+    /// Answers several reads of one moment, each with its own result. As a whole they are refused
+    /// when the answer would be longer than `bytes_max`: a request of a few bytes for each of them
+    /// could ask for many GiB.
     pub(crate) fn multi(self, ops: &[MultiOp], bytes_max: usize) -> Result<Vec<u8>, i32> {
         let one = |op: &MultiOp| match op {
             MultiOp::GetData(which) => self.readable(&which.path).map(|node| MultiResult::Data(data_stat(node))),

@@ -88,7 +88,7 @@ struct List {
 
 /// The place to which an answer goes.
 pub(crate) enum Sink {
-    /// Nowhere: it is only measured.
+    /// No place: it is only measured, and is so long.
     Measure(usize),
     /// Bytes behind which it is written.
     Write(Vec<u8>),
@@ -104,7 +104,8 @@ pub(crate) struct Slice {
 }
 
 impl LongRead {
-    /// `bytes_max` bounds the answer, when it is measured. What is not read has no answer here.
+    /// Makes the read. `bytes_max` bounds the answer, when it is measured. What is not read has no
+    /// answer here.
     pub(crate) fn new(
         state: Arc<State>,
         identities: Arc<Vec<Identity>>,

@@ -108,12 +108,13 @@ pub(crate) fn look(hub: &Hub, client: &Client, what: Watching, which: &PathWatch
     (state, set.map_err(|full| hub.refuse(client, full)))
 }
 
-/// No znode can be there, and what strangers wait for has a bound, too.
+/// Tells whether a path is too long for a znode. No znode can be there, and what strangers wait for
+/// has a bound, too.
 fn is_too_long(path: &ZPath, look: &Look<'_>) -> bool {
     path.as_str().len() > look.state().limits().path_bytes_max as usize
 }
 
-/// addWatch. The outbox is held.
+/// Answers addWatch. The outbox is held.
 pub(crate) fn add(hub: &Hub, client: &Client, add: &AddWatchRequest) -> Answered {
     let (zxid, set) = hub.look(client, |look| {
         let kind = match add.mode {
@@ -128,7 +129,7 @@ pub(crate) fn add(hub: &Hub, client: &Client, add: &AddWatchRequest) -> Answered
     (zxid, set.map(|()| Number { number: 0 }.to_bytes()))
 }
 
-/// checkWatches and removeWatches. The outbox is held.
+/// Answers checkWatches and removeWatches. The outbox is held.
 pub(crate) fn check(hub: &Hub, client: &Client, which: &PathWatcher, remove: bool) -> Answered {
     let kinds: &[WatchKind] = match which.kind {
         watcher::CHILDREN => &[WatchKind::Child],

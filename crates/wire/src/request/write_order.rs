@@ -19,8 +19,8 @@ struct Inner {
 }
 
 impl WriteOrder {
-    /// A turn is over. The next writes in an unbroken row are woken at once and in order, to be
-    /// proposed again together.
+    /// Notes that a turn is over. The next writes in an unbroken row are woken at once and in
+    /// order, to be proposed again together.
     pub(crate) fn done(&self, turn: u64) {
         let mut inner = self.lock();
         inner.done = inner.done.max(turn);

@@ -64,7 +64,7 @@ impl Drop for Joined<'_> {
     }
 }
 
-/// Taking requests.
+/// The part that takes requests.
 impl Connection {
     /// Serves the client until it, or this node, has had enough.
     pub(crate) async fn serve(&self, reading: ReadHalf, writing: WriteHalf, frames: Frames) {
@@ -453,7 +453,7 @@ impl Connection {
         answer(request, reader, self.client.session(), self.multi_read_bytes_max())
     }
 
-    /// Auth packets are answered as they come, before requests that came earlier.
+    /// Answers an auth packet as it comes, before requests that came earlier.
     fn prove(&self, xid: i32, body: &[u8]) -> Option<End> {
         let proven = jute::AuthRequest::from_bytes(body)
             .is_ok_and(|auth| self.client.prove(auth, &self.door.config.super_digest));

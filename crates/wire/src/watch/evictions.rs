@@ -77,7 +77,7 @@ mod tests {
     use super::*;
     use futures_util::FutureExt;
 
-    /// Has so many bytes to be taken, and takes some of them.
+    /// Gives a client so many bytes to take, of which it takes some.
     fn offer(client: &Client, bytes: usize) {
         client.outbox.push(vec![1; bytes]);
         assert!(client.outbox.next().now_or_never().flatten().is_some());

@@ -89,8 +89,8 @@ impl Hub {
         Hub { inner: Mutex::new(inner), is_awaited, is_behind, told, no_state, refused }
     }
 
-    /// A client whose session was opened, or attached to it. Its session's former connection here
-    /// is closed.
+    /// Takes in a client whose session was opened, or attached to it. Its session's former
+    /// connection here is closed.
     pub(crate) fn join(&self, client: &Arc<Client>) {
         let mut inner = self.lock();
         inner.clients.insert(client.number, Arc::clone(client));
@@ -100,7 +100,7 @@ impl Hub {
         }
     }
 
-    /// A client is gone, and some of its watches with it. True when there are more.
+    /// Lets go of a client that is gone, and of some of its watches. True when there are more.
     pub(crate) fn leave(&self, client: &Client) -> bool {
         let mut inner = self.lock();
         inner.catch_up(client.number);

@@ -73,7 +73,7 @@ impl ReadPoints {
         });
     }
 
-    /// A connection is gone.
+    /// Forgets a connection that is gone.
     pub(crate) fn leave(&mut self, session: SessionId, connection: u64) {
         if self.sessions.get(&session).is_some_and(|waiting| waiting.connection == connection) {
             self.sessions.remove(&session);

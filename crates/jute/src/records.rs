@@ -173,7 +173,7 @@ records! {
         op: i32,
         /// True if this is the end.
         done: bool,
-        /// -1, or the error of a result.
+        /// The error of a result, or -1.
         error: i32,
     }
 }

@@ -115,7 +115,7 @@ operations! {
         CHECK = 13, Check(PathVersion);
         /// A transaction: writes and checks only.
         MULTI = 14, Multi(Vec<MultiOp>, read writes, write write_multi);
-        /// Several reads of one moment.
+        /// Asks for several reads of one moment.
         MULTI_READ = 22, MultiRead(Vec<MultiOp>, read reads, write write_multi);
         /// Changes the ensemble.
         RECONFIG = 16, Reconfig(ReconfigRequest);
@@ -240,7 +240,7 @@ records! {
     AddWatchRequest {
         /// The path.
         path: String,
-        /// 0 persistent, 1 persistent and recursive.
+        /// The mode: 0 persistent, 1 persistent and recursive.
         mode: i32,
     }
     /// auth.

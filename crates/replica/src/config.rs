@@ -101,8 +101,7 @@ pub struct Config {
     pub event_ring_max: usize,
     /// ... and how many bytes of paths they may hold.
     pub event_ring_bytes_max: usize,
-    /// Below this much free space on the data directory's filesystem clients' writes are
-    /// `Unavailable`.
+    /// Free space on the data directory's filesystem below which clients' writes are `Unavailable`.
     pub free_disk_min_bytes: u64,
     /// A node whose log has waited for the disk for longer is not ready and takes no part in
     /// elections, and a leader hands over.

@@ -74,7 +74,7 @@ pub(crate) struct Node {
     pub(crate) drained: Arc<Drained>,
     tasks: Mutex<JoinSet<()>>,
     disk: Mutex<Option<Disk>>,
-    /// Closed once Raft has let go of the state machine.
+    /// A channel that is closed once Raft has let go of the state machine.
     state_machine_gone: Mutex<Option<mpsc::Receiver<()>>>,
 }
 

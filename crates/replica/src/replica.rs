@@ -140,8 +140,7 @@ impl Replica {
         self.node.heartbeats.leadership.silences(of)
     }
 
-    /// A request of the session arrived: counts as a heartbeat, no caller waits for it. Never
-    /// blocks.
+    /// Counts a request of the session as a heartbeat, for which no caller waits. Never blocks.
     pub fn touch_soon(&self, credential: Credential) {
         self.node.heartbeats.touch_soon(credential);
     }

@@ -27,7 +27,7 @@ use crate::read::Reads;
 use crate::view::life::Life;
 use crate::write::propose::Proposer;
 
-/// Held, as a sender of nothing, by every connection that may owe answers to questions.
+/// A sender of nothing, held by every connection that may owe answers to questions.
 type Answering = mpsc::Sender<Infallible>;
 /// A sender that is weak before it is known whether the caller may ask any.
 type MayAnswer = mpsc::WeakSender<Infallible>;

@@ -43,7 +43,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// The conclusion from the answers of the other members.
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict {
-    /// Too few answers to tell.
+    /// Answers that are too few to tell.
     Ask,
     /// The cluster is new.
     Found,

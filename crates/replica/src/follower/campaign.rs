@@ -30,8 +30,8 @@ use crate::stop::Stop;
 /// Time behind its lease that a follower waits for the leases of the others, who heard the leader a
 /// little later.
 const MARGIN: Duration = Duration::from_millis(5);
-/// Followers ask one after the other, so that not all of them stand at once and none wins. About
-/// one election.
+/// The time between two followers, who ask one after the other, so that not all of them stand at
+/// once and none wins. About one election.
 const TURN: Duration = Duration::from_millis(12);
 /// Time to be elected that a candidate is given which has just been told that this node would elect
 /// it.

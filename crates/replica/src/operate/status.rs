@@ -137,7 +137,7 @@ pub struct NodeStatus {
     pub znodes: u64,
     /// The length of all data, as applied here.
     pub data_bytes: u64,
-    /// About how much memory the state takes, in bytes, as applied here.
+    /// Bytes of memory that the state takes, about, as applied here.
     pub state_bytes: u64,
     /// Bytes that it may take.
     pub state_bytes_max: u64,

@@ -49,7 +49,7 @@ pub(crate) enum Verdict {
 pub(crate) struct Accounts {
     consensus: Arc<Consensus>,
     gate: Arc<VoteGate>,
-    /// Held while a leader is asked about its log.
+    /// A turn that is held while a leader is asked about its log.
     turn: Semaphore,
 }
 

@@ -71,7 +71,7 @@ impl Network {
         self.line.as_ref().is_some_and(|line| !line.is_silent(self.peers.peer_timeout))
     }
 
-    /// Replication, with `purged`, or one heartbeat.
+    /// Sends replication, with `purged`, or one heartbeat.
     async fn append<'s, S>(
         &'s mut self,
         input: S,

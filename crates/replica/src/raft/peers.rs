@@ -85,7 +85,7 @@ pub(crate) struct Peers {
     shared: Arc<Shared>,
     pub(crate) purged: Purged,
     pub(crate) peer_timeout: Duration,
-    /// Told each time a peer has taken a frame as a follower.
+    /// A call each time that a peer has taken a frame as a follower.
     noted: Arc<Notify>,
 }
 

@@ -62,7 +62,7 @@ pub(crate) struct StateMachine {
     forced: ForcedLog,
     /// Parents whose sequence numbers run out.
     running_out: Seldom,
-    /// Held as long as the state machine lives.
+    /// A sender that is held as long as the state machine lives.
     _alive: mpsc::Sender<()>,
 }
 

@@ -47,7 +47,7 @@ pub(crate) struct AppendLine {
 }
 
 impl AppendLine {
-    /// `following` learns of every frame that the peer takes as a follower.
+    /// Makes a line whose `following` learns of every frame that the peer takes as a follower.
     pub(crate) fn new(framed: Framed, following: Arc<Following>) -> AppendLine {
         AppendLine { framed, sequence: 0, answered: 0, sent: VecDeque::new(), following, waiting_since: None }
     }
@@ -90,7 +90,7 @@ struct InFlight {
 /// Sends the requests of `input` and yields their results. Polled by Raft's replication task; no
 /// task of its own.
 pub(crate) struct AppendStream<'s, S> {
-    /// Emptied when the connection is of no more use.
+    /// The connection; emptied when it is of no more use.
     line: &'s mut Option<AppendLine>,
     input: Option<S>,
     inflight: VecDeque<InFlight>,
@@ -190,7 +190,7 @@ where
         }
     }
 
-    /// Ready when the peer has been silent for too long.
+    /// Becomes ready when the peer has been silent for too long.
     fn poll_silence(&mut self, line: &AppendLine, cx: &mut Context<'_>) -> Poll<()> {
         while self.timer.as_mut().poll(cx).is_ready() {
             if line.is_silent(self.peer_timeout) {

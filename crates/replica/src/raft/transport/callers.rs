@@ -43,7 +43,7 @@ struct Caller {
     /// The member and the lane, once the caller has said hello.
     member: Option<(u64, Lane)>,
     begun_bytes: usize,
-    /// Told to end the connection.
+    /// A sender by which the connection is told to end.
     end: oneshot::Sender<()>,
 }
 
@@ -54,7 +54,8 @@ pub(crate) struct Place {
     number: u64,
 }
 
-/// Told when the connection has lost its place to another, and not when it gives it back itself.
+/// The word to a connection that it has lost its place to another; it does not come when the
+/// connection gives the place back itself.
 pub(crate) type Replaced = oneshot::Receiver<()>;
 
 impl Lane {

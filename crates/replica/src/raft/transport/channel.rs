@@ -50,7 +50,7 @@ struct Question {
     _held: Option<Held>,
 }
 
-/// Kept, and let go.
+/// A thing that is kept, and let go.
 pub(crate) type Held = Arc<dyn Any + Send + Sync>;
 
 /// The asking end. Clones share the connection; the task ends with the last of them, or with the

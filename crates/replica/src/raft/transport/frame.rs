@@ -254,8 +254,8 @@ impl Framed {
         self.waited += self.waits_since.take().map_or(Duration::ZERO, |since| since.elapsed());
     }
 
-    /// Ready when a frame has begun and this end has waited for more of it as long as there is time
-    /// for its length.
+    /// Becomes ready when a frame has begun and this end has waited for more of it as long as there
+    /// is time for its length.
     fn poll_overdue(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         if self.input.is_empty() {
             return Poll::Pending;

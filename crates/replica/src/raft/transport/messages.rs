@@ -25,7 +25,7 @@ pub(crate) enum Lane {
     Forward,
 }
 
-/// No frame is longer: one with a single entry of the longest kind, and a little around it.
+/// The longest frame: one with a single entry of the longest kind, and a little around it.
 pub(crate) const FRAME_BYTES_MAX: usize = 17 << 20;
 
 /// A frame that carries positions and words, and none of a client's data.
@@ -91,7 +91,7 @@ pub(crate) struct Hello {
 /// The answer to [`Hello`]. After a refusal the connection is closed.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) enum Welcome {
-    /// Go on.
+    /// The caller is let in.
     Accepted(Accepted),
     /// The connection is closed.
     Refused(Refusal),
@@ -207,17 +207,17 @@ pub(crate) struct Numbered<T> {
 /// A question to a peer.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) enum Ask {
-    /// Are you there?
+    /// A question whether the peer is there.
     Ping,
     /// A question how far the peer is.
     Standing,
-    /// Vote for me.
+    /// A candidate's question for a vote.
     Vote(VoteFrame),
-    /// Would you vote for me?
+    /// A question whether the peer would vote for the asker.
     PreVote(VoteFrame),
-    /// Stand for election: the leader steps aside.
+    /// A call to stand for election: the leader steps aside.
     TransferLeader(TransferFrame),
-    /// Write this, within so many milliseconds.
+    /// A request to write, within so many milliseconds.
     Propose {
         /// The request, as `znode::encode_request` gives it.
         request: Vec<u8>,
@@ -237,9 +237,9 @@ pub(crate) enum Ask {
     Upgrade(UpgradeAsk),
     /// A question for the members.
     Members,
-    /// Do this as leader, for an operator; as `leader::orders` writes it.
+    /// An operator's order to the leader, as `leader::orders` writes it.
     Order(Vec<u8>),
-    /// I lead in `term` and hand over to you: for so long these sessions have been silent.
+    /// The silence of sessions, from a leader of `term` to the member that it hands over to.
     Ages {
         /// The leader's.
         term: u64,
@@ -264,7 +264,7 @@ impl Ask {
 pub(crate) enum UpgradeAsk {
     /// A question for the programs that the members run.
     Status,
-    /// Raise the level.
+    /// An order to raise the level.
     Finalize {
         /// The level; the highest that a member knows when none is given.
         level: Option<u16>,
@@ -433,7 +433,7 @@ pub(crate) enum TransferRefusal {
 /// The fate of a forwarded proposal.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) enum ProposeAnswer {
-    /// Applied by the leader.
+    /// The leader has applied the entry.
     Applied {
         /// The entry's zxid. `applied.zxid` is an earlier one for a repeated idempotency key.
         at: u64,
@@ -456,7 +456,7 @@ pub(crate) enum ProposeAnswer {
 /// The fate of a session's heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) enum TouchAnswer {
-    /// Noted; the session's timeout.
+    /// The heartbeat is noted; the session's timeout.
     Alive {
         /// The timeout in milliseconds.
         timeout_ms: u32,
@@ -486,9 +486,9 @@ pub(crate) enum SnapshotFrame {
 /// The receiver's answer on the lane `Snapshot`.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) enum SnapshotAnswer {
-    /// Still at it: writing or reading the snapshot takes its time.
+    /// The receiver is still at it: writing or reading the snapshot takes its time.
     Working,
-    /// Installed, or refused by vote: the receiver's vote.
+    /// The snapshot is installed, or refused by vote: the receiver's vote.
     Done(VoteRecord),
     /// The reason why it did not work out.
     Failed(String),

@@ -30,7 +30,7 @@ const GREETING_BYTES_MAX: usize = 4 << 10;
 /// Length and checksum.
 const PREFIX_BYTES: usize = 2 * size_of::<u32>();
 /// Bytes of a frame that has begun which are given a millisecond, beside the silence that a peer is
-/// allowed: 128 KiB a second.
+/// allowed: 128 KB a second.
 const FRAME_BYTES_PER_MS: usize = 128;
 /// A frame that has begun is counted among those of all callers from so many bytes on.
 const COUNTED_BYTES_MIN: usize = 64 << 10;

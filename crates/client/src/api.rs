@@ -48,6 +48,8 @@ pub use lock::{
 };
 pub use multilock::{AcquireAll, HeldPart, LockWish, MultiTicket, Policy};
 pub use path::encode_path;
+#[cfg(feature = "schema")]
+pub use path::{PathInUrl, ZnodeName, ZnodePath};
 pub use problem::{Outcome, PROBLEM_TYPE_BASE, Problem, ProblemType};
 pub use session::{KeptAlive, OpenSession, SessionInfo, SessionList, SessionOpened};
 pub use session_key::{SessionKey, SessionKeyError};

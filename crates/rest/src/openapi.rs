@@ -3,24 +3,27 @@
 //!
 //! | file | has |
 //! |---|---|
-//! | `operations.rs`, `parameters.json`, `examples.json` | parameters by name, bodies, headers, ways in, examples |
+//! | `operations.rs` | headers, bodies with the parameters of the query, ways in |
 //! | `problems.rs` | problems that many operations may answer |
-//! | `schemas.rs`, `schemas.json` | formats and patterns of fields |
+//! | `schemas.rs` | patterns of fields by their names; parameters that are one of some words |
+//! | `examples.rs` | names and numbers that several examples have |
 
+pub(crate) mod examples;
 mod operations;
 pub(crate) mod problems;
-mod schemas;
+pub(crate) mod schemas;
 
 use serde_json::{Value, json};
 use utoipa::OpenApi as _;
-use zlock_client::api::Problem;
+use zlock_client::api::{PathInUrl, Problem, ZnodeName};
 
 use crate::route::Route;
 
 #[derive(utoipa::OpenApi)]
 #[openapi(
     info(title = "zlock", description = "Locks and znodes over HTTP.", license(name = "Apache-2.0")),
-    components(schemas(Problem))
+    // The rows bring the schemas that bodies name, and not those that parameters alone name.
+    components(schemas(PathInUrl, Problem, ZnodeName))
 )]
 struct Document;
 

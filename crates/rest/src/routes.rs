@@ -48,7 +48,8 @@ pub fn openapi_document() -> &'static Value {
 
 /// This document.
 #[utoipa::path(get, path = "/openapi.json", operation_id = "nodeOpenapi", tag = "node",
-    responses((status = 200, description = "OpenAPI 3.1", body = Value)))]
+    responses((status = 200, description = "OpenAPI 3.1", body = Value, example = json!({"openapi": "3.1.0",
+        "info": {"title": "zlock", "version": "0.1.0"}, "paths": {}}))))]
 async fn answer(mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;
     let mut response = Response::new(Body::from(TEXT.clone()));

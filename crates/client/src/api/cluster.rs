@@ -65,6 +65,7 @@ pub struct StateDigest {
     /// The last entry that is in it.
     pub zxid: u64,
     /// SHA-256 of the whole of it in hex: equal on all nodes at equal zxid.
+    #[cfg_attr(feature = "schema", schema(pattern = "^[0-9a-f]{64}$"))]
     pub digest: String,
 }
 

@@ -12,6 +12,12 @@ use utoipa::ToSchema;
 /// would be read as 30 seconds by one and as 30 milliseconds by another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", schema(
+    value_type = String,
+    max_length = 14,
+    pattern = "^(?:0+|[0-9]{1,12}(?:ms|s|m|h))$",
+    description = "A duration: a number and its unit, which is ms, s, m or h. Only 0 needs no unit."
+))]
 pub struct Millis(pub u64);
 
 /// A text that is not a duration.

@@ -16,6 +16,7 @@ pub struct Election {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leader: Option<Leader>,
     /// Ask again with `after` set to this to wait for another leader or another value.
+    #[cfg_attr(feature = "schema", schema(pattern = r"^[0-9]+\.[0-9]+$"))]
     pub cursor: String,
 }
 

@@ -197,9 +197,11 @@ pub struct LockSettings {
     pub managed: bool,
     /// How many may wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(maximum = 4294967295_u64))]
     pub waiters_max: Option<u32>,
     /// The permits of a semaphore; not together with `managed`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(minimum = 1, maximum = 4294967295_u64))]
     pub limit: Option<u32>,
 }
 

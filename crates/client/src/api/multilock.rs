@@ -4,6 +4,8 @@ use serde::{Deserialize, Serialize};
 #[cfg(feature = "schema")]
 use utoipa::ToSchema;
 
+#[cfg(feature = "schema")]
+use super::ZnodePath;
 use super::{LockMode, Millis};
 
 /// `POST /v1/multilocks`: all of the locks or none.
@@ -12,6 +14,7 @@ use super::{LockMode, Millis};
 #[serde(deny_unknown_fields)]
 pub struct AcquireAll {
     /// Each lock once. The ticket of the first stands for all.
+    #[cfg_attr(feature = "schema", schema(min_items = 1, max_items = 64))]
     pub locks: Vec<LockWish>,
     /// Whether others may pass while it waits.
     #[serde(default)]
@@ -19,9 +22,11 @@ pub struct AcquireAll {
     /// Who, within the session: an equal owner that asks for the same locks again holds them once
     /// more; and the one whose waits are looked at for deadlocks. Empty is none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[cfg_attr(feature = "schema", schema(max_length = 256))]
     pub owner: String,
     /// Free text for people; becomes the data of all lock nodes.
     #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[cfg_attr(feature = "schema", schema(max_length = 256))]
     pub label: String,
     /// If the session expires while it holds the locks, others are kept out of them for this long.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -41,15 +46,18 @@ pub struct AcquireAll {
 #[serde(deny_unknown_fields)]
 pub struct LockWish {
     /// The lock.
+    #[cfg_attr(feature = "schema", schema(value_type = ZnodePath))]
     pub path: String,
     /// How it is wanted; not `latch`.
     #[serde(default)]
     pub mode: LockMode,
     /// Of a semaphore: how many permits; 1 when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(minimum = 1, maximum = 4294967295_u64))]
     pub permits: Option<u32>,
     /// Of a semaphore: how many there are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(minimum = 1, maximum = 4294967295_u64))]
     pub limit: Option<u32>,
 }
 

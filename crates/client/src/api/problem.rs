@@ -29,10 +29,12 @@ pub enum Outcome {
 pub struct Problem {
     /// A URI that names the kind of problem: what programs should look at.
     #[serde(rename = "type")]
+    #[cfg_attr(feature = "schema", schema(pattern = "^urn:zlock:problem:[a-z-]+$"))]
     pub type_uri: String,
     /// The kind in words.
     pub title: String,
     /// The HTTP status.
+    #[cfg_attr(feature = "schema", schema(minimum = 400, maximum = 599))]
     pub status: u16,
     /// This case in words.
     pub detail: String,

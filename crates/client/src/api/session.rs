@@ -13,9 +13,11 @@ use super::{ClientDetails, ClientInfo};
 pub struct OpenSession {
     /// The wish, a number of milliseconds; the answer says what was agreed. Default 30 s.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "super::duration::number_of_ms")]
+    #[cfg_attr(feature = "schema", schema(maximum = 9007199254740991_u64))]
     pub timeout_ms: Option<u64>,
     /// Free text for people: who are you?
     #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[cfg_attr(feature = "schema", schema(max_length = 256))]
     pub label: String,
     /// Which program asks, where: shown to those who may read what the session holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -29,8 +31,10 @@ pub struct SessionOpened {
     /// Its id: the zxid that opened it.
     pub id: u64,
     /// 128 random bits in hex. Who has it can act as the session.
+    #[cfg_attr(feature = "schema", schema(pattern = "^[0-9a-f]{32}$"))]
     pub secret: String,
     /// `<id>.<secret>`, ready for the header `Zlock-Session`.
+    #[cfg_attr(feature = "schema", schema(pattern = r"^[0-9]+\.[0-9a-f]{32}$"))]
     pub session: String,
     /// The agreed timeout.
     pub timeout_ms: u32,

@@ -4,6 +4,8 @@ use serde::{Deserialize, Serialize};
 #[cfg(feature = "schema")]
 use utoipa::ToSchema;
 
+#[cfg(feature = "schema")]
+use super::ZnodePath;
 use super::{AclEntry, Millis, Mode, Stat};
 
 /// `POST /v1/txn`: all of it happens, or none.
@@ -23,6 +25,7 @@ pub enum TxnOp {
     /// Creates a znode.
     Create {
         /// Where; for the sequential modes the part before the ten digits.
+        #[cfg_attr(feature = "schema", schema(value_type = ZnodePath))]
         path: String,
         /// The data as text.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -43,6 +46,7 @@ pub enum TxnOp {
     /// Deletes a znode without children.
     Delete {
         /// Where.
+        #[cfg_attr(feature = "schema", schema(value_type = ZnodePath))]
         path: String,
         /// The expected version.
         #[serde(default = "any_version")]
@@ -51,6 +55,7 @@ pub enum TxnOp {
     /// Replaces a znode's data.
     Set {
         /// Where.
+        #[cfg_attr(feature = "schema", schema(value_type = ZnodePath))]
         path: String,
         /// The data as text.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -65,6 +70,7 @@ pub enum TxnOp {
     /// Fails unless the znode exists with the version.
     Check {
         /// Where.
+        #[cfg_attr(feature = "schema", schema(value_type = ZnodePath))]
         path: String,
         /// The expected version.
         #[serde(default = "any_version")]

@@ -46,6 +46,7 @@ pub struct Stat {
     pub aversion: i32,
     /// The session of an ephemeral znode, 0 for a persistent one. Containers and TTL znodes carry
     /// ZooKeeper's marks, which are larger than 2^53.
+    #[cfg_attr(feature = "schema", schema(format = "uint64", maximum = 18446744073709551615_u64))]
     pub ephemeral_owner: u64,
     /// The length of the data in bytes.
     pub data_length: u32,
@@ -137,10 +138,12 @@ pub struct Children {
 #[serde(deny_unknown_fields)]
 pub struct AclEntry {
     /// Letters out of `cdrwa`: create, delete, read, write, admin.
+    #[cfg_attr(feature = "schema", schema(pattern = "^[cdrwa]*$"))]
     pub perms: String,
     /// `world`, `auth`, `digest`, `ip`, ...
     pub scheme: String,
     /// Whom the entry is about; `anyone` for `world`.
+    #[cfg_attr(feature = "schema", schema(max_length = 255))]
     pub id: String,
 }
 

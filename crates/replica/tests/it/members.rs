@@ -141,6 +141,28 @@ async fn an_observer_serves_and_never_votes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_drained_leader_gives_leadership_to_a_voter_and_to_no_observer() {
+    let mut ensemble = three_of(4).await;
+    ensemble.start(3).await;
+    let observer = NewMember { observer: true, ..new_member(&ensemble, 3) };
+    order(ensemble.node(0), Order::Add(observer)).await.unwrap();
+    write(ensemble.node(3), create("/", "here", b"")).await;
+    ensemble.assert_equal_states().await;
+    let leader = ensemble.leader().await;
+    let term = ensemble.node(leader).sure_to_lead().unwrap();
+    ensemble.node(leader).set_drained(true).await;
+    let mut next = None;
+    eventually("another one leads", || {
+        next = (0..4).filter(|at| *at != leader).find_map(|at| ensemble.node(at).sure_to_lead().zip(Some(at)));
+        next.is_some()
+    })
+    .await;
+    let (next_term, at) = next.unwrap();
+    assert!(at < 3 && next_term.0 == term.0 + 1, "node {} leads in term {}, after {}", at + 1, next_term.0, term.0);
+    ensemble.stop_all().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn leadership_goes_where_it_is_told_to() {
     let mut ensemble = three_of(3).await;
     for round in 0..3 {

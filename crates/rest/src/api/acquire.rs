@@ -5,10 +5,11 @@ use std::time::Duration;
 use axum::http::StatusCode;
 use axum::response::Response;
 use replica::{Step, WaitEnd, WatchKey};
+use serde_json::{Value, json};
 use tokio::time::Instant;
 use uuid::Uuid;
 use zlock_client::api::ProblemType::{BlockedByOwnSession, NotOwner};
-use zlock_client::api::{RevokeRequest, Ticket};
+use zlock_client::api::{Millis, PathInUrl, RevokeRequest, Ticket, ZnodePath};
 use znode::lock::{self, Held, LockStatus};
 use znode::{
     Acquire, Applied, Attempt, Error, FencingToken, LockMode, Op, Reply, RequestKey, State, Upgrade, ZPath, Zxid,
@@ -21,6 +22,7 @@ use crate::api::mixed_clients;
 use crate::http::delivery::deliver;
 use crate::http::heartbeat::Heartbeat;
 use crate::http::waiter::Waiter;
+use crate::openapi::examples::{TICKET, WAITING, ZXID};
 use crate::openapi::problems::QUEUE;
 use crate::problem::Problem;
 use crate::request::access::{check_readable, own_credential, shown_name};
@@ -42,6 +44,17 @@ pub(crate) const ROUTES: &[Route] = &[Route {
     ],
     ..route!(acquire)
 }];
+
+/// Example of one that holds.
+pub(crate) fn shown_held() -> Value {
+    json!({"state": "held", "ticket": TICKET, "lock": "/team/x", "fencing_token": ZXID + 17, "holds": 1,
+        "safe_for_ms": 29400})
+}
+
+/// Example of one that waits.
+pub(crate) fn shown_waiting() -> Value {
+    json!({"state": "waiting", "ticket": WAITING, "lock": "/team/x", "position": 1, "predecessor": TICKET})
+}
 
 /// What to do about `blocked-by-own-session`.
 const BLOCKED: &str = "this session has a ticket of the lock that was acquired without Idempotency-Key and owner, \
@@ -100,19 +113,25 @@ struct Wish {
 
 /// Acquires a lock, waiting for it as long as `wait` says.
 #[utoipa::path(post, path = "/v1/locks/{*path}", operation_id = "locksAcquire", tag = "locks",
-    params(("path" = String, Path, description = "slashes plain or encoded"),
+    params(("path" = PathInUrl, Path, example = "team/x", description = "slashes plain or encoded"),
         ("mode" = Option<zlock_client::api::LockMode>, Query),
-        ("permits" = Option<u32>, Query, description = "of mode=semaphore: how many at once; 1 when absent"),
-        ("limit" = Option<u32>, Query, description = "of mode=semaphore: how many there are, the same for all; those that are set when absent"),
-        ("wait" = Option<String>, Query, description = "0, the default, is a try"),
-        ("upgrade" = Option<String>, Query, description = "the reader's ticket that is to write, too; without mode, owner and lock_delay"),
-        ("owner" = Option<String>, Query, description = "an equal owner in the session holds its ticket once more"),
-        ("label" = Option<String>, Query, description = "free text; becomes the lock node's data"),
+        ("permits" = Option<u64>, Query, minimum = 1, maximum = 4294967295_u64,
+            description = "of mode=semaphore: how many at once; 1 when absent"),
+        ("limit" = Option<u64>, Query, minimum = 1, maximum = 4294967295_u64,
+            description = "of mode=semaphore: how many there are, the same for all; those that are set when absent"),
+        ("wait" = Option<Millis>, Query, example = "30s", description = "0, the default, is a try"),
+        ("upgrade" = Option<ZnodePath>, Query,
+            description = "the reader's ticket that is to write, too; without mode, owner and lock_delay"),
+        ("owner" = Option<String>, Query, max_length = 256,
+            description = "an equal owner in the session holds its ticket once more"),
+        ("label" = Option<String>, Query, max_length = 256, example = "worker-7",
+            description = "free text; becomes the lock node's data"),
         ("keep" = Option<bool>, Query, description = "stay in the queue when the wait ends or the client goes"),
-        ("priority" = Option<u32>, Query, description = "of a managed lock: higher is sooner; 0 when absent"),
-        ("lock_delay" = Option<String>, Query, description = "keep others out for this long if the session expires")),
-    responses((status = 200, description = "Held", body = Ticket),
-        (status = 202, description = "Queued, with keep=true", body = Ticket)))]
+        ("priority" = Option<u64>, Query, maximum = 4294967295_u64,
+            description = "of a managed lock: higher is sooner; 0 when absent"),
+        ("lock_delay" = Option<Millis>, Query, description = "keep others out for this long if the session expires")),
+    responses((status = 200, description = "Held", body = Ticket, example = shown_held),
+        (status = 202, description = "Queued, with keep=true", body = Ticket, example = shown_waiting)))]
 pub(crate) async fn acquire(call: Call) -> Answer {
     enter(call, "/v1/locks", None).await
 }

@@ -12,7 +12,8 @@ pub(crate) const ROUTES: &[Route] = &[route!(look), route!(begin), route!(end)];
 
 /// Whether an operator has drained this node.
 #[utoipa::path(get, path = "/v1/admin/drain", operation_id = "adminDrainLook", tag = "admin",
-    responses((status = 200, description = "As it is", body = Drain)))]
+    responses((status = 200, description = "As it is", body = Drain, example = json!({"node_id": 1, "draining": false,
+        "leads": true, "leader": 1}))))]
 pub(crate) async fn look(_: Operator, mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;
     Ok(told(&call))
@@ -20,7 +21,8 @@ pub(crate) async fn look(_: Operator, mut call: Call) -> Answer {
 
 /// Drains this node: another leads, and it is not ready, until that is taken back or it stops.
 #[utoipa::path(put, path = "/v1/admin/drain", operation_id = "adminDrainBegin", tag = "admin",
-    responses((status = 200, description = "It is drained", body = Drain)))]
+    responses((status = 200, description = "It is drained", body = Drain, example = json!({"node_id": 1,
+        "draining": true, "leads": false, "leader": 2}))))]
 pub(crate) async fn begin(operator: Operator, mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;
     if call.door.replica().set_drained(true).await {
@@ -31,7 +33,8 @@ pub(crate) async fn begin(operator: Operator, mut call: Call) -> Answer {
 
 /// Takes the drain back.
 #[utoipa::path(delete, path = "/v1/admin/drain", operation_id = "adminDrainEnd", tag = "admin",
-    responses((status = 200, description = "It is drained no more", body = Drain)))]
+    responses((status = 200, description = "It is drained no more", body = Drain, example = json!({"node_id": 1,
+        "draining": false, "leads": false, "leader": 2}))))]
 pub(crate) async fn end(operator: Operator, mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;
     if call.door.replica().set_drained(false).await {

@@ -8,18 +8,23 @@ use axum::http::StatusCode;
 use bytes::Bytes;
 use replica::{Consistency, Step, WatchKey};
 use zlock_client::api::ProblemType::{BlockedByOwnSession, NoNode, NotOwner};
-use zlock_client::api::{Election, Leader, NodeSet, Released};
+use zlock_client::api::{Election, Leader, Millis, NodeSet, PathInUrl, Released, ZnodePath};
 use znode::lock::{self, LockStatus, QueueEntry};
 use znode::{Error, FencingToken, Identity, LockGuard, LockMode, Op, Reply, SessionId, State, ZPath, ZnodeOp};
 
 use crate::api::acquire::enter;
 use crate::api::convert;
+use crate::openapi::examples::{ZXID, stat};
 use crate::openapi::problems::QUEUE;
 use crate::problem::Problem;
 use crate::request::access::check_readable;
 use crate::request::call::{Answer, Call, WithBody, json};
 use crate::request::wait::Wait;
 use crate::route::{Route, route};
+
+/// Tickets of the examples.
+const LEADER: &str = "/boss/0000000000_a74bf62558bb40e6868b6eb56f90fd66__WRIT__0000000000__lock__0000000000";
+const CANDIDATE: &str = "/boss/0000000001_0f2b7a1c5f6d4a529a3e2f9de1a3c001__WRIT__0000000001__lock__0000000001";
 
 pub(crate) const ROUTES: &[Route] = &[
     Route {
@@ -42,25 +47,32 @@ const ROUTE: &str = "/v1/elections";
 
 /// Stands for election, waiting to lead as long as `wait` says.
 #[utoipa::path(post, path = "/v1/elections/{*path}", operation_id = "electionsCampaign", tag = "elections",
-    params(("path" = String, Path, description = "slashes plain or encoded"),
-        ("wait" = Option<String>, Query, description = "0, the default, is a try"),
-        ("owner" = Option<String>, Query, description = "who, within the session"),
-        ("label" = Option<String>, Query, description = "the participant's id; until it proclaims, its value"),
+    params(("path" = PathInUrl, Path, example = "boss", description = "slashes plain or encoded"),
+        ("wait" = Option<Millis>, Query, example = "30s", description = "0, the default, is a try"),
+        ("owner" = Option<String>, Query, max_length = 256, description = "who, within the session"),
+        ("label" = Option<String>, Query, max_length = 256, example = "node-a",
+            description = "the participant's id; until it proclaims, its value"),
         ("keep" = Option<bool>, Query, description = "go on standing when the wait ends or the client goes"),
-        ("lock_delay" = Option<String>, Query, description = "nobody leads for this long if the leader's session expires")),
-    responses((status = 200, description = "Leads", body = zlock_client::api::Ticket),
-        (status = 202, description = "Stands, with keep=true", body = zlock_client::api::Ticket)))]
+        ("lock_delay" = Option<Millis>, Query,
+            description = "nobody leads for this long if the leader's session expires")),
+    responses((status = 200, description = "Leads", body = zlock_client::api::Ticket,
+        example = json!({"state": "held", "ticket": LEADER, "lock": "/boss", "fencing_token": ZXID + 16, "holds": 1,
+        "safe_for_ms": 29400})),
+        (status = 202, description = "Stands, with keep=true", body = zlock_client::api::Ticket,
+            example = json!({"state": "waiting", "ticket": CANDIDATE, "lock": "/boss", "position": 1,
+            "predecessor": LEADER}))))]
 pub(crate) async fn campaign(call: Call) -> Answer {
     enter(call, ROUTE, Some(LockMode::Latch)).await
 }
 
 /// Replaces the leader's value. Refused unless the session leads.
 #[utoipa::path(put, path = "/v1/elections/{*path}", operation_id = "electionsProclaim", tag = "elections",
-    params(("path" = String, Path, description = "slashes plain or encoded"),
-        ("ticket" = Option<String>, Query, description = "the leader's lock node, with its fencing_token"),
+    params(("path" = PathInUrl, Path, example = "boss", description = "slashes plain or encoded"),
+        ("ticket" = Option<ZnodePath>, Query, description = "the leader's lock node, with its fencing_token"),
         ("fencing_token" = Option<u64>, Query, description = "with ticket: a retry is the same request")),
-    request_body(content = Vec<u8>, content_type = "application/octet-stream"),
-    responses((status = 200, description = "Proclaimed", body = NodeSet)))]
+    request_body(content = Vec<u8>, content_type = "application/octet-stream", example = "http://a:80"),
+    responses((status = 200, description = "Proclaimed", body = NodeSet, example = json!({"path": LEADER,
+        "stat": stat(16, 17, 1, 3, 11), "zxid": ZXID + 17}))))]
 pub(crate) async fn proclaim(WithBody(mut call): WithBody) -> Answer {
     let path = call.lock_path(ROUTE)?;
     let (ticket, token) = named(&mut call, &path).await?;
@@ -91,8 +103,9 @@ pub(crate) async fn proclaim(WithBody(mut call): WithBody) -> Answer {
 
 /// Gives leadership up: the next candidate leads.
 #[utoipa::path(delete, path = "/v1/elections/{*path}", operation_id = "electionsResign", tag = "elections",
-    params(("path" = String, Path, description = "slashes plain or encoded")),
-    responses((status = 200, description = "Resigned", body = Released)))]
+    params(("path" = PathInUrl, Path, example = "boss", description = "slashes plain or encoded")),
+    responses((status = 200, description = "Resigned", body = Released, example = json!({"holds": 0,
+        "zxid": ZXID + 25}))))]
 pub(crate) async fn resign(mut call: Call) -> Answer {
     let path = call.lock_path(ROUTE)?;
     let leader = own_leadership(&mut call, &path).await?;
@@ -104,10 +117,13 @@ pub(crate) async fn resign(mut call: Call) -> Answer {
 
 /// Says who leads. With `after`, waits until that is another or says something else.
 #[utoipa::path(get, path = "/v1/elections/{*path}", operation_id = "electionsObserve", tag = "elections",
-    params(("path" = String, Path, description = "slashes plain or encoded"),
-        ("after" = Option<String>, Query, description = "the `cursor` of the last answer: wait until there is another"),
-        ("wait" = Option<String>, Query, description = "absent: not at all")),
-    responses((status = 200, description = "The leader, if there is one", body = Election)))]
+    params(("path" = PathInUrl, Path, example = "boss", description = "slashes plain or encoded"),
+        ("after" = Option<String>, Query, max_length = 64,
+            description = "the `cursor` of the last answer: wait until there is another"),
+        ("wait" = Option<Millis>, Query, description = "absent: not at all")),
+    responses((status = 200, description = "The leader, if there is one", body = Election,
+        example = json!({"election": "/boss", "candidates": 1, "leader": {"ticket": LEADER, "session": 3,
+        "data": "http://a:80", "fencing_token": ZXID + 16}, "cursor": "1838489600000016.1838489600000017"}))))]
 pub(crate) async fn observe(mut call: Call) -> Answer {
     let path = call.lock_path(ROUTE)?;
     let wait = Wait::take(&mut call)?;

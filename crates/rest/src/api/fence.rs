@@ -11,7 +11,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use replica::Consistency;
 use zlock_client::api::ProblemType::LockNotHeld;
-use zlock_client::api::{ProblemType, headers};
+use zlock_client::api::{ProblemType, ZnodePath, headers};
 use znode::{Credential, FencingToken, Identity, ZPath, lock};
 
 use crate::problem::Problem;
@@ -26,8 +26,9 @@ pub(crate) const ROUTES: &[Route] = &[Route { problems: &[&[LockNotHeld]], ..rou
 
 /// Says whether a token is a present holder's: 204, else 403.
 #[utoipa::path(get, path = "/v1/fence", operation_id = "fenceCheck", tag = "locks",
-    params(("lock" = String, Query, description = "the lock"),
-        ("token" = Option<String>, Query, description = "the fencing token; absent or no number is refused as any other")),
+    params(("lock" = ZnodePath, Query, example = "/team/x", description = "the lock"),
+        ("token" = Option<String>, Query, max_length = 64,
+            description = "the fencing token; absent or no number is refused as any other")),
     responses((status = 204, description = "It is a present holder's"),
         (status = 403, description = "It is not, or the request may not read the lock."),
         (status = 503, description = "It cannot be told now.")))]

@@ -5,11 +5,12 @@
 use axum::http::StatusCode;
 use replica::{Step, WatchKey};
 use zlock_client::api::ProblemType::TicketGone;
-use zlock_client::api::{Deleted, Group, GroupMember};
+use zlock_client::api::{Deleted, Group, GroupMember, Millis, PathInUrl, ZnodeName};
 use znode::{Ensure, Error, Identity, Op, State, ZPath, Zxid};
 
 use crate::api::convert;
 use crate::api::ensure::{ensure, gone};
+use crate::openapi::examples::ZXID;
 use crate::openapi::problems::CREATE;
 use crate::problem::Problem;
 use crate::request::access::check_readable;
@@ -27,11 +28,13 @@ const ROUTE: &str = "/v1/groups";
 
 /// Joins a group; the body is what the member says of itself.
 #[utoipa::path(post, path = "/v1/groups/{*path}", operation_id = "groupsJoin", tag = "groups",
-    params(("path" = String, Path, description = "slashes plain or encoded"),
-        ("member" = String, Query, description = "its name in the group")),
-    request_body(content = Vec<u8>, content_type = "application/octet-stream"),
-    responses((status = 201, description = "Joined", body = GroupMember),
-        (status = 200, description = "The session had joined already", body = GroupMember)))]
+    params(("path" = PathInUrl, Path, example = "workers", description = "slashes plain or encoded"),
+        ("member" = ZnodeName, Query, example = "a", description = "its name in the group")),
+    request_body(content = Vec<u8>, content_type = "application/octet-stream", example = "http://a:80"),
+    responses((status = 201, description = "Joined", body = GroupMember, example = json!({"member": "a", "session": 6,
+        "data": "http://a:80", "since_ms": 1795262273398_u64})),
+        (status = 200, description = "The session had joined already", body = GroupMember,
+            example = json!({"member": "a", "session": 6, "data": "http://a:80", "since_ms": 1795262273398_u64}))))]
 pub(crate) async fn join(WithBody(mut call): WithBody) -> Answer {
     call.caller.session()?;
     let path = call.path(ROUTE)?;
@@ -48,9 +51,10 @@ pub(crate) async fn join(WithBody(mut call): WithBody) -> Answer {
 
 /// Leaves a group.
 #[utoipa::path(delete, path = "/v1/groups/{*path}", operation_id = "groupsLeave", tag = "groups",
-    params(("path" = String, Path, description = "slashes plain or encoded"),
-        ("member" = String, Query, description = "its name in the group")),
-    responses((status = 200, description = "Left, by now or before", body = Deleted)))]
+    params(("path" = PathInUrl, Path, example = "workers", description = "slashes plain or encoded"),
+        ("member" = ZnodeName, Query, example = "a", description = "its name in the group")),
+    responses((status = 200, description = "Left, by now or before", body = Deleted,
+        example = json!({"zxid": ZXID + 30}))))]
 pub(crate) async fn leave(mut call: Call) -> Answer {
     call.caller.session()?;
     let path = call.path(ROUTE)?;
@@ -69,11 +73,13 @@ pub(crate) async fn leave(mut call: Call) -> Answer {
 
 /// Lists a group. With `since`, waits until a member has joined or left after that.
 #[utoipa::path(get, path = "/v1/groups/{*path}", operation_id = "groupsList", tag = "groups",
-    params(("path" = String, Path, description = "slashes plain or encoded"),
-        ("limit" = Option<usize>, Query), ("after" = Option<String>, Query),
+    params(("path" = PathInUrl, Path, example = "workers", description = "slashes plain or encoded"),
+        ("limit" = Option<u64>, Query, minimum = 1), ("after" = Option<String>, Query, max_length = 255),
         ("since" = Option<u64>, Query, description = "`changed` of the last answer: wait for the next change"),
-        ("wait" = Option<String>, Query, description = "absent: not at all")),
-    responses((status = 200, description = "Members by name", body = Group)))]
+        ("wait" = Option<Millis>, Query, description = "absent: not at all")),
+    responses((status = 200, description = "Members by name", body = Group, example = json!({"group": "/workers",
+        "count": 1, "members": [{"member": "a", "session": 6, "data": "http://a:80", "since_ms": 1795262273398_u64}],
+        "changed": ZXID + 29}))))]
 pub(crate) async fn list(mut call: Call) -> Answer {
     let path = call.path(ROUTE)?;
     let wait = Wait::take(&mut call)?;

@@ -10,12 +10,15 @@ use axum::response::Response;
 use replica::{Check, Health, Readiness, Role};
 use zlock_client::api::{ClusterHealth, MemberHealth};
 
+use crate::openapi::schemas::words;
 use crate::problem::Problem;
 use crate::request::call::{Answer, Call, json};
 use crate::request::door::{AtZxid, Door};
 use crate::route::{Route, route};
 
 pub(crate) const ROUTES: &[Route] = &[route!(ready), route!(leader), route!(voter), route!(serving), route!(cluster)];
+
+words!(CheckName, CHECKS);
 
 /// The word for a node that could serve and sends clients elsewhere.
 const DRAINING: &str = "draining";
@@ -58,12 +61,15 @@ fn first_failure(conditions: &[Condition], excluded: &[String]) -> &'static str 
 #[utoipa::path(get, path = "/readyz", operation_id = "nodeReady", tag = "node",
     params(
         ("verbose" = Option<bool>, Query, description = "a line of text for each condition, also with 503"),
-        ("exclude" = Option<String>, Query, description = "a condition that is not to count; may be given several times"),
+        ("exclude" = inline(Option<CheckName>), Query,
+            description = "a condition that is not to count; may be given several times"),
         ("max_lag" = Option<u64>, Query, description = "how many committed entries the node may lack, instead of the \
             setting ready_lag_max"),
     ),
     responses((status = 200, description = "They should", content(
-        (zlock_client::api::Readiness = "application/json"), (String = "text/plain"))),
+        (zlock_client::api::Readiness = "application/json", example = json!({"ready": "ready"})),
+        (String = "text/plain", example = "[+]alive ok\n[+]recovered ok\n[+]disk ok\n[+]quorum ok\n[+]lag ok\n\
+            [+]space ok\n[+]drain ok\n"))),
         (status = 503, description = "They should not.", body = String, content_type = "text/plain")))]
 pub(crate) async fn ready(mut call: Call) -> Answer {
     let (verbose, lag_max) = (call.query.flag("verbose")?, call.query.get("max_lag")?);
@@ -146,7 +152,11 @@ pub(crate) async fn serving(call: Call) -> Answer {
 /// Whether the cluster is well, and how many voters more it can lose, as far as the answering node
 /// knows: the leader knows of all members, another node of itself and the leader.
 #[utoipa::path(get, path = "/v1/cluster/health", operation_id = "nodeClusterHealth", tag = "node",
-    responses((status = 200, description = "As this node knows it", body = ClusterHealth)))]
+    responses((status = 200, description = "As this node knows it", body = ClusterHealth,
+        example = json!({"node_id": 3, "leader": 3, "healthy": true, "failure_tolerance": 1, "voters": 3,
+        "learners": 0, "members": [{"id": 1, "role": "voter", "reachable": true, "last_contact_ms": 41, "lag": 0},
+        {"id": 2, "role": "voter", "reachable": true, "last_contact_ms": 41, "lag": 0}, {"id": 3, "role": "leader",
+        "reachable": true, "last_contact_ms": 0, "lag": 0}]}))))]
 pub(crate) async fn cluster(mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;
     let replica = call.door.replica();

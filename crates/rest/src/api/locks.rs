@@ -9,17 +9,21 @@ use serde::Serialize;
 use tokio::time::Instant;
 use utoipa::ToSchema;
 use zlock_client::api::ProblemType::{LimitDiffers, NotEmpty, TicketGone, UpgradeConflict};
-use zlock_client::api::{Contender, LockHistory, LockList, LockQueue, LockSet, LockSummary};
+use zlock_client::api::{
+    Contender, LockHistory, LockList, LockQueue, LockSet, LockSummary, Millis, PathInUrl, ZnodePath,
+};
 use znode::lock::{self, LockStatus, QueueEntry};
 use znode::{Error, Identity, LockSettings, Op, SessionId, State, ZPath};
 
-use crate::api::acquire::{Standing, Waited, held, standing, wait};
+use crate::api::acquire::{Standing, Waited, held, shown_held, shown_waiting, standing, wait};
 use crate::api::convert;
 use crate::api::history;
 use crate::api::mixed_clients;
 use crate::api::revoke;
 use crate::http::heartbeat::Heartbeat;
+use crate::openapi::examples::{TICKET, WAITING, ZXID};
 use crate::openapi::problems::{CREATE, NO_FRACTION};
+use crate::openapi::schemas::words;
 use crate::problem::Problem;
 use crate::request::access::{check_readable, own_credential, shows};
 use crate::request::call::{Answer, Call, WithBody, json};
@@ -37,13 +41,20 @@ pub(crate) const ROUTES: &[Route] = &[
     Route { reads: true, problems: &[&[TicketGone]], ..route!(ticket) },
 ];
 
+words!(UntilWord, ["held", "revoked"]);
+
 /// Shows a lock's queue or its past.
 #[utoipa::path(get, path = "/v1/locks/{*path}", operation_id = "locksQueue", tag = "locks",
-    params(("path" = String, Path, description = "slashes plain or encoded"),
+    params(("path" = PathInUrl, Path, example = "team/x", description = "slashes plain or encoded"),
         ("history" = Option<bool>, Query, description = "the last tickets that ended, instead of the queue"),
-        ("limit" = Option<usize>, Query, description = "of the page"),
-        ("from" = Option<usize>, Query, description = "contenders to pass over")),
-    responses((status = 200, description = "By the query", body = LockAnswer)))]
+        ("limit" = Option<u64>, Query, minimum = 1, description = "of the page"),
+        ("from" = Option<u64>, Query, description = "contenders to pass over")),
+    responses((status = 200, description = "By the query", body = LockAnswer, example = json!({"lock": "/team/x",
+        "contenders": 2, "holders": [{"ticket": TICKET, "position": 0, "mode": "exclusive", "session": 6,
+        "label": "worker-7", "since_ms": 1795248152406_u64, "fencing_token": ZXID + 17, "holds": 1,
+        "held_since_ms": 1795248152406_u64}], "waiters": [{"ticket": WAITING, "position": 1, "mode": "exclusive",
+        "session": 6, "label": "worker-7", "since_ms": 1795248152406_u64, "fencing_token": ZXID + 18,
+        "holds": 1}]}))))]
 pub(crate) async fn queue(mut call: Call) -> Answer {
     let path = call.lock_path("/v1/locks")?;
     let wants_history = call.query.flag("history")?;
@@ -103,9 +114,11 @@ fn settings(settings: LockSettings) -> zlock_client::api::LockSettings {
 }
 
 /// Sets what a lock is. In use it can only be given another `waiters_max`.
-#[utoipa::path(put, path = "/v1/locks/{*path}", operation_id = "locksSet", tag = "locks", request_body = zlock_client::api::LockSettings,
-    params(("path" = String, Path, description = "slashes plain or encoded")),
-    responses((status = 200, description = "Set", body = LockSet)))]
+#[utoipa::path(put, path = "/v1/locks/{*path}", operation_id = "locksSet", tag = "locks",
+    request_body(content = zlock_client::api::LockSettings, example = json!({"managed": true, "waiters_max": 10})),
+    params(("path" = PathInUrl, Path, example = "team/x", description = "slashes plain or encoded")),
+    responses((status = 200, description = "Set", body = LockSet, example = json!({"lock": "/team/x",
+        "settings": {"managed": true, "waiters_max": 10}, "zxid": ZXID + 33}))))]
 pub(crate) async fn set(WithBody(mut call): WithBody) -> Answer {
     let lock = call.lock_path("/v1/locks")?;
     std::mem::take(&mut call.query).finish()?;
@@ -119,11 +132,16 @@ pub(crate) async fn set(WithBody(mut call): WithBody) -> Answer {
 
 /// Lists the locks that have contenders, with their queues if these are wanted.
 #[utoipa::path(get, path = "/v1/locks", operation_id = "locksList", tag = "locks",
-    params(("prefix" = Option<String>, Query, description = "locks at and below this path; absent: all"),
-        ("limit" = Option<usize>, Query),
-        ("after" = Option<String>, Query, description = "a lock, or `next` of the page before, as it is"),
-        ("queues" = Option<bool>, Query, description = "with the queue of each; the page ends with the lock with which it has `limit` contenders")),
-    responses((status = 200, description = "Locks by path", body = LockList)))]
+    params(("prefix" = Option<ZnodePath>, Query, description = "locks at and below this path; absent: all"),
+        ("limit" = Option<u64>, Query, minimum = 1),
+        ("after" = Option<String>, Query, max_length = 2048, pattern = r"^[/~]",
+            description = "a lock, or `next` of the page before, as it is"),
+        ("queues" = Option<bool>, Query,
+            description = "with the queue of each; the page ends with the lock with which it has `limit` contenders")),
+    responses((status = 200, description = "Locks by path", body = LockList,
+        example = json!({"locks": [{"lock": "/team/x", "contenders": 2, "first": {"ticket": TICKET, "position": 0,
+        "mode": "exclusive", "session": 6, "label": "worker-7", "since_ms": 1795248152406_u64,
+        "fencing_token": ZXID + 17, "holds": 1, "held_since_ms": 1795248152406_u64}}]}))))]
 pub(crate) async fn list(mut call: Call) -> Answer {
     // The page shows this state or a later one.
     call.read().await?;
@@ -268,11 +286,13 @@ impl<'a> Page<'a> {
 /// Says where a ticket stands, waiting until it holds, or until a client wants it back, as long as
 /// `wait` says.
 #[utoipa::path(get, path = "/v1/tickets/{*ticket}", operation_id = "ticketsLook", tag = "locks",
-    params(("ticket" = String, Path, description = "the lock node's path, slashes plain or encoded"),
-        ("wait" = Option<String>, Query, description = "absent: not at all"),
-        ("until" = Option<String>, Query, description = "held, the default; revoked: until a client wants it back")),
-    responses((status = 200, description = "Held", body = zlock_client::api::Ticket),
-        (status = 202, description = "Waiting", body = zlock_client::api::Ticket)))]
+    params(("ticket" = PathInUrl, Path, example = json!(TICKET),
+        description = "the lock node's path, slashes plain or encoded"),
+        ("wait" = Option<Millis>, Query, description = "absent: not at all"),
+        ("until" = inline(Option<UntilWord>), Query,
+            description = "held, the default; revoked: until a client wants it back")),
+    responses((status = 200, description = "Held", body = zlock_client::api::Ticket, example = shown_held),
+        (status = 202, description = "Waiting", body = zlock_client::api::Ticket, example = shown_waiting)))]
 pub(crate) async fn ticket(mut call: Call) -> Answer {
     let (ticket, lock) = call.ticket_path("/v1/tickets")?;
     let wait_ms = call.query.duration_ms("wait", call.door.config().wait_max_ms)?.unwrap_or(0);

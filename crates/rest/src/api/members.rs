@@ -3,6 +3,7 @@
 use axum::extract::Path;
 use axum::http::StatusCode;
 use replica::{Done, MembersReport, NewMember, Order, OrderError, RefusedOrder};
+use serde_json::{Value, json};
 use tracing::info;
 use zlock_client::api::ProblemType::{
     AlreadyMember, AnotherNodeAnswers, ChangeInProgress, IdUsedBefore, LastVoter, LearnerLagging, LearnerSilent,
@@ -10,6 +11,7 @@ use zlock_client::api::ProblemType::{
 };
 use zlock_client::api::{MemberState, Members, ProblemType, RemovedMember, Transfer};
 
+use crate::openapi::examples::ZXID;
 use crate::problem::Problem;
 use crate::request::call::{Answer, Call, json};
 use crate::request::operator::Operator;
@@ -40,9 +42,17 @@ pub(crate) const ROUTES: &[Route] = &[
     Route { problems: &[&[TransferFailed]], ..route!(transfer) },
 ];
 
+/// Example of members.
+fn shown_members() -> Value {
+    json!({"index": 12, "committed": true, "joint": false, "told_by": 1, "leader": 1, "failure_tolerance": 1,
+        "members": [{"id": 4, "peer_addr": "10.0.0.4:7101", "http_addr": "10.0.0.4:7001", "role": "learner",
+        "zone": "eu-1a", "removing": false, "replaces": 3, "lag_entries": 12, "last_contact_ms": 31}],
+        "removed": [{"id": 2, "zxid": ZXID + 40}]})
+}
+
 /// Who is a member, as the leader knows it.
 #[utoipa::path(get, path = "/v1/admin/members", operation_id = "adminMembersLook", tag = "admin",
-    responses((status = 200, description = "As it is", body = Members)))]
+    responses((status = 200, description = "As it is", body = Members, example = shown_members)))]
 pub(crate) async fn look(_: Operator, mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;
     ordered(&call, Order::Members).await
@@ -50,14 +60,20 @@ pub(crate) async fn look(_: Operator, mut call: Call) -> Answer {
 
 /// Takes in a member. It is started already, and is asked first.
 #[utoipa::path(post, path = "/v1/admin/members", operation_id = "adminMembersAdd", tag = "admin",
-    params(("id" = u64, Query, description = "its node id, never used before"),
-        ("peer_addr" = String, Query, description = "`host:port` of its peer listener"),
-        ("http_addr" = String, Query, description = "`host:port` of its HTTP door"),
+    params(("id" = u64, Query, minimum = 1, example = 4, description = "its node id, never used before"),
+        ("peer_addr" = String, Query, min_length = 1, max_length = 255, example = "10.0.0.4:7101",
+            description = "`host:port` of its peer listener"),
+        ("http_addr" = String, Query, min_length = 1, max_length = 255, example = "10.0.0.4:7001",
+            description = "`host:port` of its HTTP door"),
         ("observer" = Option<bool>, Query, description = "it serves and never votes"),
-        ("manual" = Option<bool>, Query, description = "it becomes a voter only when it is promoted, and not of itself"),
-        ("zone" = Option<String>, Query, description = "where it stands, for people"),
-        ("replaces" = Option<u64>, Query, description = "the voter that it takes the place of")),
-    responses((status = 200, description = "It is a member, and not a voter yet", body = Members)))]
+        ("manual" = Option<bool>, Query,
+            description = "it becomes a voter only when it is promoted, and not of itself"),
+        ("zone" = Option<String>, Query, min_length = 1, max_length = 255,
+            description = "where it stands, for people"),
+        ("replaces" = Option<u64>, Query, minimum = 1, example = 3,
+            description = "the voter that it takes the place of")),
+    responses((status = 200, description = "It is a member, and not a voter yet", body = Members,
+        example = shown_members)))]
 pub(crate) async fn add(operator: Operator, mut call: Call) -> Answer {
     let missing = |name: &'static str| move || Problem::bad(name, "missing");
     let new = NewMember {
@@ -76,8 +92,8 @@ pub(crate) async fn add(operator: Operator, mut call: Call) -> Answer {
 
 /// Makes a voter of a learner that is in step.
 #[utoipa::path(post, path = "/v1/admin/members/{id}/promote", operation_id = "adminMembersPromote", tag = "admin",
-    params(("id" = u64, Path, description = "of the learner")),
-    responses((status = 200, description = "It is a voter", body = Members)))]
+    params(("id" = u64, Path, minimum = 1, example = 6, description = "of the learner")),
+    responses((status = 200, description = "It is a voter", body = Members, example = shown_members)))]
 pub(crate) async fn promote(operator: Operator, Path(id): Path<String>, mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;
     let id = member_id(&id)?;
@@ -87,11 +103,14 @@ pub(crate) async fn promote(operator: Operator, Path(id): Path<String>, mut call
 
 /// Says where a member is from now on. It is asked there first.
 #[utoipa::path(put, path = "/v1/admin/members/{id}", operation_id = "adminMembersUpdate", tag = "admin",
-    params(("id" = u64, Path, description = "of the member"),
-        ("peer_addr" = Option<String>, Query, description = "`host:port` of its peer listener from now on"),
-        ("http_addr" = Option<String>, Query, description = "`host:port` of its HTTP door from now on"),
-        ("zone" = Option<String>, Query, description = "where it stands, for people")),
-    responses((status = 200, description = "The members know", body = Members)))]
+    params(("id" = u64, Path, minimum = 1, example = 6, description = "of the member"),
+        ("peer_addr" = Option<String>, Query, min_length = 1, max_length = 255, example = "10.0.0.9:7101",
+            description = "`host:port` of its peer listener from now on"),
+        ("http_addr" = Option<String>, Query, min_length = 1, max_length = 255,
+            description = "`host:port` of its HTTP door from now on"),
+        ("zone" = Option<String>, Query, min_length = 1, max_length = 255,
+            description = "where it stands, for people")),
+    responses((status = 200, description = "The members know", body = Members, example = shown_members)))]
 pub(crate) async fn update(operator: Operator, Path(id): Path<String>, mut call: Call) -> Answer {
     let (peer_addr, http_addr) = (call.query.take("peer_addr")?, call.query.take("http_addr")?);
     let zone = call.query.take("zone")?;
@@ -103,9 +122,9 @@ pub(crate) async fn update(operator: Operator, Path(id): Path<String>, mut call:
 
 /// Removes a member for good. It goes step by step, also under the next leader.
 #[utoipa::path(delete, path = "/v1/admin/members/{id}", operation_id = "adminMembersRemove", tag = "admin",
-    params(("id" = u64, Path, description = "of the member"),
+    params(("id" = u64, Path, minimum = 1, example = 6, description = "of the member"),
         ("force" = Option<bool>, Query, description = "also if the voters left are no quorum that is in contact")),
-    responses((status = 200, description = "It is being removed", body = Members)))]
+    responses((status = 200, description = "It is being removed", body = Members, example = shown_members)))]
 pub(crate) async fn remove(operator: Operator, Path(id): Path<String>, mut call: Call) -> Answer {
     let force = call.query.flag("force")?;
     std::mem::take(&mut call.query).finish()?;
@@ -116,8 +135,10 @@ pub(crate) async fn remove(operator: Operator, Path(id): Path<String>, mut call:
 
 /// Lets another voter lead, and waits until it does.
 #[utoipa::path(put, path = "/v1/admin/leader", operation_id = "adminLeaderTransfer", tag = "admin",
-    params(("to" = Option<u64>, Query, description = "the voter; absent is the one that is furthest")),
-    responses((status = 200, description = "It leads", body = Transfer)))]
+    params(("to" = Option<u64>, Query, minimum = 1, example = 2,
+        description = "the voter; absent is the one that is furthest")),
+    responses((status = 200, description = "It leads", body = Transfer, example = json!({"from": 1, "to": 2,
+        "term": 8, "took_ms": 14}))))]
 pub(crate) async fn transfer(operator: Operator, mut call: Call) -> Answer {
     let to = call.query.get("to")?;
     std::mem::take(&mut call.query).finish()?;

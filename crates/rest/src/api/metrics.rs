@@ -23,7 +23,8 @@ const FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// The node's numbers, for Prometheus.
 #[utoipa::path(get, path = "/metrics", operation_id = "nodeMetrics", tag = "node",
-    responses((status = 200, description = "Prometheus's text format 0.0.4", body = String, content_type = "text/plain")))]
+    responses((status = 200, description = "Prometheus's text format 0.0.4", body = String, content_type = "text/plain",
+        example = "zlock_node_info{cluster_id=\"dev\",node_id=\"1\",version=\"0.1.0\"} 1\n")))]
 pub(crate) async fn metrics(mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;
     let status = call.door.replica().status();

@@ -5,9 +5,10 @@ use std::time::Duration;
 use axum::http::StatusCode;
 use axum::response::Response;
 use replica::{Step, WatchKey};
+use serde_json::{Value, json};
 use uuid::Uuid;
 use zlock_client::api::ProblemType::TicketGone;
-use zlock_client::api::{HeldPart, Millis, MultiTicket};
+use zlock_client::api::{HeldPart, Millis, MultiTicket, PathInUrl};
 use znode::lock::{self, LockStatus};
 use znode::{AcquireAll, Error, Identity, Op, Policy, RequestKey, State, ZPath, Zxid};
 
@@ -17,6 +18,7 @@ use crate::api::holders;
 use crate::http::delivery::deliver;
 use crate::http::heartbeat::Heartbeat;
 use crate::http::waiter::Waiter;
+use crate::openapi::examples::ZXID;
 use crate::openapi::problems::{NO_FRACTION, QUEUE};
 use crate::problem::Problem;
 use crate::request::access::{forbidden, own_credential, shown_name};
@@ -27,6 +29,10 @@ use crate::request::query::at_most;
 use crate::request::texts::check_seen;
 use crate::request::wait::Wait;
 use crate::route::{Route, route};
+
+/// Tickets of the examples.
+const FIRST: &str = "/a/0000000000_e7c1c45f674f49e297e3a776f66e1ba3__WRIT__0000000000__lock__0000000000";
+const SECOND: &str = "/b/0000000001_e7c1c45f674f49e297e3a776f66e1ba3__WRIT__0000000001__lock__0000000001";
 
 pub(crate) const ROUTES: &[Route] = &[
     Route {
@@ -44,12 +50,26 @@ pub(crate) const ROUTES: &[Route] = &[
     Route { reads: true, problems: &[&[TicketGone]], ..route!(ticket) },
 ];
 
+/// Example of one that holds.
+fn shown_held() -> Value {
+    json!({"state": "held", "ticket": FIRST, "locks": [{"lock": "/a", "ticket": FIRST, "fencing_token": ZXID + 12},
+        {"lock": "/b", "ticket": SECOND, "fencing_token": ZXID + 12}], "holds": 1, "safe_for_ms": 29400})
+}
+
+/// Example of one that waits.
+fn shown_waiting() -> Value {
+    json!({"state": "waiting", "ticket": FIRST, "tickets": [FIRST, SECOND],
+        "predecessor": "/b/0000000000_de933a7efc124e91b6b38a310c5da592__WRIT__0000000000__lock__0000000000"})
+}
+
 /// Acquires several locks, all or none, waiting for them as long as `wait` says.
-#[utoipa::path(post, path = "/v1/multilocks", operation_id = "multilocksAcquire", tag = "locks", request_body = zlock_client::api::AcquireAll,
-    params(("wait" = Option<String>, Query, description = "0, the default, is a try"),
+#[utoipa::path(post, path = "/v1/multilocks", operation_id = "multilocksAcquire", tag = "locks",
+    request_body(content = zlock_client::api::AcquireAll, example = json!({"locks": [{"path": "/a"}, {"path": "/b",
+    "mode": "write"}], "policy": "backfill", "label": "both"})),
+    params(("wait" = Option<Millis>, Query, description = "0, the default, is a try"),
         ("keep" = Option<bool>, Query, description = "stay in the queues when the wait ends or the client goes")),
-    responses((status = 200, description = "Held", body = MultiTicket),
-        (status = 202, description = "Queued, with keep=true", body = MultiTicket)))]
+    responses((status = 200, description = "Held", body = MultiTicket, example = shown_held),
+        (status = 202, description = "Queued, with keep=true", body = MultiTicket, example = shown_waiting)))]
 pub(crate) async fn acquire(WithBody(mut call): WithBody) -> Answer {
     let credential = call.caller.session()?;
     let (body, place) = call.json::<zlock_client::api::AcquireAll>().await?;
@@ -106,10 +126,11 @@ pub(crate) async fn acquire(WithBody(mut call): WithBody) -> Answer {
 /// Says where a multi-lock stands, waiting until it holds as long as `wait` says. To release it,
 /// delete its ticket.
 #[utoipa::path(get, path = "/v1/multilocks/{*ticket}", operation_id = "multilocksLook", tag = "locks",
-    params(("ticket" = String, Path, description = "the ticket that stands for all, slashes plain or encoded"),
-        ("wait" = Option<String>, Query, description = "absent: not at all")),
-    responses((status = 200, description = "Held", body = MultiTicket),
-        (status = 202, description = "Waiting", body = MultiTicket)))]
+    params(("ticket" = PathInUrl, Path, example = json!(FIRST),
+        description = "the ticket that stands for all, slashes plain or encoded"),
+        ("wait" = Option<Millis>, Query, description = "absent: not at all")),
+    responses((status = 200, description = "Held", body = MultiTicket, example = shown_held),
+        (status = 202, description = "Waiting", body = MultiTicket, example = shown_waiting)))]
 pub(crate) async fn ticket(mut call: Call) -> Answer {
     let ticket = call.path("/v1/multilocks")?;
     let wait = Wait::take(&mut call)?;

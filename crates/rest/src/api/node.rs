@@ -11,6 +11,7 @@ use znode::{Error, SUPER, State};
 
 use crate::api::health::readiness;
 use crate::http::peer::Peer;
+use crate::openapi::examples::ZXID;
 use crate::problem::Problem;
 use crate::request::call::{Answer, Call, json};
 use crate::request::digests::Digests;
@@ -21,9 +22,14 @@ pub(crate) const ROUTES: &[Route] = &[route!(cluster), route!(live), route!(vers
 /// The answering node's view of the ensemble.
 #[utoipa::path(get, path = "/v1/cluster", operation_id = "nodeCluster", tag = "node",
     params(("digest" = Option<bool>, Query, description = "also `state`: a digest of all that this node has applied, \
-        which takes the longer the more there is; one at a time, with a rest of nine times as long behind it, else 503; \
-        for the super user and programs on this machine")),
-    responses((status = 200, description = "As this node sees it", body = Cluster)))]
+        which takes the longer the more there is; one at a time, with a rest of nine times as long behind it, \
+        else 503; for the super user and programs on this machine")),
+    responses((status = 200, description = "As this node sees it", body = Cluster,
+        example = json!({"cluster_id": "dev", "node_id": 1, "role": "leader", "leader": 1, "term": 2,
+        "last_log_zxid": ZXID + 26, "committed_zxid": ZXID + 26, "applied_zxid": ZXID + 26,
+        "snapshot": {"zxid": ZXID, "bytes": 0}, "members": [{"id": 1, "peer_addr": "127.0.0.1:7101",
+        "http_addr": "127.0.0.1:7001", "role": "leader"}], "sessions": 2, "znodes": 7, "mixed_locks": 0, "watches": 0,
+        "proposals": 0, "ready": "ready"}))))]
 pub(crate) async fn cluster(mut call: Call) -> Answer {
     let with_digest = call.query.flag("digest")?;
     std::mem::take(&mut call.query).finish()?;
@@ -125,7 +131,7 @@ fn cluster_info(status: NodeStatus) -> Cluster {
 
 /// Whether the process runs and answers.
 #[utoipa::path(get, path = "/livez", operation_id = "nodeLive", tag = "node",
-    responses((status = 200, description = "It does", body = Liveness)))]
+    responses((status = 200, description = "It does", body = Liveness, example = json!({"live": true}))))]
 pub(crate) async fn live(mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;
     Ok(json(StatusCode::OK, call.door.replica().state().last_zxid(), &Liveness { live: true }))
@@ -133,7 +139,8 @@ pub(crate) async fn live(mut call: Call) -> Answer {
 
 /// The version of the program.
 #[utoipa::path(get, path = "/version", operation_id = "nodeVersion", tag = "node",
-    responses((status = 200, description = "The version", body = Version)))]
+    responses((status = 200, description = "The version", body = Version, example = json!({"name": "zlock",
+        "version": "0.1.0"}))))]
 pub(crate) async fn version(mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;
     let version = Version { name: "zlock".into(), version: env!("CARGO_PKG_VERSION").into() };

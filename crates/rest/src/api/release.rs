@@ -3,11 +3,12 @@
 
 use axum::http::StatusCode;
 use zlock_client::api::ProblemType::{HandOverRefused, LockNotManaged, NoNode, NotHolder, NotOwner, SeveralHeld};
-use zlock_client::api::Released;
+use zlock_client::api::{PathInUrl, Released, ZnodePath};
 use znode::{Error, FencingToken, HeldTicket, LockMode, Op, Reply, State, TicketRef};
 
 use crate::api::convert;
 use crate::api::holders;
+use crate::openapi::examples::{TICKET, ZXID};
 use crate::problem::Problem;
 use crate::request::access::shows;
 use crate::request::call::{Answer, Call, json};
@@ -20,9 +21,12 @@ pub(crate) const ROUTES: &[Route] = &[
 
 /// Gives one hold of a ticket back, held or waiting.
 #[utoipa::path(delete, path = "/v1/tickets/{*ticket}", operation_id = "ticketsRelease", tag = "locks",
-    params(("ticket" = String, Path, description = "the lock node's path, slashes plain or encoded"),
-        ("to" = Option<String>, Query, description = "of a managed lock: the ticket that is to hold next; all holds are given back")),
-    responses((status = 200, description = "Given back", body = Released)))]
+    params(("ticket" = PathInUrl, Path, example = json!(TICKET),
+        description = "the lock node's path, slashes plain or encoded"),
+        ("to" = Option<ZnodePath>, Query,
+            description = "of a managed lock: the ticket that is to hold next; all holds are given back")),
+    responses((status = 200, description = "Given back", body = Released, example = json!({"holds": 0,
+        "zxid": ZXID + 25}))))]
 pub(crate) async fn release(mut call: Call) -> Answer {
     let (ticket, lock) = call.ticket_path("/v1/tickets")?;
     let to = call.query.path("to")?;
@@ -47,11 +51,12 @@ pub(crate) async fn release(mut call: Call) -> Answer {
 
 /// Gives back one hold of the ticket with which the session holds a lock.
 #[utoipa::path(delete, path = "/v1/locks/{*path}", operation_id = "locksRelease", tag = "locks",
-    params(("path" = String, Path, description = "slashes plain or encoded"),
+    params(("path" = PathInUrl, Path, example = "team/x", description = "slashes plain or encoded"),
         ("mode" = Option<zlock_client::api::LockMode>, Query, description = "only a ticket that holds in this mode"),
         ("fencing_token" = Option<u64>, Query, description = "only one with this token"),
-        ("owner" = Option<String>, Query, description = "only one of this owner")),
-    responses((status = 200, description = "Given back", body = Released)))]
+        ("owner" = Option<String>, Query, max_length = 256, description = "only one of this owner")),
+    responses((status = 200, description = "Given back", body = Released, example = json!({"holds": 0,
+        "zxid": ZXID + 25}))))]
 pub(crate) async fn release_held(mut call: Call) -> Answer {
     let lock = call.lock_path("/v1/locks")?;
     let mode = call.query.take("mode")?.map(|mode| convert::parse_lock_mode(&mode)).transpose()?;

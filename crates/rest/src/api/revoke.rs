@@ -5,11 +5,12 @@ use axum::http::StatusCode;
 use replica::{Replica, Step, WatchKey};
 use tokio::time::Instant;
 use zlock_client::api::ProblemType::{NoNode, TicketGone};
-use zlock_client::api::Revoked;
+use zlock_client::api::{Millis, PathInUrl, Revoked};
 use znode::lock::{self, LockStatus};
 use znode::{Error, Op, Reply, ZPath};
 
 use crate::api::history;
+use crate::openapi::examples::{TICKET, ZXID};
 use crate::problem::Problem;
 use crate::request::call::{Answer, Call, json};
 use crate::route::{Route, route};
@@ -18,9 +19,12 @@ pub(crate) const ROUTES: &[Route] = &[Route { problems: &[&[NoNode, TicketGone]]
 
 /// Asks for a ticket back, or for those of all who hold a lock.
 #[utoipa::path(post, path = "/v1/revoke/{*path}", operation_id = "locksRevoke", tag = "locks",
-    params(("path" = String, Path, description = "a lock node's path, or a lock's, slashes plain or encoded"),
-        ("deadline" = Option<String>, Query, description = "take the ticket away after this; 0 is at once, absent is never")),
-    responses((status = 200, description = "They are asked", body = Revoked)))]
+    params(("path" = PathInUrl, Path, example = "team/x",
+        description = "a lock node's path, or a lock's, slashes plain or encoded"),
+        ("deadline" = Option<Millis>, Query, example = "10s",
+            description = "take the ticket away after this; 0 is at once, absent is never")),
+    responses((status = 200, description = "They are asked", body = Revoked, example = json!({"tickets": [TICKET],
+        "zxid": ZXID + 18}))))]
 pub(crate) async fn revoke(mut call: Call) -> Answer {
     let path = call.lock_path("/v1/revoke")?;
     let deadline_ms = call.query.duration_ms("deadline", u64::from(u32::MAX))?;

@@ -7,7 +7,7 @@ use axum::http::header::LOCATION;
 use replica::Touch;
 use zlock_client::api::ProblemType::{NoSession, SessionExpired};
 use zlock_client::api::{
-    ClientDetails, Deleted, KeptAlive, OpenSession, SessionInfo, SessionKey, SessionList, SessionOpened,
+    ClientDetails, Deleted, KeptAlive, OpenSession, SessionInfo, SessionKey, SessionList, SessionOpened, ZnodePath,
 };
 use znode::{ClientInfo, Identity, Op, Reply, SUPER, Session, SessionId, State, ZPath};
 
@@ -15,6 +15,7 @@ use crate::api::convert;
 use crate::api::history;
 use crate::http::heartbeat::safe_for_ms;
 use crate::http::peer::Peer;
+use crate::openapi::examples::{TICKET, ZXID};
 use crate::openapi::problems::NO_FRACTION;
 use crate::problem::Problem;
 use crate::request::access::shows;
@@ -37,8 +38,11 @@ pub(crate) const ROUTES: &[Route] = &[
 ];
 
 /// Opens a session.
-#[utoipa::path(post, path = "/v1/sessions", operation_id = "sessionsOpen", tag = "sessions", request_body = OpenSession,
-    responses((status = 201, description = "The session; nobody is told the secret again", body = SessionOpened)))]
+#[utoipa::path(post, path = "/v1/sessions", operation_id = "sessionsOpen", tag = "sessions",
+    request_body(content = Option<OpenSession>, example = json!({"timeout_ms": 30000, "label": "docs"})),
+    responses((status = 201, description = "The session; nobody is told the secret again", body = SessionOpened,
+        example = json!({"id": 6, "secret": "bce47f6588e95331355307d186b88217",
+        "session": "6.bce47f6588e95331355307d186b88217", "timeout_ms": 30000, "safe_for_ms": 29400}))))]
 pub(crate) async fn open(WithBody(mut call): WithBody) -> Answer {
     std::mem::take(&mut call.query).finish()?;
     let wish: OpenSession = call.json_or_default().await?;
@@ -88,8 +92,10 @@ fn client(details: ClientDetails, peer: Option<&Peer>) -> Result<ClientInfo, Pro
 }
 
 /// Keeps a session alive; answered by the leader.
-#[utoipa::path(post, path = "/v1/sessions/{id}/keepalive", operation_id = "sessionsKeepAlive", tag = "sessions", params(("id" = u64, Path)),
-    responses((status = 200, description = "The leader has heard", body = KeptAlive)))]
+#[utoipa::path(post, path = "/v1/sessions/{id}/keepalive", operation_id = "sessionsKeepAlive", tag = "sessions",
+    params(("id" = u64, Path, minimum = 1, example = 6)),
+    responses((status = 200, description = "The leader has heard", body = KeptAlive, example = json!({"id": 6,
+        "timeout_ms": 30000, "safe_for_ms": 29400}))))]
 pub(crate) async fn keep_alive(mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;
     let id = own_session(&call, "/keepalive")?;
@@ -100,8 +106,9 @@ pub(crate) async fn keep_alive(mut call: Call) -> Answer {
 }
 
 /// Closes a session: its ephemerals and locks go at once.
-#[utoipa::path(delete, path = "/v1/sessions/{id}", operation_id = "sessionsClose", tag = "sessions", params(("id" = u64, Path)),
-    responses((status = 200, description = "It is closed", body = Deleted)))]
+#[utoipa::path(delete, path = "/v1/sessions/{id}", operation_id = "sessionsClose", tag = "sessions",
+    params(("id" = u64, Path, minimum = 1, example = 6)),
+    responses((status = 200, description = "It is closed", body = Deleted, example = json!({"zxid": ZXID + 27}))))]
 pub(crate) async fn close(mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;
     let session = own_session(&call, "")?;
@@ -112,8 +119,12 @@ pub(crate) async fn close(mut call: Call) -> Answer {
 /// One session, without its secret. For one that has ended, 410 says when and why while that is
 /// remembered.
 #[utoipa::path(get, path = "/v1/sessions/{id}", operation_id = "sessionsLook", tag = "sessions",
-    params(("id" = u64, Path), ("limit" = Option<usize>, Query), ("after" = Option<String>, Query)),
-    responses((status = 200, description = "The session and a page of those of its ephemerals that the request may know", body = SessionInfo)))]
+    params(("id" = u64, Path, minimum = 1, example = 6), ("limit" = Option<u64>, Query, minimum = 1),
+        ("after" = Option<ZnodePath>, Query)),
+    responses((status = 200,
+        description = "The session and a page of those of its ephemerals that the request may know",
+        body = SessionInfo, example = json!({"id": 6, "timeout_ms": 30000, "label": "docs",
+        "opened_ms": 1795248151061_u64, "ephemeral_count": 1, "ephemerals": [TICKET]}))))]
 pub(crate) async fn one(mut call: Call) -> Answer {
     let id = session_id(&call, "")?;
     // The page shows this state or a later one.
@@ -142,8 +153,10 @@ fn page_of_one(call: &Call, state: &State, id: SessionId, after: Option<&ZPath>,
 
 /// A page of sessions.
 #[utoipa::path(get, path = "/v1/sessions", operation_id = "sessionsList", tag = "sessions",
-    params(("limit" = Option<usize>, Query), ("after" = Option<u64>, Query)),
-    responses((status = 200, description = "Sessions by id", body = SessionList)))]
+    params(("limit" = Option<u64>, Query, minimum = 1), ("after" = Option<u64>, Query)),
+    responses((status = 200, description = "Sessions by id", body = SessionList,
+        example = json!({"sessions": [{"id": 6, "timeout_ms": 30000, "label": "docs", "opened_ms": 1795248151061_u64,
+        "ephemeral_count": 0}]}))))]
 pub(crate) async fn list(mut call: Call) -> Answer {
     // The page shows this state or a later one.
     call.read().await?;

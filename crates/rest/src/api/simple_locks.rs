@@ -12,12 +12,13 @@ use replica::{Step, WatchKey};
 use tokio::time::Instant;
 use uuid::Uuid;
 use zlock_client::api::ProblemType::{NoNode, NotAcquired, TicketGone};
-use zlock_client::api::{Released, SimpleLock, Ticket};
+use zlock_client::api::{Millis, PathInUrl, Released, SimpleLock, Ticket};
 use znode::{Ensure, Error, FencingToken, HeldTicket, LockGuard, Op, State, TicketRef, ZPath, Zxid};
 
 use crate::api::ensure::ensure;
 use crate::api::holders;
 use crate::http::heartbeat::Heartbeat;
+use crate::openapi::examples::ZXID;
 use crate::openapi::problems::CREATE;
 use crate::problem::Problem;
 use crate::request::access::check_readable;
@@ -47,10 +48,12 @@ const ROUTE: &str = "/v1/simple-locks";
 
 /// Takes a simple lock, waiting and trying again as long as `wait` says.
 #[utoipa::path(post, path = "/v1/simple-locks/{*path}", operation_id = "simpleLocksAcquire", tag = "locks",
-    params(("path" = String, Path, description = "slashes plain or encoded"),
-        ("owner" = Option<String>, Query, description = "who, within the session; when absent, the text of the Idempotency-Key, or a UUID"),
-        ("wait" = Option<String>, Query, description = "0, the default, is a try")),
-    responses((status = 200, description = "Held", body = Ticket)))]
+    params(("path" = PathInUrl, Path, example = "cron", description = "slashes plain or encoded"),
+        ("owner" = Option<String>, Query, max_length = 256, example = "job-1",
+            description = "who, within the session; when absent, the text of the Idempotency-Key, or a UUID"),
+        ("wait" = Option<Millis>, Query, description = "0, the default, is a try")),
+    responses((status = 200, description = "Held", body = Ticket, example = json!({"state": "held", "ticket": "/cron",
+        "lock": "/cron", "fencing_token": ZXID + 31, "holds": 1, "safe_for_ms": 29400}))))]
 pub(crate) async fn acquire(mut call: Call) -> Answer {
     let credential = call.caller.session()?;
     let path = call.lock_path(ROUTE)?;
@@ -117,8 +120,10 @@ async fn gone(call: &Call, path: &ZPath, refused: Zxid, deadline: Instant) -> Re
 
 /// Shows who holds a simple lock.
 #[utoipa::path(get, path = "/v1/simple-locks/{*path}", operation_id = "simpleLocksLook", tag = "locks",
-    params(("path" = String, Path, description = "slashes plain or encoded")),
-    responses((status = 200, description = "Its holder, if there is one", body = SimpleLock)))]
+    params(("path" = PathInUrl, Path, example = "cron", description = "slashes plain or encoded")),
+    responses((status = 200, description = "Its holder, if there is one", body = SimpleLock,
+        example = json!({"lock": "/cron", "holder": {"session": 3, "owner": "job-1", "fencing_token": ZXID + 31,
+        "since_ms": 1795262275514_u64}}))))]
 pub(crate) async fn look(mut call: Call) -> Answer {
     let path = call.lock_path(ROUTE)?;
     let state = call.read().await?;
@@ -130,10 +135,11 @@ pub(crate) async fn look(mut call: Call) -> Answer {
 
 /// Gives a simple lock back.
 #[utoipa::path(delete, path = "/v1/simple-locks/{*path}", operation_id = "simpleLocksRelease", tag = "locks",
-    params(("path" = String, Path, description = "slashes plain or encoded"),
-        ("owner" = Option<String>, Query, description = "who took it"),
+    params(("path" = PathInUrl, Path, example = "cron", description = "slashes plain or encoded"),
+        ("owner" = Option<String>, Query, max_length = 256, description = "who took it"),
         ("fencing_token" = Option<u64>, Query, description = "instead: with what it is held")),
-    responses((status = 200, description = "Given back, by now or before", body = Released)))]
+    responses((status = 200, description = "Given back, by now or before", body = Released,
+        example = json!({"holds": 0, "zxid": ZXID + 32}))))]
 pub(crate) async fn release(mut call: Call) -> Answer {
     call.caller.session()?;
     let path = call.lock_path(ROUTE)?;

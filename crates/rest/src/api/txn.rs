@@ -7,6 +7,7 @@ use zlock_client::api::{Millis, Txn, TxnDone, TxnOp, TxnResult};
 use znode::{Acl, Op, Reply, ZPath, ZnodeOp};
 
 use crate::api::convert;
+use crate::openapi::examples::{ZXID, stat};
 use crate::openapi::problems::{CREATE, NO_FRACTION};
 use crate::problem::Problem;
 use crate::request::call::{Answer, Call, WithBody, json};
@@ -29,8 +30,12 @@ pub(crate) const ROUTES: &[Route] = &[Route {
 const LONG_DATA_BYTES: usize = 64 << 10;
 
 /// Creates, deletes, sets and checks znodes at once.
-#[utoipa::path(post, path = "/v1/txn", operation_id = "txnApply", tag = "znodes", request_body = Txn,
-    responses((status = 200, description = "All of it was applied", body = TxnDone)))]
+#[utoipa::path(post, path = "/v1/txn", operation_id = "txnApply", tag = "znodes", request_body(content = Txn,
+    example = json!({"ops": [{"op": "create", "path": "/app/a", "data": "1"}, {"op": "set", "path": "/app",
+    "data": "2", "version": 2}, {"op": "check", "path": "/app", "version": 3}, {"op": "delete", "path": "/app/a"}]})),
+    responses((status = 200, description = "All of it was applied", body = TxnDone,
+        example = json!({"zxid": ZXID + 15, "results": [{"op": "create", "path": "/app/a", "stat": stat(15, 15, 0, 0,
+        1)}, {"op": "set", "stat": stat(7, 15, 3, 0, 1)}, {"op": "done"}, {"op": "done"}]}))))]
 pub(crate) async fn apply(WithBody(mut call): WithBody) -> Answer {
     std::mem::take(&mut call.query).finish()?;
     let (txn, _permit) = call.json::<Txn>().await?;

@@ -16,7 +16,8 @@ pub(crate) const ROUTES: &[Route] = &[route!(look), Route { problems: &[&[Member
 
 /// The cluster's level, and what its members run, as the leader knows it.
 #[utoipa::path(get, path = "/v1/admin/upgrade", operation_id = "adminUpgradeLook", tag = "admin",
-    responses((status = 200, description = "As it is", body = Upgrade)))]
+    responses((status = 200, description = "As it is", body = Upgrade, example = json!({"level": 1, "next_level": 2,
+        "members": [{"id": 1, "version": "0.2.0", "level_min": 1, "level_max": 2, "reachable": true}]}))))]
 pub(crate) async fn look(_: Operator, mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;
     let status = call.door.replica().upgrade(call.door.read_deadline()).await?;
@@ -25,8 +26,11 @@ pub(crate) async fn look(_: Operator, mut call: Call) -> Answer {
 
 /// Raises the cluster's level, for good, once every member knows it.
 #[utoipa::path(put, path = "/v1/admin/upgrade", operation_id = "adminUpgradeFinalize", tag = "admin",
-    params(("level" = Option<u16>, Query, description = "to this one; absent is the highest that a member knows")),
-    responses((status = 200, description = "The cluster is at that level", body = Upgrade)))]
+    params(("level" = Option<u16>, Query, maximum = 65535, example = 2,
+        description = "to this one; absent is the highest that a member knows")),
+    responses((status = 200, description = "The cluster is at that level", body = Upgrade,
+        example = json!({"level": 2, "members": [{"id": 1, "version": "0.2.0", "level_min": 1, "level_max": 2,
+        "reachable": true}]}))))]
 pub(crate) async fn finalize(operator: Operator, mut call: Call) -> Answer {
     let level = call.query.get::<u16>("level")?;
     std::mem::take(&mut call.query).finish()?;

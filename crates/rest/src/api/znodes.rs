@@ -9,13 +9,17 @@ use bytes::Bytes;
 use serde::Serialize;
 use utoipa::ToSchema;
 use zlock_client::api::ProblemType::{BadVersion, EventsGone, InvalidAcl, NoNode, NotEmpty};
-use zlock_client::api::{AclEntry, AclInfo, Children, Created, Deleted, Events, NamedStat, NodeSet, Stat};
+use zlock_client::api::{
+    AclEntry, AclInfo, Children, Created, Deleted, Events, Millis, Mode, NamedStat, NodeSet, PathInUrl, Stat,
+};
 use znode::{ADMIN, Acl, Error, Op, READ, Reply, State, WRITE, ZPath, ZnodeOp};
 
 use crate::api::convert;
 use crate::api::watch;
 use crate::http::bodies::Room;
+use crate::openapi::examples::{ZXID, stat};
 use crate::openapi::problems::CREATE;
+use crate::openapi::schemas::words;
 use crate::problem::Problem;
 use crate::request::access::readable;
 use crate::request::call::{Answer, Call, WithBody, json, with_header};
@@ -44,15 +48,23 @@ pub(crate) const ROUTES: &[Route] = &[
     Route { spellings: ROOT, problems: &[&[NoNode, NotEmpty, BadVersion]], ..route!(delete) },
 ];
 
+words!(ChildrenWord, ["true", "false", "stat"]);
+words!(Watched, ["data", "exists", "children", "subtree"]);
+words!(AnyTag, ["*"]);
+
 pub(crate) const ROUTE: &str = "/v1/znodes";
 
 /// Creates a znode. The body is its data.
 #[utoipa::path(post, path = "/v1/znodes/{*path}", operation_id = "znodesCreate", tag = "znodes",
-    params(("path" = String, Path, description = "slashes plain or encoded; the last name may be empty for the sequential modes"),
-        ("mode" = Option<zlock_client::api::Mode>, Query), ("ttl" = Option<String>, Query, description = "for the TTL modes"),
-        ("acl" = Option<String>, Query, description = "scheme:id:perms, separated by commas")),
-    request_body(content = Vec<u8>, content_type = "application/octet-stream"),
-    responses((status = 201, description = "Created; `Location` and `ETag` say where and its version", body = Created)))]
+    params(("path" = PathInUrl, Path, example = "app",
+        description = "slashes plain or encoded; the last name may be empty for the sequential modes"),
+        ("mode" = Option<Mode>, Query), ("ttl" = Option<Millis>, Query, description = "for the TTL modes"),
+        ("acl" = Option<String>, Query, max_length = 4096,
+            pattern = r"^[a-z0-9]+:[^,]*:[cdrwa]{1,5}(?:,[a-z0-9]+:[^,]*:[cdrwa]{1,5})*$",
+            description = "scheme:id:perms, separated by commas")),
+    request_body(content = Vec<u8>, content_type = "application/octet-stream", example = "hello"),
+    responses((status = 201, description = "Created; `Location` and `ETag` say where and its version", body = Created,
+        example = json!({"path": "/app", "stat": stat(7, 7, 0, 0, 5), "zxid": ZXID + 7}))))]
 pub(crate) async fn create(WithBody(mut call): WithBody) -> Answer {
     let mode =
         call.query.take("mode")?.map_or(Ok(zlock_client::api::Mode::default()), |text| convert::parse_mode(&text))?;
@@ -79,16 +91,19 @@ pub(crate) async fn create(WithBody(mut call): WithBody) -> Answer {
 
 /// Reads a znode, its children, its ACL, or what happened to it.
 #[utoipa::path(get, path = "/v1/znodes/{*path}", operation_id = "znodesRead", tag = "znodes",
-    params(("path" = String, Path, description = "slashes plain or encoded"),
-        ("children" = Option<String>, Query, description = "list the children; `stat` adds their facts"),
-        ("limit" = Option<usize>, Query, description = "of the page of children"),
-        ("after" = Option<String>, Query, description = "the name that the page begins after"),
-        ("acl" = Option<String>, Query, description = "show the ACL"),
-        ("watch" = Option<String>, Query, description = "data, exists, children or subtree: wait for events"),
+    params(("path" = PathInUrl, Path, example = "app", description = "slashes plain or encoded"),
+        ("children" = inline(Option<ChildrenWord>), Query,
+            description = "list the children; `stat` adds their facts"),
+        ("limit" = Option<u64>, Query, minimum = 1, description = "of the page of children"),
+        ("after" = Option<String>, Query, max_length = 255, description = "the name that the page begins after"),
+        ("acl" = Option<bool>, Query, description = "show the ACL"),
+        ("watch" = inline(Option<Watched>), Query,
+            description = "data, exists, children or subtree: wait for events"),
         ("since" = Option<u64>, Query, description = "events after this zxid; absent: from now on"),
-        ("wait" = Option<String>, Query, description = "how long to wait for an event; absent: not at all")),
+        ("wait" = Option<Millis>, Query, description = "how long to wait for an event; absent: not at all")),
     responses((status = 200, description = "By the query; data comes raw to `Accept: application/octet-stream`",
-        content((ZnodeAnswer = "application/json"), (Vec<u8> = "application/octet-stream")))))]
+        content((ZnodeAnswer = "application/json", example = json!({"path": "/app", "data": "hello", "stat": stat(7,
+            7, 0, 0, 5)})), (Vec<u8> = "application/octet-stream")))))]
 pub(crate) async fn read(mut call: Call) -> Answer {
     let path = call.path(ROUTE)?;
     if call.query.has("watch") {
@@ -176,12 +191,18 @@ async fn acl(mut call: Call, path: ZPath) -> Answer {
 
 /// Sets a znode's data, or with `?acl` its ACL.
 #[utoipa::path(put, path = "/v1/znodes/{*path}", operation_id = "znodesSet", tag = "znodes",
-    params(("path" = String, Path, description = "slashes plain or encoded"),
-        ("acl" = Option<String>, Query, description = "the body is a JSON list of ACL entries"),
-        ("If-Match" = Option<String>, Header, description = "the version to replace, as `ETag` answered it"),
-        ("If-None-Match" = Option<String>, Header, description = "`*`: refused where the znode exists; PUT creates none")),
-    request_body(content = Vec<u8>, content_type = "application/octet-stream"),
-    responses((status = 200, description = "Set; `ETag` is the new version", body = NodeSet)))]
+    params(("path" = PathInUrl, Path, example = "app", description = "slashes plain or encoded"),
+        ("acl" = Option<bool>, Query, description = "the body is a JSON list of ACL entries"),
+        ("If-Match" = Option<String>, Header, max_length = 14,
+            pattern = r#"^(?:\*|(?:W/)?"[01]?[0-9]{1,9}"|[01]?[0-9]{1,9})$"#,
+            description = "the version to replace, as `ETag` answered it"),
+        ("If-None-Match" = inline(Option<AnyTag>), Header,
+            description = "`*`: refused where the znode exists; PUT creates none")),
+    request_body(content((Vec<u8> = "application/octet-stream", example = "world"),
+        (Vec<AclEntry> = "application/json",
+            example = json!([{"perms": "cdrwa", "scheme": "world", "id": "anyone"}])))),
+    responses((status = 200, description = "Set; `ETag` is the new version", body = NodeSet,
+        example = json!({"path": "/app", "stat": stat(7, 8, 1, 0, 5), "zxid": ZXID + 8}))))]
 pub(crate) async fn set(WithBody(mut call): WithBody) -> Answer {
     let path = call.path(ROUTE)?;
     let is_acl = call.query.flag("acl")?;
@@ -215,9 +236,11 @@ pub(crate) async fn set(WithBody(mut call): WithBody) -> Answer {
 
 /// Deletes a znode without children.
 #[utoipa::path(delete, path = "/v1/znodes/{*path}", operation_id = "znodesDelete", tag = "znodes",
-    params(("path" = String, Path, description = "slashes plain or encoded"),
-        ("If-Match" = Option<String>, Header, description = "the version to delete, as `ETag` answered it")),
-    responses((status = 200, description = "Deleted", body = Deleted)))]
+    params(("path" = PathInUrl, Path, example = "app", description = "slashes plain or encoded"),
+        ("If-Match" = Option<String>, Header, max_length = 14,
+            pattern = r#"^(?:\*|(?:W/)?"[01]?[0-9]{1,9}"|[01]?[0-9]{1,9})$"#,
+            description = "the version to delete, as `ETag` answered it")),
+    responses((status = 200, description = "Deleted", body = Deleted, example = json!({"zxid": ZXID + 14}))))]
 pub(crate) async fn delete(mut call: Call) -> Answer {
     let path = call.path(ROUTE)?;
     std::mem::take(&mut call.query).finish()?;

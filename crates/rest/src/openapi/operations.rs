@@ -1,7 +1,5 @@
-//! What is the same for every operation, or follows from the names of its parameters: said here
-//! once instead of at each handler.
-
-use std::sync::LazyLock;
+//! What is the same for every operation, or follows from its row: said here once instead of at each
+//! handler.
 
 use serde_json::{Map, Value, json};
 use zlock_client::api::headers;
@@ -9,15 +7,8 @@ use zlock_client::api::headers;
 use super::problems;
 use crate::route::{IDEMPOTENCY_KEY, IF_LOCK, Route};
 
-/// Schemas of parameters by their names, or by `operation.name` where a name means something else
-/// there; and an example.
-static PARAMETERS: LazyLock<Value> = LazyLock::new(|| read(include_str!("parameters.json")));
-/// What each operation may be sent and answers, by its id: `request`, and statuses.
-static EXAMPLES: LazyLock<Value> = LazyLock::new(|| read(include_str!("examples.json")));
-
-fn read(text: &str) -> Value {
-    serde_json::from_str(text).expect("it is a part of the program, which a test has read")
-}
+/// The largest number that every reader of JSON keeps as it is.
+const WHOLE_MAX: u64 = (1 << 53) - 1;
 
 /// Completes an operation of a method. Parameters that may also stand in a body are a schema of
 /// their own, with its name.
@@ -25,16 +16,26 @@ pub(super) fn complete(route: &Route, method: &str, operation: &mut Value) -> Op
     let id = operation["operationId"].as_str().unwrap_or_default().to_owned();
     add_headers(route, method, operation);
     let parameters = operation.get_mut("parameters").and_then(Value::as_array_mut).map(std::mem::take);
-    let parameters = parameters.unwrap_or_default();
-    let parameters: Vec<Value> = parameters.into_iter().map(|parameter| completed(&id, parameter)).collect();
+    let mut parameters = parameters.unwrap_or_default();
+    parameters.iter_mut().for_each(bound);
     let in_body = if matches!(method, "post" | "put") { add_parameter_body(&id, &parameters, operation) } else { None };
-    show_request(&id, operation);
+    // What need not be given is shown in the body alone: in both it would be given twice.
+    for parameter in parameters.iter_mut().filter(|parameter| parameter["required"] == false) {
+        parameter.as_object_mut().and_then(|parameter| parameter.remove("example"));
+    }
+    if let Some(contents) = operation.pointer_mut("/requestBody/content").and_then(Value::as_object_mut) {
+        let is_optional = contents.values_mut().any(|content| strip_null(&mut content["schema"]));
+        // No data is data, too.
+        if as_bytes(contents) || is_optional {
+            operation["requestBody"]["required"] = false.into();
+        }
+    }
     if !parameters.is_empty() {
         operation["parameters"] = Value::Array(parameters);
     } else if let Some(operation) = operation.as_object_mut() {
         operation.remove("parameters");
     }
-    add_responses(&id, route, method, operation);
+    add_responses(route, method, operation);
     operation["security"] = security(route);
     in_body
 }
@@ -42,18 +43,22 @@ pub(super) fn complete(route: &Route, method: &str, operation: &mut Value) -> Op
 fn add_headers(route: &Route, method: &str, operation: &mut Value) {
     let mut names = Vec::new();
     if route.reads {
-        names.push(("query", "consistency", "linearizable, the default, or local: what this node has applied"));
-        names.push(("header", "Zlock-Min-Zxid", "with consistency=local: not older than this"));
+        let words = json!({"type": "string", "enum": ["linearizable", "local"]});
+        let zxid = json!({"type": "integer", "format": "int64", "minimum": 0});
+        names.push(("query", "consistency", "linearizable, the default, or local: what this node has applied", words));
+        names.push(("header", "Zlock-Min-Zxid", "with consistency=local: not older than this", zxid));
     }
     if method != "get" {
-        let key = "marks retries of one write: a UUID, or any 1 to 128 printable ASCII characters; needs a session";
-        names.push(("header", IDEMPOTENCY_KEY, key));
-        names.push(("header", IF_LOCK, "`<lock path>;<token>`: refused unless the token holds the lock"));
+        let said = "marks retries of one write: a UUID, or any 1 to 128 printable ASCII characters; needs a session";
+        let pattern = "^[!#-~](?:[ -~]*[!#-~])?$";
+        let key = json!({"type": "string", "minLength": 1, "maxLength": 128, "pattern": pattern});
+        names.push(("header", IDEMPOTENCY_KEY, said, key));
+        let guard = json!({"type": "string", "maxLength": 2048, "pattern": "^/[!-:<-~]*;[0-9]{1,19}$"});
+        names.push(("header", IF_LOCK, "`<lock path>;<token>`: refused unless the token holds the lock", guard));
     }
-    names.retain(|(_, name, _)| !route.without.contains(name));
-    let named = |(place, name, description)| {
-        let schema = json!({"type": "string"});
-        json!({"name": name, "in": place, "required": false, "description": description, "schema": schema})
+    names.retain(|(_, name, ..)| !route.without.contains(name));
+    let named = |(place, name, said, schema)| -> Value {
+        json!({"name": name, "in": place, "required": false, "description": said, "schema": schema})
     };
     match operation.get_mut("parameters").and_then(Value::as_array_mut) {
         Some(known) => known.extend(names.into_iter().map(named)),
@@ -61,16 +66,36 @@ fn add_headers(route: &Route, method: &str, operation: &mut Value) {
     }
 }
 
-/// A parameter with its schema, and its example where every request has one.
-fn completed(id: &str, mut parameter: Value) -> Value {
-    let name = parameter["name"].as_str().unwrap_or_default();
-    let known = PARAMETERS.get(format!("{id}.{name}")).or_else(|| PARAMETERS.get(name));
-    let Some(known) = known else { return parameter };
-    parameter["schema"] = known["schema"].clone();
-    if parameter["required"] == true {
-        parameter["example"] = known["example"].clone();
+/// Says what is true of the schemas of all parameters.
+fn bound(parameter: &mut Value) {
+    let Some(schema) = parameter.get_mut("schema") else { return };
+    strip_null(schema);
+    if let Some(schema) = schema.as_object_mut().filter(|schema| schema.get("type") == Some(&json!("integer"))) {
+        schema.entry("maximum").or_insert_with(|| WHOLE_MAX.into());
     }
-    parameter
+}
+
+/// Takes the null out of a schema: what is left out is no null. Returns whether there was one.
+fn strip_null(schema: &mut Value) -> bool {
+    if let [kind, Value::String(null)] = schema["type"].as_array().map_or(&[][..], Vec::as_slice)
+        && null == "null"
+    {
+        schema["type"] = kind.clone();
+        return true;
+    }
+    if let [known, null] = schema["oneOf"].as_array().map_or(&[][..], Vec::as_slice)
+        && null["type"] == "null"
+    {
+        *schema = known.clone();
+        return true;
+    }
+    false
+}
+
+/// Bytes for what is called so. Returns whether there are some.
+fn as_bytes(contents: &mut Map<String, Value>) -> bool {
+    let data = contents.get_mut("application/octet-stream");
+    data.map(|content| content["schema"] = json!({"type": "string", "format": "binary"})).is_some()
 }
 
 /// A body with the names of the query, where the operation has no other. Bodies of GET and DELETE
@@ -89,56 +114,22 @@ fn add_parameter_body(id: &str, parameters: &[Value], operation: &mut Value) -> 
         (parameter["name"].as_str().unwrap_or_default().to_owned(), schema)
     };
     let properties: Map<String, Value> = in_query.iter().map(member).collect();
+    let example = |shown: &&Value| Some((shown["name"].as_str()?.to_owned(), shown.get("example")?.clone()));
+    let example: Map<String, Value> = in_query.iter().filter_map(example).collect();
     let name = format!("{}{}Parameters", id[..1].to_uppercase(), &id[1..]);
+    let schema = json!({"$ref": format!("#/components/schemas/{name}")});
     operation["requestBody"] = json!({
         "required": false,
         "description": "The parameters of the query. A name stands in one of the two.",
-        "content": {"application/json": {"schema": {"$ref": format!("#/components/schemas/{name}")}}},
+        "content": {"application/json": {"schema": schema, "example": example}},
     });
     Some((name, json!({"type": "object", "properties": properties, "additionalProperties": false})))
 }
 
-/// What a request is sent with: an example, and data as bytes.
-fn show_request(id: &str, operation: &mut Value) {
-    let example = EXAMPLES.get(id).and_then(|example| example.get("request"));
-    let Some(contents) = operation.pointer_mut("/requestBody/content").and_then(Value::as_object_mut) else { return };
-    for (kind, content) in contents.iter_mut() {
-        if kind == "application/octet-stream" {
-            content["schema"] = json!({"type": "string", "format": "binary"});
-        }
-        if let Some(example) = example {
-            content["example"] = example.clone();
-        }
-    }
-    let is_data = contents.contains_key("application/octet-stream");
-    if id == "znodesSet" {
-        let list = json!({"type": "array", "items": {"$ref": "#/components/schemas/AclEntry"}});
-        let example = json!([{"perms": "cdrwa", "scheme": "world", "id": "anyone"}]);
-        contents.insert("application/json".into(), json!({"schema": list, "example": example}));
-    }
-    // No data is data, too; and a session is opened with an empty body.
-    if is_data || id == "sessionsOpen" {
-        operation["requestBody"]["required"] = false.into();
-    }
-}
-
-fn add_responses(id: &str, route: &Route, method: &str, operation: &mut Value) {
+fn add_responses(route: &Route, method: &str, operation: &mut Value) {
     let Some(responses) = operation.get_mut("responses").and_then(Value::as_object_mut) else { return };
-    for (status, response) in responses.iter_mut() {
-        let Some(contents) = response.get_mut("content").and_then(Value::as_object_mut) else { continue };
-        // Bytes beside JSON are shown by that.
-        let alone = contents.len() == 1;
-        for (kind, content) in contents.iter_mut() {
-            let is_data = kind == "application/octet-stream";
-            if is_data {
-                content["schema"] = json!({"type": "string", "format": "binary"});
-            }
-            if let Some(example) =
-                EXAMPLES.get(id).and_then(|example| example.get(status)).filter(|_| alone || !is_data)
-            {
-                content["example"] = example.clone();
-            }
-        }
+    for response in responses.values_mut() {
+        response.get_mut("content").and_then(Value::as_object_mut).map(as_bytes);
     }
     for (status, mut problem) in problems::responses(route, method) {
         // What the annotation says of it comes first.

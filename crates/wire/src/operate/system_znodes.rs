@@ -87,7 +87,8 @@ fn lines_of(members: &[Member], own: u64, addr: &str, before: &str) -> String {
     let line = |member: &Member| {
         let Member { id, peer_addr, .. } = member;
         let port = peer_addr.rsplit(':').next().and_then(|port| port.parse::<u16>().ok()).unwrap_or_default();
-        let line = format!("server.{id}={peer_addr}:{}:participant", port.checked_add(1).unwrap_or(port - 1));
+        let second = if port == u16::MAX { port - 1 } else { port + 1 };
+        let line = format!("server.{id}={peer_addr}:{second}:participant");
         let known = before.lines().find_map(|other| other.strip_prefix(&line)?.strip_prefix(';'));
         match if *id == own { addr } else { known.unwrap_or_default() } {
             "" => line,
@@ -156,6 +157,17 @@ mod tests {
         assert_eq!(
             lines_of(&moved, 2, "[::1]:2181", &both).lines().next(),
             Some("server.1=10.0.0.9:7101:7102:participant")
+        );
+    }
+
+    /// A member may be given an address without a port.
+    #[test]
+    fn a_member_without_a_port_ends_no_node() {
+        let members = [member(1, "10.0.0.1"), member(2, "10.0.0.2:65535"), member(3, "10.0.0.3:0")];
+        let lines = lines_of(&members, 1, "", "");
+        assert_eq!(
+            lines,
+            "server.1=10.0.0.1:1:participant\nserver.2=10.0.0.2:65535:65534:participant\nserver.3=10.0.0.3:0:1:participant"
         );
     }
 }

@@ -1,0 +1,30 @@
+//! Names and numbers that the examples of several operations have.
+
+use zlock_client::api::Stat;
+
+/// The holder's ticket of the lock `/team/x`.
+pub(crate) const TICKET: &str =
+    "/team/x/0000000000_67e5504410b1426f9247bb680e5fe0c8__WRIT__0000000000__lock__0000000000";
+/// The ticket behind it.
+pub(crate) const WAITING: &str =
+    "/team/x/0000000001_0f2b7a1c5f6d4a529a3e2f9de1a3c001__WRIT__0000000001__lock__0000000001";
+/// The zxid that all others are counted from.
+pub(crate) const ZXID: u64 = 1_838_489_600_000_000;
+
+/// The stat of a znode without children, its zxids counted from [`ZXID`].
+pub(crate) fn stat(czxid: u64, mzxid: u64, version: i32, ephemeral_owner: u64, data_length: u32) -> Stat {
+    let ms = 1_795_248_151_131;
+    Stat {
+        czxid: ZXID + czxid,
+        mzxid: ZXID + mzxid,
+        ctime_ms: ms,
+        mtime_ms: ms,
+        version,
+        cversion: 0,
+        aversion: 0,
+        ephemeral_owner,
+        data_length,
+        num_children: 0,
+        pzxid: ZXID + czxid,
+    }
+}

@@ -37,7 +37,8 @@ use crate::Config;
 /// Reason for which a node refuses while its disk does not answer.
 pub(crate) const STALLED: &str = "the disk of this node does not answer";
 
-/// Multiple of the bound for which a disk must have answered before its node is asked to take over.
+/// Multiple of the bound for which a disk must have answered in time before its node is asked to
+/// take over.
 const STEADY: u32 = 10;
 /// Number of looks within the bound, but for very short ones.
 const LOOKS: u64 = 20;

@@ -5,23 +5,23 @@ use bincode::{Decode, Encode};
 /// An order to the leader. The order of variants and fields is the format: append only.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum Order {
-    /// Tell what the leader knows of the members.
+    /// Tells what the leader knows of the members.
     Members,
-    /// Take in a new member.
+    /// Takes in a new member.
     Add(NewMember),
-    /// Make a voter of a learner.
+    /// Makes a voter of a learner.
     Promote {
         /// The learner.
         id: u64,
     },
-    /// Remove a member for good.
+    /// Removes a member for good.
     Remove {
         /// The member.
         id: u64,
         /// Forces it also if the voters that are left are no quorum that is in contact.
         force: bool,
     },
-    /// A member has moved.
+    /// Moves a member to other addresses, or to another zone.
     Update {
         /// The member.
         id: u64,
@@ -32,7 +32,7 @@ pub enum Order {
         /// Place of the member, for people.
         zone: Option<String>,
     },
-    /// Let another voter lead.
+    /// Lets another voter lead.
     Transfer {
         /// The voter that is to lead; the one that is furthest when `None`.
         to: Option<u64>,

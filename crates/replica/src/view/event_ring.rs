@@ -6,7 +6,7 @@ use znode::{Event, Identity, Recorded, Zxid};
 
 use crate::{EventBatch, EventKinds, EventsError, WatchKey};
 
-/// Events in one answer, at least: all events of a zxid come together.
+/// Events in one answer, beyond which it ends with its last zxid: all events of a zxid come together.
 const BATCH_EVENTS_MAX: usize = 1_000;
 /// Events looked at under one guard.
 const SCAN_MAX: usize = 4_096;
@@ -30,9 +30,9 @@ pub(crate) enum Found {
     Batch(EventBatch),
     /// Nothing up to `scanned`; `more` when there are events after it.
     NotYet {
-        /// Ask from here on.
+        /// The zxid to ask from next.
         scanned: Zxid,
-        /// Ask at once.
+        /// Set when it is to be asked at once.
         more: bool,
     },
 }

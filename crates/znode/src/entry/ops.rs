@@ -22,7 +22,7 @@ pub enum Asker {
     Client,
     /// A client with a session.
     Session,
-    /// Only the leader, of itself. A member passes on what clients ask, so a request from a peer
+    /// The leader alone, of itself. A member passes on what clients ask, so a request from a peer
     /// for one of these came from a stranger: taken, it would expire sessions that live, or lift
     /// every limit.
     Leader,

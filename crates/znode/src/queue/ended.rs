@@ -126,7 +126,7 @@ pub(crate) struct History {
     /// The entry by which something ended last.
     pub(crate) newest: Zxid,
     pub(crate) grants: VecDeque<Arc<EndedTicket>>,
-    /// Apart, so that many short tries do not push the grants out.
+    /// Waits in vain. They are apart, so that many short tries do not push the grants out.
     pub(crate) waits: VecDeque<Arc<EndedTicket>>,
     /// The directory's ACL when something ended last, where not all clients might read it. The past
     /// goes by it when the directory has gone, or is another one.

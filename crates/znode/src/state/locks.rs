@@ -12,6 +12,7 @@ use crate::state::mixed_clients::MixedClients;
 use crate::words::weight;
 use crate::{Policy, ZPath, Znode, Zxid};
 
+/// Sums and indexes of all locks, and what is remembered of them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Locks {
     /// Parents with at least one ticket among their children.

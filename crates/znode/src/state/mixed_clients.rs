@@ -176,7 +176,7 @@ impl Naming {
 /// Numbers of children of a directory, by their kinds.
 type Counts = [u32; ALL.len()];
 
-/// The directories with contenders.
+/// Directories with children that have a naming: contenders, or data that sorts before them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct MixedClients {
     by_lock: OrdMap<ZPath, Counts>,

@@ -53,7 +53,7 @@ number! {
 }
 number! {
     /// The number that a holder shows to a resource: the czxid of its lock node, or the zxid of its
-    /// grant when an upgrade passed it. Rises with every grant of one lock.
+    /// grant where one as large was granted before. Rises with every grant of one lock.
     FencingToken
 }
 number! {

@@ -6,7 +6,8 @@ use znode::{Event, Identity, Recorded, Zxid};
 
 use crate::{EventBatch, EventKinds, EventsError, WatchKey};
 
-/// Events in one answer, beyond which it ends with its last zxid: all events of a zxid come together.
+/// Events in one answer, beyond which it ends with its last zxid: all events of a zxid come
+/// together.
 const BATCH_EVENTS_MAX: usize = 1_000;
 /// Events looked at under one guard.
 const SCAN_MAX: usize = 4_096;

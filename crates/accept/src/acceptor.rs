@@ -18,16 +18,16 @@ use crate::networks::{Networks, source};
 use crate::stream::Stream;
 use crate::{Error, files};
 
-/// Whether clients show certificates.
+/// Tells whether clients show certificates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clients {
-    /// Who has none is let in, and is nobody.
+    /// Clients without a certificate are let in, and are nobody.
     MayHaveCertificates,
-    /// Who has none is refused.
+    /// Clients without a certificate are refused.
     MustHaveCertificates,
 }
 
-/// What a server needs.
+/// Files and bounds of a server.
 #[derive(Clone, Debug)]
 pub struct AcceptorConfig {
     /// A PEM file with the server's certificate and those of the authorities between it and the
@@ -43,7 +43,8 @@ pub struct AcceptorConfig {
     pub handshakes_max: usize,
     /// Addresses that stand for many clients, and may have all of them.
     pub exempt: Networks,
-    /// From a connection's beginning to the end of its handshake. Beyond: the connection is closed.
+    /// Time from a connection's beginning to the end of its handshake. Beyond: the
+    /// connection is closed.
     pub handshake_timeout_ms: u64,
 }
 
@@ -123,7 +124,7 @@ impl Acceptor {
         timeout(self.patience, handshake).await.unwrap_or_else(|_| Err(late()))
     }
 
-    /// Of a connection that ends so there is no line.
+    /// Counts a connection that ends so. There is no line for it.
     fn before_the_first_byte(&self, error: io::Error) -> io::Error {
         if error.kind() != io::ErrorKind::UnexpectedEof {
             self.failures.note_reset();

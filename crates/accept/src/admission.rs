@@ -35,12 +35,12 @@ use crate::turns::{Group, Seat, Turns};
 /// this machine.
 const LAST_PLACES: usize = 16;
 
-/// How many connections a door has room for.
+/// Bounds on the connections of a door.
 #[derive(Clone, Debug)]
 pub struct AdmissionConfig {
-    /// All of them.
+    /// Connections in all.
     pub connections_max: usize,
-    /// Those from one address; 0 is a quarter of all, and at least one.
+    /// Connections from one address; 0 is a quarter of all, and at least one.
     pub connections_per_address_max: usize,
     /// Addresses that stand for many clients: connections from there are bounded by
     /// `connections_max` alone.
@@ -63,9 +63,9 @@ struct Inner {
     numbers: u64,
     /// Connections that have a place, by their numbers. One that gave way has none.
     open: HashMap<u64, Open>,
-    /// Those, and the ones that gave way and have not ended yet.
+    /// Connections with a place, and those that gave way and have not ended yet.
     tasks: usize,
-    /// In the order in which they give way.
+    /// Connections in the order in which they give way.
     leavers: BTreeSet<Leaver>,
     sources: HashMap<IpAddr, BTreeSet<Leaver>>,
     /// Sites by the number of their connections, and the sources of each by theirs.
@@ -105,7 +105,7 @@ struct Site {
     sources: BTreeSet<(usize, IpAddr)>,
 }
 
-/// Why there is no place, and no connection that gives way.
+/// Reasons why there is no place, and no connection that gives way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Full {
     /// The door has as many connections as it may have.
@@ -132,7 +132,7 @@ pub struct Waiting {
 }
 
 impl Admission {
-    /// All places are free.
+    /// An admission with all places free.
     ///
     /// # Panics
     /// Outside of a runtime.
@@ -217,18 +217,18 @@ impl Admission {
     }
 }
 
-/// Whether a client is a program on this machine that says no other address of it.
+/// Tells whether a client is a program on this machine that says no other address of it.
 fn is_this_machine(addr: IpAddr) -> bool {
     [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)].contains(&addr.to_canonical())
 }
 
 impl Inner {
-    /// The first of all that is silent or idle.
+    /// The first connection that is silent or idle.
     fn resting(&self) -> Option<Leaver> {
         self.leavers.first().copied().filter(|leaver| leaver.stage <= Stage::Idle)
     }
 
-    /// The same of one source.
+    /// The same, of one source.
     fn resting_of(&self, source: Option<IpAddr>) -> Option<Leaver> {
         let first = self.sources.get(&source?)?.first().copied();
         first.filter(|leaver| leaver.stage <= Stage::Idle)
@@ -382,7 +382,7 @@ impl Place {
         self.ousted
     }
 
-    /// Whether the client's address is one of those that stand for many.
+    /// Tells whether the client's address is one of those that stand for many.
     pub fn is_exempt(&self) -> bool {
         self.source.is_none()
     }

@@ -13,7 +13,7 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use crate::stream::Stream;
 use crate::{Error, files};
 
-/// What a client needs.
+/// Files that a client needs.
 #[derive(Clone, Debug)]
 pub struct ConnectorConfig {
     /// A PEM file with the authorities that may have signed a server's certificate.

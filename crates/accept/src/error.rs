@@ -1,4 +1,4 @@
-//! Why TLS cannot be had as configured. Shown to the operator as it is.
+//! Reasons why TLS cannot be had as configured. Shown to the operator as it is.
 
 use std::path::PathBuf;
 
@@ -8,25 +8,25 @@ pub enum Error {
     /// The file is not there, or may not be read.
     #[error("tls-file-unreadable: cannot read {}: {source}", file.display())]
     Unreadable {
-        /// Which file.
+        /// The file.
         file: PathBuf,
-        /// Why.
+        /// The system's reason.
         source: std::io::Error,
     },
-    /// There is no certificate in it, or a damaged one.
+    /// A file without a certificate, or with a damaged one.
     #[error("tls-bad-certificate: {}: {reason}", file.display())]
     Certificate {
-        /// Which file.
+        /// The file.
         file: PathBuf,
-        /// What is wrong with it.
+        /// The fault that was found.
         reason: String,
     },
-    /// There is no private key in it, or a damaged one.
+    /// A file without a private key, or with a damaged one.
     #[error("tls-bad-key: {}: {reason}", file.display())]
     Key {
-        /// Which file.
+        /// The file.
         file: PathBuf,
-        /// What is wrong with it.
+        /// The fault that was found.
         reason: String,
     },
     /// The key is another certificate's.
@@ -36,7 +36,7 @@ pub enum Error {
         key: PathBuf,
         /// The certificate's file.
         certificate: PathBuf,
-        /// What rustls says of them.
+        /// The fault that rustls names.
         reason: String,
     },
 }

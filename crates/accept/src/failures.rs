@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use crate::networks::{site, source};
 
-/// Between two lines about one address, and the time to which the other bounds belong.
+/// Time between two lines about one address, and the time to which the other bounds belong.
 const PAUSE: Duration = Duration::from_secs(10);
 /// Lines in that time about addresses of one site: it has 65,536 networks of IPv6, each of which
 /// counts as an address.
@@ -23,7 +23,7 @@ const LINES_MAX: usize = 20;
 /// and are at most [`LINES_MAX`].
 const ADDRESSES_MAX: usize = 256;
 
-/// What was told of failed handshakes.
+/// Lines about failed handshakes, as far as they bound the next ones.
 #[derive(Debug, Default)]
 pub(crate) struct Failures {
     told: Mutex<Told>,
@@ -31,7 +31,7 @@ pub(crate) struct Failures {
 
 #[derive(Debug, Default)]
 struct Told {
-    /// Those that have had a line.
+    /// Addresses that have had a line.
     addresses: HashMap<IpAddr, Address>,
     /// The lines of the last [`PAUSE`], and the sites that they were about.
     lines: VecDeque<(Instant, IpAddr)>,
@@ -44,11 +44,11 @@ struct Told {
 #[derive(Debug)]
 struct Address {
     at: Instant,
-    /// Since the last line about it.
+    /// Failures since the last line about the address.
     times: u64,
 }
 
-/// How many failures a line stands for.
+/// Numbers of failures that a line stands for.
 #[derive(Debug, PartialEq, Eq)]
 struct Line {
     times: u64,
@@ -96,7 +96,7 @@ impl Told {
         Some(Line { times, others: mem::take(&mut self.others), resets: mem::take(&mut self.resets) })
     }
 
-    /// Whether there may be one more line, about an address of this site.
+    /// Tells whether there may be one more line, about an address of this site.
     fn has_room(&mut self, site: IpAddr, now: Instant) -> bool {
         while self.lines.front().is_some_and(|(at, _)| now >= *at + PAUSE) {
             self.lines.pop_front();

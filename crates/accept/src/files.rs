@@ -42,7 +42,7 @@ pub(crate) fn key(file: &Path) -> Result<PrivateKeyDer<'static>, Error> {
     })
 }
 
-/// Those who may have signed the other side's certificate.
+/// Authorities that may have signed the other side's certificate.
 pub(crate) fn roots(file: &Path) -> Result<Arc<RootCertStore>, Error> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(file)? {

@@ -24,15 +24,15 @@ pub(crate) struct Handshakes {
     wanted: Notify,
 }
 
-/// What clients of one address share.
+/// Places of the clients of one address.
 struct Address {
     places: Arc<Semaphore>,
-    /// Those that have one of its places, or wait for one. It is counted under the table's guard,
-    /// and the last one takes the entry along.
+    /// Clients that have one of its places, or wait for one. It is counted under the table's
+    /// guard, and the last one takes the entry along.
     count: usize,
 }
 
-/// A handshake's place.
+/// A place for one handshake.
 pub(crate) struct Place<'a> {
     _of_all: SemaphorePermit<'a>,
     _of_address: Option<AddressPlace<'a>>,
@@ -45,7 +45,7 @@ struct AddressPlace<'a> {
     permit: Option<OwnedSemaphorePermit>,
 }
 
-/// One that waits for a place of others.
+/// A client that waits for a place of others.
 struct Waiting<'a>(&'a AtomicUsize);
 
 impl Handshakes {

@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 use crate::acceptor::Acceptor;
 use crate::stream::Stream;
 
-/// What the system may keep of what is written and was not sent yet.
+/// Bytes that the system may keep of what is written and was not sent yet.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const UNSENT_BYTES_MAX: u32 = 128 << 10;
 
@@ -26,7 +26,7 @@ impl Incoming {
         Incoming { stream, acceptor, on_loopback }
     }
 
-    /// Whether its listener is for this machine only.
+    /// Tells whether its listener is for this machine only.
     pub fn is_on_loopback(&self) -> bool {
         self.on_loopback
     }
@@ -36,12 +36,12 @@ impl Incoming {
         &mut self.stream
     }
 
-    /// Its client is elsewhere, wherever the listener is.
+    /// Notes that the client is elsewhere, wherever the listener is.
     pub(crate) fn comes_from_elsewhere(&mut self) {
         self.on_loopback = false;
     }
 
-    /// Whether a handshake comes first.
+    /// Tells whether a handshake comes first.
     pub fn is_secure(&self) -> bool {
         self.acceptor.is_some()
     }

@@ -21,6 +21,7 @@
 //! proxies.rs    balancers that say where clients are        incoming.rs    a connection before it is read
 //! turns.rs      whose connection runs next                  windows.rs     what one address has under way
 //! failures.rs   handshakes that failed, in the log          step_times.rs  steps that took long
+//! error.rs      files that cannot be used
 //! ```
 
 mod acceptor;

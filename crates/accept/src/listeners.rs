@@ -9,12 +9,12 @@ use crate::acceptor::Acceptor;
 use crate::incoming::Incoming;
 use crate::proxies::Proxies;
 
-/// Where a door listens: without TLS, with it, or both.
+/// Addresses where a door listens: without TLS, with it, or both.
 #[derive(Debug, Default)]
 pub struct Listeners {
-    /// Without TLS.
+    /// The listener without TLS.
     pub plain: Option<TcpListener>,
-    /// With TLS.
+    /// The listener with TLS, and what takes its connections through the handshake.
     pub secure: Option<(TcpListener, Acceptor)>,
     /// Balancers that say where their connections come from.
     pub proxies: Proxies,

@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// What bounds per address count by: an IPv4 address, or the /64 network of an IPv6 address, of
+/// The unit of bounds per address: an IPv4 address, or the /64 network of an IPv6 address, of
 /// which one machine has all.
 ///
 /// The state machine counts sessions by the same rule (`znode`), and uses no code of the doors.
@@ -15,8 +15,8 @@ pub fn source(addr: IpAddr) -> IpAddr {
     }
 }
 
-/// What lines of the log are bounded by, beside single sources: a /24 network of IPv4, or a /48 of
-/// IPv6, of which one site has all.
+/// The unit of bounds on lines of the log, beside single sources: a /24 network of
+/// IPv4, or a /48 of IPv6, of which one site has all.
 pub(crate) fn site(addr: IpAddr) -> IpAddr {
     match addr.to_canonical() {
         IpAddr::V4(addr) => std::net::Ipv4Addr::from_bits(addr.to_bits() & !0xff).into(),
@@ -34,7 +34,7 @@ pub(crate) fn site_of_source(source: IpAddr) -> IpAddr {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Networks(Vec<Network>);
 
-/// Addresses that begin with the same bits; IPv4 addresses stand in their IPv6 form.
+/// Addresses that begin with the same bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Network {
     first: IpAddr,
@@ -42,7 +42,7 @@ struct Network {
 }
 
 impl Networks {
-    /// Whether an address lies in one of them.
+    /// Tells whether an address lies in one of them.
     pub fn contain(&self, addr: IpAddr) -> bool {
         self.0.iter().any(|network| network.contains(addr))
     }

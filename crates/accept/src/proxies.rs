@@ -59,7 +59,7 @@ impl Proxies {
         Proxies { from, reading, ready, next: Mutex::new(next), refused }
     }
 
-    /// Whether a balancer is at this address.
+    /// Tells whether a balancer is at this address.
     pub(crate) fn contain(&self, addr: SocketAddr) -> bool {
         self.from.contain(addr.ip())
     }

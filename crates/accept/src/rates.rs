@@ -1,4 +1,4 @@
-//! How often something may happen for one address.
+//! A bound, for each address, on how often something may happen.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -16,24 +16,26 @@ const AHEAD_MAX: Duration = Duration::from_secs(10);
 const ADDRESSES_MAX: usize = 1 << 16;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// A bucket of tokens for each address: `AHEAD_MAX` worth of them fit, and so many a second come.
+/// A bucket of tokens for each address: `AHEAD_MAX` worth of them fit, and so many a second
+/// come.
 #[derive(Debug)]
 pub struct Rates {
-    /// Between two tokens; zero for no bound.
+    /// Time between two tokens; zero for no bound.
     interval: Duration,
     buckets: Mutex<Buckets>,
 }
 
 #[derive(Debug, Default)]
 struct Buckets {
-    /// When the bucket of each address is full again.
+    /// Times at which the bucket of each address is full again.
     full_at: HashMap<IpAddr, Instant>,
-    /// When those that are full were last forgotten: a walk over all, and not one for each request.
+    /// Time at which those that are full were last forgotten: a walk over all, and not one for each
+    /// request.
     looked_at: Option<Instant>,
 }
 
 impl Rates {
-    /// So many a second; 0 is no bound.
+    /// Rates of so many a second; 0 is no bound.
     pub fn new(per_second_max: u32) -> Rates {
         let interval = if per_second_max == 0 { Duration::ZERO } else { Duration::from_secs(1) / per_second_max };
         Rates { interval, buckets: Mutex::default() }

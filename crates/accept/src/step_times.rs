@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What steps are counted by: they took longer than this.
+/// Times by which steps are counted: those that took longer than each.
 pub const LONG_STEPS: [Duration; 4] =
     [Duration::from_micros(200), Duration::from_millis(1), Duration::from_millis(5), Duration::from_millis(20)];
 
@@ -12,12 +12,12 @@ pub const LONG_STEPS: [Duration; 4] =
 static TIMES: StepTimes =
     StepTimes { long: [const { AtomicU64::new(0) }; LONG_STEPS.len()], longest: AtomicU64::new(0) };
 
-/// How long steps took.
+/// Counts of long steps.
 #[derive(Debug)]
 pub struct StepTimes {
     /// Steps that took longer, by [`LONG_STEPS`].
     long: [AtomicU64; LONG_STEPS.len()],
-    /// In nanoseconds.
+    /// The longest step, in nanoseconds.
     longest: AtomicU64,
 }
 

@@ -69,7 +69,7 @@ impl Stream {
         self.subject.as_deref()
     }
 
-    /// Whether it is encrypted.
+    /// Tells whether the connection is encrypted.
     pub fn is_secure(&self) -> bool {
         matches!(self.io, Io::Tls(_))
     }

@@ -1,4 +1,4 @@
-//! Whom a certificate is about, as text: the form of RFC 2253 as Java's `X500Principal.getName()`
+//! The subject of a certificate, as text: the form of RFC 2253 as Java's `X500Principal.getName()`
 //! writes it, which is what ZooKeeper's X509AuthenticationProvider compares. RFC 2253 begins with
 //! the name that the DER has last.
 
@@ -112,8 +112,8 @@ fn string(value: &[u8]) -> Option<Option<String>> {
     })
 }
 
-/// With a backslash before what would be taken for a part of the form, and before blanks at either
-/// end.
+/// The value, with a backslash before what would be taken for a part of the form, and before blanks
+/// at either end.
 fn escaped(value: &str) -> String {
     let plain = value.trim_matches([' ', '\r']);
     let lead = value.len() - value.trim_start_matches([' ', '\r']).len();

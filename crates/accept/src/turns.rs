@@ -33,7 +33,7 @@ const SLICE: Duration = Duration::from_micros(200);
 /// Connections that share one line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Group {
-    /// Those of an address, or of a network that counts as one.
+    /// Connections of an address, or of a network that counts as one.
     Address(IpAddr),
     /// A single connection, by its number, of an address that stands for many clients.
     Connection(u64),
@@ -291,7 +291,7 @@ mod tests {
 
     use super::*;
 
-    /// What a busy task works before it gives its turn away.
+    /// Time that a busy task works before it gives its turn away.
     const STEP: Duration = Duration::from_micros(50);
 
     fn address(last: u8) -> Arc<Seat> {

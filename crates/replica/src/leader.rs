@@ -1,4 +1,4 @@
-//! What only a leader does.
+//! Duties that only a leader has.
 
 pub(crate) mod leadership;
 pub(crate) mod member_duty;

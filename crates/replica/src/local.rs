@@ -1,4 +1,5 @@
-//! What a node has and knows by itself: its machine, disk and vote, and when it heard of others.
+//! Things that a node has and knows by itself: its machine, disk and vote, and when it heard of
+//! others.
 
 pub mod background;
 pub(crate) mod counters;

@@ -1,4 +1,4 @@
-//! What this node has applied, and all who wait for more of it.
+//! The state that this node has applied, and all who wait for more of it.
 //!
 //! A batch of entries changes the state here, and its events are told, under one guard. Who looks
 //! at the state and finds that it must wait registers under the same guard, so no change falls
@@ -24,8 +24,8 @@ use crate::view::observer::Observer;
 use crate::view::watches::{Registration, Wake, WatchTable};
 use crate::{Config, EventBatch, EventKinds, EventsError, Step, WaitEnd, WatchKey};
 
-/// What a panic while a batch is applied breaks: a later reader must not go on with a part
-/// of the batch.
+/// The promise that a panic breaks while a batch is applied: a later reader must not go on with a
+/// part of the batch.
 const NOT_HALF_CHANGED: &str = "applying ended without a panic";
 
 /// The published state and its waiters.
@@ -34,7 +34,7 @@ pub(crate) struct View {
     /// The last zxid of the state, to be had while that is changed: it is the one before then.
     applied: AtomicU64,
     guarded: Mutex<Guarded>,
-    /// Why waits end, while they do. Changed under the guard.
+    /// The reason for which waits end, while they do. Changed under the guard.
     ends: watch::Sender<Option<WaitEnd>>,
     pub(crate) counters: Counters,
 }
@@ -42,9 +42,10 @@ pub(crate) struct View {
 struct Guarded {
     watches: WatchTable,
     ring: EventRing,
-    /// Who waits for a zxid to be applied here. Bounded by the bounds of their callers.
+    /// Those who wait for a zxid to be applied here. Bounded by the bounds of their callers.
     gates: BTreeMap<Zxid, Vec<oneshot::Sender<()>>>,
-    /// Hear of everything first. Those that are gone are forgotten when another comes.
+    /// Observers, who hear of everything first. Those that are gone are forgotten when another
+    /// comes.
     observers: Vec<Weak<dyn Observer>>,
 }
 
@@ -171,7 +172,7 @@ impl View {
         guarded.gates.clear();
     }
 
-    /// Whether a client may wait for what is not there yet. Asked under the guard.
+    /// Checks whether a client may wait for what is not there yet. Asked under the guard.
     fn may_wait(&self) -> Result<(), WaitEnd> {
         self.ends.borrow().map_or(Ok(()), Err)
     }
@@ -186,12 +187,12 @@ impl View {
         guarded.observers.push(observer);
     }
 
-    /// How many waits there are.
+    /// Number of waits.
     pub(crate) fn watches(&self) -> usize {
         self.lock().watches.len()
     }
 
-    /// How many watches observers keep.
+    /// Number of watches that observers keep.
     pub(crate) fn observed(&self) -> usize {
         let observers: Vec<_> = self.lock().observers().collect();
         observers.iter().map(|observer| observer.watches()).sum()
@@ -387,7 +388,7 @@ mod tests {
     struct Listener {
         view: Arc<View>,
         heard: Mutex<Vec<(Zxid, usize, Zxid)>>,
-        /// Whether it can be read at that moment.
+        /// Tells whether it can be read at that moment.
         readable: Mutex<Vec<bool>>,
     }
 

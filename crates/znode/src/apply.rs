@@ -14,7 +14,8 @@ use crate::{
 };
 
 impl State {
-    /// Applies one transaction. A refused one changes nothing but the last zxid and the time.
+    /// Applies one transaction. A refused one changes nothing but the last zxid, the time, the
+    /// answer kept under its idempotency key and the turn of its connection.
     ///
     /// # Panics
     /// When zxids do not rise: entries apply once and in order.
@@ -37,8 +38,8 @@ impl State {
         (Applied { zxid, reply, events: Vec::new() }, changes.events)
     }
 
-    /// Whether a request would be refused for what it costs if it were applied now. For the leader,
-    /// before it proposes.
+    /// Checks whether a request would be refused for what it costs if it were applied now. For the
+    /// leader, before it proposes.
     ///
     /// A request with a key, or in its turn, is left to the entry: its refusal is kept, or takes
     /// the turn, and an earlier copy of it may be under way.
@@ -75,7 +76,7 @@ impl State {
         self.last_term = at.term;
     }
 
-    /// Who asks, whether it was answered before, and only then what.
+    /// Finds out who asks, whether it was answered before, and only then what.
     fn answer(&mut self, at: LogPosition, request: Request, proven: bool) -> (Zxid, Result<Reply, Refusal>, Changes) {
         let Request { credential, key, guard, identities, address, turn, attempt, op } = request;
         let known = credential.map(|credential| match proven {
@@ -132,7 +133,8 @@ impl State {
         (now, answer)
     }
 
-    /// A session that was closed by the request needs no memory.
+    /// Keeps the answer in the session's memory. A session that was closed by the request needs
+    /// none.
     fn keep_answer(&mut self, id: SessionId, key: RequestKey, answered: Answered) {
         let (limits, overweight) = (self.limits.clone(), self.is_overweight());
         self.sessions.edit_requests(id, |requests| {
@@ -143,7 +145,7 @@ impl State {
         });
     }
 
-    /// A request whose key was used for the same before.
+    /// Answers a request whose key was used for the same before.
     fn answer_again(
         &mut self,
         op: &Op,
@@ -248,15 +250,15 @@ impl State {
         }
     }
 
-    /// Whether a state of so many bytes has no room for another key with its answer, unless the
-    /// request gives something back.
+    /// Tells whether a state of so many bytes has no room for another key with its answer, unless
+    /// the request gives something back.
     fn is_full_of_keys(&self, bytes: u64) -> bool {
         let max = self.limits.state_bytes_max;
         bytes > max.saturating_add(max / 8)
     }
 }
 
-/// Whether a request only takes away. What its answer adds is less.
+/// Tells whether a request only takes away. What its answer adds is less.
 fn gives_back(op: &Op) -> bool {
     let deletes = |ops: &[ZnodeOp]| ops.iter().all(|op| matches!(op, ZnodeOp::Delete { .. }));
     match op {

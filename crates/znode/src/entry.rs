@@ -1,4 +1,4 @@
-//! What an entry of the log asks for, and what is answered.
+//! Requests of an entry of the log, and their answers.
 
 pub(crate) mod applied;
 pub(crate) mod codec;

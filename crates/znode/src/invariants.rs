@@ -1,4 +1,4 @@
-//! What must be true of every state. Each property test and each simulation step asks.
+//! Invariants of every state. Each property test and each simulation step asks.
 
 use std::collections::BTreeSet;
 
@@ -103,7 +103,7 @@ impl State {
         self.check_order_of_names(path, queue)
     }
 
-    /// All parts of a multi-lock hold, or none.
+    /// Checks that all parts of a multi-lock hold, or none.
     fn check_multis(&self) -> Result<(), String> {
         for (czxid, multi) in self.locks.multis() {
             let mut held = 0;
@@ -203,7 +203,7 @@ impl State {
     }
 }
 
-/// What the walk over the znodes adds up.
+/// Sums of the walk over the znodes.
 #[derive(Default)]
 struct Sums {
     children: usize,

@@ -1,4 +1,4 @@
-//! What can be read of locks.
+//! The things that can be read of locks.
 //!
 //! A lock is a znode with tickets among its children: children whose names end in ten digits,
 //! whichever client made them. Who holds and who waits is in its queue (`queue.rs`), and

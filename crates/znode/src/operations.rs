@@ -1,4 +1,4 @@
-//! What can be asked of the state: each operation a method of `State`.
+//! Operations that can be asked of the state: each a method of `State`.
 
 pub(crate) mod acquire;
 pub(crate) mod cluster;

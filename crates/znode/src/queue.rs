@@ -29,8 +29,8 @@ use crate::queue::ended::Grant;
 use crate::words::ticket_name::sequence_of;
 use crate::{Contender, FencingToken, LockSettings, SessionId, Zxid};
 
-/// Where a ticket stands by its name: sequence number first; the czxid decides between equal
-/// numbers, and the name between znodes that one multi created.
+/// Place of a ticket by its name: sequence number first; the czxid decides between equal numbers,
+/// and the name between znodes that one multi created.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Position {
     pub(crate) number: u64,
@@ -57,27 +57,27 @@ pub(crate) struct Turn {
     pub(crate) position: Position,
 }
 
-/// Before any priority.
+/// The rank before any priority.
 const UPGRADED: u64 = u64::MAX;
 
 impl Turn {
-    /// Of a writer that a reader is to become.
+    /// The turn of a writer that a reader is to become.
     pub(crate) fn upgraded(position: Position) -> Turn {
         Turn { rank: Reverse(UPGRADED), position }
     }
 }
 
-/// What the queue knows of a ticket.
+/// A ticket as the queue knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket {
     pub(crate) demand: Demand,
-    /// `None` for a znode that is not ephemeral.
+    /// The owner; `None` for a znode that is not ephemeral.
     pub(crate) session: Option<SessionId>,
     pub(crate) origin: Origin,
 }
 
 impl Ticket {
-    /// Of a znode by that name.
+    /// The ticket of a znode by that name.
     pub(crate) fn of(name: &str, session: Option<SessionId>, contender: Option<&Contender>) -> Ticket {
         let origin = match contender {
             None => Origin::Create,
@@ -88,7 +88,7 @@ impl Ticket {
     }
 }
 
-/// What made a ticket.
+/// Origin of a ticket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// A create: its client looks at names, and waits for all that are before its own.
@@ -115,7 +115,7 @@ pub(crate) struct Upgrade {
     pub(crate) reader: Option<Position>,
 }
 
-/// See the head of the file.
+/// The queue of a lock. See the head of the file.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Queue {
     settings: LockSettings,
@@ -133,7 +133,7 @@ pub(crate) struct Queue {
     upgrade: Option<Upgrade>,
     /// The largest token that was granted.
     top_token: FencingToken,
-    /// Those of the readers that wait as parts of multi-locks.
+    /// Readers that wait as parts of multi-locks.
     reading_parts: OrdMap<Turn, Ticket>,
 }
 
@@ -144,12 +144,12 @@ impl Queue {
         Queue { settings, top_token, upgrade, ..Queue::default() }
     }
 
-    /// Whether there is nothing to remember any more.
+    /// Tells whether there is nothing to remember any more.
     pub(crate) fn is_over(&self) -> bool {
         self.is_empty() && self.settings == LockSettings::default()
     }
 
-    /// A ticket comes, and waits.
+    /// Lets a ticket come, and wait.
     pub(crate) fn enter(&mut self, position: Position, ticket: Ticket) {
         let turn = self.turn_of(position);
         if is_reading_part(&ticket) {
@@ -158,20 +158,20 @@ impl Queue {
         self.side_mut(ticket.demand).insert(turn, ticket);
     }
 
-    /// A waiter comes before all with a lower priority.
+    /// Brings a waiter before all with a lower priority.
     pub(crate) fn prioritize(&mut self, position: &Position, priority: u32) {
         let Some(ticket) = self.take_waiter(position) else { return };
         self.priorities.insert(position.clone(), priority);
         self.enter(position.clone(), ticket);
     }
 
-    /// The ticket at this position, which is not there yet, goes before all others, and fits
-    /// without that reader.
+    /// Expects an upgraded writer: the ticket at this position, which is not there yet, goes before
+    /// all others, and fits without that reader.
     pub(crate) fn expect_upgraded(&mut self, writer: Position, reader: Position) {
         self.upgrade = Some(Upgrade { writer, reader: Some(reader) });
     }
 
-    /// A waiter holds from here on, with a token for which it was looked at last.
+    /// Lets a waiter hold from here on, with a token for which it was looked at last.
     pub(crate) fn grant(&mut self, position: &Position, grant: Grant) -> Option<Ticket> {
         let ticket = self.take_waiter(position)?;
         self.hold(position.clone(), Holder { ticket, grant });
@@ -189,7 +189,7 @@ impl Queue {
         self.holders.insert(position, holder);
     }
 
-    /// A ticket goes. What it held, if it did.
+    /// Takes a ticket out. Returns what it held, if it did.
     pub(crate) fn leave(&mut self, position: &Position) -> Option<Holder> {
         let holder = self.holders.remove(position);
         match &holder {
@@ -233,9 +233,9 @@ impl Queue {
     }
 }
 
-/// Whose turn it is.
+/// The order of turns.
 impl Queue {
-    /// Whether there is room beside the holders; for the upgraded writer, without its reader.
+    /// Tells whether there is room beside the holders; for the upgraded writer, without its reader.
     pub(crate) fn fits(&self, position: &Position, demand: Demand) -> bool {
         let upgrade = self.upgrade.as_ref().filter(|upgrade| upgrade.writer == *position);
         self.fits_without(upgrade.and_then(|upgrade| upgrade.reader.as_ref()), position, demand)
@@ -256,7 +256,7 @@ impl Queue {
         taken.has_room(demand, limit)
     }
 
-    /// Whether there is room for one demand beside another alone.
+    /// Tells whether there is room for one demand beside another alone.
     pub(crate) fn fit_together(&self, other: Demand, demand: Demand) -> bool {
         Taken::by(other, self.settings.limit).has_room(demand, self.settings.limit)
     }
@@ -272,8 +272,8 @@ impl Queue {
         self.top_token = self.top_token.max(token);
     }
 
-    /// Whether a grant in this entry would repeat a token: that of a present holder where tokens
-    /// tell holders apart, and for one that would hold alone any that was granted.
+    /// Tells whether a grant in this entry would repeat a token: that of a present holder where
+    /// tokens tell holders apart, and for one that would hold alone any that was granted.
     pub(crate) fn repeats_token(&self, position: &Position, demand: Demand, now: Zxid) -> bool {
         let token = self.token_at(position, now);
         let alone = Taken::by(demand, self.settings.limit).alone > 0;
@@ -301,7 +301,7 @@ impl Queue {
         merge(self.readers.iter(), self.others.iter())
     }
 
-    /// Those whose turn is before one; all, where that is at the end.
+    /// The waiters whose turn is before one; all, where that is at the end.
     pub(crate) fn waiters_before<'a>(
         &'a self,
         turn: Option<&Turn>,
@@ -334,8 +334,8 @@ impl Queue {
         self.others.range((Bound::Unbounded, Bound::Excluded(turn.clone()))).next_back().map(|(turn, _)| turn)
     }
 
-    /// How many are before a waiter. O(n) in these or in those behind it, whichever are fewer: one
-    /// that has just joined a long queue, and asks most, is at its end.
+    /// Number of tickets before a waiter. O(n) in these or in those behind it, whichever are fewer:
+    /// one that has just joined a long queue, and asks most, is at its end.
     pub(crate) fn place_of(&self, position: &Position) -> usize {
         if self.holders.contains_key(position) {
             return rank(&self.holders, position);
@@ -345,18 +345,18 @@ impl Queue {
     }
 }
 
-/// What is there.
+/// Looks at what is there.
 impl Queue {
     pub(crate) fn settings(&self) -> LockSettings {
         self.settings
     }
 
-    /// Whether it has no tickets.
+    /// Tells whether it has no tickets.
     pub(crate) fn is_empty(&self) -> bool {
         self.holders.is_empty() && self.waiter_count() == 0
     }
 
-    /// How many tickets it has.
+    /// Number of its tickets.
     pub(crate) fn len(&self) -> usize {
         self.holders.len() + self.waiter_count()
     }
@@ -365,12 +365,12 @@ impl Queue {
         self.readers.len() + self.others.len()
     }
 
-    /// Whether as many wait as may.
+    /// Tells whether as many wait as may.
     pub(crate) fn is_full(&self) -> bool {
         self.settings.waiters_max.is_some_and(|max| self.waiter_count() >= max as usize)
     }
 
-    /// Whether more wait than may.
+    /// Tells whether more wait than may.
     pub(crate) fn is_over_full(&self) -> bool {
         self.settings.waiters_max.is_some_and(|max| self.waiter_count() > max as usize)
     }
@@ -388,7 +388,7 @@ impl Queue {
         self.holders.get(position)
     }
 
-    /// Whether all holders have a share.
+    /// Tells whether all holders have a share.
     pub(crate) fn all_share(&self) -> bool {
         self.taken.alone == 0 && self.taken.units == 0
     }
@@ -419,8 +419,8 @@ impl Queue {
         self.by_token.range(from..).take_while(move |(other, _)| *other == token).map(|(_, position)| position)
     }
 
-    /// Who is before a waiter, for people: the waiter before it, of a reader the last one before it
-    /// that is none, or else the last of the holders.
+    /// The ticket before a waiter, for people: the waiter before it, of a reader the last one
+    /// before it that is none, or else the last of the holders.
     pub(crate) fn predecessor(&self, position: &Position) -> Option<&Position> {
         let turn = self.turn(position);
         let writer = self.writer_before(&turn).map(|writer| &writer.position);
@@ -436,7 +436,7 @@ impl Queue {
         self.upgrade.as_ref()
     }
 
-    /// Whether the tickets of the upgrade are there.
+    /// Tells whether the tickets of the upgrade are there.
     pub(crate) fn has_all_of_upgrade(&self) -> bool {
         let stands = |position: &Position| self.holders.contains_key(position) || self.waits(position);
         let tickets = self.upgrade.iter().flat_map(|upgrade| [Some(&upgrade.writer), upgrade.reader.as_ref()]);
@@ -452,7 +452,7 @@ impl Queue {
         self.taken.units
     }
 
-    /// What a ticket wants where it stands: the permits of a semaphore.
+    /// The permits that a ticket wants where it stands, in a semaphore.
     pub(crate) fn units_of(&self, demand: Demand) -> Option<u32> {
         let units = Taken::by(demand, self.settings.limit).units;
         Some(units).filter(|_| self.settings.limit.is_some() && !matches!(demand, Demand::Alone | Demand::Shared))
@@ -479,7 +479,7 @@ fn merge<'a>(
     })
 }
 
-/// How many keys are before one, which need not be there.
+/// Number of keys before one, which need not be there.
 fn rank<K: Ord + Clone, V: Clone>(map: &OrdMap<K, V>, key: &K) -> usize {
     let mut before = map.range((Bound::Unbounded, Bound::Excluded(key.clone())));
     let mut from_it_on = map.range((Bound::Included(key.clone()), Bound::Unbounded));

@@ -21,28 +21,28 @@ use crate::{
     ZXID_BASE_MAX, Zxid,
 };
 
-/// As long as this znode is there, the leader grants no lock.
+/// Path of a znode: as long as it is there, the leader grants no lock.
 pub const RESTORING: &str = "/zookeeper/restoring";
 /// The index of the entry that a restored state stands for, the first of its cluster's log.
 pub const RESTORED_INDEX: u64 = 1;
 /// The term of that entry.
 pub const RESTORED_TERM: Term = Term(1);
 
-/// How the data of [`RESTORING`] begins.
+/// Beginning of the data of [`RESTORING`].
 const GRACE: &str = "{\"grace_ms\":";
 
-/// What is decided when a state is restored.
+/// Decisions that are made when a state is restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Restore {
     /// The new cluster: its uuid, and a zxid base above every zxid of the old one.
     pub founding: Founding,
-    /// When this is, in milliseconds since 1970.
+    /// The time of the restore, in milliseconds since 1970.
     pub time_ms: u64,
-    /// For how long the first leader of the new cluster grants no lock; 0 for not at all.
+    /// Time for which the first leader of the new cluster grants no lock; 0 for not at all.
     pub grace_ms: u64,
 }
 
-/// Why a state cannot be restored so.
+/// Reasons why a state cannot be restored so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RestoreError {
     /// Tokens could fall.
@@ -91,7 +91,7 @@ impl State {
         Ok(())
     }
 
-    /// Without lock-delays: nothing lingers for a holder of another cluster.
+    /// Ends all sessions, without lock-delays: nothing lingers for a holder of another cluster.
     fn end_all_sessions(&mut self, changes: &mut Changes) {
         changes.end = Some(TicketEnd::Expired);
         let sessions: Vec<SessionId> = self.sessions_from(SessionId(0)).map(|session| session.id).collect();
@@ -108,8 +108,9 @@ impl State {
         }
     }
 
-    /// A ticket of no session stays. One that waits was perhaps granted its lock after the backup,
-    /// with others behind it, so its own zxid is no token any more.
+    /// Raises the largest token of every queue. A ticket of no session stays. One that waits was
+    /// perhaps granted its lock after the backup, with others behind it, so its own zxid is no
+    /// token any more.
     fn raise_tokens(&mut self, token: FencingToken) {
         let locks = self.tree.walk().filter(|(_, node)| node.family.queue.is_some());
         let locks: Vec<ZPath> = locks.map(|(path, _)| path).collect();
@@ -139,8 +140,8 @@ impl State {
         self.insert(&restoring, made(READ, data), changes);
     }
 
-    /// For how long a leader of this restored cluster still grants no lock, counted from the start
-    /// of its term. `None` when there is nothing to wait for.
+    /// Time for which a leader of this restored cluster still grants no lock, counted from the
+    /// start of its term. `None` when there is nothing to wait for.
     pub fn grace_ms(&self) -> Option<u64> {
         let node = self.tree.get(RESTORING)?;
         let text = std::str::from_utf8(&node.data).ok();
@@ -150,13 +151,13 @@ impl State {
         Some(digits.and_then(|digits| digits.parse().ok()).unwrap_or_else(longest))
     }
 
-    /// Whether locks are not granted for now, because clients of the cluster that was restored may
-    /// still believe in theirs.
+    /// Tells whether locks are not granted for now, because clients of the cluster that was
+    /// restored may still believe in theirs.
     pub fn is_restoring(&self) -> bool {
         self.tree.get(RESTORING).is_some()
     }
 
-    /// Whether a session ended because its cluster was restored without it.
+    /// Tells whether a session ended because its cluster was restored without it.
     pub fn ended_by_restore(&self, session: &EndedSession) -> bool {
         let founding = self.cluster().map(Cluster::founding);
         founding.is_some_and(|founding| session.ended.zxid.0 == founding.zxid_base + RESTORED_INDEX)

@@ -33,7 +33,7 @@ enum Record {
         time_ms: u64,
         limits: Limits,
     },
-    /// None before it is founded.
+    /// The cluster. No record before it is founded.
     Cluster {
         founding: Founding,
         level: u16,
@@ -50,7 +50,7 @@ enum Record {
         client: Arc<ClientInfo>,
         connection: u64,
         turn: u64,
-        /// It is still to be ended.
+        /// Set when it is still to be ended.
         ending: bool,
     },
     Request {
@@ -81,7 +81,7 @@ enum Record {
     Tail {
         records: u64,
     },
-    /// Behind `Cluster`, where it has one.
+    /// The note, behind `Cluster`, where it has one.
     #[cfg(feature = "next-level")]
     Note {
         text: String,
@@ -105,9 +105,9 @@ struct ZnodeRecord {
     creates: u64,
     deletes: u64,
     contender: Option<Contender>,
-    /// Of a lock: what its queue remembers besides its tickets.
+    /// The record of a lock's queue: what it remembers besides its tickets.
     queue: Option<QueueRecord>,
-    /// Of a ticket.
+    /// The standing of a ticket.
     standing: Option<Standing>,
 }
 
@@ -256,7 +256,7 @@ impl StateBuilder {
         StateBuilder::default()
     }
 
-    /// As the program reads that knows these levels: not more of them than this one.
+    /// A builder that reads as a program with these levels does: not more of them than this one.
     pub fn knowing(known: Levels) -> StateBuilder {
         StateBuilder { known, ..StateBuilder::default() }
     }
@@ -333,7 +333,7 @@ fn push_cluster(state: &mut State, cluster: Cluster) -> Result<(), DecodeError> 
     }
 }
 
-/// What is kept beside the znodes.
+/// Puts back what is kept beside the znodes.
 fn push_beside(state: &mut State, record: Record) -> Result<(), DecodeError> {
     let good = match record {
         Record::MultiLock { czxid, policy, tickets } => return push_multi(state, czxid, policy, tickets),

@@ -68,7 +68,7 @@ impl State {
         state
     }
 
-    /// Without even a root: what a snapshot is read into.
+    /// A state without even a root: what a snapshot is read into.
     pub(crate) fn empty(limits: Limits) -> State {
         State {
             cluster: None,
@@ -103,7 +103,7 @@ impl State {
         &self.limits
     }
 
-    /// How many znodes there are, the root included.
+    /// Number of znodes, the root included.
     pub fn znode_count(&self) -> usize {
         self.tree.len()
     }
@@ -113,17 +113,17 @@ impl State {
         self.tree.data_bytes()
     }
 
-    /// How many locks have contenders.
+    /// Number of locks that have contenders.
     pub fn lock_count(&self) -> usize {
         self.locks.directory_count()
     }
 
-    /// How many contenders all locks have together, holders included.
+    /// Number of contenders that all locks have together, holders included.
     pub fn contender_count(&self) -> u64 {
         self.locks.ticket_count()
     }
 
-    /// How many of them hold, of those whom a session owns.
+    /// Number of those that hold and that a session owns.
     pub fn holder_count(&self) -> u64 {
         self.locks.holder_count()
     }
@@ -133,12 +133,12 @@ impl State {
         self.locks.mixed_clients.mixed()
     }
 
-    /// How many locks have contenders that do not see each other.
+    /// Number of locks with contenders that do not see each other.
     pub fn mixed_lock_count(&self) -> usize {
         self.locks.mixed_clients.len()
     }
 
-    /// How many sessions are open.
+    /// Number of open sessions.
     pub fn session_count(&self) -> usize {
         self.sessions.len()
     }
@@ -172,7 +172,7 @@ impl State {
         Ok(node.family.names.range::<_, str>(range).map(|name| &**name))
     }
 
-    /// How many znodes are below one, at any depth; 0 when there is none. O(log n): the number is
+    /// Number of znodes below one, at any depth; 0 when there is none. O(log n): the number is
     /// kept.
     pub fn descendant_count(&self, path: &ZPath) -> u64 {
         if path.is_root() {
@@ -206,7 +206,8 @@ impl State {
         self.session(id).filter(|session| !self.sessions.is_ending(session.id)).ok_or(Error::SessionExpired)
     }
 
-    /// What could be collected if it were `now_ms`: at most `max`, the longest overdue first.
+    /// Znodes that could be collected if it were `now_ms`: at most `max`, the longest overdue
+    /// first.
     pub fn reap_candidates(&self, now_ms: u64, max: usize) -> Vec<ReapCandidate> {
         let idle_ms = u64::from(self.limits.container_idle_ms);
         let due = self.tree.due(now_ms, idle_ms).chain(self.locks.revocations.due(now_ms));
@@ -220,7 +221,7 @@ impl State {
         self.tree.bytes() + self.sessions.bytes() + self.locks.bytes() + quotas
     }
 
-    /// Whether there is room for so many bytes more.
+    /// Checks whether there is room for so many bytes more.
     ///
     /// # Errors
     /// `QuotaExceeded` when there is not.
@@ -254,7 +255,7 @@ impl State {
         Ok(())
     }
 
-    /// Whether the state is beyond its bound.
+    /// Tells whether the state is beyond its bound.
     pub(crate) fn is_overweight(&self) -> bool {
         self.state_bytes() > self.limits.state_bytes_max
     }

@@ -89,7 +89,7 @@ impl Tree {
         self.nodes.iter().map(|(path, node)| (path, &**node))
     }
 
-    /// Those behind one path and before another.
+    /// Znodes behind one path and before another.
     pub(crate) fn between(&self, from: &str, to: &str) -> impl Iterator<Item = (&ZPath, &Znode)> {
         let range = (Bound::Excluded(from), Bound::Excluded(to));
         self.nodes.range::<_, str>(range).map(|(path, node)| (path, &**node))
@@ -122,19 +122,19 @@ impl Tree {
         timed.chain(idle).map(|(_, path)| path)
     }
 
-    /// What all of it weighs.
+    /// Weight of all of it.
     pub(crate) fn bytes(&self) -> u64 {
         let timed = self.timed.len() + self.idle.len();
         let tree = self.data_bytes + self.weight.of_tree(self.nodes.len(), timed);
         tree + self.acls.bytes() + self.subtrees.weight()
     }
 
-    /// What the subtrees below the root weigh.
+    /// Weights of the subtrees below the root.
     pub(crate) fn subtrees(&self) -> &Subtrees {
         &self.subtrees
     }
 
-    /// What the tree grows by when one more znode has this ACL.
+    /// Bytes by which the tree grows when one more znode has this ACL.
     pub(crate) fn acl_growth(&self, acl: &[Acl]) -> u64 {
         self.acls.growth(acl)
     }
@@ -148,7 +148,7 @@ impl Tree {
     }
 
     /// Puts a znode into its place, its parent's list and, when it is a ticket, the queue there.
-    /// How many tickets the parent has then. What is counted at the parent is the caller's.
+    /// Returns how many tickets the parent has then. What is counted at the parent is the caller's.
     pub(crate) fn link(
         &mut self,
         path: &ZPath,
@@ -274,7 +274,7 @@ impl Tree {
         idle_since(node).map(|emptied_ms| self.idle.remove(&(emptied_ms, path.clone())));
     }
 
-    /// What a subtree has, its root included.
+    /// Usage of a subtree, its root included.
     pub(crate) fn usage(&self, subtree: &ZPath) -> Usage {
         let Some(node) = self.get(subtree) else {
             return Usage::default();
@@ -283,7 +283,7 @@ impl Tree {
         Usage { count: own.count + below.count, bytes: own.bytes + below.bytes }
     }
 
-    /// What is below each ancestor of a path changes, but for the root.
+    /// Changes what is below each ancestor of a path, but for the root.
     pub(crate) fn change_below(&mut self, path: &ZPath, change: impl Fn(&mut Usage)) {
         let mut above = path.as_str();
         while let Some(slash) = above.rfind('/').filter(|slash| *slash > 0) {
@@ -293,7 +293,7 @@ impl Tree {
         }
     }
 
-    /// For tests: indexes and sums, against the znodes.
+    /// Checks, for tests, indexes and sums, against the znodes.
     pub(crate) fn check_invariants(&self) -> Result<(), String> {
         let (mut timed, mut idle, mut data_bytes) = (BTreeSet::new(), BTreeSet::new(), 0);
         let (mut weight, mut acls, mut subtrees) = (Weight::default(), Acls::default(), Subtrees::default());
@@ -322,7 +322,7 @@ impl Tree {
         self.check_below()
     }
 
-    /// For tests: what is kept, against the tree.
+    /// Checks, for tests, what is kept, against the tree.
     pub(crate) fn check_below(&self) -> Result<(), String> {
         let mut counted: BTreeMap<&str, Usage> = BTreeMap::new();
         for (path, node) in self.iter() {
@@ -346,7 +346,7 @@ impl Tree {
     }
 }
 
-/// When a znode can be collected for its age: a childless TTL node, a lingering lock node.
+/// Time at which a znode can be collected for its age: a childless TTL node, a lingering lock node.
 pub(crate) fn timed_at(node: &Znode) -> Option<u64> {
     match node.kind {
         Kind::Ttl { ttl_ms } if node.family.names.is_empty() => Some(node.mtime_ms.saturating_add(ttl_ms)),
@@ -354,7 +354,7 @@ pub(crate) fn timed_at(node: &Znode) -> Option<u64> {
     }
 }
 
-/// Since when a container is out of use. One that never had a child is waiting for its first.
+/// Time since which a container is out of use. One that never had a child is waiting for its first.
 pub(crate) fn idle_since(node: &Znode) -> Option<u64> {
     let idle = node.kind == Kind::Container && node.creates > 0 && node.family.names.is_empty();
     idle.then_some(node.emptied_ms)

@@ -1,6 +1,6 @@
-//! What a leader does of itself: it listens to sessions and expires silent ones, collects znodes
-//! that are due, and sees to it that its configured limits are in force. Nothing of this is ever
-//! forwarded: another leader judges for itself.
+//! Duties of a leader: it listens to sessions and expires silent ones, collects znodes that are
+//! due, and sees to it that its configured limits are in force. Nothing of this is ever forwarded:
+//! another leader judges for itself.
 
 use std::collections::HashSet;
 use std::future::Future;
@@ -47,14 +47,14 @@ enum Duty {
     Reap,
     SetLimits,
     Found,
-    /// What came with the next level is seen at once.
+    /// A note, which came with the next level and is seen at once.
     #[cfg(feature = "next-level")]
     Note,
     EndGrace,
 }
 
-/// What may be expired beside the expiries that are under way. A session that has more znodes than
-/// all of them may remove goes alone.
+/// Room for sessions to be expired beside the expiries that are under way. A session that has more
+/// znodes than all of them may remove goes alone.
 struct Room {
     left: u64,
     alone: bool,
@@ -83,7 +83,7 @@ impl Room {
 
 type Done = Pin<Box<dyn Future<Output = Duty> + Send>>;
 
-/// What a leader does of itself.
+/// The duties of a leader, and what it needs for them.
 pub(crate) struct Leadership {
     consensus: Arc<Consensus>,
     proposer: Arc<Proposer>,
@@ -109,7 +109,8 @@ impl Leadership {
         Ok(term)
     }
 
-    /// Whom it asks to take over may lead at once, however recently it was followed itself.
+    /// Refuses while leadership is changing hands: the successor may lead at once, however recently
+    /// this node was followed.
     fn hands_over_not(&self, term: u64) -> Result<(), &'static str> {
         if self.consensus.hands_over_in(term) { Err("leadership is changing hands") } else { Ok(()) }
     }
@@ -267,7 +268,7 @@ impl Leadership {
         duty
     }
 
-    /// Whether it was applied, as far as this node knows.
+    /// Tells whether it was applied, as far as this node knows.
     async fn propose_as_duty(&self, op: Op) -> bool {
         self.propose_request(Request::new(op)).await
     }
@@ -289,8 +290,8 @@ impl Leadership {
     }
 }
 
-/// Where the zxids of a cluster begin that is founded now. A clock that is a century ahead must not
-/// keep it from being founded.
+/// The zxid base of a cluster that is founded now. A clock that is a century ahead must not keep it
+/// from being founded.
 fn zxid_base_at(now_ms: u64) -> u64 {
     now_ms.saturating_mul(1 << 10).min(ZXID_BASE_MAX)
 }
@@ -303,7 +304,7 @@ fn end_of_grace() -> Request {
     Request { identities: keeper.into(), ..Request::new(delete) }
 }
 
-/// Whether a leader's own proposal was applied.
+/// Tells whether a leader's own proposal was applied.
 fn note<T, E: std::fmt::Display>(written: &Result<T, E>) -> bool {
     if let Err(error) = written {
         tracing::debug!(%error, "a leader's own proposal was not taken");

@@ -28,12 +28,12 @@ pub(crate) struct MemberDuty {
     pub(crate) transfer: Arc<Transfer>,
 }
 
-/// What this leader remembers between two looks.
+/// Memory of this leader between two looks.
 struct Watch {
     term: u64,
-    /// Since when each learner has had nearly everything.
+    /// Times since which each learner has had nearly everything.
     in_step: BTreeMap<u64, Instant>,
-    /// Since when another voter was preferred to this leader.
+    /// Time since which another voter was preferred to this leader.
     outranked: Option<Instant>,
     rebalanced: Option<Instant>,
 }
@@ -107,7 +107,7 @@ impl MemberDuty {
         }
     }
 
-    /// What a member says of itself.
+    /// The standing of a member, as it says itself.
     pub(crate) async fn standing(&self, id: u64) -> Option<Standing> {
         self.consensus().standing(id).await
     }

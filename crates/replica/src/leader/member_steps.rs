@@ -1,4 +1,4 @@
-//! What a leader does next about the members: one step at a time, told by the membership and the
+//! The next step of a leader about the members: one step at a time, told by the membership and the
 //! state alone, so that any later leader goes on where one ended.
 //!
 //! An order of an operator adds a learner or leaves a mark at a member. What follows is a duty:
@@ -27,13 +27,13 @@ pub(crate) mod mark {
     pub(crate) const MANUAL: &[u8] = b"manual";
     /// The id of the member that it is to take the place of, in decimal.
     pub(crate) const REPLACES: &str = "replaces";
-    /// It is to be removed: `safe`, or `forced`.
+    /// Removal: `safe`, or `forced`.
     pub(crate) const REMOVING: &str = "removing";
     /// The value of [`REMOVING`] where the voters left must be in contact.
     pub(crate) const SAFE: &[u8] = b"safe";
     /// The value of [`REMOVING`] where they need not.
     pub(crate) const FORCED: &[u8] = b"forced";
-    /// Where it stands, for people.
+    /// Place of the member, for people.
     pub(crate) const ZONE: &str = "zone";
 }
 
@@ -48,7 +48,7 @@ pub(crate) enum Step {
     Replace { old: u64, new: u64 },
     /// The replaced member is to be removed, and if it is none any more the new one replaces none.
     MarkReplaced { old: u64, new: u64 },
-    /// This leader is to be removed: another one goes on.
+    /// Leadership passes on, as this leader is to be removed: another one goes on.
     PassLeadership,
     /// A voter becomes a learner.
     Demote { id: u64 },
@@ -58,9 +58,9 @@ pub(crate) enum Step {
     Drop { id: u64 },
 }
 
-/// What a leader sees of the others.
+/// A leader's sight of the others.
 pub(crate) struct Sight<'a> {
-    /// This leader.
+    /// The id of this leader.
     pub(crate) own: u64,
     /// Ids that the state has as removed.
     pub(crate) removed: &'a dyn Fn(u64) -> bool,
@@ -75,7 +75,7 @@ pub(crate) fn replaces(member: &Member) -> Option<u64> {
     std::str::from_utf8(member.extra.get(mark::REPLACES)?).ok()?.parse().ok()
 }
 
-/// Whether it serves without ever voting.
+/// Tells whether it serves without ever voting.
 pub(crate) fn is_observer(member: &Member) -> bool {
     member.extra.get(mark::ROLE).is_some_and(|role| role == mark::OBSERVER)
 }
@@ -85,8 +85,8 @@ fn promotes_itself(member: &Member) -> bool {
     !is_observer(member) && !manual && !member.extra.contains_key(mark::REMOVING)
 }
 
-/// Whether the members of this set that are in contact, the leader among them, are a majority of
-/// it.
+/// Tells whether the members of this set that are in contact, the leader among them, are a majority
+/// of it.
 pub(crate) fn has_quorum(voters: &BTreeSet<u64>, sight: &Sight<'_>) -> bool {
     let there = voters.iter().filter(|id| **id == sight.own || (sight.in_contact)(**id)).count();
     there > voters.len() / 2
@@ -107,7 +107,7 @@ pub(crate) fn next_step(membership: &StoredMembership, sight: &Sight<'_>) -> Opt
     steps.next()
 }
 
-/// What is next for one member.
+/// The next step for one member.
 fn step_of(id: u64, member: &Member, voters: &BTreeSet<u64>, sight: &Sight<'_>) -> Option<Step> {
     if let Some(how) = member.extra.get(mark::REMOVING) {
         return remove(id, how == mark::FORCED, voters, sight);
@@ -171,7 +171,7 @@ mod tests {
         StoredMembership::new(None, Membership::new(sets, nodes).unwrap())
     }
 
-    /// What leader 1 does that hears these members, of which learners are in step.
+    /// Checks the step of leader 1, which hears these members, of which learners are in step.
     #[track_caller]
     fn check(membership: &StoredMembership, contacts: &[u64], removed: &[u64], expected: Option<Step>) {
         let sight = Sight {

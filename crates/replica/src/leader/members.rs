@@ -29,7 +29,7 @@ const OBSERVERS_MAX: usize = 8;
 /// Bytes of an address, and of the name of a zone.
 const TEXT_BYTES_MAX: usize = 255;
 
-/// What a leader knows of the members, and does about them.
+/// Orders about the members, and what a leader knows of them.
 pub(crate) struct Members {
     pub(crate) consensus: Arc<Consensus>,
     pub(crate) proposer: Arc<Proposer>,
@@ -81,12 +81,12 @@ impl Members {
         }
     }
 
-    /// How many entries of this leader a member lacks, as far as it has said.
+    /// Number of this leader's entries that a member lacks, as far as it has said.
     pub(crate) fn lag(&self, id: u64) -> Option<u64> {
         if id == self.consensus.node_id { Some(0) } else { self.consensus.lag(id) }
     }
 
-    /// How long ago it took a frame of this leader of `term`, in milliseconds.
+    /// Time since the member took a frame of this leader of `term`, in milliseconds.
     fn last_contact(&self, id: u64, term: u64) -> Option<u64> {
         if id == self.consensus.node_id {
             return Some(0);
@@ -95,13 +95,13 @@ impl Members {
         Some(since.elapsed().as_millis() as u64)
     }
 
-    /// Whether it follows this leader of `term` now.
+    /// Tells whether it follows this leader of `term` now.
     pub(crate) fn in_contact(&self, id: u64, term: u64) -> bool {
         self.consensus.is_in_contact(id, term)
     }
 
-    /// What the leader of `term` sees, for the rules; a learner counts as in step if `in_step` says
-    /// so.
+    /// Looks with what the leader of `term` sees, for the rules. A learner counts as in step if
+    /// `in_step` says so.
     pub(crate) fn with_sight<T>(
         &self,
         term: u64,
@@ -142,7 +142,7 @@ impl Members {
         self.change(ChangeMembers::AddNodes(BTreeMap::from([(id, member)])), &membership).await
     }
 
-    /// Whether it may be added, as far as this leader knows without asking it.
+    /// Checks whether it may be added, as far as this leader knows without asking it.
     pub(crate) fn may_add(&self, new: &NewMember, membership: &StoredMembership) -> Result<(), OrderError> {
         let refused = |kind, why: String| Err(OrderError::refused(kind, why));
         let texts = [&new.peer_addr, &new.http_addr, new.zone.as_ref().unwrap_or(&new.peer_addr)];
@@ -306,7 +306,7 @@ fn in_progress<T>() -> Result<T, OrderError> {
     Err(OrderError::refused(RefusedOrder::ChangeInProgress, why))
 }
 
-/// What Raft's answer means; `None` when there was none in time.
+/// Translates Raft's answer; `None` when there was none in time.
 fn outcome(done: Option<Result<(), RaftError<TypeConfig, ClientWriteError<TypeConfig>>>>) -> Result<(), OrderError> {
     let Some(done) = done else {
         return Err(OrderError::Unknown("the change was not committed in time".into()));

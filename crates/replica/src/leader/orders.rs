@@ -1,27 +1,27 @@
-//! What an operator may order, how it is sent to the leader, and what comes of it.
+//! Orders of an operator, as they are sent to the leader, and what comes of them.
 
 use bincode::{Decode, Encode};
 
 /// An order to the leader. The order of variants and fields is the format: append only.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum Order {
-    /// Tell what the leader knows of the members.
+    /// Tells what the leader knows of the members.
     Members,
-    /// Take in a new member.
+    /// Takes in a new member.
     Add(NewMember),
-    /// Make a voter of a learner.
+    /// Makes a voter of a learner.
     Promote {
         /// The learner.
         id: u64,
     },
-    /// Remove a member for good.
+    /// Removes a member for good.
     Remove {
         /// The member.
         id: u64,
-        /// Also if the voters that are left are no quorum that is in contact.
+        /// Forces it also if the voters that are left are no quorum that is in contact.
         force: bool,
     },
-    /// A member has moved.
+    /// Moves a member to other addresses, or to another zone.
     Update {
         /// The member.
         id: u64,
@@ -29,12 +29,12 @@ pub enum Order {
         peer_addr: Option<String>,
         /// The same of its HTTP door.
         http_addr: Option<String>,
-        /// Where it stands, for people.
+        /// Place of the member, for people.
         zone: Option<String>,
     },
-    /// Let another voter lead.
+    /// Lets another voter lead.
     Transfer {
-        /// Who; the one that is furthest when `None`.
+        /// The voter that is to lead; the one that is furthest when `None`.
         to: Option<u64>,
     },
 }
@@ -42,36 +42,36 @@ pub enum Order {
 /// A member that is not one yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct NewMember {
-    /// Its node id.
+    /// The node id.
     pub id: u64,
     /// `host:port` of its peer listener.
     pub peer_addr: String,
     /// `host:port` of its HTTP door.
     pub http_addr: String,
-    /// It serves and never votes.
+    /// The member serves and never votes.
     pub observer: bool,
-    /// It becomes a voter only when an operator says so.
+    /// The member becomes a voter only when an operator says so.
     pub manual: bool,
-    /// Where it stands, for people.
+    /// Place of the member, for people.
     pub zone: Option<String>,
     /// The voter that it takes the place of.
     pub replaces: Option<u64>,
 }
 
-/// What came of an order.
+/// Result of an order.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum Done {
-    /// What the leader knows of the members, after the order.
+    /// The members as the leader knows them, after the order.
     Members(MembersReport),
     /// Another member leads.
     Transferred {
-        /// Who led before.
+        /// The member that led before.
         from: u64,
-        /// Who leads now.
+        /// The member that leads now.
         to: u64,
-        /// In which term.
+        /// The term in which it leads.
         term: u64,
-        /// How long it took, in milliseconds.
+        /// Time that it took, in milliseconds.
         took_ms: u64,
     },
 }
@@ -81,15 +81,15 @@ pub enum Done {
 pub struct MembersReport {
     /// The index of the entry with the membership that rules.
     pub index: u64,
-    /// Whether that entry is committed.
+    /// Tells whether that entry is committed.
     pub committed: bool,
-    /// Whether a change is half done: both sets of voters must agree to everything.
+    /// Tells whether a change is half done: both sets of voters must agree to everything.
     pub joint: bool,
-    /// Who tells this: the leader, or the node that was asked where no leader answers.
+    /// The node that tells this: the leader, or the node that was asked where no leader answers.
     pub told_by: u64,
-    /// Who leads.
+    /// The member that leads, where one is known.
     pub leader: Option<u64>,
-    /// How many more voters may fail before the cluster stops.
+    /// Number of voters that may fail before the cluster stops.
     pub failure_tolerance: u64,
     /// All members, by id.
     pub members: Vec<MemberReport>,
@@ -100,7 +100,7 @@ pub struct MembersReport {
 /// A member as a leader sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct MemberReport {
-    /// Its node id.
+    /// The node id.
     pub id: u64,
     /// `host:port` of its peer listener.
     pub peer_addr: String,
@@ -108,26 +108,26 @@ pub struct MemberReport {
     pub http_addr: String,
     /// `voter`, `learner` or `observer`.
     pub role: String,
-    /// Where it stands.
+    /// Place of the member.
     pub zone: Option<String>,
-    /// It is being removed.
+    /// The member is being removed.
     pub removing: bool,
     /// The member that it is to take the place of.
     pub replaces: Option<u64>,
-    /// How many entries it lacks, as far as the leader knows.
+    /// Number of entries that it lacks, as far as the leader knows.
     pub lag_entries: Option<u64>,
-    /// How long ago it took a frame of the leader, in milliseconds; 0 for the leader.
+    /// Time since it took a frame of the leader, in milliseconds; 0 for the leader.
     pub last_contact_ms: Option<u64>,
 }
 
-/// Why an order is refused.
+/// Reasons for which an order is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum RefusedOrder {
     /// The order makes no sense as it is.
     BadOrder,
-    /// There is no such member.
+    /// No such member is known.
     NoMember,
-    /// It is a member already.
+    /// The node is a member already.
     AlreadyMember,
     /// The id was a member's that was removed.
     IdUsedBefore,
@@ -137,7 +137,7 @@ pub enum RefusedOrder {
     MemberHasOtherData,
     /// Another change is under way.
     ChangeInProgress,
-    /// There are as many members that are no voters as may be.
+    /// No more members without a vote may be added.
     TooManyLearners,
     /// The learner lacks too many entries.
     LearnerLagging,
@@ -154,7 +154,7 @@ pub enum RefusedOrder {
 }
 
 impl RefusedOrder {
-    /// All of them.
+    /// All reasons.
     pub const ALL: &[RefusedOrder] = &[
         RefusedOrder::BadOrder,
         RefusedOrder::NoMember,
@@ -172,7 +172,7 @@ impl RefusedOrder {
         RefusedOrder::TransferFailed,
     ];
 
-    /// Its name in problem types and logs.
+    /// The name in problem types and logs.
     pub fn as_str(self) -> &'static str {
         match self {
             RefusedOrder::BadOrder => "bad-order",
@@ -193,21 +193,21 @@ impl RefusedOrder {
     }
 }
 
-/// Why an order came to nothing.
+/// Ways in which an order comes to nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode, thiserror::Error)]
 pub enum OrderError {
-    /// It is not done, and would be refused again as things are.
+    /// The order is not done, and would be refused again as things are.
     #[error("{why}")]
     Refused {
-        /// By which rule.
+        /// The rule that refuses it.
         kind: RefusedOrder,
-        /// For people.
+        /// A sentence for people.
         why: String,
     },
     /// Nothing was done.
     #[error("{0}")]
     Unavailable(String),
-    /// It may have been done: look at the members.
+    /// The order may have been done: look at the members.
     #[error("{0}")]
     Unknown(String),
 }

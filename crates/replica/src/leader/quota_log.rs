@@ -8,7 +8,7 @@ use znode::{Quota, State, ZPath};
 /// their quota again.
 const TOLD_MAX: usize = 1_000;
 
-/// What a leader has told.
+/// Subtrees that a leader has told of.
 #[derive(Default)]
 pub(crate) struct QuotaLog {
     told: BTreeSet<ZPath>,
@@ -36,7 +36,7 @@ impl QuotaLog {
         }
     }
 
-    /// Another leader tells from here on.
+    /// Forgets all: another leader tells from here on.
     pub(crate) fn forget(&mut self) {
         self.told.clear();
     }

@@ -9,9 +9,9 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::leader::orders::{Done, OrderError, RefusedOrder};
 use crate::raft::consensus::Consensus;
 
-/// For so long new proposals wait, so that the successor can have everything.
+/// Time for the successor to have everything. New proposals wait meanwhile.
 const HOLD_MAX: Duration = Duration::from_millis(50);
-/// Between two looks at how far the successor is.
+/// Time between two looks at how far the successor is.
 const LOOK: Duration = Duration::from_millis(2);
 
 /// Transfers leadership.

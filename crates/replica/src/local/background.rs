@@ -2,7 +2,8 @@
 
 use rustix::process::{getpriority_process, setpriority_process};
 
-/// Of such a thread: where all want the processor, it gets a ninth of what another one gets.
+/// Niceness of such a thread: where all want the processor, it gets a ninth of what another one
+/// gets.
 pub(crate) const NICE: i32 = 10;
 
 /// Makes the calling thread one in the background. What answers clients and replicates goes first

@@ -1,10 +1,10 @@
-//! What has passed through a node since it started: numbers for monitoring.
+//! Counters of what has passed through a node since it started, for monitoring.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use znode::Zxid;
 
-/// Where requests come in.
+/// Doors where requests come in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entrance {
     /// The HTTP API.
@@ -13,16 +13,16 @@ pub enum Entrance {
     ZooKeeper,
 }
 
-/// What came of a request.
+/// Outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestEnd {
-    /// It was done.
+    /// The request was done.
     Done,
-    /// It was refused, and nothing was done.
+    /// The request was refused, and nothing was done.
     Refused,
-    /// It could not be done now, and nothing was.
+    /// The request could not be done now, and nothing was.
     Unavailable,
-    /// It may have been done.
+    /// The request may have been done.
     Unknown,
 }
 
@@ -37,7 +37,7 @@ impl RequestEnd {
         [RequestEnd::Done, RequestEnd::Refused, RequestEnd::Unavailable, RequestEnd::Unknown];
 }
 
-/// Why a connection of a client was turned away.
+/// Reasons for which a connection of a client is turned away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TurnedAway {
     /// The door has as many as it may have.
@@ -81,29 +81,29 @@ impl Counters {
         self.again_up_to.store(zxid.0, Relaxed);
     }
 
-    /// Whether an entry was not in the log yet when this process began.
+    /// Tells whether an entry was not in the log yet when this process began.
     pub(crate) fn is_new(&self, at: Zxid) -> bool {
         at.0 > self.again_up_to.load(Relaxed)
     }
 
-    /// So many sessions expired in an entry.
+    /// Counts sessions that expired in an entry.
     pub(crate) fn sessions_expired(&self, at: Zxid, count: usize) {
         if self.is_new(at) {
             self.sessions_expired.fetch_add(count as u64, Relaxed);
         }
     }
 
-    /// So many sequence numbers are used under one parent.
+    /// Notes how many sequence numbers are used under one parent: the most count.
     pub(crate) fn sequence_used(&self, numbers: u64) {
         self.sequence_used.fetch_max(numbers, Relaxed);
     }
 
-    /// This node has written a snapshot of its own.
+    /// Counts a snapshot that this node has written of its own.
     pub(crate) fn snapshot_built(&self) {
         self.snapshots_built.fetch_add(1, Relaxed);
     }
 
-    /// The leader's snapshot has taken the place of what was applied here.
+    /// Counts a snapshot of the leader that has taken the place of what was applied here.
     pub(crate) fn snapshot_installed(&self) {
         self.snapshots_installed.fetch_add(1, Relaxed);
     }
@@ -123,7 +123,7 @@ impl Counters {
     }
 }
 
-/// One look at them.
+/// One look at the counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     requests: [[u64; RequestEnd::ALL.len()]; Entrance::ALL.len()],

@@ -1,4 +1,4 @@
-//! Whether the disk has room for more.
+//! Tells whether the disk has room for more.
 
 use std::io;
 use std::sync::Mutex;
@@ -14,12 +14,12 @@ pub(crate) struct DiskSpace {
     /// `None` in a simulation, and once the node is stopped.
     guard: Mutex<Option<DiskGuard>>,
     low: AtomicBool,
-    /// Whether the system did not say how much space is free.
+    /// Tells whether the system did not say how much space is free.
     unknown: AtomicBool,
 }
 
 impl DiskSpace {
-    /// With a first look.
+    /// Takes a first look.
     pub(crate) fn new(min_bytes: u64, guard: Option<DiskGuard>) -> DiskSpace {
         let is_low = guard.as_ref().map(DiskGuard::is_low);
         let (low, unknown) = (AtomicBool::new(false), AtomicBool::new(false));

@@ -34,16 +34,16 @@ use tokio::time::Instant;
 
 use crate::Config;
 
-/// Why a node whose disk does not answer does not do something.
+/// Reason for which a node refuses while its disk does not answer.
 pub(crate) const STALLED: &str = "the disk of this node does not answer";
 
-/// How many times the bound a disk must have answered in time before its node is asked to take
-/// over.
+/// Multiple of the bound for which a disk must have answered in time before its node is asked to
+/// take over.
 const STEADY: u32 = 10;
-/// How many looks there are in the bound, but for very short ones.
+/// Number of looks within the bound, but for very short ones.
 const LOOKS: u64 = 20;
 
-/// What is known of the disk.
+/// The disk as it was seen last.
 pub(crate) struct DiskWatch {
     writes: LogWrites,
     max: Duration,
@@ -52,22 +52,22 @@ pub(crate) struct DiskWatch {
     waiting: Mutex<Waiting>,
     /// The same of a leader's entries that are not committed.
     uncommitted: Mutex<Waiting>,
-    /// Whether this node leads, and entries are committed in time.
+    /// Tells whether this node leads, and entries are committed in time.
     commits: AtomicBool,
     /// The term of the leader that Raft was not told of; 0 when there is none.
     term: AtomicU64,
     leader: AtomicU64,
 }
 
-/// Which write waits since when, as far as looks tell.
+/// Writes that wait, and since when, as far as looks tell.
 struct Waiting {
     /// Time that passed between looks. A pause of the whole process is not the disk's, so it counts
     /// as two looks.
     clock: Duration,
     looked: Instant,
-    /// How many writes had been begun at a look, for looks whose writes are not all done.
+    /// Numbers of writes that had been begun at a look, for looks whose writes are not all done.
     begun: VecDeque<(u64, Duration)>,
-    /// When the disk stalled last.
+    /// Time at which the disk stalled last.
     stalled: Option<Duration>,
 }
 
@@ -87,7 +87,7 @@ impl Waiting {
         }
     }
 
-    /// How long the oldest write had waited at the last look.
+    /// Time that the oldest write had waited at the last look.
     fn waits(&self) -> Duration {
         self.begun.front().map_or(Duration::ZERO, |(_, since)| self.clock - *since)
     }
@@ -113,17 +113,18 @@ impl DiskWatch {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the oldest write has waited for too long.
+    /// Tells whether the oldest write has waited for too long.
     pub(crate) fn stalls(&self) -> bool {
         self.stalls.load(Ordering::Acquire)
     }
 
-    /// How long it has waited.
+    /// Time that it has waited.
     pub(crate) fn waits(&self) -> Duration {
         self.waiting().waits()
     }
 
-    /// Whether this node leads, and what it proposes is committed in time, by others if need be.
+    /// Tells whether this node leads, and what it proposes is committed in time, by others if need
+    /// be.
     pub(crate) fn commits(&self) -> bool {
         self.commits.load(Ordering::Acquire)
     }
@@ -139,7 +140,7 @@ impl DiskWatch {
         self.commits.store(log.is_some() && uncommitted.waits() <= self.max, Ordering::Release);
     }
 
-    /// Whether a leader whose own disk stalls may count on this one.
+    /// Tells whether a leader whose own disk stalls may count on this one.
     pub(crate) fn is_steady(&self) -> bool {
         let waiting = self.waiting();
         !self.stalls() && waiting.stalled.is_none_or(|at| waiting.clock - at >= self.max * STEADY)
@@ -189,7 +190,7 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     impl DiskWatch {
-        /// From now on a write waits that never comes to its end.
+        /// Lets a write wait from now on that never comes to its end.
         pub(crate) fn hang(&self) {
             let mut waiting = self.waiting();
             waiting.clock += self.max * 2;

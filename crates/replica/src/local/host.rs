@@ -1,4 +1,4 @@
-//! What a node runs on: a machine, or a simulation of one.
+//! The ground that a node runs on: a machine, or a simulation of one.
 
 use std::io;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::simulation::World;
 /// Gives a node the time of day, and runs what takes long.
 #[derive(Clone, Default)]
 pub(crate) enum Host {
-    /// This machine.
+    /// The machine of this process.
     #[default]
     Machine,
     /// A machine of a simulation, where blocking steps are taken in place.

@@ -40,7 +40,7 @@ struct Ages {
 /// One term as leader, from the moment on at which everything of earlier terms is applied.
 pub(crate) struct LeaderTerm {
     pub(crate) term: Term,
-    /// Since when.
+    /// The moment at which it began.
     pub(crate) began: Instant,
     pub(crate) tracker: SessionTracker,
     /// Sessions up to this one are watched.

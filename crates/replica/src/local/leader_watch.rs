@@ -1,25 +1,25 @@
-//! What this node has seen of its leader.
+//! Signs that this node has seen of its leader.
 
 use std::sync::{Mutex, PoisonError};
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// What this node has seen of its leader.
+/// Signs that this node has seen of its leader.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
-    /// When the last thing came in that this node took from a leader.
+    /// Time at which the last thing came in that this node took from a leader.
     pub(crate) heard: Option<Instant>,
     /// The last leader that lost a connection on which it speaks, and when.
     pub(crate) ended: Option<(u64, Instant)>,
-    /// When this node last told another that it would elect it.
+    /// Time at which this node last told another that it would elect it.
     pub(crate) granted: Option<Instant>,
 }
 
 /// The same, kept up to date by those who see it.
 #[derive(Debug)]
 pub(crate) struct LeaderWatch {
-    /// When this node began to listen.
+    /// Time at which this node began to listen.
     pub(crate) since: Instant,
     seen: Mutex<Seen>,
     changed: Notify,
@@ -34,24 +34,24 @@ impl LeaderWatch {
         *self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// This node took something from a leader that came in at this time.
+    /// Notes that this node took something from a leader that came in at this time.
     pub(crate) fn hear(&self, at: Instant) {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         seen.heard = seen.heard.max(Some(at));
     }
 
-    /// A connection of `leader` for entries and heartbeats is over.
+    /// Notes that a connection of `leader` for entries and heartbeats is over.
     pub(crate) fn note_end(&self, leader: u64, at: Instant) {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).ended = Some((leader, at));
         self.changed.notify_one();
     }
 
-    /// This node told another that it would elect it.
+    /// Notes that this node told another that it would elect it.
     pub(crate) fn grant_vote(&self, at: Instant) {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).granted = Some(at);
     }
 
-    /// What this node may do has changed.
+    /// Wakes the one who waits, as what this node may do has changed.
     pub(crate) fn look_again(&self) {
         self.changed.notify_one();
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Between two lines.
+/// Time between two lines.
 const PAUSE: Duration = Duration::from_secs(10);
 
 /// Counts what happened, and says when to tell of it.

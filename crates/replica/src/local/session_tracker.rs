@@ -1,5 +1,5 @@
-//! When each session was last heard. The leader's knowledge for its own term; nothing of it is
-//! replicated.
+//! Times at which sessions were last heard. The leader's knowledge for its own term; nothing of it
+//! is replicated.
 //!
 //! Time is counted on a listening clock: it stands still while the leader could not have heard
 //! heartbeats, because its process was paused or no quorum followed it. So a silence that was the
@@ -15,7 +15,7 @@ use znode::SessionId;
 /// timeout of at most 2^32 ms.
 const BEFORE: Duration = Duration::from_millis(1 << 32);
 
-/// Pure: time comes in as an argument.
+/// Times at which sessions were last heard. Pure: time comes in as an argument.
 pub(crate) struct SessionTracker {
     /// More time than this between two ticks was a pause and does not count.
     step_max: Duration,
@@ -23,10 +23,10 @@ pub(crate) struct SessionTracker {
     /// The listening clock at `ticked_at`.
     listened: Duration,
     sessions: HashMap<SessionId, Heard>,
-    /// When to look at a session next, by the listening clock: never after it is due. Heartbeats
-    /// leave it alone unless they bring a shorter timeout: a session that turns out to have been
-    /// heard is put back with its new due time. One entry for each session, none while it is
-    /// expiring.
+    /// Times at which to look at a session next, by the listening clock: never after it is due.
+    /// Heartbeats leave it alone unless they bring a shorter timeout: a session that turns out to
+    /// have been heard is put back with its new due time. One entry for each session, none while it
+    /// is expiring.
     due: BTreeSet<(Duration, SessionId)>,
 }
 
@@ -34,13 +34,13 @@ pub(crate) struct SessionTracker {
 struct Heard {
     at: Duration,
     timeout: Duration,
-    /// Its entry in `due`; the last one while it is expiring.
+    /// The entry in `due`; the last one while it is expiring.
     look: Duration,
     expiring: bool,
 }
 
 impl Heard {
-    /// When it will have been silent for its whole timeout.
+    /// Time at which it will have been silent for its whole timeout.
     fn due(&self) -> Duration {
         self.at + self.timeout
     }
@@ -49,18 +49,18 @@ impl Heard {
 /// Silence of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Silence {
-    /// Since it was heard, or since this leader has listened.
+    /// Time since it was heard, or since this leader has listened.
     pub so_far: Duration,
-    /// Until it expires, if it is silent on; nothing while it is expiring.
+    /// Time until it expires, if it is silent on; nothing while it is expiring.
     pub left: Duration,
 }
 
-/// What a heartbeat came to.
+/// Outcome of a heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Noted {
     /// The session has its whole timeout again.
     Alive,
-    /// Its expiry is on its way.
+    /// The expiry of the session is on its way.
     Expiring,
 }
 
@@ -77,7 +77,7 @@ impl SessionTracker {
         }
     }
 
-    /// How many sessions are watched.
+    /// Number of sessions that are watched.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.sessions.len()
@@ -100,7 +100,7 @@ impl SessionTracker {
         });
     }
 
-    /// A heartbeat.
+    /// Notes a heartbeat.
     pub(crate) fn heard(&mut self, session: SessionId, timeout_ms: u32, now: Instant) -> Noted {
         let at = self.clock(now);
         let timeout = Duration::from_millis(timeout_ms.into());
@@ -171,8 +171,8 @@ impl SessionTracker {
         expired
     }
 
-    /// What became of expiries: sessions that are gone are forgotten, the others may be expired
-    /// again.
+    /// Notes what became of expiries: sessions that are gone are forgotten, the others may be
+    /// expired again.
     pub(crate) fn expiry_ended(&mut self, expired: &[SessionId], exists: impl Fn(SessionId) -> bool) {
         for session in expired {
             let Some(heard) = self.sessions.get_mut(session) else {

@@ -1,17 +1,17 @@
-//! Whether this node has a vote, and whose entries it takes before it has.
+//! Tells whether this node has a vote, and whose entries it takes before it has.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tokio::time::{Instant, sleep_until};
 
-/// What a node may take part in.
+/// The gate between a node and its votes.
 #[derive(Debug)]
 pub(crate) struct VoteGate {
     joined: AtomicBool,
-    /// Before it has joined, leaders of an earlier term are refused.
+    /// The earliest term whose leaders are taken before it has joined.
     floor: AtomicU64,
-    /// Before, it neither votes nor stands: the process before this one may have followed a leader
-    /// that counts on it.
+    /// The moment before which it neither votes nor stands: the process before this one may have
+    /// followed a leader that counts on it.
     bound_until: Instant,
 }
 
@@ -20,8 +20,9 @@ impl VoteGate {
         VoteGate { joined: AtomicBool::new(joined), floor: AtomicU64::new(u64::MAX), bound_until }
     }
 
-    /// Whether the node may help to depose a leader that it may have followed before it was started
-    /// again. Raft keeps that promise, not to do so for an election timeout, in memory only.
+    /// Tells whether the node may help to depose a leader that it may have followed before it was
+    /// started again. Raft keeps that promise, not to do so for an election timeout, in memory
+    /// only.
     pub(crate) fn is_unbound(&self) -> bool {
         Instant::now() >= self.bound_until
     }
@@ -32,22 +33,22 @@ impl VoteGate {
         }
     }
 
-    /// Whether the node has a vote.
+    /// Tells whether the node has a vote.
     pub(crate) fn joined(&self) -> bool {
         self.joined.load(Ordering::Acquire)
     }
 
-    /// Whether it takes entries from a leader of this term.
+    /// Tells whether it takes entries from a leader of this term.
     pub(crate) fn admits(&self, term: u64) -> bool {
         self.joined() || term >= self.floor.load(Ordering::Acquire)
     }
 
-    /// From leaders of this term on it takes entries before it has a vote. True the first time.
+    /// Takes entries from leaders of this term on, before it has a vote. True the first time.
     pub(crate) fn admit_from(&self, floor: u64) -> bool {
         self.floor.swap(floor, Ordering::AcqRel) == u64::MAX
     }
 
-    /// It has a vote from here on. True the first time.
+    /// Notes that it has a vote from here on. True the first time.
     pub(crate) fn join(&self) -> bool {
         !self.joined.swap(true, Ordering::AcqRel)
     }

@@ -6,12 +6,13 @@ use znode::{Event, Identity, Recorded, Zxid};
 
 use crate::{EventBatch, EventKinds, EventsError, WatchKey};
 
-/// Events in one answer, at least: all events of a zxid come together.
+/// Events in one answer, beyond which it ends with its last zxid: all events of a zxid come
+/// together.
 const BATCH_EVENTS_MAX: usize = 1_000;
 /// Events looked at under one guard.
 const SCAN_MAX: usize = 4_096;
 
-/// Lives under the guard of [`crate::view::View`].
+/// The last events. Lives under the guard of [`crate::view::View`].
 pub(crate) struct EventRing {
     events_max: usize,
     bytes_max: usize,
@@ -23,16 +24,16 @@ pub(crate) struct EventRing {
     upto: Zxid,
 }
 
-/// What a look into the ring came to.
+/// Result of a look into the ring.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// Something matched.
+    /// Events that matched.
     Batch(EventBatch),
     /// Nothing up to `scanned`; `more` when there are events after it.
     NotYet {
-        /// Ask from here on.
+        /// The zxid to ask from next.
         scanned: Zxid,
-        /// Ask at once.
+        /// Set when it is to be asked at once.
         more: bool,
     },
 }
@@ -67,7 +68,7 @@ impl EventRing {
         }
     }
 
-    /// Everything up to here has been put in.
+    /// The zxid up to which everything has been put in.
     pub(crate) fn upto(&self) -> Zxid {
         self.upto
     }
@@ -119,8 +120,8 @@ fn matches(key: &WatchKey, kinds: EventKinds, event: &Event) -> bool {
         }
 }
 
-/// Who watches a subtree has named its root; of what is below, the names are for who may read the
-/// lists that they stand in.
+/// Tells whether a reader may hear of an event. Who watches a subtree has named its root; of what
+/// is below, the names are for who may read the lists that they stand in.
 fn may_hear(key: &WatchKey, recorded: &Recorded, reader: Option<&[Identity]>) -> bool {
     let named = !matches!(key, WatchKey::Subtree(path) if *path != recorded.event.path);
     recorded.is_for(reader) && (named || recorded.names_it_to(reader))

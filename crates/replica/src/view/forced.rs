@@ -13,7 +13,7 @@ use znode::{Actor, Applied, Op, Reply, SessionId, State, ZPath, ZnodeOp, Zxid};
 
 /// Lines in [`PAUSE`]. More are counted, and the next line says how many there were.
 const LINES_MAX: u32 = 20;
-/// From the first of them on.
+/// Time in which they are counted, from the first of them on.
 const PAUSE: Duration = Duration::from_secs(10);
 
 /// A ticket that is taken from its session, or asked for.
@@ -22,7 +22,7 @@ pub(crate) struct Forced {
     ticket: ZPath,
     /// The session that had it.
     session: SessionId,
-    /// Whether it waited; else it held its lock.
+    /// Tells whether it waited; else it held its lock.
     waited: bool,
     how: How,
     by: Actor,
@@ -33,14 +33,14 @@ pub(crate) struct Forced {
 enum How {
     Deleted,
     Revoked,
-    /// It stays until the session gives it back, or for so long.
+    /// The ticket stays until the session gives it back, or for so long.
     Asked {
         deadline_ms: Option<u64>,
     },
 }
 
 impl Forced {
-    /// Whether an operation can take tickets from others, or ask for them.
+    /// Tells whether an operation can take tickets from others, or ask for them.
     pub(crate) fn may_come_of(op: &Op) -> bool {
         matches!(op, Op::Znode(ZnodeOp::Delete { .. }) | Op::Multi(_) | Op::Revoke { .. } | Op::Reap { .. })
     }
@@ -87,8 +87,8 @@ impl Forced {
     }
 }
 
-/// Whether a name is that of a lock node, as the server and the libraries of ZooKeeper make them.
-/// Any other znode of a client may end in ten digits, too, and be the first of its kind.
+/// Tells whether a name is that of a lock node, as the server and the libraries of ZooKeeper make
+/// them. Any other znode of a client may end in ten digits, too, and be the first of its kind.
 fn is_ticket(name: &str) -> bool {
     !matches!(Naming::of(name), Naming::Dash | Naming::Other)
 }
@@ -125,7 +125,7 @@ impl ForcedLog {
         }
     }
 
-    /// Whether there may be one more line, and how many were passed over before it.
+    /// Tells whether there may be one more line, and how many were passed over before it.
     fn admit(&mut self, now: Instant) -> Option<u64> {
         if self.began.is_none_or(|began| now - began >= PAUSE) {
             (self.began, self.lines) = (Some(now), 0);
@@ -292,7 +292,7 @@ mod tests {
         std::mem::take(&mut scene.forced).into_iter().map(told).collect()
     }
 
-    /// Of its own making, as a client of ZooKeeper.
+    /// Makes a lock node by hand, as a client of ZooKeeper.
     fn make(scene: &mut Scene, credential: Credential, parent: &ZPath, name: &str) -> ZPath {
         let create = Create { mode: CreateMode::EphemeralSequential, ..Create::new(parent.clone(), name) };
         let request = Request { credential: Some(credential), ..Request::new(Op::Znode(ZnodeOp::Create(create))) };

@@ -1,4 +1,4 @@
-//! How a node ends: it is stopped, or it fails.
+//! The end of a node: it is stopped, or it fails.
 
 use std::sync::Arc;
 
@@ -8,11 +8,11 @@ use crate::Failure;
 use crate::stop::Stop;
 use crate::view::View;
 
-/// Whether the node goes on. All tasks of a node have the same one.
+/// Tells whether the node goes on. All tasks of a node have the same one.
 pub(crate) struct Life {
     stop: Stop,
     failure: watch::Sender<Option<Failure>>,
-    /// Its waits end with the node.
+    /// The view, whose waits end with the node.
     view: Arc<View>,
 }
 
@@ -35,7 +35,7 @@ impl Life {
         self.stop.clone()
     }
 
-    /// Why nothing can be asked of this node any more.
+    /// The reason why nothing can be asked of this node any more.
     pub(crate) fn end(&self) -> Option<String> {
         if self.is_stopped() {
             return Some("the node is shutting down".into());

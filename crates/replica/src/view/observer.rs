@@ -19,8 +19,8 @@ pub trait Observer: Send + Sync {
     /// called once when the observer is registered.
     fn replaced(&self, state: &Arc<State>);
 
-    /// How many watches it keeps, for monitoring: none, if it does not say. Not called under the
-    /// guard.
+    /// Number of watches that it keeps, for monitoring: none, if it does not say. Not called under
+    /// the guard.
     fn watches(&self) -> usize {
         0
     }
@@ -28,8 +28,8 @@ pub trait Observer: Send + Sync {
 
 /// An [`Observer`] while the state changes.
 pub trait Observing {
-    /// Whether the state right behind this write, which is about to be published with others, is
-    /// wanted by itself.
+    /// Tells whether the state right behind this write, which is about to be published with others,
+    /// is wanted by itself.
     fn wants(&self, _session: SessionId, _turn: &Turn) -> bool {
         false
     }

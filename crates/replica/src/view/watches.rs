@@ -1,4 +1,4 @@
-//! Words of waiting.
+//! Watches: the words of waiting, and the table of all that are set.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use indexmap::IndexMap;
 use tokio::sync::Notify;
 use znode::{Event, EventKind, ZPath, Zxid};
 
-/// What to wait on.
+/// Key of what is waited on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum WatchKey {
     /// The znode itself: created, deleted, data set.
@@ -19,7 +19,7 @@ pub enum WatchKey {
     Subtree(ZPath),
 }
 
-/// What a look at the state came to.
+/// Result of a look at the state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step<T> {
     /// The wait is over.
@@ -42,7 +42,7 @@ impl EventKinds {
     /// Children changed, and the znode itself created or deleted.
     pub const CHILDREN: EventKinds = EventKinds(0b1011);
 
-    /// Whether the kind is in the set.
+    /// Tells whether the kind is in the set.
     pub fn contains(self, kind: EventKind) -> bool {
         let bit = match kind {
             EventKind::Created => 0b0001,
@@ -55,16 +55,17 @@ impl EventKinds {
     }
 }
 
-/// What happened since a zxid. Ask for the next batch with `since = upto`.
+/// Events since a zxid. Ask for the next batch with `since = upto`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventBatch {
-    /// In order of zxid; all matching events of a zxid or none. Empty when the deadline came first.
+    /// Events in order of zxid; all matching ones of a zxid or none. Empty when the deadline came
+    /// first.
     pub events: Vec<Event>,
-    /// Everything up to here is in this batch or did not match.
+    /// The zxid up to which every event is in this batch or did not match.
     pub upto: Zxid,
 }
 
-/// Who waits for what. Lives under the guard of [`crate::view::View`].
+/// Table of all watches that are set. Lives under the guard of [`crate::view::View`].
 ///
 /// A watch fires once: firing takes it out, and who still wants to wait sets another.
 pub(crate) struct WatchTable {
@@ -81,11 +82,11 @@ pub(crate) struct WatchTable {
 /// Waiters that are woken before others have their turn.
 const WOKEN_TOGETHER: usize = 256;
 
-/// By path, in the order in which they were set, so by rising id. Paths are hashed once, and not
-/// again when the map grows.
+/// Waiters by path, in the order in which they were set, so by rising id. Paths are hashed once,
+/// and not again when the map grows.
 type Watchers = IndexMap<ZPath, Vec<(u64, Arc<Wake>)>>;
 
-/// How a waiter is woken.
+/// The means by which a waiter is woken.
 #[derive(Debug, Default)]
 pub(crate) struct Wake {
     notify: Notify,
@@ -121,7 +122,7 @@ impl WatchTable {
         WatchTable { max, count: 0, next_id: 0, node, children, subtree, fired: VecDeque::new() }
     }
 
-    /// How many watches are set.
+    /// Number of watches that are set.
     pub(crate) fn len(&self) -> usize {
         self.count
     }
@@ -231,7 +232,7 @@ mod tests {
         Event { zxid: Zxid(1), kind, path: path(at) }
     }
 
-    /// Whether a watch on `key` fires for the event.
+    /// Tells whether a watch on `key` fires for the event.
     #[track_caller]
     fn check(key: WatchKey, event: Event, fires: bool) {
         let mut table = WatchTable::new(10);

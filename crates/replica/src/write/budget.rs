@@ -1,4 +1,4 @@
-//! How much may be under way at once.
+//! Bounds on what is under way at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -46,7 +46,7 @@ impl Closings {
     }
 }
 
-/// Who closes its session with a request, if it does that.
+/// The credential of a session that a request closes, if it does that.
 pub(crate) fn closes(request: &Request) -> Option<&Credential> {
     let closes = matches!(request.op, Op::CloseSession { .. });
     // A session closes itself only.

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use crate::local::host::Host;
 
-/// Where the wall clock is ahead, time runs faster by one part in so many.
+/// Part by which time runs faster where the wall clock is ahead: one in so many.
 const CATCH_UP_PART: u128 = 10;
 /// The log tells of a wall clock that differs by so much ...
 const TOLD_MS: u64 = 1_000;
@@ -31,7 +31,7 @@ struct Reading {
     at: Instant,
     /// Nanoseconds since 1970, so that fractions of a millisecond add up.
     time: u128,
-    /// Whether the log has told of the wall clock.
+    /// Tells whether the log has told of the wall clock.
     told: bool,
 }
 

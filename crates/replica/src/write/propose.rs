@@ -26,17 +26,17 @@ use crate::write::entry_clock::EntryClock;
 use crate::write::retry::Retry;
 use crate::{Config, Error};
 
-/// What is not longer can be read back, whatever it is: one byte of it never becomes 64 in memory,
-/// which is what a reader bounds.
+/// Length up to which an entry can be read back, whatever it is: one byte of it never becomes 64 in
+/// memory, which is what a reader bounds.
 const SURELY_READABLE_BYTES: usize = BYTES_MAX / 64;
 
-/// When a client may ask again whom a restored cluster refuses a lock.
+/// Time after which a client may ask again that a restored cluster refuses a lock.
 const RESTORING_RETRY_MS: u64 = 2_000;
 
-/// What is given back when Raft lets go of a proposal.
+/// The things that are given back when Raft lets go of a proposal.
 type Held = Arc<dyn Any + Send + Sync>;
 
-/// What one try came to.
+/// Outcome of one try.
 enum Try {
     Applied {
         at: Zxid,
@@ -172,8 +172,8 @@ impl Proposer {
         }
     }
 
-    /// What Raft is to keep with a proposal: its place, and with the end of a large session the
-    /// room that this takes.
+    /// The things that Raft is to keep with a proposal: its place, and with the end of a large
+    /// session the room that this takes.
     async fn held_with(&self, request: &Request, place: &Arc<Place>, deadline: Instant) -> Result<Held, Error> {
         let own = Arc::<Place>::clone(place);
         let Some(credential) = closes(request) else { return Ok(own) };
@@ -294,7 +294,7 @@ impl Proposer {
         (Command(encode_txn(&txn).into()), txn.request)
     }
 
-    /// Whether clients may write.
+    /// Checks whether clients may write.
     fn writable(&self) -> Result<(), Error> {
         if let Some(end) = self.life.end() {
             return Err(Error::unavailable(end));
@@ -304,7 +304,7 @@ impl Proposer {
     }
 }
 
-/// What Raft's answer means.
+/// Translates Raft's answer.
 fn tried(result: ClientWriteResult<TypeConfig>) -> Try {
     match result {
         Ok(response) => {
@@ -324,8 +324,8 @@ fn tried(result: ClientWriteResult<TypeConfig>) -> Try {
     }
 }
 
-/// Whether bytes that were just encoded can be decoded again: a reader bounds what they become in
-/// memory.
+/// Tells whether bytes that were just encoded can be decoded again: a reader bounds what they
+/// become in memory.
 fn is_readable<T>(bytes: &[u8], decode: fn(&[u8]) -> Result<T, DecodeError>) -> bool {
     bytes.len() <= SURELY_READABLE_BYTES || (bytes.len() <= BYTES_MAX && decode(bytes).is_ok())
 }

@@ -1,4 +1,4 @@
-//! Trying again, without hurry.
+//! Retries, without hurry.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::view::life::Life;
 /// The first and the longest pause between two tries to reach a leader.
 const PAUSE_MIN: Duration = Duration::from_millis(2);
 const PAUSE_MAX: Duration = Duration::from_millis(64);
-/// How long a try may take to be refused.
+/// Time that a try may take to be refused.
 const ANSWER_MAX: Duration = Duration::from_millis(500);
 
 const OUT_OF_TOUCH: &str = "no quorum: this node has heard no leader for longer than an election takes";

@@ -1,4 +1,4 @@
-//! Who asks in an entry, as it is kept beside what was done.
+//! The one who asks in an entry, as kept beside what was done.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use crate::words::client_info::{TEXT_MAX, short};
 use crate::{Actor, ClientInfo, Identity, SUPER, Session, SessionId, State, user};
 
 impl State {
-    /// Who asks in this entry.
+    /// The one who asks in this entry.
     pub(crate) fn actor(&self, changes: &Changes) -> Actor {
         let session = changes.context.session.and_then(|id| self.session_of(id, changes));
         let mut client = session.map_or_else(ClientInfo::default, |session| (*session.client).clone());

@@ -1,4 +1,4 @@
-//! What one entry may cost.
+//! The budget of one entry.
 //!
 //! All that waits for the state waits while an entry is applied, so each has a budget: it may make,
 //! remove and grant a lock to [`crate::Limits::entry_cost_max`] znodes. These are its steps, and
@@ -22,22 +22,22 @@ use crate::{Error, Limits, Refusal, SessionId, State, ZPath};
 const TAKEN_UP_MAX: usize = 1_024;
 
 impl State {
-    /// Whether locks are left to be looked at by the next entries, whatever these do.
+    /// Tells whether locks are left to be looked at by the next entries, whatever these do.
     pub fn is_unsettled(&self) -> bool {
         !self.locks.unsettled().is_empty()
     }
 
-    /// What ending a session takes of an entry's budget. O(n) in its ephemerals.
+    /// Cost of ending a session, in steps of an entry's budget. O(n) in its ephemerals.
     pub fn cost_of_ending(&self, session: SessionId) -> u64 {
         self.session(session).map_or(0, |session| session.ephemerals().map(steps_to).sum::<u64>() + 1)
     }
 
-    /// How much of its budget an entry has left.
+    /// Steps of its budget that an entry has left.
     pub(crate) fn steps_left(&self, changes: &Changes) -> u64 {
         u64::from(self.limits.entry_cost_max).saturating_sub(changes.steps)
     }
 
-    /// Whether an entry is within its budget.
+    /// Checks whether an entry is within its budget.
     ///
     /// # Errors
     /// `TooManyOps` when it is not.
@@ -65,12 +65,12 @@ impl State {
     }
 }
 
-/// What making or removing a znode takes of an entry's budget.
+/// Steps of an entry's budget that making or removing a znode takes.
 pub(crate) fn steps_to(path: &ZPath) -> u64 {
     steps_at(path.depth())
 }
 
-/// So many ancestors are changed in about the time in which a znode is made.
+/// Number of ancestors that are changed in about the time in which a znode is made.
 const ANCESTORS_A_STEP: usize = 8;
 
 pub(crate) fn steps_at(depth: usize) -> u64 {
@@ -78,8 +78,8 @@ pub(crate) fn steps_at(depth: usize) -> u64 {
 }
 
 impl Limits {
-    /// What a transaction of [`Limits::ops_max`] creates takes of [`Limits::entry_cost_max`], as
-    /// deep in the tree as they may be.
+    /// Steps that a transaction of [`Limits::ops_max`] creates takes of [`Limits::entry_cost_max`],
+    /// as deep in the tree as they may be.
     pub fn creates_cost_max(&self) -> u64 {
         steps_at(self.path_depth_max as usize).saturating_mul(u64::from(self.ops_max))
     }

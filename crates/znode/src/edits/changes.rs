@@ -1,4 +1,4 @@
-//! What an entry changes beside the state: events, and queues to be looked at when it is through.
+//! Changes of an entry beside the state: events, and queues to be looked at when it is through.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use crate::edits::context::Context;
 use crate::queue::ended::TicketEnd;
 use crate::{Acl, Event, EventKind, Recorded, Session, SessionId, ZPath};
 
-/// What one entry has changed so far, and the entry itself.
+/// Changes of one entry so far, and the entry itself.
 #[derive(Debug)]
 pub(crate) struct Changes {
     pub(crate) context: Context,
@@ -20,12 +20,12 @@ pub(crate) struct Changes {
     pub(crate) steps: u64,
     /// The sessions that this entry ends.
     pub(crate) ended: BTreeMap<SessionId, Arc<Session>>,
-    /// Why tickets end in this entry, as far as the operation alone tells.
+    /// The reason for which tickets end in this entry, as far as the operation alone tells.
     pub(crate) end: Option<TicketEnd>,
 }
 
 impl Changes {
-    /// None as yet.
+    /// No changes as yet.
     pub(crate) fn of(context: Context) -> Changes {
         let (events, parents, queues, steps, ended, end) = Default::default();
         Changes { context, events, parents, queues, steps, ended, end }
@@ -39,12 +39,13 @@ impl Changes {
         std::mem::take(&mut self.queues)
     }
 
-    /// Whether the one event that a parent has in a transaction is there; it is from here on.
+    /// Tells whether the one event that a parent has in a transaction is there; it is from here on.
     pub(crate) fn has_told_of_children(&mut self, parent: &ZPath) -> bool {
         !self.parents.insert(parent.clone())
     }
 
-    /// The ACLs are those of the znode and of its parent, where not all clients may read them.
+    /// Adds an event. The ACLs are those of the znode and of its parent, where not all clients may
+    /// read them.
     pub(crate) fn push(
         &mut self,
         kind: EventKind,

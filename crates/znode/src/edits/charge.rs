@@ -10,17 +10,17 @@ impl State {
         self.quotas.iter()
     }
 
-    /// Those that have more than they should, by limits of either kind.
+    /// The quotas that have more than they should, by limits of either kind.
     pub fn exceeded_quotas(&self) -> impl Iterator<Item = (&ZPath, &Quota)> {
         self.quotas.exceeded()
     }
 
-    /// Whether it is one of those.
+    /// Tells whether it is one of those.
     pub fn exceeds_quota(&self, subtree: &ZPath) -> bool {
         self.quotas.is_exceeded(subtree)
     }
 
-    /// Whether a hard limit is set for it.
+    /// Tells whether a hard limit is set for it.
     pub fn has_hard_quota(&self, subtree: &ZPath) -> bool {
         self.quotas.get(subtree).is_some_and(|quota| quota.limits.count_hard.or(quota.limits.bytes_hard).is_some())
     }
@@ -44,19 +44,19 @@ impl State {
         Ok(())
     }
 
-    /// What may stand at a path below `/zookeeper/quota`.
+    /// Checks what may stand at a path below `/zookeeper/quota`.
     pub(crate) fn check_quota_text(&self, path: &ZPath, data: &[u8]) -> Result<(), Error> {
         if subtree_of(path, LIMITS).is_some() { QuotaLimits::parse(data).map(drop) } else { Ok(()) }
     }
 
-    /// A znode with so much data has come. Whether its data may have changed by that: it tells what
-    /// a subtree has.
+    /// Counts a znode with so much data that has come. True when its data may have changed by that:
+    /// it tells what a subtree has.
     pub(crate) fn quota_created(&mut self, path: &ZPath, bytes: u64) -> bool {
         self.charge(path, |used| Usage { count: used.count + 1, bytes: used.bytes + bytes });
         self.quota_set(path)
     }
 
-    /// A znode has gone.
+    /// Counts a znode that has gone.
     pub(crate) fn quota_deleted(&mut self, path: &ZPath, node: &Znode) {
         let usage = node.usage();
         self.charge(path, |used| Usage { count: used.count - usage.count, bytes: used.bytes - usage.bytes });
@@ -65,8 +65,8 @@ impl State {
         }
     }
 
-    /// A znode's data has been replaced by so much. Whether it may have changed again by that, as
-    /// for [`State::quota_created`].
+    /// Counts data that has been replaced by so much. True when it may have changed again by that,
+    /// as for [`State::quota_created`].
     pub(crate) fn quota_changed(&mut self, path: &ZPath, before: u64, now: u64) -> bool {
         self.charge(path, |used| Usage { bytes: used.bytes - before + now, ..used });
         self.quota_set(path)
@@ -89,7 +89,7 @@ impl State {
         }
     }
 
-    /// For tests: every quota against the tree.
+    /// Checks, for tests, every quota against the tree.
     pub(crate) fn check_quotas(&self) -> Result<(), String> {
         for (subtree, quota) in self.quotas() {
             let told =
@@ -104,7 +104,8 @@ impl State {
         if all { Ok(()) } else { Err(format!("{limits} znodes with limits, {:?}", self.quotas)) }
     }
 
-    /// Limits were set, or what the subtree has was overwritten. Whether this is such a znode.
+    /// Takes in limits that were set, or writes anew what was overwritten. True when this is such a
+    /// znode.
     fn quota_set(&mut self, path: &ZPath) -> bool {
         if !path.as_str().starts_with(QUOTAS) {
             return false;

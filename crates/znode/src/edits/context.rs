@@ -5,22 +5,22 @@ use std::net::IpAddr;
 use crate::queue::ended::Moment;
 use crate::{Attempt, Error, Hold, Identity, LogPosition, RequestKey, SessionId, Term, Zxid};
 
-/// What an entry is known by. It stays as it is while the entry is applied.
+/// The facts that an entry is known by. They stay as they are while the entry is applied.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) zxid: Zxid,
     pub(crate) term: Term,
     /// The time of the state when the entry is applied.
     pub(crate) time_ms: u64,
-    /// Who asks.
+    /// The session that asks.
     pub(crate) session: Option<SessionId>,
-    /// Whom the one who asks has proven to be, besides anyone.
+    /// The identities that the one who asks has proven, besides anyone.
     pub(crate) identities: Vec<Identity>,
-    /// Where the request came from, if it says so.
+    /// The address that the request came from, if it says so.
     pub(crate) address: Option<IpAddr>,
     /// The request's idempotency key.
     pub(crate) key: Option<RequestKey>,
-    /// Which try of an acquire it is.
+    /// The try of an acquire that it is.
     pub(crate) attempt: Attempt,
 }
 
@@ -32,7 +32,8 @@ impl Context {
         Context { zxid, term, time_ms, session, identities, address, key, attempt }
     }
 
-    /// What an acquire leaves in its lock node. The key becomes the UUID in the lock node's name.
+    /// The hold that an acquire leaves in its lock node. The key becomes the UUID in the lock
+    /// node's name.
     ///
     /// # Errors
     /// `BadArguments` without a key.

@@ -135,8 +135,8 @@ impl State {
         Ok(Reply::Set { stat: if told { self.tree[path].stat() } else { stat } })
     }
 
-    /// Whether there is room for `path` and the `count` znodes, itself included, that are made on
-    /// the way to it below `parent`; but for their bytes.
+    /// Checks whether there is room for `path` and the `count` znodes, itself included, that are
+    /// made on the way to it below `parent`; but for their bytes.
     pub(crate) fn check_room(&self, parent: &Znode, path: &ZPath, data: usize, count: u64) -> Result<(), Error> {
         let limits = &*self.limits;
         if parent.owner().is_some() {
@@ -154,13 +154,13 @@ impl State {
         }
     }
 
-    /// Whether there is room for an ACL that perhaps no other znode has: as for data, because an
-    /// ephemeral znode may have one as long as any.
+    /// Checks whether there is room for an ACL that perhaps no other znode has: as for data,
+    /// because an ephemeral znode may have one as long as any.
     pub(crate) fn check_acl_room(&self, path: &ZPath, acl: &[Acl]) -> Result<(), Refusal> {
         self.check_plain_bytes(path, self.tree.acl_growth(acl))
     }
 
-    /// Whether a path is short enough to be made.
+    /// Checks whether a path is short enough to be made.
     pub(crate) fn check_path(&self, path: &ZPath) -> Result<(), Error> {
         let limits = &*self.limits;
         let long = path.as_str().len() > limits.path_bytes_max as usize
@@ -179,13 +179,13 @@ impl State {
     }
 }
 
-/// An ACL that is the parent's own is kept once: in most trees all znodes have the same. None at
-/// all is the parent's.
+/// The list that a new znode keeps. One that is the parent's own is kept once: in most trees all
+/// znodes have the same. None at all is the parent's.
 pub(crate) fn shared_acl(acl: Vec<Acl>, parent: &Znode) -> Arc<[Acl]> {
     if acl.is_empty() || *parent.acl == *acl { Arc::clone(&parent.acl) } else { acl.into() }
 }
 
-/// The name that a sequential create gets under a parent.
+/// The number that a sequential create gets under a parent.
 pub(crate) fn next_number(parent: &Znode) -> Result<u64, Error> {
     if parent.creates < SEQUENCE_MAX { Ok(parent.creates) } else { Err(Error::SequenceExhausted) }
 }

@@ -25,8 +25,9 @@ impl State {
         }
     }
 
-    /// A reader that enters under the number of the writer that its session holds reads beside it
-    /// at once. A part of a multi-lock does not, as it holds together with the other parts.
+    /// Grants a downgrade at once. A reader that enters under the number of the writer that its
+    /// session holds reads beside it at once. A part of a multi-lock does not, as it holds together
+    /// with the other parts.
     pub(crate) fn grant_downgraded(&mut self, ticket: &ZPath, changes: &mut Changes) {
         let (lock, position) = self.position_of(ticket);
         let reads = |reader: &&Ticket| reader.demand == Demand::Shared && reader.origin != Origin::MultiLock;

@@ -1,4 +1,5 @@
-//! What a lock and a session leave behind: who held, who waited in vain, and why that ended.
+//! The past that a lock and a session leave behind: who held, who waited in vain, and why that
+//! ended.
 
 use std::sync::Arc;
 
@@ -10,7 +11,8 @@ use crate::words::client_info::short;
 use crate::words::ticket_name::mode_of;
 use crate::{Acl, Actor, ClientInfo, Identity, Op, READ, Session, SessionId, State, ZPath, Znode, Zxid, permits};
 
-/// What a lock remembers, the newest end first: at most `max`. Empty for a lock without a past.
+/// The tickets that a lock remembers, the newest end first: at most `max`. Empty for a lock without
+/// a past.
 pub fn history(state: &State, lock: &ZPath, max: usize) -> Vec<Arc<EndedTicket>> {
     let Some(history) = state.locks.histories.of(lock) else {
         return Vec::new();
@@ -35,8 +37,8 @@ pub fn ended_in(state: &State, zxid: Zxid) -> impl Iterator<Item = (&ZPath, &End
     })
 }
 
-/// Whether one who has proven these identities may read what a lock remembers: who may read the
-/// directory, and might when something ended last.
+/// Tells whether one who has proven these identities may read what a lock remembers: who may read
+/// the directory, and might when something ended last.
 pub fn may_read_history(state: &State, lock: &ZPath, reader: &[Identity]) -> bool {
     let then = state.locks.histories.of(lock).and_then(|history| history.readers.as_deref());
     then.is_none_or(|acl| permits(acl, READ, reader)) && state.may_read(lock, reader)
@@ -45,10 +47,10 @@ pub fn may_read_history(state: &State, lock: &ZPath, reader: &[Identity]) -> boo
 /// Locks whose past is looked at to find a ticket of a session that has ended, at most twice.
 const LOOKS_MAX: usize = 512;
 
-/// Whether one who has proven these identities may read of a session that has ended in what a lock
-/// remembers: who may know whose its tickets were may know its client. Looked for among the locks
-/// where something ended with the session or soon after it, and among those where that was during
-/// its life.
+/// Tells whether one who has proven these identities may read of a session that has ended in what a
+/// lock remembers: who may know whose its tickets were may know its client. Looked for among the
+/// locks where something ended with the session or soon after it, and among those where that was
+/// during its life.
 pub fn may_read_of_ended(state: &State, session: &EndedSession, reader: &[Identity]) -> bool {
     let (opened, ended) = (Zxid(session.id.0), session.ended.zxid);
     let histories = &state.locks.histories;
@@ -61,7 +63,7 @@ pub fn may_read_of_ended(state: &State, session: &EndedSession, reader: &[Identi
     since.chain(before).any(|lock| known(lock) && may_read_history(state, lock, reader))
 }
 
-/// What an entry means for the tickets that end in it.
+/// The end that an entry means for the tickets that end in it.
 pub(crate) fn end_of(op: &Op) -> Option<TicketEnd> {
     match op {
         Op::CloseSession { .. } => Some(TicketEnd::Closed),
@@ -93,8 +95,8 @@ impl State {
         self.locks.histories.add_session(ended, &self.limits);
     }
 
-    /// A lock node goes, or begins to linger: what is kept beside it goes, too, and the past has
-    /// one more.
+    /// Notes that a lock node goes, or begins to linger: what is kept beside it goes, too, and the
+    /// past has one more.
     pub(crate) fn ticket_ended(&mut self, path: &ZPath, node: &Znode, grant: Option<Grant>, changes: &Changes) {
         let (Some(session), Some(lock)) = (node.owner(), path.parent()) else {
             return;
@@ -148,7 +150,7 @@ impl State {
         self.remember_ticket(&lock, ticket, readers);
     }
 
-    /// Who may read what a lock remembers, where that is not every client.
+    /// The ACL of those who may read what a lock remembers, where that is not every client.
     pub(crate) fn history_readers(&self, lock: &ZPath) -> Option<Arc<[Acl]>> {
         let acl = &self.nearest(lock.as_str()).1.acl;
         (!permits(acl, READ, &[])).then(|| Arc::clone(acl))

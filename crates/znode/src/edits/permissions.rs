@@ -1,4 +1,4 @@
-//! Which ACL counts, and for whom: what a client may do with a ticket that is another's, and who
+//! The ACL that counts, and for whom: what a client may do with a ticket that is another's, and who
 //! may hear of what.
 //!
 //! [`permit`] compares; here stands with which ACL.
@@ -13,8 +13,8 @@ use crate::{
     Znode, ZnodeOp, permits,
 };
 
-/// Of a lock's directory: one of these permits to take tickets of the lock away from others, and to
-/// set what the lock is.
+/// Permissions on a lock's directory, of which each permits to take tickets of the lock away from
+/// others, and to set what the lock is.
 pub(crate) const REVOKE: u32 = DELETE | ADMIN;
 
 impl State {
@@ -24,12 +24,12 @@ impl State {
         guarding_subtree(path.as_str()).map_or(&node.acl, |subtree| &self.nearest(subtree).1.acl)
     }
 
-    /// Whether one who has proven these identities has one of the permissions on a znode.
+    /// Tells whether one who has proven these identities has one of the permissions on a znode.
     pub fn may(&self, path: &ZPath, node: &Znode, perms: u32, identities: &[Identity]) -> bool {
         permits(self.acl_of(path, node), perms, identities)
     }
 
-    /// Whether one who has proven these identities may know what is at a path; nothing is as
+    /// Tells whether one who has proven these identities may know what is at a path; nothing is as
     /// readable as anything.
     pub fn may_read(&self, path: &ZPath, identities: &[Identity]) -> bool {
         self.node(path).is_none_or(|node| self.may(path, node, READ, identities))
@@ -78,9 +78,9 @@ impl State {
         }
     }
 
-    /// Whether a client may replace a znode's data. A ticket that an acquire made is its session's:
-    /// others write only the words that ask for it, which Curator's Revoker writes from a session
-    /// of its own, and only who may revoke.
+    /// Checks whether a client may replace a znode's data. A ticket that an acquire made is its
+    /// session's: others write only the words that ask for it, which Curator's Revoker writes from
+    /// a session of its own, and only who may revoke.
     pub(crate) fn permit_data(&self, path: &ZPath, data: &[u8], context: &Context) -> Result<(), Refusal> {
         let refuse = |error| Refusal::at(error, path);
         let Some(node) = self.node(path) else {
@@ -98,8 +98,8 @@ impl State {
         permit(acl, REVOKE, context).map_err(refuse)
     }
 
-    /// Whether a client may replace a znode's ACL. That of a ticket that an acquire made is its
-    /// session's.
+    /// Checks whether a client may replace a znode's ACL. That of a ticket that an acquire made is
+    /// its session's.
     pub(crate) fn permit_acl(&self, path: &ZPath, node: &Znode, context: &Context) -> Result<(), Error> {
         match node.contender() {
             _ if is_system(path.as_str()) => Err(Error::NoAuth),
@@ -130,8 +130,8 @@ pub(crate) fn check_client_path(path: &ZPath) -> Result<(), Refusal> {
 }
 
 impl State {
-    /// Whether a client may do this at all where its path is one of the system's. What may be
-    /// created there is persistent and has no ACL of its own.
+    /// Checks whether a client may do this at all where its path is one of the system's. What may
+    /// be created there is persistent and has no ACL of its own.
     ///
     /// # Errors
     /// `NoAuth`; `BadArguments` for deleting what is always there, as in ZooKeeper
@@ -203,7 +203,7 @@ impl State {
     }
 }
 
-/// Whether it is a node that asks, for what it keeps itself.
+/// Tells whether it is a node that asks, for what it keeps itself.
 fn is_keeper(context: &Context) -> bool {
     context.identities.iter().any(|identity| identity.scheme == KEEPER)
 }

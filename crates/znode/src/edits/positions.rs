@@ -46,7 +46,7 @@ impl State {
         multi.tickets.iter().any(is_part).then_some(&**multi)
     }
 
-    /// Who holds a lock, of those whom a session owns.
+    /// Tickets that hold a lock, of those whom a session owns.
     pub(crate) fn holders(&self, lock: &ZPath) -> Result<Vec<ZPath>, Error> {
         let Some(queue) = self.queue(lock) else { return Ok(Vec::new()) };
         if queue.holder_count() > HOLDERS_MAX {
@@ -56,25 +56,25 @@ impl State {
         Ok(tickets.into_iter().filter(|ticket| is_ticket(ticket, &self.tree[ticket])).collect())
     }
 
-    /// Whether a ticket waits for a session that is being ended.
+    /// Tells whether a ticket waits for a session that is being ended.
     pub(crate) fn waits_in_vain(&self, ticket: &ZPath, node: &Znode) -> bool {
         node.owner().is_some_and(|owner| self.sessions.is_ending(owner)) && !holds_lock(self, ticket)
     }
 
-    /// Whether a session holds a lock to write under this number.
+    /// Tells whether a session holds a lock to write under this number.
     pub(crate) fn writes(&self, lock: &ZPath, number: u64, session: SessionId) -> bool {
         let writer = self.queue(lock).and_then(Queue::alone);
         writer.is_some_and(|(at, holder)| at.number == number && holder.ticket.session == Some(session))
     }
 
-    /// Whether a znode may be made otherwise than as the lock node of an acquire.
+    /// Checks whether a znode may be made otherwise than as the lock node of an acquire.
     pub(crate) fn check_managed(&self, parent: &ZPath, name: &str, kind: Kind) -> Result<(), Refusal> {
         let managed = || self.queue(parent).is_some_and(|queue| queue.settings().managed);
         if kind.number(name).is_some() && managed() { Err(Refusal::at(Error::LockManaged, parent)) } else { Ok(()) }
     }
 
-    /// Whether a new ticket may stay. Call this after granting: only then is it known whether the
-    /// ticket waits.
+    /// Checks whether a new ticket may stay. Call this after granting: only then is it known
+    /// whether the ticket waits.
     ///
     /// # Errors
     /// `TooManyWaiters` when it waits and is one too many.
@@ -103,7 +103,7 @@ pub(crate) fn find<'a>(state: &'a State, ticket: &ZPath) -> Result<(&'a Queue, &
     Ok((queue, node, position))
 }
 
-/// Whether a ticket holds, also while it lingers.
+/// Tells whether a ticket holds, also while it lingers.
 pub(crate) fn holds_lock(state: &State, ticket: &ZPath) -> bool {
     find(state, ticket).is_ok_and(|(queue, _, position)| queue.holder(&position).is_some())
 }

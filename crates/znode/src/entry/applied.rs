@@ -1,4 +1,4 @@
-//! What comes out of the state machine: a reply to the one who asked, events for those who watch.
+//! Results of the state machine: a reply to the one who asked, events for those who watch.
 
 use std::sync::Arc;
 
@@ -12,11 +12,12 @@ use crate::{Acl, Error, FencingToken, Identity, READ, SessionId, Stat, ZPath, Zx
 /// The outcome of one transaction.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Applied {
-    /// Where it was applied. For a repeated idempotency key: where it was applied first.
+    /// The zxid at which it was applied. For a repeated idempotency key: the one at which it was
+    /// applied first.
     pub zxid: Zxid,
     /// The answer.
     pub reply: Result<Reply, Refusal>,
-    /// What changed, in order; empty for a refusal and for a repeated key.
+    /// The changes, in order; empty for a refusal and for a repeated key.
     pub events: Vec<Event>,
 }
 
@@ -28,9 +29,9 @@ pub enum Reply {
     Done,
     /// A znode was created.
     Created {
-        /// Where, ten digits included.
+        /// The path, ten digits included.
         path: ZPath,
-        /// Its facts.
+        /// The znode's facts.
         stat: Stat,
     },
     /// Data or ACL were set.
@@ -40,7 +41,7 @@ pub enum Reply {
     },
     /// A session was opened.
     SessionOpened {
-        /// Its id.
+        /// The session's id.
         session: SessionId,
         /// The agreed timeout.
         timeout_ms: u32,
@@ -51,7 +52,7 @@ pub enum Reply {
     Acquired {
         /// The lock node.
         ticket: ZPath,
-        /// What it holds at this zxid; `None` while it waits.
+        /// The hold at this zxid; `None` while it waits.
         held: Option<Held>,
     },
     /// A hold was given back.
@@ -65,9 +66,9 @@ pub enum Reply {
     StillHeld(Held),
     /// A later attempt has the ticket, which stays.
     Superseded,
-    /// What was collected or expired.
+    /// Znodes were collected, or sessions expired.
     Removed {
-        /// How many of the candidates.
+        /// Number of the candidates that were.
         count: u32,
     },
     /// Tickets were asked for; with a deadline of 0 they are gone.
@@ -77,7 +78,7 @@ pub enum Reply {
     },
     /// An acquire was not let in: it would have waited for itself. It has no ticket.
     Deadlock {
-        /// Who waits for whom, from the one who asked back to it.
+        /// The waits, from the one who asked back to it.
         cycle: Vec<WaitsFor>,
     },
 }
@@ -137,16 +138,16 @@ impl<'de, C> BorrowDecode<'de, C> for Reply {
 pub struct Event {
     /// The transaction that made it. Events of one zxid are delivered together or not at all.
     pub zxid: Zxid,
-    /// What happened to `path`.
+    /// The kind of change.
     pub kind: EventKind,
-    /// Where.
+    /// The znode.
     pub path: ZPath,
 }
 
 /// An event, and who may hear of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recorded {
-    /// What happened.
+    /// The event.
     pub event: Event,
     /// The ACL that the znode had when it happened, where not all clients might read it.
     pub acl: Option<Arc<[Acl]>>,
@@ -161,13 +162,13 @@ impl From<Event> for Recorded {
 }
 
 impl Recorded {
-    /// Whether one who has named the znode may hear of it; a reader that is `None` may hear of
-    /// everything.
+    /// Tells whether one who has named the znode may hear of it; a reader that is `None` may hear
+    /// of everything.
     pub fn is_for(&self, reader: Option<&[Identity]>) -> bool {
         may_hear(self.acl.as_deref(), reader)
     }
 
-    /// Whether the parent's ACL lets one know the znode's name who has not named it.
+    /// Tells whether the parent's ACL lets one know the znode's name who has not named it.
     pub fn names_it_to(&self, reader: Option<&[Identity]>) -> bool {
         may_hear(self.parent_acl.as_deref(), reader)
     }
@@ -187,7 +188,7 @@ pub enum EventKind {
     Created,
     /// The znode was deleted.
     Deleted,
-    /// Its data was set.
+    /// The data was set.
     DataChanged,
     /// A child of it was created or deleted.
     ChildrenChanged,
@@ -202,12 +203,12 @@ const PATH_SHOWN_MAX: usize = 8 << 10;
 /// A refused transaction: the error, and what it was about.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Refusal {
-    /// Why.
+    /// The error.
     pub error: Error,
     /// The path that the error is about, when there is one, and when it is not longer than any
     /// client can want to see.
     pub path: Option<ZPath>,
-    /// In a multi: which operation failed, counted from 0.
+    /// The operation of a multi that failed, counted from 0.
     pub op_index: Option<u32>,
 }
 
@@ -228,9 +229,9 @@ impl Refusal {
 /// A ticket that holds its lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Held {
-    /// What to show to resources.
+    /// The token to show to resources.
     pub token: FencingToken,
-    /// How often the owner holds it.
+    /// Number of times that the owner holds it.
     pub holds: u32,
 }
 
@@ -240,16 +241,16 @@ pub struct Held {
 pub struct WaitsFor {
     /// The session of the one that waits.
     pub session: SessionId,
-    /// Its owner within the session.
+    /// The owner within the session.
     pub owner: String,
-    /// What it waits for.
+    /// The lock that it waits for.
     pub lock: ZPath,
     /// The ticket in its way.
     pub blocker: ZPath,
 }
 
 impl Reply {
-    /// What it points to weighs.
+    /// Weight of what it points to.
     pub(crate) fn weight(&self) -> u64 {
         match self {
             Reply::Created { path, .. } => text(path.as_str()),

@@ -23,13 +23,13 @@ const VERSION: u8 = 1;
 
 const CONFIG: Configuration<LittleEndian, Varint, Limit<BYTES_MAX>> = bincode::config::standard().with_limit();
 
-/// Why bytes are no transaction or record of this version.
+/// Reasons why bytes are no transaction or record of this version.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// Written by a newer zlock.
     #[error("version {0} is not known to this version of zlock")]
     Version(u8),
-    /// Of a cluster at a level that this zlock does not know.
+    /// The bytes are of a cluster at a level that this zlock does not know.
     #[error(transparent)]
     Level(#[from] OtherLevel),
     /// Too short, too long or not what it should be.
@@ -137,7 +137,7 @@ const IDENTITIES: u8 = 1 << 3;
 const ADDRESS: u8 = 1 << 4;
 const TURN: u8 = 1 << 5;
 const ATTEMPT: u8 = 1 << 6;
-/// In place of the credential: its session, whose secret the leader has compared.
+/// The session in place of the credential, whose secret the leader has compared.
 const SESSION: u8 = 1 << 7;
 
 fn encode_parts<E: Encoder>(request: &Request, proven: bool, encoder: &mut E) -> Result<(), EncodeError> {

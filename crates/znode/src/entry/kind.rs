@@ -1,25 +1,25 @@
-//! How long a znode stays.
+//! Kinds of znodes: how long each stays.
 
 use bincode::{Decode, Encode};
 
 use crate::words::ticket_name::{is_of_recipe, sequence_of};
 use crate::{CreateMode, SessionId};
 
-/// How long a znode stays.
+/// Kinds of znodes, by how long they stay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum Kind {
-    /// Until it is deleted.
+    /// Stays until it is deleted.
     Persistent,
-    /// Until its session ends.
+    /// Stays until its session ends.
     Ephemeral {
         /// The session.
         owner: SessionId,
     },
-    /// Until it had children and has none for a while.
+    /// Stays until it had children and has none for a while.
     Container,
-    /// Until it has no children and was not set for a while.
+    /// Stays until it has no children and was not set for a while.
     Ttl {
-        /// The while, in milliseconds.
+        /// That while, in milliseconds.
         ttl_ms: u64,
     },
 }

@@ -7,29 +7,29 @@ use crate::{Acl, Create, CreateMode, Identity, Kind, Op, Request, SessionId, Tic
 /// A row of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpRow {
-    /// Its name on pages and in logs.
+    /// The name on pages and in logs.
     pub name: &'static str,
-    /// Who may ask for it.
+    /// The one who may ask for it.
     pub asker: Asker,
     /// The level with which it came.
     pub level: u16,
 }
 
-/// Who may ask for an operation.
+/// Those who may ask for an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asker {
     /// Any client.
     Client,
     /// A client with a session.
     Session,
-    /// Only the leader, of itself. A member passes on what clients ask, so a request from a peer
+    /// The leader alone, of itself. A member passes on what clients ask, so a request from a peer
     /// for one of these came from a stranger: taken, it would expire sessions that live, or lift
     /// every limit.
     Leader,
 }
 
 impl Op {
-    /// Its row. Without a wildcard: a new operation is to have one.
+    /// The row. Without a wildcard: a new operation is to have one.
     pub fn row(&self) -> OpRow {
         use Asker::{Client, Leader, Session};
         let (name, asker, level) = match self {
@@ -59,9 +59,9 @@ impl Op {
         OpRow { name, asker, level }
     }
 
-    /// Whether it may make a client the holder of a lock, or a znode that clients take for one:
-    /// what is refused while a restored cluster waits. Without a wildcard: a new operation is to be
-    /// thought about.
+    /// Tells whether it may make a client the holder of a lock, or a znode that clients take for
+    /// one: what is refused while a restored cluster waits. Without a wildcard: a new operation is
+    /// to be thought about.
     pub fn may_grant(&self) -> bool {
         match self {
             Op::Acquire(_) | Op::AcquireAll(_) | Op::Upgrade(_) | Op::HandOver { .. } | Op::SetLock { .. } => true,
@@ -76,7 +76,7 @@ impl Op {
         }
     }
 
-    /// All that a client can make long.
+    /// Bytes of all that a client can make long.
     fn bytes(&self) -> usize {
         let path = |path: &ZPath| path.as_str().len();
         match self {
@@ -107,7 +107,8 @@ impl Op {
 }
 
 impl ZnodeOp {
-    /// Curator's clients hold by the order of names, and an ephemeral znode is a simple lock.
+    /// Tells whether it may grant a lock. Curator's clients hold by the order of names, and an
+    /// ephemeral znode is a simple lock.
     fn may_grant(&self) -> bool {
         match self {
             ZnodeOp::Create(Create { mode: CreateMode::Persistent, name, .. }) => {
@@ -120,7 +121,7 @@ impl ZnodeOp {
     }
 }
 
-/// Beside what a client can make long: names, the credential and so on.
+/// Bytes beside those that a client can make long: names, the credential and so on.
 const REQUEST_BYTES: usize = 256;
 
 impl Request {
@@ -152,7 +153,7 @@ fn identity_bytes(identities: &[Identity]) -> usize {
 mod tests {
     use super::*;
 
-    /// What is bounded by its bytes must count them.
+    /// A request that is bounded by its bytes must count them.
     #[test]
     fn the_bytes_of_a_request_count() {
         let (path, data) = (ZPath::root(), vec![0; 1 << 20]);

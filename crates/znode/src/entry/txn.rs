@@ -1,4 +1,4 @@
-//! What clients and leaders ask of the state machine: the content of a log entry.
+//! Requests of clients and leaders to the state machine: the content of a log entry.
 //!
 //! The order of variants and fields is the format on disk; `codec.rs` has the bytes of a request.
 
@@ -17,10 +17,10 @@ pub struct Txn {
     /// The leader's wall clock when it proposed, in milliseconds since 1970. The state takes the
     /// maximum seen.
     pub time_ms: u64,
-    /// The leader has compared the credential's secret with the session's, which never changes. The
-    /// entry has the session without it then, and it reads back as zeros.
+    /// Set when the leader has compared the credential's secret with the session's, which never
+    /// changes. The entry has the session without it then, and it reads back as zeros.
     pub proven: bool,
-    /// Who asks.
+    /// The request.
     pub request: Request,
 }
 
@@ -32,18 +32,18 @@ pub struct Request {
     pub credential: Option<Credential>,
     /// The idempotency key: marks a retry as the same request. Needs a credential.
     pub key: Option<RequestKey>,
-    /// Apply only while this lock is held with this token.
+    /// A guard: the request is applied only while this lock is held with this token.
     pub guard: Option<LockGuard>,
     /// The names of the principal that asks: what it has proven to be, besides anyone.
     pub identities: Vec<Identity>,
-    /// Where the request came from, where that is to be remembered: of one that may end the tickets
-    /// of others.
+    /// The address that the request came from, where that is to be remembered: of one that may end
+    /// the tickets of others.
     pub address: Option<IpAddr>,
-    /// Of a connection that promises to keep its writes in order: which of them it is.
+    /// The turn of a write, for a connection that promises to keep its writes in order.
     pub turn: Option<Turn>,
-    /// This try of an acquire. Stamped anew on every retry, and 0 for what has none.
+    /// The try of an acquire. Stamped anew on every retry, and 0 for what has none.
     pub attempt: Attempt,
-    /// What to do.
+    /// The operation.
     pub op: Op,
 }
 
@@ -68,8 +68,8 @@ impl Request {
     }
 }
 
-/// Which one of a connection's writes a request is. They are applied in the order of their turns,
-/// however they come into the log.
+/// The place of a request among its connection's writes. They are applied in the order of their
+/// turns, however they come into the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Turn {
     /// The connection that the session is attached to; refused with `SessionMoved` when it is
@@ -86,7 +86,7 @@ pub struct Turn {
 pub struct Credential {
     /// The session.
     pub session: SessionId,
-    /// Of its secret, which itself never enters the log.
+    /// The hash of its secret, which itself never enters the log.
     pub secret_hash: SecretHash,
 }
 
@@ -94,7 +94,7 @@ pub struct Credential {
 /// guess.
 pub type SecretHash = [u8; 16];
 
-/// What is kept of the SHA-256 of a secret.
+/// The part that is kept of the SHA-256 of a secret.
 pub fn secret_hash(sha256: [u8; 32]) -> SecretHash {
     let (half, _) = sha256.split_first_chunk().expect("a SHA-256 has 32 bytes");
     *half
@@ -120,16 +120,17 @@ pub struct LockGuard {
 pub enum Op {
     /// Opens a session; its id is the entry's zxid.
     OpenSession {
-        /// Of the secret that the door made.
+        /// The hash of the secret that the door made.
         secret_hash: SecretHash,
         /// The wish; the reply has what was agreed.
         timeout_ms: u32,
         /// Free text for people.
         label: String,
-        /// Where the client comes from. `None` counts among the sessions of no address: the door
-        /// does not know, or the operator has said that the address stands for many clients.
+        /// The address that the client comes from. `None` counts among the sessions of no address:
+        /// the door does not know, or the operator has said that the address stands for many
+        /// clients.
         address: Option<IpAddr>,
-        /// Who the client is, for people.
+        /// The client, for people.
         client: ClientInfo,
     },
     /// A client closes its session: its ephemerals go in this entry. The credential must be the
@@ -192,21 +193,21 @@ pub enum Op {
         ticket: ZPath,
         /// The attempt to end. A later attempt on the same ticket makes this a no-op.
         attempt: Attempt,
-        /// Leave it alone if it is held by now (the client is still there to be told).
+        /// Leaves it alone if it is held by now (the client is still there to be told).
         if_waiting: bool,
     },
     /// Asks a ticket, or all who hold a lock, to give up.
     Revoke {
         /// The lock node, or the lock.
         path: ZPath,
-        /// Take the ticket away after so many milliseconds; 0 is at once, `None` never.
+        /// Milliseconds after which the ticket is taken away; 0 is at once, `None` never.
         deadline_ms: Option<u32>,
     },
     /// Sets what a lock is. In use it can only be given another `waiters_max`.
     SetLock {
         /// The lock directory; made, persistent, with its parents as containers, when missing.
         lock: ZPath,
-        /// All of its settings.
+        /// The settings, all of them.
         settings: LockSettings,
     },
     /// The leader found znodes to collect: empty containers, TTL znodes out of time, lock nodes
@@ -228,7 +229,7 @@ pub enum Op {
     },
     /// A node is no member any more, and never again under this id.
     NoteRemoved {
-        /// Its id.
+        /// The node's id.
         node_id: u64,
     },
     /// Replaces what stands at the cluster for people. Of the level after the newest one, for tests
@@ -270,7 +271,7 @@ pub enum ZnodeOp {
     },
 }
 
-/// What to create.
+/// A znode to create.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Create {
     /// The parent, which must exist and must not be ephemeral.
@@ -285,7 +286,7 @@ pub struct Create {
     /// a door makes for a client, a directory on the way or the member of a group. A client's empty
     /// list is refused at its door.
     pub acl: Vec<Acl>,
-    /// What becomes of a create that ZooKeeper would refuse.
+    /// The fate of a create that ZooKeeper would refuse.
     pub ensure: Ensure,
 }
 
@@ -304,8 +305,8 @@ impl Create {
     }
 }
 
-/// Whether a create is one of ZooKeeper's, or sees to it that the session has the znode. The latter
-/// is for ephemeral znodes whose name is known before, and does not stand in a multi.
+/// Tells whether a create is one of ZooKeeper's, or sees to it that the session has the znode. The
+/// latter is for ephemeral znodes whose name is known before, and does not stand in a multi.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub enum Ensure {
     /// ZooKeeper's: refused without the parent, and when the znode is there.
@@ -345,7 +346,7 @@ pub enum CreateMode {
 }
 
 impl CreateMode {
-    /// Whether the name gets ten digits.
+    /// Tells whether the name gets ten digits.
     pub fn is_sequential(self) -> bool {
         matches!(
             self,
@@ -355,7 +356,7 @@ impl CreateMode {
         )
     }
 
-    /// Whether the znode belongs to a session.
+    /// Tells whether the znode belongs to a session.
     pub fn is_ephemeral(self) -> bool {
         matches!(self, CreateMode::Ephemeral | CreateMode::EphemeralSequential)
     }
@@ -366,20 +367,21 @@ impl CreateMode {
 pub struct Acquire {
     /// The lock directory; made with its parents, as containers, when missing.
     pub lock: ZPath,
-    /// How.
+    /// The mode in which the lock is wanted.
     pub mode: LockMode,
-    /// Who, within the session: an equal, non-empty owner gets the ticket that it has in this mode
-    /// and holds it once more. Empty is none: every acquire is a contender of its own.
+    /// The owner within the session: an equal, non-empty owner gets the ticket that it has in this
+    /// mode and holds it once more. Empty is none: every acquire is a contender of its own.
     pub owner: String,
     /// Free text for people; becomes the lock node's data.
     pub label: String,
-    /// How long after an expiry the dead holder's node stays, in milliseconds; 0 is not at all.
+    /// Time for which the dead holder's node stays after an expiry, in milliseconds; 0 is not at
+    /// all.
     pub lock_delay_ms: u32,
-    /// In a managed lock: higher is sooner; 0 is the ordinary one.
+    /// The priority in a managed lock: higher is sooner; 0 is the ordinary one.
     pub priority: u32,
-    /// Whether the client gave neither key nor owner, so that nothing tells a retry from another
-    /// wish: refused (`BlockedByOwnSession`) while the session has such a ticket of the lock. The
-    /// key is the door's.
+    /// Tells whether the client gave neither key nor owner, so that nothing tells a retry from
+    /// another wish: refused (`BlockedByOwnSession`) while the session has such a ticket of the
+    /// lock. The key is the door's.
     pub keyless: bool,
 }
 
@@ -413,11 +415,11 @@ impl From<ZPath> for TicketRef {
 pub struct HeldTicket {
     /// The lock directory.
     pub lock: ZPath,
-    /// Only one that is held in this mode; of a semaphore, with any number of permits.
+    /// Restricts it to one that is held in this mode; of a semaphore, with any number of permits.
     pub mode: Option<LockMode>,
-    /// Only one with this token.
+    /// Restricts it to one with this token.
     pub token: Option<FencingToken>,
-    /// Only one of this owner; empty for one that was acquired without.
+    /// Restricts it to one of this owner; empty for one that was acquired without.
     pub owner: Option<String>,
 }
 
@@ -434,9 +436,9 @@ pub struct Upgrade {
 /// A znode that the leader believes can be collected.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 pub struct ReapCandidate {
-    /// Where.
+    /// The path.
     pub path: ZPath,
-    /// Which: a node made anew at the path is another one.
+    /// The czxid of the znode: a node made anew at the path is another one.
     pub czxid: Zxid,
 }
 
@@ -446,13 +448,13 @@ pub struct ReapCandidate {
 pub struct AcquireAll {
     /// The locks, each of them once, and how each is wanted.
     pub parts: Vec<(ZPath, LockMode)>,
-    /// Whether others may pass while it waits.
+    /// Tells whether others may pass while it waits.
     pub policy: Policy,
-    /// Who, within the session, as in [`Acquire`].
+    /// The owner within the session, as in [`Acquire`].
     pub owner: String,
     /// Free text for people; becomes the data of all its lock nodes.
     pub label: String,
-    /// As in [`Acquire`], for each of the locks.
+    /// The lock-delay, as in [`Acquire`], for each of the locks.
     pub lock_delay_ms: u32,
 }
 
@@ -463,23 +465,24 @@ impl AcquireAll {
     }
 }
 
-/// What a waiting multi-lock does to those who come later.
+/// The policy of a waiting multi-lock towards those who come later.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub enum Policy {
-    /// They wait behind it, on each of its locks.
+    /// Those who come later wait behind it, on each of its locks.
     #[default]
     Strict,
-    /// They pass while it waits for another of its locks.
+    /// Those who come later pass while it waits for another of its locks.
     Backfill,
 }
 
-/// What is set for a lock, and stays while no ticket is there.
+/// Settings of a lock, which stay while no ticket is there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct LockSettings {
     /// The permits of a semaphore; `None` for a lock.
     pub limit: Option<u32>,
-    /// Only acquires enter its queue: there may be priorities, and a holder may say who is next.
+    /// Managed: only acquires enter its queue: there may be priorities, and a holder may say who is
+    /// next.
     pub managed: bool,
-    /// How many may wait; `None` for as many as any lock.
+    /// Number of tickets that may wait; `None` for as many as any lock.
     pub waiters_max: Option<u32>,
 }

@@ -21,7 +21,7 @@ use crate::{
 pub(crate) struct Way {
     /// The lock, or the nearest ancestor that exists.
     base: ZPath,
-    /// What is missing below it, deepest first.
+    /// Directories that are missing below it, deepest first.
     missing: Vec<ZPath>,
 }
 
@@ -32,7 +32,7 @@ struct NewTicket<'a> {
     hold: Hold,
 }
 
-/// What came of a wish to enter a queue.
+/// Outcome of a wish to enter a queue.
 pub(crate) enum Entered {
     /// A lock node.
     At(ZPath),
@@ -219,8 +219,8 @@ impl State {
         Ok(Entered::At(ticket))
     }
 
-    /// Whether a lock can be the semaphore that an acquire of permits says. The first one sets the
-    /// limit; 0 is the one that is set. Answers the mode with the limit that counts.
+    /// Checks whether a lock can be the semaphore that an acquire of permits says. The first one
+    /// sets the limit; 0 is the one that is set. Answers the mode with the limit that counts.
     pub(crate) fn check_limit(&self, lock: &ZPath, mode: LockMode) -> Result<LockMode, Error> {
         let LockMode::Lease { permits, limit: asked } = mode else { return Ok(mode) };
         let settings = self.queue(lock).map(|queue| queue.settings()).unwrap_or_default();
@@ -243,7 +243,7 @@ impl State {
     }
 }
 
-/// Whether nothing tells a retry of an acquire from another wish of its session.
+/// Tells whether nothing tells a retry of an acquire from another wish of its session.
 fn is_keyless(acquire: &Acquire) -> bool {
     acquire.keyless && acquire.owner.is_empty()
 }

@@ -56,7 +56,7 @@ impl State {
         Ok(Reply::Done)
     }
 
-    /// Whether the cluster is there, at a level that has notes, and had none.
+    /// Tells whether the cluster is there, at a level that has notes, and had none.
     #[cfg(feature = "next-level")]
     pub(crate) fn restore_note(&mut self, text: &str) -> bool {
         let good = self.level() >= 2 && self.cluster().is_some_and(|cluster| cluster.note().is_none());

@@ -1,4 +1,4 @@
-//! What a request would take of an entry's budget (`budget.rs`), before any of it is done.
+//! The cost of a request in steps of an entry's budget (`budget.rs`), before any of it is done.
 
 use crate::edits::budget::{steps_at, steps_to};
 use crate::edits::changes::Changes;
@@ -7,7 +7,8 @@ use crate::edits::permissions::permit;
 use crate::{CREATE, DELETE, Error, Op, READ, Refusal, State, WRITE, ZPath, ZnodeOp};
 
 impl State {
-    /// What a request may take of an entry's budget, of those that may take much; 0 of others.
+    /// Steps that a request may take of an entry's budget, of those that may take much; 0 of
+    /// others.
     pub(crate) fn cost_of(&self, op: &Op) -> u64 {
         match op {
             Op::Multi(ops) => self.cost_of_multi(ops),
@@ -49,7 +50,7 @@ impl State {
         Ok(())
     }
 
-    /// Whether an operation is not permitted, also behind these.
+    /// Tells whether an operation is not permitted, also behind these.
     fn is_denied(&self, op: &ZnodeOp, before: &[ZnodeOp], context: &Context) -> bool {
         let (guard, perms) = match op {
             ZnodeOp::Create(create) => (create.parent.as_str(), CREATE),

@@ -39,8 +39,8 @@ pub(crate) struct Newcomer<'a> {
     pub(crate) session: SessionId,
     pub(crate) owner: &'a str,
     pub(crate) mode: LockMode,
-    /// Where an upgraded writer will stand, and its reader, which is not in its way. Others stand
-    /// at the end.
+    /// The place where an upgraded writer will stand, and its reader, which is not in its way.
+    /// Others stand at the end.
     pub(crate) upgraded: Option<(Position, &'a Position)>,
 }
 
@@ -49,13 +49,13 @@ struct Wait {
     by: Waiter,
     lock: ZPath,
     demand: Demand,
-    /// `None` at the end.
+    /// The turn in the queue; `None` at the end.
     turn: Option<Turn>,
     /// The reader of an upgraded writer.
     reader: Option<Position>,
 }
 
-/// For how long a contender is in the way of a wait.
+/// Time for which a contender is in the way of a wait.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum InTheWay {
     No,
@@ -69,7 +69,7 @@ struct Search<'a> {
     asker: Owner,
     looks: u32,
     waits: VecDeque<Wait>,
-    /// How each waiter was reached: the edge that leads to it, and from whom.
+    /// The way in which each waiter was reached: the edge that leads to it, and from whom.
     reached: BTreeMap<Waiter, (WaitsFor, Waiter)>,
 }
 
@@ -113,7 +113,7 @@ impl State {
         Search::of(self, owner, waits).run()
     }
 
-    /// What a ticket waits for; `None` when it does not.
+    /// The wait of a ticket; `None` when it does not wait.
     fn wait_of(&self, by: &Waiter, ticket: &ZPath) -> Option<Wait> {
         let node = self.node(ticket).filter(|node| !self.waits_in_vain(ticket, node))?;
         let lock = ticket.parent()?;
@@ -125,7 +125,7 @@ impl State {
         Some(Wait { by: by.clone(), demand, turn: Some(queue.turn(&position)), reader, lock })
     }
 
-    /// Those that stand before a wait in its queue, and whether they are in its way.
+    /// The tickets that stand before a wait in its queue, and whether they are in its way.
     fn before<'a>(&'a self, wait: &'a Wait) -> Box<dyn Iterator<Item = (&'a Position, InTheWay)> + 'a> {
         let Some(queue) = self.queue(&wait.lock) else {
             return Box::new(std::iter::empty());
@@ -208,7 +208,7 @@ impl<'a> Search<'a> {
         None
     }
 
-    /// One blocker of a wait.
+    /// Looks at one blocker of a wait.
     fn look(&mut self, wait: &Wait, position: &Position, in_the_way: InTheWay) -> Option<Vec<WaitsFor>> {
         let blocker = wait.lock.child(&position.name).ok()?;
         let node = self.state.node(&blocker)?;
@@ -238,7 +238,7 @@ impl<'a> Search<'a> {
         None
     }
 
-    /// What a waiter waits for, itself.
+    /// Adds what a waiter waits for, itself.
     fn expand(&mut self, waiter: &Waiter) {
         let state = self.state;
         match waiter {

@@ -12,12 +12,12 @@ use crate::queue::{Origin, Position, Queue, Ticket};
 use crate::state::locks::MultiLock;
 use crate::{Policy, State, ZPath, Zxid};
 
-/// So many multi-locks may be overtaken in one queue; the next one blocks it. Bounds the work of a
+/// Multi-locks that may be overtaken in one queue; the next one blocks it. Bounds the work of a
 /// grant.
 const OVERTAKEN_MAX: usize = 16;
-/// They have together at most so many parts. Bounds the work of a grant by what stands in this
-/// queue: a bound on what was looked at elsewhere would fall when another queue changes, and
-/// nothing would look at this one again.
+/// Parts that these may have together. Bounds the work of a grant by what stands in this queue: a
+/// bound on what was looked at elsewhere would fall when another queue changes, and nothing would
+/// look at this one again.
 const OVERTAKEN_PARTS_MAX: usize = 128;
 
 /// A ticket whose turn it is. The oldest ticket of all locks comes first.
@@ -28,13 +28,13 @@ struct Next {
     position: Position,
 }
 
-/// What a look at a queue has found.
+/// Result of a look at a queue.
 enum Look {
-    /// This ticket holds next.
+    /// The ticket that holds next.
     Next(Next),
     Nobody,
-    /// This entry has given its zxid to another holder of the semaphore as a token: the next entry
-    /// looks again.
+    /// A ticket for the next entry to look at: this one has given its zxid to another holder of the
+    /// semaphore as a token.
     NextEntry,
 }
 
@@ -95,7 +95,7 @@ impl State {
         locks
     }
 
-    /// Who holds this lock next, if it is a ticket's turn in this entry.
+    /// The ticket that holds this lock next, if it is a ticket's turn in this entry.
     fn look(&mut self, lock: &ZPath, changes: &Changes) -> Option<Next> {
         match self.next_in(lock, changes.context.zxid) {
             Look::Next(next) => Some(next),
@@ -136,8 +136,8 @@ impl State {
         Look::Nobody
     }
 
-    /// Whether a grant in this entry would repeat a token where tokens tell holders apart; of a
-    /// multi-lock, any of its grants.
+    /// Tells whether a grant in this entry would repeat a token where tokens tell holders apart; of
+    /// a multi-lock, any of its grants.
     fn repeats_token(&self, lock: &ZPath, position: &Position, ticket: &Ticket, now: Zxid) -> bool {
         let repeats = |lock: &ZPath, position: &Position| {
             let queue = self.queue(lock);
@@ -152,7 +152,7 @@ impl State {
         }
     }
 
-    /// Whether every part fits in its lock, and may be next there.
+    /// Tells whether every part fits in its lock, and may be next there.
     fn fits_everywhere(&self, multi: &MultiLock) -> bool {
         multi.tickets.iter().all(|ticket| {
             let (lock, position) = self.position_of(ticket);
@@ -169,7 +169,7 @@ impl State {
         })
     }
 
-    /// Takes such a ticket away when it is its turn.
+    /// Takes away a ticket of a session that is being ended, when it is its turn.
     fn pass_over(&mut self, ticket: &ZPath, changes: &mut Changes) {
         let end = changes.end.replace(TicketEnd::Expired);
         self.remove(ticket, changes);
@@ -182,20 +182,21 @@ impl State {
             && ticket().and_then(|ticket| ticket.session).is_some_and(|id| self.sessions.is_ending(id))
     }
 
-    /// It may have gone since it was its turn.
+    /// Leaves a ticket's locks to the next entry. The ticket may have gone since it was its turn.
     fn leave_to_next_entry(&mut self, next: Next) {
         for lock in self.locks_of(&next).into_iter().chain([next.lock]) {
             self.locks.leave_unsettled(lock);
         }
     }
 
-    /// Where it is the turn of a multi-lock: in each of its locks.
+    /// The locks of a multi-lock, where it is the turn of one.
     fn locks_of(&self, next: &Next) -> Vec<ZPath> {
         let multi = self.multi_at(&next.lock, &next.position);
         multi.iter().flat_map(|multi| &multi.tickets).filter_map(ZPath::parent).collect()
     }
 
-    /// Whether a ticket could hold that waits, and no later entry will look at it. For tests.
+    /// Checks, for tests, that no ticket waits which could hold, unless a later entry will look at
+    /// it.
     pub(crate) fn check_nobody_is_next(&self, lock: &ZPath) -> Result<(), String> {
         let left_over = |lock: &ZPath| self.locks.unsettled().contains(lock);
         match self.next_in(lock, self.last_zxid) {
@@ -207,8 +208,8 @@ impl State {
     }
 }
 
-/// Whether others may overtake a waiting part of this multi-lock. In a semaphore they may not:
-/// small wishes would keep a large one waiting.
+/// Tells whether others may overtake a waiting part of this multi-lock. In a semaphore they may
+/// not: small wishes would keep a large one waiting.
 pub(crate) fn may_be_overtaken(multi: &MultiLock, queue: &Queue) -> bool {
     multi.policy == Policy::Backfill && queue.settings().limit.is_none()
 }

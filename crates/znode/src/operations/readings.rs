@@ -14,17 +14,17 @@ use crate::{
     Zxid,
 };
 
-/// Where a ticket stands.
+/// Standing of a ticket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LockStatus {
-    /// It holds the lock.
+    /// The ticket holds the lock.
     Held {
-        /// What to show to resources.
+        /// The token to show to resources.
         token: FencingToken,
-        /// How often the owner holds it.
+        /// Number of times that the owner holds it.
         holds: u32,
     },
-    /// It waits.
+    /// The ticket waits.
     Waiting {
         /// The ticket before it: the waiter whose turn is before its own (of a reader the last one
         /// that is no reader), or the last of the holders. The event [`crate::EventKind::Granted`]
@@ -40,37 +40,38 @@ pub struct QueueEntry {
     pub ticket: ZPath,
     /// Contenders before it.
     pub position: u32,
-    /// Whether it holds the lock now. A lingering node does not, but no other ticket does either.
+    /// Tells whether it holds the lock now. A lingering node does not, but no other ticket does
+    /// either.
     pub held: bool,
-    /// How it wants the lock; told by its name when another client made it.
+    /// The mode in which it wants the lock; told by its name when another client made it.
     pub mode: LockMode,
-    /// Its session; `None` for a znode that is not ephemeral.
+    /// The session; `None` for a znode that is not ephemeral.
     pub session: Option<SessionId>,
     /// The label of its session; empty also when the session has ended and is forgotten.
     pub session_label: String,
     /// The client of its session, likewise.
     pub client: Arc<ClientInfo>,
-    /// Who, within the session; empty for none.
+    /// The owner within the session; empty for none.
     pub owner: String,
     /// The lock node's data if that is text, and no longer than a label may be.
     pub label: Option<String>,
-    /// When it entered the queue, in milliseconds since 1970 by the leader's clock.
+    /// Time at which it entered the queue, in milliseconds since 1970 by the leader's clock.
     pub since_ms: u64,
     /// The fencing token that it has, or will have when it holds: its czxid. Once a ticket was
     /// passed in the queue (by leave of a waiting multi-lock), the token of a waiter is not known
     /// before it holds, and may be larger.
     pub token: FencingToken,
-    /// Since when it holds; `None` while it waits, and for a znode that no session owns.
+    /// The grant by which it holds; `None` while it waits, and for a znode that no session owns.
     pub grant: Option<Grant>,
-    /// Whether it was asked to give up.
+    /// The request to give it up, where there is one.
     pub revocation: Option<Revocation>,
     /// Acquires that share it.
     pub holds: u32,
-    /// In a semaphore: the permits that it has, or wants.
+    /// The permits of a semaphore that it has, or wants.
     pub permits: Option<u32>,
-    /// In a managed lock: the priority with which it waits.
+    /// The priority in a managed lock with which it waits.
     pub priority: u32,
-    /// Its session expired while it held: until when it keeps others out.
+    /// Time until which it keeps others out, where its session expired while it held.
     pub lingers_until_ms: Option<u64>,
 }
 
@@ -81,18 +82,18 @@ pub struct Queue {
     pub contenders: u32,
     /// The page, in order; holders come first.
     pub entries: Vec<QueueEntry>,
-    /// Of a semaphore.
+    /// The permits, where the lock is a semaphore.
     pub permits: Option<Permits>,
-    /// What was set for the lock.
+    /// The settings of the lock.
     pub settings: LockSettings,
 }
 
 /// The permits of a semaphore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Permits {
-    /// How many there are.
+    /// Number of all permits.
     pub limit: u32,
-    /// How many of them are taken.
+    /// Number of those that are taken.
     pub held: u32,
 }
 
@@ -107,7 +108,7 @@ pub struct LockSummary {
     pub first: QueueEntry,
 }
 
-/// Where a ticket stands. O(log n) in the length of the queue.
+/// The standing of a ticket. O(log n) in the length of the queue.
 ///
 /// # Errors
 /// `NoNode` when the lock node is gone: released, withdrawn, or its session ended. `SessionExpired`
@@ -121,7 +122,7 @@ pub fn status(state: &State, ticket: &ZPath) -> Result<LockStatus, Error> {
     })
 }
 
-/// What a ticket holds; `None` while it waits.
+/// The hold of a ticket; `None` while it waits.
 ///
 /// # Errors
 /// As [`status`].
@@ -150,7 +151,7 @@ pub fn parts<'a>(state: &'a State, ticket: &ZPath) -> Option<&'a [ZPath]> {
     state.multi_of(ticket, node).map(|multi| &*multi.tickets)
 }
 
-/// Who is before a waiter, for people. A part that is the first in its own queue waits where
+/// The ticket before a waiter, for people. A part that is the first in its own queue waits where
 /// another part does.
 fn predecessor(state: &State, ticket: &ZPath, node: &Znode, queue: &TicketQueue, position: &Position) -> ZPath {
     let at = |ticket: &ZPath, before: Option<&Position>| ticket.parent()?.child(&before?.name).ok();
@@ -165,7 +166,7 @@ fn predecessor(state: &State, ticket: &ZPath, node: &Znode, queue: &TicketQueue,
     others.iter().find_map(elsewhere).unwrap_or_else(|| ticket.clone())
 }
 
-/// How many tickets are before one: holders by their positions, then waiters in the order of their
+/// Number of tickets before one: holders by their positions, then waiters in the order of their
 /// turns. O(n) in these or in those behind it, whichever are fewer.
 ///
 /// # Errors
@@ -215,8 +216,8 @@ pub fn list(state: &State, prefix: &ZPath, after: Option<&ZPath>, max: usize) ->
     paths(state, prefix, after).take(max).map(|lock| summary(state, lock)).collect()
 }
 
-/// Their paths: all of them, which costs nothing before they are looked at. The root is no lock,
-/// whatever its children are named.
+/// Paths of these locks: all of them, which costs nothing before they are looked at. The root is no
+/// lock, whatever its children are named.
 pub fn paths<'a>(state: &'a State, prefix: &'a ZPath, after: Option<&'a ZPath>) -> impl Iterator<Item = &'a ZPath> {
     // Paths below "/a" are those from "/a/" to before "/a0": '0' follows '/'. "/a-b" sorts between
     // "/a" and "/a/".
@@ -233,18 +234,18 @@ pub fn paths<'a>(state: &'a State, prefix: &'a ZPath, after: Option<&'a ZPath>) 
     itself.chain(under).filter(|path| !path.is_root())
 }
 
-/// Whether the token is that of a present holder of the lock: of a lock node in its queue, or of
-/// the ephemeral znode that is the lock itself where no client queues. O(log n).
+/// Tells whether the token is that of a present holder of the lock: of a lock node in its queue, or
+/// of the ephemeral znode that is the lock itself where no client queues. O(log n).
 pub fn is_held_with(state: &State, lock: &ZPath, token: FencingToken) -> bool {
     is_held(state, lock, token, None)
 }
 
-/// Whether it is that of a present holder which the session owns.
+/// Tells whether it is that of a present holder which the session owns.
 pub fn is_held_by(state: &State, lock: &ZPath, token: FencingToken, session: SessionId) -> bool {
     is_held(state, lock, token, Some(session))
 }
 
-/// By whomever, if no session is given.
+/// The same for either; held by any session, if none is given.
 fn is_held(state: &State, lock: &ZPath, token: FencingToken, session: Option<SessionId>) -> bool {
     let Some(parent) = state.node(lock) else {
         return false;
@@ -320,8 +321,8 @@ pub fn summary(state: &State, lock: &ZPath) -> Result<LockSummary, Error> {
     Ok(LockSummary { lock: lock.clone(), contenders: count(queue.len()), first: entry(state, lock, queue, 0, first)? })
 }
 
-/// A lock node that no acquire made is held once; the holds of a multi-lock are those of its first
-/// ticket.
+/// Number of holds. A lock node that no acquire made is held once; the holds of a multi-lock are
+/// those of its first ticket.
 fn holds(state: &State, ticket: &ZPath, node: &Znode) -> u32 {
     let multi = state.multi_of(ticket, node);
     let counting = multi.and_then(|multi| state.node(&multi.tickets[0])).unwrap_or(node);
@@ -353,15 +354,16 @@ fn first_data(state: &State, lock: &ZPath) -> Option<Arc<str>> {
     names.find(is_data).cloned()
 }
 
-/// How a lock node became a holder; `None` while it waits, and for one that no session owns.
+/// The grant by which a lock node became a holder; `None` while it waits, and for one that no
+/// session owns.
 pub fn grant(state: &State, ticket: &ZPath) -> Option<Grant> {
     let node = state.node(ticket).filter(|node| node.owner().is_some() && node.lingers_until_ms().is_none())?;
     let position = node.position(ticket.name())?;
     Some(state.queue(&ticket.parent()?)?.holder(&position)?.grant)
 }
 
-/// Whether a client wants this ticket back: by [`crate::Op::Revoke`], or by setting the lock node's
-/// data as Curator or ZooKeeper's recipe do.
+/// Tells whether a client wants this ticket back: by [`crate::Op::Revoke`], or by setting the lock
+/// node's data as Curator or ZooKeeper's recipe do.
 pub fn revocation(state: &State, ticket: &ZPath) -> Option<Revocation> {
     if let Some(revocation) = state.locks.revocations.get(ticket) {
         return Some(revocation.clone());

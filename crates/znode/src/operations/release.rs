@@ -55,8 +55,8 @@ impl State {
         own.filter(held).filter(|path| self.fits(path, wanted)).take(2).cloned().collect()
     }
 
-    /// Whether the lock is one znode without a queue, and this session's owner has it: its data is
-    /// the owner.
+    /// Tells whether the lock is one znode without a queue, and this session's owner has it: its
+    /// data is the owner.
     fn is_simple_of(&self, id: SessionId, wanted: &HeldTicket) -> bool {
         let has_it = |owner: &str| {
             let node =

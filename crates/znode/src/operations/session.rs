@@ -58,12 +58,12 @@ impl State {
         Ok(Reply::SessionOpened { session: id, timeout_ms })
     }
 
-    /// How many open sessions count for an address.
+    /// Number of open sessions that count for an address.
     pub fn sessions_of(&self, address: IpAddr) -> u32 {
         self.sessions.of_address(address)
     }
 
-    /// The session goes on over another connection, whose turns begin anew.
+    /// Lets the session go on over another connection, whose turns begin anew.
     pub(crate) fn attach_session(
         &mut self,
         connection: u64,
@@ -80,7 +80,7 @@ impl State {
         Ok(Reply::SessionOpened { session, timeout_ms })
     }
 
-    /// A write of a connection takes its turn. Refused without a trace unless it is the next one.
+    /// Takes the turn of a connection's write. Refused without a trace unless it is the next one.
     pub(crate) fn take_turn(&mut self, turn: Turn, context: &Context) -> Result<(), Error> {
         let id = context.session.ok_or(Error::SessionRequired)?;
         let session = self.sessions.get_mut(id).expect("the credential was checked");
@@ -105,7 +105,7 @@ impl State {
         }
     }
 
-    /// The leader's word, which counts in its own term only.
+    /// Expires sessions at the leader's word, which counts in its own term only.
     pub(crate) fn expire_sessions(
         &mut self,
         sessions: &[SessionId],
@@ -166,7 +166,8 @@ impl State {
     }
 }
 
-/// Not clamp(): it panics when a configuration has the bounds the wrong way round.
+/// The timeout within the bounds. Not clamp(): it panics when a configuration has the bounds the
+/// wrong way round.
 fn agreed_timeout(wish_ms: u32, limits: &Limits) -> u32 {
     wish_ms.max(limits.session_timeout_min_ms).min(limits.session_timeout_max_ms)
 }

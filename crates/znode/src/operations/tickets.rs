@@ -11,7 +11,8 @@ use crate::{
 };
 
 impl State {
-    /// A retry of an acquire that was applied: where its ticket stands by now. Counts nothing.
+    /// Answers a retry of an acquire that was applied: where its ticket stands by now. Counts
+    /// nothing.
     pub(crate) fn acquire_again(
         &mut self,
         ticket: &ZPath,
@@ -62,7 +63,7 @@ impl State {
         self.sessions[&id].tickets.get(&(lock.clone(), mode.of_any_limit(), owner.into())).cloned()
     }
 
-    /// Whether an owner has a ticket of a lock, in any mode.
+    /// Tells whether an owner has a ticket of a lock, in any mode.
     pub(crate) fn has_ticket_of(&self, id: SessionId, lock: &ZPath, owner: &str) -> bool {
         let from = (lock.clone(), LockMode::Exclusive, "".into());
         let tickets = self.sessions[&id].tickets.range((Bound::Included(from), Bound::Unbounded));
@@ -70,7 +71,7 @@ impl State {
         !owner.is_empty() && own.any(|((_, _, other), _)| **other == *owner)
     }
 
-    /// Whether an owner has any ticket, of those that may be looked at.
+    /// Tells whether an owner has any ticket, of those that may be looked at.
     pub(crate) fn has_ticket(&self, id: SessionId, owner: &str) -> bool {
         let looks = self.limits.deadlock_looks();
         let mut tickets = self.sessions[&id].tickets.keys().take(looks as usize);
@@ -95,13 +96,13 @@ impl State {
         self.session(id)?.named.get(&(lock.clone(), mode.of_any_limit(), key)).cloned()
     }
 
-    /// Whether the session may give this ticket back.
+    /// Checks whether the session may give this ticket back.
     pub(crate) fn check_ticket(&self, ticket: &ZPath, context: &Context) -> Result<SessionId, Error> {
         let id = self.check_own(ticket, context)?;
         if sequence_of(ticket.name()).is_none() { Err(Error::BadArguments) } else { Ok(id) }
     }
 
-    /// Whether an ephemeral znode is the session's own.
+    /// Checks whether an ephemeral znode is the session's own.
     pub(crate) fn check_own(&self, path: &ZPath, context: &Context) -> Result<SessionId, Error> {
         let id = context.session.ok_or(Error::SessionRequired)?;
         let node = self.node(path).ok_or(Error::NoNode)?;

@@ -31,7 +31,8 @@ impl State {
         }
     }
 
-    /// All or nothing. Working on the state itself and putting the old one back costs O(1).
+    /// Applies several operations, all or nothing. Working on the state itself and putting the old
+    /// one back costs O(1).
     pub(crate) fn multi(&mut self, ops: Vec<ZnodeOp>, changes: &mut Changes) -> Result<Reply, Refusal> {
         if ops.len() > self.limits.ops_max as usize {
             return Err(Error::TooManyOps.into());
@@ -214,7 +215,7 @@ impl State {
         Some((parent, used))
     }
 
-    /// Whether what an earlier create has seen to is not there any more.
+    /// Tells whether what an earlier create has seen to is not there any more.
     pub(crate) fn is_gone_since(&self, op: &Op, path: &ZPath, stat: &Stat) -> bool {
         let ensured = matches!(op, Op::Znode(op) if op.stands_alone());
         ensured && self.node(path).is_none_or(|node| node.czxid != stat.czxid)
@@ -233,15 +234,15 @@ impl State {
 }
 
 impl ZnodeOp {
-    /// Whether it has no place in a multi.
+    /// Tells whether it has no place in a multi.
     pub(crate) fn stands_alone(&self) -> bool {
         matches!(self, ZnodeOp::Create(create) if create.ensure != Ensure::New)
     }
 }
 
 impl Znode {
-    /// Whether it is what a create would see to: the session's own, with the same data where that
-    /// counts.
+    /// Tells whether it is what a create would see to: the session's own, with the same data where
+    /// that counts.
     pub(crate) fn is_ensured(&self, ensure: Ensure, session: Option<SessionId>, data: &[u8]) -> bool {
         match ensure {
             Ensure::New => false,

@@ -1,4 +1,4 @@
-//! From reading to writing without letting go in between, and back.
+//! The way from reading to writing without letting go in between, and back.
 //!
 //! An upgrade enqueues a writer whose turn is before that of all others. It fits beside the holders
 //! without its own reader, so it holds when the other readers have gone. A downgrade is a reader
@@ -90,7 +90,7 @@ impl State {
         lock.child(&TicketName { shape: Shape::Alone, key, number }.text())
     }
 
-    /// The bounds, as for any acquire.
+    /// Checks the bounds, as for any acquire.
     fn check_upgrade(
         &self,
         lock: &ZPath,

@@ -1,4 +1,4 @@
-//! What must be true of every queue. For tests.
+//! Invariants of every queue. For tests.
 
 use imbl::OrdSet;
 

@@ -1,31 +1,31 @@
-//! What a lock node knows beyond ZooKeeper's facts.
+//! The facts that a lock node knows beyond ZooKeeper's facts.
 
 use bincode::{Decode, Encode};
 
 use crate::words::weight::{HOLD, text};
 use crate::{Attempt, LockMode, RequestKey, ZPath};
 
-/// What a lock node knows beyond ZooKeeper's facts. Its label is the znode's data.
+/// The facts that a lock node knows beyond ZooKeeper's facts. Its label is the znode's data.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Contender {
-    /// How it wants the lock.
+    /// The mode in which it wants the lock.
     pub mode: LockMode,
-    /// Who, within the session; empty for none.
+    /// The owner within the session; empty for none.
     pub owner: String,
-    /// How long the node outlives its session if that expires while it holds.
+    /// Time for which the node outlives its session if that expires while it holds.
     pub lock_delay_ms: u32,
     /// One for each acquire that was not given back, oldest first, and [`Contender::released`]
     /// more.
     pub holds: Vec<Hold>,
-    /// How many of the holds were given back. A release does not say which; a withdrawal does, and
-    /// must find its own also after a release by another of the same owner. Always fewer than the
-    /// holds.
+    /// Number of the holds that were given back. A release does not say which; a withdrawal does,
+    /// and must find its own also after a release by another of the same owner. Always fewer than
+    /// the holds.
     pub released: u32,
-    /// Set when the session expired while it held: the time at which the node may be collected.
+    /// Time at which the node may be collected; set when the session expired while it held.
     pub lingers_until_ms: Option<u64>,
-    /// It was acquired without key and owner.
+    /// Set when it was acquired without key and owner.
     pub keyless: bool,
-    /// It was acquired together with others, as one multi-lock.
+    /// Set when it was acquired together with others, as one multi-lock.
     pub in_multi_lock: bool,
 }
 
@@ -34,7 +34,7 @@ pub struct Contender {
 const RELEASED_MAX: u32 = 64;
 
 impl Contender {
-    /// How often the owner holds it, or waits with it.
+    /// Number of times that the owner holds it, or waits with it.
     pub fn count(&self) -> u32 {
         u32::try_from(self.holds.len()).unwrap_or(u32::MAX).saturating_sub(self.released)
     }
@@ -55,7 +55,7 @@ impl Contender {
 pub struct Hold {
     /// The idempotency key of the acquire.
     pub key: RequestKey,
-    /// Its tries that were not withdrawn, in the order of the log; never empty.
+    /// The tries that were not withdrawn, in the order of the log; never empty.
     ///
     /// That is not the order in which the client made them: a try that it gave up may overtake the
     /// retry that it was told about. So the hold stays as long as one of them does.
@@ -66,7 +66,7 @@ pub struct Hold {
 const ATTEMPTS_MAX: usize = 16;
 
 impl Hold {
-    /// A try of the same acquire.
+    /// Notes a try of the same acquire.
     pub(crate) fn retry(&mut self, attempt: Attempt) {
         if self.attempts.contains(&attempt) {
             return;
@@ -79,12 +79,12 @@ impl Hold {
 }
 
 impl Contender {
-    /// What the holds weigh.
+    /// Weight of the holds.
     pub(crate) fn holds_weight(&self) -> u64 {
         self.holds.len() as u64 * HOLD
     }
 
-    /// What all of it weighs, in the lock node at that path.
+    /// Weight of all of it, in the lock node at that path.
     pub(crate) fn weight(&self, path: &ZPath) -> u64 {
         // Among those without key and owner it has a place, too.
         let indexed = if self.keyless { 2 * text(path.as_str()) } else { 0 };

@@ -1,24 +1,24 @@
-//! What a ticket wants of its lock, and what holders have of it.
+//! The demand of a ticket on its lock, and what holders have of it.
 
 use crate::words::ticket_name::is_shared;
 use crate::{Contender, LockMode};
 
-/// What a ticket wants of its lock.
+/// Demand of a ticket on its lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Demand {
-    /// All of it.
+    /// The whole lock.
     Alone,
     /// A share, together with other readers.
     Shared,
-    /// So many permits of a semaphore.
+    /// A number of permits of a semaphore.
     Units(u32),
-    /// Made by hand with the name of a Curator lease: one permit of a semaphore, and all of any
-    /// other lock.
+    /// A lock node made by hand with the name of a Curator lease: one permit of a semaphore, and
+    /// all of any other lock.
     LeaseByName,
 }
 
 impl Demand {
-    /// Of a ticket in its lock.
+    /// The demand of a ticket in its lock.
     pub(crate) fn of(name: &str, contender: Option<&Contender>) -> Demand {
         match contender {
             Some(contender) => Demand::of_mode(contender.mode),
@@ -37,7 +37,7 @@ impl Demand {
     }
 }
 
-/// What the holders of a lock have of it.
+/// The parts that the holders of a lock have of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Taken {
     pub(crate) alone: u32,
@@ -46,7 +46,7 @@ pub(crate) struct Taken {
 }
 
 impl Taken {
-    /// What one demand takes of a lock with that limit.
+    /// The parts that one demand takes of a lock with that limit.
     pub(crate) fn by(demand: Demand, limit: Option<u32>) -> Taken {
         match demand {
             Demand::Shared => Taken { shared: 1, ..Taken::default() },
@@ -72,7 +72,7 @@ impl Taken {
         }
     }
 
-    /// Whether a lock with that limit has room for one more demand.
+    /// Tells whether a lock with that limit has room for one more demand.
     pub(crate) fn has_room(self, demand: Demand, limit: Option<u32>) -> bool {
         let more = Taken::by(demand, limit);
         if more.alone > 0 {

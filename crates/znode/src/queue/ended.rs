@@ -11,24 +11,24 @@ use crate::words::acl;
 use crate::words::weight::{ENDED, HISTORY, PAST_TICKET, text};
 use crate::{Acl, Actor, ClientInfo, FencingToken, Limits, LockMode, SessionId, ZPath, Zxid};
 
-/// Why a ticket ended.
+/// Reasons for which a ticket ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 pub enum TicketEnd {
-    /// It held, and its session gave it back.
+    /// The ticket held, and its session gave it back.
     Released,
-    /// Its session was closed.
+    /// The session was closed.
     Closed,
-    /// Its session expired. With a lock-delay the lock node stays, but it holds for nobody from
+    /// The session expired. With a lock-delay the lock node stays, but it holds for nobody from
     /// here on.
     Expired,
-    /// It was asked to give up and did not within the deadline.
+    /// The holder was asked to give up and did not within the deadline.
     Revoked,
-    /// Its wait was over, its session gave it up before it held, or its client had gone before it
+    /// The wait was over, its session gave it up before it held, or its client had gone before it
     /// had the answer.
     Withdrawn,
     /// Another client deleted the lock node.
     Admin,
-    /// It was never let in: waiting would have closed a cycle.
+    /// The ticket was never let in: waiting would have closed a cycle.
     Deadlock,
 }
 
@@ -37,27 +37,28 @@ pub enum TicketEnd {
 pub struct EndedTicket {
     /// The lock node's name; empty when it was never made.
     pub name: String,
-    /// How it wanted the lock.
+    /// The mode in which it wanted the lock.
     pub mode: LockMode,
-    /// Its session.
+    /// The session.
     pub session: SessionId,
-    /// Who, within the session; empty for none.
+    /// The owner within the session; empty for none.
     pub owner: String,
     /// The lock node's data at its end if that was text and no longer than a label.
     pub label: String,
-    /// When it entered the queue.
+    /// The moment at which it entered the queue.
     pub enqueued: Moment,
-    /// When it became a holder, and its fencing token. `None` when it waited in vain.
+    /// The moment at which it became a holder, and its fencing token. `None` when it waited in
+    /// vain.
     pub grant: Option<Grant>,
-    /// When it ended.
+    /// The moment at which it ended.
     pub ended: Moment,
-    /// Why.
+    /// The reason for which it ended.
     pub end: TicketEnd,
     /// The label of its session.
     pub session_label: Arc<str>,
     /// The client of its session.
     pub client: Arc<ClientInfo>,
-    /// Who ended it, where that was not its own session, nor its silence.
+    /// The one who ended it, where that was not its own session, nor its silence.
     pub by: Option<Arc<Actor>>,
 }
 
@@ -66,37 +67,37 @@ pub struct EndedTicket {
 pub struct Moment {
     /// The entry.
     pub zxid: Zxid,
-    /// In milliseconds since 1970.
+    /// The time, in milliseconds since 1970.
     pub time_ms: u64,
 }
 
-/// When a ticket became a holder, and with which token.
+/// The moment at which a ticket became a holder, and with which token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Grant {
-    /// When.
+    /// The moment.
     pub at: Moment,
-    /// What it showed to resources.
+    /// The token that it showed to resources.
     pub token: FencingToken,
 }
 
 /// A session that has ended.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct EndedSession {
-    /// Its id.
+    /// The id.
     pub id: SessionId,
-    /// What the one who opened it said of itself.
+    /// Label that the one who opened it gave.
     pub label: String,
-    /// Its timeout, in milliseconds.
+    /// The timeout, in milliseconds.
     pub timeout_ms: u32,
-    /// When it was opened, in milliseconds since 1970.
+    /// Time at which it was opened, in milliseconds since 1970.
     pub opened_ms: u64,
-    /// When it ended.
+    /// The moment at which it ended.
     pub ended: Moment,
-    /// Whether it was silent too long; else it was closed.
+    /// Tells whether it was silent too long; else it was closed.
     pub expired: bool,
-    /// How many ephemeral znodes went with it.
+    /// Number of ephemeral znodes that went with it.
     pub ephemerals: u32,
-    /// Who the client was that opened it.
+    /// The client that opened it.
     pub client: Arc<ClientInfo>,
 }
 
@@ -114,7 +115,7 @@ impl EndedSession {
     }
 }
 
-/// What a lock weighs that remembers any tickets, without these.
+/// Weight of a lock that remembers any tickets, without these.
 fn weight_of_lock(lock: &ZPath) -> u64 {
     HISTORY + text(lock.as_str())
 }
@@ -122,10 +123,10 @@ fn weight_of_lock(lock: &ZPath) -> u64 {
 /// The past of one lock.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub(crate) struct History {
-    /// When something ended last.
+    /// The entry by which something ended last.
     pub(crate) newest: Zxid,
     pub(crate) grants: VecDeque<Arc<EndedTicket>>,
-    /// Apart, so that many short tries do not push the grants out.
+    /// Waits in vain. They are apart, so that many short tries do not push the grants out.
     pub(crate) waits: VecDeque<Arc<EndedTicket>>,
     /// The directory's ACL when something ended last, where not all clients might read it. The past
     /// goes by it when the directory has gone, or is another one.
@@ -133,7 +134,8 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// Adds one. What those weigh that are forgotten for it, and the ACL that is.
+    /// Adds a ticket. Returns the weight of those that are forgotten for it, and of the ACL that
+    /// is.
     fn add(&mut self, ticket: EndedTicket, readers: Option<Arc<[Acl]>>, max: usize) -> u64 {
         let mut forgotten = 0;
         if self.readers != readers {
@@ -156,8 +158,8 @@ impl History {
         forgotten
     }
 
-    /// What it weighs: its tickets, and an ACL of its own, since a snapshot has it once for each
-    /// lock.
+    /// Weight of the history: its tickets, and an ACL of its own, since a snapshot has it once for
+    /// each lock.
     fn bytes(&self) -> u64 {
         self.tickets_weight() + readers_weight(self.readers.as_deref())
     }
@@ -180,17 +182,17 @@ pub(crate) struct Histories {
     sessions: OrdMap<SessionId, Arc<EndedSession>>,
     /// The sessions in `sessions`, by their end.
     by_end: OrdSet<(Zxid, SessionId)>,
-    /// What all of it weighs.
+    /// Weight of all of it.
     bytes: u64,
 }
 
 impl Histories {
-    /// What all of it weighs.
+    /// Weight of all of it.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// What one lock remembers.
+    /// The past that one lock remembers.
     pub(crate) fn of(&self, lock: &ZPath) -> Option<&History> {
         self.by_lock.get(lock).map(|history| &**history)
     }

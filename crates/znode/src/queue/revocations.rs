@@ -10,21 +10,21 @@ use crate::{Actor, ZPath};
 /// A request to give a ticket up.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Revocation {
-    /// When it was asked first.
+    /// The moment at which it was asked first.
     pub at: Moment,
-    /// Who asked; not known when it was by the lock node's data.
+    /// The one who asked; not known when it was by the lock node's data.
     pub by: Actor,
-    /// When the ticket may be taken away, in milliseconds since 1970; `None` for never.
+    /// Time at which the ticket may be taken away, in milliseconds since 1970; `None` for never.
     pub due_ms: Option<u64>,
 }
 
-/// What is asked of which ticket.
+/// Requests to give tickets up.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Revocations {
     by_ticket: OrdMap<ZPath, Revocation>,
-    /// Those with a deadline.
+    /// Tickets with a deadline, by that.
     due: OrdSet<(u64, ZPath)>,
-    /// What all of it weighs.
+    /// Weight of all of it.
     bytes: u64,
 }
 
@@ -42,12 +42,12 @@ impl Revocations {
         self.due.iter().take_while(move |(due_ms, _)| *due_ms <= now_ms).map(|(_, ticket)| ticket)
     }
 
-    /// What all of it weighs.
+    /// Weight of all of it.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// For tests: deadlines and weight, against the requests.
+    /// Checks, for tests, deadlines and weight, against the requests.
     pub(crate) fn check_invariants(&self) -> Result<(), String> {
         let mut anew = Revocations::default();
         self.by_ticket.iter().for_each(|(ticket, revocation)| anew.put(ticket, revocation.clone()));
@@ -78,24 +78,24 @@ impl Revocations {
     }
 }
 
-/// What a request for a ticket weighs.
+/// Weight of a request for a ticket.
 pub(crate) fn weight(ticket: &ZPath, by: &Actor) -> u64 {
     REVOCATION + text(ticket.as_str()) + by.weight()
 }
 
-/// What Curator's `Revoker` writes into the lock node of a holder that shall give up.
+/// The word that Curator's `Revoker` writes into the lock node of a holder that shall give up.
 const CURATOR: &str = "__REVOKE__";
 
-/// And what ZooKeeper's recipe for revocable locks has there.
+/// The word that ZooKeeper's recipe for revocable locks has there.
 const RECIPE: &str = "unlock";
 
-/// Whether this is a word that asks the one who holds to give up.
+/// Tells whether this is a word that asks the one who holds to give up.
 pub(crate) fn asks_to_give_up(data: &[u8]) -> bool {
     [CURATOR, RECIPE].iter().any(|word| *data == *word.as_bytes())
 }
 
-/// What the client that made a lock node of that name looks for in its data. Most look for nothing,
-/// and keep something of their own there.
+/// The word that the client of a lock node with that name looks for in its data. Most look for
+/// nothing, and keep something of their own there.
 pub(crate) fn word_for(name: &str) -> Option<&'static str> {
     let family = &name[..name.len().saturating_sub(10)];
     let ends = |families: &[&str]| families.iter().any(|end| family.ends_with(end));

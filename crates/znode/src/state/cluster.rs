@@ -37,7 +37,7 @@ impl Cluster {
         }
     }
 
-    /// What was decided when it was founded.
+    /// Decisions made when it was founded.
     pub fn founding(&self) -> &Founding {
         &self.founding
     }
@@ -53,7 +53,7 @@ impl Cluster {
         self.removed.iter().map(|(id, zxid)| (*id, *zxid))
     }
 
-    /// What stands there for people; none before the level with which that came.
+    /// The note that stands there for people; none before the level with which that came.
     #[cfg(feature = "next-level")]
     pub fn note(&self) -> Option<&str> {
         self.note.as_deref()

@@ -1,4 +1,5 @@
-//! What is kept of all locks together. The queue of each stands with its directory, in the tree.
+//! The facts that are kept of all locks together. The queue of each stands with its directory, in
+//! the tree.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -11,13 +12,14 @@ use crate::state::mixed_clients::MixedClients;
 use crate::words::weight;
 use crate::{Policy, ZPath, Znode, Zxid};
 
+/// Sums and indexes of all locks, and what is remembered of them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Locks {
     /// Parents with at least one ticket among their children.
     directories: OrdSet<ZPath>,
     /// Tickets of all locks.
     tickets: u64,
-    /// Those that hold and that a session owns.
+    /// Tickets that hold and that a session owns.
     holders: u64,
     /// Multi-locks that wait or hold, by the czxid of their lock nodes.
     multis: OrdMap<Zxid, Arc<MultiLock>>,
@@ -29,7 +31,7 @@ pub(crate) struct Locks {
 }
 
 impl Locks {
-    /// A znode is about to be put into a directory. Whether it is a ticket.
+    /// Counts a znode that is about to be put into a directory. True when it is a ticket.
     pub(crate) fn entered(&mut self, path: &ZPath, directory: &ZPath, node: &Znode) -> bool {
         self.mixed_clients.add(directory, path.name(), node);
         let is_ticket = node.number(path.name()).is_some();
@@ -37,12 +39,12 @@ impl Locks {
         is_ticket
     }
 
-    /// A directory has its first ticket.
+    /// Notes that a directory has its first ticket.
     pub(crate) fn opened(&mut self, directory: &ZPath) {
         self.directories.insert(directory.clone());
     }
 
-    /// A znode has gone, and its directory has so many tickets left.
+    /// Notes that a znode has gone, and its directory has so many tickets left.
     pub(crate) fn left(&mut self, path: &ZPath, directory: &ZPath, node: &Znode, tickets: usize) {
         self.mixed_clients.remove(directory, path.name(), node);
         if node.number(path.name()).is_some() {
@@ -53,17 +55,17 @@ impl Locks {
         }
     }
 
-    /// Tickets of sessions have come to hold.
+    /// Counts a ticket of a session that has come to hold.
     pub(crate) fn count_holder(&mut self) {
         self.holders += 1;
     }
 
-    /// One of them has ended.
+    /// Takes one of them off that has ended.
     pub(crate) fn discount_holder(&mut self) {
         self.holders -= 1;
     }
 
-    /// What all of it weighs.
+    /// Weight of all of it.
     pub(crate) fn bytes(&self) -> u64 {
         weight::locks(self.tickets, self.multis.len()) + self.histories.bytes() + self.revocations.bytes()
     }

@@ -1,5 +1,5 @@
-//! Who sees whom: clients of different libraries that queue in one directory without knowing of
-//! each other.
+//! Clients that do not see each other: those of different libraries that queue in one directory
+//! without knowing of each other.
 //!
 //! zlock counts every contender. Other libraries count children with names like their own, and two
 //! of them that do not see each other's lock nodes both believe to hold. Curator's clients wait
@@ -63,9 +63,9 @@ const ALL: [Naming; 13] = [
 /// A library's clients that queue in a directory, and lock nodes there that they do not count.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BlindSpot {
-    /// Whose clients.
+    /// The library whose clients they are.
     pub clients: Naming,
-    /// What they do not see.
+    /// The lock nodes that they do not see.
     pub unseen: Naming,
     /// Name of the first child that is [`Naming::Data`]. Curator's clients wait for it.
     pub child: Option<Arc<str>>,
@@ -99,7 +99,7 @@ impl fmt::Display for BlindSpot {
 }
 
 impl Naming {
-    /// By the name of a lock node that a client made by hand.
+    /// The naming of a lock node that a client made by hand.
     pub fn of(name: &str) -> Naming {
         let family = name.get(..name.len().saturating_sub(10)).unwrap_or_default();
         let ends = |end: &str| family.ends_with(end);
@@ -139,18 +139,18 @@ impl Naming {
         })
     }
 
-    /// Whether it is of a library that counts tickets by their names.
+    /// Tells whether it is of a library that counts tickets by their names.
     fn is_of_library(self) -> bool {
         !matches!(self, Naming::Own | Naming::OwnReader | Naming::OwnLease | Naming::Data)
     }
 
-    /// Whether its clients wait for every child with a name that sorts before their own.
+    /// Tells whether its clients wait for every child with a name that sorts before their own.
     fn waits_for_data(self) -> bool {
         matches!(self, Naming::Curator | Naming::CuratorReadWrite | Naming::CuratorLatch)
     }
 
-    /// Whether the library that names its lock nodes so counts others with that name. Nothing is
-    /// said against a name that no known library gives.
+    /// Tells whether the library that names its lock nodes so counts others with that name. Nothing
+    /// is said against a name that no known library gives.
     fn sees(self, other: Naming) -> bool {
         use Naming as N;
         match self {
@@ -176,11 +176,11 @@ impl Naming {
 /// Numbers of children of a directory, by their kinds.
 type Counts = [u32; ALL.len()];
 
-/// The directories with contenders.
+/// Directories with children that have a naming: contenders, or data that sorts before them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct MixedClients {
     by_lock: OrdMap<ZPath, Counts>,
-    /// Those with a blind spot.
+    /// Directories with a blind spot.
     mixed: OrdSet<ZPath>,
 }
 
@@ -204,12 +204,12 @@ impl MixedClients {
         self.mixed.iter()
     }
 
-    /// How many directories have a blind spot.
+    /// Number of directories with a blind spot.
     pub(crate) fn len(&self) -> usize {
         self.mixed.len()
     }
 
-    /// For tests: what is counted, against all znodes.
+    /// Checks, for tests, what is counted, against all znodes.
     pub(crate) fn check<'a>(&self, nodes: impl Iterator<Item = (&'a ZPath, &'a Znode)>) -> Result<(), String> {
         let mut anew = MixedClients::default();
         for (path, node) in nodes {

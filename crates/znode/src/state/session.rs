@@ -14,19 +14,19 @@ use crate::{ClientInfo, Contender, Limits, LockMode, Refusal, Reply, RequestKey,
 /// A session. Its deadline is the leader's knowledge and not part of the state.
 #[derive(Clone, Debug)]
 pub struct Session {
-    /// Its id: the zxid of the entry that opened it.
+    /// The id: the zxid of the entry that opened it.
     pub id: SessionId,
-    /// Of its secret.
+    /// The hash of its secret.
     pub secret_hash: SecretHash,
     /// The agreed timeout, in milliseconds.
     pub timeout_ms: u32,
     /// Free text for people.
     pub label: Arc<str>,
-    /// When it was opened, in milliseconds since 1970.
+    /// Time at which it was opened, in milliseconds since 1970.
     pub opened_ms: u64,
-    /// Where the client that opened it came from, if that counts.
+    /// The address that the client came from which opened it, if that counts.
     pub address: Option<IpAddr>,
-    /// Who the client is that opened it.
+    /// The client that opened it.
     pub client: Arc<ClientInfo>,
     /// The connection that may write in turn; 0 for the one that opened the session.
     pub connection: u64,
@@ -42,25 +42,25 @@ pub struct Session {
     pub(crate) requests: Requests,
 }
 
-/// Whose ticket: the lock, how, and the owner within the session.
+/// Key of an owner's ticket: the lock, how, and the owner within the session.
 pub(crate) type TicketKey = (ZPath, LockMode, Arc<str>);
 
 /// Place of a ticket by its name: the lock, how it is wanted, and the key.
 pub(crate) type NamedKey = (ZPath, LockMode, RequestKey);
 
 impl Session {
-    /// Its ephemeral znodes, sorted by path.
+    /// The ephemeral znodes, sorted by path.
     pub fn ephemerals(&self) -> impl Iterator<Item = &ZPath> {
         self.ephemerals.iter()
     }
 
-    /// Those behind `after`, or all: one page follows another.
+    /// The ephemeral znodes behind `after`, or all: one page follows another.
     pub fn ephemerals_from<'a>(&'a self, after: Option<&'a ZPath>) -> impl Iterator<Item = &'a ZPath> {
         let after = after.map_or(Bound::Unbounded, Bound::Excluded);
         self.ephemerals.range::<_, ZPath>((after, Bound::Unbounded))
     }
 
-    /// It has one more ephemeral znode.
+    /// Takes in one more ephemeral znode.
     pub(crate) fn own(&mut self, path: &ZPath, parent: &ZPath, contender: Option<&Contender>) {
         self.ephemerals.insert(path.clone());
         let Some(contender) = contender else { return };
@@ -75,7 +75,7 @@ impl Session {
         }
     }
 
-    /// It has one less.
+    /// Takes out one ephemeral znode.
     pub(crate) fn disown(&mut self, path: &ZPath, parent: &ZPath, contender: Option<&Contender>) {
         self.ephemerals.remove(path);
         let Some(contender) = contender else { return };
@@ -92,18 +92,19 @@ impl Session {
         }
     }
 
-    /// How many ephemeral znodes it owns.
+    /// Number of ephemeral znodes that it owns.
     pub fn ephemeral_count(&self) -> usize {
         self.ephemerals.len()
     }
 }
 
-/// By what a session finds the ticket of an owner.
+/// The key by which a session finds the ticket of an owner.
 fn ticket_key(lock: &ZPath, contender: &Contender) -> TicketKey {
     (lock.clone(), contender.mode.of_any_limit(), (*contender.owner).into())
 }
 
-/// Every ticket with a record has a name with a key: only acquires make them.
+/// The key of a ticket by its name. Every ticket with a record has a name with a key: only acquires
+/// make them.
 fn named_key(ticket: &ZPath, lock: &ZPath, contender: &Contender) -> Option<NamedKey> {
     TicketName::parse(ticket.name()).map(|name| (lock.clone(), contender.mode.of_any_limit(), name.key))
 }
@@ -112,8 +113,8 @@ fn named_key(ticket: &ZPath, lock: &ZPath, contender: &Contender) -> Option<Name
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) struct Answered {
     pub(crate) zxid: Zxid,
-    /// Of what was asked, and under which guard: tells whether a key is used again for something
-    /// else.
+    /// The fingerprint of what was asked, and under which guard: tells whether a key is used again
+    /// for something else.
     pub(crate) fingerprint: u64,
     /// `None` when the answer was dropped and only the key is remembered.
     pub(crate) answer: Option<Result<Reply, Refusal>>,
@@ -127,7 +128,7 @@ pub(crate) struct Requests {
     kept: OrdMap<Zxid, RequestKey>,
     /// Keys without, by age.
     used: OrdMap<Zxid, RequestKey>,
-    /// What all of them weigh.
+    /// Weight of all of them.
     pub(crate) bytes: u64,
 }
 
@@ -205,7 +206,7 @@ impl Requests {
 }
 
 impl Answered {
-    /// What it weighs, with its key.
+    /// Weight of the answer, with its key.
     pub(crate) fn weight(&self) -> u64 {
         KEY + match &self.answer {
             None => 0,

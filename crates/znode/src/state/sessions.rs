@@ -19,7 +19,7 @@ pub(crate) struct Sessions {
     /// Sessions that expired together with others, and for which the entry had no room: they are
     /// open to no request, and come to hold nothing.
     ending: OrdSet<SessionId>,
-    /// What all of it weighs.
+    /// Weight of all of it.
     bytes: u64,
 }
 
@@ -37,7 +37,8 @@ impl Sessions {
         self.open.get(&id).map(|session| &**session)
     }
 
-    /// Not for its requests: their weight is counted by [`Sessions::edit_requests`].
+    /// A session to be changed, but not its requests: their weight is counted by
+    /// [`Sessions::edit_requests`].
     pub(crate) fn get_mut(&mut self, id: SessionId) -> Option<&mut Session> {
         self.open.get_mut(&id).map(Arc::make_mut)
     }
@@ -50,23 +51,23 @@ impl Sessions {
         self.open.len()
     }
 
-    /// Those with ids after `after`, by id.
+    /// Open sessions with ids after `after`, by id.
     pub(crate) fn from(&self, after: SessionId) -> impl Iterator<Item = &Session> {
         self.open.range((Bound::Excluded(after), Bound::Unbounded)).map(|(_, session)| &**session)
     }
 
-    /// All of them, while they may change; with each, whether it is being ended.
+    /// All open sessions, while they may change; with each, whether it is being ended.
     pub(crate) fn walk(&self) -> impl Iterator<Item = (Arc<Session>, bool)> + Send + use<> {
         let ending = self.ending.clone();
         self.open.clone().into_iter().map(move |(id, session)| (session, ending.contains(&id)))
     }
 
-    /// How many count for an address.
+    /// Number of sessions that count for an address.
     pub(crate) fn of_address(&self, address: IpAddr) -> u32 {
         self.by_source.get(&source(address)).copied().unwrap_or(0)
     }
 
-    /// What all of it weighs.
+    /// Weight of all of it.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -105,7 +106,7 @@ impl Sessions {
         Some(answer)
     }
 
-    /// These are left to be ended by later entries.
+    /// Leaves sessions to be ended by later entries.
     pub(crate) fn will_end(&mut self, sessions: impl IntoIterator<Item = SessionId>) {
         self.ending.extend(sessions);
     }
@@ -114,12 +115,12 @@ impl Sessions {
         !self.ending.is_empty() && self.ending.contains(&id)
     }
 
-    /// Whether any session is being ended.
+    /// Tells whether any session is being ended.
     pub(crate) fn are_ending(&self) -> bool {
         !self.ending.is_empty()
     }
 
-    /// For tests: indexes and sums, against the sessions.
+    /// Checks, for tests, indexes and sums, against the sessions.
     pub(crate) fn check_invariants(&self) -> Result<(), String> {
         let (mut by_source, mut bytes) = (BTreeMap::new(), 0);
         for (id, session) in &self.open {
@@ -149,12 +150,13 @@ fn weight(session: &Session) -> u64 {
     weight_of_new(&session.label, &session.client) + session.requests.bytes
 }
 
-/// What a session weighs that has asked for nothing yet.
+/// Weight of a session that has asked for nothing yet.
 pub(crate) fn weight_of_new(label: &str, client: &ClientInfo) -> u64 {
     SESSION + text(label) + client.weight()
 }
 
-/// What sessions of an address count for. One machine has a whole /64 network of IPv6 addresses.
+/// The source that sessions of an address count for. One machine has a whole /64 network of IPv6
+/// addresses.
 fn source(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => address.into(),

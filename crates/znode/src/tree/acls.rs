@@ -11,9 +11,9 @@ use crate::{ALL, Acl};
 #[derive(Clone, Debug)]
 pub(crate) struct Acls {
     open: Arc<[Acl]>,
-    /// With the number of znodes that have each.
+    /// ACLs in use, with the number of znodes that have each.
     used: OrdMap<Arc<[Acl]>, u64>,
-    /// What those weigh.
+    /// Weight of these.
     bytes: u64,
 }
 
@@ -24,7 +24,7 @@ impl Default for Acls {
 }
 
 impl Acls {
-    /// One more znode has this ACL. What the znode is to keep instead.
+    /// Counts one more znode with this ACL. Returns what the znode is to keep instead.
     pub(crate) fn take(&mut self, acl: Arc<[Acl]>) -> Arc<[Acl]> {
         if self.is_open(&acl) {
             return Arc::clone(&self.open);
@@ -39,7 +39,7 @@ impl Acls {
         acl
     }
 
-    /// A znode with this ACL has gone, or has another one.
+    /// Counts a znode with this ACL that has gone, or has another one.
     pub(crate) fn release(&mut self, acl: &Arc<[Acl]>) {
         if self.is_open(acl) {
             return;
@@ -52,18 +52,18 @@ impl Acls {
         }
     }
 
-    /// What the state grows by when one more znode has this ACL.
+    /// Bytes by which the state grows when one more znode has this ACL.
     pub(crate) fn growth(&self, acl: &[Acl]) -> u64 {
         let is_open = matches!(acl, [only] if is_open(only));
         if is_open || self.used.contains_key(acl) { 0 } else { acl::weight(acl) }
     }
 
-    /// What they weigh.
+    /// Weight of the ACLs.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// For tests: what is counted, against those that were counted anew.
+    /// Checks, for tests, what is counted, against those that were counted anew.
     pub(crate) fn check(&self, anew: &Acls) -> Result<(), String> {
         let same = anew.used == self.used && anew.bytes == self.bytes;
         if same { Ok(()) } else { Err(format!("ACLs are {anew:?} and kept as {self:?}")) }

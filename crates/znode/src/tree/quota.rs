@@ -13,10 +13,10 @@ use crate::tree::system_paths::STATS;
 use crate::tree::system_paths::is_system;
 use crate::{Error, Usage, ZPath};
 
-/// Where quotas are set, with a slash at the end.
+/// Directory where quotas are set, with a slash at the end.
 pub(crate) const QUOTAS: &str = "/zookeeper/quota/";
 
-/// What a subtree may have; `None` is as much as it likes.
+/// Limits of what a subtree may have; `None` is as much as it likes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QuotaLimits {
     /// Znodes: more are told in the leader's log.
@@ -65,9 +65,9 @@ impl QuotaLimits {
 /// The quota of one subtree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Quota {
-    /// What it may have.
+    /// Limits of what it may have.
     pub limits: QuotaLimits,
-    /// What it has.
+    /// Usage: what it has.
     pub usage: Usage,
 }
 
@@ -75,7 +75,7 @@ pub struct Quota {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Quotas {
     by_path: OrdMap<ZPath, Quota>,
-    /// Those that have more than they should, by limits of either kind.
+    /// Subtrees that have more than they should, by limits of either kind.
     exceeded: OrdSet<ZPath>,
 }
 
@@ -101,12 +101,12 @@ impl Quotas {
         self.by_path.iter()
     }
 
-    /// Those that have more than they should, by limits of either kind.
+    /// Quotas of subtrees that have more than they should, by limits of either kind.
     pub(crate) fn exceeded(&self) -> impl Iterator<Item = (&ZPath, &Quota)> {
         self.exceeded.iter().filter_map(|path| self.by_path.get_key_value(path))
     }
 
-    /// Whether it is one of those.
+    /// Tells whether it is one of those.
     pub(crate) fn is_exceeded(&self, path: &ZPath) -> bool {
         self.exceeded.contains(path)
     }
@@ -136,7 +136,7 @@ impl Quotas {
     }
 }
 
-/// What a write would add to the subtrees that it is in.
+/// Growth that a write would bring to the subtrees that it is in.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Growth {
     /// Znodes on the way to the path, itself included, each below the one before.

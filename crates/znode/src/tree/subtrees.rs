@@ -1,4 +1,4 @@
-//! What the subtrees below the root weigh, each under the first name of its paths: their znodes
+//! Weights of the subtrees below the root, each under the first name of its paths: their znodes
 //! that stay until they are deleted or collected. Those of sessions are not among them, nor is what
 //! is below `/zookeeper`.
 //!
@@ -18,7 +18,7 @@ pub(crate) struct Subtrees {
 }
 
 impl Subtrees {
-    /// What a subtree weighs that a path is in.
+    /// Weight of the subtree that a path is in.
     pub(crate) fn bytes_at(&self, path: &ZPath) -> u64 {
         top(path).and_then(|top| self.by_path.get(top)).copied().unwrap_or(0)
     }
@@ -28,12 +28,12 @@ impl Subtrees {
         self.by_bytes.get_max().map(|(bytes, path)| (path, *bytes))
     }
 
-    /// What all of this weighs itself.
+    /// Weight of all of this itself.
     pub(crate) fn weight(&self) -> u64 {
         self.by_path.len() as u64 * SUBTREE
     }
 
-    /// What stands at a path weighs so much now, and weighed so much before.
+    /// Changes the weight of what stands at a path, from so much before to so much now.
     pub(crate) fn change(&mut self, path: &ZPath, before: u64, now: u64) {
         let Some(top) = top(path).filter(|_| before != now) else { return };
         let known = self.by_path.get_key_value(top).map(|(path, bytes)| (path.clone(), *bytes));

@@ -10,16 +10,16 @@ pub(crate) const QUOTA: &str = "/zookeeper/quota";
 pub(crate) const LIMITS: &str = "zookeeper_limits";
 pub(crate) const STATS: &str = "zookeeper_stats";
 
-/// What a path means.
+/// Meaning of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place<'a> {
-    /// Of the clients.
+    /// A path of the clients.
     Client,
-    /// Of the nodes.
+    /// A path of the nodes.
     System,
     /// A directory on the way to the quota of a subtree, or the directory of that quota.
     Directory(&'a str),
-    /// What the quota of a subtree is made of: limits and usage.
+    /// Znodes that the quota of a subtree is made of: limits and usage.
     Quota(&'a str),
 }
 
@@ -43,7 +43,7 @@ impl Place<'_> {
     }
 }
 
-/// Whether a path is `/zookeeper` or below it.
+/// Tells whether a path is `/zookeeper` or below it.
 pub(crate) fn is_system(path: &str) -> bool {
     path.strip_prefix(SYSTEM).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }

@@ -1,4 +1,4 @@
-//! What only an odd state shows.
+//! Cases that only an odd state shows.
 
 use crate::edits::edit::SEQUENCE_MAX;
 use crate::{

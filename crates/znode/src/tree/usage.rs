@@ -1,4 +1,4 @@
-//! What is below each znode, kept as it changes: how many znodes, and how much data.
+//! Usage of what is below each znode, kept as it changes: how many znodes, and how much data.
 //!
 //! A create, a delete and a change of data cost a step for each ancestor; asking costs a look. So
 //! neither setting a quota nor ZooKeeper's `getAllChildrenNumber` walks a subtree, however large.
@@ -29,7 +29,7 @@ impl Usage {
     }
 }
 
-/// As `zookeeper_stats` has it (StatsTrack.toString).
+/// The text as `zookeeper_stats` has it (StatsTrack.toString).
 impl fmt::Display for Usage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "count={},bytes={}", self.count, self.bytes)

@@ -20,7 +20,7 @@ pub struct Znode {
     pub(crate) pzxid: Zxid,
     pub(crate) ctime_ms: u64,
     pub(crate) mtime_ms: u64,
-    /// When the last child went; counts while there are none.
+    /// Time at which the last child went; counts while there are none.
     pub(crate) emptied_ms: u64,
     pub(crate) version: i32,
     pub(crate) aversion: i32,
@@ -29,29 +29,29 @@ pub struct Znode {
     pub(crate) creates: u64,
     /// Children ever deleted.
     pub(crate) deletes: u64,
-    /// What is below it, at any depth; see `usage.rs`.
+    /// Usage of what is below it, at any depth; see `usage.rs`.
     pub(crate) below: Usage,
     pub(crate) family: Family,
     pub(crate) contender: Option<Arc<Contender>>,
 }
 
 impl Znode {
-    /// How long it stays.
+    /// The kind: how long it stays.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// Its data.
+    /// The data.
     pub fn data(&self) -> &Arc<[u8]> {
         &self.data
     }
 
-    /// Who may do what with it.
+    /// The ACL.
     pub fn acl(&self) -> &Arc<[Acl]> {
         &self.acl
     }
 
-    /// What the acquires that made it said; `None` when it was not made by [`crate::Op::Acquire`].
+    /// The record of the acquires that made it; `None` when it was made by a create.
     pub fn contender(&self) -> Option<&Contender> {
         self.contender.as_deref()
     }
@@ -73,7 +73,7 @@ impl Znode {
         }
     }
 
-    /// The session that it goes with, lingering lock nodes included.
+    /// The session that it belongs to, lingering lock nodes included.
     pub fn owner(&self) -> Option<SessionId> {
         match self.kind {
             Kind::Ephemeral { owner } => Some(owner),
@@ -81,25 +81,25 @@ impl Znode {
         }
     }
 
-    /// Whether it belongs to the session that asks.
+    /// Tells whether it belongs to the session that asks.
     pub(crate) fn is_owned_by(&self, session: Option<SessionId>) -> bool {
         session.is_some() && self.owner() == session
     }
 
-    /// Its data if that is text and no longer than `max` bytes. What a create made may hold
+    /// The data if that is text and no longer than `max` bytes. What a create made may hold
     /// anything.
     pub(crate) fn label(&self, max: u32) -> Option<&str> {
         let short = self.data.len() <= max as usize;
         short.then(|| std::str::from_utf8(&self.data).ok()).flatten()
     }
 
-    /// Until when it outlives its session.
+    /// Time until which it outlives its session.
     pub(crate) fn lingers_until_ms(&self) -> Option<u64> {
         self.contender.as_ref().and_then(|contender| contender.lingers_until_ms)
     }
 }
 
-/// ZooKeeper's counters are 32 bits wide and wrap.
+/// The value as ZooKeeper's counter: these are 32 bits wide and wrap.
 fn wrapped(count: u64) -> i32 {
     (count & u64::from(u32::MAX)) as u32 as i32
 }
@@ -108,7 +108,7 @@ fn wrapped(count: u64) -> i32 {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Family {
     pub(crate) names: OrdSet<Arc<str>>,
-    /// There while there are tickets, or settings to remember.
+    /// The queue: there while there are tickets, or settings to remember.
     pub(crate) queue: Option<Arc<Queue>>,
 }
 
@@ -123,7 +123,7 @@ impl Family {
         assert!(removed, "a child is in its parent's list");
     }
 
-    /// How many tickets there are.
+    /// Number of tickets.
     pub(crate) fn ticket_count(&self) -> usize {
         self.queue.as_ref().map_or(0, |queue| queue.len())
     }
@@ -136,44 +136,44 @@ impl Family {
     }
 }
 
-/// What it is for its parent, its ancestors and the memory.
+/// Facts that it is for its parent, its ancestors and the memory.
 impl Znode {
-    /// Its number in the queue of its parent, where it contends by this name.
+    /// The number in the queue of its parent, where it contends by this name.
     pub(crate) fn number(&self, name: &str) -> Option<u64> {
         self.kind.number(name)
     }
 
-    /// Its position in that queue.
+    /// The position in that queue.
     pub(crate) fn position(&self, name: &str) -> Option<Position> {
         self.number(name).map(|number| Position { number, czxid: self.czxid, name: name.into() })
     }
 
-    /// What a queue knows of it, where it contends.
+    /// The ticket that a queue knows of it, where it contends.
     pub(crate) fn ticket(&self, name: &str) -> Ticket {
         Ticket::of(name, self.owner(), self.contender())
     }
 
-    /// What it counts for in a quota.
+    /// Usage that it counts for in a quota.
     pub(crate) fn usage(&self) -> Usage {
         Usage { count: 1, bytes: self.data.len() as u64 }
     }
 
-    /// What it is for its ancestors.
+    /// Usage that it is for its ancestors.
     pub(crate) fn usage_at(&self, path: &ZPath) -> Usage {
         if is_system(path.as_str()) { Usage { count: 1, bytes: 0 } } else { self.usage() }
     }
 
-    /// Whether it has children, and a queue.
+    /// Tells whether it has children, and a queue.
     pub(crate) fn shape(&self) -> (bool, bool) {
         (!self.family.names.is_empty(), self.family.queue.is_some())
     }
 
-    /// What it weighs in its subtree. One that goes with its session counts for none.
+    /// Weight in its subtree. One that goes with its session counts for none.
     pub(crate) fn weight_in_subtree(&self, path: &ZPath) -> u64 {
         if self.owner().is_some() { 0 } else { ZNODE + self.weight(path) + self.data.len() as u64 }
     }
 
-    /// What its texts weigh; those of a lock node stand in more indexes.
+    /// Weight of its texts; those of a lock node stand in more indexes.
     pub(crate) fn weight(&self, path: &ZPath) -> u64 {
         let places = if self.number(path.name()).is_some() { 4 } else { 2 };
         places * text(path.as_str()) + self.contender().map_or(0, |contender| contender.weight(path))

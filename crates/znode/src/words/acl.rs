@@ -6,29 +6,29 @@ use bincode::{Decode, Encode};
 
 use crate::words::weight::{TEXT, text};
 
-/// Who may do what with one znode (not with its children).
+/// An entry of an ACL: who may do what with one znode (not with its children).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 pub struct Acl {
     /// A set of the bits [`READ`], [`WRITE`], [`CREATE`], [`DELETE`], [`ADMIN`]; or [`NOTHING`].
     /// Other bits are kept and grant nothing.
     pub perms: u32,
-    /// How `id` is to be read: `world`, `auth`, `digest`, `ip`, ...
+    /// The scheme by which `id` is to be read: `world`, `auth`, `digest`, `ip`, ...
     pub scheme: String,
-    /// Whom the entry is about, in the words of the scheme; `anyone` for `world`.
+    /// The one whom the entry is about, in the words of the scheme; `anyone` for `world`.
     pub id: String,
 }
 
-/// May read data and list children.
+/// Permission to read data and list children.
 pub const READ: u32 = 1;
-/// May set data.
+/// Permission to set data.
 pub const WRITE: u32 = 2;
-/// May create children.
+/// Permission to create children.
 pub const CREATE: u32 = 4;
-/// May delete children.
+/// Permission to delete children.
 pub const DELETE: u32 = 8;
-/// May set the ACL.
+/// Permission to set the ACL.
 pub const ADMIN: u32 = 16;
-/// All of the above.
+/// All permissions.
 pub const ALL: u32 = 31;
 /// The bit of an entry that a client wrote without any permission: the state takes no entry without
 /// a bit.
@@ -42,12 +42,12 @@ impl Acl {
 }
 
 impl Acl {
-    /// Its permissions for a client to read.
+    /// The permissions for a client to read.
     pub fn shown_perms(&self) -> u32 {
         if self.perms == NOTHING { 0 } else { self.perms }
     }
 
-    /// Its id for a client to read: who may not set the ACL sees no digests (FinalRequestProcessor,
+    /// The id for a client to read: who may not set the ACL sees no digests (FinalRequestProcessor,
     /// getACL).
     pub fn shown_id(&self, may_set: bool) -> String {
         if self.scheme == "digest" && !may_set { format!("{}:x", user(&self.id)) } else { self.id.clone() }
@@ -95,26 +95,27 @@ pub fn fixed_acl(acl: impl IntoIterator<Item = Acl>, identities: &[Identity], ma
     if fixed.is_empty() { None } else { Some(fixed) }
 }
 
-/// A name in the form of RFC 2253, as far as one can tell without knowing all its words.
+/// Tells whether it is a name in the form of RFC 2253, as far as one can tell without knowing all
+/// its words.
 fn is_subject(id: &str) -> bool {
     id.split_once('=').is_some_and(|(kind, _)| {
         !kind.is_empty() && kind.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'.')
     })
 }
 
-/// An address, or `address/bits`.
+/// Tells whether it is an address, or `address/bits`.
 fn is_network(id: &str) -> bool {
     let (addr, bits) = id.split_once('/').map_or((id, None), |(addr, bits)| (addr, Some(bits)));
     let Ok(addr) = addr.parse::<IpAddr>() else { return false };
     bits.is_none_or(|bits| bits.parse::<u8>().is_ok_and(|bits| bits <= if addr.is_ipv4() { 32 } else { 128 }))
 }
 
-/// Whom a client has proven to be.
+/// An identity that a client has proven.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 pub struct Identity {
-    /// How it was proven: `digest`, `ip`, `x509`, or [`SUPER`].
+    /// The way in which it was proven: `digest`, `ip`, `x509`, or [`SUPER`].
     pub scheme: String,
-    /// Who, in the words of the scheme: `user:base64(sha1(user:password))`, an address.
+    /// The identity in the words of the scheme: `user:base64(sha1(user:password))`, an address.
     pub id: String,
 }
 
@@ -122,7 +123,7 @@ pub struct Identity {
 /// name it.
 pub const SUPER: &str = "super";
 
-/// What one is known by who has proven the digest of the super user. Entries of the log have the
+/// Identities of a client that has proven the digest of the super user. Entries of the log have the
 /// identities of their requests, and ACLs those that `auth` stands for: the digest is in neither,
 /// only its name, which no password proves.
 pub fn super_user(digest: &str) -> [Identity; 2] {
@@ -134,7 +135,8 @@ pub fn super_user(digest: &str) -> [Identity; 2] {
 /// no ACL can name it.
 pub const KEEPER: &str = "keeper";
 
-/// Whether an ACL grants one of the permissions in `perms` to a client with these identities.
+/// Checks whether an ACL grants one of the permissions in `perms` to a client with these
+/// identities.
 pub fn permits(acl: &[Acl], perms: u32, identities: &[Identity]) -> bool {
     identities.iter().any(|identity| identity.scheme == SUPER)
         || acl.iter().any(|entry| {
@@ -151,8 +153,8 @@ fn is_about(entry: &Acl, identity: &Identity) -> bool {
     if entry.scheme == "ip" { covers(&entry.id, &identity.id) } else { entry.id == identity.id }
 }
 
-/// Whether an address, or the network `address/bits`, covers an address. Nothing that cannot be
-/// read covers anything.
+/// Tells whether an address, or the network `address/bits`, covers an address. Nothing that cannot
+/// be read covers anything.
 fn covers(network: &str, addr: &str) -> bool {
     let (base, bits) = match network.split_once('/') {
         Some((base, bits)) => (base, bits.parse::<u32>().ok()),
@@ -169,7 +171,7 @@ fn covers(network: &str, addr: &str) -> bool {
     }
 }
 
-/// What an ACL weighs, with its place among all.
+/// Weight of an ACL, with its place among all.
 pub(crate) fn weight(acl: &[Acl]) -> u64 {
     let entry = |entry: &Acl| size_of::<Acl>() as u64 + text(&entry.scheme) + text(&entry.id);
     2 * TEXT + 2 * size_of::<(usize, u64)>() as u64 + acl.iter().map(entry).sum::<u64>()

@@ -1,5 +1,5 @@
-//! Who is at the other end of a session, and who did something to a ticket: for people, and never
-//! for a decision.
+//! The one at the other end of a session, and the one who did something to a ticket: for people,
+//! and never for a decision.
 
 use std::net::IpAddr;
 
@@ -8,10 +8,10 @@ use bincode::{Decode, Encode};
 use crate::words::weight::{CLIENT, text};
 use crate::{Error, Limits, SessionId};
 
-/// What a client says of itself when it opens its session, and where the door saw it.
+/// Words of a client about itself when it opens its session, and where the door saw it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct ClientInfo {
-    /// The name of its machine; empty when it says none.
+    /// Name of its machine; empty when it says none.
     pub host: String,
     /// The number of its process.
     pub pid: Option<u32>,
@@ -23,12 +23,12 @@ pub struct ClientInfo {
 }
 
 impl ClientInfo {
-    /// One of whom only the address is known.
+    /// A client of whom only the address is known.
     pub fn at(address: Option<IpAddr>) -> ClientInfo {
         ClientInfo { address, ..ClientInfo::default() }
     }
 
-    /// Whether nothing is known.
+    /// Tells whether nothing is known.
     pub fn is_empty(&self) -> bool {
         *self == ClientInfo::default()
     }
@@ -41,22 +41,22 @@ impl ClientInfo {
     }
 }
 
-/// Who asked for a ticket, took it away, or deleted it.
+/// The one who asked for a ticket, took it away, or deleted it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct Actor {
     /// The session that asked; `None` for a request without one.
     pub session: Option<SessionId>,
-    /// Its label.
+    /// The session's label.
     pub label: String,
-    /// What the request had proven: the scheme, and the name without what proves it, as
-    /// `digest:bob`. Empty for nothing.
+    /// The identity that the request had proven: the scheme, and the name without what proves it,
+    /// as `digest:bob`. Empty for nothing.
     pub identity: String,
     /// The session's client; of a request without a session, or from another place, the address
     /// that it came from.
     pub client: ClientInfo,
 }
 
-/// What is kept of a text, in bytes, whatever the limits: the history of a lock is one record of a
+/// Bytes that are kept of a text, whatever the limits: the history of a lock is one record of a
 /// snapshot.
 pub(crate) const TEXT_MAX: usize = 1024;
 
@@ -67,15 +67,15 @@ pub(crate) fn short(text: &str) -> String {
 }
 
 impl ClientInfo {
-    /// What it weighs. Counted at each place, though some share it: a snapshot has it once for
-    /// each.
+    /// Weight of the record. Counted at each place, though some share it: a snapshot has it once
+    /// for each.
     pub(crate) fn weight(&self) -> u64 {
         CLIENT + text(&self.host) + text(&self.program)
     }
 }
 
 impl Actor {
-    /// What it weighs.
+    /// Weight of the actor.
     pub(crate) fn weight(&self) -> u64 {
         text(&self.label) + text(&self.identity) + self.client.weight()
     }

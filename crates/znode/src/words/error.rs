@@ -1,9 +1,9 @@
-//! Why a transaction or a look was refused. Deterministic: every replica refuses the same way, so
-//! it is a reply.
+//! Errors: why a transaction or a look is refused. Deterministic: every replica refuses the same
+//! way, so it is a reply.
 
 use bincode::{Decode, Encode};
 
-/// How an error is told.
+/// Row of an error: how it is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ErrorRow {
     /// ZooKeeper's name for it, as its exceptions print it, or one of zlock's own.
@@ -18,7 +18,7 @@ pub struct ErrorRow {
     pub status: u16,
     /// The kind of problem over HTTP.
     pub problem: &'static str,
-    /// In words.
+    /// The error in words.
     pub text: &'static str,
 }
 
@@ -35,7 +35,7 @@ macro_rules! errors {
             /// Every error.
             pub const ALL: &'static [Error] = &[$(Error::$variant),*];
 
-            /// Its row of the table.
+            /// The row of the table.
             pub fn row(self) -> ErrorRow {
                 match self {
                     $(Error::$variant => ErrorRow {
@@ -90,7 +90,7 @@ errors! {
     TooManyChildren "TooManyChildren": -1006, Some(-1), 409 "limit-reached", "too many children";
     /// The lock's queue is full.
     TooManyWaiters "TooManyWaiters": -1007, Some(-1), 429 "too-many", "too many waiters";
-    /// There are as many sessions as there may be.
+    /// No more sessions may be opened.
     TooManySessions "TooManySessions": -1008, Some(-1), 429 "too-many", "too many sessions";
     /// The session owns as many ephemeral znodes as it may.
     TooManyEphemerals "TooManyEphemerals": -1009, Some(-1), 409 "limit-reached", "too many ephemeral znodes in one session";

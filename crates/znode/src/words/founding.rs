@@ -1,4 +1,4 @@
-//! What is decided when a cluster is founded.
+//! Decisions that are made when a cluster is founded.
 
 use std::fmt;
 
@@ -9,8 +9,8 @@ use crate::words::ids::write_uuid;
 /// Zxids begin no higher, so that they stay below 2^53.
 pub const ZXID_BASE_MAX: u64 = 1 << 52;
 
-/// Tells a cluster from all others. Drawn at random when it was founded; printed with dashes, in
-/// lower case.
+/// Id that tells a cluster from all others. Drawn at random when it was founded; printed with
+/// dashes, in lower case.
 #[derive(Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct ClusterUuid(pub [u8; 16]);
 
@@ -26,13 +26,14 @@ impl fmt::Debug for ClusterUuid {
     }
 }
 
-/// What is decided when a cluster is founded.
+/// Decisions that are made when a cluster is founded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Founding {
-    /// Which cluster it is.
+    /// The cluster's uuid.
     pub uuid: ClusterUuid,
-    /// What is added to the index of an entry to make it a zxid; at most [`ZXID_BASE_MAX`].
+    /// The number that is added to the index of an entry to make it a zxid; at most
+    /// [`ZXID_BASE_MAX`].
     pub zxid_base: u64,
-    /// Which of several groups of one cluster this is; 0 is the only one.
+    /// The group of this cluster, of several; 0 is the only one.
     pub group: u32,
 }

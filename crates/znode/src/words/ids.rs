@@ -52,8 +52,8 @@ number! {
     SessionId
 }
 number! {
-    /// What a holder shows to a resource: the czxid of its lock node, or the zxid of its grant when
-    /// an upgrade passed it. Rises with every grant of one lock.
+    /// The number that a holder shows to a resource: the czxid of its lock node, or the zxid of its
+    /// grant where one as large was granted before. Rises with every grant of one lock.
     FencingToken
 }
 number! {
@@ -107,7 +107,7 @@ impl fmt::Debug for RequestKey {
     }
 }
 
-/// Where in the log a transaction stands. Comes from the log, never from the transaction.
+/// Place of a transaction in the log. Comes from the log, never from the transaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogPosition {
     /// The term of the leader that wrote the entry.

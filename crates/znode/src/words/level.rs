@@ -9,7 +9,7 @@ pub const LEVEL_MIN: u16 = 1;
 /// does, is a new level.
 #[cfg(not(feature = "next-level"))]
 pub const LEVEL_MAX: u16 = 1;
-/// The same with one level more, for tests of upgrades.
+/// The highest level in tests of upgrades: one more.
 #[cfg(feature = "next-level")]
 pub const LEVEL_MAX: u16 = 2;
 
@@ -23,10 +23,10 @@ pub struct Levels {
 }
 
 impl Levels {
-    /// Those of this program.
+    /// Levels of this program.
     pub const OWN: Levels = Levels { min: LEVEL_MIN, max: LEVEL_MAX };
 
-    /// Whether a level is one of them.
+    /// Tells whether a level is one of them.
     pub fn contains(self, level: u16) -> bool {
         (self.min..=self.max).contains(&level)
     }
@@ -58,7 +58,7 @@ impl fmt::Display for Levels {
 pub struct OtherLevel {
     /// The cluster's.
     pub level: u16,
-    /// Those of the program.
+    /// Levels that the program knows.
     pub known: Levels,
 }
 

@@ -8,15 +8,15 @@ use bincode::{Decode, Encode};
 pub struct LimitRow {
     /// The name of the field.
     pub name: &'static str,
-    /// What it counts.
+    /// Unit of what it counts.
     pub unit: Unit,
-    /// What happens at the bound: the name of an error, or words.
+    /// The outcome at the bound: the name of an error, or words.
     pub at_the_bound: &'static str,
     /// The value.
     pub get: fn(&Limits) -> u64,
 }
 
-/// What a limit counts.
+/// Units of limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Bytes.
@@ -36,8 +36,8 @@ macro_rules! limits {
             $($(#[$doc])* pub $name: $kind,)*
         }
 
-        /// What counts until a leader says otherwise. Never changes: a log that was written under
-        /// it must mean the same to every version.
+        /// The limits until a leader says otherwise. They never change: a log that was written
+        /// under them must mean the same to every version.
         impl Default for Limits {
             fn default() -> Self {
                 Limits { $($name: $default,)* }
@@ -90,7 +90,7 @@ limits! {
     entry_cost_max: u32 = 16_384, Count, "TooManyOps";
     /// Entries of one ACL.
     acl_entries_max: u32 = 64, Count, "InvalidAcl";
-    /// How often one owner may hold one lock over.
+    /// Holds of one lock by one owner.
     holds_max: u32 = 1024, Count, "TooManyHolds";
     /// Replies kept for repeated idempotency keys, for each session.
     replies_max: u32 = 64, Count, "the oldest goes";
@@ -102,8 +102,8 @@ limits! {
     session_timeout_max_ms: u32 = 300_000, Millis, "the wish is brought into bounds";
     /// The longest lock-delay, in milliseconds. The door refuses a longer wish; here it is cut.
     lock_delay_max_ms: u32 = 60_000, Millis, "the wish is cut; the door refuses it";
-    /// How long a container stays after its last child went, in milliseconds: a busy lock keeps its
-    /// directory, and its sequence numbers go on.
+    /// Time for which a container stays after its last child went, in milliseconds: a busy lock
+    /// keeps its directory, and its sequence numbers go on.
     container_idle_ms: u32 = 60_000, Millis, "it is collected";
     /// Past grants that each lock remembers, and as many past waits. At most
     /// [`Limits::HISTORY_MOST`] count.
@@ -112,21 +112,21 @@ limits! {
     histories_max: u32 = 10_000, Count, "the oldest goes";
     /// Ended sessions that are remembered.
     ended_sessions_max: u32 = 10_000, Count, "the oldest goes";
-    /// For how long, in milliseconds by the time on entries.
+    /// Time for which these are remembered, in milliseconds by the time on entries.
     ended_sessions_ms: u32 = 3_600_000, Millis, "the oldest goes";
     /// Tickets that one acquire looks at to find a deadlock. With more to look at it is let in. At
     /// most [`Limits::LOOKS_MOST`] count.
     deadlock_looks_max: u32 = 256, Count, "it is let in";
-    /// What the znodes below one child of the root may weigh, itself included, in bytes; those of
+    /// Weight of the znodes below one child of the root, itself included, in bytes; those of
     /// sessions do not count. The default is a quarter of what `state_bytes_max` leaves to znodes.
     subtree_bytes_max: u64 = ((1 << 30) - (1 << 30) / 5) / 4, Bytes, "QuotaExceeded";
 }
 
 impl Limits {
-    /// More of a lock's past than this is not kept: it is one record of a snapshot.
+    /// The most that is kept of a lock's past: it is one record of a snapshot.
     pub const HISTORY_MOST: u32 = 512;
 
-    /// A longer cycle could not be kept as an answer.
+    /// The most looks that count: a longer cycle could not be kept as an answer.
     pub const LOOKS_MOST: u32 = 1024;
 
     /// Part of `state_bytes_max` that is for sessions and what they own: a fifth.

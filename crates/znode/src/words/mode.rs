@@ -1,8 +1,8 @@
-//! How an acquire wants a lock.
+//! Modes in which an acquire wants a lock.
 
 use bincode::{Decode, Encode};
 
-/// How a contender wants a lock.
+/// Mode in which a contender wants a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 pub enum LockMode {
     /// Alone.
@@ -13,11 +13,11 @@ pub enum LockMode {
     Write,
     /// Alone, as the leader of an election.
     Latch,
-    /// So many permits of a semaphore.
+    /// Permits of a semaphore.
     Lease {
-        /// How many at once; all or none.
+        /// Number of them at once; all or none.
         permits: u32,
-        /// How many there are in all. The first acquire sets it, the others must say the same, or 0
+        /// Number of permits in all. The first acquire sets it, the others must say the same, or 0
         /// for as many as are set.
         limit: u32,
     },

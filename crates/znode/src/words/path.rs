@@ -47,7 +47,7 @@ impl ZPath {
         &self.0
     }
 
-    /// Whether this is `/`.
+    /// Tells whether this is `/`.
     pub fn is_root(&self) -> bool {
         &*self.0 == "/"
     }
@@ -66,7 +66,7 @@ impl ZPath {
         self.parent_str().map(|parent| ZPath(parent.into()))
     }
 
-    /// The same as text, for a look at the parent: nothing is allocated.
+    /// The parent as text, for a look at the parent: nothing is allocated.
     pub(crate) fn parent_str(&self) -> Option<&str> {
         if self.is_root() {
             return None;
@@ -92,7 +92,7 @@ impl ZPath {
         if self.is_root() { 0 } else { self.0.bytes().filter(|byte| *byte == b'/').count() }
     }
 
-    /// Whether `self` is `ancestor` or below it.
+    /// Tells whether `self` is `ancestor` or below it.
     pub fn is_under(&self, ancestor: &ZPath) -> bool {
         ancestor.is_root()
             || self.0.strip_prefix(&*ancestor.0).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -132,7 +132,7 @@ impl Borrow<str> for ZPath {
     }
 }
 
-/// As text behind twice its length. Of a lock node that an acquire made, the path of the lock
+/// The text behind twice its length. Of a lock node that an acquire made, the path of the lock
 /// behind twice the length and one, and then the short form of the name.
 impl Encode for ZPath {
     fn encode<E: Encoder>(&self, encoder: &mut E) -> Result<(), EncodeError> {

@@ -11,15 +11,15 @@ pub struct Stat {
     pub czxid: Zxid,
     /// The zxid that last set its data.
     pub mzxid: Zxid,
-    /// When it was created, in milliseconds since 1970, by the leader's clock.
+    /// Time at which it was created, in milliseconds since 1970, by the leader's clock.
     pub ctime_ms: u64,
-    /// When its data was last set.
+    /// Time at which its data was last set.
     pub mtime_ms: u64,
-    /// How often its data was set.
+    /// Number of times that its data was set.
     pub version: i32,
-    /// How often its list of children changed: creates and deletes.
+    /// Number of times that its list of children changed: creates and deletes.
     pub cversion: i32,
-    /// How often its ACL was set.
+    /// Number of times that its ACL was set.
     pub aversion: i32,
     /// The session that an ephemeral znode belongs to; 0 for others but these: containers carry
     /// `0x8000000000000000` and TTL znodes their TTL behind `0xff`, as ZooKeeper shows them.

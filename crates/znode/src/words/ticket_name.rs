@@ -146,12 +146,12 @@ fn plain_key(digits: &str) -> Option<RequestKey> {
 /// Words directly before the digits of names that the recipes of Curator and kazoo give.
 const RECIPES: [&str; 6] = ["__lock__", "__rlock__", "lock-", "latch-", "__READ__", "__WRIT__"];
 
-/// Whether a name has a recipe's word before its last ten bytes.
+/// Tells whether a name has a recipe's word before its last ten bytes.
 pub(crate) fn is_of_recipe(name: &str) -> bool {
     name.len().checked_sub(DIGITS).and_then(|end| name.get(..end)).is_some_and(ends_as_recipe)
 }
 
-/// Whether a name without its digits ends with a recipe's word.
+/// Tells whether a name without its digits ends with a recipe's word.
 pub(crate) fn ends_as_recipe(family: &str) -> bool {
     RECIPES.iter().any(|word| family.ends_with(word))
 }
@@ -169,8 +169,8 @@ pub(crate) fn sequence_of(name: &str) -> Option<u64> {
     Some(number)
 }
 
-/// Whether a ticket wants the lock together with others, told by the names that ZooKeeper's clients
-/// give: Curator's `__READ__`, kazoo's `__rlock__`, the recipe's `read-` and `-R-`.
+/// Tells whether a ticket wants the lock together with others, told by the names that ZooKeeper's
+/// clients give: Curator's `__READ__`, kazoo's `__rlock__`, the recipe's `read-` and `-R-`.
 pub(crate) fn is_shared(name: &str) -> bool {
     name.contains("__READ__") || name.contains("__rlock__") || name.starts_with("read-") || name.contains("-R-")
 }

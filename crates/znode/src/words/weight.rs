@@ -1,10 +1,10 @@
-//! How much memory the state takes, by estimate: what `state_bytes_max` bounds.
+//! Weight: how much memory the state takes, by estimate: what `state_bytes_max` bounds.
 //!
 //! All that a client can make many or long has its weight here: a fixed one for each thing, with
 //! its places in the indexes, and the length of its texts. The sum is kept as the state changes,
 //! mostly in the lengths of its maps, so it costs next to nothing, and it is the same on every
 //! replica and after a snapshot. The weights were found by filling a state with one kind of thing
-//! after the other; `tests/memory.rs` does it again and compares with what the process takes.
+//! after the other; `tests/it/memory.rs` does it again and compares with what the process takes.
 //!
 //! At the bound, what would make the state grow is refused (`QuotaExceeded`). Giving something back
 //! never is. What is remembered of the past goes first: the histories of locks, then answers kept
@@ -34,7 +34,7 @@ pub(crate) const SUBTREE: u64 = 160;
 pub(crate) const TIMED: u64 = 80;
 /// A session, with the first entries of its maps, and the count of its address.
 pub(crate) const SESSION: u64 = 1_540;
-/// What is kept of a client, its texts apart.
+/// Record of a client, its texts apart.
 pub(crate) const CLIENT: u64 = 160;
 /// An idempotency key that was used, without its answer.
 pub(crate) const KEY: u64 = 400;
@@ -49,7 +49,7 @@ pub(crate) const ENDED: u64 = 280;
 /// A text of its own, without its bytes.
 pub(crate) const TEXT: u64 = 24;
 
-/// What is counted as it comes and goes; see [`crate::State::state_bytes`].
+/// Sums, counted as things come and go; see [`crate::State::state_bytes`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Weight {
     /// Texts, and what is kept in maps of its own.
@@ -61,12 +61,12 @@ pub(crate) struct Weight {
 }
 
 impl Weight {
-    /// A tree of so many znodes, of which so many are collected at a time.
+    /// Weight of a tree of so many znodes, of which so many are collected at a time.
     pub(crate) fn of_tree(&self, nodes: usize, timed: usize) -> u64 {
         self.bytes + self.families * FAMILY + self.queues * QUEUE + nodes as u64 * ZNODE + timed as u64 * TIMED
     }
 
-    /// A znode has other children or another queue.
+    /// Counts a znode that has other children or another queue.
     pub(crate) fn change(&mut self, before: (bool, bool), now: (bool, bool)) {
         self.families = self.families + u64::from(now.0) - u64::from(before.0);
         self.queues = self.queues + u64::from(now.1) - u64::from(before.1);
@@ -77,15 +77,15 @@ pub(crate) fn text(text: &str) -> u64 {
     text.len() as u64 + TEXT
 }
 
-/// What comes with a path that is made, and with so many znodes in all on the way to it.
+/// Weight that comes with a path that is made, and with so many znodes in all on the way to it.
 pub(crate) fn made(path: &ZPath, data: usize, count: u64) -> u64 {
     data as u64 + count * (ZNODE + FAMILY + 4 * text(path.as_str()))
 }
 
-/// What comes with a ticket besides, at most.
+/// Weight that comes with a ticket besides, at most.
 pub(crate) const QUEUED: u64 = QUEUE + CONTENDER + HOLD;
 
-/// So many tickets and multi-locks, beside what is remembered of them.
+/// Weight of so many tickets and multi-locks, beside what is remembered of them.
 pub(crate) fn locks(tickets: u64, multis: usize) -> u64 {
     tickets * CONTENDER + multis as u64 * MULTI
 }

@@ -52,7 +52,8 @@ pub struct Pass {
 struct Taken {
     windows: Arc<Windows>,
     source: IpAddr,
-    window: Arc<Semaphore>,
+    /// Gone when it is dropped.
+    window: Option<Arc<Semaphore>>,
     permit: Option<OwnedSemaphorePermit>,
 }
 
@@ -92,9 +93,11 @@ impl Windows {
     pub async fn enter(self: &Arc<Windows>, addr: Option<IpAddr>, units: u32) -> Pass {
         let Some(addr) = addr else { return Pass { _taken: None } };
         let source = source(addr);
-        let mut taken = Taken { windows: Arc::clone(self), source, window: self.window(source), permit: None };
+        let window = self.window(source);
+        let taken = Some(Arc::clone(&window));
+        let mut taken = Taken { windows: Arc::clone(self), source, window: taken, permit: None };
         // The semaphore is never closed.
-        taken.permit = Arc::clone(&taken.window).acquire_many_owned(units.min(self.units)).await.ok();
+        taken.permit = window.acquire_many_owned(units.min(self.units)).await.ok();
         Pass { _taken: Some(taken) }
     }
 
@@ -108,8 +111,9 @@ impl Drop for Taken {
     fn drop(&mut self) {
         drop(self.permit.take());
         let mut windows = self.windows.of.lock().expect("nothing panics under this guard");
-        // The map has one, and this has one: nothing else is on its way.
-        if Arc::strong_count(&self.window) == 2 {
+        // Under the guard: of several that end together the last one sees that it is.
+        drop(self.window.take());
+        if windows.get(&self.source).is_some_and(|window| Arc::strong_count(window) == 1) {
             windows.remove(&self.source);
         }
     }
@@ -159,6 +163,26 @@ mod tests {
         assert!(third.as_mut().now_or_never().is_none());
         drop(second);
         third.now_or_never().expect("it is next");
+    }
+
+    /// Two that ended together each saw the other, and both left the window there.
+    #[test]
+    fn places_that_are_given_back_together_leave_nothing() {
+        let windows = Windows::new(WRITE_WINDOW);
+        for round in 0..2_000 {
+            let passes = [0, 1].map(|_| windows.enter(addr(1), 1).now_or_never().expect("there is room"));
+            let barrier = std::sync::Barrier::new(passes.len());
+            std::thread::scope(|scope| {
+                for pass in passes {
+                    let barrier = &barrier;
+                    scope.spawn(move || {
+                        barrier.wait();
+                        drop(pass);
+                    });
+                }
+            });
+            assert!(windows.of.lock().unwrap().is_empty(), "round {round}");
+        }
     }
 
     #[tokio::test]

@@ -14,7 +14,7 @@ use storage::memory::MemoryParts;
 use storage::{DiskGuard, Fatal, LogWrites, NodeMeta, SnapshotStore, Storage, StorageConfig, TypeConfig};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 use znode::{State, Zxid};
 
 use crate::follower::bootstrap::{self, Bootstrap};
@@ -58,8 +58,6 @@ use crate::{Config, Failure, StartError};
 
 /// Bytes that a start on a full disk can give up.
 const BALLAST_BYTES: u64 = 16 << 20;
-/// Time that a leader that shuts down waits for its successor.
-const HAND_OVER_MAX: Duration = Duration::from_millis(1_000);
 
 pub(crate) struct Node {
     pub(crate) life: Arc<Life>,
@@ -328,7 +326,7 @@ impl Node {
     /// See [`crate::Replica::shutdown`].
     pub(crate) async fn shutdown(&self) {
         if !self.life.is_stopped() {
-            self.hand_over().await;
+            self.consensus.give_leadership_away().await;
         }
         self.life.stop();
         let mut tasks = std::mem::take(&mut *self.tasks.lock().expect("nothing panics under this guard"));
@@ -353,26 +351,6 @@ impl Node {
         if let Some(closing) = closing {
             closing.closed().await;
         }
-    }
-
-    /// A leader asks the member that is furthest to take over, so that no caller waits for an
-    /// election.
-    async fn hand_over(&self) {
-        let metrics = self.consensus.metrics();
-        let Some(term) = self.consensus.leader_term(&metrics) else {
-            return;
-        };
-        let Some(successor) = self.consensus.successor(term) else {
-            return;
-        };
-        if !self.consensus.hand_over_to(successor, term).await {
-            return;
-        }
-        let mut changes = self.consensus.role_changes();
-        let _ = timeout(HAND_OVER_MAX, async {
-            while changes.borrow_watched().vote.leader_id.term == term && changes.changed().await.is_ok() {}
-        })
-        .await;
     }
 }
 

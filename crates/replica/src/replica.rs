@@ -264,7 +264,7 @@ impl Replica {
     pub async fn set_drained(&self, drained: bool) -> bool {
         let changed = self.node.drained.wish(drained);
         if drained {
-            self.node.drained.give_away().await;
+            self.node.consensus.give_leadership_away().await;
         }
         changed
     }

@@ -14,7 +14,7 @@ use openraft::type_config::alias::WatchReceiverOf;
 use storage::codec::{LogIdRecord, VoteRecord};
 use storage::{StoredMembership, TypeConfig};
 use tokio::sync::watch;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use znode::{Term, Zxid};
 
 use crate::local::disk_watch::{DiskWatch, STALLED};
@@ -27,6 +27,8 @@ use crate::raft::state_machine::StateMachine;
 use crate::raft::transport::{Answer, Ask, ChannelError, Standing, TOUCHES_MAX};
 use crate::{Config, Error};
 
+/// Time that a leader waits for the election of its successor.
+const HAND_OVER_MAX: Duration = Duration::from_millis(1_000);
 /// Time that a leader which hands over gives its successor to take the ages of sessions.
 const TELL_MAX: Duration = Duration::from_millis(250);
 
@@ -235,6 +237,23 @@ impl Consensus {
             // The sender lives as long as this.
             let _ = self.holds.subscribe().wait_for(|held| !held).await;
         }
+    }
+
+    /// Gives leadership to the voter that is to lead next, and waits for its election, but not for
+    /// long. Where none follows, this node leads on.
+    pub(crate) async fn give_leadership_away(&self) {
+        let Some(term) = self.leader_term(&self.metrics()) else { return };
+        if !self.hands_over_in(term) {
+            let Some(successor) = self.successor(term) else { return };
+            tracing::info!(term, successor, "handing leadership over");
+            if !self.hand_over_to(successor, term).await {
+                return;
+            }
+        }
+        let mut changes = self.role_changes();
+        let elected =
+            async { while changes.borrow_watched().vote.leader_id.term == term && changes.changed().await.is_ok() {} };
+        let _ = timeout(HAND_OVER_MAX, elected).await;
     }
 
     /// Asks a member to take over from this leader of `term`. True when Raft has taken it on.

@@ -79,9 +79,9 @@ impl Counts {
         if bytes > self.bytes_max.load(Relaxed) {
             self.bytes_max.fetch_max(bytes, Relaxed);
         }
-        let shortest = self.bytes_min.load(Relaxed);
-        if shortest == 0 || bytes < shortest {
-            self.bytes_min.store(bytes, Relaxed);
+        let is_shorter = |shortest: u64| shortest == 0 || bytes < shortest;
+        if is_shorter(self.bytes_min.load(Relaxed)) {
+            let _ = self.bytes_min.fetch_update(Relaxed, Relaxed, |shortest| is_shorter(shortest).then_some(bytes));
         }
     }
 

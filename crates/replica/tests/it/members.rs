@@ -117,18 +117,24 @@ async fn an_ensemble_grows_to_five_and_shrinks_to_three_others() {
     ensemble.stop_all().await;
 }
 
-fn voters_to(count: usize) -> Vec<(u64, String)> {
-    voters(&(1..=count as u64).collect::<Vec<_>>())
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_observer_serves_and_never_votes() {
+/// Three voters and, as the fourth, an observer that has all that they have.
+async fn three_and_an_observer() -> Ensemble {
     let mut ensemble = three_of(4).await;
     ensemble.start(3).await;
     let observer = NewMember { observer: true, ..new_member(&ensemble, 3) };
     order(ensemble.node(0), Order::Add(observer)).await.unwrap();
     write(ensemble.node(3), create("/", "here", b"")).await;
     ensemble.assert_equal_states().await;
+    ensemble
+}
+
+fn voters_to(count: usize) -> Vec<(u64, String)> {
+    voters(&(1..=count as u64).collect::<Vec<_>>())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_observer_serves_and_never_votes() {
+    let mut ensemble = three_and_an_observer().await;
     eventually("the observer knows its part", || roles(ensemble.node(3)).contains(&(4, "observer".to_owned()))).await;
     refused(order(ensemble.node(1), Order::Promote { id: 4 }).await, RefusedOrder::BadOrder);
     // It counts in no quorum: with one voter of three nothing is written.
@@ -142,12 +148,7 @@ async fn an_observer_serves_and_never_votes() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_drained_leader_gives_leadership_to_a_voter_and_to_no_observer() {
-    let mut ensemble = three_of(4).await;
-    ensemble.start(3).await;
-    let observer = NewMember { observer: true, ..new_member(&ensemble, 3) };
-    order(ensemble.node(0), Order::Add(observer)).await.unwrap();
-    write(ensemble.node(3), create("/", "here", b"")).await;
-    ensemble.assert_equal_states().await;
+    let mut ensemble = three_and_an_observer().await;
     let leader = ensemble.leader().await;
     let term = ensemble.node(leader).sure_to_lead().unwrap();
     ensemble.node(leader).set_drained(true).await;

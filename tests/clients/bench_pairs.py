@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Two builds of zlock beside each other, in interleaved pairs.
+"""Builds of zlock beside each other, in interleaved rounds.
 
-Usage: bench_pairs.py BEFORE AFTER [--pairs 20] [--seconds 1] [--clients 1,16,64,256] [--workloads write,lock-cycle,hand-off]
+Usage: bench_pairs.py BEFORE... AFTER [--rounds 20] [--seconds 1] [--clients 1,16,64,256] [--workloads write,lock-cycle,hand-off]
+                      [--system zlock-rest]
 
-BEFORE and AFTER are directories, each with a `zlock` and the same `bench`. Each pair measures both, in turns which one is first.
-Prints, for each workload and number of clients, the geometric mean of the ratio AFTER / BEFORE of operations a second, with its
-95 % interval, and both medians. Ends with 1 when an interval lies below 0.97 as a whole.
+Each is a directory with a `zlock` and the same `bench`. A round measures each of them, and begins with another one each time.
+Prints, for each BEFORE, workload and number of clients, the geometric mean of the ratio AFTER / BEFORE of operations a second, with
+its 95 % interval, and both medians. Ends with 1 when an interval lies below 0.97 as a whole.
 """
 
 import argparse
@@ -26,7 +27,7 @@ def measure(build, args):
     """Operations a second, by workload and clients."""
     with tempfile.TemporaryDirectory() as out:
         command = [
-            os.path.join(build, "bench"), "compare", "--systems", "zlock-rest", "--workloads", args.workloads,
+            os.path.join(build, "bench"), "compare", "--systems", args.system, "--workloads", args.workloads,
             "--clients", args.clients, "--rounds", "1", "--seconds", str(args.seconds), "--warm-up", "1", "--out", out,
         ]
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -35,38 +36,46 @@ def measure(build, args):
         with open(os.path.join(out, "results.json"), encoding="utf-8") as file:
             results = json.load(file)
     # One system, one round.
-    throughput = lambda line: line["rounds"]["zlock-rest"][0]["per_second"]
+    throughput = lambda line: line["rounds"][args.system][0]["per_second"]
     return {(line["workload"], line["clients"]): throughput(line) for line in results["lines"]}
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("before")
-    parser.add_argument("after")
-    parser.add_argument("--pairs", type=int, default=20)
-    parser.add_argument("--seconds", type=float, default=1.0)
-    parser.add_argument("--clients", default="1,16,64,256")
-    parser.add_argument("--workloads", default="write,lock-cycle,hand-off")
-    args = parser.parse_args()
-    figures = {"before": [], "after": []}
-    for pair in range(args.pairs):
-        order = ["before", "after"] if pair % 2 == 0 else ["after", "before"]
-        for which in order:
-            figures[which].append(measure(getattr(args, which), args))
-        print(f"pair {pair + 1} of {args.pairs}", file=sys.stderr)
-    failed = False
+def compare(build, before, after):
+    """Prints the table of one build before. Answers whether an interval lies below `LEAST` as a whole."""
+    slower = False
+    print(f"before: {build}")
     print("| workload | clients | before, ops/s | after, ops/s | ratio | 95 % interval |\n|---|---|---|---|---|---|")
-    for key in figures["before"][0]:
-        before, after = ([one[key] for one in figures[which]] for which in ("before", "after"))
-        logs = [math.log(a / b) for a, b in zip(after, before)]
+    for key in before[0]:
+        logs = [math.log(now[key] / then[key]) for now, then in zip(after, before)]
         mean = statistics.mean(logs)
         student = STUDENT[len(logs) - 2] if len(logs) - 2 < len(STUDENT) else 1.96
         half = student * statistics.stdev(logs) / math.sqrt(len(logs))
         low, high = math.exp(mean - half), math.exp(mean + half)
-        failed |= high < LEAST
-        medians = f"{statistics.median(before):.0f} | {statistics.median(after):.0f}"
+        slower |= high < LEAST
+        medians = " | ".join(f"{statistics.median(one[key] for one in figures):.0f}" for figures in (before, after))
         print(f"| {key[0]} | {key[1]} | {medians} | {math.exp(mean):.3f} | {low:.3f} to {high:.3f} |")
-    sys.exit(1 if failed else 0)
+    return slower
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("before", nargs="+")
+    parser.add_argument("after")
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--system", default="zlock-rest", choices=["zlock-rest", "zlock-zk"])
+    parser.add_argument("--seconds", type=float, default=1.0)
+    parser.add_argument("--clients", default="1,16,64,256")
+    parser.add_argument("--workloads", default="write,lock-cycle,hand-off")
+    args = parser.parse_args()
+    builds = [*args.before, args.after]
+    figures = {build: [] for build in builds}
+    for number in range(args.rounds):
+        first = number % len(builds)
+        for build in builds[first:] + builds[:first]:
+            figures[build].append(measure(build, args))
+        print(f"round {number + 1} of {args.rounds}", file=sys.stderr)
+    slower = [compare(build, figures[build], figures[args.after]) for build in args.before]
+    sys.exit(1 if any(slower) else 0)
 
 
 main()

@@ -8,6 +8,7 @@ mod manifests;
 mod mutations;
 mod next_level;
 mod sources;
+mod words;
 
 use std::path::{Path, PathBuf};
 

@@ -60,10 +60,11 @@ pub(crate) fn split(record: EntryRecord) -> (WalLogId, WalPayload) {
     (WalLogId(record.log_id), WalPayload(record.payload))
 }
 
-/// Writes a length, its complement, and a record. The length has 1, 2 or 4 bytes, and its first two
-/// bits say how many.
-fn write_record(record: &[u8], mut writer: impl Write) -> io::Result<usize> {
-    let len = u32::try_from(record.len()).ok().filter(|len| len >> 30 == 0);
+/// Writes a length, its complement, and the parts of a record. The length has 1, 2 or 4 bytes, and
+/// its first two bits say how many.
+fn write_record(parts: &[&[u8]], mut writer: impl Write) -> io::Result<usize> {
+    let bytes = parts.iter().map(|part| part.len()).sum::<usize>();
+    let len = u32::try_from(bytes).ok().filter(|len| len >> 30 == 0);
     let len = len.ok_or_else(|| io::Error::other("a log record of a GiB"))?;
     let (len, width) = match len {
         0..=0x7f => (len << 24, 1),
@@ -72,8 +73,8 @@ fn write_record(record: &[u8], mut writer: impl Write) -> io::Result<usize> {
     };
     writer.write_all(&len.to_be_bytes()[..width])?;
     writer.write_all(&(!len).to_be_bytes()[..width])?;
-    writer.write_all(record)?;
-    Ok(2 * width + record.len())
+    parts.iter().try_for_each(|part| writer.write_all(part))?;
+    Ok(2 * width + bytes)
 }
 
 /// How many bytes of length there are, and how many of their bits are none.
@@ -115,12 +116,20 @@ fn read_record(mut reader: impl Read) -> io::Result<Vec<u8>> {
 /// First byte of a payload that is a command: the number of its variant.
 const COMMAND: u8 = 1;
 
-/// A command is the rest of its record, whose length stands before it. Any other payload is its
-/// bincode.
-fn encode_payload(payload: &PayloadRecord) -> Vec<u8> {
-    match payload {
-        PayloadRecord::Normal(Command(bytes)) => [&[COMMAND], &bytes[..]].concat(),
-        PayloadRecord::Blank | PayloadRecord::Membership(_) => codec::encode_bare(payload),
+impl codeq::Encode for WalPayload {
+    /// A command is the rest of its record, whose length stands before it. Any other payload is its
+    /// bincode.
+    fn encode<W: Write>(&self, writer: W) -> io::Result<usize> {
+        match &self.0 {
+            PayloadRecord::Normal(Command(bytes)) => write_record(&[&[COMMAND], bytes], writer),
+            payload => write_record(&[&codec::encode_bare(payload)], writer),
+        }
+    }
+}
+
+impl codeq::Decode for WalPayload {
+    fn decode<R: Read>(reader: R) -> io::Result<Self> {
+        Ok(WalPayload(decode_payload(&read_record(reader)?)?))
     }
 }
 
@@ -135,7 +144,7 @@ macro_rules! codeq_record {
     ($encode:path, $decode:path, $($type:ident),*) => {$(
         impl codeq::Encode for $type {
             fn encode<W: Write>(&self, writer: W) -> io::Result<usize> {
-                write_record(&$encode(&self.0), writer)
+                write_record(&[&$encode(&self.0)], writer)
             }
         }
 
@@ -148,5 +157,4 @@ macro_rules! codeq_record {
 }
 
 codeq_record!(codec::encode_bare, codec::decode_bare, WalLogId);
-codeq_record!(encode_payload, decode_payload, WalPayload);
 codeq_record!(codec::encode, codec::decode, WalVote, WalOwner);

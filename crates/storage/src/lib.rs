@@ -24,10 +24,10 @@
 //! * The log begins at most one entry behind the current snapshot. A node whose snapshot is lost
 //!   gives up its log except for its vote, and does not vote again before a leader has sent it
 //!   everything.
-//! * A data directory that is damaged, in a newer format, or owned by another node is refused with
-//! No two files import each other:
+//! * A data directory that is damaged, in a newer format, or owned by another node is refused
+//!   with a message that says what to do.
 //!
-//! No two files use each other:
+//! No two files import each other:
 //!
 //! ```text
 //! storage.rs   opens a data directory and checks that its parts fit together
@@ -40,13 +40,14 @@
 //! snapshots/   snapshot_store.rs the current one · snapshot.rs reading · snapshot_writer.rs writing
 //!              snapshot_receiver.rs receiving from a peer · chunk_writer.rs chunks of both
 //!              manifest.rs description and hash
-//! databases/   database.rs the chunks of each snapshot · engine.rs the trait of engines · sled_engine.rs sled
-//!              copying.rs copies for reading · closers.rs databases that are being closed
+//! databases/   database.rs the chunks of each snapshot · engine.rs the trait of engines
+//!              sled_engine.rs sled · copying.rs copies for reading
+//!              closers.rs databases that are being closed
 //! directory/   layout.rs names and lock · place.rs small records · node_meta.rs identity of the node
 //!              disk_guard.rs free space, ballast · page_cache.rs pages that the disk may not have
 //!              descriptors.rs spare file descriptors
-//! raft/        types.rs the types of Raft · responder.rs the way of an answer · runtime.rs the async runtime
-//!              watch.rs its watch channel
+//! raft/        types.rs the types of Raft · responder.rs the way of an answer
+//!              runtime.rs the async runtime · watch.rs its watch channel
 //!
 //! codec.rs     the bytes of records    error.rs      errors of opening
 //! fatal.rs     the first disk error    failpoint.rs  places at which crash tests strike

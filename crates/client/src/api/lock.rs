@@ -204,7 +204,7 @@ pub struct Contender {
 #[cfg_attr(feature = "schema", derive(ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct LockSettings {
-    /// Only acquires enter the queue, and lock nodes that clients create themselves do not. A
+    /// Whether only acquires enter the queue, and no lock nodes that clients create themselves. A
     /// managed lock can have priorities and hand-overs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub managed: bool,

@@ -4,7 +4,7 @@
 //! are JSON numbers below 2^53. Durations are JSON numbers of milliseconds in fields whose names
 //! end in `_ms`, and texts with a unit, such as `"30s"`, elsewhere ([`Millis`]).
 //!
-//! | file | has |
+//! | file | content |
 //! |---|---|
 //! | `headers.rs` | the names of the headers |
 //! | `duration.rs` | durations as clients write them |

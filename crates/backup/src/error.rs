@@ -4,8 +4,8 @@ use std::io;
 
 use crate::format::VERSION;
 
-/// Reason for which a file cannot be read as a backup. The operator sees the message, so it says
-/// what to do where that is not plain.
+/// Reason for which a file cannot be read as a backup. The operator sees the message, so it names
+/// the remedy where that is not plain.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The file does not begin like a backup.

@@ -1,5 +1,5 @@
-//! Format of a backup: a file with the state of a cluster at one zxid. It has no log, no votes and
-//! no members.
+//! Format of a backup: a file with the state of a cluster at one zxid. The file has neither log nor
+//! votes nor members.
 //!
 //! ```text
 //! magic (8 bytes) | version (4) | frame: manifest (JSON) | frames: chunks | an empty frame | SHA-256 of all that (32)

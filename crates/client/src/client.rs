@@ -130,8 +130,8 @@ impl Client {
         self.inner.present().map(|session| session.state())
     }
 
-    /// Returns `host:port` of a node that has answered and has not failed since, for requests that
-    /// this client does not offer. `None` if no node has answered.
+    /// Returns `host:port` of a node that has answered without a later failure, for requests beyond
+    /// those of this client. `None` if there is no such node.
     pub fn live_endpoint(&self) -> Option<String> {
         self.inner.transport.live_addr().map(str::to_owned)
     }

@@ -1,5 +1,5 @@
-//! Tests of failovers: the time until a new leader, and cases without one, on machines without
-//! clients.
+//! Tests of failovers on machines without clients: the time until a new leader, and faults after
+//! which the leader stays.
 
 use replica::{Config, Readiness};
 use znode::{ClientInfo, Op, Request};

@@ -19,9 +19,8 @@ pub struct Faults {
     calm_disks_ms: Option<u64>,
     restarts: Vec<(u64, MachineId)>,
     /// Nodes that were ready since they last lost their disk, or since they first got one. A node
-    /// may lose its disk only while all nodes are in this set: one that was never ready may not
-    /// have joined yet, and is then no different from a wiped one. The guarantees need a majority
-    /// of whole disks.
+    /// may lose its disk only while all nodes are in this set: one that was never ready may still
+    /// have to join, and is then like a wiped one. The guarantees need a majority of whole disks.
     whole: BTreeSet<MachineId>,
     election: Election,
     flush: Option<DecisiveFlush>,

@@ -117,7 +117,7 @@ impl LeaseFaults {
                         }
                         (*stage, *next_ms) = (1, now_ms + 12);
                         followers.iter().for_each(|follower| shared.network.cut(leader, *follower));
-                        // Without a leader there is no lease, and no restart.
+                        // Only a leader has a lease, so the restarts need one.
                         let leads = nodes.iter().any(|node| node.id == leader && node.leads());
                         let followers = followers.into_iter().filter(|_| leads);
                         followers.map(|follower| Deed::Restart(follower, self.random.u64(1..10))).collect()

@@ -177,8 +177,8 @@ impl LogDisk {
         disk.granted = None;
     }
 
-    /// Node for which this one has voted since [`LogDisk::watch_votes`], if it is another one. The vote
-    /// may not be on disk yet.
+    /// Another node for which this one has voted since [`LogDisk::watch_votes`]. The vote may still
+    /// be unflushed then.
     pub fn granted(&self) -> Option<MachineId> {
         self.lock().granted
     }

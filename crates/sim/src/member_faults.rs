@@ -5,7 +5,6 @@
 //! same founders. If no founder is left with its data, the operator writes the present voters into
 //! the configuration of a node without data. Bounds: at most [`ALIVE_MAX`] nodes live, at most one
 //! is dead or without its data, and no order leaves fewer than three voters.
-//! dead or without its data at most, and no order leaves fewer than three voters.
 
 use std::collections::BTreeSet;
 
@@ -397,8 +396,8 @@ pub(crate) fn unsettled(nodes: &[Node], faults: &Faults, history: &History) -> O
             return (!ready(node) || has != Some(index))
                 .then(|| format!("member {id} is not ready, or has membership {has:?}"));
         }
-        // A node that was wiped and removed no longer belongs to the cluster, and is not told of
-        // its removal.
+        // A node that was wiped and removed does not hear of its removal, as it no longer knows the
+        // cluster.
         let ended = node.fate == Fate::Removed || !history.was_member(id) || !faults.is_whole(id);
         (!ended).then(|| format!("node {id} was removed and has not ended"))
     })

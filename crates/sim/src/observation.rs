@@ -106,7 +106,7 @@ pub enum Observation {
         /// The lock node.
         ticket: ZPath,
     },
-    /// A client no longer waits, and was not told that it holds.
+    /// A client gave up its wait before it was told of a grant.
     GaveUp {
         /// The lock node.
         ticket: ZPath,

@@ -200,7 +200,8 @@ impl Machines {
         (1..=3).filter(|id| *id != than).collect()
     }
 
-    /// Checks that no acknowledged write and no session is lost, and that all nodes become ready.
+    /// Checks that all acknowledged writes and all sessions are there, and that all nodes become
+    /// ready.
     fn check(&mut self) {
         self.serve(2_000);
         self.run_until_ready();

@@ -14,8 +14,7 @@ pub struct Votes {
 }
 
 impl Votes {
-    /// Notes that a vote is on the disk of `node`: its own vote, or that of the leader that it
-    /// follows.
+    /// Notes that a vote is on the disk of `node`: its own vote, or the vote of its leader.
     pub fn note(&mut self, node: MachineId, vote: &Vote) {
         let key = (vote.leader_id.term, vote.leader_id.voted_for);
         self.taken.entry(key).or_default().insert(node);

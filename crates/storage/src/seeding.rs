@@ -27,8 +27,8 @@ impl Storage {
     /// node in the snapshot's term, so that no other node is elected in that term. Durable on
     /// return. Blocking.
     ///
-    /// A directory that was left half made knows the cluster's uuid but is no member and has no
-    /// vote.
+    /// A directory that was left half made knows the cluster's uuid, but it is no member of the
+    /// cluster.
     ///
     /// # Errors
     /// When the directory is not empty, and any error of the disk.

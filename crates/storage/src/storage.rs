@@ -230,8 +230,8 @@ fn missing(log: &LogStore, snapshots: &SnapshotStore, lost: Option<String>) -> O
     None
 }
 
-/// Begins a new log with nothing but the vote of the old one. This node has acknowledged entries
-/// that are no longer in its log, so it does not vote until a leader has sent everything.
+/// Begins a new log with nothing but the vote of the old one. Entries that this node has
+/// acknowledged are gone from its log, so it does not vote until a leader has sent everything.
 fn give_up(layout: &Layout, meta: &NodeMeta, log: LogStore, fatal: &Fatal) -> Result<LogStore, Error> {
     let doing = || "replacing the log".to_string();
     let (owner, vote) = (log.owner(), log.vote());

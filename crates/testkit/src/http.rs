@@ -140,14 +140,14 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// Parses the body as a `T`. Panics if it is none or the status is not a success.
+    /// Parses the body as a `T`. Panics for another body or an unsuccessful status.
     #[track_caller]
     pub fn json<T: DeserializeOwned>(&self) -> T {
         assert!((200..300).contains(&self.status), "{}: {}", self.status, self.text());
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.text()))
     }
 
-    /// Parses the body as a problem. Panics if it is none.
+    /// Parses the body as a problem. Panics for another body.
     #[track_caller]
     pub fn problem(&self) -> Problem {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {}: {}", self.status, self.text()))
@@ -219,8 +219,8 @@ impl Client {
     /// When no answer came.
     pub async fn send(&mut self, call: Call) -> Result<Answer, NoAnswer> {
         let deadline = Instant::now() + call.within.unwrap_or(self.patience.answer) + call.wait;
-        // Not kept meanwhile, so that a call that fails or is dropped halfway leaves no connection
-        // in an unknown state.
+        // Not kept meanwhile: after a failed or dropped call the state of its connection is
+        // unknown.
         let mut connection = self.connect(deadline).await.map_err(NoAnswer::NotSent)?;
         let request = self.request(call);
         let exchange = async {

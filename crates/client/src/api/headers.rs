@@ -22,10 +22,9 @@ pub const FENCE_TOKEN: &str = "zlock-token";
 pub const FENCE_AUTHORIZATION: &str = "zlock-authorization";
 /// Answer: the zxid of the write, or of the state that was read.
 pub const ZXID: &str = "zlock-zxid";
-/// Answer: clients in the lock's queue that do not see each other; absent when there are none.
+/// Answer: clients in the lock's queue that do not see each other; absent when all of them do.
 pub const MIXED_FAMILIES: &str = "zlock-mixed-families";
 /// Answer: the id of the answering node.
 pub const NODE: &str = "zlock-node";
-/// Answer: the id of the leader, as far as the answering node knows; `none` when it knows of no
-/// leader.
+/// Answer: the id of the leader, as far as the answering node knows; `none` without a known leader.
 pub const LEADER: &str = "zlock-leader";

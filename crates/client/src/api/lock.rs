@@ -40,8 +40,8 @@ pub enum Ticket {
         /// The number of acquires that the owner has made; each needs its own release.
         holds: u32,
         /// The time in milliseconds, from the sending of the request, for which the session, and so
-        /// the lock, cannot be lost. 0 when the request came without the session or the leader
-        /// could not be asked.
+        /// the lock, cannot be lost. 0 for a request without the session, and when the leader did
+        /// not answer.
         safe_for_ms: u64,
         /// The request of a client that wants the lock back; absent when there is none.
         #[serde(default, skip_serializing_if = "Option::is_none")]

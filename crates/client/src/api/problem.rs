@@ -207,7 +207,7 @@ problem_types! {
     TooMany = "too-many", "There are too many of these at present";
     /// The events since the given zxid are no longer kept.
     EventsGone = "events-gone", "The events since then are no longer kept";
-    /// The node cannot serve the request now, and did nothing.
+    /// The node cannot serve the request now. It did nothing.
     Unavailable = "unavailable", "The node cannot serve this now";
     /// The cluster was restored from a backup a short time ago, and did nothing.
     Restoring = "restoring", "The cluster was restored and grants no lock yet";

@@ -115,8 +115,8 @@ impl Place for MultiTicket {
 }
 
 impl Claim {
-    /// Asks for a place. `enqueue` is an acquire that keeps its place and does not wait, or does
-    /// neither. `lock_delay` is the delay in that acquire.
+    /// Asks for a place. `enqueue` is an acquire that returns at once, either with or without
+    /// keeping its place. `lock_delay` is the delay in that acquire.
     ///
     /// # Errors
     /// An error that certainly left no place, or one that leaves this unknown. In the latter case

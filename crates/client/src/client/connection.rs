@@ -67,11 +67,11 @@ impl Drop for Connection {
 pub(crate) enum Ending {
     /// The node answered.
     Answered(Reply),
-    /// There is no connection to the node: it is not there, or TLS was refused.
+    /// There is no connection to the node: the node is down, or TLS was refused.
     Unreachable(String),
     /// The request did not leave.
     NotSent(String),
-    /// The request can never leave, as it is not valid HTTP.
+    /// The request is invalid, and can never be sent.
     Unsendable(String),
     /// The request may have arrived, and no answer came.
     Lost(String),
@@ -84,7 +84,7 @@ pub(crate) enum Passed {
     All(u64),
     /// The answer broke off.
     Part(String),
-    /// There was no answer, or an unsuccessful one that is not passed on.
+    /// Nothing was passed on: the answer is missing or unsuccessful.
     Nothing(Ending),
 }
 

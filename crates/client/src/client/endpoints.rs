@@ -60,7 +60,7 @@ impl Endpoints {
         others.min_by_key(|index| self.list[*index].cool_until).expect("there is an endpoint")
     }
 
-    /// Returns an endpoint whose last try succeeded.
+    /// Returns an endpoint that has answered without a later failure.
     pub(crate) fn live(&self) -> Option<usize> {
         self.list.iter().position(|one| one.node.is_some() && one.cool_until.is_none())
     }
@@ -84,7 +84,7 @@ impl Endpoints {
         self.list[index].cool_until = None;
     }
 
-    /// Notes that an endpoint did not answer, or could not serve.
+    /// Notes that an endpoint failed to answer or to serve.
     pub(crate) fn failed(&mut self, index: usize, now: Moment) {
         let endpoint = &mut self.list[index];
         let rest = COOL_FIRST.saturating_mul(1 << endpoint.failures.min(16)).min(COOL_MAX);

@@ -2,7 +2,7 @@
 
 use crate::api::{Problem, ProblemType};
 
-/// Reason for which a call was not carried out, or not certainly.
+/// Failure of a call. The kind tells whether the call may have been carried out.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
     /// The cluster refused the call, and nothing was done. The same call is refused again unless
@@ -17,7 +17,7 @@ pub enum Error {
         /// transaction.
         problem: Box<Problem>,
     },
-    /// No node could take the call in time, and nothing was done.
+    /// No node accepted the call in time. Nothing was done.
     #[error("unavailable: {reason}")]
     Unavailable {
         /// The answer of the last node, or the reason for which it could not be reached.

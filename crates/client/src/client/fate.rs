@@ -37,8 +37,8 @@ pub enum Loss {
     /// [`crate::Guard::hand_over`] gave the lock to another contender.
     #[error("it was handed over")]
     HandedOver,
-    /// The lock node is gone. The cluster no longer knows the reason, does not tell it to this
-    /// client, or did not tell it in time.
+    /// The lock node is gone. The reason is unknown: the cluster has forgotten it, hides it from
+    /// this client, or answered too late.
     #[error("it is gone, and why is not known")]
     Unknown,
 }

@@ -75,9 +75,9 @@ impl Guard {
         self.claim.safe_for()
     }
 
-    /// Tells whether the lock is held at this moment, as far as this client knows. It is not after
-    /// the session's deadline, nor after this client has heard that the lock is gone. A client
-    /// hears that by [`Guard::lost`] while it is awaited, by [`Guard::revoked`], an upgrade or a
+    /// Tells whether the lock is held at this moment, as far as this client knows. False after the
+    /// session's deadline, and once this client has heard that the lock is gone. A client hears of
+    /// the loss by [`Guard::lost`] while it is awaited, by [`Guard::revoked`], an upgrade or a
     /// hand-over, and by a refused write with `if_lock`. This call asks no node. To notice that
     /// another client takes the lock away, await `lost` beside the work, or use [`Guard::run`].
     pub fn is_safe(&self) -> bool {
@@ -99,8 +99,8 @@ impl Guard {
     }
 
     /// Runs the work while the lock is held, then releases the lock. When the lock is lost first,
-    /// the work is dropped at its next wait. Work that does not wait, or that runs in a task of its
-    /// own, is not stopped by that.
+    /// the work is dropped at its next wait. Work without a wait, and work in a task of its own,
+    /// runs on.
     ///
     /// ```no_run
     /// # async fn example(guard: zlock_client::Guard) -> Result<(), zlock_client::Loss> {
@@ -131,7 +131,7 @@ impl Guard {
     /// A client asks by [`crate::Client::revoke`], or by writing `__REVOKE__` (Curator) or `unlock`
     /// (ZooKeeper's recipes) into the lock node. The holder should reach a safe point, then
     /// release. At the deadline, if there is one, the lock is taken away, which [`Guard::lost`]
-    /// reports. Never returns for a simple lock, which no client can ask for.
+    /// reports. Never returns for a simple lock, as clients cannot ask for one.
     pub async fn revoked(&self) -> RevokeRequest {
         self.holding().revoked().await
     }

@@ -122,8 +122,7 @@ impl Holding<'_> {
         }
     }
 
-    /// Returns when a client asks for the lock. Never returns for a simple lock, nor for one that
-    /// is lost.
+    /// Returns when a client asks for the lock. Never returns for a simple lock or a lost one.
     pub(crate) async fn revoked(&self) -> RevokeRequest {
         if self.claim.kind() == Kind::Simple {
             return std::future::pending().await;

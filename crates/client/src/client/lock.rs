@@ -26,7 +26,7 @@ impl Client {
 /// Reason for which work under a lock did not run to its end, from [`Lock::with`].
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum WithError {
-    /// The lock was not acquired, and the work was not begun.
+    /// The lock was not acquired. The work did not begin.
     #[error("the lock was not acquired: {0}")]
     NotAcquired(#[from] Error),
     /// The lock was lost. The work was dropped at its next wait, unless it had ended already.
@@ -116,7 +116,7 @@ impl Lock {
         if wait.is_zero() { self.try_acquire().await } else { self.queue_up(Some(Moment::now().after(wait))).await }
     }
 
-    /// Takes the lock if it is free. Never queues; returns `None` when the lock is not free.
+    /// Takes the lock if it is free. Never queues. Returns `None` for a lock that is taken.
     ///
     /// # Errors
     /// As [`Lock::acquire`].

@@ -1,5 +1,5 @@
-//! Description that a client gives of itself when it opens a session, so that people who wait for
-//! its locks can find it.
+//! Description that a client gives of itself when it opens a session, for people in search of the
+//! holder of a lock.
 
 use std::path::Path;
 

@@ -54,8 +54,8 @@ impl Session {
         events: broadcast::Sender<SessionEvent>,
         deadline: Moment,
     ) -> Result<Arc<Session>, Error> {
-        // There is no idempotency key without a session. An open whose answer was lost leaves an
-        // unused session, which expires.
+        // An idempotency key needs a session, so the open has none. An open whose answer was lost
+        // leaves an unused session, which expires.
         let call = Call::write(Method::POST, "/v1/sessions".into()).json(wish).repeatable();
         let answer = transport.send(&call, deadline).await?;
         let opened: SessionOpened = answer.json()?;

@@ -121,7 +121,7 @@ impl SimpleLock {
         }
     }
 
-    /// Returns when the znode does not exist, or may not have existed for a moment.
+    /// Returns when the znode is gone, or may have been gone for a moment.
     ///
     /// # Errors
     /// `Refused`, with `SessionExpired` when the session was lost. While the session lives, the

@@ -68,7 +68,7 @@ impl Transport {
         self.pools.iter().map(Pool::addr)
     }
 
-    /// The address of an endpoint whose last try succeeded.
+    /// The address of an endpoint that has answered without a later failure.
     pub(crate) fn live_addr(&self) -> Option<&str> {
         let live = self.endpoints().live()?;
         Some(self.pools[live].addr())
@@ -82,9 +82,9 @@ impl Transport {
     /// Sends a call until it is answered.
     ///
     /// # Errors
-    /// `Unavailable` at the deadline when certainly no try had an effect, else `Unknown`; refusals
-    /// as they come. Earlier when no endpoint has ever answered and none leads to a node: the
-    /// endpoints are wrong, or the cluster is down.
+    /// `Unavailable` at the deadline when certainly no try had an effect, else `Unknown`. Refusals
+    /// as they come. Earlier when every endpoint is unreachable and has always been: the endpoints
+    /// are wrong, or the cluster is down.
     pub(crate) async fn send(&self, call: &Call, deadline: Moment) -> Result<Answer, Error> {
         self.send_in_turn(call, deadline).await.map(|(answer, _)| answer)
     }

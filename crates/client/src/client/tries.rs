@@ -1,7 +1,6 @@
 //! Results of the tries of one call, by endpoint.
 
-/// Tries without a connection that each endpoint gets before a client gives up that has never
-/// reached any endpoint.
+/// Failed connections to each endpoint after which a client gives up if it has never had an answer.
 const CHANCES: u32 = 2;
 
 /// Tries of one call, with one element for each endpoint.

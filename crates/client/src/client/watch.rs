@@ -79,7 +79,8 @@ impl Watcher {
     /// The zxid up to which all events were taken. `None` before the watch has begun.
     pub fn position(&self) -> Option<u64> {
         match self.events.front() {
-            // Events of one zxid come together. Those that were not taken count as not seen.
+            // Events of one zxid come together. An untaken event makes its whole zxid count as
+            // unseen.
             Some(event) => Some(event.zxid - 1),
             None => self.position,
         }

@@ -150,7 +150,7 @@ impl Client {
 pub(crate) struct LockCheck {
     value: String,
     lock: String,
-    /// Fate of a guard of the same client, to note a refusal. Not of another client's guard, as a
+    /// Fate of a guard of the same client, to note a refusal. `None` for another client's guard: a
     /// client is refused in the same way for a lock that it may not read.
     fate: Option<Arc<Fate>>,
 }
@@ -215,8 +215,9 @@ impl Create {
         self.mode(Mode::Ephemeral)
     }
 
-    /// Makes the znode persistent with a TTL: it is deleted when it has no children and its data
-    /// was not set for that time. Replaces any other mode except a persistent sequential one.
+    /// Makes the znode persistent with a TTL: it is deleted when it has had no children and no
+    /// change of its data for that time. Replaces any other mode except a persistent sequential
+    /// one.
     pub fn ttl(mut self, ttl: Duration) -> Create {
         self.mode = match self.mode {
             Mode::PersistentSequential | Mode::PersistentSequentialTtl => Mode::PersistentSequentialTtl,

@@ -1,5 +1,5 @@
-//! No node meets an entry that its program cannot apply, or a state that its program cannot read.
-//! No entry is above the level of the cluster.
+//! Every node can apply each entry and read each state that it meets, and no entry is above the
+//! level of the cluster.
 //!
 //! Source: docs/formats.md. A node that runs an older program after the level was raised ends, and
 //! names the program to start.

@@ -2,8 +2,7 @@
 //!
 //! Source: Kleppmann, "How to do distributed locking" (2016): a resource that refuses smaller
 //! tokens than it has seen is safe only if they never fall. The token is the czxid of the holder's
-//! lock node. Neither a sequence number that runs out nor a recreated directory may reverse the
-//! order.
+//! lock node. The order must survive the end of the sequence numbers and a recreated directory.
 
 use std::collections::BTreeMap;
 

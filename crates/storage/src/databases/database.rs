@@ -66,8 +66,8 @@ impl Databases {
     }
 
     /// Closes a written database and makes it durable. Returns its files. Waits for sled without a
-    /// limit: while the disk stalls, sled's threads hold on to the files, and that must not end a
-    /// node.
+    /// limit: while the disk stalls, sled's threads hold on to the files, and a node must survive
+    /// that.
     pub(crate) fn finish(&self, number: u64, database: Database) -> io::Result<Vec<FileRecord>> {
         database.flush()?;
         self.fatal.note("closing a database", database.tree.close())?;

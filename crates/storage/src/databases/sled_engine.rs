@@ -123,7 +123,8 @@ impl Engine for SledEngine {
 }
 
 fn open_sled(dir: &Path) -> io::Result<sled::Db> {
-    // No flusher thread: its flushes are not durable, and this crate flushes where it needs to.
+    // Without the flusher thread, as its flushes are not durable. This crate flushes where it needs
+    // to.
     let config = sled::Config::new().path(dir).mode(sled::Mode::LowSpace).cache_capacity(CACHE_BYTES);
     Ok(config.flush_every_ms(None).open()?)
 }

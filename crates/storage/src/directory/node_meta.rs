@@ -128,9 +128,9 @@ impl NodeMeta {
         self.change("noting the cluster's uuid", "meta.founding", |record| record.founding = Some(founding))
     }
 
-    /// Tells whether this directory took no part in the cluster before it was opened: it had no
-    /// vote, entry or snapshot and has not joined. Its node is either new, or had its disk wiped
-    /// and may have voted before.
+    /// Tells whether this directory was blank when it was opened: without a vote, entry or
+    /// snapshot, and not joined. Its node is either new, or had its disk wiped and may have voted
+    /// before.
     pub fn pristine(&self) -> bool {
         self.pristine
     }

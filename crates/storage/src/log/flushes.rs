@@ -105,8 +105,8 @@ pub(crate) struct Flushes {
     /// Set when the log's file is full and no descriptor was free for the next file.
     owes_file: AtomicBool,
     gathered: Mutex<Gathered>,
-    /// Bytes of entries that are waiting or in the flush under way. Atomic, not under the guard of
-    /// `gathered`: a flush that could not be sent subtracts its bytes while that guard is held.
+    /// Bytes of entries that are waiting or in the flush under way. Atomic, as a failed send of a
+    /// flush subtracts its bytes while the guard of `gathered` is held.
     unflushed: AtomicU64,
     /// Notified after every flush.
     flushed: Notify,
@@ -190,8 +190,8 @@ impl Flushes {
         WalCallback { fatal: self.fatal.clone(), reach, done }
     }
 
-    /// Writes a record of the number of bytes on disk, unless the log was never begun or has such a
-    /// record already. Does not wait for the disk.
+    /// Writes a record of the number of bytes on disk into a log that was begun and lacks such a
+    /// record. Does not wait for the disk.
     pub(crate) fn mark(&self, log: &mut RaftLog<WalTypes>) -> io::Result<()> {
         let durable = self.reach.durable.load(Ordering::Acquire);
         if durable <= self.reach.marked.load(Ordering::Acquire) {

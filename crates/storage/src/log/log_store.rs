@@ -185,7 +185,7 @@ impl LogStore {
         flushed.recv().map_err(|_| io::Error::other("the flush thread is gone"))?
     }
 
-    /// Checks that nothing was ever written: no vote, no entry.
+    /// Checks that neither a vote nor an entry was ever written.
     pub(crate) fn is_blank(&self) -> bool {
         let log = self.read();
         let state = log.log_state();

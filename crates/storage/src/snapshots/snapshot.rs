@@ -114,7 +114,7 @@ impl Snapshot {
     /// remediable.
     pub(crate) fn verify(&self) -> io::Result<()> {
         let Parts { number, files, databases, database, .. } = &*self.0;
-        // A start cannot go on without the copy, so it may take the last bytes of the disk.
+        // A start needs the copy, so the copy may take the last bytes of the disk.
         *database.lock().unwrap_or_else(PoisonError::into_inner) = Some(databases.open(*number, files, 0)?);
         let Manifest { meta, chunk_count, records, .. } = self.manifest();
         let mut tally = Tally::default();

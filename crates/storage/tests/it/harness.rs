@@ -33,8 +33,8 @@ pub(crate) fn data_dir() -> (TempDir, PathBuf) {
     (parent, dir)
 }
 
-/// Path of a new data directory, in memory where possible. A kill loses no written byte, synced or
-/// not, so tests that only kill need no disk to wait for.
+/// Path of a new data directory, in memory where possible. A kill loses no written byte, so tests
+/// that only kill need not wait for a disk.
 pub(crate) fn data_dir_in_memory() -> (TempDir, PathBuf) {
     let parent = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
     let dir = parent.path().join("data");

@@ -1,5 +1,5 @@
-//! A client of the ZooKeeper door that never sends a request twice, and reports for a request
-//! without an answer whether it was sent.
+//! A client of the ZooKeeper door that sends each request at most once. For a request without an
+//! answer it reports whether the request was sent.
 //!
 //! [`Connection`] is one connection with its packets. [`Zk`] is a session over many connections,
 //! which a task owns. The task greets nodes in turn, resumes the session, sets its watches again,

@@ -84,7 +84,7 @@ pub(crate) enum Passed {
     All(u64),
     /// The answer broke off.
     Part(String),
-    /// Nothing was passed on: the answer is missing or unsuccessful.
+    /// No byte was passed on: the answer is missing or unsuccessful.
     Nothing(Ending),
 }
 

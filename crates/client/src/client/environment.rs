@@ -21,8 +21,8 @@ impl ClientBuilder {
     /// methods replace these.
     ///
     /// # Errors
-    /// `Refused` when `ZLOCK_ENDPOINTS` is missing, half of a pair is missing, the file is unreadable,
-    /// or a variable is not UTF-8.
+    /// `Refused` when `ZLOCK_ENDPOINTS` is missing, half of a pair is missing, the file is
+    /// unreadable, or a variable is not UTF-8.
     pub fn from_env() -> Result<ClientBuilder, Error> {
         from_variables(|name| std::env::var(name))
     }

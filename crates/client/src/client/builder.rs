@@ -40,7 +40,7 @@ impl Client {
         Ok(client)
     }
 
-    /// Connects to the nodes, and with the identity, that the environment names: see
+    /// Connects with the endpoints and the identity from the environment: see
     /// [`ClientBuilder::from_env`].
     ///
     /// # Errors
@@ -103,8 +103,8 @@ impl ClientBuilder {
     }
 
     /// Sets the name of the program, for people who look for the holder of a lock. By default it is
-    /// the name by which the program was started. The names of the machine and of the process are
-    /// sent with it. Nodes refuse control characters and more than 256 bytes.
+    /// the name by which the program was started. The name of the machine and the number of the
+    /// process are sent with it. Nodes refuse control characters and more than 256 bytes.
     pub fn program(mut self, program: impl Into<String>) -> ClientBuilder {
         self.session.client.get_or_insert_default().program = program.into();
         self

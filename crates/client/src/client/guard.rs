@@ -40,7 +40,7 @@ impl Guard {
         &self.lock
     }
 
-    /// The path of the lock node, by which others see this holder, and which is given back.
+    /// The path of the lock node. Other clients see this holder by it.
     pub fn ticket(&self) -> &str {
         self.claim.ticket()
     }
@@ -55,7 +55,7 @@ impl Guard {
         self.claim.session.id
     }
 
-    /// The state of that session.
+    /// The state of the session in which the lock is held.
     pub fn session_state(&self) -> SessionState {
         self.claim.session.state()
     }

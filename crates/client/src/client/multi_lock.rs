@@ -30,7 +30,7 @@ pub struct MultiLock {
 }
 
 impl MultiLock {
-    /// Adds a lock, in this mode.
+    /// Adds a lock with the mode in which it is wanted.
     pub fn and(mut self, path: impl Into<String>, mode: LockMode) -> MultiLock {
         self.wish.locks.push(LockWish { path: path.into(), mode, permits: None, limit: None });
         self

@@ -219,7 +219,8 @@ impl Client {
         self.write(call).await
     }
 
-    /// Makes another voter the leader: `to`, or the one with the most entries. For operators.
+    /// Makes another voter the leader: `to`, or the voter that is furthest in the log. For
+    /// operators.
     ///
     /// # Errors
     /// As any write; `Refused` with `TransferFailed`.

@@ -150,7 +150,7 @@ impl MemoryDatabase {
     }
 }
 
-/// Like sled's databases but without copies, as reading writes nothing here.
+/// Databases like those of sled but without copies, as a read changes nothing here.
 impl Engine for MemoryDatabase {
     fn lock(&self) -> io::Result<Option<Arc<File>>> {
         Ok(None)

@@ -187,13 +187,13 @@ pub struct Contender {
     /// Until then no other contender gets the lock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lingers_until_ms: Option<u64>,
-    /// In a list of locks, if the leader answers: the time in milliseconds since the session was
-    /// heard. A new leader counts from the beginning of its term for a session that it has not
-    /// heard.
+    /// The time in milliseconds since the session was heard; only in a list of locks that the
+    /// leader answers. A new leader counts from the beginning of its term for a session that it has
+    /// not heard.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heard_ms_ago: Option<u64>,
-    /// In a list of locks, if the leader answers: the time in milliseconds until the session
-    /// expires unless it is heard.
+    /// The time in milliseconds until the session expires unless it is heard; only in a list of
+    /// locks that the leader answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_in_ms: Option<u64>,
 }

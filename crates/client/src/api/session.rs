@@ -31,7 +31,7 @@ pub struct OpenSession {
 pub struct SessionOpened {
     /// The id of the session: the zxid that opened it.
     pub id: u64,
-    /// 128 random bits in hex. A client with the secret can act as the session.
+    /// The secret: 128 random bits in hex. A client with the secret can act as the session.
     #[cfg_attr(feature = "schema", schema(pattern = "^[0-9a-f]{32}$"))]
     pub secret: String,
     /// `<id>.<secret>`, ready for the header `Zlock-Session`.

@@ -34,7 +34,7 @@ pub enum Loss {
     /// The lock was released in its own session, for example by another guard of the same owner.
     #[error("it was released in its own session")]
     Released,
-    /// [`crate::Guard::hand_over`] gave the lock to another contender.
+    /// The lock was given to another contender by [`crate::Guard::hand_over`].
     #[error("it was handed over")]
     HandedOver,
     /// The lock node is gone. The reason is unknown: the cluster has forgotten it, hides it from

@@ -42,8 +42,7 @@ pub struct Lock {
     path: String,
     /// Mode in the query's spelling; `None` for the exclusive mode.
     mode: Option<&'static str>,
-    /// For a semaphore: the number of permits that are wanted, and the limit unless the set one
-    /// counts.
+    /// Permits that are wanted of a semaphore, and its limit unless the set one counts.
     permits: Option<(u32, Option<u32>)>,
     owner: Option<String>,
     label: Option<String>,

@@ -45,13 +45,13 @@ struct Bench {
 /// End of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// With a loss of power.
+    /// A loss of power.
     PowerLoss,
-    /// By kill -9.
+    /// A kill by SIGKILL.
     Kill,
-    /// By a failed fsync; the next process starts with the content of the page cache.
+    /// A failed fsync; the next process starts with the content of the page cache.
     FailedSync,
-    /// By itself.
+    /// An end by itself.
     Done,
 }
 

@@ -215,7 +215,7 @@ fn tell(words: &str) {
     std::io::stdout().write_all(format!("told {words}\n").as_bytes()).unwrap();
 }
 
-/// Not a test of its own: the process that the crash tests kill. Without its environment variables
+/// Process that the crash tests kill, and not a test of its own. Without its environment variables
 /// it does nothing.
 #[test]
 fn child() {

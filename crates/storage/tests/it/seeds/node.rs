@@ -33,7 +33,7 @@ struct Node {
     told: File,
 }
 
-/// Not a test of its own: the process that dies. Without its environment variables it does nothing.
+/// Process that dies, and not a test of its own. Without its environment variables it does nothing.
 #[test]
 fn child() {
     let Some(dir) = std::env::var_os(DIR).map(PathBuf::from) else { return };

@@ -227,7 +227,8 @@ impl Create {
         self
     }
 
-    /// Sets the ACL. Without it the znode is open to all.
+    /// Sets the ACL. Without it the znode is open to all. The id of an entry must not contain a
+    /// comma: set such an entry with [`Client::set_acl`] or in a [`Client::txn`].
     pub fn acl(mut self, acl: &[AclEntry]) -> Create {
         let entry = |entry: &AclEntry| format!("{}:{}:{}", entry.scheme, entry.id, entry.perms);
         self.acl = Some(acl.iter().map(entry).collect::<Vec<_>>().join(","));

@@ -1,5 +1,5 @@
-//! What was hit: which fault, in which role of the node, in which phase. And how often snapshots
-//! were written, sent and installed, and logs purged.
+//! Coverage: faults by role of the node and by phase, and the numbers of snapshots that were
+//! written, sent and installed, and of purged logs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,34 +8,34 @@ use znode::Zxid;
 
 use crate::machine::Node;
 
-/// Something is still going on so long after it was seen.
+/// Time for which a phase lasts after it was last seen.
 const RECENT_MS: u64 = 50;
 
-/// What a node is just doing.
+/// Present activity of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
     /// The cluster is not founded yet.
     Founding,
     /// No node leads.
     Electing,
-    /// A node hands over or stops in good order.
+    /// A node hands leadership over or shuts down.
     Stopping,
-    /// It has just taken over a snapshot.
+    /// The node has just installed a snapshot.
     Installing,
-    /// It has just written a snapshot.
+    /// The node has just written a snapshot.
     Building,
-    /// It has just purged its log.
+    /// The node has just purged its log.
     Purging,
-    /// It is behind.
+    /// The node is behind.
     CatchingUp,
     /// Entries are committed.
     Writing,
-    /// Nothing of all that.
+    /// The node does nothing of all that.
     Idle,
 }
 
 impl Phase {
-    /// All of them.
+    /// All phases.
     pub const ALL: [Phase; 9] = [
         Phase::Founding,
         Phase::Electing,
@@ -63,16 +63,16 @@ impl Phase {
     }
 }
 
-/// What there is to know of snapshots.
+/// Numbers of operations on snapshots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Snapshots {
-    /// Written by a node of its own state.
+    /// Snapshots that a node wrote of its own state.
     pub built: u64,
-    /// Sent to a follower.
+    /// Snapshots that were sent to a follower.
     pub sent: u64,
-    /// Taken over from a leader.
+    /// Snapshots that were installed from a leader.
     pub installed: u64,
-    /// Times that a log was purged.
+    /// Purges of a log.
     pub purged: u64,
 }
 
@@ -89,18 +89,18 @@ impl Snapshots {
     }
 }
 
-/// How often members changed.
+/// Numbers of changes of the members.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     /// Nodes that became members.
     pub added: u64,
-    /// Members that became voters, but for those that replaced one.
+    /// Members that became voters, without those that replaced a voter.
     pub promoted: u64,
-    /// Voters whose place another one took.
+    /// Voters that were replaced by another member.
     pub replaced: u64,
-    /// Members that are none any more.
+    /// Members that were removed.
     pub removed: u64,
-    /// Orders to let another one lead that were done.
+    /// Leadership transfers that were ordered and done.
     pub transferred: u64,
 }
 
@@ -109,7 +109,7 @@ impl Changes {
         [self.added, self.promoted, self.replaced, self.removed, self.transferred]
     }
 
-    /// A membership with these sets of voters follows one with those.
+    /// Counts the change from a membership with the sets of voters `before` to one with `now`.
     pub(crate) fn note(&mut self, before: &[BTreeSet<u64>], now: &[BTreeSet<u64>]) {
         match (before, now) {
             ([before], [now]) => self.promoted += now.difference(before).count() as u64,
@@ -127,31 +127,31 @@ impl Changes {
     }
 }
 
-/// One node, as it was looked at last.
+/// A node at the last look.
 #[derive(Default)]
 struct Seen {
     boot: u64,
     now: Snapshots,
     purged: Zxid,
     committed: Zxid,
-    /// When it last built, installed, purged and committed.
+    /// Times at which the node last built, installed, purged and committed.
     at_ms: [Option<u64>; 4],
 }
 
-/// What a run has hit.
+/// Coverage of one or more runs.
 #[derive(Clone, Debug, Default)]
 pub struct Coverage {
     hits: BTreeMap<(&'static str, &'static str, Phase), u64>,
-    /// In all nodes.
+    /// Operations on snapshots in all nodes.
     pub snapshots: Snapshots,
-    /// Of the members.
+    /// Changes of the members.
     pub changes: Changes,
-    /// Runs with any of them, in the order of [`Snapshots`].
+    /// Numbers of runs with each operation, in the order of [`Snapshots`].
     runs_with: [u64; 4],
 }
 
 impl Coverage {
-    /// Adds what another run has hit.
+    /// Adds the coverage of another run.
     pub fn add(&mut self, other: &Coverage) {
         for (hit, count) in &other.hits {
             *self.hits.entry(*hit).or_default() += count;
@@ -163,8 +163,8 @@ impl Coverage {
         }
     }
 
-    /// Why these runs prove little: something of snapshots or of changes of the members happened in
-    /// none of them.
+    /// The reason for which these runs prove little: an operation on snapshots or a change of
+    /// members that happened in none of them.
     pub fn is_vacuous(&self) -> Option<String> {
         let names = ["was built", "was sent", "was installed", "purged a log"];
         let missing = names.iter().zip(self.snapshots.each()).filter(|(_, count)| *count == 0);
@@ -179,7 +179,7 @@ impl Coverage {
         }
     }
 
-    /// One line on changes of the members.
+    /// Returns one line about changes of the members.
     pub fn changes_told(&self) -> String {
         let [added, promoted, replaced, removed, transferred] = self.changes.each();
         format!(
@@ -188,7 +188,7 @@ impl Coverage {
         )
     }
 
-    /// One line on snapshots.
+    /// Returns one line about snapshots.
     pub fn told(&self) -> String {
         let Snapshots { built, sent, installed, purged } = self.snapshots;
         let [with_built, with_sent, with_installed, with_purged] = self.runs_with;
@@ -198,7 +198,7 @@ impl Coverage {
         )
     }
 
-    /// A table of what was hit, and a list of what was not.
+    /// Returns a table of combinations that were hit, and a list of those that were not.
     pub fn table(&self) -> String {
         let rows: BTreeSet<(&str, &str)> = self.hits.keys().map(|(fault, role, _)| (*fault, *role)).collect();
         let heads: Vec<&str> = Phase::ALL.into_iter().map(Phase::name).collect();
@@ -216,7 +216,7 @@ impl Coverage {
     }
 }
 
-/// Watches the nodes of one run.
+/// Watcher of the nodes of one run.
 #[derive(Default)]
 pub(crate) struct Watcher {
     seen: BTreeMap<u64, Seen>,
@@ -224,7 +224,7 @@ pub(crate) struct Watcher {
 }
 
 impl Watcher {
-    /// Looks at all nodes. To be called in each step.
+    /// Looks at all nodes. Must be called in each step.
     pub(crate) fn look(&mut self, nodes: &[Node], now_ms: u64) {
         for node in nodes {
             let Some(status) = &node.status else { continue };
@@ -252,7 +252,7 @@ impl Watcher {
         }
     }
 
-    /// A fault strikes a node.
+    /// Counts a fault that strikes a node.
     pub(crate) fn hit(&mut self, fault: &'static str, nodes: &[Node], node: usize, now_ms: u64) {
         let hit = (fault, role(&nodes[node]), self.phase(nodes, node, now_ms));
         *self.coverage.hits.entry(hit).or_default() += 1;

@@ -1,4 +1,5 @@
-//! When leaders are followed by others, and when not, on machines that do nothing else.
+//! Tests of failovers on machines without clients: the time until a new leader, and faults after
+//! which the leader stays.
 
 use replica::{Config, Readiness};
 use znode::{ClientInfo, Op, Request};
@@ -11,12 +12,12 @@ use crate::trace::Detail;
 const LEASE_MS: u64 = 250;
 const ELECTION_MIN_MS: u64 = 500;
 const HEARTBEAT_MS: u64 = 60;
-/// Bytes under way and steps of the simulation.
+/// Time for bytes under way and for steps of the simulation.
 const LEEWAY_MS: u64 = 30;
-/// Margin, turns, votes and flushes.
+/// Time for margin, turns, votes and flushes.
 const ELECTION_MS: u64 = 70;
 
-/// Three nodes, and no clients.
+/// Three nodes without clients.
 pub(crate) struct Machines {
     pub(crate) hub: Hub,
     pub(crate) nodes: Vec<Node>,
@@ -65,7 +66,7 @@ impl Machines {
         }
     }
 
-    /// Runs on until every node runs and knows the same leader, who leads.
+    /// Runs until every node is ready, which means that all know the same leader.
     fn run_until_ready(&mut self) {
         let end = self.hub.now_ms() + 60_000;
         while self.nodes.iter().any(|node| !node.status.as_ref().is_some_and(|status| status.ready == Readiness::Ready))
@@ -75,7 +76,7 @@ impl Machines {
         }
     }
 
-    /// The term and who leads in it.
+    /// The latest term with a leader, and that leader.
     pub(crate) fn leader(&self) -> Option<(u64, MachineId)> {
         let term = |node: &Node| node.status.as_ref().map_or(0, |status| status.term.0);
         self.nodes.iter().filter(|node| node.leads()).map(|node| (term(node), node.id)).max()
@@ -89,8 +90,8 @@ impl Machines {
         &mut self.nodes[id as usize - 1]
     }
 
-    /// How long it takes until another leads once a leader is killed; then everything is as before,
-    /// but for the leader.
+    /// Kills the leader, and returns the time until another one leads. Afterwards all nodes run
+    /// again.
     fn kill_leader(&mut self, after_ms: u64, power: Option<u8>) -> u64 {
         self.run(after_ms);
         let (term, leader) = self.leader().unwrap();
@@ -106,12 +107,12 @@ impl Machines {
         took_ms
     }
 
-    /// Ends all connections between two machines, for those who chose them to find out.
+    /// Ends all connections between two machines, so that both notice.
     fn break_between(&mut self, one: MachineId, other: MachineId) {
         self.hub.lock().break_connections(|machines| machines.contains(&one) && machines.contains(&other));
     }
 
-    /// Ends everything, in an order in which no task calls upon what is gone.
+    /// Drops everything in an order in which no task uses a part that is gone.
     pub(crate) fn end(mut self) {
         self.nodes.clear();
         while let Some(event) = self.hub.any() {
@@ -122,7 +123,8 @@ impl Machines {
     }
 }
 
-/// Kills in different moments between two heartbeats.
+/// Kills the leader at different moments between two heartbeats. Returns the sorted times until the
+/// next leader.
 fn kills(seed: u64, power: Option<u8>) -> Vec<u64> {
     let mut machines = Machines::start(seed);
     let mut took: Vec<u64> = (0..9).map(|kill| machines.kill_leader(500 + 13 * kill, power)).collect();
@@ -134,9 +136,9 @@ fn kills(seed: u64, power: Option<u8>) -> Vec<u64> {
 #[test]
 fn a_leader_whose_process_ends_is_followed_as_soon_as_the_lease_is_over() {
     let took = kills(1, None);
-    // The followers may have heard it just before, or almost a heartbeat ago.
+    // At the kill, the last heartbeat of the leader is between zero and one heartbeat interval old.
     assert!(took[0] + HEARTBEAT_MS + LEEWAY_MS >= LEASE_MS, "the lease was cut short: {took:?}");
-    // A few bytes in a hundred take long.
+    // The median, as a few bytes in a hundred take long.
     assert!(took[took.len() / 2] <= LEASE_MS + ELECTION_MS, "{took:?}");
 }
 
@@ -184,7 +186,7 @@ fn a_follower_that_alone_cannot_be_reached_by_the_leader_moves_no_term() {
     machines.end();
 }
 
-/// How long a session of 4 s lives that its client has left, while leadership is handed over six
+/// Returns the lifetime of a session of 4 s without heartbeats, while leadership is handed over six
 /// times, every 900 ms.
 fn outlives_hand_overs() -> u64 {
     let mut machines = Machines::start(5);
@@ -222,6 +224,6 @@ fn outlives_hand_overs() -> u64 {
 #[test]
 fn hand_overs_prolong_no_session() {
     let lived_ms = outlives_hand_overs();
-    // Each gives back the time in which no leader listened.
+    // Each hand-over gives back the time in which no leader listened.
     assert!((4_000..6_000).contains(&lived_ms), "{lived_ms} ms");
 }

@@ -11,8 +11,8 @@ use sim::programs::Upgrades;
 use sim::trace::Detail;
 use znode::{LEVEL_MAX, LEVEL_MIN};
 
-/// In so many seeds snapshots are written, sent and installed, logs purged, and members changed in
-/// every way.
+/// Number of seeds from which on a lack of coverage is a failure: in as many, snapshots are
+/// written, sent and installed, logs purged, and members changed in every way.
 const ENOUGH_SEEDS: u64 = 100;
 
 /// Runs simulated clusters, one for each seed, and checks what must always be true.
@@ -113,7 +113,7 @@ fn many(args: &Args) -> ExitCode {
         println!("failed seeds: {:?}", total.failed);
         return ExitCode::FAILURE;
     }
-    // A few seeds may well be without.
+    // A few seeds alone may lack some coverage.
     match total.is_vacuous().filter(|_| total.seeds >= ENOUGH_SEEDS) {
         Some(why) => {
             println!("vacuous: {why}");

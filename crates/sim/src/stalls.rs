@@ -1,4 +1,4 @@
-//! Disks that do not answer for a while, on machines that do nothing else wrong.
+//! Tests of disks that do not answer for a while, on machines without other faults.
 
 use std::collections::BTreeMap;
 
@@ -11,31 +11,31 @@ use crate::machine::{Clock, Node, Stepped};
 use crate::trace::Detail;
 
 const SESSION_MS: u32 = 4_000;
-/// The bound for a disk, by default.
+/// The default time after which a disk counts as stalled.
 const STALL_MAX_MS: u64 = 2_000;
-/// What the issue of this asks for: from the stall on.
+/// Time from the stall within which leadership must be handed over.
 const HANDED_OVER_MS: u64 = 3_000;
 
 struct Machines {
     hub: Hub,
     nodes: Vec<Node>,
-    /// Flushes that have not ended, by node, while its disk stalls.
+    /// Flushes that have not ended, by node with a stalled disk.
     stalled: BTreeMap<MachineId, Vec<u64>>,
-    /// How much longer each flush takes.
+    /// Time by which each flush takes longer.
     slower_ms: u64,
-    /// Flushes that end then.
+    /// Flushes that are late, with their times.
     late: Vec<(u64, MachineId, u64)>,
     replies: BTreeMap<u64, Reply>,
     calls: u64,
-    /// Every node beats for one session.
+    /// Sessions, each of which gets the heartbeats of one node.
     sessions: Vec<Credential>,
-    /// When something was asked last, and written last.
+    /// Times of the last requests and of the last successful write.
     asked_ms: u64,
     written_ms: u64,
     pending: Option<(u64, String)>,
     acknowledged: Vec<String>,
     longest_gap_ms: u64,
-    /// Writes whose outcome stayed unknown.
+    /// Number of writes with an unknown outcome.
     unclear: usize,
 }
 
@@ -134,7 +134,7 @@ impl Machines {
         stalled.into_iter().for_each(|boot| self.nodes[node as usize - 1].log.flushed(boot));
     }
 
-    /// Runs while clients beat for their sessions and write, one after the other.
+    /// Runs while clients send heartbeats for their sessions, and writes one after the other.
     fn serve(&mut self, ms: u64) {
         let end = self.hub.now_ms() + ms;
         while self.hub.now_ms() < end {
@@ -147,7 +147,7 @@ impl Machines {
             self.asked_ms = now_ms;
             self.replies.retain(|_, reply| matches!(reply, Reply::Applied(_)));
             for (id, session) in (1..).zip(self.sessions.clone()) {
-                // Its client goes to the next node where one is dead.
+                // The session's client goes to the next node where one is dead.
                 let node = if self.nodes[id as usize - 1].runs() { id } else { id % 3 + 1 };
                 self.ask(node, Call::Touch(session));
             }
@@ -190,7 +190,7 @@ impl Machines {
         }
     }
 
-    /// The term and who leads in it.
+    /// The latest term with a leader, and that leader.
     fn leader(&self) -> Option<(u64, MachineId)> {
         let term = |node: &Node| node.status.as_ref().map_or(0, |status| status.term.0);
         self.nodes.iter().filter(|node| node.leads()).map(|node| (term(node), node.id)).max()
@@ -200,7 +200,8 @@ impl Machines {
         (1..=3).filter(|id| *id != than).collect()
     }
 
-    /// Nothing that was acknowledged is lost, no session is, and the nodes agree.
+    /// Checks that all acknowledged writes and all sessions are there, and that all nodes become
+    /// ready.
     fn check(&mut self) {
         self.serve(2_000);
         self.run_until_ready();
@@ -220,7 +221,7 @@ impl Machines {
         self.nodes.iter().map(|node| node.replica().unwrap().state().last_zxid()).max().unwrap()
     }
 
-    /// Ends everything: the nodes first, which use the rest.
+    /// Drops everything: the nodes first, as they use the rest.
     fn end(mut self) {
         self.nodes.clear();
         while let Some(event) = self.hub.any() {

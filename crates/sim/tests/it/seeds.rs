@@ -1,4 +1,4 @@
-//! A few seeds, and that a seed repeats itself.
+//! Several seeds must hold, and a seed must repeat itself.
 
 use sim::cluster::{Outcome, Plan, run};
 use sim::trace::Detail;
@@ -16,7 +16,7 @@ fn holds(seed: u64) -> Outcome {
     outcome
 }
 
-/// The part of the list that a test plays: tests run side by side.
+/// Number of parts of the list. Each test runs one part, as tests run in parallel.
 const PARTS: usize = 3;
 
 fn listed_seeds_hold(part: usize) {
@@ -46,7 +46,7 @@ fn seeds_of_the_third_part_hold() {
     listed_seeds_hold(2);
 }
 
-/// In each but the last the members change, too.
+/// Members change in all of these seeds but the last.
 #[test]
 fn the_same_seed_has_the_same_trace() {
     for seed in [3, 11, 12] {

@@ -52,9 +52,11 @@ mod watch;
 use std::ffi::OsString;
 use std::time::Duration;
 
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{ArgMatches, Command};
 use context::Context;
 use failure::Failure;
+
+pub(crate) use options::{before_commands, file, flag, option};
 
 /// How long to try to close the session at the end.
 const GOODBYE: Duration = Duration::from_secs(1);
@@ -96,19 +98,9 @@ pub(crate) fn commands() -> Vec<Command> {
 /// Commands that ask no node.
 const OFFLINE: [&str; 4] = ["restore", "recover", "completions", "man"];
 
-/// Of a command that has no options of a client.
-fn json_arg() -> Arg {
-    Arg::new("json").long("json").action(ArgAction::SetTrue).help("Prints JSON")
-}
-
 /// Commands that the program calls itself by.
 pub(crate) fn internal_commands() -> [Command; 2] {
     [lock::watchdog_command(), lock::exec_command()]
-}
-
-/// The shared options, for the command line before a command.
-pub(crate) fn options_before() -> [Arg; 10] {
-    options::before_commands()
 }
 
 /// Runs a command. `None` when it is none of these. `before` is the whole command line. Answers the

@@ -5,7 +5,7 @@ use zlock_client::AclEntry;
 
 use super::context::{Context, path_of};
 use super::failure::Failure;
-use super::options::path_arg;
+use super::options::{group, path_arg};
 use super::seen::plain;
 
 pub(crate) fn command() -> Command {
@@ -15,10 +15,7 @@ pub(crate) fn command() -> Command {
          write and admin: world:anyone:r, digest:alice:HASH:cdrwa, auth::cdrwa (all identities that this command \
          proves), x509:CN=worker:r.",
     );
-    Command::new("acl")
-        .about("Shows or sets who may do what with a znode")
-        .subcommand_required(true)
-        .arg_required_else_help(true)
+    group("acl", "Shows or sets who may do what with a znode")
         .subcommand(get.arg(path_arg("The znode")))
         .subcommand(set.arg(path_arg("The znode")).arg(entries()))
 }

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{ArgMatches, Command};
 use zlock_client::{Mode, ProblemType};
 
 use super::context::{Context, path_of};
 use super::failure::Failure;
-use super::options::{path_arg, time};
+use super::options::{flag, path_arg, time};
 use super::seen::plain;
 use super::set::{data_arg, data_of};
 
@@ -20,10 +20,6 @@ pub(crate) fn command() -> Command {
         .arg(flag("container", "Collected some time after its last child went").conflicts_with("sequential"))
         .arg(time("ttl", "Collected when it has no children and was not set for so long").conflicts_with("container"))
         .arg(flag("parents", "Creates the parents that are missing").short('p'))
-}
-
-fn flag(name: &'static str, help: &'static str) -> Arg {
-    Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
 }
 
 pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {

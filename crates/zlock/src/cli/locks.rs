@@ -3,7 +3,7 @@
 use std::io::IsTerminal as _;
 use std::time::Duration;
 
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{Arg, ArgMatches, Command};
 use serde::Serialize;
 use tokio::time::MissedTickBehavior;
 use zlock_client::{
@@ -13,7 +13,7 @@ use zlock_client::{
 use super::context::{Context, path, path_of};
 use super::failure::Failure;
 use super::lock::say;
-use super::options::number;
+use super::options::{flag, number, option};
 use super::output::{Output, Tone, client, since, span, until, word};
 use super::seen::plain;
 
@@ -42,6 +42,9 @@ const HEARD: std::ops::Range<usize> = 5..7;
 const CLEAR: &[u8] = b"\x1b[H\x1b[2J";
 
 pub(crate) fn command() -> Command {
+    let watch = flag("watch", "Shows them again whenever they change, until it is interrupted");
+    let count = option("count", "NUMBER", "Ends after it has shown them so often");
+    let held = "Says by the exit code alone whether this lock is held: 0, or 5 when it is free";
     Command::new("locks")
         .about("Shows who holds which lock, who waits for it, and since when")
         .after_help(
@@ -49,34 +52,10 @@ pub(crate) fn command() -> Command {
              `zlock get` and `zlock stat` of its path show who holds it.",
         )
         .arg(Arg::new("path").value_name("PATH").default_value("/").help("Locks at and below this path"))
-        .arg(
-            Arg::new("history")
-                .long("history")
-                .action(ArgAction::SetTrue)
-                .help("Of the lock at this path: who held it and waited for it before, and how that ended"),
-        )
-        .arg(
-            Arg::new("watch")
-                .long("watch")
-                .action(ArgAction::SetTrue)
-                .conflicts_with("history")
-                .help("Shows them again whenever they change, until it is interrupted"),
-        )
-        .arg(
-            Arg::new("count")
-                .long("count")
-                .value_name("NUMBER")
-                .value_parser(number::<u64>(1))
-                .requires("watch")
-                .help("Ends after it has shown them so often"),
-        )
-        .arg(
-            Arg::new("held")
-                .long("held")
-                .value_name("NAME")
-                .conflicts_with_all(["path", "history", "watch"])
-                .help("Says by the exit code alone whether this lock is held: 0, or 5 when it is free"),
-        )
+        .arg(flag("history", "Of the lock at this path: who held it and waited for it before, and how that ended"))
+        .arg(watch.conflicts_with("history"))
+        .arg(count.value_parser(number::<u64>(1)).requires("watch"))
+        .arg(option("held", "NAME", held).conflicts_with_all(["path", "history", "watch"]))
 }
 
 pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {

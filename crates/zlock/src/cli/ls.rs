@@ -1,10 +1,11 @@
 //! `zlock ls`.
 
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{Arg, ArgMatches, Command};
 use zlock_client::NamedStat;
 
 use super::context::{Context, path_of};
 use super::failure::Failure;
+use super::options::flag;
 use super::output::since;
 use super::seen::plain;
 
@@ -12,7 +13,7 @@ pub(crate) fn command() -> Command {
     Command::new("ls")
         .about("Lists the children of a znode")
         .arg(Arg::new("path").value_name("PATH").default_value("/").help("The znode"))
-        .arg(Arg::new("long").short('l').long("long").action(ArgAction::SetTrue).help("With their facts"))
+        .arg(flag("long", "With their facts").short('l'))
 }
 
 pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {

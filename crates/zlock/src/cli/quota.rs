@@ -4,23 +4,20 @@
 //! `/zookeeper/quota<subtree>/zookeeper_limits`. What the subtree has stands in `zookeeper_stats`
 //! beside it, and the nodes keep it.
 
-use clap::{Arg, ArgMatches, Command};
+use clap::{ArgMatches, Command};
 use serde::Serialize;
 use zlock_client::{Client, Error, ProblemType};
 
 use super::context::{Context, path_of};
 use super::failure::Failure;
-use super::options::path_arg;
+use super::options::{group, option, path_arg};
 use super::output::Output;
 
 /// How often others may be quicker before this gives up.
 const TRIES: u32 = 5;
 
 pub(crate) fn command() -> Command {
-    let limit = |name: &'static str, help: &'static str| {
-        let arg = Arg::new(name).long(name).value_name("NUMBER|none").value_parser(number);
-        arg.help(help)
-    };
+    let limit = |name, help| option(name, "NUMBER|none", help).value_parser(number);
     let get = Command::new("get").about("Shows what a subtree may have and what it has");
     let set = Command::new("set").about("Says what a subtree may have; what is not named stays as it is");
     let rm = Command::new("rm").about("Takes a quota back");
@@ -36,10 +33,7 @@ pub(crate) fn command() -> Command {
                 .required(true)
                 .multiple(true),
         );
-    Command::new("quota")
-        .about("Shows or sets how many znodes and bytes a subtree may have")
-        .subcommand_required(true)
-        .arg_required_else_help(true)
+    group("quota", "Shows or sets how many znodes and bytes a subtree may have")
         .subcommand(get.arg(path_arg("The subtree")))
         .subcommand(set)
         .subcommand(rm.arg(path_arg("The subtree")))

@@ -2,31 +2,22 @@
 
 use std::path::PathBuf;
 
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{ArgMatches, Command};
 use replica::offline::{Position, Survivor};
 
 use super::calendar;
 use super::failure::Failure;
+use super::options::{file, flag};
 use super::output::Output;
 use super::{restore, seeds};
 
 pub(crate) fn command() -> Command {
+    let inspect = "Says how far the node is, and writes no seed: of several survivors take the one that is furthest";
     let command = Command::new("recover")
         .about("Makes a new cluster from the data of a stopped node, when a quorum is lost for good")
-        .arg(super::json_arg())
-        .arg(
-            Arg::new("data-dir")
-                .long("data-dir")
-                .value_name("DIR")
-                .required(true)
-                .value_parser(clap::value_parser!(PathBuf))
-                .help("The data directory of a node that does not run"),
-        )
-        .arg(
-            Arg::new("inspect").long("inspect").action(ArgAction::SetTrue).conflicts_with_all(["members", "out"]).help(
-                "Says how far the node is, and writes no seed: of several survivors take the one that is furthest",
-            ),
-        );
+        .arg(flag("json", "Prints JSON"))
+        .arg(file("data-dir", "DIR", "The data directory of a node that does not run").required(true))
+        .arg(flag("inspect", inspect).conflicts_with_all(["members", "out"]));
     seeds::with_options(command)
 }
 

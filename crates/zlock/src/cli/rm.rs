@@ -1,23 +1,21 @@
 //! `zlock rm`.
 
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{ArgMatches, Command};
 use serde::Serialize;
 use zlock_client::Client;
 
 use super::context::{Context, path_of};
 use super::failure::Failure;
-use super::options::path_arg;
+use super::options::{flag, path_arg};
 use super::set::version_arg;
 
 pub(crate) fn command() -> Command {
-    Command::new("rm").about("Deletes a znode").arg(path_arg("The znode")).arg(version_arg()).arg(
-        Arg::new("recursive")
-            .long("recursive")
-            .short('r')
-            .action(ArgAction::SetTrue)
-            .conflicts_with("if-version")
-            .help("With everything below it, one by one: not at once"),
-    )
+    let recursive = flag("recursive", "With everything below it, one by one: not at once");
+    Command::new("rm")
+        .about("Deletes a znode")
+        .arg(path_arg("The znode"))
+        .arg(version_arg())
+        .arg(recursive.short('r').conflicts_with("if-version"))
 }
 
 #[derive(Serialize)]

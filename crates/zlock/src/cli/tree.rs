@@ -6,24 +6,18 @@ use zlock_client::Client;
 
 use super::context::{Context, path_of};
 use super::failure::Failure;
-use super::options::number;
+use super::options::{number, option};
 use super::seen::plain;
 
 /// More znodes are not read: a tree that is too large to look at.
 const ZNODES_MAX: usize = 10_000;
 
 pub(crate) fn command() -> Command {
+    let depth = option("depth", "LEVELS", "How many levels to show");
     Command::new("tree")
         .about("Shows everything below a znode")
         .arg(Arg::new("path").value_name("PATH").default_value("/").help("The znode"))
-        .arg(
-            Arg::new("depth")
-                .long("depth")
-                .value_name("LEVELS")
-                .value_parser(number::<u32>(1))
-                .default_value("64")
-                .help("How many levels to show"),
-        )
+        .arg(depth.value_parser(number::<u32>(1)).default_value("64"))
 }
 
 /// A line of the tree.

@@ -5,7 +5,7 @@ use zlock_client::{MemberUpgrade, Upgrade};
 
 use super::context::Context;
 use super::failure::Failure;
-use super::options::number;
+use super::options::{group, number};
 use super::output::{Output, Tone};
 use super::seen::plain;
 
@@ -15,10 +15,7 @@ pub(crate) fn command() -> Command {
     let finalize = Command::new("finalize")
         .about("Raises the cluster's level once every member knows it. There is no way back to an older zlock then")
         .arg(level.help("To this level. The highest that a member knows unless given"));
-    Command::new("upgrade")
-        .about("Shows how far an upgrade is, or finalises it. For operators")
-        .subcommand_required(true)
-        .arg_required_else_help(true)
+    group("upgrade", "Shows how far an upgrade is, or finalises it. For operators")
         .subcommand(status)
         .subcommand(finalize)
 }

@@ -6,7 +6,6 @@
 //! ends after the command, and what `zlock lock` passes on is enough.
 
 use std::ffi::OsString;
-use std::io::Write as _;
 use std::os::fd::AsFd as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, ExitStatus, Stdio};
@@ -17,12 +16,12 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{PidfdFlags, Signal, WaitId, WaitIdOptions, getpid, waitid};
 use rustix::process::{kill_process_group, pidfd_open, set_child_subreaper};
 
-use super::LOST;
 use super::control::{Ended, Order, Report, now, receive_stdin, report};
 use super::deadline::{Deadline, OnLoss, Plan, Step};
 use super::exec::EXEC;
 use super::process_tree::{end_all, pid, reap, signal_all, signal_group};
 use super::signals::{Signals, is_to_end, of_number};
+use super::{LOST, say};
 use crate::own_program;
 
 /// The name of the hidden command.
@@ -37,26 +36,18 @@ const REAP: Duration = Duration::from_secs(1);
 const CANNOT_RUN: u8 = 126;
 
 pub(crate) fn command() -> Command {
-    let number = |name: &'static str, help: &'static str| {
-        Arg::new(name).long(name).required(true).value_parser(clap::value_parser!(u64)).help(help)
-    };
+    let required = |name: &'static str, help: &'static str| Arg::new(name).long(name).required(true).help(help);
+    let number = |name, help| required(name, help).value_parser(clap::value_parser!(u64));
+    let group = required("group", "The process group of the command; 0 is one of its own");
     Command::new(WATCHDOG)
         .hide(true)
         .about("Ends a command before a lock or a session may be lost; for `zlock lock`")
-        .arg(Arg::new("on-loss").long("on-loss").required(true).help("As of `zlock lock`"))
-        .arg(
-            Arg::new("what").long("what").required(true).help("What may be lost, as it is called in a line for people"),
-        )
+        .arg(required("on-loss", "As of `zlock lock`"))
+        .arg(required("what", "What may be lost, as it is called in a line for people"))
         .arg(number("grace-ms", "Between SIGTERM and SIGKILL"))
         .arg(number("margin-ms", "Between SIGKILL and the deadline"))
         .arg(number("until-us", "The first deadline, since the machine was started"))
-        .arg(
-            Arg::new("group")
-                .long("group")
-                .required(true)
-                .value_parser(clap::value_parser!(i32))
-                .help("The process group of the command; 0 is one of its own"),
-        )
+        .arg(group.value_parser(clap::value_parser!(i32)))
         .arg(super::words())
 }
 
@@ -249,8 +240,4 @@ impl Watchdog {
         }
         Ended { code, lost }
     }
-}
-
-fn say(line: &str) {
-    let _ = writeln!(std::io::stderr(), "{line}");
 }

@@ -38,22 +38,14 @@ fn entry(text: &str) -> Result<AclEntry, String> {
 
 pub(crate) async fn get(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {
     let found = context.client.acl(&path_of(matches)).await?;
-    if context.out.json {
-        context.out.document(&found)?;
-        return Ok(0);
-    }
     let line = |entry: &AclEntry| plain(&format!("{}:{}:{}", entry.scheme, entry.id, entry.perms));
-    found.acl.iter().try_for_each(|entry| context.out.line(&line(entry)))?;
-    Ok(0)
+    context.out.answer(&found, || found.acl.iter().try_for_each(|entry| context.out.line(&line(entry))))
 }
 
 pub(crate) async fn set(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {
     let entries: Vec<AclEntry> = matches.get_many("entries").expect("they are required").cloned().collect();
     let done = context.client.set_acl(&path_of(matches), &entries).await?;
-    if context.out.json {
-        context.out.document(&done)?;
-    }
-    Ok(0)
+    context.out.answer(&done, || Ok(()))
 }
 
 #[cfg(test)]

@@ -147,16 +147,10 @@ fn told(out: Output, path: &Path, manifest: &Manifest) -> Result<u8, Failure> {
 
 pub(crate) fn inspect(out: Output, matches: &ArgMatches) -> Result<u8, Failure> {
     let backup = open(file_of(matches))?;
-    if out.json {
-        let sha256 = hex(&backup.sha256());
-        let document = serde_json::json!({ "manifest": backup.manifest(), "bytes": backup.bytes(), "sha256": sha256 });
-        out.document(&document)?;
-        return Ok(0);
-    }
-    for (name, value) in rows(&backup) {
-        out.line(&format!("{name:<14}{value}"))?;
-    }
-    Ok(0)
+    let sha256 = hex(&backup.sha256());
+    let document = serde_json::json!({ "manifest": backup.manifest(), "bytes": backup.bytes(), "sha256": sha256 });
+    let row = |(name, value): (&str, String)| out.line(&format!("{name:<14}{value}"));
+    out.answer(&document, || rows(&backup).into_iter().try_for_each(row))
 }
 
 fn rows<R>(backup: &Backup<R>) -> Vec<(&'static str, String)>
@@ -195,13 +189,10 @@ pub(crate) fn verify(out: Output, matches: &ArgMatches) -> Result<u8, Failure> {
     state.check_invariants().map_err(|why| failed(path, format!("its state contradicts itself: {why}")))?;
     let digest = hex(&Replica::digest(&state));
     let manifest = backup.manifest();
-    if out.json {
-        out.document(&serde_json::json!({ "zxid": manifest.zxid, "digest": digest, "manifest": manifest }))?;
-        return Ok(0);
-    }
     let znodes = state.znode_count();
-    out.line(&format!("good: {} at zxid {}, {znodes} znodes, digest {digest}", manifest.cluster_id, manifest.zxid))?;
-    Ok(0)
+    let line = format!("good: {} at zxid {}, {znodes} znodes, digest {digest}", manifest.cluster_id, manifest.zxid);
+    let document = serde_json::json!({ "zxid": manifest.zxid, "digest": digest, "manifest": manifest });
+    out.answer(&document, || out.line(&line))
 }
 
 fn hex(bytes: &[u8]) -> String {

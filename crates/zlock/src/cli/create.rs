@@ -43,10 +43,5 @@ pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, F
         create = create.ttl(*ttl);
     }
     let created = create.await?;
-    if context.out.json {
-        context.out.document(&created)?
-    } else {
-        context.out.line(&plain(&created.path))?
-    }
-    Ok(0)
+    context.out.answer(&created, || context.out.line(&plain(&created.path)))
 }

@@ -26,12 +26,7 @@ pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, F
         ));
     }
     let done = if matches.get_flag("undo") { context.client.undrain().await? } else { context.client.drain().await? };
-    if context.out.json {
-        context.out.document(&done)?;
-    } else {
-        context.out.line(&words(&done))?;
-    }
-    Ok(0)
+    context.out.answer(&done, || context.out.line(&words(&done)))
 }
 
 fn words(drain: &Drain) -> String {

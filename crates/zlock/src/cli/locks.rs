@@ -72,7 +72,7 @@ pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, F
     if matches.get_flag("watch") {
         return watch(context, &path, matches.get_one::<u64>("count").copied()).await;
     }
-    show(context.out, &path, &queues(context, &path).await?, true)?;
+    show(context.out, &path, &context.client.locks_with_queues(&path).await?, true)?;
     Ok(0)
 }
 
@@ -88,11 +88,6 @@ async fn held(context: &Context, path: &str) -> Result<u8, Failure> {
         context.out.document(&is_held)?;
     }
     Ok(if is_held { 0 } else { FREE })
-}
-
-/// The locks at and below a path with their queues.
-async fn queues(context: &Context, path: &str) -> Result<Vec<LockSummary>, Error> {
-    context.client.locks_with_queues(path).await
 }
 
 /// As the HTTP API answers a queue, or what else is known where that cannot be shown.
@@ -188,7 +183,7 @@ async fn watch(context: &Context, path: &str, count: Option<u64>) -> Result<u8, 
 /// The queues, with a watch that was begun before: what happens after the look is an event.
 async fn look(context: &Context, path: &str, watcher: &mut Watcher) -> Result<Vec<LockSummary>, Error> {
     watcher.start().await?;
-    let mut locks = queues(context, path).await?;
+    let mut locks = context.client.locks_with_queues(path).await?;
     for queue in locks.iter_mut().filter_map(|lock| lock.queue.as_mut()) {
         // A heartbeat is no change of a lock.
         for one in queue.holders.iter_mut().chain(&mut queue.waiters) {
@@ -225,16 +220,13 @@ fn is_away(error: &Error) -> bool {
 
 async fn history(context: &Context, path: &str) -> Result<u8, Failure> {
     let past = context.client.lock_history(path).await?;
-    if context.out.json {
-        context.out.document(&past)?;
-        return Ok(0);
-    }
-    if past.history.is_empty() {
-        say(&format!("zlock: {path} has no past that is remembered; `zlock locks {path}` shows who has it now"));
-    }
-    let rows: Vec<Vec<String>> = past.history.iter().map(past_row).collect();
-    context.out.table(&["ENDED", "MODE", "SESSION", "TOKEN", "WAITED", "HELD", "LABEL", "CLIENT", "END"], &rows)?;
-    Ok(0)
+    context.out.answer(&past, || {
+        if past.history.is_empty() {
+            say(&format!("zlock: {path} has no past that is remembered; `zlock locks {path}` shows who has it now"));
+        }
+        let rows: Vec<Vec<String>> = past.history.iter().map(past_row).collect();
+        context.out.table(&["ENDED", "MODE", "SESSION", "TOKEN", "WAITED", "HELD", "LABEL", "CLIENT", "END"], &rows)
+    })
 }
 
 fn past_row(one: &EndedTicket) -> Vec<String> {

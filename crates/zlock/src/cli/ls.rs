@@ -20,21 +20,11 @@ pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, F
     let (path, out) = (path_of(matches), context.out);
     if !matches.get_flag("long") {
         let names = context.client.children(&path).await?;
-        if out.json {
-            out.document(&names)?;
-            return Ok(0);
-        }
-        names.iter().try_for_each(|name| out.line(&plain(name)))?;
-        return Ok(0);
+        return out.answer(&names, || names.iter().try_for_each(|name| out.line(&plain(name))));
     }
     let children = context.client.children_with_stats(&path).await?;
-    if out.json {
-        out.document(&children)?;
-        return Ok(0);
-    }
     let rows: Vec<Vec<String>> = children.iter().map(row).collect();
-    out.table(&["NAME", "VERSION", "BYTES", "CHILDREN", "SESSION", "CHANGED"], &rows)?;
-    Ok(0)
+    out.answer(&children, || out.table(&["NAME", "VERSION", "BYTES", "CHILDREN", "SESSION", "CHANGED"], &rows))
 }
 
 fn row(child: &NamedStat) -> Vec<String> {

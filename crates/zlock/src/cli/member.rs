@@ -113,13 +113,8 @@ pub(crate) async fn update(context: &Context, matches: &ArgMatches) -> Result<u8
 
 pub(crate) async fn transfer(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {
     let done = context.client.transfer_leader(matches.get_one::<u64>("id").copied()).await?;
-    if context.out.json {
-        context.out.document(&done)?;
-    } else {
-        let line = format!("node {} leads instead of node {}, after {} ms", done.to, done.from, done.took_ms);
-        context.out.line(&line)?;
-    }
-    Ok(0)
+    let line = format!("node {} leads instead of node {}, after {} ms", done.to, done.from, done.took_ms);
+    context.out.answer(&done, || context.out.line(&line))
 }
 
 fn id_of(matches: &ArgMatches) -> u64 {
@@ -168,12 +163,7 @@ async fn wait(
 }
 
 fn show(context: &Context, members: &Members) -> Result<u8, Failure> {
-    if context.out.json {
-        context.out.document(members)?;
-    } else {
-        print(context.out, members)?;
-    }
-    Ok(0)
+    context.out.answer(members, || print(context.out, members))
 }
 
 fn print(out: Output, members: &Members) -> Result<(), Failure> {

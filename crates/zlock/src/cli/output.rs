@@ -45,6 +45,21 @@ impl Output {
         self.line(&seen_json(&text))
     }
 
+    /// What a command that is done has to say: a document to programs, and to people what `tell`
+    /// prints. Answers the exit code.
+    pub(crate) fn answer(
+        &self,
+        document: &impl Serialize,
+        tell: impl FnOnce() -> Result<(), Failure>,
+    ) -> Result<u8, Failure> {
+        if self.json {
+            self.document(document)?
+        } else {
+            tell()?
+        }
+        Ok(0)
+    }
+
     /// Bytes as they are.
     pub(crate) fn bytes(&self, bytes: &[u8]) -> Result<(), Failure> {
         let mut stdout = std::io::stdout().lock();

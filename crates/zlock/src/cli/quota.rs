@@ -168,17 +168,16 @@ fn subtree_of(matches: &ArgMatches) -> Result<String, Failure> {
 pub(crate) async fn get(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {
     let path = subtree_of(matches)?;
     let (quota, _) = read(&context.client, &path).await?.ok_or_else(|| no_quota(&path))?;
-    show(context.out, &path, quota, usage(&context.client, &path).await?)?;
-    Ok(0)
+    show(context.out, &path, quota, usage(&context.client, &path).await?)
 }
 
 pub(crate) async fn set(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {
     let path = subtree_of(matches)?;
     let quota = write(&context.client, &path, matches).await?;
-    if context.out.json {
-        show(context.out, &path, quota, usage(&context.client, &path).await?)?;
+    if !context.out.json {
+        return Ok(0);
     }
-    Ok(0)
+    show(context.out, &path, quota, usage(&context.client, &path).await?)
 }
 
 pub(crate) async fn rm(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {
@@ -192,10 +191,7 @@ pub(crate) async fn rm(context: &Context, matches: &ArgMatches) -> Result<u8, Fa
             return Err(Error::Unknown { reason }.into());
         }
     }
-    if context.out.json {
-        context.out.document(&serde_json::json!({ "removed": path }))?;
-    }
-    Ok(0)
+    context.out.answer(&serde_json::json!({ "removed": path }), || Ok(()))
 }
 
 /// Reads, changes and writes, until no other client has written in between.
@@ -243,20 +239,15 @@ async fn make_one(client: &Client, path: &str) -> Result<(), Error> {
     }
 }
 
-fn show(out: Output, path: &str, quota: Quota, used: Quota) -> Result<(), Failure> {
+fn show(out: Output, path: &str, quota: Quota, used: Quota) -> Result<u8, Failure> {
     let share = |limits: Limits, used: Limits| Share { used: used.soft.0, limits };
     let document = Document { path, count: share(quota.count, used.count), bytes: share(quota.bytes, used.bytes) };
-    if out.json {
-        return out.document(&document);
-    }
     let said = |limit: Option<u64>| limit.map_or("-".to_owned(), |number| number.to_string());
     let row = |what: &str, share: &Share| {
         vec![what.to_owned(), said(share.used), said(share.limits.hard.0), said(share.limits.soft.0)]
     };
-    out.table(
-        &["OF", "USED", "AT MOST", "WARNS ABOVE"],
-        &[row("znodes", &document.count), row("bytes", &document.bytes)],
-    )
+    let rows = [row("znodes", &document.count), row("bytes", &document.bytes)];
+    out.answer(&document, || out.table(&["OF", "USED", "AT MOST", "WARNS ABOVE"], &rows))
 }
 
 #[cfg(test)]

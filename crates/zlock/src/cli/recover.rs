@@ -56,19 +56,16 @@ fn may_be_lost(survivor: &Survivor) -> Vec<String> {
 
 fn inspect(out: Output, survivor: &Survivor) -> Result<u8, Failure> {
     let Survivor { cluster_id, node_id, cluster_uuid, voted_term, joined, state, .. } = survivor;
-    if out.json {
-        let place = |at: Option<Position>| {
-            at.map(|at| serde_json::json!({ "term": at.term, "index": at.index, "zxid": survivor.zxid(at) }))
-        };
-        out.document(&serde_json::json!({
-            "cluster_id": cluster_id, "cluster_uuid": cluster_uuid.to_string(), "node_id": node_id,
-            "voted_term": voted_term, "joined": joined, "last": place(survivor.last),
-            "committed": place(survivor.committed), "time_ms": state.time_ms(), "znodes": state.znode_count(),
-            "sessions": state.session_count(),
-            "members": survivor.members.iter().map(|member| member.id).collect::<Vec<_>>(),
-        }))?;
-        return Ok(0);
-    }
+    let place = |at: Option<Position>| {
+        at.map(|at| serde_json::json!({ "term": at.term, "index": at.index, "zxid": survivor.zxid(at) }))
+    };
+    let document = serde_json::json!({
+        "cluster_id": cluster_id, "cluster_uuid": cluster_uuid.to_string(), "node_id": node_id,
+        "voted_term": voted_term, "joined": joined, "last": place(survivor.last),
+        "committed": place(survivor.committed), "time_ms": state.time_ms(), "znodes": state.znode_count(),
+        "sessions": state.session_count(),
+        "members": survivor.members.iter().map(|member| member.id).collect::<Vec<_>>(),
+    });
     let place = |at: Option<Position>| {
         at.map_or("none".to_owned(), |at| format!("term {} index {} zxid {}", at.term, at.index, survivor.zxid(at)))
     };
@@ -84,6 +81,5 @@ fn inspect(out: Output, survivor: &Survivor) -> Result<u8, Failure> {
         ("znodes", state.znode_count().to_string()),
         ("sessions", state.session_count().to_string()),
     ];
-    rows.iter().try_for_each(|(name, value)| out.line(&format!("{name:<12}{value}")))?;
-    Ok(0)
+    out.answer(&document, || rows.iter().try_for_each(|(name, value)| out.line(&format!("{name:<12}{value}"))))
 }

@@ -1,7 +1,6 @@
 //! `zlock rm`.
 
 use clap::{ArgMatches, Command};
-use serde::Serialize;
 use zlock_client::Client;
 
 use super::context::{Context, path_of};
@@ -16,11 +15,6 @@ pub(crate) fn command() -> Command {
         .arg(path_arg("The znode"))
         .arg(version_arg())
         .arg(recursive.short('r').conflicts_with("if-version"))
-}
-
-#[derive(Serialize)]
-struct Removed {
-    removed: u64,
 }
 
 pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {
@@ -39,10 +33,7 @@ pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, F
         delete.await?;
         1
     };
-    if context.out.json {
-        context.out.document(&Removed { removed })?;
-    }
-    Ok(0)
+    context.out.answer(&serde_json::json!({ "removed": removed }), || Ok(()))
 }
 
 /// Deletes children before their parents. What others delete meanwhile is as good.

@@ -48,8 +48,5 @@ pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, F
         set = set.version(*version);
     }
     let done = set.await?;
-    if context.out.json {
-        context.out.document(&done)?;
-    }
-    Ok(0)
+    context.out.answer(&done, || Ok(()))
 }

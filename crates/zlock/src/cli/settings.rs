@@ -38,14 +38,10 @@ pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, F
     } else {
         context.client.lock_queue(&path).await?.settings.unwrap_or_default()
     };
-    if context.out.json {
-        context.out.document(&settings)?;
-        return Ok(0);
-    }
     let managed = settings.managed.then(|| "managed".to_owned());
     let waiters = settings.waiters_max.map(|max| format!("at most {max} waiters"));
     let limit = settings.limit.map(|limit| format!("a semaphore of {limit} permits"));
     let said: Vec<String> = [managed, waiters, limit].into_iter().flatten().collect();
-    context.out.line(&if said.is_empty() { "as any lock".to_owned() } else { said.join(", ") })?;
-    Ok(0)
+    let said = if said.is_empty() { "as any lock".to_owned() } else { said.join(", ") };
+    context.out.answer(&settings, || context.out.line(&said))
 }

@@ -34,17 +34,14 @@ pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, F
     let (path, out) = (path_of(matches), context.out);
     let depth = *matches.get_one::<u32>("depth").expect("it has a default");
     let lines = walk(&context.client, &path, depth).await?;
-    if out.json {
-        out.document(&lines)?;
-        return Ok(0);
-    }
-    out.line(&plain(&path))?;
-    for line in &lines {
-        let name = line.path.rsplit('/').next().unwrap_or_default();
-        let bytes = if line.bytes > 0 { format!("  ({} bytes)", line.bytes) } else { String::new() };
-        out.line(&format!("{}{}{bytes}", "  ".repeat(line.depth as usize), plain(name)))?;
-    }
-    Ok(0)
+    out.answer(&lines, || {
+        out.line(&plain(&path))?;
+        lines.iter().try_for_each(|line| {
+            let name = line.path.rsplit('/').next().unwrap_or_default();
+            let bytes = if line.bytes > 0 { format!("  ({} bytes)", line.bytes) } else { String::new() };
+            out.line(&format!("{}{}{bytes}", "  ".repeat(line.depth as usize), plain(name)))
+        })
+    })
 }
 
 /// Depth first, children by name. What vanishes meanwhile is left out.

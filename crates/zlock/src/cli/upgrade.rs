@@ -22,22 +22,12 @@ pub(crate) fn command() -> Command {
 
 pub(crate) async fn status(context: &Context) -> Result<u8, Failure> {
     let upgrade = context.client.upgrade().await?;
-    if context.out.json {
-        context.out.document(&upgrade)?;
-    } else {
-        print(context.out, &upgrade)?;
-    }
-    Ok(0)
+    context.out.answer(&upgrade, || print(context.out, &upgrade))
 }
 
 pub(crate) async fn finalize(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {
     let upgrade = context.client.finalize_upgrade(matches.get_one::<u16>("level").copied()).await?;
-    if context.out.json {
-        context.out.document(&upgrade)?;
-    } else {
-        context.out.line(&format!("the cluster is at level {}", upgrade.level))?;
-    }
-    Ok(0)
+    context.out.answer(&upgrade, || context.out.line(&format!("the cluster is at level {}", upgrade.level)))
 }
 
 fn print(out: Output, upgrade: &Upgrade) -> Result<(), Failure> {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -47,6 +48,13 @@ impl FromStr for Millis {
             _ => return Err(DurationError::Malformed),
         };
         count.checked_mul(unit_ms).map(Millis).ok_or(DurationError::Malformed)
+    }
+}
+
+/// Whole milliseconds; the most that there are, where it is longer.
+impl From<Duration> for Millis {
+    fn from(time: Duration) -> Millis {
+        Millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
     }
 }
 

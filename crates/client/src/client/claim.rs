@@ -113,22 +113,77 @@ impl Place for MultiTicket {
 }
 
 impl Claim {
-    /// Asks for a place. `enqueue` is an acquire that keeps its place and does not wait, or does
-    /// neither; `lock_delay` is the one that it asks for.
+    /// Takes a place if it is granted at once. `None` when it is not, and nothing queues then.
+    /// `acquire` does not wait; `lock_delay` is the one that it asks for.
+    ///
+    /// # Errors
+    /// As [`Claim::enter`].
+    pub(crate) async fn take<P: Place>(
+        client: &Client,
+        acquire: Call,
+        kind: Kind,
+        lock_delay: Option<Duration>,
+    ) -> Result<Option<(Claim, P::Grant)>, Error> {
+        match Claim::enter::<P>(client, acquire, kind, lock_delay).await {
+            Ok((claim, Some(grant))) => Ok(Some((claim, grant))),
+            Ok((_, None)) => Err(Error::unknown("a try was queued")),
+            Err(error) => match (error.code(), kind) {
+                // A simple lock may have been taken by an earlier sending of this very try, and be
+                // gone since.
+                (Some(ProblemType::NotAcquired), _) | (Some(ProblemType::TicketGone), Kind::Simple) => Ok(None),
+                _ => Err(error),
+            },
+        }
+    }
+
+    /// Waits for a place in a queue; until the deadline, or for ever. `None` when the deadline came
+    /// first: the place is given back then. `acquire` keeps its place and does not wait itself.
+    ///
+    /// # Errors
+    /// As [`Claim::enter`] and [`Claim::granted`].
+    pub(crate) async fn wait<P: Place>(
+        client: &Client,
+        acquire: Call,
+        lock_delay: Option<Duration>,
+        deadline: Option<Moment>,
+    ) -> Result<Option<(Claim, P::Grant)>, Error> {
+        let (claim, grant) = Claim::enter::<P>(client, acquire, Kind::Queue, lock_delay).await?;
+        claim.grant_by::<P>(grant, deadline).await
+    }
+
+    /// The claim with its grant, which may be there already; `None` when the deadline comes first.
+    pub(crate) async fn grant_by<P: Place>(
+        mut self,
+        grant: Option<P::Grant>,
+        deadline: Option<Moment>,
+    ) -> Result<Option<(Claim, P::Grant)>, Error> {
+        let grant = match grant {
+            Some(grant) => Some(grant),
+            None => self.granted::<P>(deadline).await?,
+        };
+        if grant.is_none() {
+            // Should this fail, it goes on in the background.
+            let _ = self.give_back().await;
+        }
+        Ok(grant.map(|grant| (self, grant)))
+    }
+
+    /// Asks for a place.
     ///
     /// # Errors
     /// When there is certainly no place, or it is not known whether there is one: then it is given
     /// back in the background.
-    pub(crate) async fn enter<P: Place>(
+    async fn enter<P: Place>(
         client: &Client,
-        enqueue: Call,
+        acquire: Call,
+        kind: Kind,
         lock_delay: Option<Duration>,
     ) -> Result<(Claim, Option<P::Grant>), Error> {
         let enter = async || {
             let session = client.session().await?;
             // Before it is sent: its answer may be lost.
             session.note_delay(lock_delay);
-            Claim::enter_in::<P>(client, session, enqueue.clone()).await
+            Claim::enter_in::<P>(client, session, acquire.clone(), kind).await
         };
         match enter().await {
             // The session had ended without a sign.
@@ -141,22 +196,12 @@ impl Claim {
     pub(crate) async fn enter_in<P: Place>(
         client: &Client,
         session: Arc<Session>,
-        enqueue: Call,
-    ) -> Result<(Claim, Option<P::Grant>), Error> {
-        Claim::enter_as::<P>(client, session, enqueue, Kind::Queue).await
-    }
-
-    /// The same, whatever it is a claim to.
-    pub(crate) async fn enter_as<P: Place>(
-        client: &Client,
-        session: Arc<Session>,
-        enqueue: Call,
+        acquire: Call,
         kind: Kind,
     ) -> Result<(Claim, Option<P::Grant>), Error> {
         let deadline = client.deadline();
-        let slot = tokio::time::timeout(deadline.remaining(), session.window.enter()).await;
-        let slot = slot.map_err(|_| Error::unavailable("an earlier write of this session is still unfinished"))?;
-        let enqueue = enqueue.session(session.key()).key(uuid::Uuid::new_v4());
+        let slot = session.slot(deadline).await?;
+        let enqueue = acquire.session(session.key()).key(uuid::Uuid::new_v4());
         let mut claim = Claim {
             client: client.clone(),
             session,
@@ -189,7 +234,7 @@ impl Claim {
     /// `Refused` with `TicketGone` when a client removed the claim from the queue, with
     /// `SessionExpired` when the session was lost. That no node answers is no reason to give up
     /// while the session lives.
-    pub(crate) async fn granted<P: Place>(&mut self, deadline: Option<Moment>) -> Result<Option<P::Grant>, Error> {
+    async fn granted<P: Place>(&mut self, deadline: Option<Moment>) -> Result<Option<P::Grant>, Error> {
         let ticket = self.ticket().to_owned();
         loop {
             let left = deadline.map_or(Duration::MAX, Moment::remaining);
@@ -201,7 +246,7 @@ impl Claim {
             let poll = self.client.inner.transport.timeouts.poll.min(self.session.timeout() / POLL_PART);
             let wait = left.min(poll);
             // The node counts whole milliseconds; a wait of none would make this a busy loop.
-            let wait_ms = Millis(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).max(1));
+            let wait_ms = Millis::from(wait).max(Millis(1));
             let target = Target::path(P::ROUTE, &ticket)?.with("wait", wait_ms);
             let call = Call::get(target.finish()).session(self.session.key()).waiting(wait);
             let poll_deadline = self.client.deadline().after(wait);
@@ -271,8 +316,7 @@ impl Claim {
     pub(crate) async fn give_back(&mut self) -> Result<u32, Error> {
         let call = self.ticketed().release(self.kind, None)?.key(self.release_key).session(self.session.key());
         let deadline = self.client.deadline();
-        let slot = tokio::time::timeout(deadline.remaining(), self.session.window.enter()).await;
-        self.slot = Some(slot.map_err(|_| Error::unavailable("an earlier write of this session is still unfinished"))?);
+        self.slot = Some(self.session.slot(deadline).await?);
         let answer = self.client.inner.transport.send(&call, deadline).await;
         if let Err(error) = &answer {
             self.session.notice(error);
@@ -350,6 +394,11 @@ impl Drop for Claim {
         };
         self.client.spawn(leaving.run());
     }
+}
+
+/// What a wait without a deadline came to.
+pub(crate) fn without_end<T>(waited: Option<T>) -> Result<T, Error> {
+    waited.ok_or_else(|| Error::unknown("a wait without an end has ended"))
 }
 
 /// What every answer about a claim has.

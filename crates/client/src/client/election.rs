@@ -10,7 +10,7 @@ use hyper::Method;
 
 use crate::client::Client;
 use crate::client::call::{Call, Target};
-use crate::client::claim::{Claim, Grant};
+use crate::client::claim::{Claim, Grant, Kind, without_end};
 use crate::client::clock::Moment;
 use crate::{Error, Guard, Loss};
 
@@ -44,8 +44,7 @@ impl Election {
     /// # Errors
     /// As [`crate::Lock::acquire`].
     pub async fn campaign(&self, label: &str) -> Result<Leadership, Error> {
-        let leadership = self.stand(label, None).await?;
-        leadership.ok_or_else(|| Error::unknown("a wait without an end has ended"))
+        without_end(self.stand(label, None).await?)
     }
 
     /// Stands for election for so long. `None` when the time was over first; this client stands no
@@ -62,39 +61,23 @@ impl Election {
     }
 
     async fn try_campaign(&self, label: &str) -> Result<Option<Leadership>, Error> {
-        match Claim::enter::<Ticket>(&self.client, Call::acquire(self.target(label)?), self.lock_delay).await {
-            Ok((claim, Some(grant))) => self.leads(claim, grant).map(Some),
-            Ok((_, None)) => Err(Error::unknown("a try was queued")),
-            Err(error) if error.code() == Some(ProblemType::NotAcquired) => Ok(None),
-            Err(error) => Err(error),
-        }
+        let acquire = Call::acquire(self.target(label)?);
+        self.leads(Claim::take::<Ticket>(&self.client, acquire, Kind::Queue, self.lock_delay).await?)
     }
 
     async fn stand(&self, label: &str, deadline: Option<Moment>) -> Result<Option<Leadership>, Error> {
-        let enqueue = Call::acquire(self.target(label)?.with("keep", true));
-        let (mut claim, grant) = Claim::enter::<Ticket>(&self.client, enqueue, self.lock_delay).await?;
-        let grant = match grant {
-            Some(grant) => Some(grant),
-            None => claim.granted::<Ticket>(deadline).await?,
-        };
-        match grant {
-            Some(grant) => self.leads(claim, grant).map(Some),
-            None => {
-                // Should this fail, it goes on in the background.
-                let _ = claim.give_back().await;
-                Ok(None)
-            }
-        }
+        let acquire = Call::acquire(self.target(label)?.with("keep", true));
+        self.leads(Claim::wait::<Ticket>(&self.client, acquire, self.lock_delay, deadline).await?)
     }
 
     fn target(&self, label: &str) -> Result<Target, Error> {
-        let delay = self.lock_delay.map(|delay| Millis(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX)));
+        let delay = self.lock_delay.map(Millis::from);
         Ok(Target::path(ROUTE, &self.path)?.with("label", label).with_some("lock_delay", delay))
     }
 
-    fn leads(&self, claim: Claim, grant: Grant) -> Result<Leadership, Error> {
-        let guard = Guard::new(claim, self.path.clone(), grant)?;
-        Ok(Leadership { client: self.client.clone(), path: self.path.clone(), guard })
+    fn leads(&self, taken: Option<(Claim, Grant)>) -> Result<Option<Leadership>, Error> {
+        let guard = Guard::of(taken, &self.path)?;
+        Ok(guard.map(|guard| Leadership { client: self.client.clone(), path: self.path.clone(), guard }))
     }
 
     /// Who leads; `None` when no candidate does.
@@ -207,13 +190,10 @@ impl Observer {
     /// As any read; ask again.
     pub async fn next(&mut self) -> Result<Option<Leader>, Error> {
         loop {
-            let transport = &self.election.client.inner.transport;
-            let wait = if self.cursor.is_some() { transport.timeouts.poll } else { Duration::ZERO };
-            let wait_ms = Millis(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
-            let target = Target::path(ROUTE, &self.election.path)?.with_some("after", self.cursor.as_deref());
-            let call = Call::get(target.with("wait", wait_ms).finish()).waiting(wait);
-            let deadline = self.election.client.deadline().after(wait);
-            let view: View = transport.send(&call, deadline).await?.json()?;
+            let Election { client, path, .. } = &self.election;
+            let wait = if self.cursor.is_some() { client.inner.transport.timeouts.poll } else { Duration::ZERO };
+            let target = Target::path(ROUTE, path)?.with_some("after", self.cursor.as_deref());
+            let view: View = client.poll(target, wait).await?;
             if self.cursor.as_ref() != Some(&view.cursor) {
                 self.cursor = Some(view.cursor);
                 return Ok(view.leader);

@@ -1,6 +1,6 @@
 //! Groups: who is there.
 
-use crate::api::{Deleted, Group as GroupView, GroupMember, Millis};
+use crate::api::{Deleted, Group as GroupView, GroupMember};
 use bytes::Bytes;
 use hyper::Method;
 
@@ -75,11 +75,7 @@ impl Group {
     pub async fn changed(&self, since: u64) -> Result<(Vec<GroupMember>, u64), Error> {
         loop {
             let target = Target::path(GROUPS, &self.path)?.with("since", since).with("limit", 1);
-            let wait = self.client.inner.transport.timeouts.poll;
-            let wait_ms = Millis(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
-            let call = Call::get(target.with("wait", wait_ms).finish()).waiting(wait);
-            let deadline = self.client.deadline().after(wait);
-            let view: GroupView = self.client.inner.transport.send(&call, deadline).await?.json()?;
+            let view: GroupView = self.client.poll(target, self.client.inner.transport.timeouts.poll).await?;
             if view.changed != since {
                 return self.members().await;
             }

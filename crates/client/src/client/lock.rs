@@ -6,7 +6,7 @@ use crate::api::{LockQueue, Millis, ProblemType, Ticket};
 
 use crate::client::Client;
 use crate::client::call::{Call, Target};
-use crate::client::claim::Claim;
+use crate::client::claim::{Claim, Kind, without_end};
 use crate::client::clock::Moment;
 use crate::client::guard::Guard;
 use crate::{Error, Loss};
@@ -101,8 +101,7 @@ impl Lock {
     /// it waits as long as its session lives: then `Refused` with `SessionExpired`, also when the
     /// session was lost before the grant was known.
     pub async fn acquire(&self) -> Result<Guard, Error> {
-        let guard = self.queue_up(None).await?;
-        guard.ok_or_else(|| Error::unknown("a wait without an end has ended"))
+        without_end(self.queue_up(None).await?)
     }
 
     /// Waits for the lock for so long. `None` when the time was over first; this client has left
@@ -119,12 +118,8 @@ impl Lock {
     /// # Errors
     /// As [`Lock::acquire`].
     pub async fn try_acquire(&self) -> Result<Option<Guard>, Error> {
-        match Claim::enter::<Ticket>(&self.client, Call::acquire(self.target()?), self.lock_delay).await {
-            Ok((claim, Some(grant))) => Guard::new(claim, self.path.clone(), grant).map(Some),
-            Ok((_, None)) => Err(Error::unknown("a try was queued")),
-            Err(error) if error.code() == Some(ProblemType::NotAcquired) => Ok(None),
-            Err(error) => Err(error),
-        }
+        let acquire = Call::acquire(self.target()?);
+        Guard::of(Claim::take::<Ticket>(&self.client, acquire, Kind::Queue, self.lock_delay).await?, &self.path)
     }
 
     /// Waits for the lock, runs the work while it is held, and releases it. When the lock is lost
@@ -173,24 +168,12 @@ impl Lock {
     async fn queue_up(&self, deadline: Option<Moment>) -> Result<Option<Guard>, Error> {
         // The place is kept when a poll ends, breaks or moves to another node; a claim that is
         // dropped gives it back.
-        let enqueue = Call::acquire(self.target()?.with("keep", true));
-        let (mut claim, grant) = Claim::enter::<Ticket>(&self.client, enqueue, self.lock_delay).await?;
-        let grant = match grant {
-            Some(grant) => Some(grant),
-            None => claim.granted::<Ticket>(deadline).await?,
-        };
-        match grant {
-            Some(grant) => Guard::new(claim, self.path.clone(), grant).map(Some),
-            None => {
-                // Should this fail, it goes on in the background.
-                let _ = claim.give_back().await;
-                Ok(None)
-            }
-        }
+        let acquire = Call::acquire(self.target()?.with("keep", true));
+        Guard::of(Claim::wait::<Ticket>(&self.client, acquire, self.lock_delay, deadline).await?, &self.path)
     }
 
     fn target(&self) -> Result<Target, Error> {
-        let delay = self.lock_delay.map(|delay| Millis(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX)));
+        let delay = self.lock_delay.map(Millis::from);
         let target = Target::path("/v1/locks", &self.path)?.with_some("mode", self.mode);
         let (permits, limit) = self.permits.unzip();
         let target = target.with_some("permits", permits).with_some("limit", limit.flatten());

@@ -134,8 +134,7 @@ impl Client {
     /// # Errors
     /// As any write.
     pub async fn revoke(&self, path: &str, deadline: Option<Duration>) -> Result<Revoked, Error> {
-        let deadline = deadline.map(|deadline| Millis(u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX)));
-        let target = Target::path("/v1/revoke", path)?.with_some("deadline", deadline);
+        let target = Target::path("/v1/revoke", path)?.with_some("deadline", deadline.map(Millis::from));
         self.write(Call::write(Method::POST, target.finish())).await
     }
 
@@ -229,16 +228,8 @@ impl Client {
     /// # Errors
     /// As any read.
     pub async fn sessions(&self) -> Result<Vec<SessionInfo>, Error> {
-        let (mut sessions, mut after) = (Vec::new(), None);
-        loop {
-            let target = Target::route("/v1/sessions").with_some("after", after);
-            let (page, _) = self.read::<SessionList>(target).await?;
-            sessions.extend(page.sessions);
-            match page.next {
-                Some(next) => after = Some(next),
-                None => return Ok(sessions),
-            }
-        }
+        let target = |after: Option<u64>| Ok(Target::route("/v1/sessions").with_some("after", after));
+        self.pages(target, |page: SessionList| (page.sessions, page.next)).await
     }
 
     /// One session, with the first page of its ephemeral znodes.

@@ -74,16 +74,7 @@ impl Client {
     /// # Errors
     /// `Refused` with `NoNode` when there is no such znode.
     pub async fn children(&self, path: &str) -> Result<Vec<String>, Error> {
-        let (mut names, mut after) = (Vec::new(), None);
-        loop {
-            let target = Target::path(ZNODES, path)?.with("children", true).with_some("after", after);
-            let (page, _) = self.read::<Children>(target).await?;
-            names.extend(page.children);
-            match page.next {
-                Some(next) => after = Some(next),
-                None => return Ok(names),
-            }
-        }
+        self.pages(children(path, "true"), |page: Children| (page.children, page.next)).await
     }
 
     /// The children with their facts, sorted by name; read as [`Client::children`].
@@ -91,16 +82,7 @@ impl Client {
     /// # Errors
     /// As [`Client::children`].
     pub async fn children_with_stats(&self, path: &str) -> Result<Vec<NamedStat>, Error> {
-        let (mut stats, mut after) = (Vec::new(), None);
-        loop {
-            let target = Target::path(ZNODES, path)?.with("children", "stat").with_some("after", after);
-            let (page, _) = self.read::<Children>(target).await?;
-            stats.extend(page.stats.unwrap_or_default());
-            match page.next {
-                Some(next) => after = Some(next),
-                None => return Ok(stats),
-            }
-        }
+        self.pages(children(path, "stat"), |page: Children| (page.stats.unwrap_or_default(), page.next)).await
     }
 
     /// A znode's ACL.
@@ -116,7 +98,8 @@ impl Client {
     /// # Errors
     /// `Refused` with `InvalidAcl`, `NoNode` or `NoAuth`; see [`Error`].
     pub async fn set_acl(&self, path: &str, acl: &[AclEntry]) -> Result<NodeSet, Error> {
-        self.write(Client::write_call(Method::PUT, Target::path(ZNODES, path)?.with("acl", true)).json(&acl)).await
+        let target = Target::path(ZNODES, path)?.with("acl", true);
+        self.write(Call::write(Method::PUT, target.finish()).json(&acl)).await
     }
 
     /// Creates a znode. Await the answer, after more is said where needed: `client.create("/a",
@@ -142,6 +125,11 @@ impl Client {
     pub fn delete(&self, path: impl Into<String>) -> Delete {
         Delete { client: self.clone(), path: path.into(), version: None, guard: None }
     }
+}
+
+/// The page of children behind a name.
+fn children(path: &str, word: &str) -> impl Fn(Option<String>) -> Result<Target, Error> {
+    move |after| Ok(Target::path(ZNODES, path)?.with("children", word).with_some("after", after))
 }
 
 /// A write's `If-Lock`: it is refused with `LockNotHeld` unless the token holds the lock when it is
@@ -240,9 +228,9 @@ impl Create {
 
     async fn send(self) -> Result<Created, Error> {
         let mode = serde_json::to_value(self.mode).expect("a mode is a word");
-        let ttl = self.ttl.map(|ttl| Millis(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX)));
         let target = Target::path(ZNODES, &self.path)?.with_some("mode", mode.as_str());
-        let call = Client::write_call(Method::POST, target.with_some("ttl", ttl).with_some("acl", self.acl));
+        let target = target.with_some("ttl", self.ttl.map(Millis::from)).with_some("acl", self.acl);
+        let call = Call::write(Method::POST, target.finish());
         let call = LockCheck::add_to(self.guard.as_ref(), call.body(self.data))?;
         LockCheck::hear(self.guard.as_ref(), self.client.write(call).await)
     }
@@ -273,7 +261,7 @@ impl Set {
     }
 
     async fn send(self) -> Result<NodeSet, Error> {
-        let call = Client::write_call(Method::PUT, Target::path(ZNODES, &self.path)?).body(self.data);
+        let call = Call::write(Method::PUT, Target::path(ZNODES, &self.path)?.finish()).body(self.data);
         let call = LockCheck::add_to(self.guard.as_ref(), if_match(call, self.version)?)?;
         LockCheck::hear(self.guard.as_ref(), self.client.write(call).await)
     }
@@ -303,7 +291,7 @@ impl Delete {
     }
 
     async fn send(self) -> Result<Deleted, Error> {
-        let call = Client::write_call(Method::DELETE, Target::path(ZNODES, &self.path)?);
+        let call = Call::write(Method::DELETE, Target::path(ZNODES, &self.path)?.finish());
         let call = LockCheck::add_to(self.guard.as_ref(), if_match(call, self.version)?)?;
         LockCheck::hear(self.guard.as_ref(), self.client.write(call).await)
     }

@@ -1,6 +1,6 @@
 //! The router and the OpenAPI document, both made of the rows beside the handlers.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use axum::Router;
 use axum::body::Body;
@@ -54,7 +54,7 @@ async fn answer(mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;
     let mut response = Response::new(Body::from(TEXT.clone()));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    response.extensions_mut().insert(AtZxid(call.door.replica().state().last_zxid()));
+    response.extensions_mut().insert(AtZxid(call.door.replica.state().last_zxid()));
     // It is kept once, however many read it slowly.
     response.extensions_mut().insert(OfTheProgram);
     Ok(response)
@@ -62,7 +62,7 @@ async fn answer(mut call: Call) -> Answer {
 
 /// What is for operators, behind the layer that lets them in: every route under `/v1/admin/`, and
 /// no other. A test asks for each of them as each kind of caller.
-fn admin(door: &Door) -> Router<Door> {
+fn admin(door: &Arc<Door>) -> Router<Arc<Door>> {
     let routes = rows().filter(|row| row.is_for_operators()).fold(Router::new(), |router, row| row.add_to(router));
     // What is not there is told to operators only, too.
     let routes = routes.route("/v1/admin", any(no_route));
@@ -70,7 +70,7 @@ fn admin(door: &Door) -> Router<Door> {
     routes.method_not_allowed_fallback(no_method).layer(from_fn_with_state(door.clone(), operators_only))
 }
 
-pub(crate) fn routes(door: Door) -> Router {
+pub(crate) fn routes(door: Arc<Door>) -> Router {
     let for_all = rows().filter(|row| !row.is_for_operators()).fold(Router::new(), |router, row| row.add_to(router));
     // What the document leaves out: requests of proxies about other requests, whatever their
     // methods, and probes with a method that no client uses.

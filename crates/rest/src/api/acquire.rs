@@ -94,7 +94,7 @@ impl Grant {
 
     /// What the log answered to a request of `zxid`, with what is asked of the ticket since.
     fn answered(door: &Door, ticket: &ZPath, held: Held, zxid: Zxid) -> Grant {
-        Grant { zxid, ..Grant::seen(&door.replica().state(), ticket, held.token, held.holds) }
+        Grant { zxid, ..Grant::seen(&door.replica.state(), ticket, held.token, held.holds) }
     }
 }
 
@@ -163,7 +163,7 @@ pub(crate) async fn enter(mut call: Call, route: &str, mode: Option<LockMode>) -
             return problem.because(BLOCKED);
         }
         let problem = if is_upgrade { problem } else { problem.of_used_key() };
-        let state = call.door.replica().state();
+        let state = call.door.replica.state();
         let problem = problem.naming(&state, &wish.texts);
         wish.mode.map_or(problem.clone(), |mode| problem.with_limit(&state, &path, mode))
     };
@@ -182,7 +182,7 @@ pub(crate) async fn enter(mut call: Call, route: &str, mode: Option<LockMode>) -
         None => {
             let left = wait_or_leave(&call.door, &mut waiter, &ticket, deadline).await;
             left.map_err(|problem| {
-                let state = call.door.replica().state();
+                let state = call.door.replica.state();
                 holders::explained(problem, &call.identities, &state, &ticket, wish.wait_ms)
             })?
         }
@@ -194,7 +194,7 @@ pub(crate) async fn enter(mut call: Call, route: &str, mode: Option<LockMode>) -
 
 fn wish(call: &mut Call, route: &str, mode: Option<LockMode>) -> Result<Wish, Problem> {
     let lock = call.lock_path(route)?;
-    let config = call.door.config().clone();
+    let config = call.door.config.clone();
     let query = &mut call.query;
     let wait_ms = query.duration_ms("wait", config.wait_max_ms)?.unwrap_or(0);
     let label = query.take("label")?.unwrap_or_default();
@@ -306,7 +306,7 @@ fn withdrawn(door: &Door, applied: Applied, ticket: &ZPath) -> Result<Result<Gra
 /// # Errors
 /// 410 when the ticket has gone; 429 and 503 by the node's bounds and end.
 pub(crate) async fn wait(door: &Door, ticket: &ZPath, deadline: Instant) -> Result<Waited, Problem> {
-    let replica = door.replica();
+    let replica = &door.replica;
     // One watch: the ticket itself tells when it is granted the lock, and when it goes.
     let step = |state: &State| match lock::status(state, ticket) {
         Ok(LockStatus::Held { token, holds }) => Step::Ready(Ok(Grant::seen(state, ticket, token, holds))),
@@ -337,7 +337,7 @@ pub(crate) fn held(call: &Call, ticket: &ZPath, lock: &ZPath, grant: Grant, safe
         safe_for_ms,
         revoke: grant.revoke.map(|asked| *asked),
     };
-    mixed_clients::warn(json(StatusCode::OK, grant.zxid, &body), &call.door.replica().state(), lock, &call.identities)
+    mixed_clients::warn(json(StatusCode::OK, grant.zxid, &body), &call.door.replica.state(), lock, &call.identities)
 }
 
 /// Where a ticket stands now.
@@ -355,7 +355,7 @@ pub(crate) enum Standing {
 /// # Errors
 /// 410 when it has gone; 403 when the request may not read its lock.
 pub(crate) fn standing(call: &Call, ticket: &ZPath, was_own: bool) -> Result<Standing, Problem> {
-    let state = call.door.replica().state();
+    let state = call.door.replica.state();
     let zxid = state.last_zxid();
     let problem = |error| match error {
         Error::NoNode if was_own => history::ticket_gone(&state, ticket, zxid),

@@ -44,7 +44,7 @@ const PIECES_WAITING: usize = 4;
 pub(crate) async fn save(operator: Operator, mut call: Call) -> Answer {
     let local = call.query.flag("local")?;
     std::mem::take(&mut call.query).finish()?;
-    let (replica, backups) = (call.door.replica(), call.door.backups());
+    let (replica, backups) = (&call.door.replica, &call.door.backups);
     let Ok(turn) = Arc::clone(&backups.turn).try_acquire_owned() else {
         return Err(Problem::too_many("backups"));
     };

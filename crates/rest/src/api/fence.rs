@@ -5,6 +5,8 @@
 //! The body is not waited for: nginx tells the length of the body of the request that it is about,
 //! and sends none, unless it is configured to leave that header out.
 
+use std::sync::Arc;
+
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode};
@@ -49,7 +51,7 @@ pub(crate) async fn check(WithBody(mut call): WithBody) -> Answer {
 /// The lock, the token and the proxy's own credentials are in headers of their own. The path, the
 /// query, the body and all other headers are the other request's, its `Authorization` and its
 /// `Origin` among them, and are for the service behind the proxy.
-pub(crate) async fn check_behind(State(door): State<Door>, request: Request) -> Answer {
+pub(crate) async fn check_behind(State(door): State<Arc<Door>>, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
     let lock = header(&parts.headers, headers::FENCE_LOCK)?;
     let lock =
@@ -58,7 +60,7 @@ pub(crate) async fn check_behind(State(door): State<Door>, request: Request) -> 
     // Of two tokens, or of what is no text, none holds anything: the proxy passes on what its
     // client sent.
     let token = header(&parts.headers, headers::FENCE_TOKEN).ok().flatten();
-    let super_digest = &door.config().super_digest;
+    let super_digest = &door.config.super_digest;
     let identities = identities_by(headers::FENCE_AUTHORIZATION, &parts.extensions, &parts.headers, super_digest)?;
     // An answer that comes while the proxy still sends would be lost with the connection.
     let asker = Asker { identities: &identities, session: None };
@@ -88,7 +90,7 @@ async fn answer(door: &Door, asker: &Asker<'_>, pass: StatusCode, lock: &ZPath, 
     // of the proxy.
     let plain = token.filter(|token| !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_digit()));
     let token = plain.and_then(|token| token.parse().ok()).map(FencingToken);
-    let read = door.replica().read(Consistency::Linearizable, door.read_deadline()).await;
+    let read = door.replica.read(Consistency::Linearizable, door.read_deadline()).await;
     let state = read.map_err(|error| cannot_tell(error.into()))?;
     let proven = asker.session.filter(|credential| state.authenticate(credential).is_ok());
     let own = |token| proven.is_some_and(|credential| lock::is_held_by(&state, lock, token, credential.session));

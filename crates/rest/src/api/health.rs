@@ -41,7 +41,7 @@ impl From<Check> for Condition {
 /// All conditions, in the order in which they count.
 fn conditions(door: &Door, lag_max: Option<u64>) -> Vec<Condition> {
     let drains = door.drains().map(|why| (DRAINING, Cow::Borrowed(why)));
-    let of_node = door.replica().checks(lag_max).into_iter().map(Condition::from);
+    let of_node = door.replica.checks(lag_max).into_iter().map(Condition::from);
     of_node.chain([Condition { name: "drain", failure: drains }]).collect()
 }
 
@@ -90,7 +90,7 @@ pub(crate) async fn ready(mut call: Call) -> Answer {
     if !is_ready {
         return Err(Problem::unavailable(format!("not ready: {ready}"), 1_000));
     }
-    let zxid = call.door.replica().state().last_zxid();
+    let zxid = call.door.replica.state().last_zxid();
     Ok(json(StatusCode::OK, zxid, &zlock_client::api::Readiness { ready: ready.into() }))
 }
 
@@ -111,7 +111,7 @@ fn lines(door: &Door, is_ready: bool, conditions: &[Condition], excluded: &[Stri
 fn empty(door: &Door, good: bool) -> Response {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = if good { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    response.extensions_mut().insert(AtZxid(door.replica().state().last_zxid()));
+    response.extensions_mut().insert(AtZxid(door.replica.state().last_zxid()));
     response
 }
 
@@ -119,7 +119,7 @@ fn empty(door: &Door, good: bool) -> Response {
 fn with_role(mut call: Call, has_it: impl FnOnce(Role) -> bool) -> Answer {
     std::mem::take(&mut call.query).finish()?;
     let is_ready = readiness(&call.door) == Readiness::Ready.as_str();
-    Ok(empty(&call.door, is_ready && has_it(call.door.replica().status().role)))
+    Ok(empty(&call.door, is_ready && has_it(call.door.replica.status().role)))
 }
 
 /// Whether the node leads, and clients may be sent to it.
@@ -159,8 +159,8 @@ pub(crate) async fn serving(call: Call) -> Answer {
         "reachable": true, "last_contact_ms": 0, "lag": 0}]}))))]
 pub(crate) async fn cluster(mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;
-    let replica = call.door.replica();
-    let health = told(call.door.node_id(), replica.health());
+    let replica = &call.door.replica;
+    let health = told(call.door.node_id, replica.health());
     Ok(json(StatusCode::OK, replica.state().last_zxid(), &health))
 }
 

@@ -151,7 +151,7 @@ fn member_id(text: &str) -> Result<u64, Problem> {
 }
 
 async fn ordered(call: &Call, order: Order) -> Answer {
-    let replica = call.door.replica();
+    let replica = &call.door.replica;
     let done = replica.order(order, call.door.order_deadline()).await.map_err(problem)?;
     let zxid = replica.state().last_zxid();
     Ok(match done {

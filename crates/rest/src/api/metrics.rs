@@ -27,10 +27,10 @@ const FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
         example = "zlock_node_info{cluster_id=\"dev\",node_id=\"1\",version=\"0.1.0\"} 1\n")))]
 pub(crate) async fn metrics(mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;
-    let status = call.door.replica().status();
+    let status = call.door.replica.status();
     let mut text = Text::default();
     node(&mut text, &status, call.door.drains().is_some());
-    if let Some(tolerance) = call.door.replica().health().failure_tolerance {
+    if let Some(tolerance) = call.door.replica.health().failure_tolerance {
         text.gauge("failure_tolerance", TOLERANCE, tolerance);
     }
     log(&mut text, &status);
@@ -38,7 +38,7 @@ pub(crate) async fn metrics(mut call: Call) -> Answer {
     traffic(&mut text, &status, call.door.waits());
     connections(&mut text, &status);
     steps(&mut text);
-    backups(&mut text, call.door.backups().last.read());
+    backups(&mut text, call.door.backups.last.read());
     let mut response = (StatusCode::OK, text.0).into_response();
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(FORMAT));
     response.extensions_mut().insert(AtZxid(status.applied));

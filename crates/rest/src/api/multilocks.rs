@@ -99,7 +99,7 @@ pub(crate) async fn acquire(WithBody(mut call): WithBody) -> Answer {
     // What became of the body is in the log. A wait may last for hours.
     drop(place);
     let (ticket, grant) = entered.map_err(|problem| {
-        let state = call.door.replica().state();
+        let state = call.door.replica.state();
         let problem = problem.of_used_key().naming(&state, &texts);
         match problem.op_index().and_then(|index| parts.get(index)) {
             Some((lock, mode)) => problem.with_limit(&state, lock, *mode),
@@ -113,12 +113,12 @@ pub(crate) async fn acquire(WithBody(mut call): WithBody) -> Answer {
     } else if grant.is_none() {
         let left = wait_or_leave(&call.door, &mut waiter, &ticket, deadline).await;
         left.map_err(|problem| {
-            let state = call.door.replica().state();
+            let state = call.door.replica.state();
             holders::explained_all(problem, &call.identities, &state, &parts, wait_ms)
         })?;
     }
     let safe_for_ms = heartbeat.safe_for_ms().await;
-    let answer = view(&call.identities, &call.door.replica().state(), &ticket, safe_for_ms)?;
+    let answer = view(&call.identities, &call.door.replica.state(), &ticket, safe_for_ms)?;
     deliver(&call.parts.extensions, waiter);
     Ok(answer)
 }
@@ -153,7 +153,7 @@ pub(crate) async fn ticket(mut call: Call) -> Answer {
         Some(heartbeat) => heartbeat.safe_for_ms().await,
         None => 0,
     };
-    let state = call.door.replica().state();
+    let state = call.door.replica.state();
     // Again: the ACL of a lock may have been set during the wait.
     let parts = lock::parts(&state, &ticket).ok_or_else(|| gone(&ticket, &state))?;
     check_parts_readable(&call, &state, &ticket, parts)?;
@@ -173,7 +173,7 @@ fn check_parts_readable(call: &Call, state: &State, ticket: &ZPath, parts: &[ZPa
 /// How long to wait, and whether to stay in the queues behind that: in the query or in the body.
 fn patience(call: &mut Call, body: &zlock_client::api::AcquireAll) -> Result<(u64, bool), Problem> {
     let twice = |name| Problem::bad(name, "given twice, in the query and the body");
-    let wait_max_ms = call.door.config().wait_max_ms;
+    let wait_max_ms = call.door.config.wait_max_ms;
     let query = &mut call.query;
     let wait_ms = match (body.wait, query.duration_ms("wait", wait_max_ms)?) {
         (Some(_), Some(_)) => return Err(twice("wait")),

@@ -136,7 +136,7 @@ async fn data_of(mut call: Call, path: ZPath) -> Answer {
 async fn children(mut call: Call, path: ZPath, with_stats: bool) -> Answer {
     // The page shows this state or a later one.
     call.read().await?;
-    let limit = call.query.limit(call.door.config().page_max)?;
+    let limit = call.query.limit(call.door.config.page_max)?;
     let after = call.query.take("after")?;
     let listing = Listing { after, limit, with_stats };
     call.page(move |call, state| page_of_children(call, state, &path, &listing)).await
@@ -253,8 +253,8 @@ pub(crate) async fn delete(mut call: Call) -> Answer {
 
 /// The body as data: no longer than data may be.
 async fn data(call: &mut Call) -> Result<(Bytes, Room), Problem> {
-    let data_max = call.door.replica().state().limits().data_bytes_max as usize;
-    call.body(data_max.min(call.door.config().body_bytes_max)).await
+    let data_max = call.door.replica.state().limits().data_bytes_max as usize;
+    call.body(data_max.min(call.door.config.body_bytes_max)).await
 }
 
 fn etag(version: i32) -> String {

@@ -1,6 +1,7 @@
 //! The one thing that an acquire leaves behind: a place in a queue. [`Waiter`] sees to it that it
 //! is not left behind when the client goes.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use replica::Consistency;
@@ -19,7 +20,7 @@ use crate::request::door::Door;
 /// when the client hangs up, because hyper drops the handler then. It is disarmed when the answer
 /// is decided and delivered, or when the client wants to keep its place.
 pub(crate) struct Waiter {
-    door: Door,
+    door: Arc<Door>,
     credential: Credential,
     lock: ZPath,
     attempt: Attempt,
@@ -51,7 +52,7 @@ const RETRY: Duration = Duration::from_millis(250);
 impl Waiter {
     /// Proposes the acquire.
     pub(crate) fn propose(
-        door: &Door,
+        door: &Arc<Door>,
         request: Request,
         credential: Credential,
         lock: ZPath,
@@ -59,7 +60,7 @@ impl Waiter {
         permit: OwnedSemaphorePermit,
     ) -> Waiter {
         let attempt = request.attempt;
-        let (replica, deadline) = (door.replica().clone(), door.propose_deadline());
+        let (replica, deadline) = (door.replica.clone(), door.propose_deadline());
         let task = tokio::spawn(async move { replica.propose(request, deadline).await });
         Waiter {
             door: door.clone(),
@@ -139,7 +140,7 @@ impl Drop for Waiter {
 
 /// A withdrawal that no caller waits for.
 struct Leave {
-    door: Door,
+    door: Arc<Door>,
     credential: Credential,
     lock: ZPath,
     attempt: Attempt,
@@ -148,7 +149,7 @@ struct Leave {
 
 impl Leave {
     async fn run(self, stage: Stage) {
-        let deadline = Instant::now() + Duration::from_millis(self.door.config().withdraw_timeout_ms);
+        let deadline = Instant::now() + Duration::from_millis(self.door.config.withdraw_timeout_ms);
         let stage = match stage {
             Stage::Proposed(mut task) => Stage::after(&outcome(&mut task).await),
             known => known,
@@ -178,7 +179,7 @@ impl Leave {
     /// Looks for the ticket of an attempt whose outcome is unknown: it may yet be applied.
     async fn find(&self, deadline: Instant) -> Option<ZPath> {
         loop {
-            let read = self.door.replica().read(Consistency::Linearizable, Instant::now() + TRY).await;
+            let read = self.door.replica.read(Consistency::Linearizable, Instant::now() + TRY).await;
             match read.map(|state| self.look(&state)) {
                 Ok(Look::Found(ticket)) => return Some(ticket),
                 Ok(Look::SessionEnded) => return None,
@@ -234,5 +235,5 @@ async fn withdraw(
 ) -> Result<Applied, replica::Error> {
     let op = Op::Withdraw { ticket: ticket.clone(), attempt, if_waiting: end == WithdrawIf::Waiting };
     let request = Request { credential: Some(credential), ..Request::new(op) };
-    door.replica().propose(request, deadline).await
+    door.replica.propose(request, deadline).await
 }

@@ -6,6 +6,7 @@
 //! handler can forget to ask.
 
 use std::fmt;
+use std::sync::Arc;
 
 use axum::extract::{FromRequestParts, Request, State};
 use axum::http::request::Parts;
@@ -49,8 +50,8 @@ pub(crate) fn is_by_admin_socket(extensions: &Extensions) -> bool {
 }
 
 /// The layer before every route that is for operators.
-pub(crate) async fn operators_only(State(door): State<Door>, mut request: Request, next: Next) -> Response {
-    match Operator::of(request.extensions(), request.headers(), door.config()) {
+pub(crate) async fn operators_only(State(door): State<Arc<Door>>, mut request: Request, next: Next) -> Response {
+    match Operator::of(request.extensions(), request.headers(), &door.config) {
         Ok(operator) => {
             request.extensions_mut().insert(operator);
             next.run(request).await
@@ -92,14 +93,14 @@ fn refused(why: &str) -> Problem {
     Problem::new(ProblemType::OperatorOnly, StatusCode::UNAUTHORIZED, why)
 }
 
-impl FromRequestParts<Door> for Operator {
+impl FromRequestParts<Arc<Door>> for Operator {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, door: &Door) -> Result<Operator, Problem> {
+    async fn from_request_parts(parts: &mut Parts, door: &Arc<Door>) -> Result<Operator, Problem> {
         match parts.extensions.get::<Operator>() {
             Some(operator) => Ok(operator.clone()),
             // On a route outside of `/v1/admin/`.
-            None => Operator::of(&parts.extensions, &parts.headers, door.config()),
+            None => Operator::of(&parts.extensions, &parts.headers, &door.config),
         }
     }
 }

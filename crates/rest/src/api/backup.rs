@@ -7,7 +7,7 @@
 
 use std::io::{self, Write};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -22,6 +22,7 @@ use tokio::sync::mpsc;
 use znode::Zxid;
 
 use crate::problem::Problem;
+use crate::request::backups::LastBackup;
 use crate::request::call::{Answer, Call};
 use crate::request::door::AtZxid;
 use crate::request::operator::Operator;
@@ -63,7 +64,8 @@ pub(crate) async fn save(operator: Operator, mut call: Call) -> Answer {
         match backup::write(&state, &manifest, &mut out) {
             Ok(written) => {
                 tracing::info!(%operator, zxid = manifest.zxid, bytes = written.bytes, "a backup was written");
-                last.note(written.bytes);
+                let ended = LastBackup { at_seconds: now_ms() / 1_000, bytes: written.bytes };
+                *last.lock().unwrap_or_else(PoisonError::into_inner) = ended;
                 let _ = pieces.blocking_send(Piece::End);
             }
             Err(error) => tracing::info!(%operator, %error, zxid = manifest.zxid, "a backup was given up"),

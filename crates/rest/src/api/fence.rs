@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::StatusCode;
 use axum::response::Response;
 use replica::Consistency;
 use zlock_client::api::ProblemType::LockNotHeld;
@@ -19,8 +19,9 @@ use znode::{Credential, FencingToken, Identity, ZPath, lock};
 use crate::problem::Problem;
 use crate::request::access::check_readable;
 use crate::request::call::{Answer, WithBody, pass_over};
+use crate::request::caller::once;
 use crate::request::door::{AtZxid, Door};
-use crate::request::identity::identities_by;
+use crate::request::identity::identities;
 use crate::request::paths;
 use crate::route::{Route, route};
 
@@ -53,30 +54,20 @@ pub(crate) async fn check(WithBody(mut call): WithBody) -> Answer {
 /// `Origin` among them, and are for the service behind the proxy.
 pub(crate) async fn check_behind(State(door): State<Arc<Door>>, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
-    let lock = header(&parts.headers, headers::FENCE_LOCK)?;
+    // Of two, the proxy may have set one, and its client the other.
+    let lock = once(&parts.headers, headers::FENCE_LOCK)?;
     let lock =
         lock.ok_or_else(|| Problem::bad(headers::FENCE_LOCK, "it is missing: name the lock that is to be held"))?;
     let lock = paths::parse(headers::FENCE_LOCK, lock)?;
     // Of two tokens, or of what is no text, none holds anything: the proxy passes on what its
     // client sent.
-    let token = header(&parts.headers, headers::FENCE_TOKEN).ok().flatten();
+    let token = once(&parts.headers, headers::FENCE_TOKEN).ok().flatten();
     let super_digest = &door.config.super_digest;
-    let identities = identities_by(headers::FENCE_AUTHORIZATION, &parts.extensions, &parts.headers, super_digest)?;
+    let identities = identities(headers::FENCE_AUTHORIZATION, &parts.extensions, &parts.headers, super_digest)?;
     // An answer that comes while the proxy still sends would be lost with the connection.
     let asker = Asker { identities: &identities, session: None };
     let answered = answer(&door, &asker, StatusCode::OK, &lock, token);
     tokio::join!(answered, pass_over(body)).0
-}
-
-/// A header that may stand there once: of two, the proxy may have set one, and its client the
-/// other.
-fn header<'a>(from: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Problem> {
-    let mut values = from.get_all(name).iter();
-    let value = values.next();
-    if values.next().is_some() {
-        return Err(Problem::bad(name, "given twice"));
-    }
-    value.map(|value| value.to_str().map_err(|_| Problem::bad(name, "not ASCII"))).transpose()
 }
 
 /// The one who asks. A session may ask for its own ticket, whether it may read the lock or not.

@@ -4,6 +4,7 @@
 //! `mntr` tell, too. All are kept, none is counted for a scrape.
 
 use std::fmt::{Display, Write as _};
+use std::sync::PoisonError;
 
 use accept::{LONG_STEPS, StepTimes};
 use axum::http::StatusCode;
@@ -11,6 +12,7 @@ use axum::http::header::{CONTENT_TYPE, HeaderValue};
 use axum::response::IntoResponse as _;
 use replica::{Entrance, NodeStatus, Readiness, RequestEnd, Role, TurnedAway};
 
+use crate::request::backups::LastBackup;
 use crate::request::call::{Answer, Call};
 use crate::request::door::AtZxid;
 use crate::route::{Route, route};
@@ -38,7 +40,7 @@ pub(crate) async fn metrics(mut call: Call) -> Answer {
     traffic(&mut text, &status, call.door.waits());
     connections(&mut text, &status);
     steps(&mut text);
-    backups(&mut text, call.door.backups.last.read());
+    backups(&mut text, *call.door.backups.last.lock().unwrap_or_else(PoisonError::into_inner));
     let mut response = (StatusCode::OK, text.0).into_response();
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(FORMAT));
     response.extensions_mut().insert(AtZxid(status.applied));
@@ -188,7 +190,7 @@ fn steps(text: &mut Text) {
     text.gauge("longest_step_seconds", "The longest of them.", times.longest().as_secs_f64());
 }
 
-fn backups(text: &mut Text, (at_seconds, bytes): (u64, u64)) {
+fn backups(text: &mut Text, LastBackup { at_seconds, bytes }: LastBackup) {
     let help = "When this node wrote a backup to its end last, in seconds since 1970; 0 for not since it started.";
     text.gauge("backup_last_success_timestamp_seconds", help, at_seconds);
     text.gauge("backup_last_bytes", "The length of that backup.", bytes);

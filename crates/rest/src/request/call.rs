@@ -26,6 +26,7 @@ use crate::http::peer::Peer;
 use crate::problem::Problem;
 use crate::request::caller::{Arrival, Caller};
 use crate::request::door::{AtZxid, Door};
+use crate::request::identity::{AUTHORIZATION, identities};
 use crate::request::paths;
 use crate::request::query::{Query, unreadable};
 
@@ -83,7 +84,7 @@ impl Call {
         let arrived = parts.extensions.get().map_or_else(Instant::now, |Arrival(at)| *at);
         let caller = Caller::read(&parts.headers, parts.extensions.get().copied())?;
         let super_digest = &door.config.super_digest;
-        let identities = crate::request::identity::identities(&parts.extensions, &parts.headers, super_digest)?;
+        let identities = identities(AUTHORIZATION, &parts.extensions, &parts.headers, super_digest)?;
         let query = Query::parse(parts.uri.query().unwrap_or_default())?;
         let call = Call { door: Arc::clone(door), arrived, caller, identities, query, parts, body: Mutex::new(body) };
         call.look_whether_it_waits();

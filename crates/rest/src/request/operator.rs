@@ -21,7 +21,7 @@ use crate::RestConfig;
 use crate::http::peer::Peer;
 use crate::problem::Problem;
 use crate::request::door::Door;
-use crate::request::identity::identities;
+use crate::request::identity::{AUTHORIZATION, identities};
 
 /// The one who asks is an operator. Handlers of `/v1/admin/` take it to say who it was.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,7 +67,7 @@ impl Operator {
         if is_by_admin_socket(extensions) {
             return Ok(Operator::Socket);
         }
-        let identities = identities(extensions, headers, &config.super_digest)?;
+        let identities = identities(AUTHORIZATION, extensions, headers, &config.super_digest)?;
         let subjects = identities.iter().filter(|identity| identity.scheme == "x509").map(|identity| &identity.id);
         if let Some(subject) = subjects.into_iter().find(|subject| config.operators.contains(subject)) {
             return Ok(Operator::Subject(subject.clone()));

@@ -18,7 +18,7 @@ use std::time::Duration;
 use accept::{AcceptorConfig, Clients};
 
 pub use keys::{KEYS, Key, effective};
-pub use load::{Given, Origin, flags, from_matches, given, load};
+pub use load::{Given, flags, from_matches, given, load};
 
 /// Everything that a node is told. The places that [`KEYS`] point to.
 #[derive(Clone, Debug)]

@@ -1,6 +1,6 @@
 use std::path::Path;
 
-use super::{ConfigError, Given, KEYS, Origin, Settings, load, value};
+use super::{ConfigError, Given, KEYS, Settings, load, value};
 
 const THREE: &str = r#"
 node_id = 2
@@ -19,7 +19,7 @@ fn load_text(text: &str, given: &[(&str, &str)]) -> Result<Settings, ConfigError
     let given = given.iter().map(|(key, text)| Given {
         key: (*key).to_owned(),
         text: (*text).to_owned(),
-        origin: Origin::Flag(format!("--{key}")),
+        origin: format!("--{key}"),
     });
     load(Some(&file), given)
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 use axum::Router;
 use axum::body::Body;
 use axum::http::header::{CONTENT_TYPE, HeaderValue};
-use axum::http::{Method, StatusCode, Uri};
+use axum::http::{Method, Uri};
 use axum::middleware::from_fn_with_state;
 use axum::response::Response;
 use axum::routing::{any, options};
@@ -96,7 +96,7 @@ async fn no_route(uri: Uri) -> Problem {
             None => "see /openapi.json for what there is".to_owned(),
         },
     };
-    Problem::new(ProblemType::NoRoute, StatusCode::NOT_FOUND, detail)
+    Problem::new(ProblemType::NoRoute, detail)
 }
 
 async fn no_method(method: Method, uri: Uri) -> Problem {
@@ -104,7 +104,7 @@ async fn no_method(method: Method, uri: Uri) -> Problem {
         Some(noun) => format!("{method} needs the path of a {noun} at the end of the URL"),
         None => format!("no {method} here: see the header Allow (curl -i shows it), and /openapi.json"),
     };
-    Problem::new(ProblemType::MethodNotAllowed, StatusCode::METHOD_NOT_ALLOWED, detail)
+    Problem::new(ProblemType::MethodNotAllowed, detail)
 }
 
 /// Resources under `/v1` that clients use most.

@@ -99,10 +99,10 @@ async fn answer(door: &Door, asker: &Asker<'_>, pass: StatusCode, lock: &ZPath, 
         Some(token) => format!("the lock is not held with token {token}"),
         None => "the request shows no fencing token, which is a number".into(),
     };
-    Err(Problem::new(ProblemType::LockNotHeld, StatusCode::FORBIDDEN, detail).at(lock, zxid))
+    Err(Problem::new(ProblemType::LockNotHeld, detail).at(lock, zxid))
 }
 
 /// What kept the node from looking: a proxy must not take it for an answer.
 fn cannot_tell(problem: Problem) -> Problem {
-    Problem::unavailable(format!("whether the lock is held cannot be told: {}", problem.detail()), 1_000)
+    Problem::unavailable(format!("whether the lock is held cannot be told: {}", problem.detail), 1_000)
 }

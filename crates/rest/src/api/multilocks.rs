@@ -101,7 +101,7 @@ pub(crate) async fn acquire(WithBody(mut call): WithBody) -> Answer {
     let (ticket, grant) = entered.map_err(|problem| {
         let state = call.door.replica.state();
         let problem = problem.of_used_key().naming(&state, &texts);
-        match problem.op_index().and_then(|index| parts.get(index)) {
+        match problem.op_index.and_then(|index| parts.get(index as usize)) {
             Some((lock, mode)) => problem.with_limit(&state, lock, *mode),
             None => problem,
         }

@@ -41,7 +41,7 @@ pub(crate) async fn finalize(operator: Operator, mut call: Call) -> Answer {
             Ok(told(&call, &status))
         }
         Ok(Finalized::NotReady { level, status }) => {
-            Err(Problem::new(ProblemType::MembersNotReady, StatusCode::CONFLICT, not_ready(level, &status)))
+            Err(Problem::new(ProblemType::MembersNotReady, not_ready(level, &status)))
         }
         Err(replica::Error::Refused(znode::Error::BadArguments)) => {
             Err(Problem::bad("level", "nothing lowers it: to go back, restore a backup of before"))

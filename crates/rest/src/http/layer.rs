@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use axum::body::HttpBody;
 use axum::extract::{Request, State};
+use axum::http::Method;
 use axum::http::header::{self, CACHE_CONTROL, CONNECTION, HeaderMap, HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS};
-use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use replica::{Entrance, RequestEnd};
@@ -86,7 +86,7 @@ impl Door {
                 Response::from_parts(parts, body)
             }
             Some(problem) => {
-                self.count(Some(problem.outcome()));
+                self.count(Some(problem.outcome));
                 let at = problem.zxid;
                 let state = self.replica.state();
                 let problem = problem.of_a_full_state(&state).of_a_long_path(&state);
@@ -143,13 +143,12 @@ fn head_problem(config: &RestConfig, request: &Request) -> Option<Problem> {
     let uri_bytes = uri.path_and_query().map_or(0, |text| text.as_str().len());
     if uri_bytes > config.uri_bytes_max {
         let detail = format!("at most {} bytes", config.uri_bytes_max);
-        return Some(Problem::new(ProblemType::UriTooLong, StatusCode::URI_TOO_LONG, detail));
+        return Some(Problem::new(ProblemType::UriTooLong, detail));
     }
     let header_bytes: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
     if headers.len() > config.headers_max || header_bytes > config.header_bytes_max {
         let detail = format!("at most {} headers and {} bytes of them", config.headers_max, config.header_bytes_max);
-        let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
-        return Some(Problem::new(ProblemType::HeadersTooLarge, status, detail));
+        return Some(Problem::new(ProblemType::HeadersTooLarge, detail));
     }
     let unread = unread_condition(request.method(), uri.path(), headers)?;
     Some(Problem::bad(unread.as_str(), format!("{} of this path does not take this header", request.method())))

@@ -222,7 +222,7 @@ impl Call {
             }
             Err(_) => {
                 let detail = format!("the body took longer than {} ms", self.door.config.body_read_timeout_ms);
-                Err(Problem::new(ProblemType::RequestTimeout, StatusCode::REQUEST_TIMEOUT, detail))
+                Err(Problem::new(ProblemType::RequestTimeout, detail))
             }
         }
     }
@@ -294,7 +294,7 @@ impl Call {
             return Ok(());
         }
         let detail = "send application/json";
-        Err(Problem::new(ProblemType::UnsupportedMediaType, StatusCode::UNSUPPORTED_MEDIA_TYPE, detail))
+        Err(Problem::new(ProblemType::UnsupportedMediaType, detail))
     }
 
     /// Address that the request counts for, if it is that of one client and not of many.
@@ -370,7 +370,7 @@ fn object<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
 
 fn too_large(max: usize) -> Problem {
     let detail = format!("at most {max} bytes");
-    Problem::new(ProblemType::BodyTooLarge, StatusCode::PAYLOAD_TOO_LARGE, detail)
+    Problem::new(ProblemType::BodyTooLarge, detail)
 }
 
 /// An answer in JSON that speaks of `zxid`.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use axum::extract::{FromRequestParts, Request, State};
 use axum::http::request::Parts;
-use axum::http::{Extensions, HeaderMap, StatusCode};
+use axum::http::{Extensions, HeaderMap};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Router};
@@ -90,7 +90,7 @@ const READABLE: &str = "the super user's password came over plain HTTP from anot
     ask with https, or on the node's machine, and choose another password";
 
 fn refused(why: &str) -> Problem {
-    Problem::new(ProblemType::OperatorOnly, StatusCode::UNAUTHORIZED, why)
+    Problem::new(ProblemType::OperatorOnly, why)
 }
 
 impl FromRequestParts<Arc<Door>> for Operator {

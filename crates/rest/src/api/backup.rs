@@ -22,10 +22,10 @@ use tokio::sync::mpsc;
 use znode::Zxid;
 
 use crate::problem::Problem;
-use crate::request::backups::LastBackup;
 use crate::request::call::{Answer, Call};
 use crate::request::door::AtZxid;
 use crate::request::operator::Operator;
+use crate::request::turns::LastBackup;
 use crate::route::{Route, route};
 
 pub(crate) const ROUTES: &[Route] = &[route!(save)];

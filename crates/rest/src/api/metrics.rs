@@ -12,9 +12,9 @@ use axum::http::header::{CONTENT_TYPE, HeaderValue};
 use axum::response::IntoResponse as _;
 use replica::{Entrance, NodeStatus, Readiness, RequestEnd, Role, TurnedAway};
 
-use crate::request::backups::LastBackup;
 use crate::request::call::{Answer, Call};
 use crate::request::door::AtZxid;
+use crate::request::turns::LastBackup;
 use crate::route::{Route, route};
 
 pub(crate) const ROUTES: &[Route] = &[route!(metrics)];

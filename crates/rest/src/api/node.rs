@@ -14,7 +14,7 @@ use crate::http::peer::Peer;
 use crate::openapi::examples::ZXID;
 use crate::problem::Problem;
 use crate::request::call::{Answer, Call, json};
-use crate::request::digests::Digests;
+use crate::request::turns::Digests;
 use crate::route::{Route, route};
 
 pub(crate) const ROUTES: &[Route] = &[route!(cluster), route!(live), route!(version)];

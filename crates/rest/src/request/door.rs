@@ -15,10 +15,9 @@ use crate::http::at_work::AtWork;
 use crate::http::bodies::Bodies;
 use crate::http::long_work::LongWork;
 use crate::problem::Problem;
-use crate::request::backups::Backups;
 use crate::request::cursors::Cursors;
-use crate::request::digests::Digests;
 use crate::request::query::at_most;
+use crate::request::turns::{Backups, Digests};
 
 /// The state behind the routes.
 pub(crate) struct Door {

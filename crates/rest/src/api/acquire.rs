@@ -102,7 +102,6 @@ impl Grant {
 struct Wish {
     op: Op,
     lock: ZPath,
-    attempt: Attempt,
     wait_ms: u64,
     keep: bool,
     /// Lengths of texts that have a bound, by parameter.
@@ -139,24 +138,14 @@ pub(crate) async fn acquire(call: Call) -> Answer {
 /// Enters the queue of the lock behind `route`, in the mode that the route stands for or the query
 /// says.
 pub(crate) async fn enter(mut call: Call, route: &str, mode: Option<LockMode>) -> Answer {
-    let credential = call.caller.session()?;
+    call.caller.session()?;
     let wish = wish(&mut call, route, mode)?;
     call.forget_head();
     let deadline = call.arrived + Duration::from_millis(wish.wait_ms);
-    let (path, attempt) = (wish.lock, wish.attempt);
-    let is_keyed = call.caller.key.is_some();
-    // Without a key of the client's own the door makes one: it becomes the UUID in the lock node's
-    // name.
-    call.caller.key.get_or_insert_with(|| RequestKey(Uuid::new_v4().into_bytes()));
-    let permit = call.door.wait_permit()?;
-    let heartbeat = Heartbeat::send(&call.door, credential);
+    let path = wish.lock;
     // Of an upgrade it may be the reader that has gone.
     let is_upgrade = matches!(wish.op, Op::Upgrade(_));
-    let request = znode::Request { attempt, ..call.request(wish.op) };
-    let mut waiter = Waiter::propose(&call.door, request, credential, path.clone(), is_keyed, permit);
-    if wish.keep {
-        waiter.stay();
-    }
+    let (heartbeat, mut waiter) = propose(&mut call, wish.op, &path, wish.keep)?;
     let entered = enqueue(&call.door, &mut waiter, &path).await;
     let refused = |problem: Problem| {
         if problem.is(Error::BlockedByOwnSession) {
@@ -192,6 +181,25 @@ pub(crate) async fn enter(mut call: Call, route: &str, mode: Option<LockMode>) -
     Ok(answer)
 }
 
+/// Proposes an acquire, with a heartbeat beside it. Its waiter stays in the queue if it is to `keep`
+/// its place.
+pub(crate) fn propose(call: &mut Call, op: Op, lock: &ZPath, keep: bool) -> Result<(Heartbeat, Waiter), Problem> {
+    let credential = call.caller.session()?;
+    let attempt = new_attempt()?;
+    let is_keyed = call.caller.key.is_some();
+    // Without a key of the client's own the door makes one: it becomes the UUID in the lock node's
+    // name.
+    call.caller.key.get_or_insert_with(|| RequestKey(Uuid::new_v4().into_bytes()));
+    let permit = call.door.wait_permit()?;
+    let heartbeat = Heartbeat::send(&call.door, credential);
+    let request = znode::Request { attempt, ..call.request(op) };
+    let mut waiter = Waiter::propose(&call.door, request, credential, lock.clone(), is_keyed, permit);
+    if keep {
+        waiter.stay();
+    }
+    Ok((heartbeat, waiter))
+}
+
 fn wish(call: &mut Call, route: &str, mode: Option<LockMode>) -> Result<Wish, Problem> {
     let lock = call.lock_path(route)?;
     let config = call.door.config.clone();
@@ -200,14 +208,13 @@ fn wish(call: &mut Call, route: &str, mode: Option<LockMode>) -> Result<Wish, Pr
     let label = query.take("label")?.unwrap_or_default();
     check_seen("label", &label)?;
     let keep = query.flag("keep")?;
-    let attempt = new_attempt()?;
     // An election has no upgrade.
     if let Some(reader) = if mode.is_none() { query.take("upgrade")? } else { None } {
         // Mode, owner and lock-delay are the reader's: given here, they are unknown parameters.
         std::mem::take(query).finish()?;
         let texts = [("label", label.len()), ("owner", 0)];
         let op = Op::Upgrade(Upgrade { ticket: reader_of(&lock, &reader)?, label });
-        return Ok(Wish { op, lock, attempt, wait_ms, keep, texts, mode: None });
+        return Ok(Wish { op, lock, wait_ms, keep, texts, mode: None });
     }
     let mode = mode.map_or_else(|| convert::take_lock_mode(query), Ok)?;
     let owner = query.take("owner")?.unwrap_or_default();
@@ -220,11 +227,11 @@ fn wish(call: &mut Call, route: &str, mode: Option<LockMode>) -> Result<Wish, Pr
     let texts = [("label", label.len()), ("owner", owner.len())];
     let acquire = Acquire { owner, label, lock_delay_ms, priority, keyless, ..Acquire::new(lock.clone(), mode) };
     let op = Op::Acquire(acquire);
-    Ok(Wish { op, lock, attempt, wait_ms, keep, texts, mode: Some(mode) })
+    Ok(Wish { op, lock, wait_ms, keep, texts, mode: Some(mode) })
 }
 
 /// A try that no other has the number of; 0 is none.
-pub(crate) fn new_attempt() -> Result<Attempt, Problem> {
+fn new_attempt() -> Result<Attempt, Problem> {
     let drawn = getrandom::u64().map_err(|error| Problem::unavailable(error.to_string(), 1_000))?;
     Ok(Attempt(drawn.max(1)))
 }

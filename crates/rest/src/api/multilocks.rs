@@ -6,18 +6,16 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use replica::{Step, WatchKey};
 use serde_json::{Value, json};
-use uuid::Uuid;
 use zlock_client::api::ProblemType::TicketGone;
 use zlock_client::api::{HeldPart, Millis, MultiTicket, PathInUrl};
 use znode::lock::{self, LockStatus};
-use znode::{AcquireAll, Error, Identity, Op, Policy, RequestKey, State, ZPath, Zxid};
+use znode::{AcquireAll, Error, Identity, Op, Policy, State, ZPath, Zxid};
 
-use crate::api::acquire::{enqueue, new_attempt, wait, wait_or_leave};
+use crate::api::acquire::{enqueue, propose, wait, wait_or_leave};
 use crate::api::convert;
 use crate::api::holders;
 use crate::http::delivery::deliver;
 use crate::http::heartbeat::Heartbeat;
-use crate::http::waiter::Waiter;
 use crate::openapi::examples::ZXID;
 use crate::openapi::problems::{NO_FRACTION, QUEUE};
 use crate::problem::Problem;
@@ -71,7 +69,7 @@ fn shown_waiting() -> Value {
     responses((status = 200, description = "Held", body = MultiTicket, example = shown_held),
         (status = 202, description = "Queued, with keep=true", body = MultiTicket, example = shown_waiting)))]
 pub(crate) async fn acquire(WithBody(mut call): WithBody) -> Answer {
-    let credential = call.caller.session()?;
+    call.caller.session()?;
     let (body, place) = call.json::<zlock_client::api::AcquireAll>().await?;
     if body.wait.is_some() {
         call.may_wait();
@@ -79,22 +77,13 @@ pub(crate) async fn acquire(WithBody(mut call): WithBody) -> Answer {
     let (wait_ms, keep) = patience(&mut call, &body)?;
     let wish = wish(&call.door, body)?;
     call.forget_head();
-    let attempt = new_attempt()?;
     let Some((first, _)) = wish.parts.first().cloned() else {
         return Err(Problem::bad("locks", "at least one"));
     };
     let deadline = call.arrived + Duration::from_millis(wait_ms);
     let parts = wish.parts.clone();
-    let is_keyed = call.caller.key.is_some();
-    call.caller.key.get_or_insert_with(|| RequestKey(Uuid::new_v4().into_bytes()));
-    let permit = call.door.wait_permit()?;
-    let heartbeat = Heartbeat::send(&call.door, credential);
     let texts = [("label", wish.label.len()), ("owner", wish.owner.len())];
-    let request = znode::Request { attempt, ..call.request(Op::AcquireAll(wish)) };
-    let mut waiter = Waiter::propose(&call.door, request, credential, first.clone(), is_keyed, permit);
-    if keep {
-        waiter.stay();
-    }
+    let (heartbeat, mut waiter) = propose(&mut call, Op::AcquireAll(wish), &first, keep)?;
     let entered = enqueue(&call.door, &mut waiter, &first).await;
     // What became of the body is in the log. A wait may last for hours.
     drop(place);

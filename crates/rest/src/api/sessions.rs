@@ -21,6 +21,7 @@ use crate::problem::Problem;
 use crate::request::access::shows;
 use crate::request::call::{Answer, Call, WithBody, json, with_header};
 use crate::request::caller::secret_hash;
+use crate::request::query::cut;
 use crate::request::texts::check_seen;
 use crate::route::{IDEMPOTENCY_KEY, IF_LOCK, Route, route};
 
@@ -144,9 +145,7 @@ fn page_of_one(call: &Call, state: &State, id: SessionId, after: Option<&ZPath>,
     let shown = |path: &&ZPath| own || state.may_read_name(path, &call.identities);
     let rest = session.ephemerals_from(after);
     let mut ephemerals: Vec<String> = rest.filter(shown).take(limit + 1).map(|path| path.as_str().into()).collect();
-    let more = ephemerals.len() > limit;
-    ephemerals.truncate(limit);
-    let next = if more { ephemerals.last().cloned() } else { None };
+    let next = cut(&mut ephemerals, limit).cloned();
     let client = convert::client(&session.client).filter(|_| own || shows_client(&call.identities, state, session));
     Ok(json(StatusCode::OK, state.last_zxid(), &SessionInfo { ephemerals, next, client, ..info(session) }))
 }
@@ -168,9 +167,7 @@ pub(crate) async fn list(mut call: Call) -> Answer {
             SessionInfo { client, ..info(session) }
         };
         let mut sessions: Vec<SessionInfo> = state.sessions_from(after).take(limit + 1).map(shown).collect();
-        let more = sessions.len() > limit;
-        sessions.truncate(limit);
-        let next = if more { sessions.last().map(|session| session.id) } else { None };
+        let next = cut(&mut sessions, limit).map(|session| session.id);
         Ok(json(StatusCode::OK, state.last_zxid(), &SessionList { sessions, next }))
     };
     call.page(page).await

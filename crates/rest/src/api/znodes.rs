@@ -25,6 +25,7 @@ use crate::request::access::readable;
 use crate::request::call::{Answer, Call, WithBody, json, with_header};
 use crate::request::door::AtZxid;
 use crate::request::paths;
+use crate::request::query::cut;
 use crate::route::{Route, route};
 
 /// The root has no name.
@@ -137,14 +138,15 @@ async fn children(mut call: Call, path: ZPath, with_stats: bool) -> Answer {
     // The page shows this state or a later one.
     call.read().await?;
     let limit = call.query.limit(call.door.config.page_max)?;
-    let after = call.query.take("after")?;
+    // No name is shorter than the empty one.
+    let after = call.query.take("after")?.unwrap_or_default();
     let listing = Listing { after, limit, with_stats };
     call.page(move |call, state| page_of_children(call, state, &path, &listing)).await
 }
 
 /// What a page of children shows.
 struct Listing {
-    after: Option<String>,
+    after: String,
     limit: usize,
     with_stats: bool,
 }
@@ -153,20 +155,11 @@ fn page_of_children(call: &Call, state: &State, path: &ZPath, listing: &Listing)
     let Listing { after, limit, with_stats } = listing;
     let node = readable(&call.identities, state, path, READ)?;
     let refused = |error| Problem::from(error).at(path, state.last_zxid());
-    let mut names: Vec<String> = match after {
-        Some(after) => state.children_from(path, after).map_err(refused)?.take(limit + 1).map(String::from).collect(),
-        None => state.children(path).map_err(refused)?.take(limit + 1).map(String::from).collect(),
-    };
-    let more = names.len() > *limit;
-    names.truncate(*limit);
+    let names = state.children_from(path, after).map_err(refused)?;
+    let mut names: Vec<String> = names.take(limit + 1).map(String::from).collect();
+    let next = cut(&mut names, *limit).cloned();
     let stats = with_stats.then(|| names.iter().filter_map(|name| named_stat(state, path, name)).collect());
-    let page = Children {
-        path: path.as_str().into(),
-        stat: convert::stat(node.stat()),
-        next: if more { names.last().cloned() } else { None },
-        children: names,
-        stats,
-    };
+    let page = Children { path: path.as_str().into(), stat: convert::stat(node.stat()), next, children: names, stats };
     Ok(json(StatusCode::OK, state.last_zxid(), &page))
 }
 

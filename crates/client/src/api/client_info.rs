@@ -1,14 +1,12 @@
 //! Who a client is, for people.
 
 use serde::{Deserialize, Serialize};
-#[cfg(feature = "schema")]
-use utoipa::ToSchema;
 
 /// What a client says of itself when it opens a session. Each text is at most as long as a label,
 /// without control characters
 /// and invisible ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ClientDetails {
     /// The name of its machine.
@@ -25,7 +23,7 @@ pub struct ClientDetails {
 /// The client of a session: what it said of itself, which nothing proves, and where the node saw
 /// it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ClientInfo {
     /// The name of its machine.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -43,7 +41,7 @@ pub struct ClientInfo {
 
 /// Who asked for a ticket, took it away, or deleted it. Empty parts are not known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Actor {
     /// The session that asked; absent for a request without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,12 +1,10 @@
 //! The node, its ensemble and its version.
 
 use serde::{Deserialize, Serialize};
-#[cfg(feature = "schema")]
-use utoipa::ToSchema;
 
 /// `GET /v1/cluster`: the answering node's view.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Cluster {
     /// The cluster's name.
     pub cluster_id: String,
@@ -60,7 +58,7 @@ fn first_level() -> u16 {
 
 /// The applied state of one node, for comparison with another's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct StateDigest {
     /// The last entry that is in it.
     pub zxid: u64,
@@ -71,7 +69,7 @@ pub struct StateDigest {
 
 /// What one child of the root weighs, with all below it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct LargestSubtree {
     /// The child of the root.
     pub path: String,
@@ -83,7 +81,7 @@ pub struct LargestSubtree {
 
 /// A durable snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct SnapshotInfo {
     /// The last entry in it; 0 when there is none.
     pub zxid: u64,
@@ -93,7 +91,7 @@ pub struct SnapshotInfo {
 
 /// A member of the ensemble.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct MemberInfo {
     /// Its node id.
     pub id: u64,
@@ -107,7 +105,7 @@ pub struct MemberInfo {
 
 /// `GET /readyz`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Readiness {
     /// `ready` (200), or why clients should go elsewhere (503).
     pub ready: String,
@@ -115,7 +113,7 @@ pub struct Readiness {
 
 /// `GET /v1/cluster/health`: the cluster as the answering node knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ClusterHealth {
     /// The answering node.
     pub node_id: u64,
@@ -136,7 +134,7 @@ pub struct ClusterHealth {
 
 /// A member, as the answering node knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct MemberHealth {
     /// Its node id.
     pub id: u64,
@@ -152,7 +150,7 @@ pub struct MemberHealth {
 
 /// `/v1/admin/drain`: whether an operator has drained the answering node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Drain {
     /// The answering node.
     pub node_id: u64,
@@ -166,7 +164,7 @@ pub struct Drain {
 
 /// `/v1/admin/upgrade`: the level of the format that the cluster is at, and what its members run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Upgrade {
     /// The cluster's level.
     pub level: u16,
@@ -178,7 +176,7 @@ pub struct Upgrade {
 
 /// What a member runs, as the leader knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct MemberUpgrade {
     /// Its node id.
     pub id: u64,
@@ -195,7 +193,7 @@ pub struct MemberUpgrade {
 
 /// `/v1/admin/members`: who is a member, as the leader knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Members {
     /// The index of the entry of the log with the membership that rules.
     pub index: u64,
@@ -217,7 +215,7 @@ pub struct Members {
 
 /// A member, as the leader knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct MemberState {
     /// Its node id.
     pub id: u64,
@@ -241,7 +239,7 @@ pub struct MemberState {
 
 /// A node that was a member.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct RemovedMember {
     /// Its node id.
     pub id: u64,
@@ -251,7 +249,7 @@ pub struct RemovedMember {
 
 /// `PUT /v1/admin/leader`: another member leads.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Transfer {
     /// Who led before.
     pub from: u64,
@@ -265,7 +263,7 @@ pub struct Transfer {
 
 /// `GET /livez`: the process runs and answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Liveness {
     /// Always true.
     pub live: bool,
@@ -273,7 +271,7 @@ pub struct Liveness {
 
 /// `GET /version`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Version {
     /// `zlock`.
     pub name: String,

@@ -6,13 +6,11 @@ use std::time::Duration;
 
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-#[cfg(feature = "schema")]
-use utoipa::ToSchema;
 
 /// A duration in milliseconds, written `30s`, `250ms`, `5m` or `1h`. Only 0 needs no unit: `30`
 /// would be read as 30 seconds by one and as 30 milliseconds by another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schema", schema(
     value_type = String,
     max_length = 14,

@@ -1,12 +1,10 @@
 //! Elections.
 
 use serde::{Deserialize, Serialize};
-#[cfg(feature = "schema")]
-use utoipa::ToSchema;
 
 /// `GET /v1/elections/{path}`: who leads.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Election {
     /// The election.
     pub election: String,
@@ -22,7 +20,7 @@ pub struct Election {
 
 /// A leader and what it said last. The value is text when it is UTF-8, else base64.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Leader {
     /// Its lock node.
     pub ticket: String,

@@ -1,12 +1,10 @@
 //! Groups.
 
 use serde::{Deserialize, Serialize};
-#[cfg(feature = "schema")]
-use utoipa::ToSchema;
 
 /// `GET /v1/groups/{path}`: a page of a group's members by name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Group {
     /// The group.
     pub group: String,
@@ -24,7 +22,7 @@ pub struct Group {
 
 /// A member of a group. Its data is text when it is UTF-8, else base64.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct GroupMember {
     /// Its name.
     pub member: String,

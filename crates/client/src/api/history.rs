@@ -1,14 +1,12 @@
 //! What is remembered: past tickets of a lock, and sessions that have ended.
 
 use serde::{Deserialize, Serialize};
-#[cfg(feature = "schema")]
-use utoipa::ToSchema;
 
 use super::{Actor, ClientInfo, LockMode};
 
 /// Why a ticket ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum TicketEnd {
     /// It held, and its session gave it back.
@@ -30,7 +28,7 @@ pub enum TicketEnd {
 
 /// A ticket that has ended. Times are milliseconds since 1970, by the leader's clock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct EndedTicket {
     /// The lock node's path; absent when none was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -77,7 +75,7 @@ pub struct EndedTicket {
 
 /// `GET /v1/locks/{path}?history=true`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct LockHistory {
     /// The lock.
     pub lock: String,
@@ -87,7 +85,7 @@ pub struct LockHistory {
 
 /// How a session ended: part of the problem that a look at it answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct SessionEnded {
     /// Its id.
     pub id: u64,
@@ -112,7 +110,7 @@ pub struct SessionEnded {
 
 /// Why a session ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum SessionEnd {
     /// Its client closed it.

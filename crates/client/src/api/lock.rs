@@ -1,14 +1,12 @@
 //! Locks and tickets.
 
 use serde::{Deserialize, Serialize};
-#[cfg(feature = "schema")]
-use utoipa::ToSchema;
 
 use super::{Actor, ClientInfo};
 
 /// How a contender wants a lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum LockMode {
     /// Alone.
@@ -26,7 +24,7 @@ pub enum LockMode {
 
 /// Where a ticket stands: the answer to an acquire and to a look at a ticket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(tag = "state", rename_all = "lowercase")]
 pub enum Ticket {
     /// It holds the lock (200).
@@ -64,7 +62,7 @@ pub enum Ticket {
 
 /// A ticket is asked for: finish, and release it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct RevokeRequest {
     /// The entry that asked first.
     pub zxid: u64,
@@ -83,7 +81,7 @@ pub struct RevokeRequest {
 
 /// `POST /v1/revoke/{path}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Revoked {
     /// The tickets that were asked for; none when no ticket holds the lock.
     pub tickets: Vec<String>,
@@ -94,7 +92,7 @@ pub struct Revoked {
 /// Clients that queue for a lock beside others whose lock nodes they do not count: they may hold it
 /// at the same time. With `data`, Curator's clients wait for a child that is no ticket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct BlindSpot {
     /// Whose clients, by the names of their lock nodes: `curator`, `curator-rw`, `curator-latch`,
     /// `kazoo`, `kazoo-reader`, `kazoo-semaphore`, `zookeeper-recipe`; `zlock` with `data`.
@@ -109,7 +107,7 @@ pub struct BlindSpot {
 /// One edge of a cycle of waits: an owner that waits, and the ticket in its way, which is the next
 /// one's in the cycle.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct WaitsFor {
     /// The session of the one that waits.
     pub session: u64,
@@ -123,7 +121,7 @@ pub struct WaitsFor {
 
 /// `DELETE /v1/tickets/{ticket}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Released {
     /// Holds that are left on the ticket; 0 when the lock node is gone.
     pub holds: u32,
@@ -133,7 +131,7 @@ pub struct Released {
 
 /// One in a lock's queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Contender {
     /// The lock node's path.
     pub ticket: String,
@@ -188,7 +186,7 @@ pub struct Contender {
 
 /// `PUT /v1/locks/{path}`: what a lock is. What is left out is as in any lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct LockSettings {
     /// Only acquires enter the queue, not lock nodes that clients make themselves: there may be
@@ -207,7 +205,7 @@ pub struct LockSettings {
 
 /// The settings of a lock were set.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct LockSet {
     /// The lock.
     pub lock: String,
@@ -223,7 +221,7 @@ fn is_zero(number: &u32) -> bool {
 
 /// The permits of a semaphore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Permits {
     /// How many there are.
     pub limit: u32,
@@ -233,7 +231,7 @@ pub struct Permits {
 
 /// `GET /v1/locks/{path}`: a page of the queue. A lock that no client wants has an empty one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct LockQueue {
     /// The lock.
     pub lock: String,
@@ -262,7 +260,7 @@ pub struct LockQueue {
 
 /// A lock in a list: one that has contenders.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct LockSummary {
     /// The lock.
     pub lock: String,
@@ -277,7 +275,7 @@ pub struct LockSummary {
 
 /// `GET /v1/locks?prefix=`: a page of locks by path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct LockList {
     /// The page.
     pub locks: Vec<LockSummary>,
@@ -288,7 +286,7 @@ pub struct LockList {
 
 /// `GET /v1/simple-locks/{path}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct SimpleLock {
     /// The lock, and the znode that it is.
     pub lock: String,
@@ -299,7 +297,7 @@ pub struct SimpleLock {
 
 /// The holder of a simple lock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct SimpleHolder {
     /// Its session; absent for a znode that is not ephemeral.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,8 +1,6 @@
 //! Several locks at once.
 
 use serde::{Deserialize, Serialize};
-#[cfg(feature = "schema")]
-use utoipa::ToSchema;
 
 #[cfg(feature = "schema")]
 use super::ZnodePath;
@@ -10,7 +8,7 @@ use super::{LockMode, Millis};
 
 /// `POST /v1/multilocks`: all of the locks or none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AcquireAll {
     /// Each lock once. The ticket of the first stands for all.
@@ -42,7 +40,7 @@ pub struct AcquireAll {
 
 /// One of the locks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct LockWish {
     /// The lock.
@@ -63,7 +61,7 @@ pub struct LockWish {
 
 /// What a waiting multi-lock does to those who come later.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Policy {
     /// They wait behind it, on each of its locks.
@@ -75,7 +73,7 @@ pub enum Policy {
 
 /// Where a multi-lock stands.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(tag = "state", rename_all = "lowercase")]
 pub enum MultiTicket {
     /// It holds all its locks (200).
@@ -102,7 +100,7 @@ pub enum MultiTicket {
 
 /// One of the locks that a multi-lock holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct HeldPart {
     /// The lock.
     pub lock: String,

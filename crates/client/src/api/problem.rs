@@ -1,8 +1,6 @@
 //! What can go wrong, as RFC 9457 says it.
 
 use serde::{Deserialize, Serialize};
-#[cfg(feature = "schema")]
-use utoipa::ToSchema;
 
 use super::{Contender, SessionEnded, TicketEnd, WaitsFor};
 
@@ -12,7 +10,7 @@ pub const PROBLEM_TYPE_BASE: &str = "urn:zlock:problem:";
 
 /// Whether the request may have had an effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
     /// It had none and, sent again, would be refused again unless the state or the request changes.
@@ -25,7 +23,7 @@ pub enum Outcome {
 
 /// A problem, as `application/problem+json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Problem {
     /// A URI that names the kind of problem: what programs should look at.
     #[serde(rename = "type")]

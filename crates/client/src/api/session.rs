@@ -1,14 +1,12 @@
 //! Sessions.
 
 use serde::{Deserialize, Serialize};
-#[cfg(feature = "schema")]
-use utoipa::ToSchema;
 
 use super::{ClientDetails, ClientInfo};
 
 /// `POST /v1/sessions`. An empty body asks for the defaults.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct OpenSession {
     /// The wish, a number of milliseconds; the answer says what was agreed. Default 30 s.
@@ -26,7 +24,7 @@ pub struct OpenSession {
 
 /// A session was opened. No client is told the secret again.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct SessionOpened {
     /// Its id: the zxid that opened it.
     pub id: u64,
@@ -54,7 +52,7 @@ impl std::fmt::Debug for SessionOpened {
 
 /// A keep-alive that the leader took.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct KeptAlive {
     /// The session.
     pub id: u64,
@@ -66,7 +64,7 @@ pub struct KeptAlive {
 
 /// A session, without its secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct SessionInfo {
     /// Its id.
     pub id: u64,
@@ -92,7 +90,7 @@ pub struct SessionInfo {
 
 /// `GET /v1/sessions`: a page of sessions by id.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct SessionList {
     /// The page.
     pub sessions: Vec<SessionInfo>,

@@ -1,8 +1,6 @@
 //! Several operations at once.
 
 use serde::{Deserialize, Serialize};
-#[cfg(feature = "schema")]
-use utoipa::ToSchema;
 
 #[cfg(feature = "schema")]
 use super::ZnodePath;
@@ -10,7 +8,7 @@ use super::{AclEntry, Millis, Mode, Stat};
 
 /// `POST /v1/txn`: all of it happens, or none.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Txn {
     /// In order.
@@ -19,7 +17,7 @@ pub struct Txn {
 
 /// One operation. `version` -1, or none, is any.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(tag = "op", rename_all = "snake_case", deny_unknown_fields)]
 pub enum TxnOp {
     /// Creates a znode.
@@ -84,7 +82,7 @@ fn any_version() -> i32 {
 
 /// The transaction was applied.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct TxnDone {
     /// Its zxid; the same for all operations.
     pub zxid: u64,
@@ -94,7 +92,7 @@ pub struct TxnDone {
 
 /// What one operation did.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(tag = "op", rename_all = "snake_case")]
 pub enum TxnResult {
     /// A znode was created.

@@ -1,12 +1,10 @@
 //! Znodes, their ACLs, children and events.
 
 use serde::{Deserialize, Serialize};
-#[cfg(feature = "schema")]
-use utoipa::ToSchema;
 
 /// The create modes of ZooKeeper.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
     /// Stays until it is deleted.
@@ -28,7 +26,7 @@ pub enum Mode {
 
 /// ZooKeeper's Stat, all eleven fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Stat {
     /// The zxid that created the znode.
     pub czxid: u64,
@@ -58,7 +56,7 @@ pub struct Stat {
 
 /// A znode. The data is text when it is UTF-8, else base64.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ZnodeInfo {
     /// Where.
     pub path: String,
@@ -74,7 +72,7 @@ pub struct ZnodeInfo {
 
 /// A znode was created.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Created {
     /// Where, ten digits included.
     pub path: String,
@@ -86,7 +84,7 @@ pub struct Created {
 
 /// Data or ACL were set.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct NodeSet {
     /// Where.
     pub path: String,
@@ -98,7 +96,7 @@ pub struct NodeSet {
 
 /// A znode or session was deleted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Deleted {
     /// The transaction.
     pub zxid: u64,
@@ -106,7 +104,7 @@ pub struct Deleted {
 
 /// A child with its facts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct NamedStat {
     /// The child's name.
     pub name: String,
@@ -116,7 +114,7 @@ pub struct NamedStat {
 
 /// `?children` and `?children=stat`: a page of children by name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Children {
     /// The parent.
     pub path: String,
@@ -134,7 +132,7 @@ pub struct Children {
 
 /// An entry of an ACL.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AclEntry {
     /// Letters out of `cdrwa`: create, delete, read, write, admin.
@@ -149,7 +147,7 @@ pub struct AclEntry {
 
 /// `?acl`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct AclInfo {
     /// Where.
     pub path: String,
@@ -161,7 +159,7 @@ pub struct AclInfo {
 
 /// ZooKeeper's event types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum EventKind {
     /// The znode was created.
@@ -180,7 +178,7 @@ pub enum EventKind {
 
 /// A change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct EventInfo {
     /// The transaction that made it.
     pub zxid: u64,
@@ -193,7 +191,7 @@ pub struct EventInfo {
 /// `?watch=`: what happened since `since`; empty when the wait ended first. Ask again with `since`
 /// set to `upto`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Events {
     /// In order of zxid.
     pub events: Vec<EventInfo>,

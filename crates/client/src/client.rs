@@ -230,7 +230,7 @@ impl Client {
     pub(crate) async fn pages<P: DeserializeOwned, T, C>(
         &self,
         target: impl Fn(Option<C>) -> Result<Target, Error>,
-        parts: impl Fn(P) -> (Vec<T>, Option<C>),
+        mut parts: impl FnMut(P) -> (Vec<T>, Option<C>),
     ) -> Result<Vec<T>, Error> {
         let (mut all, mut after) = (Vec::new(), None);
         loop {

@@ -4,14 +4,14 @@ use std::fmt;
 use std::ops::Deref;
 use std::time::Duration;
 
-use crate::api::{Election as View, Leader, Millis, NodeSet, ProblemType, Ticket};
+use crate::api::{Election as View, Leader, NodeSet, ProblemType};
 use bytes::Bytes;
 use hyper::Method;
 
 use crate::client::Client;
 use crate::client::call::{Call, Target};
-use crate::client::claim::{Claim, Grant, Kind, without_end};
-use crate::client::clock::Moment;
+use crate::client::holding::while_held;
+use crate::client::lock::Lock;
 use crate::{Error, Guard, Loss};
 
 const ROUTE: &str = "/v1/elections";
@@ -44,7 +44,7 @@ impl Election {
     /// # Errors
     /// As [`crate::Lock::acquire`].
     pub async fn campaign(&self, label: &str) -> Result<Leadership, Error> {
-        without_end(self.stand(label, None).await?)
+        Ok(self.leads(self.candidacy(label).acquire().await?))
     }
 
     /// Stands for election for so long. `None` when the time was over first; this client stands no
@@ -53,31 +53,19 @@ impl Election {
     /// # Errors
     /// As [`Election::campaign`].
     pub async fn campaign_within(&self, label: &str, wait: Duration) -> Result<Option<Leadership>, Error> {
-        if wait.is_zero() {
-            self.try_campaign(label).await
-        } else {
-            self.stand(label, Some(Moment::now().after(wait))).await
-        }
+        let guard = self.candidacy(label).acquire_within(wait).await?;
+        Ok(guard.map(|guard| self.leads(guard)))
     }
 
-    async fn try_campaign(&self, label: &str) -> Result<Option<Leadership>, Error> {
-        let acquire = Call::acquire(self.target(label)?);
-        self.leads(Claim::take::<Ticket>(&self.client, acquire, Kind::Queue, self.lock_delay).await?)
+    /// An election is a lock whose holder leads.
+    fn candidacy(&self, label: &str) -> Lock {
+        let mut lock = Lock::new(self.client.clone(), self.path.clone(), None).label(label);
+        (lock.route, lock.lock_delay) = (ROUTE, self.lock_delay);
+        lock
     }
 
-    async fn stand(&self, label: &str, deadline: Option<Moment>) -> Result<Option<Leadership>, Error> {
-        let acquire = Call::acquire(self.target(label)?.with("keep", true));
-        self.leads(Claim::wait::<Ticket>(&self.client, acquire, self.lock_delay, deadline).await?)
-    }
-
-    fn target(&self, label: &str) -> Result<Target, Error> {
-        let delay = self.lock_delay.map(Millis::from);
-        Ok(Target::path(ROUTE, &self.path)?.with("label", label).with_some("lock_delay", delay))
-    }
-
-    fn leads(&self, taken: Option<(Claim, Grant)>) -> Result<Option<Leadership>, Error> {
-        let guard = Guard::of(taken, &self.path)?;
-        Ok(guard.map(|guard| Leadership { client: self.client.clone(), path: self.path.clone(), guard }))
+    fn leads(&self, guard: Guard) -> Leadership {
+        Leadership { client: self.client.clone(), path: self.path.clone(), guard }
     }
 
     /// Who leads; `None` when no candidate does.
@@ -142,11 +130,7 @@ impl Leadership {
     /// # Errors
     /// As [`Guard::run`].
     pub async fn run<T>(self, work: impl AsyncFnOnce(&Leadership) -> T) -> Result<T, Loss> {
-        let done = tokio::select! {
-            biased;
-            () = self.gone() => None,
-            done = work(&self) => Some(done),
-        };
+        let done = while_held(self.gone(), work(&self)).await;
         self.guard.end(done).await
     }
 

@@ -56,15 +56,14 @@ impl Group {
     /// # Errors
     /// As any read.
     pub async fn members(&self) -> Result<(Vec<GroupMember>, u64), Error> {
-        let (first, _) = self.client.read::<GroupView>(Target::path(GROUPS, &self.path)?).await?;
-        let (mut members, mut after) = (first.members, first.next);
-        while let Some(next) = after {
-            let target = Target::path(GROUPS, &self.path)?.with("after", next);
-            let (page, _) = self.client.read::<GroupView>(target).await?;
-            members.extend(page.members);
-            after = page.next;
-        }
-        Ok((members, first.changed))
+        let mut changed = None;
+        let target = |after: Option<String>| Ok(Target::path(GROUPS, &self.path)?.with_some("after", after));
+        let parts = |page: GroupView| {
+            changed.get_or_insert(page.changed);
+            (page.members, page.next)
+        };
+        let members = self.client.pages(target, parts).await?;
+        Ok((members, changed.unwrap_or_default()))
     }
 
     /// Waits until a member has joined or left since the answer that ended with `since`, then says

@@ -19,7 +19,7 @@ impl Client {
 
     /// A lock that readers share.
     pub fn rw_lock(&self, path: impl Into<String>) -> RwLock {
-        RwLock::new(self.clone(), path.into())
+        RwLock { client: self.clone(), path: path.into() }
     }
 }
 
@@ -39,26 +39,23 @@ pub enum WithError {
 #[derive(Clone, Debug)]
 pub struct Lock {
     client: Client,
+    /// Of the lock, or of the election that it is.
+    pub(crate) route: &'static str,
     path: String,
     /// As the query says it; the plain mode is not said.
     mode: Option<&'static str>,
     /// Of a semaphore: how many permits, and of how many, unless as many as are set.
-    permits: Option<(u32, Option<u32>)>,
+    pub(crate) permits: Option<(u32, Option<u32>)>,
     owner: Option<String>,
     label: Option<String>,
-    lock_delay: Option<Duration>,
+    pub(crate) lock_delay: Option<Duration>,
     priority: Option<u32>,
 }
 
 impl Lock {
     pub(crate) fn new(client: Client, path: String, mode: Option<&'static str>) -> Lock {
-        Lock { client, path, mode, permits: None, owner: None, label: None, lock_delay: None, priority: None }
-    }
-
-    /// Some of the permits of a semaphore.
-    pub(crate) fn of_semaphore(mut self, permits: u32, limit: Option<u32>) -> Lock {
-        self.permits = Some((permits, limit));
-        self
+        let (permits, owner, label, lock_delay, priority) = (None, None, None, None, None);
+        Lock { client, route: "/v1/locks", path, mode, permits, owner, label, lock_delay, priority }
     }
 
     /// A name within the session. The same owner, in the same mode, holds the lock once more
@@ -174,7 +171,7 @@ impl Lock {
 
     fn target(&self) -> Result<Target, Error> {
         let delay = self.lock_delay.map(Millis::from);
-        let target = Target::path("/v1/locks", &self.path)?.with_some("mode", self.mode);
+        let target = Target::path(self.route, &self.path)?.with_some("mode", self.mode);
         let (permits, limit) = self.permits.unzip();
         let target = target.with_some("permits", permits).with_some("limit", limit.flatten());
         let target = target.with_some("owner", self.owner.as_deref()).with_some("label", self.label.as_deref());
@@ -190,10 +187,6 @@ pub struct RwLock {
 }
 
 impl RwLock {
-    pub(crate) fn new(client: Client, path: String) -> RwLock {
-        RwLock { client, path }
-    }
-
     /// The lock as a reader wants it.
     pub fn read(&self) -> Lock {
         Lock::new(self.client.clone(), self.path.clone(), Some("read"))

@@ -24,7 +24,9 @@ pub struct Semaphore {
 impl Semaphore {
     /// So many permits, all or none: a [`Lock`] that is acquired as any other.
     pub fn permits(&self, permits: u32) -> Lock {
-        Lock::new(self.client.clone(), self.path.clone(), Some("semaphore")).of_semaphore(permits, self.limit)
+        let mut lock = Lock::new(self.client.clone(), self.path.clone(), Some("semaphore"));
+        lock.permits = Some((permits, self.limit));
+        lock
     }
 
     /// Waits for one permit, in order.

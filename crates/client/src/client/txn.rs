@@ -76,8 +76,7 @@ impl Transaction {
     /// says which one.
     pub async fn commit(self) -> Result<TxnDone, Error> {
         let call = Call::write(Method::POST, "/v1/txn".into()).json(&Txn { ops: self.ops });
-        let call = LockCheck::add_to(self.guard.as_ref(), call)?;
-        LockCheck::hear(self.guard.as_ref(), self.client.write(call).await)
+        LockCheck::write(self.guard.as_ref(), &self.client, call).await
     }
 }
 

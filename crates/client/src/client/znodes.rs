@@ -12,6 +12,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use hyper::Method;
+use serde::de::DeserializeOwned;
 
 use crate::client::Client;
 use crate::client::call::{Call, Target, ZNODES};
@@ -151,17 +152,16 @@ impl LockCheck {
         LockCheck { value, lock: guard.lock().to_owned(), fate }
     }
 
-    pub(crate) fn add_to(this: Option<&LockCheck>, call: Call) -> Result<Call, Error> {
-        match this {
-            Some(check) => call.header(headers::IF_LOCK, &check.value),
-            None => Ok(call),
-        }
-    }
-
-    /// Lets the guard know what an answer tells of its lock.
-    pub(crate) fn hear<T>(this: Option<&LockCheck>, answer: Result<T, Error>) -> Result<T, Error> {
-        if let (Some(LockCheck { lock, fate: Some(fate), .. }), Err(Error::Refused { code, problem, .. })) =
-            (this, &answer)
+    /// Sends a write with its check, if it has one. The guard hears what the answer tells of its
+    /// lock.
+    pub(crate) async fn write<T: DeserializeOwned>(
+        this: Option<&LockCheck>,
+        client: &Client,
+        call: Call,
+    ) -> Result<T, Error> {
+        let Some(LockCheck { value, lock, fate }) = this else { return client.write(call).await };
+        let answer = client.write(call.header(headers::IF_LOCK, value)?).await;
+        if let (Some(fate), Err(Error::Refused { code, problem, .. })) = (fate, &answer)
             && *code == Some(ProblemType::LockNotHeld)
             && problem.path.as_ref() == Some(lock)
         {
@@ -231,8 +231,7 @@ impl Create {
         let target = Target::path(ZNODES, &self.path)?.with_some("mode", mode.as_str());
         let target = target.with_some("ttl", self.ttl.map(Millis::from)).with_some("acl", self.acl);
         let call = Call::write(Method::POST, target.finish());
-        let call = LockCheck::add_to(self.guard.as_ref(), call.body(self.data))?;
-        LockCheck::hear(self.guard.as_ref(), self.client.write(call).await)
+        LockCheck::write(self.guard.as_ref(), &self.client, call.body(self.data)).await
     }
 }
 
@@ -262,8 +261,7 @@ impl Set {
 
     async fn send(self) -> Result<NodeSet, Error> {
         let call = Call::write(Method::PUT, Target::path(ZNODES, &self.path)?.finish()).body(self.data);
-        let call = LockCheck::add_to(self.guard.as_ref(), if_match(call, self.version)?)?;
-        LockCheck::hear(self.guard.as_ref(), self.client.write(call).await)
+        LockCheck::write(self.guard.as_ref(), &self.client, if_match(call, self.version)?).await
     }
 }
 
@@ -292,8 +290,7 @@ impl Delete {
 
     async fn send(self) -> Result<Deleted, Error> {
         let call = Call::write(Method::DELETE, Target::path(ZNODES, &self.path)?.finish());
-        let call = LockCheck::add_to(self.guard.as_ref(), if_match(call, self.version)?)?;
-        LockCheck::hear(self.guard.as_ref(), self.client.write(call).await)
+        LockCheck::write(self.guard.as_ref(), &self.client, if_match(call, self.version)?).await
     }
 }
 

@@ -154,11 +154,7 @@ fn with_client(before: &ArgMatches) -> Result<u8, Failure> {
         words.push(word);
         matches = deeper;
     }
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::refused(format!("cannot start: {error}")))?;
-    runtime.block_on(async {
+    block_on(async {
         let context = Context::read(&words.join(" "), before, matches)?;
         let ended = run_with(&context, &words, matches).await.map_err(|failure| failure.hinting(name));
         if context.leaves_session.get() {
@@ -169,10 +165,10 @@ fn with_client(before: &ArgMatches) -> Result<u8, Failure> {
             let _ = tokio::time::timeout(GOODBYE, context.client.close()).await;
         }
         ended
-    })
+    })?
 }
 
-/// Runs what needs a runtime and no client.
+/// Runs what needs a runtime.
 fn block_on<T>(work: impl Future<Output = T>) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::refused(format!("cannot start: {error}")))?;

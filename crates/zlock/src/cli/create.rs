@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::{ArgMatches, Command};
-use zlock_client::{Mode, ProblemType};
+use zlock_client::{Client, Error, Mode, ProblemType};
 
 use super::context::{Context, path_of};
 use super::failure::Failure;
@@ -26,12 +26,7 @@ pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, F
     let path = path_of(matches);
     let data = data_of(matches)?;
     if matches.get_flag("parents") {
-        for (at, _) in path.match_indices('/').skip(1) {
-            match context.client.create(&path[..at], "").await {
-                Err(error) if error.code() == Some(ProblemType::NodeExists) => {}
-                created => drop(created?),
-            }
-        }
+        make_parents(&context.client, &path).await?;
     }
     let mode = match (matches.get_flag("sequential"), matches.get_flag("container")) {
         (true, _) => Mode::PersistentSequential,
@@ -44,4 +39,20 @@ pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, F
     }
     let created = create.await?;
     context.out.answer(&created, || context.out.line(&plain(&created.path)))
+}
+
+/// Makes what is missing on the way to a znode.
+pub(crate) async fn make_parents(client: &Client, path: &str) -> Result<(), Error> {
+    for (at, _) in path.match_indices('/').skip(1) {
+        make(client, &path[..at]).await?;
+    }
+    Ok(())
+}
+
+/// Makes a znode, if there is none.
+pub(crate) async fn make(client: &Client, path: &str) -> Result<(), Error> {
+    match client.create(path, "").await {
+        Err(error) if error.code() == Some(ProblemType::NodeExists) => Ok(()),
+        created => created.map(drop),
+    }
 }

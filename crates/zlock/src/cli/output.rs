@@ -173,7 +173,8 @@ pub(crate) fn until(ms: u64) -> u64 {
     ms.saturating_sub(now_ms())
 }
 
-fn now_ms() -> u64 {
+/// This machine's clock, in milliseconds since 1970.
+pub(crate) fn now_ms() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }

@@ -4,7 +4,6 @@
 //! are decided once, and every member begins with the same file.
 
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use backup::{Decided, Manifest, Origin, Saved};
 use clap::{ArgMatches, Command};
@@ -15,6 +14,7 @@ use super::calendar;
 use super::failure::Failure;
 use super::new_file::{NewFile, failed};
 use super::options::{file, flag, number, option};
+use super::output::now_ms;
 use crate::config::value::members;
 
 /// A time is multiplied by this to make a zxid base: a cluster may write a million entries a second
@@ -120,11 +120,6 @@ fn impossible(error: RestoreError) -> Failure {
 
 fn saved(node_id: u64, at_ms: u64) -> Saved {
     Saved { program: env!("CARGO_PKG_VERSION").into(), at_ms, node_id, local: true }
-}
-
-fn now_ms() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// What is to be done with a seed, in lines.

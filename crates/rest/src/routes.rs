@@ -3,11 +3,8 @@
 use std::sync::{Arc, LazyLock};
 
 use axum::Router;
-use axum::body::Body;
-use axum::http::header::{CONTENT_TYPE, HeaderValue};
-use axum::http::{Method, Uri};
+use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::from_fn_with_state;
-use axum::response::Response;
 use axum::routing::{any, options};
 use bytes::Bytes;
 use replica::Replica;
@@ -19,8 +16,8 @@ use crate::api::{self, fence, health};
 use crate::http::layer::at_the_door;
 use crate::http::long_answers::OfTheProgram;
 use crate::problem::Problem;
-use crate::request::call::{Answer, Call};
-use crate::request::door::{AtZxid, Door};
+use crate::request::call::{self, Answer, Call};
+use crate::request::door::Door;
 use crate::request::operator::operators_only;
 use crate::request::query;
 use crate::route::{Route, route};
@@ -52,9 +49,8 @@ pub fn openapi_document() -> &'static Value {
         "info": {"title": "zlock", "version": "0.1.0"}, "paths": {}}))))]
 async fn answer(mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;
-    let mut response = Response::new(Body::from(TEXT.clone()));
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    response.extensions_mut().insert(AtZxid(call.door.replica.state().last_zxid()));
+    let zxid = call.door.replica.state().last_zxid();
+    let mut response = call::answer(StatusCode::OK, zxid, "application/json", TEXT.clone());
     // It is kept once, however many read it slowly.
     response.extensions_mut().insert(OfTheProgram);
     Ok(response)

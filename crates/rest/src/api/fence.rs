@@ -7,10 +7,8 @@
 
 use std::sync::Arc;
 
-use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
-use axum::response::Response;
 use replica::Consistency;
 use zlock_client::api::ProblemType::LockNotHeld;
 use zlock_client::api::{ProblemType, ZnodePath, headers};
@@ -18,9 +16,9 @@ use znode::{Credential, FencingToken, Identity, ZPath, lock};
 
 use crate::problem::Problem;
 use crate::request::access::check_readable;
-use crate::request::call::{Answer, WithBody, pass_over};
+use crate::request::call::{Answer, WithBody, empty, pass_over};
 use crate::request::caller::once;
-use crate::request::door::{AtZxid, Door};
+use crate::request::door::Door;
 use crate::request::identity::identities;
 use crate::request::paths;
 use crate::route::{Route, route};
@@ -90,10 +88,7 @@ async fn answer(door: &Door, asker: &Asker<'_>, pass: StatusCode, lock: &ZPath, 
     }
     let zxid = state.last_zxid();
     if token.is_some_and(|token| lock::is_held_with(&state, lock, token)) {
-        let mut response = Response::new(Body::empty());
-        *response.status_mut() = pass;
-        response.extensions_mut().insert(AtZxid(zxid));
-        return Ok(response);
+        return Ok(empty(pass, zxid));
     }
     let detail = match token {
         Some(token) => format!("the lock is not held with token {token}"),

@@ -8,12 +8,9 @@ use std::sync::PoisonError;
 
 use accept::{LONG_STEPS, StepTimes};
 use axum::http::StatusCode;
-use axum::http::header::{CONTENT_TYPE, HeaderValue};
-use axum::response::IntoResponse as _;
 use replica::{Entrance, NodeStatus, Readiness, RequestEnd, Role, TurnedAway};
 
-use crate::request::call::{Answer, Call};
-use crate::request::door::AtZxid;
+use crate::request::call::{Answer, Call, answer};
 use crate::request::turns::LastBackup;
 use crate::route::{Route, route};
 
@@ -41,10 +38,7 @@ pub(crate) async fn metrics(mut call: Call) -> Answer {
     connections(&mut text, &status);
     steps(&mut text);
     backups(&mut text, *call.door.backups.last.lock().unwrap_or_else(PoisonError::into_inner));
-    let mut response = (StatusCode::OK, text.0).into_response();
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(FORMAT));
-    response.extensions_mut().insert(AtZxid(status.applied));
-    Ok(response)
+    Ok(answer(StatusCode::OK, status.applied, FORMAT, text.0))
 }
 
 /// What has been written so far.

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use axum::http::StatusCode;
-use axum::http::header::{ACCEPT, CONTENT_TYPE, ETAG, HeaderMap, LOCATION, VARY};
-use axum::response::IntoResponse;
+use axum::http::header::{ACCEPT, ETAG, HeaderMap, LOCATION, VARY};
 use bytes::Bytes;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -22,8 +21,7 @@ use crate::openapi::problems::CREATE;
 use crate::openapi::schemas::words;
 use crate::problem::Problem;
 use crate::request::access::readable;
-use crate::request::call::{Answer, Call, WithBody, json, with_header};
-use crate::request::door::AtZxid;
+use crate::request::call::{Answer, Call, WithBody, answer, json, with_header};
 use crate::request::paths;
 use crate::request::query::cut;
 use crate::route::{Route, route};
@@ -125,9 +123,8 @@ async fn data_of(mut call: Call, path: ZPath) -> Answer {
     std::mem::take(&mut call.query).finish()?;
     let node = readable(&call.identities, &state, &path, READ)?;
     let response = if wants_bytes(call.headers()) {
-        let mut response = Bytes::from_owner(Arc::clone(node.data())).into_response();
-        response.extensions_mut().insert(AtZxid(state.last_zxid()));
-        with_header(response, CONTENT_TYPE, "application/octet-stream")
+        let bytes = Bytes::from_owner(Arc::clone(node.data()));
+        answer(StatusCode::OK, state.last_zxid(), "application/octet-stream", bytes)
     } else {
         json(StatusCode::OK, state.last_zxid(), &convert::znode_info(&path, node))
     };

@@ -375,17 +375,29 @@ fn too_large(max: usize) -> Problem {
 
 /// An answer in JSON that speaks of `zxid`.
 pub(crate) fn json(status: StatusCode, zxid: Zxid, body: &impl Serialize) -> Response {
-    // As long as most are: neither the bytes nor the map of headers, to which the door adds, have
-    // to grow.
+    // As many as most have, so that they do not have to grow.
     let mut bytes = Vec::with_capacity(512);
     serde_json::to_writer(&mut bytes, body).expect("the keys of all maps are texts, and memory takes all");
     // The prompt of a shell that asked by curl begins in a line of its own.
     bytes.push(b'\n');
+    answer(status, zxid, "application/json", bytes)
+}
+
+/// An answer of some type that speaks of `zxid`.
+pub(crate) fn answer(status: StatusCode, zxid: Zxid, content_type: &'static str, body: impl Into<Body>) -> Response {
+    // The door adds others, and the map does not have to grow.
     let mut headers = HeaderMap::with_capacity(12);
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    let mut response = Response::new(Body::from(bytes));
-    *response.status_mut() = status;
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    let mut response = empty(status, zxid);
+    *response.body_mut() = body.into();
     *response.headers_mut() = headers;
+    response
+}
+
+/// An answer that says all by its status.
+pub(crate) fn empty(status: StatusCode, zxid: Zxid) -> Response {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = status;
     response.extensions_mut().insert(AtZxid(zxid));
     response
 }

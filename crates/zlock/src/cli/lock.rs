@@ -236,8 +236,8 @@ pub(crate) async fn run_under(
         say(&serde_json::to_string(&held).unwrap_or_default());
     }
     let plan = plan(matches, context.client.session_timeout().await?);
-    let ran = run_held(&Held::Lock(&guard), plan, matches, &mut signals).await?;
-    if ran.outcome.lost {
+    let outcome = run_held(&Held::Lock(&guard), plan, matches, &mut signals).await?;
+    if outcome.lost {
         if has_delay(matches) {
             // The delay begins when the session expires. A release, or the session's close, would
             // let others in at once.
@@ -251,14 +251,7 @@ pub(crate) async fn run_under(
         return Ok(LOST);
     }
     let given_back = give_back(&context.client, guard, matches).await;
-    Ok(ended(&format!("the lock {path}"), plan, ran, given_back).0)
-}
-
-/// End of a command that ran under a lock or in a session.
-struct Ran {
-    outcome: Outcome,
-    /// Whether it was kept behind the command's end.
-    is_kept: bool,
+    Ok(ended(&format!("the lock {path}"), plan, outcome, given_back).0)
 }
 
 /// Runs the command while it is held, and keeps it for what is left of `--hold-at-least`. A loss
@@ -268,27 +261,26 @@ async fn run_held(
     plan: deadline::Plan,
     matches: &ArgMatches,
     signals: &mut Signals,
-) -> Result<Ran, Failure> {
+) -> Result<Outcome, Failure> {
     let since = Instant::now();
     let command: Vec<&OsString> = matches.get_many("command").expect("it is required").collect();
-    let outcome = supervisor::supervise(held, plan, &command, signals, matches.get_flag("quiet")).await?;
+    let mut outcome = supervisor::supervise(held, plan, &command, signals, matches.get_flag("quiet")).await?;
     if outcome.lost {
         say(&after_loss(plan, &held.to_string(), outcome.loss.as_ref()));
-        return Ok(Ran { outcome, is_kept: false });
+    } else if !outcome.interrupted {
+        outcome.is_kept = keep(held, since, matches, signals).await;
     }
-    let is_kept = !outcome.interrupted && keep(held, since, matches, signals).await;
-    Ok(Ran { outcome, is_kept })
+    Ok(outcome)
 }
 
 /// The exit code of a command that has ended by itself, and whether what it ran under was lost
 /// before that was given back.
-fn ended(what: &str, plan: deadline::Plan, ran: Ran, given_back: Result<(), Error>) -> (u8, bool) {
-    let Ran { outcome, is_kept } = ran;
+fn ended(what: &str, plan: deadline::Plan, outcome: Outcome, given_back: Result<(), Error>) -> (u8, bool) {
     match given_back {
         Ok(()) => (outcome.code, false),
         Err(error @ Error::Refused { .. }) => {
             let why = outcome.loss.map_or_else(|| error.to_string(), |loss| loss.to_string());
-            let when = if is_kept { "--hold-at-least was over" } else { "the command had ended" };
+            let when = if outcome.is_kept { "--hold-at-least was over" } else { "the command had ended" };
             say(&format!("zlock: {what} was lost before {when}: {}", plain(&why)));
             // With `warn` it went on, and how it ended is what counts.
             (if plan.on_loss == deadline::OnLoss::Warn { outcome.code } else { LOST }, true)
@@ -340,12 +332,12 @@ pub(crate) async fn run_in(
     tell_what_is_granted(matches, session.timeout());
     let plan = plan(matches, session.timeout());
     let held = Held::Session { session, environment };
-    let ran = run_held(&held, plan, matches, &mut signals).await?;
-    if ran.outcome.lost {
+    let outcome = run_held(&held, plan, matches, &mut signals).await?;
+    if outcome.lost {
         return Ok((LOST, true));
     }
     // A command may end by itself before a heartbeat tells of the loss.
-    Ok(ended(&held.to_string(), plan, ran, session.close().await))
+    Ok(ended(&held.to_string(), plan, outcome, session.close().await))
 }
 
 fn listen() -> Result<Signals, Failure> {

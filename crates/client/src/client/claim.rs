@@ -50,7 +50,7 @@ pub(crate) struct Claim {
     /// Sent again with its key, it says which ticket it got.
     enqueue: Call,
     /// Keeps that key, or that of the release, in the state's memory while it is not known what
-    /// became of it.
+    /// became of it: of the enqueue as long as there is no ticket.
     slot: Option<Slot>,
     ticket: Option<Ticketed>,
     kind: Kind,
@@ -383,7 +383,7 @@ impl Drop for Claim {
         if !self.armed || self.session.state().is_final() {
             return;
         }
-        let leaving = Leaving {
+        let leaving = Claim {
             client: self.client.clone(),
             session: Arc::clone(&self.session),
             enqueue: self.enqueue.clone(),
@@ -391,8 +391,10 @@ impl Drop for Claim {
             ticket: self.ticket.take(),
             kind: self.kind,
             release_key: self.release_key,
+            armed: false,
+            fate: Arc::clone(&self.fate),
         };
-        self.client.spawn(leaving.run());
+        self.client.spawn(leaving.left());
     }
 }
 
@@ -423,20 +425,9 @@ impl Ticketed {
     }
 }
 
-/// A claim that is given back while no caller waits for it.
-struct Leaving {
-    client: Client,
-    session: Arc<Session>,
-    enqueue: Call,
-    /// Of the enqueue as long as there is no ticket, then of the release.
-    slot: Option<Slot>,
-    ticket: Option<Ticketed>,
-    kind: Kind,
-    release_key: uuid::Uuid,
-}
-
-impl Leaving {
-    async fn run(mut self) {
+impl Claim {
+    /// Gives the place back while no caller waits for that.
+    async fn left(mut self) {
         let session = Arc::clone(&self.session);
         tokio::select! {
             () = self.leave() => {}

@@ -124,38 +124,31 @@ impl Drop for Waiter {
         if !self.armed {
             return;
         }
-        let stage = std::mem::replace(&mut self.stage, Stage::Nothing);
         // Without a runtime the node is on its way out, and the session's expiry is what is left.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        let leave = Leave {
+        let leaving = Waiter {
             door: self.door.clone(),
             credential: self.credential,
             lock: self.lock.clone(),
             attempt: self.attempt,
-            _permit: self.permit.take(),
+            stage: std::mem::replace(&mut self.stage, Stage::Nothing),
+            is_keyed: self.is_keyed,
+            armed: false,
+            permit: self.permit.take(),
         };
-        runtime.spawn(leave.run(stage));
+        runtime.spawn(leaving.leave());
     }
 }
 
-/// A withdrawal that no caller waits for.
-struct Leave {
-    door: Arc<Door>,
-    credential: Credential,
-    lock: ZPath,
-    attempt: Attempt,
-    _permit: Option<OwnedSemaphorePermit>,
-}
-
-impl Leave {
-    async fn run(self, stage: Stage) {
+impl Waiter {
+    /// Withdraws, while no caller waits for that.
+    async fn leave(mut self) {
         let deadline = Instant::now() + Duration::from_millis(self.door.config.withdraw_timeout_ms);
-        let stage = match stage {
-            Stage::Proposed(mut task) => Stage::after(&outcome(&mut task).await),
-            known => known,
-        };
-        let ticket = match stage {
-            Stage::Queued(ticket) => Some(ticket),
+        if let Stage::Proposed(task) = &mut self.stage {
+            self.stage = Stage::after(&outcome(task).await);
+        }
+        let ticket = match &self.stage {
+            Stage::Queued(ticket) => Some(ticket.clone()),
             Stage::Unknown => self.find(deadline).await,
             Stage::Proposed(_) | Stage::Nothing => None,
         };

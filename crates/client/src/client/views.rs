@@ -10,7 +10,7 @@ use hyper::Method;
 
 use crate::Error;
 use crate::client::Client;
-use crate::client::call::{Call, Prefer, Repeat, Target};
+use crate::client::call::{Call, Prefer, Target};
 
 /// A node that is to be a member.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -153,9 +153,7 @@ impl Client {
     /// As any write; `Refused` with `MembersNotReady` when not every member knows it.
     pub async fn finalize_upgrade(&self, level: Option<u16>) -> Result<Upgrade, Error> {
         let target = Target::route("/v1/admin/upgrade").with_some("level", level);
-        // At the level already, it does nothing.
-        let call = Call { repeat: Repeat::Safe, ..Call::write(Method::PUT, target.finish()) };
-        self.write(call).await
+        self.write(Call::write(Method::PUT, target.finish())).await
     }
 
     /// Who is a member, as the leader knows it. For operators.
@@ -184,8 +182,7 @@ impl Client {
     /// As any write; `Refused` with what is in the way.
     pub async fn promote_member(&self, id: u64) -> Result<Members, Error> {
         let target = Target::route(&format!("/v1/admin/members/{id}/promote"));
-        let call = Call { repeat: Repeat::Safe, ..Call::write(Method::POST, target.finish()) };
-        self.write(call).await
+        self.write(Call::write(Method::POST, target.finish())).await
     }
 
     /// Removes a member for good; with `force` also if the quorum is lost by it. For operators.
@@ -210,8 +207,7 @@ impl Client {
     ) -> Result<Members, Error> {
         let target = Target::route(&format!("/v1/admin/members/{id}")).with_some("peer_addr", peer_addr);
         let target = target.with_some("http_addr", http_addr).with_some("zone", zone);
-        let call = Call { repeat: Repeat::Safe, ..Call::write(Method::PUT, target.finish()) };
-        self.write(call).await
+        self.write(Call::write(Method::PUT, target.finish())).await
     }
 
     /// Lets another voter lead: this one, or the one that is furthest. For operators.

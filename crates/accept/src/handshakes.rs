@@ -1,13 +1,14 @@
 //! Handshakes that have begun: how many at once, and how many of them with one address.
 
-use std::collections::HashMap;
 use std::net::IpAddr;
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, SemaphorePermit};
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
+
+use crate::windows::{Pass, Windows};
 
 /// The part of all places that one address may have is one of so many.
 const PARTS: usize = 8;
@@ -18,31 +19,16 @@ const STALLED_AFTER: Duration = Duration::from_secs(1);
 /// others.
 pub(crate) struct Handshakes {
     places: Semaphore,
-    of_address_max: usize,
-    addresses: Mutex<HashMap<IpAddr, Address>>,
+    /// A window of places for each address.
+    of_address: Arc<Windows>,
     waiting: AtomicUsize,
     wanted: Notify,
-}
-
-/// Places of the clients of one address.
-struct Address {
-    places: Arc<Semaphore>,
-    /// Clients that have one of its places, or wait for one. It is counted under the table's
-    /// guard, and the last one takes the entry along.
-    count: usize,
 }
 
 /// A place for one handshake.
 pub(crate) struct Place<'a> {
     _of_all: SemaphorePermit<'a>,
-    _of_address: Option<AddressPlace<'a>>,
-}
-
-/// A place among those of one address, or the wait for one.
-struct AddressPlace<'a> {
-    all: &'a Handshakes,
-    source: IpAddr,
-    permit: Option<OwnedSemaphorePermit>,
+    _of_address: Pass,
 }
 
 /// A client that waits for a place of others.
@@ -53,8 +39,7 @@ impl Handshakes {
         let max = max.clamp(1, Semaphore::MAX_PERMITS);
         Handshakes {
             places: Semaphore::new(max),
-            of_address_max: (max / PARTS).max(1),
-            addresses: Mutex::default(),
+            of_address: Windows::new(u32::try_from(max / PARTS).unwrap_or(u32::MAX).max(1)),
             waiting: AtomicUsize::new(0),
             wanted: Notify::new(),
         }
@@ -62,10 +47,7 @@ impl Handshakes {
 
     /// Waits for a place. An address that stands for many clients is `None`.
     pub(crate) async fn enter(&self, source: Option<IpAddr>) -> Place<'_> {
-        let of_address = match source {
-            None => None,
-            Some(source) => Some(self.enter_address(source).await),
-        };
+        let of_address = self.of_address.enter(source, 1).await;
         if let Ok(place) = self.places.try_acquire() {
             return Place { _of_all: place, _of_address: of_address };
         }
@@ -89,37 +71,11 @@ impl Handshakes {
             wanted.await;
         }
     }
-
-    async fn enter_address(&self, source: IpAddr) -> AddressPlace<'_> {
-        let places = {
-            let mut addresses = self.addresses.lock().expect("nothing panics under this guard");
-            let new = || Address { places: Arc::new(Semaphore::new(self.of_address_max)), count: 0 };
-            let address = addresses.entry(source).or_insert_with(new);
-            address.count += 1;
-            Arc::clone(&address.places)
-        };
-        // Made before the wait: a wait that is given up leaves nothing behind.
-        let mut place = AddressPlace { all: self, source, permit: None };
-        place.permit = Some(places.acquire_owned().await.expect("it is never closed"));
-        place
-    }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-impl Drop for AddressPlace<'_> {
-    fn drop(&mut self) {
-        self.permit = None;
-        let mut addresses = self.all.addresses.lock().expect("nothing panics under this guard");
-        let Some(address) = addresses.get_mut(&self.source) else { return };
-        address.count -= 1;
-        if address.count == 0 {
-            addresses.remove(&self.source);
-        }
     }
 }
 
@@ -178,22 +134,10 @@ mod tests {
             let mut given_up = pin!(all.enter(addr(1)));
             assert!(pending_now(given_up.as_mut()));
         }
-        assert_eq!(all.addresses.lock().unwrap().len(), 1);
+        assert_eq!(all.of_address.count(), 1);
         drop(first);
-        assert_eq!(all.addresses.lock().unwrap().len(), 0);
+        assert_eq!(all.of_address.count(), 0);
         let mut one = pin!(all.enter(addr(2)));
         assert!(!pending_now(one.as_mut()));
-    }
-
-    /// Two that end at the same moment: none of them sees the other one gone.
-    #[tokio::test]
-    async fn nothing_is_kept_of_an_address_whose_last_handshakes_end_together() {
-        let all = Handshakes::new(16);
-        let two = [all.enter(addr(1)).await, all.enter(addr(1)).await];
-        // What another thread still has in its hands while it ends.
-        let other = Arc::clone(&all.addresses.lock().unwrap()[&addr(1).unwrap()].places);
-        drop(two);
-        drop(other);
-        assert_eq!(all.addresses.lock().unwrap().len(), 0);
     }
 }

@@ -46,28 +46,10 @@ impl Listeners {
     }
 
     async fn accept_any(&self) -> io::Result<(Incoming, SocketAddr)> {
-        let plain = async {
-            match &self.plain {
-                Some(listener) => listener.accept().await.map(|accepted| (accepted, is_on_loopback(listener))),
-                None => std::future::pending().await,
-            }
-        };
-        let secure = async {
-            match &self.secure {
-                Some((listener, acceptor)) => {
-                    let accepted = listener.accept().await?;
-                    Ok((accepted, acceptor.clone(), is_on_loopback(listener)))
-                }
-                None => std::future::pending().await,
-            }
-        };
+        let (secure, acceptor) = self.secure.as_ref().map(|(listener, acceptor)| (listener, acceptor)).unzip();
         tokio::select! {
-            accepted = plain => accepted.map(|((stream, addr), on_loopback)| {
-                (Incoming::new(stream, None, on_loopback), addr)
-            }),
-            accepted = secure => accepted.map(|((stream, addr), acceptor, on_loopback)| {
-                (Incoming::new(stream, Some(acceptor), on_loopback), addr)
-            }),
+            accepted = accept(self.plain.as_ref(), None) => accepted,
+            accepted = accept(secure, acceptor) => accepted,
         }
     }
 
@@ -78,6 +60,10 @@ impl Listeners {
     }
 }
 
-fn is_on_loopback(listener: &TcpListener) -> bool {
-    listener.local_addr().is_ok_and(|addr| addr.ip().to_canonical().is_loopback())
+/// The next connection of one address; none without one.
+async fn accept(listener: Option<&TcpListener>, acceptor: Option<&Acceptor>) -> io::Result<(Incoming, SocketAddr)> {
+    let Some(listener) = listener else { return std::future::pending().await };
+    let (stream, addr) = listener.accept().await?;
+    let on_loopback = listener.local_addr().is_ok_and(|addr| addr.ip().to_canonical().is_loopback());
+    Ok((Incoming::new(stream, acceptor.cloned(), on_loopback), addr))
 }

@@ -126,6 +126,12 @@ impl Windows {
         self.of.lock().expect("nothing panics under this guard").len() > 1
     }
 
+    /// Addresses that have a window now.
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> usize {
+        self.of.lock().expect("nothing panics under this guard").len()
+    }
+
     fn window(&self, source: IpAddr) -> Arc<Semaphore> {
         let mut windows = self.of.lock().expect("nothing panics under this guard");
         Arc::clone(windows.entry(source).or_insert_with(|| Arc::new(Semaphore::new(self.units as usize))))

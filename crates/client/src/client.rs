@@ -47,9 +47,8 @@ use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::api::{OpenSession, ProblemType};
+use crate::api::{Millis, OpenSession, ProblemType};
 use futures_util::FutureExt as _;
-use hyper::Method;
 use serde::de::DeserializeOwned;
 use tokio::runtime::Handle;
 use tokio::sync::broadcast;
@@ -223,6 +222,30 @@ impl Client {
         self.inner.transport.send(&Call::get(target.finish()), self.deadline()).await
     }
 
+    /// Reads by a long-poll, which the node answers after so long at the latest.
+    pub(crate) async fn poll<T: DeserializeOwned>(&self, target: Target, wait: Duration) -> Result<T, Error> {
+        let call = Call::get(target.with("wait", Millis::from(wait)).finish()).waiting(wait);
+        self.inner.transport.send(&call, self.deadline().after(wait)).await?.json()
+    }
+
+    /// Reads a list page by page: `target` is the page behind a cursor, and `parts` are what a page
+    /// has and the next cursor.
+    pub(crate) async fn pages<P: DeserializeOwned, T, C>(
+        &self,
+        target: impl Fn(Option<C>) -> Result<Target, Error>,
+        mut parts: impl FnMut(P) -> (Vec<T>, Option<C>),
+    ) -> Result<Vec<T>, Error> {
+        let (mut all, mut after) = (Vec::new(), None);
+        loop {
+            let (page, next) = parts(self.read::<P>(target(after)?).await?.0);
+            all.extend(page);
+            match next {
+                Some(next) => after = Some(next),
+                None => return Ok(all),
+            }
+        }
+    }
+
     /// Sends a write, which is applied at most once even if it is sent several times.
     pub(crate) async fn write<T: DeserializeOwned>(&self, call: Call) -> Result<T, Error> {
         let key = uuid::Uuid::new_v4();
@@ -243,8 +266,7 @@ impl Client {
     /// Sends a write in the given session. The call must have its idempotency key.
     pub(crate) async fn write_in(&self, session: &Arc<Session>, call: Call) -> Result<Answer, Error> {
         let deadline = self.deadline();
-        let slot = tokio::time::timeout(deadline.remaining(), session.window.enter()).await;
-        let _slot = slot.map_err(|_| Error::unavailable("an earlier write of this session is still unfinished"))?;
+        let _slot = session.slot(deadline).await?;
         let answer = self.inner.transport.send(&call.session(session.key()), deadline).await;
         if let Err(error) = &answer {
             session.notice(error);
@@ -258,11 +280,6 @@ impl Client {
 
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.inner.runtime.spawn(work);
-    }
-
-    /// Returns the call of a write to a znode's URL.
-    pub(crate) fn write_call(method: Method, target: Target) -> Call {
-        Call::write(method, target.finish())
     }
 }
 

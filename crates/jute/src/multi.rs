@@ -27,34 +27,25 @@ pub enum MultiResult {
 impl MultiResult {
     /// Appends the result with its header.
     pub fn write(&self, out: &mut Vec<u8>) {
-        let header = |op, error| MultiHeader { op, done: false, error };
+        let (op, error) = match self {
+            MultiResult::Created(_) => (op::CREATE, 0),
+            MultiResult::CreatedStat(_) => (op::CREATE2, 0),
+            MultiResult::Deleted => (op::DELETE, 0),
+            MultiResult::Set(_) => (op::SET_DATA, 0),
+            MultiResult::Checked => (op::CHECK, 0),
+            MultiResult::Data(_) => (op::GET_DATA, 0),
+            MultiResult::Children(_) => (op::GET_CHILDREN, 0),
+            MultiResult::Error(error) => (-1, *error),
+        };
+        MultiHeader { op, done: false, error }.write(out);
         match self {
-            MultiResult::Created(path) => {
-                header(op::CREATE, 0).write(out);
-                path.write(out);
-            }
-            MultiResult::CreatedStat(created) => {
-                header(op::CREATE2, 0).write(out);
-                created.write(out);
-            }
-            MultiResult::Deleted => header(op::DELETE, 0).write(out),
-            MultiResult::Set(stat) => {
-                header(op::SET_DATA, 0).write(out);
-                stat.write(out);
-            }
-            MultiResult::Checked => header(op::CHECK, 0).write(out),
-            MultiResult::Data(data) => {
-                header(op::GET_DATA, 0).write(out);
-                data.write(out);
-            }
-            MultiResult::Children(names) => {
-                header(op::GET_CHILDREN, 0).write(out);
-                names.write(out);
-            }
-            MultiResult::Error(error) => {
-                header(-1, *error).write(out);
-                Number { number: *error }.write(out);
-            }
+            MultiResult::Created(path) => path.write(out),
+            MultiResult::CreatedStat(created) => created.write(out),
+            MultiResult::Set(stat) => stat.write(out),
+            MultiResult::Data(data) => data.write(out),
+            MultiResult::Children(names) => names.write(out),
+            MultiResult::Error(error) => error.write(out),
+            MultiResult::Deleted | MultiResult::Checked => {}
         }
     }
 }

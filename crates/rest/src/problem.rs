@@ -11,13 +11,13 @@ use znode::{LockMode, Refusal, State, ZPath, Zxid};
 /// A bad answer. Rendered by [`Problem::render`] when the zxid of the answer is known.
 #[derive(Clone, Debug)]
 pub(crate) struct Problem {
-    kind: ProblemType,
-    status: StatusCode,
-    outcome: Outcome,
-    detail: String,
+    pub(crate) kind: ProblemType,
+    pub(crate) status: StatusCode,
+    pub(crate) outcome: Outcome,
+    pub(crate) detail: String,
     error: Option<znode::Error>,
     path: Option<ZPath>,
-    op_index: Option<u32>,
+    pub(crate) op_index: Option<u32>,
     extra: Option<Box<Extra>>,
     pub(crate) zxid: Option<Zxid>,
     retry_after_ms: Option<u64>,
@@ -36,14 +36,12 @@ pub(crate) enum Extra {
 const RETRY_AFTER_MS: u64 = 1_000;
 
 impl Problem {
-    pub(crate) fn new(kind: ProblemType, status: StatusCode, detail: impl Into<String>) -> Problem {
-        let detail = detail.into();
-        let outcome = Outcome::Refused;
+    pub(crate) fn new(kind: ProblemType, detail: impl Into<String>) -> Problem {
         Problem {
             kind,
-            status,
-            outcome,
-            detail,
+            status: http_status(kind.statuses()[0]),
+            outcome: Outcome::Refused,
+            detail: detail.into(),
             error: None,
             path: None,
             op_index: None,
@@ -53,16 +51,11 @@ impl Problem {
         }
     }
 
-    #[cfg(test)]
-    pub(crate) fn status(&self) -> StatusCode {
-        self.status
-    }
-
     /// 400 about a parameter, header or field of the given name.
     pub(crate) fn bad(name: &str, why: impl std::fmt::Display) -> Problem {
         Problem {
             error: Some(znode::Error::BadArguments),
-            ..Problem::new(ProblemType::BadRequest, StatusCode::BAD_REQUEST, format!("{name}: {why}"))
+            ..Problem::new(ProblemType::BadRequest, format!("{name}: {why}"))
         }
     }
 
@@ -78,7 +71,7 @@ impl Problem {
         Problem {
             outcome: Outcome::Unavailable,
             retry_after_ms: Some(RETRY_AFTER_MS),
-            ..Problem::new(ProblemType::TooMany, StatusCode::TOO_MANY_REQUESTS, detail)
+            ..Problem::new(ProblemType::TooMany, detail)
         }
     }
 
@@ -87,7 +80,7 @@ impl Problem {
         Problem {
             outcome: Outcome::Unavailable,
             retry_after_ms: Some(retry_after_ms),
-            ..Problem::new(ProblemType::Unavailable, StatusCode::SERVICE_UNAVAILABLE, why)
+            ..Problem::new(ProblemType::Unavailable, why)
         }
     }
 
@@ -102,19 +95,19 @@ impl Problem {
     }
 
     pub(crate) fn unknown(why: impl Into<String>) -> Problem {
-        Problem { outcome: Outcome::Unknown, ..Problem::new(ProblemType::Unknown, StatusCode::GATEWAY_TIMEOUT, why) }
+        Problem { outcome: Outcome::Unknown, ..Problem::new(ProblemType::Unknown, why) }
     }
 
     /// The wait ended first, and the log says that the waiter has left.
     pub(crate) fn not_acquired(ticket: &ZPath, zxid: Zxid) -> Problem {
         let detail = "the wait ended before the lock was granted; the waiter has left the queue";
-        Problem::new(ProblemType::NotAcquired, StatusCode::CONFLICT, detail).at(ticket, zxid)
+        Problem::new(ProblemType::NotAcquired, detail).at(ticket, zxid)
     }
 
     /// The ticket is not there any more, or never was.
     pub(crate) fn ticket_gone(ticket: &ZPath, zxid: Zxid) -> Problem {
         let detail = "the ticket was released or withdrawn, or its session ended";
-        let problem = Problem::new(ProblemType::TicketGone, StatusCode::GONE, detail);
+        let problem = Problem::new(ProblemType::TicketGone, detail);
         Problem { error: Some(znode::Error::NoNode), ..problem.at(ticket, zxid) }
     }
 
@@ -137,7 +130,7 @@ impl Problem {
     /// A later attempt with the same key took over.
     pub(crate) fn superseded(ticket: &ZPath, zxid: Zxid) -> Problem {
         let detail = "another request with the same idempotency key has the ticket";
-        Problem::new(ProblemType::Superseded, StatusCode::CONFLICT, detail).at(ticket, zxid)
+        Problem::new(ProblemType::Superseded, detail).at(ticket, zxid)
     }
 
     /// If the state found a text too long: which one, of those that were sent with these lengths.
@@ -213,31 +206,13 @@ impl Problem {
 
     /// The reply does not belong to the request: a bug of ours.
     pub(crate) fn internal(detail: &str) -> Problem {
-        Problem {
-            outcome: Outcome::Unknown,
-            ..Problem::new(ProblemType::Internal, StatusCode::INTERNAL_SERVER_ERROR, detail)
-        }
-    }
-
-    /// The case in words.
-    pub(crate) fn detail(&self) -> &str {
-        &self.detail
-    }
-
-    /// Whether it is of this kind.
-    pub(crate) fn is_kind(&self, kind: ProblemType) -> bool {
-        self.kind == kind
+        Problem { outcome: Outcome::Unknown, ..Problem::new(ProblemType::Internal, detail) }
     }
 
     /// The same with who holds the lock that it is about.
     pub(crate) fn held_by(mut self, holder: Contender) -> Problem {
         self.extra = Some(Box::new(Extra::Holder(Box::new(holder))));
         self
-    }
-
-    /// Whether the request may have had an effect.
-    pub(crate) fn outcome(&self) -> Outcome {
-        self.outcome
     }
 
     /// Whether the state machine's error is this one.
@@ -272,10 +247,6 @@ impl Problem {
     pub(crate) fn of_op(mut self, index: usize) -> Problem {
         self.op_index = u32::try_from(index).ok();
         self
-    }
-
-    pub(crate) fn op_index(&self) -> Option<usize> {
-        self.op_index.map(|index| index as usize)
     }
 
     pub(crate) fn since(mut self, zxid: Zxid) -> Problem {
@@ -348,14 +319,20 @@ impl From<znode::Error> for Problem {
         let row = error.row();
         // A test finds every kind of the table.
         let kind = ProblemType::from_slug(row.problem).unwrap_or(ProblemType::Internal);
-        let status = StatusCode::from_u16(row.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let status = http_status(row.status);
         let retry = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
         Problem {
+            status,
             error: Some(error),
             retry_after_ms: retry.then_some(RETRY_AFTER_MS),
-            ..Problem::new(kind, status, words(error))
+            ..Problem::new(kind, words(error))
         }
     }
+}
+
+/// A status of a table. A test finds all of them.
+fn http_status(code: u16) -> StatusCode {
+    StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
 }
 
 /// What is said of a refusal where the state's own words do not tell what to do.
@@ -408,7 +385,7 @@ impl Problem {
             "`since` is beyond all that the cluster has committed, which is {zxid}: it is of another history; read \
              afresh, then ask from that zxid on"
         );
-        Problem::new(ProblemType::EventsGone, StatusCode::GONE, detail).since(zxid)
+        Problem::new(ProblemType::EventsGone, detail).since(zxid)
     }
 }
 
@@ -419,7 +396,6 @@ impl From<EventsError> for Problem {
                 zxid: Some(oldest),
                 ..Problem::new(
                     ProblemType::EventsGone,
-                    StatusCode::GONE,
                     format!(
                         "events after `since` are no longer kept: read afresh, then ask from that zxid on; the oldest `since` is {oldest}"
                     ),
@@ -427,65 +403,6 @@ impl From<EventsError> for Problem {
             },
             EventsError::Wait(end) => end.into(),
         }
-    }
-}
-
-/// With which statuses a kind of problem is answered: what the OpenAPI document declares.
-pub(crate) fn statuses(kind: ProblemType) -> &'static [u16] {
-    use ProblemType as P;
-    match kind {
-        P::BadRequest | P::InvalidAcl => &[400],
-        P::SessionRequired | P::OperatorOnly => &[401],
-        P::AuthFailed | P::NoAuth | P::ForeignOrigin | P::NotOwner => &[403],
-        P::NoNode | P::NoSession | P::NoRoute | P::NotHolder | P::NoMember => &[404],
-        P::MethodNotAllowed => &[405],
-        P::RequestTimeout => &[408],
-        P::NotAcquired
-        | P::Deadlock
-        | P::UpgradeConflict
-        | P::LimitDiffers
-        | P::LockManaged
-        | P::LockNotManaged
-        | P::Overlap
-        | P::HandOverRefused
-        | P::Superseded
-        | P::SeveralHeld
-        | P::LevelTooLow
-        | P::AlreadyMember
-        | P::IdUsedBefore
-        | P::MemberUnreachable
-        | P::MemberHasOtherData
-        | P::ChangeInProgress
-        | P::TooManyLearners
-        | P::LearnerLagging
-        | P::LearnerSilent
-        | P::WouldLoseQuorum
-        | P::LastVoter
-        | P::AnotherNodeAnswers
-        | P::TransferFailed
-        | P::MembersNotReady
-        | P::BlockedByOwnSession
-        | P::NodeExists
-        | P::NotEmpty
-        | P::NoChildrenForEphemerals
-        | P::RequestKeyEvicted
-        | P::SequenceExhausted => &[409],
-        P::LimitReached => &[409, 413],
-        P::SessionExpired | P::TicketGone | P::EventsGone => &[410],
-        P::BadVersion => &[412],
-        // 403 at the fence: what a proxy understands.
-        P::LockNotHeld => &[403, 412],
-        P::BodyTooLarge => &[413],
-        P::UriTooLong => &[414],
-        P::UnsupportedMediaType => &[415],
-        P::ForeignHost => &[421],
-        P::RequestKeyReused => &[422],
-        P::TooMany => &[429],
-        P::HeadersTooLarge => &[431],
-        P::Internal => &[500],
-        P::Unavailable | P::Restoring => &[503],
-        P::Unknown => &[504],
-        P::QuotaExceeded => &[507],
     }
 }
 

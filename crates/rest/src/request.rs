@@ -1,15 +1,14 @@
 //! What a request says, and what it may read.
 
 pub(crate) mod access;
-pub(crate) mod backups;
 pub(crate) mod call;
 pub(crate) mod caller;
 pub(crate) mod cursors;
-pub(crate) mod digests;
 pub(crate) mod door;
 pub(crate) mod identity;
 pub(crate) mod operator;
 pub(crate) mod paths;
 pub(crate) mod query;
 pub(crate) mod texts;
+pub(crate) mod turns;
 pub(crate) mod wait;

@@ -1,6 +1,8 @@
 //! A row of the one list of operations, from which both the router and the OpenAPI document are
 //! made.
 
+use std::sync::Arc;
+
 use axum::Router;
 use serde_json::Value;
 use utoipa::openapi::{RefOr, Schema};
@@ -12,7 +14,7 @@ use crate::request::door::Door;
 /// An operation of the API. Method, path, parameters and answers are those of its handler's
 /// annotation, where `{*path}` stands for all names that follow.
 pub(crate) struct Route {
-    pub(crate) parts: fn() -> UtoipaMethodRouter<Door>,
+    pub(crate) parts: fn() -> UtoipaMethodRouter<Arc<Door>>,
     /// The same at other paths, too, that the document does not have.
     pub(crate) spellings: &'static [&'static str],
     /// No request without a session gets through.
@@ -39,7 +41,7 @@ macro_rules! route {
 pub(crate) use route;
 
 impl Route {
-    pub(crate) const fn new(parts: fn() -> UtoipaMethodRouter<Door>) -> Route {
+    pub(crate) const fn new(parts: fn() -> UtoipaMethodRouter<Arc<Door>>) -> Route {
         Route { parts, spellings: &[], in_session: false, reads: false, without: &[], problems: &[], rules: &[] }
     }
 
@@ -47,7 +49,7 @@ impl Route {
         (self.parts)().1.paths.keys().all(|path| path.starts_with("/v1/admin/"))
     }
 
-    pub(crate) fn add_to(&self, router: Router<Door>) -> Router<Door> {
+    pub(crate) fn add_to(&self, router: Router<Arc<Door>>) -> Router<Arc<Door>> {
         let (_, paths, handler) = (self.parts)();
         let paths = paths.paths.keys().map(String::as_str).chain(self.spellings.iter().copied());
         paths.fold(router, |router, path| router.route(path, handler.clone()))

@@ -1,13 +1,10 @@
 //! The router and the OpenAPI document, both made of the rows beside the handlers.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use axum::Router;
-use axum::body::Body;
-use axum::http::header::{CONTENT_TYPE, HeaderValue};
 use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::from_fn_with_state;
-use axum::response::Response;
 use axum::routing::{any, options};
 use bytes::Bytes;
 use replica::Replica;
@@ -19,8 +16,8 @@ use crate::api::{self, fence, health};
 use crate::http::layer::at_the_door;
 use crate::http::long_answers::OfTheProgram;
 use crate::problem::Problem;
-use crate::request::call::{Answer, Call};
-use crate::request::door::{AtZxid, Door};
+use crate::request::call::{self, Answer, Call};
+use crate::request::door::Door;
 use crate::request::operator::operators_only;
 use crate::request::query;
 use crate::route::{Route, route};
@@ -52,9 +49,8 @@ pub fn openapi_document() -> &'static Value {
         "info": {"title": "zlock", "version": "0.1.0"}, "paths": {}}))))]
 async fn answer(mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;
-    let mut response = Response::new(Body::from(TEXT.clone()));
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    response.extensions_mut().insert(AtZxid(call.door.replica().state().last_zxid()));
+    let zxid = call.door.replica.state().last_zxid();
+    let mut response = call::answer(StatusCode::OK, zxid, "application/json", TEXT.clone());
     // It is kept once, however many read it slowly.
     response.extensions_mut().insert(OfTheProgram);
     Ok(response)
@@ -62,7 +58,7 @@ async fn answer(mut call: Call) -> Answer {
 
 /// What is for operators, behind the layer that lets them in: every route under `/v1/admin/`, and
 /// no other. A test asks for each of them as each kind of caller.
-fn admin(door: &Door) -> Router<Door> {
+fn admin(door: &Arc<Door>) -> Router<Arc<Door>> {
     let routes = rows().filter(|row| row.is_for_operators()).fold(Router::new(), |router, row| row.add_to(router));
     // What is not there is told to operators only, too.
     let routes = routes.route("/v1/admin", any(no_route));
@@ -70,7 +66,7 @@ fn admin(door: &Door) -> Router<Door> {
     routes.method_not_allowed_fallback(no_method).layer(from_fn_with_state(door.clone(), operators_only))
 }
 
-pub(crate) fn routes(door: Door) -> Router {
+pub(crate) fn routes(door: Arc<Door>) -> Router {
     let for_all = rows().filter(|row| !row.is_for_operators()).fold(Router::new(), |router, row| row.add_to(router));
     // What the document leaves out: requests of proxies about other requests, whatever their
     // methods, and probes with a method that no client uses.
@@ -96,7 +92,7 @@ async fn no_route(uri: Uri) -> Problem {
             None => "see /openapi.json for what there is".to_owned(),
         },
     };
-    Problem::new(ProblemType::NoRoute, StatusCode::NOT_FOUND, detail)
+    Problem::new(ProblemType::NoRoute, detail)
 }
 
 async fn no_method(method: Method, uri: Uri) -> Problem {
@@ -104,7 +100,7 @@ async fn no_method(method: Method, uri: Uri) -> Problem {
         Some(noun) => format!("{method} needs the path of a {noun} at the end of the URL"),
         None => format!("no {method} here: see the header Allow (curl -i shows it), and /openapi.json"),
     };
-    Problem::new(ProblemType::MethodNotAllowed, StatusCode::METHOD_NOT_ALLOWED, detail)
+    Problem::new(ProblemType::MethodNotAllowed, detail)
 }
 
 /// Resources under `/v1` that clients use most.

@@ -52,9 +52,11 @@ mod watch;
 use std::ffi::OsString;
 use std::time::Duration;
 
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{ArgMatches, Command};
 use context::Context;
 use failure::Failure;
+
+pub(crate) use options::{before_commands, file, flag, option};
 
 /// How long to try to close the session at the end.
 const GOODBYE: Duration = Duration::from_secs(1);
@@ -96,19 +98,9 @@ pub(crate) fn commands() -> Vec<Command> {
 /// Commands that ask no node.
 const OFFLINE: [&str; 4] = ["restore", "recover", "completions", "man"];
 
-/// Of a command that has no options of a client.
-fn json_arg() -> Arg {
-    Arg::new("json").long("json").action(ArgAction::SetTrue).help("Prints JSON")
-}
-
 /// Commands that the program calls itself by.
 pub(crate) fn internal_commands() -> [Command; 2] {
     [lock::watchdog_command(), lock::exec_command()]
-}
-
-/// The shared options, for the command line before a command.
-pub(crate) fn options_before() -> [Arg; 10] {
-    options::before_commands()
 }
 
 /// Runs a command. `None` when it is none of these. `before` is the whole command line. Answers the
@@ -162,11 +154,7 @@ fn with_client(before: &ArgMatches) -> Result<u8, Failure> {
         words.push(word);
         matches = deeper;
     }
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::refused(format!("cannot start: {error}")))?;
-    runtime.block_on(async {
+    block_on(async {
         let context = Context::read(&words.join(" "), before, matches)?;
         let ended = run_with(&context, &words, matches).await.map_err(|failure| failure.hinting(name));
         if context.leaves_session.get() {
@@ -177,10 +165,10 @@ fn with_client(before: &ArgMatches) -> Result<u8, Failure> {
             let _ = tokio::time::timeout(GOODBYE, context.client.close()).await;
         }
         ended
-    })
+    })?
 }
 
-/// Runs what needs a runtime and no client.
+/// Runs what needs a runtime.
 fn block_on<T>(work: impl Future<Output = T>) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::refused(format!("cannot start: {error}")))?;

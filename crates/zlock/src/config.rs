@@ -15,10 +15,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use accept::{AcceptorConfig, Clients};
-
 pub use keys::{KEYS, Key, effective};
-pub use load::{Given, Origin, flags, from_matches, given, load};
+pub use load::{Given, flags, from_matches, given, load};
 
 /// Everything that a node is told. The places that [`KEYS`] point to.
 #[derive(Clone, Debug)]
@@ -35,16 +33,14 @@ pub struct Settings {
     pub zookeeper_tls_listen: Option<SocketAddr>,
     /// Where the HTTP door listens with TLS.
     pub http_tls_listen: Option<SocketAddr>,
-    /// What TLS is made with.
-    pub tls: TlsSettings,
-    /// Addresses that stand for many clients, at both doors.
-    pub exempt_addresses: accept::Networks,
+    /// What TLS is made with at both doors.
+    pub tls: accept::AcceptorConfig,
+    /// Those who sign clients' certificates; empty when no client is asked for one.
+    pub tls_client_ca: PathBuf,
+    /// `optional` or `required`.
+    pub tls_clients: String,
     /// Balancers whose connections begin with a header of the PROXY protocol.
     pub proxy_protocol_from: accept::Networks,
-    /// New sessions a second from one address, at each door.
-    pub session_rate_max: u32,
-    /// Who may do everything at both doors.
-    pub super_digest: String,
     /// Where operators on this machine connect to; nowhere when empty.
     pub admin_socket: PathBuf,
     /// Where the HTTP door listens; the port of this node's `http_addr` when not given.
@@ -73,56 +69,6 @@ pub enum LogFormat {
     Json,
 }
 
-/// What TLS is made with, as far as it is given.
-#[derive(Clone, Debug)]
-pub struct TlsSettings {
-    /// The server's certificate.
-    pub certificate: PathBuf,
-    /// Its private key.
-    pub key: PathBuf,
-    /// Those who sign clients' certificates; empty when no client is asked for one.
-    pub client_ca: PathBuf,
-    /// `optional` or `required`.
-    pub clients: String,
-    /// Handshakes of one door at once.
-    pub handshakes_max: usize,
-    /// How long one of them may take.
-    pub handshake_timeout_ms: u64,
-}
-
-impl Default for TlsSettings {
-    fn default() -> Self {
-        TlsSettings {
-            certificate: PathBuf::new(),
-            key: PathBuf::new(),
-            client_ca: PathBuf::new(),
-            clients: "optional".to_owned(),
-            handshakes_max: 256,
-            handshake_timeout_ms: 10_000,
-        }
-    }
-}
-
-impl TlsSettings {
-    /// An acceptor of one door.
-    ///
-    /// # Errors
-    /// [`accept::Error`] names the file that cannot be used.
-    pub fn acceptor(&self, exempt: &accept::Networks) -> Result<accept::Acceptor, accept::Error> {
-        let wanted =
-            if self.clients == "required" { Clients::MustHaveCertificates } else { Clients::MayHaveCertificates };
-        let asked = !self.client_ca.as_os_str().is_empty();
-        accept::Acceptor::load(&AcceptorConfig {
-            certificate: self.certificate.clone(),
-            key: self.key.clone(),
-            clients: asked.then(|| (self.client_ca.clone(), wanted)),
-            handshakes_max: self.handshakes_max,
-            exempt: exempt.clone(),
-            handshake_timeout_ms: self.handshake_timeout_ms,
-        })
-    }
-}
-
 impl Settings {
     /// The longest time from the signal to stop to the end of the program.
     pub fn stop_time_max(&self) -> Duration {
@@ -144,11 +90,17 @@ impl Default for Settings {
             zookeeper_listen: None,
             zookeeper_tls_listen: None,
             http_tls_listen: None,
-            tls: TlsSettings::default(),
-            exempt_addresses: accept::Networks::default(),
+            tls: accept::AcceptorConfig {
+                certificate: PathBuf::new(),
+                key: PathBuf::new(),
+                clients: None,
+                handshakes_max: 256,
+                exempt: accept::Networks::default(),
+                handshake_timeout_ms: 10_000,
+            },
+            tls_client_ca: PathBuf::new(),
+            tls_clients: "optional".to_owned(),
             proxy_protocol_from: accept::Networks::default(),
-            session_rate_max: rest::RestConfig::default().session_rate_max,
-            super_digest: String::new(),
             admin_socket: PathBuf::new(),
             http_listen: None,
             peer_listen: None,

@@ -32,7 +32,9 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{Arg, ArgMatches, Command};
+
+use crate::cli::{file, flag, option};
 
 /// What the program says that it is.
 #[cfg(not(feature = "next-level"))]
@@ -120,19 +122,10 @@ fn dispatch(matches: &ArgMatches) -> Exit {
 }
 
 fn serve_command() -> Command {
+    let until = "Stops cleanly when stdin ends: the node goes when the program that started it goes";
     config::flags(Command::new("serve").about("Runs one node of a cluster"))
-        .arg(
-            Arg::new("print-config")
-                .long("print-config")
-                .action(ArgAction::SetTrue)
-                .help("Prints every key with its value in effect, checks them, and exits"),
-        )
-        .arg(
-            Arg::new("until-stdin-ends")
-                .long("until-stdin-ends")
-                .action(ArgAction::SetTrue)
-                .help("Stops cleanly when stdin ends: the node goes when the program that started it goes"),
-        )
+        .arg(flag("print-config", "Prints every key with its value in effect, checks them, and exits"))
+        .arg(flag("until-stdin-ends", until))
 }
 
 fn command() -> Command {
@@ -141,42 +134,21 @@ fn command() -> Command {
         .version(VERSION)
         .subcommand_required(true)
         .arg_required_else_help(true)
-        .args(cli::options_before())
+        .args(cli::before_commands())
         .subcommand(serve_command())
         .subcommand(dev_command())
         .subcommands(cli::commands())
-        .subcommand(
-            Command::new("version")
-                .about("Prints the version")
-                .arg(Arg::new("json").long("json").action(ArgAction::SetTrue).help("Prints JSON")),
-        )
+        .subcommand(Command::new("version").about("Prints the version").arg(flag("json", "Prints JSON")))
 }
 
 fn dev_command() -> Command {
+    let nodes = option("nodes", "COUNT", "How many nodes [default: 3, or as many as the data has]");
+    let port = "Node 1's HTTP port; the others follow, peer ports lie 100 above, ZooKeeper ports 200; 0 takes free ones [default: 7001, or those that the data has]";
     Command::new("dev")
         .about("Runs a cluster of real node processes on this machine, until Ctrl-C; started again it finds its data")
-        .arg(
-            Arg::new("nodes")
-                .long("nodes")
-                .value_name("COUNT")
-                .value_parser(clap::value_parser!(u64).range(1..=9))
-                .help("How many nodes [default: 3, or as many as the data has]"),
-        )
-        .arg(
-            Arg::new("data")
-                .long("data")
-                .value_name("DIR")
-                .default_value("zlock-data")
-                .value_parser(clap::value_parser!(PathBuf))
-                .help("Where the nodes' configuration and data live"),
-        )
-        .arg(
-            Arg::new("base-port")
-                .long("base-port")
-                .value_name("PORT")
-                .value_parser(clap::value_parser!(u16))
-                .help("Node 1's HTTP port; the others follow, peer ports lie 100 above, ZooKeeper ports 200; 0 takes free ones [default: 7001, or those that the data has]"),
-        )
+        .arg(nodes.value_parser(clap::value_parser!(u64).range(1..=9)))
+        .arg(file("data", "DIR", "Where the nodes' configuration and data live").default_value("zlock-data"))
+        .arg(option("base-port", "PORT", port).value_parser(clap::value_parser!(u16)))
         .arg(
             Arg::new("serve-args")
                 .value_name("SERVE FLAG")

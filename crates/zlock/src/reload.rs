@@ -83,7 +83,7 @@ impl TlsFiles {
 
 fn tls_files(settings: &Settings) -> [(&'static str, &Path); 3] {
     let tls = &settings.tls;
-    [("tls_certificate", &tls.certificate), ("tls_key", &tls.key), ("tls_client_ca", &tls.client_ca)]
+    [("tls_certificate", &tls.certificate), ("tls_key", &tls.key), ("tls_client_ca", &settings.tls_client_ca)]
         .map(|(key, file)| (key, file.as_path()))
 }
 

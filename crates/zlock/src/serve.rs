@@ -287,7 +287,7 @@ fn secure(
     settings: &Settings,
 ) -> Result<Option<(tokio::net::TcpListener, accept::Acceptor)>, String> {
     let Some(addr) = addr else { return Ok(None) };
-    let acceptor = settings.tls.acceptor(&settings.exempt_addresses).map_err(|error| error.to_string())?;
+    let acceptor = accept::Acceptor::load(&settings.tls).map_err(|error| error.to_string())?;
     Ok(Some((async_listener(key, addr)?, acceptor)))
 }
 

@@ -1,13 +1,11 @@
 //! Descriptions of a client for people.
 
 use serde::{Deserialize, Serialize};
-#[cfg(feature = "schema")]
-use utoipa::ToSchema;
 
 /// Description that a client gives of itself when it opens a session. Each text is at most as long
 /// as a label and has no control or invisible characters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ClientDetails {
     /// The name of the client's machine.
@@ -24,7 +22,7 @@ pub struct ClientDetails {
 /// The client of a session: its description of itself, which is not verified, and the address that
 /// the node saw.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ClientInfo {
     /// The name of the client's machine.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -42,7 +40,7 @@ pub struct ClientInfo {
 
 /// The client that asked for a ticket, took it away, or deleted it. Unknown parts are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Actor {
     /// The session that asked; absent for a request without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,12 +1,10 @@
 //! Nodes, the ensemble, its members and versions.
 
 use serde::{Deserialize, Serialize};
-#[cfg(feature = "schema")]
-use utoipa::ToSchema;
 
 /// Answer of `GET /v1/cluster`: the cluster as the answering node knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Cluster {
     /// The cluster's name.
     pub cluster_id: String,
@@ -61,7 +59,7 @@ fn first_level() -> u16 {
 
 /// The applied state of one node, for comparison with another node's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct StateDigest {
     /// The last entry in the state.
     pub zxid: u64,
@@ -72,7 +70,7 @@ pub struct StateDigest {
 
 /// The size of one child of the root with all znodes below it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct LargestSubtree {
     /// The path of the child.
     pub path: String,
@@ -84,7 +82,7 @@ pub struct LargestSubtree {
 
 /// A durable snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct SnapshotInfo {
     /// The last entry in the snapshot; 0 when there is no snapshot.
     pub zxid: u64,
@@ -94,7 +92,7 @@ pub struct SnapshotInfo {
 
 /// A member of the ensemble.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct MemberInfo {
     /// The node id of the member.
     pub id: u64,
@@ -109,7 +107,7 @@ pub struct MemberInfo {
 
 /// Answer of `GET /readyz`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Readiness {
     /// `ready` (200), or the reason for which clients should use another node (503).
     pub ready: String,
@@ -117,7 +115,7 @@ pub struct Readiness {
 
 /// Answer of `GET /v1/cluster/health`: the cluster's health as the answering node knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ClusterHealth {
     /// The answering node.
     pub node_id: u64,
@@ -137,7 +135,7 @@ pub struct ClusterHealth {
 
 /// A member's health as the answering node knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct MemberHealth {
     /// The node id of the member.
     pub id: u64,
@@ -153,7 +151,7 @@ pub struct MemberHealth {
 
 /// Answer of `/v1/admin/drain`: whether an operator has drained the answering node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Drain {
     /// The answering node.
     pub node_id: u64,
@@ -168,7 +166,7 @@ pub struct Drain {
 /// Answer of `/v1/admin/upgrade`: the level of the cluster's format and the versions of its
 /// members.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Upgrade {
     /// The cluster's level.
     pub level: u16,
@@ -180,7 +178,7 @@ pub struct Upgrade {
 
 /// The program of a member, as the leader knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct MemberUpgrade {
     /// The node id of the member.
     pub id: u64,
@@ -197,7 +195,7 @@ pub struct MemberUpgrade {
 
 /// Answer of `/v1/admin/members`: the members as the leader knows them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Members {
     /// The log index of the entry with the membership in force.
     pub index: u64,
@@ -220,7 +218,7 @@ pub struct Members {
 
 /// A member, as the leader knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct MemberState {
     /// The node id of the member.
     pub id: u64,
@@ -244,7 +242,7 @@ pub struct MemberState {
 
 /// A node that was a member.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct RemovedMember {
     /// The node id of the former member.
     pub id: u64,
@@ -254,7 +252,7 @@ pub struct RemovedMember {
 
 /// Answer of `PUT /v1/admin/leader`: leadership went to another member.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Transfer {
     /// The node that led before.
     pub from: u64,
@@ -268,7 +266,7 @@ pub struct Transfer {
 
 /// Answer of `GET /livez`: the process runs and answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Liveness {
     /// Always true.
     pub live: bool,
@@ -276,7 +274,7 @@ pub struct Liveness {
 
 /// Answer of `GET /version`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Version {
     /// The name of the program: `zlock`.
     pub name: String,

@@ -2,16 +2,15 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-#[cfg(feature = "schema")]
-use utoipa::ToSchema;
 
 /// A duration in milliseconds, written `30s`, `250ms`, `5m` or `1h`. Only 0 needs no unit: a bare
 /// `30` could mean seconds or milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schema", schema(
     value_type = String,
     max_length = 14,
@@ -47,6 +46,13 @@ impl FromStr for Millis {
             _ => return Err(DurationError::Malformed),
         };
         count.checked_mul(unit_ms).map(Millis).ok_or(DurationError::Malformed)
+    }
+}
+
+/// Whole milliseconds; the most that there are, where it is longer.
+impl From<Duration> for Millis {
+    fn from(time: Duration) -> Millis {
+        Millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
     }
 }
 

@@ -1,12 +1,10 @@
 //! Elections, their leaders and candidates.
 
 use serde::{Deserialize, Serialize};
-#[cfg(feature = "schema")]
-use utoipa::ToSchema;
 
 /// Answer of `GET /v1/elections/{path}`: the leader of an election.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Election {
     /// The path of the election.
     pub election: String,
@@ -22,7 +20,7 @@ pub struct Election {
 
 /// A leader and the value that it proclaimed last. The value is text when it is UTF-8, else base64.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Leader {
     /// The path of the leader's lock node.
     pub ticket: String,

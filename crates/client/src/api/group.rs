@@ -1,12 +1,10 @@
 //! Groups and their members.
 
 use serde::{Deserialize, Serialize};
-#[cfg(feature = "schema")]
-use utoipa::ToSchema;
 
 /// Answer of `GET /v1/groups/{path}`: a page of a group's members, sorted by name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Group {
     /// The path of the group.
     pub group: String,
@@ -24,7 +22,7 @@ pub struct Group {
 
 /// A member of a group. The member's data is text when it is UTF-8, else base64.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct GroupMember {
     /// The name of the member.
     pub member: String,

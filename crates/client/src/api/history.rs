@@ -1,14 +1,12 @@
 //! History: past tickets of a lock, and sessions that have ended.
 
 use serde::{Deserialize, Serialize};
-#[cfg(feature = "schema")]
-use utoipa::ToSchema;
 
 use super::{Actor, ClientInfo, LockMode};
 
 /// Reason for the end of a ticket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum TicketEnd {
     /// The ticket held the lock, and its session released it.
@@ -30,7 +28,7 @@ pub enum TicketEnd {
 
 /// A ticket that has ended. Times are in milliseconds since 1970, by the leader's clock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct EndedTicket {
     /// The path of the lock node; absent when none was created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -77,7 +75,7 @@ pub struct EndedTicket {
 
 /// Answer of `GET /v1/locks/{path}?history=true`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct LockHistory {
     /// The path of the lock.
     pub lock: String,
@@ -87,7 +85,7 @@ pub struct LockHistory {
 
 /// End of a session: a part of the problem with which a request for that session is answered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct SessionEnded {
     /// The id of the session.
     pub id: u64,
@@ -114,7 +112,7 @@ pub struct SessionEnded {
 
 /// Reason for the end of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum SessionEnd {
     /// The client closed the session.

@@ -1,14 +1,12 @@
 //! Locks and tickets.
 
 use serde::{Deserialize, Serialize};
-#[cfg(feature = "schema")]
-use utoipa::ToSchema;
 
 use super::{Actor, ClientInfo};
 
 /// Mode in which a contender wants a lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum LockMode {
     /// One holder, and no other.
@@ -26,7 +24,7 @@ pub enum LockMode {
 
 /// State of a ticket: the answer to an acquire and to a request for a ticket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(tag = "state", rename_all = "lowercase")]
 pub enum Ticket {
     /// The ticket holds the lock (200).
@@ -65,7 +63,7 @@ pub enum Ticket {
 
 /// Request to finish and release a ticket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct RevokeRequest {
     /// The zxid of the first such request.
     pub zxid: u64,
@@ -85,7 +83,7 @@ pub struct RevokeRequest {
 
 /// Answer of `POST /v1/revoke/{path}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Revoked {
     /// The tickets that were asked for; empty when no ticket holds the lock.
     pub tickets: Vec<String>,
@@ -97,7 +95,7 @@ pub struct Revoked {
 /// hold the lock at the same time. With `data`, Curator's clients wait for a child that is no
 /// ticket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct BlindSpot {
     /// The kind of clients, by the names of their lock nodes: `curator`, `curator-rw`,
     /// `curator-latch`, `kazoo`, `kazoo-reader`, `kazoo-semaphore`, `zookeeper-recipe`; `zlock`
@@ -114,7 +112,7 @@ pub struct BlindSpot {
 /// One edge of a cycle of waits: an owner that waits, and the ticket in its way. The ticket belongs
 /// to the owner of the next edge.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct WaitsFor {
     /// The session of the owner that waits.
     pub session: u64,
@@ -128,7 +126,7 @@ pub struct WaitsFor {
 
 /// Answer of `DELETE /v1/tickets/{ticket}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Released {
     /// The number of holds that are left on the ticket; 0 when the lock node is gone.
     pub holds: u32,
@@ -138,7 +136,7 @@ pub struct Released {
 
 /// A contender in a lock's queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Contender {
     /// The lock node's path.
     pub ticket: String,
@@ -201,7 +199,7 @@ pub struct Contender {
 /// Body of `PUT /v1/locks/{path}`: the settings of a lock. A setting that is left out gets its
 /// default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct LockSettings {
     /// Whether only acquires enter the queue, and no lock nodes that clients create themselves. A
@@ -220,7 +218,7 @@ pub struct LockSettings {
 
 /// Answer to a change of a lock's settings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct LockSet {
     /// The path of the lock.
     pub lock: String,
@@ -236,7 +234,7 @@ fn is_zero(number: &u32) -> bool {
 
 /// The permits of a semaphore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Permits {
     /// The number of permits that the semaphore has.
     pub limit: u32,
@@ -247,7 +245,7 @@ pub struct Permits {
 /// Answer of `GET /v1/locks/{path}`: a page of the queue. A lock without contenders has an empty
 /// queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct LockQueue {
     /// The path of the lock.
     pub lock: String,
@@ -277,7 +275,7 @@ pub struct LockQueue {
 
 /// A lock in a list. The list has locks with contenders only.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct LockSummary {
     /// The path of the lock.
     pub lock: String,
@@ -292,7 +290,7 @@ pub struct LockSummary {
 
 /// Answer of `GET /v1/locks?prefix=`: a page of locks, sorted by path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct LockList {
     /// The locks on this page.
     pub locks: Vec<LockSummary>,
@@ -303,7 +301,7 @@ pub struct LockList {
 
 /// Answer of `GET /v1/simple-locks/{path}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct SimpleLock {
     /// The path of the lock, which is also its znode.
     pub lock: String,
@@ -314,7 +312,7 @@ pub struct SimpleLock {
 
 /// The holder of a simple lock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct SimpleHolder {
     /// The holder's session; absent for a znode that is not ephemeral.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,8 +1,6 @@
 //! Acquires of several locks at once.
 
 use serde::{Deserialize, Serialize};
-#[cfg(feature = "schema")]
-use utoipa::ToSchema;
 
 #[cfg(feature = "schema")]
 use super::ZnodePath;
@@ -10,7 +8,7 @@ use super::{LockMode, Millis};
 
 /// Body of `POST /v1/multilocks`, which acquires all of the locks or none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AcquireAll {
     /// The locks, each of them once. The ticket of the first one stands for all.
@@ -43,7 +41,7 @@ pub struct AcquireAll {
 
 /// A lock in the request for a multi-lock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct LockWish {
     /// The path of the lock.
@@ -64,7 +62,7 @@ pub struct LockWish {
 
 /// Policy of a waiting multi-lock towards contenders that come later.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Policy {
     /// Later contenders wait behind the multi-lock, on each of its locks.
@@ -76,7 +74,7 @@ pub enum Policy {
 
 /// State of a multi-lock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(tag = "state", rename_all = "lowercase")]
 pub enum MultiTicket {
     /// The multi-lock holds all its locks (200).
@@ -104,7 +102,7 @@ pub enum MultiTicket {
 
 /// A lock that a multi-lock holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct HeldPart {
     /// The path of the lock.
     pub lock: String,

@@ -1,8 +1,6 @@
 //! Problems in the format of RFC 9457.
 
 use serde::{Deserialize, Serialize};
-#[cfg(feature = "schema")]
-use utoipa::ToSchema;
 
 use super::{Contender, SessionEnded, TicketEnd, WaitsFor};
 
@@ -12,7 +10,7 @@ pub const PROBLEM_TYPE_BASE: &str = "urn:zlock:problem:";
 
 /// Effect that a failed request may have had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
     /// The request had no effect. A repeated request is refused again unless the state or the
@@ -26,7 +24,7 @@ pub enum Outcome {
 
 /// A problem, sent as `application/problem+json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Problem {
     /// A URI that names the kind of problem; programs should decide by it.
     #[serde(rename = "type")]
@@ -73,7 +71,7 @@ pub struct Problem {
 }
 
 macro_rules! problem_types {
-    ($($(#[$doc:meta])* $variant:ident = $slug:literal, $title:literal;)*) => {
+    ($($(#[$doc:meta])* $variant:ident = $slug:literal, [$($status:literal),+], $title:literal;)*) => {
         /// The kinds of problems.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum ProblemType {
@@ -89,6 +87,11 @@ macro_rules! problem_types {
                 match self { $(ProblemType::$variant => $slug,)* }
             }
 
+            /// The HTTP statuses that it is answered with: its own, and then any other.
+            pub fn statuses(self) -> &'static [u16] {
+                match self { $(ProblemType::$variant => &[$($status),+],)* }
+            }
+
             /// Returns the kind of problem in words.
             pub fn title(self) -> &'static str {
                 match self { $(ProblemType::$variant => $title,)* }
@@ -99,132 +102,132 @@ macro_rules! problem_types {
 
 problem_types! {
     /// A parameter, header, path or body breaks a rule.
-    BadRequest = "bad-request", "The request breaks a rule";
+    BadRequest = "bad-request", [400], "The request breaks a rule";
     /// The request comes from a web page of another origin.
-    ForeignOrigin = "foreign-origin", "Pages of other places may not ask this node";
+    ForeignOrigin = "foreign-origin", [403], "Pages of other places may not ask this node";
     /// The request calls the node by a name that is not its own.
-    ForeignHost = "foreign-host", "The node is not known by this name";
+    ForeignHost = "foreign-host", [421], "The node is not known by this name";
     /// The server has no such route.
-    NoRoute = "no-route", "There is nothing at this URL";
+    NoRoute = "no-route", [404], "There is nothing at this URL";
     /// The route does not take the method.
-    MethodNotAllowed = "method-not-allowed", "The method is not allowed here";
+    MethodNotAllowed = "method-not-allowed", [405], "The method is not allowed here";
     /// The client sent its request too slowly.
-    RequestTimeout = "request-timeout", "The request came too slowly";
+    RequestTimeout = "request-timeout", [408], "The request came too slowly";
     /// The body is too large, or a text in the request such as a label or an owner.
-    BodyTooLarge = "body-too-large", "The body or a text of the request is too large";
+    BodyTooLarge = "body-too-large", [413], "The body or a text of the request is too large";
     /// The URI is too long.
-    UriTooLong = "uri-too-long", "The URI is too long";
+    UriTooLong = "uri-too-long", [414], "The URI is too long";
     /// The request has too many or too long headers.
-    HeadersTooLarge = "headers-too-large", "The headers are too large";
+    HeadersTooLarge = "headers-too-large", [431], "The headers are too large";
     /// The body is not of the type that the route takes.
-    UnsupportedMediaType = "unsupported-media-type", "The content type is not taken here";
+    UnsupportedMediaType = "unsupported-media-type", [415], "The content type is not taken here";
     /// There is no znode at the path.
-    NoNode = "no-node", "There is no znode at the path";
+    NoNode = "no-node", [404], "There is no znode at the path";
     /// There is no such session. Answered to a request for a session.
-    NoSession = "no-session", "There is no such session";
+    NoSession = "no-session", [404], "There is no such session";
     /// The ACL does not permit the operation.
-    NoAuth = "no-auth", "The ACL does not permit this";
+    NoAuth = "no-auth", [403], "The ACL does not permit this";
     /// `If-Match` does not match.
-    BadVersion = "bad-version", "The version does not match";
+    BadVersion = "bad-version", [412], "The version does not match";
     /// The parent is ephemeral, and ephemeral znodes have no children.
-    NoChildrenForEphemerals = "no-children-for-ephemerals", "Ephemeral znodes cannot have children";
+    NoChildrenForEphemerals = "no-children-for-ephemerals", [409], "Ephemeral znodes cannot have children";
     /// There is already a znode at the path.
-    NodeExists = "node-exists", "There is a znode at the path already";
+    NodeExists = "node-exists", [409], "There is a znode at the path already";
     /// The znode has children.
-    NotEmpty = "not-empty", "The znode has children";
+    NotEmpty = "not-empty", [409], "The znode has children";
     /// The session is closed or expired, or never existed.
-    SessionExpired = "session-expired", "The session has ended";
+    SessionExpired = "session-expired", [410], "The session has ended";
     /// The session's secret is wrong.
-    AuthFailed = "auth-failed", "The session's secret is wrong";
+    AuthFailed = "auth-failed", [403], "The session's secret is wrong";
     /// The request needs a session.
-    SessionRequired = "session-required", "The request needs a session";
+    SessionRequired = "session-required", [401], "The request needs a session";
     /// The route is for operators.
-    OperatorOnly = "operator-only", "This is for operators";
+    OperatorOnly = "operator-only", [401], "This is for operators";
     /// The request needs a higher level than the cluster's.
-    LevelTooLow = "level-too-low", "The cluster is at too low a level";
+    LevelTooLow = "level-too-low", [409], "The cluster is at too low a level";
     /// Not all members know the level.
-    MembersNotReady = "members-not-ready", "Not all members are ready for this level";
+    MembersNotReady = "members-not-ready", [409], "Not all members are ready for this level";
     /// There is no such member.
-    NoMember = "no-member", "There is no such member";
+    NoMember = "no-member", [404], "There is no such member";
     /// The node is a member already.
-    AlreadyMember = "already-member", "The node is a member already";
+    AlreadyMember = "already-member", [409], "The node is a member already";
     /// The id belonged to a member that was removed.
-    IdUsedBefore = "id-used-before", "The id was used before";
+    IdUsedBefore = "id-used-before", [409], "The id was used before";
     /// The node that is to become a member does not answer as one.
-    MemberUnreachable = "member-unreachable", "The node does not answer as a member to be";
+    MemberUnreachable = "member-unreachable", [409], "The node does not answer as a member to be";
     /// The node that is to become a member has data of another cluster or node.
-    MemberHasOtherData = "member-has-other-data", "The node has other data";
+    MemberHasOtherData = "member-has-other-data", [409], "The node has other data";
     /// Another change of the members is under way.
-    ChangeInProgress = "change-in-progress", "Another change of the members is under way";
+    ChangeInProgress = "change-in-progress", [409], "Another change of the members is under way";
     /// The cluster already has as many members without a vote as it may have.
-    TooManyLearners = "too-many-learners", "There are too many members without a vote";
+    TooManyLearners = "too-many-learners", [409], "There are too many members without a vote";
     /// The learner lacks too many entries to become a voter.
-    LearnerLagging = "learner-lagging", "The learner lacks too much";
+    LearnerLagging = "learner-lagging", [409], "The learner lacks too much";
     /// The learner does not follow the leader.
-    LearnerSilent = "learner-silent", "The learner does not follow the leader";
+    LearnerSilent = "learner-silent", [409], "The learner does not follow the leader";
     /// The remaining voters that are in contact would be no quorum.
-    WouldLoseQuorum = "would-lose-quorum", "The quorum would be lost";
+    WouldLoseQuorum = "would-lose-quorum", [409], "The quorum would be lost";
     /// The last voter cannot be removed.
-    LastVoter = "last-voter", "This is the last voter";
+    LastVoter = "last-voter", [409], "This is the last voter";
     /// Another node answers at the new address.
-    AnotherNodeAnswers = "another-node-answers", "Another node answers there";
+    AnotherNodeAnswers = "another-node-answers", [409], "Another node answers there";
     /// Leadership did not go to the wanted member.
-    TransferFailed = "transfer-failed", "Leadership was not transferred";
+    TransferFailed = "transfer-failed", [409], "Leadership was not transferred";
     /// An ACL is malformed.
-    InvalidAcl = "invalid-acl", "The ACL is malformed";
+    InvalidAcl = "invalid-acl", [400], "The ACL is malformed";
     /// The state is full.
-    QuotaExceeded = "quota-exceeded", "The state is full";
-    /// The lock is not held with the token.
-    LockNotHeld = "lock-not-held", "The lock is not held with that token";
+    QuotaExceeded = "quota-exceeded", [507], "The state is full";
+    /// The lock is not held with the token: 403 at the fence, which a proxy understands.
+    LockNotHeld = "lock-not-held", [403, 412], "The lock is not held with that token";
     /// The ticket belongs to another session.
-    NotOwner = "not-owner", "The ticket belongs to another session";
+    NotOwner = "not-owner", [403], "The ticket belongs to another session";
     /// The session does not hold the lock.
-    NotHolder = "not-holder", "This session does not hold the lock";
+    NotHolder = "not-holder", [404], "This session does not hold the lock";
     /// The session holds the lock with several tickets.
-    SeveralHeld = "several-held", "This session holds the lock with several tickets";
+    SeveralHeld = "several-held", [409], "This session holds the lock with several tickets";
     /// An acquire without `Idempotency-Key` and owner would wait for an earlier one of its own
     /// session.
-    BlockedByOwnSession = "blocked-by-own-session", "An earlier acquire of this session is in the way";
+    BlockedByOwnSession = "blocked-by-own-session", [409], "An earlier acquire of this session is in the way";
     /// The wait ended before the lock was granted; the waiter has left the queue.
-    NotAcquired = "not-acquired", "The lock was not acquired in time";
+    NotAcquired = "not-acquired", [409], "The lock was not acquired in time";
     /// The ticket is gone: released, withdrawn, or its session ended.
-    TicketGone = "ticket-gone", "The ticket is gone";
+    TicketGone = "ticket-gone", [410], "The ticket is gone";
     /// Waiting would close a cycle of waits.
-    Deadlock = "deadlock", "Waiting for the lock would close a cycle of waits";
+    Deadlock = "deadlock", [409], "Waiting for the lock would close a cycle of waits";
     /// Another upgrade or writer is in the way.
-    UpgradeConflict = "upgrade-conflict", "The read lock cannot be upgraded now";
+    UpgradeConflict = "upgrade-conflict", [409], "The read lock cannot be upgraded now";
     /// Another attempt with the same key has the ticket.
-    Superseded = "superseded", "A later attempt of the same request has the ticket";
+    Superseded = "superseded", [409], "A later attempt of the same request has the ticket";
     /// The key was used for another request.
-    RequestKeyReused = "idempotency-key-reused", "The idempotency key was used for another request";
+    RequestKeyReused = "idempotency-key-reused", [422], "The idempotency key was used for another request";
     /// The key was used, and its reply is no longer kept.
-    RequestKeyEvicted = "idempotency-key-evicted", "The outcome of this idempotency key is no longer known";
+    RequestKeyEvicted = "idempotency-key-evicted", [409], "The outcome of this idempotency key is no longer known";
     /// Sequence numbers have run out.
-    SequenceExhausted = "sequence-exhausted", "Sequence numbers have run out under this parent";
+    SequenceExhausted = "sequence-exhausted", [409], "Sequence numbers have run out under this parent";
     /// A bound of the state was reached by an object that exists.
-    LimitReached = "limit-reached", "A limit of the state is reached";
+    LimitReached = "limit-reached", [409, 413], "A limit of the state is reached";
     /// There are too many of these objects at present.
-    TooMany = "too-many", "There are too many of these at present";
+    TooMany = "too-many", [429], "There are too many of these at present";
     /// The events since the given zxid are no longer kept.
-    EventsGone = "events-gone", "The events since then are no longer kept";
+    EventsGone = "events-gone", [410], "The events since then are no longer kept";
     /// The node cannot serve the request now. It did nothing.
-    Unavailable = "unavailable", "The node cannot serve this now";
+    Unavailable = "unavailable", [503], "The node cannot serve this now";
     /// The cluster was restored from a backup a short time ago, and did nothing.
-    Restoring = "restoring", "The cluster was restored and grants no lock yet";
+    Restoring = "restoring", [503], "The cluster was restored and grants no lock yet";
     /// The request may have been carried out.
-    Unknown = "outcome-unknown", "The outcome is unknown";
+    Unknown = "outcome-unknown", [504], "The outcome is unknown";
     /// The semaphore has another limit.
-    LimitDiffers = "limit-differs", "The semaphore has another limit";
+    LimitDiffers = "limit-differs", [409], "The semaphore has another limit";
     /// The lock is managed: only acquires enter its queue.
-    LockManaged = "lock-managed", "The lock is managed: only acquires enter its queue";
+    LockManaged = "lock-managed", [409], "The lock is managed: only acquires enter its queue";
     /// The lock is not managed, and only managed locks can do this.
-    LockNotManaged = "lock-not-managed", "The lock is not managed";
+    LockNotManaged = "lock-not-managed", [409], "The lock is not managed";
     /// The lock cannot be handed over to the named waiter.
-    HandOverRefused = "hand-over-refused", "The lock cannot be handed over to that ticket";
+    HandOverRefused = "hand-over-refused", [409], "The lock cannot be handed over to that ticket";
     /// The owner already has a ticket of one of the locks, but not of the same set.
-    Overlap = "overlap", "The owner has some of these locks already";
+    Overlap = "overlap", [409], "The owner has some of these locks already";
     /// The node met a bug.
-    Internal = "internal", "The node met a bug";
+    Internal = "internal", [500], "The node met a bug";
 }
 
 impl ProblemType {

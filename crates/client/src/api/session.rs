@@ -1,14 +1,12 @@
 //! Sessions.
 
 use serde::{Deserialize, Serialize};
-#[cfg(feature = "schema")]
-use utoipa::ToSchema;
 
 use super::{ClientDetails, ClientInfo};
 
 /// Body of `POST /v1/sessions`. An empty body asks for the defaults.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct OpenSession {
     /// The wanted timeout in milliseconds, 30 s when absent. The answer has the timeout that was
@@ -27,7 +25,7 @@ pub struct OpenSession {
 
 /// Answer to the opening of a session. The secret is not sent again later.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct SessionOpened {
     /// The id of the session: the zxid that opened it.
     pub id: u64,
@@ -56,7 +54,7 @@ impl std::fmt::Debug for SessionOpened {
 
 /// Answer to a keep-alive that the leader accepted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct KeptAlive {
     /// The id of the session.
     pub id: u64,
@@ -69,7 +67,7 @@ pub struct KeptAlive {
 
 /// A session, without its secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct SessionInfo {
     /// The id of the session.
     pub id: u64,
@@ -96,7 +94,7 @@ pub struct SessionInfo {
 
 /// Answer of `GET /v1/sessions`: a page of sessions, sorted by id.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct SessionList {
     /// The sessions on this page.
     pub sessions: Vec<SessionInfo>,

@@ -1,8 +1,6 @@
 //! Transactions of several operations.
 
 use serde::{Deserialize, Serialize};
-#[cfg(feature = "schema")]
-use utoipa::ToSchema;
 
 #[cfg(feature = "schema")]
 use super::ZnodePath;
@@ -10,7 +8,7 @@ use super::{AclEntry, Millis, Mode, Stat};
 
 /// Body of `POST /v1/txn`: operations that are applied all together or not at all.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Txn {
     /// The operations in order.
@@ -19,7 +17,7 @@ pub struct Txn {
 
 /// One operation of a transaction. A `version` of -1, or an absent one, matches any version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(tag = "op", rename_all = "snake_case", deny_unknown_fields)]
 pub enum TxnOp {
     /// Creates a znode.
@@ -84,7 +82,7 @@ fn any_version() -> i32 {
 
 /// Answer to a transaction that was applied.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct TxnDone {
     /// The zxid of the transaction, the same for all operations.
     pub zxid: u64,
@@ -94,7 +92,7 @@ pub struct TxnDone {
 
 /// Result of one operation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(tag = "op", rename_all = "snake_case")]
 pub enum TxnResult {
     /// A znode was created.

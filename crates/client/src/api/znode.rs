@@ -1,12 +1,10 @@
 //! Znodes, their ACLs, children and events.
 
 use serde::{Deserialize, Serialize};
-#[cfg(feature = "schema")]
-use utoipa::ToSchema;
 
 /// The create modes of ZooKeeper.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
     /// A znode that stays until it is deleted.
@@ -28,7 +26,7 @@ pub enum Mode {
 
 /// Stat of a znode with all eleven fields of ZooKeeper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Stat {
     /// The zxid that created the znode.
     pub czxid: u64,
@@ -58,7 +56,7 @@ pub struct Stat {
 
 /// A znode with its data, which is text when it is UTF-8, else base64.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ZnodeInfo {
     /// The path of the znode.
     pub path: String,
@@ -74,7 +72,7 @@ pub struct ZnodeInfo {
 
 /// Answer to the creation of a znode.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Created {
     /// The path of the znode, with the ten digits of a sequential one.
     pub path: String,
@@ -86,7 +84,7 @@ pub struct Created {
 
 /// Answer to a change of a znode's data or ACL.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct NodeSet {
     /// The path of the znode.
     pub path: String,
@@ -98,7 +96,7 @@ pub struct NodeSet {
 
 /// Answer to the deletion of a znode or session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Deleted {
     /// The zxid of the transaction.
     pub zxid: u64,
@@ -106,7 +104,7 @@ pub struct Deleted {
 
 /// A child with its stat.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct NamedStat {
     /// The child's name.
     pub name: String,
@@ -116,7 +114,7 @@ pub struct NamedStat {
 
 /// Answer of `?children` and `?children=stat`: a page of children, sorted by name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Children {
     /// The path of the parent.
     pub path: String,
@@ -134,7 +132,7 @@ pub struct Children {
 
 /// An entry of an ACL.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AclEntry {
     /// Letters out of `cdrwa`: create, delete, read, write, admin.
@@ -149,7 +147,7 @@ pub struct AclEntry {
 
 /// Answer of `?acl`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct AclInfo {
     /// The path of the znode.
     pub path: String,
@@ -161,7 +159,7 @@ pub struct AclInfo {
 
 /// Kind of a change; all but `granted` are ZooKeeper's event types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum EventKind {
     /// The znode was created.
@@ -180,7 +178,7 @@ pub enum EventKind {
 
 /// A change of a znode.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct EventInfo {
     /// The zxid of the transaction that made the change.
     pub zxid: u64,
@@ -193,7 +191,7 @@ pub struct EventInfo {
 /// Answer of `?watch=`: the changes after `since`; empty when the wait ended first. A request with
 /// `since` set to `upto` continues from there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Events {
     /// The changes in order of zxid.
     pub events: Vec<EventInfo>,

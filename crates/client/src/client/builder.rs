@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::api::{OpenSession, ProblemType};
+use crate::api::{Millis, OpenSession, ProblemType};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hyper::header::HeaderValue;
@@ -92,7 +92,7 @@ impl ClientBuilder {
     /// The locks of a client that died are free after this time. A client that is cut off for
     /// longer loses its locks.
     pub fn session_timeout(mut self, timeout: Duration) -> ClientBuilder {
-        self.session.timeout_ms = Some(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX));
+        self.session.timeout_ms = Some(Millis::from(timeout).0);
         self
     }
 

@@ -51,8 +51,8 @@ pub(crate) struct Claim {
     pub(crate) session: Arc<Session>,
     /// The acquire. Sent again with its key, it returns the ticket that it got.
     enqueue: Call,
-    /// Slot of the window for the acquire or the release. While their outcome is unknown, the slot
-    /// keeps their key within the memory of the state.
+    /// Keeps that key, or that of the release, in the state's memory while it is not known what
+    /// became of it: of the enqueue as long as there is no ticket.
     slot: Option<Slot>,
     ticket: Option<Ticketed>,
     kind: Kind,
@@ -115,22 +115,77 @@ impl Place for MultiTicket {
 }
 
 impl Claim {
-    /// Asks for a place. `enqueue` is an acquire that returns at once, either with or without
-    /// keeping its place. `lock_delay` is the delay in that acquire.
+    /// Takes a place if it is granted at once. `None` when it is not, and nothing queues then.
+    /// `acquire` does not wait; `lock_delay` is the one that it asks for.
     ///
     /// # Errors
-    /// An error that certainly left no place, or one that leaves this unknown. In the latter case
-    /// the place is given back in the background.
-    pub(crate) async fn enter<P: Place>(
+    /// As [`Claim::enter`].
+    pub(crate) async fn take<P: Place>(
         client: &Client,
-        enqueue: Call,
+        acquire: Call,
+        kind: Kind,
+        lock_delay: Option<Duration>,
+    ) -> Result<Option<(Claim, P::Grant)>, Error> {
+        match Claim::enter::<P>(client, acquire, kind, lock_delay).await {
+            Ok((claim, Some(grant))) => Ok(Some((claim, grant))),
+            Ok((_, None)) => Err(Error::unknown("a try was queued")),
+            Err(error) => match (error.code(), kind) {
+                // A simple lock may have been taken by an earlier sending of this very try, and be
+                // gone since.
+                (Some(ProblemType::NotAcquired), _) | (Some(ProblemType::TicketGone), Kind::Simple) => Ok(None),
+                _ => Err(error),
+            },
+        }
+    }
+
+    /// Waits for a place in a queue; until the deadline, or for ever. `None` when the deadline came
+    /// first: the place is given back then. `acquire` keeps its place and does not wait itself.
+    ///
+    /// # Errors
+    /// As [`Claim::enter`] and [`Claim::granted`].
+    pub(crate) async fn wait<P: Place>(
+        client: &Client,
+        acquire: Call,
+        lock_delay: Option<Duration>,
+        deadline: Option<Moment>,
+    ) -> Result<Option<(Claim, P::Grant)>, Error> {
+        let (claim, grant) = Claim::enter::<P>(client, acquire, Kind::Queue, lock_delay).await?;
+        claim.grant_by::<P>(grant, deadline).await
+    }
+
+    /// The claim with its grant, which may be there already; `None` when the deadline comes first.
+    pub(crate) async fn grant_by<P: Place>(
+        mut self,
+        grant: Option<P::Grant>,
+        deadline: Option<Moment>,
+    ) -> Result<Option<(Claim, P::Grant)>, Error> {
+        let grant = match grant {
+            Some(grant) => Some(grant),
+            None => self.granted::<P>(deadline).await?,
+        };
+        if grant.is_none() {
+            // Should this fail, it goes on in the background.
+            let _ = self.give_back().await;
+        }
+        Ok(grant.map(|grant| (self, grant)))
+    }
+
+    /// Asks for a place.
+    ///
+    /// # Errors
+    /// When there is certainly no place, or it is not known whether there is one: then it is given
+    /// back in the background.
+    async fn enter<P: Place>(
+        client: &Client,
+        acquire: Call,
+        kind: Kind,
         lock_delay: Option<Duration>,
     ) -> Result<(Claim, Option<P::Grant>), Error> {
         let enter = async || {
             let session = client.session().await?;
             // Noted before the request is sent, as its answer may be lost.
             session.note_delay(lock_delay);
-            Claim::enter_in::<P>(client, session, enqueue.clone()).await
+            Claim::enter_in::<P>(client, session, acquire.clone(), kind).await
         };
         match enter().await {
             // The session had ended unnoticed.
@@ -143,22 +198,12 @@ impl Claim {
     pub(crate) async fn enter_in<P: Place>(
         client: &Client,
         session: Arc<Session>,
-        enqueue: Call,
-    ) -> Result<(Claim, Option<P::Grant>), Error> {
-        Claim::enter_as::<P>(client, session, enqueue, Kind::Queue).await
-    }
-
-    /// Asks for a place of the given kind in the given session.
-    pub(crate) async fn enter_as<P: Place>(
-        client: &Client,
-        session: Arc<Session>,
-        enqueue: Call,
+        acquire: Call,
         kind: Kind,
     ) -> Result<(Claim, Option<P::Grant>), Error> {
         let deadline = client.deadline();
-        let slot = tokio::time::timeout(deadline.remaining(), session.window.enter()).await;
-        let slot = slot.map_err(|_| Error::unavailable("an earlier write of this session is still unfinished"))?;
-        let enqueue = enqueue.session(session.key()).key(uuid::Uuid::new_v4());
+        let slot = session.slot(deadline).await?;
+        let enqueue = acquire.session(session.key()).key(uuid::Uuid::new_v4());
         let mut claim = Claim {
             client: client.clone(),
             session,
@@ -191,7 +236,7 @@ impl Claim {
     /// `Refused` with `TicketGone` when a client removed the claim from the queue, with
     /// `SessionExpired` when the session was lost. While the session lives, the wait goes on even
     /// if no node answers.
-    pub(crate) async fn granted<P: Place>(&mut self, deadline: Option<Moment>) -> Result<Option<P::Grant>, Error> {
+    async fn granted<P: Place>(&mut self, deadline: Option<Moment>) -> Result<Option<P::Grant>, Error> {
         let ticket = self.ticket().to_owned();
         loop {
             let left = deadline.map_or(Duration::MAX, Moment::remaining);
@@ -205,7 +250,7 @@ impl Claim {
             let wait = left.min(poll);
             // At least 1 ms, as the node counts whole milliseconds and a wait of 0 would make this
             // a busy loop.
-            let wait_ms = Millis(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).max(1));
+            let wait_ms = Millis::from(wait).max(Millis(1));
             let target = Target::path(P::ROUTE, &ticket)?.with("wait", wait_ms);
             let call = Call::get(target.finish()).session(self.session.key()).waiting(wait);
             let poll_deadline = self.client.deadline().after(wait);
@@ -275,8 +320,7 @@ impl Claim {
     pub(crate) async fn give_back(&mut self) -> Result<u32, Error> {
         let call = self.ticketed().release(self.kind, None)?.key(self.release_key).session(self.session.key());
         let deadline = self.client.deadline();
-        let slot = tokio::time::timeout(deadline.remaining(), self.session.window.enter()).await;
-        self.slot = Some(slot.map_err(|_| Error::unavailable("an earlier write of this session is still unfinished"))?);
+        self.slot = Some(self.session.slot(deadline).await?);
         let answer = self.client.inner.transport.send(&call, deadline).await;
         if let Err(error) = &answer {
             self.session.notice(error);
@@ -343,7 +387,7 @@ impl Drop for Claim {
         if !self.armed || self.session.state().is_final() {
             return;
         }
-        let leaving = Leaving {
+        let leaving = Claim {
             client: self.client.clone(),
             session: Arc::clone(&self.session),
             enqueue: self.enqueue.clone(),
@@ -351,9 +395,16 @@ impl Drop for Claim {
             ticket: self.ticket.take(),
             kind: self.kind,
             release_key: self.release_key,
+            armed: false,
+            fate: Arc::clone(&self.fate),
         };
-        self.client.spawn(leaving.run());
+        self.client.spawn(leaving.left());
     }
+}
+
+/// What a wait without a deadline came to.
+pub(crate) fn without_end<T>(waited: Option<T>) -> Result<T, Error> {
+    waited.ok_or_else(|| Error::unknown("a wait without an end has ended"))
 }
 
 /// Part that all answers about a claim have.
@@ -378,20 +429,9 @@ impl Ticketed {
     }
 }
 
-/// A claim that is given back in the background.
-struct Leaving {
-    client: Client,
-    session: Arc<Session>,
-    enqueue: Call,
-    /// Slot of the acquire as long as there is no ticket, then of the release.
-    slot: Option<Slot>,
-    ticket: Option<Ticketed>,
-    kind: Kind,
-    release_key: uuid::Uuid,
-}
-
-impl Leaving {
-    async fn run(mut self) {
+impl Claim {
+    /// Gives the place back while no caller waits for that.
+    async fn left(mut self) {
         let session = Arc::clone(&self.session);
         tokio::select! {
             () = self.leave() => {}

@@ -215,12 +215,12 @@ impl Pool {
 
     async fn stream(&self, within: Duration) -> Result<Stream, String> {
         if let Some(path) = self.socket_path() {
-            return Ok(Stream::Unix(UnixStream::connect(path).await.map_err(|error| error.to_string())?));
+            return Ok(Box::new(UnixStream::connect(path).await.map_err(|error| error.to_string())?));
         }
         let addrs = lookup_host(&self.addr).await.map_err(|error| error.to_string())?.collect::<Vec<_>>();
         let stream = connect_any(&addrs, within).await.map_err(|error| error.to_string())?;
         stream.set_nodelay(true).map_err(|error| error.to_string())?;
-        let Some(connector) = &self.approach.connector else { return Ok(Stream::Plain(stream)) };
+        let Some(connector) = &self.approach.connector else { return Ok(Box::new(stream)) };
         let host = self.addr.rsplit_once(':').map_or(&*self.addr, |(host, _)| host);
         connector.connect(host, stream).await
     }

@@ -27,11 +27,7 @@ impl Client {
     /// As any read, before the first byte; the first error of `take` as `Unavailable`;
     /// `Unavailable` when the node broke off in the middle.
     pub async fn backup(&self, local: bool, mut take: impl FnMut(Bytes) -> io::Result<()>) -> Result<u64, Error> {
-        let mut target = Target::route("/v1/admin/backup");
-        if local {
-            target = target.with("local", true);
-        }
-        let call = Call::get(target.finish());
+        let call = Call::get(Target::route("/v1/admin/backup").with_some("local", local.then_some(true)).finish());
         let (transport, deadline) = (&self.inner.transport, self.deadline());
         let mut tries = Tries::new(transport.pools().len());
         loop {

@@ -4,14 +4,14 @@ use std::fmt;
 use std::ops::Deref;
 use std::time::Duration;
 
-use crate::api::{Election as View, Leader, Millis, NodeSet, ProblemType, Ticket};
+use crate::api::{Election as View, Leader, NodeSet, ProblemType};
 use bytes::Bytes;
 use hyper::Method;
 
 use crate::client::Client;
 use crate::client::call::{Call, Target};
-use crate::client::claim::{Claim, Grant};
-use crate::client::clock::Moment;
+use crate::client::holding::while_held;
+use crate::client::lock::Lock;
 use crate::{Error, Guard, Loss};
 
 const ROUTE: &str = "/v1/elections";
@@ -45,8 +45,7 @@ impl Election {
     /// # Errors
     /// As [`crate::Lock::acquire`].
     pub async fn campaign(&self, label: &str) -> Result<Leadership, Error> {
-        let leadership = self.stand(label, None).await?;
-        leadership.ok_or_else(|| Error::unknown("a wait without an end has ended"))
+        Ok(self.leads(self.candidacy(label).acquire().await?))
     }
 
     /// Stands for election for at most `wait`. Returns `None` when the time was over first; the
@@ -56,47 +55,19 @@ impl Election {
     /// # Errors
     /// As [`Election::campaign`].
     pub async fn campaign_within(&self, label: &str, wait: Duration) -> Result<Option<Leadership>, Error> {
-        if wait.is_zero() {
-            self.try_campaign(label).await
-        } else {
-            self.stand(label, Some(Moment::now().after(wait))).await
-        }
+        let guard = self.candidacy(label).acquire_within(wait).await?;
+        Ok(guard.map(|guard| self.leads(guard)))
     }
 
-    async fn try_campaign(&self, label: &str) -> Result<Option<Leadership>, Error> {
-        match Claim::enter::<Ticket>(&self.client, Call::acquire(self.target(label)?), self.lock_delay).await {
-            Ok((claim, Some(grant))) => self.leads(claim, grant).map(Some),
-            Ok((_, None)) => Err(Error::unknown("a try was queued")),
-            Err(error) if error.code() == Some(ProblemType::NotAcquired) => Ok(None),
-            Err(error) => Err(error),
-        }
+    /// An election is a lock whose holder leads.
+    fn candidacy(&self, label: &str) -> Lock {
+        let mut lock = Lock::new(self.client.clone(), self.path.clone(), None).label(label);
+        (lock.route, lock.lock_delay) = (ROUTE, self.lock_delay);
+        lock
     }
 
-    async fn stand(&self, label: &str, deadline: Option<Moment>) -> Result<Option<Leadership>, Error> {
-        let enqueue = Call::acquire(self.target(label)?.with("keep", true));
-        let (mut claim, grant) = Claim::enter::<Ticket>(&self.client, enqueue, self.lock_delay).await?;
-        let grant = match grant {
-            Some(grant) => Some(grant),
-            None => claim.granted::<Ticket>(deadline).await?,
-        };
-        match grant {
-            Some(grant) => self.leads(claim, grant).map(Some),
-            None => {
-                // If this fails, the drop of the claim goes on with it in the background.
-                let _ = claim.give_back().await;
-                Ok(None)
-            }
-        }
-    }
-
-    fn target(&self, label: &str) -> Result<Target, Error> {
-        let delay = self.lock_delay.map(|delay| Millis(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX)));
-        Ok(Target::path(ROUTE, &self.path)?.with("label", label).with_some("lock_delay", delay))
-    }
-
-    fn leads(&self, claim: Claim, grant: Grant) -> Result<Leadership, Error> {
-        let guard = Guard::new(claim, self.path.clone(), grant)?;
-        Ok(Leadership { client: self.client.clone(), path: self.path.clone(), guard })
+    fn leads(&self, guard: Guard) -> Leadership {
+        Leadership { client: self.client.clone(), path: self.path.clone(), guard }
     }
 
     /// Returns the leader; `None` when no candidate leads.
@@ -161,11 +132,7 @@ impl Leadership {
     /// # Errors
     /// As [`Guard::run`].
     pub async fn run<T>(self, work: impl AsyncFnOnce(&Leadership) -> T) -> Result<T, Loss> {
-        let done = tokio::select! {
-            biased;
-            () = self.gone() => None,
-            done = work(&self) => Some(done),
-        };
+        let done = while_held(self.gone(), work(&self)).await;
         self.guard.end(done).await
     }
 
@@ -209,13 +176,10 @@ impl Observer {
     /// As any read. The call may be repeated.
     pub async fn next(&mut self) -> Result<Option<Leader>, Error> {
         loop {
-            let transport = &self.election.client.inner.transport;
-            let wait = if self.cursor.is_some() { transport.timeouts.poll } else { Duration::ZERO };
-            let wait_ms = Millis(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
-            let target = Target::path(ROUTE, &self.election.path)?.with_some("after", self.cursor.as_deref());
-            let call = Call::get(target.with("wait", wait_ms).finish()).waiting(wait);
-            let deadline = self.election.client.deadline().after(wait);
-            let view: View = transport.send(&call, deadline).await?.json()?;
+            let Election { client, path, .. } = &self.election;
+            let wait = if self.cursor.is_some() { client.inner.transport.timeouts.poll } else { Duration::ZERO };
+            let target = Target::path(ROUTE, path)?.with_some("after", self.cursor.as_deref());
+            let view: View = client.poll(target, wait).await?;
             if self.cursor.as_ref() != Some(&view.cursor) {
                 self.cursor = Some(view.cursor);
                 return Ok(view.leader);

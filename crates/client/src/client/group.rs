@@ -1,6 +1,6 @@
 //! Groups: sets of members that are present.
 
-use crate::api::{Deleted, Group as GroupView, GroupMember, Millis};
+use crate::api::{Deleted, Group as GroupView, GroupMember};
 use bytes::Bytes;
 use hyper::Method;
 
@@ -55,15 +55,14 @@ impl Group {
     /// # Errors
     /// As any read.
     pub async fn members(&self) -> Result<(Vec<GroupMember>, u64), Error> {
-        let (first, _) = self.client.read::<GroupView>(Target::path(GROUPS, &self.path)?).await?;
-        let (mut members, mut after) = (first.members, first.next);
-        while let Some(next) = after {
-            let target = Target::path(GROUPS, &self.path)?.with("after", next);
-            let (page, _) = self.client.read::<GroupView>(target).await?;
-            members.extend(page.members);
-            after = page.next;
-        }
-        Ok((members, first.changed))
+        let mut changed = None;
+        let target = |after: Option<String>| Ok(Target::path(GROUPS, &self.path)?.with_some("after", after));
+        let parts = |page: GroupView| {
+            changed.get_or_insert(page.changed);
+            (page.members, page.next)
+        };
+        let members = self.client.pages(target, parts).await?;
+        Ok((members, changed.unwrap_or_default()))
     }
 
     /// Waits until a member has joined or left after the zxid `since` of an earlier answer. Returns
@@ -74,11 +73,7 @@ impl Group {
     pub async fn changed(&self, since: u64) -> Result<(Vec<GroupMember>, u64), Error> {
         loop {
             let target = Target::path(GROUPS, &self.path)?.with("since", since).with("limit", 1);
-            let wait = self.client.inner.transport.timeouts.poll;
-            let wait_ms = Millis(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
-            let call = Call::get(target.with("wait", wait_ms).finish()).waiting(wait);
-            let deadline = self.client.deadline().after(wait);
-            let view: GroupView = self.client.inner.transport.send(&call, deadline).await?.json()?;
+            let view: GroupView = self.client.poll(target, self.client.inner.transport.timeouts.poll).await?;
             if view.changed != since {
                 return self.members().await;
             }

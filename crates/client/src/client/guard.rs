@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::api::{RevokeRequest, Ticket};
 
 use crate::client::call::{Call, Target};
-use crate::client::claim::{Claim, Grant};
+use crate::client::claim::{Claim, Grant, Kind, without_end};
 use crate::client::holding::{Holding, while_held};
 use crate::{Error, Loss, SessionState};
 
@@ -24,9 +24,14 @@ pub struct Guard {
 impl Guard {
     /// # Errors
     /// As [`Claim::check_held`].
-    pub(crate) fn new(claim: Claim, lock: String, grant: Grant) -> Result<Guard, Error> {
+    fn new(claim: Claim, lock: String, grant: Grant) -> Result<Guard, Error> {
         claim.check_held()?;
         Ok(Guard { claim, lock, grant })
+    }
+
+    /// The guard of a lock that was taken, if it was.
+    pub(crate) fn of(taken: Option<(Claim, Grant)>, lock: &str) -> Result<Option<Guard>, Error> {
+        taken.map(|(claim, grant)| Guard::new(claim, lock.to_owned(), grant)).transpose()
     }
 
     /// The token to show to the resource that the lock protects. Every grant of the lock has a
@@ -146,17 +151,13 @@ impl Guard {
     pub async fn upgrade(&self) -> Result<Guard, Error> {
         let target = Target::path("/v1/locks", &self.lock)?.with("upgrade", self.ticket()).with("keep", true);
         let (client, session) = (self.claim.client(), self.claim.session.clone());
-        let entered = Claim::enter_in::<Ticket>(client, session, Call::acquire(target)).await;
-        let (mut claim, grant) = entered.inspect_err(|error| {
+        let entered = Claim::enter_in::<Ticket>(client, session, Call::acquire(target), Kind::Queue).await;
+        let (claim, grant) = entered.inspect_err(|error| {
             if error.is_gone(self.ticket()) {
                 self.claim.fate().tell_gone();
             }
         })?;
-        let grant = match grant {
-            Some(grant) => Some(grant),
-            None => claim.granted::<Ticket>(None).await?,
-        };
-        let grant = grant.ok_or_else(|| Error::unknown("a wait without an end has ended"))?;
+        let (claim, grant) = without_end(claim.grant_by::<Ticket>(grant, None).await?)?;
         Guard::new(claim, self.lock.clone(), grant)
     }
 

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::api::{Actor, EndedTicket, Millis, ProblemType, RevokeRequest, SimpleLock, Ticket, TicketEnd};
+use crate::api::{Actor, EndedTicket, ProblemType, RevokeRequest, SimpleLock, Ticket, TicketEnd};
 
-use crate::client::call::{Call, Target};
+use crate::client::call::Target;
 use crate::client::claim::{Claim, Kind, SIMPLE_LOCKS};
 use crate::client::watch::{WatchKind, Watcher};
 use crate::{Error, EventKind, Loss};
@@ -162,12 +162,9 @@ impl Holding<'_> {
 
     /// Makes one long-poll for a client that wants the lock.
     async fn asked(&self) -> Result<Option<RevokeRequest>, Error> {
-        let transport = &self.claim.client().inner.transport;
-        let wait = transport.timeouts.poll;
-        let wait_ms = Millis(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
-        let target = Target::path("/v1/tickets", self.node)?.with("until", "revoked").with("wait", wait_ms);
-        let call = Call::get(target.finish()).waiting(wait);
-        match transport.send(&call, transport.deadline().after(wait)).await?.json()? {
+        let client = self.claim.client();
+        let target = Target::path("/v1/tickets", self.node)?.with("until", "revoked");
+        match client.poll(target, client.inner.transport.timeouts.poll).await? {
             Ticket::Held { revoke, .. } | Ticket::Waiting { revoke, .. } => Ok(revoke),
         }
     }

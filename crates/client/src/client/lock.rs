@@ -6,7 +6,7 @@ use crate::api::{LockQueue, Millis, ProblemType, Ticket};
 
 use crate::client::Client;
 use crate::client::call::{Call, Target};
-use crate::client::claim::Claim;
+use crate::client::claim::{Claim, Kind, without_end};
 use crate::client::clock::Moment;
 use crate::client::guard::Guard;
 use crate::{Error, Loss};
@@ -19,7 +19,7 @@ impl Client {
 
     /// Returns a lock that readers share.
     pub fn rw_lock(&self, path: impl Into<String>) -> RwLock {
-        RwLock::new(self.clone(), path.into())
+        RwLock { client: self.clone(), path: path.into() }
     }
 }
 
@@ -39,26 +39,23 @@ pub enum WithError {
 #[derive(Clone, Debug)]
 pub struct Lock {
     client: Client,
+    /// Of the lock, or of the election that it is.
+    pub(crate) route: &'static str,
     path: String,
     /// Mode in the query's spelling; `None` for the exclusive mode.
     mode: Option<&'static str>,
     /// Permits that are wanted of a semaphore, and its limit unless the set one counts.
-    permits: Option<(u32, Option<u32>)>,
+    pub(crate) permits: Option<(u32, Option<u32>)>,
     owner: Option<String>,
     label: Option<String>,
-    lock_delay: Option<Duration>,
+    pub(crate) lock_delay: Option<Duration>,
     priority: Option<u32>,
 }
 
 impl Lock {
     pub(crate) fn new(client: Client, path: String, mode: Option<&'static str>) -> Lock {
-        Lock { client, path, mode, permits: None, owner: None, label: None, lock_delay: None, priority: None }
-    }
-
-    /// Asks for permits of a semaphore.
-    pub(crate) fn of_semaphore(mut self, permits: u32, limit: Option<u32>) -> Lock {
-        self.permits = Some((permits, limit));
-        self
+        let (permits, owner, label, lock_delay, priority) = (None, None, None, None, None);
+        Lock { client, route: "/v1/locks", path, mode, permits, owner, label, lock_delay, priority }
     }
 
     /// Sets the owner, a name within the session. The same owner, in the same mode, holds the lock
@@ -102,8 +99,7 @@ impl Lock {
     /// the queue, it waits as long as its session lives. After that, `Refused` with
     /// `SessionExpired`, also when the session was lost before the grant was known.
     pub async fn acquire(&self) -> Result<Guard, Error> {
-        let guard = self.queue_up(None).await?;
-        guard.ok_or_else(|| Error::unknown("a wait without an end has ended"))
+        without_end(self.queue_up(None).await?)
     }
 
     /// Waits for the lock for at most `wait`. Returns `None` when the time was over first; this
@@ -120,12 +116,8 @@ impl Lock {
     /// # Errors
     /// As [`Lock::acquire`].
     pub async fn try_acquire(&self) -> Result<Option<Guard>, Error> {
-        match Claim::enter::<Ticket>(&self.client, Call::acquire(self.target()?), self.lock_delay).await {
-            Ok((claim, Some(grant))) => Guard::new(claim, self.path.clone(), grant).map(Some),
-            Ok((_, None)) => Err(Error::unknown("a try was queued")),
-            Err(error) if error.code() == Some(ProblemType::NotAcquired) => Ok(None),
-            Err(error) => Err(error),
-        }
+        let acquire = Call::acquire(self.target()?);
+        Guard::of(Claim::take::<Ticket>(&self.client, acquire, Kind::Queue, self.lock_delay).await?, &self.path)
     }
 
     /// Waits for the lock, runs the work while the lock is held, and releases it. When the lock is
@@ -174,25 +166,13 @@ impl Lock {
     async fn queue_up(&self, deadline: Option<Moment>) -> Result<Option<Guard>, Error> {
         // The place is kept when a poll ends, breaks off or moves to another node. A dropped claim
         // gives it back.
-        let enqueue = Call::acquire(self.target()?.with("keep", true));
-        let (mut claim, grant) = Claim::enter::<Ticket>(&self.client, enqueue, self.lock_delay).await?;
-        let grant = match grant {
-            Some(grant) => Some(grant),
-            None => claim.granted::<Ticket>(deadline).await?,
-        };
-        match grant {
-            Some(grant) => Guard::new(claim, self.path.clone(), grant).map(Some),
-            None => {
-                // If this fails, the drop of the claim goes on with it in the background.
-                let _ = claim.give_back().await;
-                Ok(None)
-            }
-        }
+        let acquire = Call::acquire(self.target()?.with("keep", true));
+        Guard::of(Claim::wait::<Ticket>(&self.client, acquire, self.lock_delay, deadline).await?, &self.path)
     }
 
     fn target(&self) -> Result<Target, Error> {
-        let delay = self.lock_delay.map(|delay| Millis(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX)));
-        let target = Target::path("/v1/locks", &self.path)?.with_some("mode", self.mode);
+        let delay = self.lock_delay.map(Millis::from);
+        let target = Target::path(self.route, &self.path)?.with_some("mode", self.mode);
         let (permits, limit) = self.permits.unzip();
         let target = target.with_some("permits", permits).with_some("limit", limit.flatten());
         let target = target.with_some("owner", self.owner.as_deref()).with_some("label", self.label.as_deref());
@@ -208,10 +188,6 @@ pub struct RwLock {
 }
 
 impl RwLock {
-    pub(crate) fn new(client: Client, path: String) -> RwLock {
-        RwLock { client, path }
-    }
-
     /// Returns the lock in the mode of a reader.
     pub fn read(&self) -> Lock {
         Lock::new(self.client.clone(), self.path.clone(), Some("read"))

@@ -3,14 +3,14 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::api::{AcquireAll, HeldPart, LockMode, LockWish, Millis, MultiTicket, Policy, ProblemType, RevokeRequest};
+use crate::api::{AcquireAll, HeldPart, LockMode, LockWish, Millis, MultiTicket, Policy, RevokeRequest};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use hyper::Method;
 
 use crate::client::Client;
 use crate::client::call::{Call, Target};
-use crate::client::claim::Claim;
+use crate::client::claim::{Claim, Kind, without_end};
 use crate::client::clock::Moment;
 use crate::client::holding::{Holding, while_held};
 use crate::{Error, Loss, WithError};
@@ -66,7 +66,7 @@ impl MultiLock {
 
     /// Sets the delay of [`crate::Lock::lock_delay`] for all locks.
     pub fn lock_delay(mut self, delay: Duration) -> MultiLock {
-        self.wish.lock_delay = Some(Millis(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX)));
+        self.wish.lock_delay = Some(Millis::from(delay));
         self
     }
 
@@ -75,8 +75,7 @@ impl MultiLock {
     /// # Errors
     /// As [`crate::Lock::acquire`].
     pub async fn acquire(&self) -> Result<MultiGuard, Error> {
-        let guard = self.queue_up(None).await?;
-        guard.ok_or_else(|| Error::unknown("a wait without an end has ended"))
+        without_end(self.queue_up(None).await?)
     }
 
     /// Waits for all locks for at most `wait`. Returns `None` when the time was over first.
@@ -92,12 +91,8 @@ impl MultiLock {
     /// # Errors
     /// As [`MultiLock::acquire`].
     pub async fn try_acquire(&self) -> Result<Option<MultiGuard>, Error> {
-        match Claim::enter::<MultiTicket>(&self.client, self.call(false), self.delay()).await {
-            Ok((claim, Some(granted))) => MultiGuard::of(claim, granted).map(Some),
-            Ok((_, None)) => Err(Error::unknown("a try was queued")),
-            Err(error) if error.code() == Some(ProblemType::NotAcquired) => Ok(None),
-            Err(error) => Err(error),
-        }
+        let taken = Claim::take::<MultiTicket>(&self.client, self.call(false), Kind::Queue, self.delay()).await?;
+        MultiGuard::of(taken)
     }
 
     /// Waits for all locks, runs the work while they are held, and releases them, as
@@ -110,17 +105,7 @@ impl MultiLock {
     }
 
     async fn queue_up(&self, deadline: Option<Moment>) -> Result<Option<MultiGuard>, Error> {
-        let entered = Claim::enter::<MultiTicket>(&self.client, self.call(true), self.delay()).await;
-        let (mut claim, granted) = entered?;
-        let granted = match granted {
-            Some(granted) => Some(granted),
-            None => claim.granted::<MultiTicket>(deadline).await?,
-        };
-        if granted.is_none() {
-            // If this fails, the drop of the claim goes on with it in the background.
-            let _ = claim.give_back().await;
-        }
-        granted.map(|granted| MultiGuard::of(claim, granted)).transpose()
+        MultiGuard::of(Claim::wait::<MultiTicket>(&self.client, self.call(true), self.delay(), deadline).await?)
     }
 
     fn delay(&self) -> Option<Duration> {
@@ -141,9 +126,10 @@ pub struct MultiGuard {
 }
 
 impl MultiGuard {
-    fn of(claim: Claim, (parts, holds): (Vec<HeldPart>, u32)) -> Result<MultiGuard, Error> {
+    fn of(taken: Option<(Claim, (Vec<HeldPart>, u32))>) -> Result<Option<MultiGuard>, Error> {
+        let Some((claim, (parts, holds))) = taken else { return Ok(None) };
         claim.check_held()?;
-        Ok(MultiGuard { claim, parts, holds })
+        Ok(Some(MultiGuard { claim, parts, holds }))
     }
 
     /// The number of holds of this owner when the locks were acquired, this guard included.

@@ -14,7 +14,7 @@ impl Client {
     /// # Errors
     /// When no node opens a session in time.
     pub async fn open_session(&self) -> Result<OpenedSession, Error> {
-        Ok(OpenedSession::new(self.session().await?, self.clone()))
+        Ok(OpenedSession { session: self.session().await?, client: self.clone() })
     }
 }
 
@@ -29,10 +29,6 @@ pub struct OpenedSession {
 }
 
 impl OpenedSession {
-    pub(crate) fn new(session: Arc<Session>, client: Client) -> OpenedSession {
-        OpenedSession { session, client }
-    }
-
     /// The id of the session.
     pub fn id(&self) -> u64 {
         self.session.id

@@ -5,14 +5,11 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::client::Resumption;
 use tokio_rustls::rustls::crypto::ring::default_provider;
 use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
@@ -46,13 +43,12 @@ pub(crate) struct Trust {
 #[derive(Clone)]
 pub(crate) struct Connector(TlsConnector);
 
-/// A connection, with TLS or without.
-pub(crate) enum Stream {
-    Plain(TcpStream),
-    /// A socket of a program on this machine.
-    Unix(UnixStream),
-    Tls(Box<TlsStream<TcpStream>>),
-}
+/// What bytes go through: TCP, with TLS or without, or a socket of this machine.
+pub(crate) trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Socket for T {}
+
+/// A connection.
+pub(crate) type Stream = Box<dyn Socket>;
 
 impl Trust {
     /// Checks for settings that are of no use without TLS.
@@ -136,7 +132,7 @@ impl Connector {
         let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         let name = ServerName::try_from(bare.to_owned()).map_err(|error| format!("{host}: {error}"))?;
         match self.0.connect(name, stream).await {
-            Ok(stream) => Ok(Stream::Tls(Box::new(stream))),
+            Ok(stream) => Ok(Box::new(stream)),
             Err(error) => Err(refusal(&error).unwrap_or_else(|| unfinished(&error))),
         }
     }
@@ -233,49 +229,6 @@ fn about_certificate(alert: AlertDescription) -> Option<String> {
             Some(format!("TLS: the node does not take this client's certificate (alert {alert:?})"))
         }
         _ => None,
-    }
-}
-
-/// Passes a poll on to the inner stream.
-macro_rules! inside {
-    ($stream:expr, $inner:ident => $poll:expr) => {
-        match $stream {
-            Stream::Plain($inner) => $poll,
-            Stream::Unix($inner) => $poll,
-            Stream::Tls($inner) => $poll,
-        }
-    };
-}
-
-impl AsyncRead for Stream {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        inside!(&mut *self, stream => Pin::new(stream).poll_read(cx, buffer))
-    }
-}
-
-impl AsyncWrite for Stream {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        inside!(&mut *self, stream => Pin::new(stream).poll_write(cx, bytes))
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        inside!(&mut *self, stream => Pin::new(stream).poll_flush(cx))
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        inside!(&mut *self, stream => Pin::new(stream).poll_shutdown(cx))
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        inside!(&mut *self, stream => Pin::new(stream).poll_write_vectored(cx, slices))
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        inside!(self, stream => stream.is_write_vectored())
     }
 }
 

@@ -24,7 +24,9 @@ pub struct Semaphore {
 impl Semaphore {
     /// Returns a [`Lock`] for a number of permits, which are acquired all together or not at all.
     pub fn permits(&self, permits: u32) -> Lock {
-        Lock::new(self.client.clone(), self.path.clone(), Some("semaphore")).of_semaphore(permits, self.limit)
+        let mut lock = Lock::new(self.client.clone(), self.path.clone(), Some("semaphore"));
+        lock.permits = Some((permits, self.limit));
+        lock
     }
 
     /// Waits for one permit, in order.

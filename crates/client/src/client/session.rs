@@ -21,7 +21,7 @@ use crate::client::error::Error;
 use crate::client::fate::Loss;
 use crate::client::life::{Life, SessionState};
 use crate::client::transport::Transport;
-use crate::client::window::Window;
+use crate::client::window::{Slot, Window};
 
 /// A change of a session's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,6 +153,15 @@ impl Session {
         let answer = transport.send_now(&call, deadline).await.inspect_err(|error| self.notice(error))?;
         self.heard(answer.sent, answer.json::<KeptAlive>()?.safe_for_ms);
         Ok(())
+    }
+
+    /// Room for one more write with a key.
+    ///
+    /// # Errors
+    /// `Unavailable` when there is none by the deadline.
+    pub(crate) async fn slot(&self, deadline: Moment) -> Result<Slot, Error> {
+        let slot = tokio::time::timeout(deadline.remaining(), self.window.enter()).await;
+        slot.map_err(|_| Error::unavailable("an earlier write of this session is still unfinished"))
     }
 
     /// Notes an error that says that the session has ended.

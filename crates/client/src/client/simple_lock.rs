@@ -6,12 +6,12 @@
 
 use std::time::Duration;
 
-use crate::api::{ProblemType, SimpleHolder, SimpleLock as View, Ticket};
+use crate::api::{SimpleHolder, SimpleLock as View, Ticket};
 use hyper::Method;
 
 use crate::client::Client;
 use crate::client::call::{Call, Target};
-use crate::client::claim::{Claim, Kind, SIMPLE_LOCKS};
+use crate::client::claim::{Claim, Kind, SIMPLE_LOCKS, without_end};
 use crate::client::clock::Moment;
 use crate::{Error, Guard, WatchKind, WithError};
 
@@ -50,8 +50,7 @@ impl SimpleLock {
     /// As [`crate::Lock::acquire`]: the call waits as long as its session lives. Also `Refused`
     /// when the client may not read the znode of the lock.
     pub async fn acquire(&self) -> Result<Guard, Error> {
-        let guard = self.wait(None).await?;
-        guard.ok_or_else(|| Error::unknown("a wait without an end has ended"))
+        without_end(self.wait(None).await?)
     }
 
     /// Waits for the lock for at most `wait`. Returns `None` when the time was over first.
@@ -70,23 +69,7 @@ impl SimpleLock {
         let owner = self.owner.clone().unwrap_or_else(|| uuid::Uuid::new_v4().to_string());
         let target = Target::path(SIMPLE_LOCKS, &self.path)?.with("owner", owner);
         let call = Call::write(Method::POST, target.finish());
-        let enter = async || {
-            let session = self.client.session().await?;
-            Claim::enter_as::<Ticket>(&self.client, session, call.clone(), Kind::Simple).await
-        };
-        let entered = match enter().await {
-            // The session had ended unnoticed.
-            Err(error) if error.code() == Some(ProblemType::SessionExpired) => enter().await,
-            entered => entered,
-        };
-        match entered {
-            Ok((claim, Some(grant))) => Guard::new(claim, self.path.clone(), grant).map(Some),
-            Ok((_, None)) => Err(Error::unknown("a try was queued")),
-            // Another owner holds the lock, or an earlier sending of this try got it and has lost
-            // it since.
-            Err(Error::Refused { code: Some(ProblemType::NotAcquired | ProblemType::TicketGone), .. }) => Ok(None),
-            Err(error) => Err(error),
-        }
+        Guard::of(Claim::take::<Ticket>(&self.client, call, Kind::Simple, None).await?, &self.path)
     }
 
     /// Waits for the lock, runs the work while it is held, and releases it, as
@@ -156,6 +139,7 @@ impl SimpleLock {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::ProblemType;
     use crate::client::fake_node::fake_node;
 
     const SESSION: &str = r#"{"id":5,"secret":"00","session":"5.00","timeout_ms":60000,"safe_for_ms":SAFE}"#;

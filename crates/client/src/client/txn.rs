@@ -6,7 +6,7 @@ use base64::engine::general_purpose::STANDARD;
 use hyper::Method;
 
 use crate::client::Client;
-use crate::client::call::Target;
+use crate::client::call::Call;
 use crate::client::znodes::LockCheck;
 use crate::{Error, Guard};
 
@@ -75,9 +75,8 @@ impl Transaction {
     /// `Refused` for the reason of the first operation that fails; `op_index` in the problem is its
     /// index.
     pub async fn commit(self) -> Result<TxnDone, Error> {
-        let call = Client::write_call(Method::POST, Target::route("/v1/txn")).json(&Txn { ops: self.ops });
-        let call = LockCheck::add_to(self.guard.as_ref(), call)?;
-        LockCheck::hear(self.guard.as_ref(), self.client.write(call).await)
+        let call = Call::write(Method::POST, "/v1/txn".into()).json(&Txn { ops: self.ops });
+        LockCheck::write(self.guard.as_ref(), &self.client, call).await
     }
 }
 

@@ -11,7 +11,7 @@ use hyper::Method;
 
 use crate::Error;
 use crate::client::Client;
-use crate::client::call::{Call, Prefer, Repeat, Target};
+use crate::client::call::{Call, Prefer, Target};
 
 /// A node that is to become a member.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -137,8 +137,7 @@ impl Client {
     /// # Errors
     /// As any write.
     pub async fn revoke(&self, path: &str, deadline: Option<Duration>) -> Result<Revoked, Error> {
-        let deadline = deadline.map(|deadline| Millis(u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX)));
-        let target = Target::path("/v1/revoke", path)?.with_some("deadline", deadline);
+        let target = Target::path("/v1/revoke", path)?.with_some("deadline", deadline.map(Millis::from));
         self.write(Call::write(Method::POST, target.finish())).await
     }
 
@@ -157,9 +156,7 @@ impl Client {
     /// As any write; `Refused` with `MembersNotReady` when a member does not know the level.
     pub async fn finalize_upgrade(&self, level: Option<u16>) -> Result<Upgrade, Error> {
         let target = Target::route("/v1/admin/upgrade").with_some("level", level);
-        // Safe to repeat: at the level already, the write does nothing.
-        let call = Call { repeat: Repeat::Safe, ..Call::write(Method::PUT, target.finish()) };
-        self.write(call).await
+        self.write(Call::write(Method::PUT, target.finish())).await
     }
 
     /// Returns the members as the leader knows them. For operators.
@@ -188,8 +185,7 @@ impl Client {
     /// As any write; `Refused` with the obstacle.
     pub async fn promote_member(&self, id: u64) -> Result<Members, Error> {
         let target = Target::route(&format!("/v1/admin/members/{id}/promote"));
-        let call = Call { repeat: Repeat::Safe, ..Call::write(Method::POST, target.finish()) };
-        self.write(call).await
+        self.write(Call::write(Method::POST, target.finish())).await
     }
 
     /// Removes a member for good; with `force` even if that loses the quorum. For operators.
@@ -215,8 +211,7 @@ impl Client {
     ) -> Result<Members, Error> {
         let target = Target::route(&format!("/v1/admin/members/{id}")).with_some("peer_addr", peer_addr);
         let target = target.with_some("http_addr", http_addr).with_some("zone", zone);
-        let call = Call { repeat: Repeat::Safe, ..Call::write(Method::PUT, target.finish()) };
-        self.write(call).await
+        self.write(Call::write(Method::PUT, target.finish())).await
     }
 
     /// Makes another voter the leader: `to`, or the voter that is furthest in the log. For
@@ -234,16 +229,8 @@ impl Client {
     /// # Errors
     /// As any read.
     pub async fn sessions(&self) -> Result<Vec<SessionInfo>, Error> {
-        let (mut sessions, mut after) = (Vec::new(), None);
-        loop {
-            let target = Target::route("/v1/sessions").with_some("after", after);
-            let (page, _) = self.read::<SessionList>(target).await?;
-            sessions.extend(page.sessions);
-            match page.next {
-                Some(next) => after = Some(next),
-                None => return Ok(sessions),
-            }
-        }
+        let target = |after: Option<u64>| Ok(Target::route("/v1/sessions").with_some("after", after));
+        self.pages(target, |page: SessionList| (page.sessions, page.next)).await
     }
 
     /// Returns one session, with the first page of its ephemeral znodes.

@@ -4,12 +4,12 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::time::Duration;
 
-use crate::api::{EventInfo, Events, Millis, ProblemType};
+use crate::api::{EventInfo, Events, ProblemType};
 use futures_util::Stream;
 
 use crate::Error;
 use crate::client::Client;
-use crate::client::call::{Call, Target, ZNODES};
+use crate::client::call::{Target, ZNODES};
 
 /// Events that a watch covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,10 +140,7 @@ impl Watcher {
     }
 
     async fn poll(&self, wait: Duration) -> Result<Events, Error> {
-        let wait_ms = Millis(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
-        let target = Target::path(ZNODES, &self.path)?.with("watch", self.kind).with("wait", wait_ms);
-        let call = Call::get(target.with_some("since", self.position).finish()).waiting(wait);
-        let deadline = self.client.deadline().after(wait);
-        self.client.inner.transport.send(&call, deadline).await?.json()
+        let target = Target::path(ZNODES, &self.path)?.with("watch", self.kind).with_some("since", self.position);
+        self.client.poll(target, wait).await
     }
 }

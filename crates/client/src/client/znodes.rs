@@ -12,6 +12,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use hyper::Method;
+use serde::de::DeserializeOwned;
 
 use crate::client::Client;
 use crate::client::call::{Call, Target, ZNODES};
@@ -74,16 +75,7 @@ impl Client {
     /// # Errors
     /// `Refused` with `NoNode` when there is no such znode.
     pub async fn children(&self, path: &str) -> Result<Vec<String>, Error> {
-        let (mut names, mut after) = (Vec::new(), None);
-        loop {
-            let target = Target::path(ZNODES, path)?.with("children", true).with_some("after", after);
-            let (page, _) = self.read::<Children>(target).await?;
-            names.extend(page.children);
-            match page.next {
-                Some(next) => after = Some(next),
-                None => return Ok(names),
-            }
-        }
+        self.pages(children(path, "true"), |page: Children| (page.children, page.next)).await
     }
 
     /// Returns the children with their stats, sorted by name; read as [`Client::children`].
@@ -91,16 +83,7 @@ impl Client {
     /// # Errors
     /// As [`Client::children`].
     pub async fn children_with_stats(&self, path: &str) -> Result<Vec<NamedStat>, Error> {
-        let (mut stats, mut after) = (Vec::new(), None);
-        loop {
-            let target = Target::path(ZNODES, path)?.with("children", "stat").with_some("after", after);
-            let (page, _) = self.read::<Children>(target).await?;
-            stats.extend(page.stats.unwrap_or_default());
-            match page.next {
-                Some(next) => after = Some(next),
-                None => return Ok(stats),
-            }
-        }
+        self.pages(children(path, "stat"), |page: Children| (page.stats.unwrap_or_default(), page.next)).await
     }
 
     /// Returns a znode's ACL.
@@ -116,7 +99,8 @@ impl Client {
     /// # Errors
     /// `Refused` with `InvalidAcl`, `NoNode` or `NoAuth`; see [`Error`].
     pub async fn set_acl(&self, path: &str, acl: &[AclEntry]) -> Result<NodeSet, Error> {
-        self.write(Client::write_call(Method::PUT, Target::path(ZNODES, path)?.with("acl", true)).json(&acl)).await
+        let target = Target::path(ZNODES, path)?.with("acl", true);
+        self.write(Call::write(Method::PUT, target.finish()).json(&acl)).await
     }
 
     /// Prepares the creation of a znode. Add options and await it: `client.create("/a",
@@ -144,6 +128,11 @@ impl Client {
     }
 }
 
+/// The page of children behind a name.
+fn children(path: &str, word: &str) -> impl Fn(Option<String>) -> Result<Target, Error> {
+    move |after| Ok(Target::path(ZNODES, path)?.with("children", word).with_some("after", after))
+}
+
 /// The header `If-Lock` of a write. The write is refused with `LockNotHeld` unless the token holds
 /// the lock when the write is applied.
 #[derive(Clone, Debug)]
@@ -163,17 +152,16 @@ impl LockCheck {
         LockCheck { value, lock: guard.lock().to_owned(), fate }
     }
 
-    pub(crate) fn add_to(this: Option<&LockCheck>, call: Call) -> Result<Call, Error> {
-        match this {
-            Some(check) => call.header(headers::IF_LOCK, &check.value),
-            None => Ok(call),
-        }
-    }
-
-    /// Notes in the guard's fate what an answer says about its lock.
-    pub(crate) fn hear<T>(this: Option<&LockCheck>, answer: Result<T, Error>) -> Result<T, Error> {
-        if let (Some(LockCheck { lock, fate: Some(fate), .. }), Err(Error::Refused { code, problem, .. })) =
-            (this, &answer)
+    /// Sends a write with its check, if it has one. The guard hears what the answer tells of its
+    /// lock.
+    pub(crate) async fn write<T: DeserializeOwned>(
+        this: Option<&LockCheck>,
+        client: &Client,
+        call: Call,
+    ) -> Result<T, Error> {
+        let Some(LockCheck { value, lock, fate }) = this else { return client.write(call).await };
+        let answer = client.write(call.header(headers::IF_LOCK, value)?).await;
+        if let (Some(fate), Err(Error::Refused { code, problem, .. })) = (fate, &answer)
             && *code == Some(ProblemType::LockNotHeld)
             && problem.path.as_ref() == Some(lock)
         {
@@ -243,11 +231,10 @@ impl Create {
 
     async fn send(self) -> Result<Created, Error> {
         let mode = serde_json::to_value(self.mode).expect("a mode is a word");
-        let ttl = self.ttl.map(|ttl| Millis(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX)));
         let target = Target::path(ZNODES, &self.path)?.with_some("mode", mode.as_str());
-        let call = Client::write_call(Method::POST, target.with_some("ttl", ttl).with_some("acl", self.acl));
-        let call = LockCheck::add_to(self.guard.as_ref(), call.body(self.data))?;
-        LockCheck::hear(self.guard.as_ref(), self.client.write(call).await)
+        let target = target.with_some("ttl", self.ttl.map(Millis::from)).with_some("acl", self.acl);
+        let call = Call::write(Method::POST, target.finish());
+        LockCheck::write(self.guard.as_ref(), &self.client, call.body(self.data)).await
     }
 }
 
@@ -276,9 +263,8 @@ impl Set {
     }
 
     async fn send(self) -> Result<NodeSet, Error> {
-        let call = Client::write_call(Method::PUT, Target::path(ZNODES, &self.path)?).body(self.data);
-        let call = LockCheck::add_to(self.guard.as_ref(), if_match(call, self.version)?)?;
-        LockCheck::hear(self.guard.as_ref(), self.client.write(call).await)
+        let call = Call::write(Method::PUT, Target::path(ZNODES, &self.path)?.finish()).body(self.data);
+        LockCheck::write(self.guard.as_ref(), &self.client, if_match(call, self.version)?).await
     }
 }
 
@@ -306,9 +292,8 @@ impl Delete {
     }
 
     async fn send(self) -> Result<Deleted, Error> {
-        let call = Client::write_call(Method::DELETE, Target::path(ZNODES, &self.path)?);
-        let call = LockCheck::add_to(self.guard.as_ref(), if_match(call, self.version)?)?;
-        LockCheck::hear(self.guard.as_ref(), self.client.write(call).await)
+        let call = Call::write(Method::DELETE, Target::path(ZNODES, &self.path)?.finish());
+        LockCheck::write(self.guard.as_ref(), &self.client, if_match(call, self.version)?).await
     }
 }
 

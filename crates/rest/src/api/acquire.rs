@@ -94,7 +94,7 @@ impl Grant {
 
     /// What the log answered to a request of `zxid`, with what is asked of the ticket since.
     fn answered(door: &Door, ticket: &ZPath, held: Held, zxid: Zxid) -> Grant {
-        Grant { zxid, ..Grant::seen(&door.replica().state(), ticket, held.token, held.holds) }
+        Grant { zxid, ..Grant::seen(&door.replica.state(), ticket, held.token, held.holds) }
     }
 }
 
@@ -102,7 +102,6 @@ impl Grant {
 struct Wish {
     op: Op,
     lock: ZPath,
-    attempt: Attempt,
     wait_ms: u64,
     keep: bool,
     /// Lengths of texts that have a bound, by parameter.
@@ -139,31 +138,21 @@ pub(crate) async fn acquire(call: Call) -> Answer {
 /// Enters the queue of the lock behind `route`, in the mode that the route stands for or the query
 /// says.
 pub(crate) async fn enter(mut call: Call, route: &str, mode: Option<LockMode>) -> Answer {
-    let credential = call.caller.session()?;
+    call.caller.session()?;
     let wish = wish(&mut call, route, mode)?;
     call.forget_head();
     let deadline = call.arrived + Duration::from_millis(wish.wait_ms);
-    let (path, attempt) = (wish.lock, wish.attempt);
-    let is_keyed = call.caller.key.is_some();
-    // Without a key of the client's own the door makes one: it becomes the UUID in the lock node's
-    // name.
-    call.caller.key.get_or_insert_with(|| RequestKey(Uuid::new_v4().into_bytes()));
-    let permit = call.door.wait_permit()?;
-    let heartbeat = Heartbeat::send(&call.door, credential);
+    let path = wish.lock;
     // Of an upgrade it may be the reader that has gone.
     let is_upgrade = matches!(wish.op, Op::Upgrade(_));
-    let request = znode::Request { attempt, ..call.request(wish.op) };
-    let mut waiter = Waiter::propose(&call.door, request, credential, path.clone(), is_keyed, permit);
-    if wish.keep {
-        waiter.stay();
-    }
+    let (heartbeat, mut waiter) = propose(&mut call, wish.op, &path, wish.keep)?;
     let entered = enqueue(&call.door, &mut waiter, &path).await;
     let refused = |problem: Problem| {
         if problem.is(Error::BlockedByOwnSession) {
             return problem.because(BLOCKED);
         }
         let problem = if is_upgrade { problem } else { problem.of_used_key() };
-        let state = call.door.replica().state();
+        let state = call.door.replica.state();
         let problem = problem.naming(&state, &wish.texts);
         wish.mode.map_or(problem.clone(), |mode| problem.with_limit(&state, &path, mode))
     };
@@ -182,7 +171,7 @@ pub(crate) async fn enter(mut call: Call, route: &str, mode: Option<LockMode>) -
         None => {
             let left = wait_or_leave(&call.door, &mut waiter, &ticket, deadline).await;
             left.map_err(|problem| {
-                let state = call.door.replica().state();
+                let state = call.door.replica.state();
                 holders::explained(problem, &call.identities, &state, &ticket, wish.wait_ms)
             })?
         }
@@ -192,22 +181,40 @@ pub(crate) async fn enter(mut call: Call, route: &str, mode: Option<LockMode>) -
     Ok(answer)
 }
 
+/// Proposes an acquire, with a heartbeat beside it. Its waiter stays in the queue if it is to `keep`
+/// its place.
+pub(crate) fn propose(call: &mut Call, op: Op, lock: &ZPath, keep: bool) -> Result<(Heartbeat, Waiter), Problem> {
+    let credential = call.caller.session()?;
+    let attempt = new_attempt()?;
+    let is_keyed = call.caller.key.is_some();
+    // Without a key of the client's own the door makes one: it becomes the UUID in the lock node's
+    // name.
+    call.caller.key.get_or_insert_with(|| RequestKey(Uuid::new_v4().into_bytes()));
+    let permit = call.door.wait_permit()?;
+    let heartbeat = Heartbeat::send(&call.door, credential);
+    let request = znode::Request { attempt, ..call.request(op) };
+    let mut waiter = Waiter::propose(&call.door, request, credential, lock.clone(), is_keyed, permit);
+    if keep {
+        waiter.stay();
+    }
+    Ok((heartbeat, waiter))
+}
+
 fn wish(call: &mut Call, route: &str, mode: Option<LockMode>) -> Result<Wish, Problem> {
     let lock = call.lock_path(route)?;
-    let config = call.door.config().clone();
+    let config = call.door.config.clone();
     let query = &mut call.query;
     let wait_ms = query.duration_ms("wait", config.wait_max_ms)?.unwrap_or(0);
     let label = query.take("label")?.unwrap_or_default();
     check_seen("label", &label)?;
     let keep = query.flag("keep")?;
-    let attempt = new_attempt()?;
     // An election has no upgrade.
     if let Some(reader) = if mode.is_none() { query.take("upgrade")? } else { None } {
         // Mode, owner and lock-delay are the reader's: given here, they are unknown parameters.
         std::mem::take(query).finish()?;
         let texts = [("label", label.len()), ("owner", 0)];
         let op = Op::Upgrade(Upgrade { ticket: reader_of(&lock, &reader)?, label });
-        return Ok(Wish { op, lock, attempt, wait_ms, keep, texts, mode: None });
+        return Ok(Wish { op, lock, wait_ms, keep, texts, mode: None });
     }
     let mode = mode.map_or_else(|| convert::take_lock_mode(query), Ok)?;
     let owner = query.take("owner")?.unwrap_or_default();
@@ -220,11 +227,11 @@ fn wish(call: &mut Call, route: &str, mode: Option<LockMode>) -> Result<Wish, Pr
     let texts = [("label", label.len()), ("owner", owner.len())];
     let acquire = Acquire { owner, label, lock_delay_ms, priority, keyless, ..Acquire::new(lock.clone(), mode) };
     let op = Op::Acquire(acquire);
-    Ok(Wish { op, lock, attempt, wait_ms, keep, texts, mode: Some(mode) })
+    Ok(Wish { op, lock, wait_ms, keep, texts, mode: Some(mode) })
 }
 
 /// A try that no other has the number of; 0 is none.
-pub(crate) fn new_attempt() -> Result<Attempt, Problem> {
+fn new_attempt() -> Result<Attempt, Problem> {
     let drawn = getrandom::u64().map_err(|error| Problem::unavailable(error.to_string(), 1_000))?;
     Ok(Attempt(drawn.max(1)))
 }
@@ -306,7 +313,7 @@ fn withdrawn(door: &Door, applied: Applied, ticket: &ZPath) -> Result<Result<Gra
 /// # Errors
 /// 410 when the ticket has gone; 429 and 503 by the node's bounds and end.
 pub(crate) async fn wait(door: &Door, ticket: &ZPath, deadline: Instant) -> Result<Waited, Problem> {
-    let replica = door.replica();
+    let replica = &door.replica;
     // One watch: the ticket itself tells when it is granted the lock, and when it goes.
     let step = |state: &State| match lock::status(state, ticket) {
         Ok(LockStatus::Held { token, holds }) => Step::Ready(Ok(Grant::seen(state, ticket, token, holds))),
@@ -337,7 +344,7 @@ pub(crate) fn held(call: &Call, ticket: &ZPath, lock: &ZPath, grant: Grant, safe
         safe_for_ms,
         revoke: grant.revoke.map(|asked| *asked),
     };
-    mixed_clients::warn(json(StatusCode::OK, grant.zxid, &body), &call.door.replica().state(), lock, &call.identities)
+    mixed_clients::warn(json(StatusCode::OK, grant.zxid, &body), &call.door.replica.state(), lock, &call.identities)
 }
 
 /// Where a ticket stands now.
@@ -355,7 +362,7 @@ pub(crate) enum Standing {
 /// # Errors
 /// 410 when it has gone; 403 when the request may not read its lock.
 pub(crate) fn standing(call: &Call, ticket: &ZPath, was_own: bool) -> Result<Standing, Problem> {
-    let state = call.door.replica().state();
+    let state = call.door.replica.state();
     let zxid = state.last_zxid();
     let problem = |error| match error {
         Error::NoNode if was_own => history::ticket_gone(&state, ticket, zxid),

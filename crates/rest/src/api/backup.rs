@@ -7,13 +7,13 @@
 
 use std::io::{self, Write};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::body::{Body, HttpBody};
-use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE, HeaderValue};
-use axum::response::Response;
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_DISPOSITION;
 use backup::{Manifest, Saved};
 use bytes::Bytes;
 use hyper::body::Frame;
@@ -22,9 +22,9 @@ use tokio::sync::mpsc;
 use znode::Zxid;
 
 use crate::problem::Problem;
-use crate::request::call::{Answer, Call};
-use crate::request::door::AtZxid;
+use crate::request::call::{Answer, Call, answer, with_header};
 use crate::request::operator::Operator;
+use crate::request::turns::LastBackup;
 use crate::route::{Route, route};
 
 pub(crate) const ROUTES: &[Route] = &[route!(save)];
@@ -44,7 +44,7 @@ const PIECES_WAITING: usize = 4;
 pub(crate) async fn save(operator: Operator, mut call: Call) -> Answer {
     let local = call.query.flag("local")?;
     std::mem::take(&mut call.query).finish()?;
-    let (replica, backups) = (call.door.replica(), call.door.backups());
+    let (replica, backups) = (&call.door.replica, &call.door.backups);
     let Ok(turn) = Arc::clone(&backups.turn).try_acquire_owned() else {
         return Err(Problem::too_many("backups"));
     };
@@ -63,7 +63,8 @@ pub(crate) async fn save(operator: Operator, mut call: Call) -> Answer {
         match backup::write(&state, &manifest, &mut out) {
             Ok(written) => {
                 tracing::info!(%operator, zxid = manifest.zxid, bytes = written.bytes, "a backup was written");
-                last.note(written.bytes);
+                let ended = LastBackup { at_seconds: now_ms() / 1_000, bytes: written.bytes };
+                *last.lock().unwrap_or_else(PoisonError::into_inner) = ended;
                 let _ = pieces.blocking_send(Piece::End);
             }
             Err(error) => tracing::info!(%operator, %error, zxid = manifest.zxid, "a backup was given up"),
@@ -74,17 +75,9 @@ pub(crate) async fn save(operator: Operator, mut call: Call) -> Answer {
     };
     let thread = std::thread::Builder::new().name("zlock-backup".to_owned()).spawn(work);
     thread.map_err(|error| Problem::unavailable(format!("no thread for a backup: {error}"), 1_000))?;
-    Ok(answer(waiting, zxid))
-}
-
-fn answer(waiting: mpsc::Receiver<Piece>, zxid: Zxid) -> Response {
-    let mut response = Response::new(Body::new(Stream { waiting, ended: false }));
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
-    let name = format!("attachment; filename=\"{zxid}.zlock-backup\"");
-    headers.extend(HeaderValue::try_from(name).ok().map(|name| (CONTENT_DISPOSITION, name)));
-    response.extensions_mut().insert(AtZxid(zxid));
-    response
+    let body = Body::new(Stream { waiting, ended: false });
+    let response = answer(StatusCode::OK, zxid, "application/octet-stream", body);
+    Ok(with_header(response, CONTENT_DISPOSITION, format!("attachment; filename=\"{zxid}.zlock-backup\"")))
 }
 
 fn now_ms() -> u64 {

@@ -170,7 +170,20 @@ pub(crate) fn actor(actor: &znode::Actor) -> Option<zlock_client::api::Actor> {
     (*actor != znode::Actor::default()).then(known)
 }
 
-fn contender(entry: znode::lock::QueueEntry) -> zlock_client::api::Contender {
+/// A contender, without what the request may not read: its label is what the lock node holds, and
+/// where its client is may be known by those who may read that.
+pub(crate) fn shown_contender(
+    identities: &[Identity],
+    state: &State,
+    mut entry: znode::lock::QueueEntry,
+) -> zlock_client::api::Contender {
+    if !shows(identities, state, &entry.ticket) {
+        entry.label = None;
+        entry.client = Arc::default();
+        if let Some(asked) = &mut entry.revocation {
+            asked.by.client = znode::ClientInfo::default();
+        }
+    }
     zlock_client::api::Contender {
         ticket: entry.ticket.as_str().into(),
         position: entry.position,
@@ -191,23 +204,6 @@ fn contender(entry: znode::lock::QueueEntry) -> zlock_client::api::Contender {
         heard_ms_ago: None,
         expires_in_ms: None,
     }
-}
-
-/// A contender, without what the request may not read: its label is what the lock node holds, and
-/// where its client is may be known by those who may read that.
-pub(crate) fn shown_contender(
-    identities: &[Identity],
-    state: &State,
-    mut entry: znode::lock::QueueEntry,
-) -> zlock_client::api::Contender {
-    if !shows(identities, state, &entry.ticket) {
-        entry.label = None;
-        entry.client = Arc::default();
-        if let Some(asked) = &mut entry.revocation {
-            asked.by.client = znode::ClientInfo::default();
-        }
-    }
-    contender(entry)
 }
 
 /// The letters of ZooKeeper's command line, in its order.

@@ -25,7 +25,7 @@ pub(crate) async fn look(_: Operator, mut call: Call) -> Answer {
         "draining": true, "leads": false, "leader": 2}))))]
 pub(crate) async fn begin(operator: Operator, mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;
-    if call.door.replica().set_drained(true).await {
+    if call.door.replica.set_drained(true).await {
         info!(%operator, "drained");
     }
     Ok(told(&call))
@@ -37,16 +37,16 @@ pub(crate) async fn begin(operator: Operator, mut call: Call) -> Answer {
         "draining": false, "leads": false, "leader": 2}))))]
 pub(crate) async fn end(operator: Operator, mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;
-    if call.door.replica().set_drained(false).await {
+    if call.door.replica.set_drained(false).await {
         info!(%operator, "drained no more");
     }
     Ok(told(&call))
 }
 
 fn told(call: &Call) -> axum::response::Response {
-    let status = call.door.replica().status();
+    let status = call.door.replica.status();
     let leads = status.leader == Some(status.node_id);
     let drain =
-        Drain { node_id: status.node_id, draining: call.door.replica().is_drained(), leads, leader: status.leader };
+        Drain { node_id: status.node_id, draining: call.door.replica.is_drained(), leads, leader: status.leader };
     json(StatusCode::OK, status.applied, &drain)
 }

@@ -76,8 +76,8 @@ pub(crate) async fn campaign(call: Call) -> Answer {
 pub(crate) async fn proclaim(WithBody(mut call): WithBody) -> Answer {
     let path = call.lock_path(ROUTE)?;
     let (ticket, token) = named(&mut call, &path).await?;
-    let data_max = call.door.replica().state().limits().data_bytes_max as usize;
-    let (data, _permit): (Bytes, _) = call.body(data_max.min(call.door.config().body_bytes_max)).await?;
+    let data_max = call.door.replica.state().limits().data_bytes_max as usize;
+    let (data, _permit): (Bytes, _) = call.body(data_max.min(call.door.config.body_bytes_max)).await?;
     // The log decides whether it still leads.
     let leads = LockGuard { lock: path, token };
     match call.caller.guard.replace(leads.clone()) {
@@ -88,7 +88,7 @@ pub(crate) async fn proclaim(WithBody(mut call): WithBody) -> Answer {
             ));
         }
         Some(given) if given.token != leads.token => {
-            let zxid = call.door.replica().state().last_zxid();
+            let zxid = call.door.replica.state().last_zxid();
             return Err(Problem::from(Error::LockNotHeld).at(&leads.lock, zxid));
         }
         _ => {}
@@ -140,7 +140,7 @@ pub(crate) async fn observe(mut call: Call) -> Answer {
         (Some(election), zxid) => (election?, zxid),
         // Nothing new in time: what the client knows.
         (None, _) => {
-            let state = call.door.replica().state();
+            let state = call.door.replica.state();
             (view(&state)?, state.last_zxid())
         }
     };
@@ -193,7 +193,7 @@ async fn named(call: &mut Call, path: &ZPath) -> Result<(ZPath, FencingToken), P
             let token = FencingToken(token);
             // A lock node has one owner and one token for as long as it is there, so who is refused
             // here never led with it. One that is gone is left to the log: this may be a retry.
-            let state = call.door.replica().read(Consistency::Linearizable, call.door.read_deadline()).await?;
+            let state = call.door.replica.read(Consistency::Linearizable, call.door.read_deadline()).await?;
             if state.node(&ticket).is_some() && !leads(&state, &ticket, session, token) {
                 return Err(Problem::from(Error::LockNotHeld).at(path, state.last_zxid()));
             }

@@ -28,6 +28,6 @@ pub(crate) async fn ensure(call: &Call, path: &ZPath, data: Vec<u8>, ensure: Ens
 
 /// 410: the znode of a request has gone since.
 pub(crate) fn gone(call: &Call, path: &ZPath, zxid: Option<Zxid>) -> Problem {
-    let state = call.door.replica().state();
+    let state = call.door.replica.state();
     history::ticket_gone(&state, path, zxid.unwrap_or(state.last_zxid()))
 }

@@ -5,10 +5,10 @@
 //! The body is not waited for: nginx tells the length of the body of the request that it is about,
 //! and sends none, unless it is configured to leave that header out.
 
-use axum::body::Body;
+use std::sync::Arc;
+
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, StatusCode};
-use axum::response::Response;
+use axum::http::StatusCode;
 use replica::Consistency;
 use zlock_client::api::ProblemType::LockNotHeld;
 use zlock_client::api::{ProblemType, ZnodePath, headers};
@@ -16,9 +16,10 @@ use znode::{Credential, FencingToken, Identity, ZPath, lock};
 
 use crate::problem::Problem;
 use crate::request::access::check_readable;
-use crate::request::call::{Answer, WithBody, pass_over};
-use crate::request::door::{AtZxid, Door};
-use crate::request::identity::identities_by;
+use crate::request::call::{Answer, WithBody, empty, pass_over};
+use crate::request::caller::once;
+use crate::request::door::Door;
+use crate::request::identity::identities;
 use crate::request::paths;
 use crate::route::{Route, route};
 
@@ -49,32 +50,22 @@ pub(crate) async fn check(WithBody(mut call): WithBody) -> Answer {
 /// The lock, the token and the proxy's own credentials are in headers of their own. The path, the
 /// query, the body and all other headers are the other request's, its `Authorization` and its
 /// `Origin` among them, and are for the service behind the proxy.
-pub(crate) async fn check_behind(State(door): State<Door>, request: Request) -> Answer {
+pub(crate) async fn check_behind(State(door): State<Arc<Door>>, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
-    let lock = header(&parts.headers, headers::FENCE_LOCK)?;
+    // Of two, the proxy may have set one, and its client the other.
+    let lock = once(&parts.headers, headers::FENCE_LOCK)?;
     let lock =
         lock.ok_or_else(|| Problem::bad(headers::FENCE_LOCK, "it is missing: name the lock that is to be held"))?;
     let lock = paths::parse(headers::FENCE_LOCK, lock)?;
     // Of two tokens, or of what is no text, none holds anything: the proxy passes on what its
     // client sent.
-    let token = header(&parts.headers, headers::FENCE_TOKEN).ok().flatten();
-    let super_digest = &door.config().super_digest;
-    let identities = identities_by(headers::FENCE_AUTHORIZATION, &parts.extensions, &parts.headers, super_digest)?;
+    let token = once(&parts.headers, headers::FENCE_TOKEN).ok().flatten();
+    let super_digest = &door.config.super_digest;
+    let identities = identities(headers::FENCE_AUTHORIZATION, &parts.extensions, &parts.headers, super_digest)?;
     // An answer that comes while the proxy still sends would be lost with the connection.
     let asker = Asker { identities: &identities, session: None };
     let answered = answer(&door, &asker, StatusCode::OK, &lock, token);
     tokio::join!(answered, pass_over(body)).0
-}
-
-/// A header that may stand there once: of two, the proxy may have set one, and its client the
-/// other.
-fn header<'a>(from: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Problem> {
-    let mut values = from.get_all(name).iter();
-    let value = values.next();
-    if values.next().is_some() {
-        return Err(Problem::bad(name, "given twice"));
-    }
-    value.map(|value| value.to_str().map_err(|_| Problem::bad(name, "not ASCII"))).transpose()
 }
 
 /// The one who asks. A session may ask for its own ticket, whether it may read the lock or not.
@@ -88,7 +79,7 @@ async fn answer(door: &Door, asker: &Asker<'_>, pass: StatusCode, lock: &ZPath, 
     // of the proxy.
     let plain = token.filter(|token| !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_digit()));
     let token = plain.and_then(|token| token.parse().ok()).map(FencingToken);
-    let read = door.replica().read(Consistency::Linearizable, door.read_deadline()).await;
+    let read = door.replica.read(Consistency::Linearizable, door.read_deadline()).await;
     let state = read.map_err(|error| cannot_tell(error.into()))?;
     let proven = asker.session.filter(|credential| state.authenticate(credential).is_ok());
     let own = |token| proven.is_some_and(|credential| lock::is_held_by(&state, lock, token, credential.session));
@@ -97,19 +88,16 @@ async fn answer(door: &Door, asker: &Asker<'_>, pass: StatusCode, lock: &ZPath, 
     }
     let zxid = state.last_zxid();
     if token.is_some_and(|token| lock::is_held_with(&state, lock, token)) {
-        let mut response = Response::new(Body::empty());
-        *response.status_mut() = pass;
-        response.extensions_mut().insert(AtZxid(zxid));
-        return Ok(response);
+        return Ok(empty(pass, zxid));
     }
     let detail = match token {
         Some(token) => format!("the lock is not held with token {token}"),
         None => "the request shows no fencing token, which is a number".into(),
     };
-    Err(Problem::new(ProblemType::LockNotHeld, StatusCode::FORBIDDEN, detail).at(lock, zxid))
+    Err(Problem::new(ProblemType::LockNotHeld, detail).at(lock, zxid))
 }
 
 /// What kept the node from looking: a proxy must not take it for an answer.
 fn cannot_tell(problem: Problem) -> Problem {
-    Problem::unavailable(format!("whether the lock is held cannot be told: {}", problem.detail()), 1_000)
+    Problem::unavailable(format!("whether the lock is held cannot be told: {}", problem.detail), 1_000)
 }

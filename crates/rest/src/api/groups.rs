@@ -39,8 +39,8 @@ pub(crate) async fn join(WithBody(mut call): WithBody) -> Answer {
     call.caller.session()?;
     let path = call.path(ROUTE)?;
     let own = member(&mut call, &path)?;
-    let data_max = call.door.replica().state().limits().data_bytes_max as usize;
-    let (data, _permit) = call.body(data_max.min(call.door.config().body_bytes_max)).await?;
+    let data_max = call.door.replica.state().limits().data_bytes_max as usize;
+    let (data, _permit) = call.body(data_max.min(call.door.config.body_bytes_max)).await?;
     let (zxid, stat) = ensure(&call, &own, data.into(), Ensure::Own).await?;
     let state = call.state_with(zxid).await.map_err(Problem::behind_a_write)?;
     let there = state.node(&own).is_some_and(|node| node.stat().czxid == stat.czxid);
@@ -84,7 +84,7 @@ pub(crate) async fn list(mut call: Call) -> Answer {
     let path = call.path(ROUTE)?;
     let wait = Wait::take(&mut call)?;
     let since: Option<u64> = call.query.get("since")?;
-    let limit = call.query.limit(call.door.config().page_max)?;
+    let limit = call.query.limit(call.door.config.page_max)?;
     let after = call.query.take("after")?.unwrap_or_default();
     let state = call.read().await?;
     std::mem::take(&mut call.query).finish()?;

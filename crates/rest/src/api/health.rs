@@ -3,17 +3,15 @@
 
 use std::borrow::Cow;
 
-use axum::body::Body;
 use axum::http::StatusCode;
-use axum::http::header::{CONTENT_TYPE, HeaderValue};
 use axum::response::Response;
 use replica::{Check, Health, Readiness, Role};
 use zlock_client::api::{ClusterHealth, MemberHealth};
 
 use crate::openapi::schemas::words;
 use crate::problem::Problem;
-use crate::request::call::{Answer, Call, json};
-use crate::request::door::{AtZxid, Door};
+use crate::request::call::{Answer, Call, answer, empty, json};
+use crate::request::door::Door;
 use crate::route::{Route, route};
 
 pub(crate) const ROUTES: &[Route] = &[route!(ready), route!(leader), route!(voter), route!(serving), route!(cluster)];
@@ -41,7 +39,7 @@ impl From<Check> for Condition {
 /// All conditions, in the order in which they count.
 fn conditions(door: &Door, lag_max: Option<u64>) -> Vec<Condition> {
     let drains = door.drains().map(|why| (DRAINING, Cow::Borrowed(why)));
-    let of_node = door.replica().checks(lag_max).into_iter().map(Condition::from);
+    let of_node = door.replica.checks(lag_max).into_iter().map(Condition::from);
     of_node.chain([Condition { name: "drain", failure: drains }]).collect()
 }
 
@@ -90,7 +88,7 @@ pub(crate) async fn ready(mut call: Call) -> Answer {
     if !is_ready {
         return Err(Problem::unavailable(format!("not ready: {ready}"), 1_000));
     }
-    let zxid = call.door.replica().state().last_zxid();
+    let zxid = call.door.replica.state().last_zxid();
     Ok(json(StatusCode::OK, zxid, &zlock_client::api::Readiness { ready: ready.into() }))
 }
 
@@ -101,25 +99,20 @@ fn lines(door: &Door, is_ready: bool, conditions: &[Condition], excluded: &[Stri
         None => format!("[+]{} ok\n", condition.name),
         Some((_, why)) => format!("[-]{} failed: {why}\n", condition.name),
     };
-    let mut response = empty(door, is_ready);
-    *response.body_mut() = Body::from(conditions.iter().map(line).collect::<String>());
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-    response
+    let lines: String = conditions.iter().map(line).collect();
+    answer(status(is_ready), door.replica.state().last_zxid(), "text/plain; charset=utf-8", lines)
 }
 
-/// An answer that says all by its status.
-fn empty(door: &Door, good: bool) -> Response {
-    let mut response = Response::new(Body::empty());
-    *response.status_mut() = if good { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    response.extensions_mut().insert(AtZxid(door.replica().state().last_zxid()));
-    response
+fn status(good: bool) -> StatusCode {
+    if good { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
 }
 
 /// Whether the node is ready and has the role, for balancers that look at nothing but the status.
 fn with_role(mut call: Call, has_it: impl FnOnce(Role) -> bool) -> Answer {
     std::mem::take(&mut call.query).finish()?;
     let is_ready = readiness(&call.door) == Readiness::Ready.as_str();
-    Ok(empty(&call.door, is_ready && has_it(call.door.replica().status().role)))
+    let replica = &call.door.replica;
+    Ok(empty(status(is_ready && has_it(replica.status().role)), replica.state().last_zxid()))
 }
 
 /// Whether the node leads, and clients may be sent to it.
@@ -159,8 +152,8 @@ pub(crate) async fn serving(call: Call) -> Answer {
         "reachable": true, "last_contact_ms": 0, "lag": 0}]}))))]
 pub(crate) async fn cluster(mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;
-    let replica = call.door.replica();
-    let health = told(call.door.node_id(), replica.health());
+    let replica = &call.door.replica;
+    let health = told(call.door.node_id, replica.health());
     Ok(json(StatusCode::OK, replica.state().last_zxid(), &health))
 }
 

@@ -1,6 +1,5 @@
 //! What the state machine remembers, in the API's words.
 
-use axum::http::StatusCode;
 use zlock_client::api::{EndedTicket, LockHistory, ProblemType, SessionEnd, SessionEnded, TicketEnd};
 use znode::lock::{self, EndedSession};
 use znode::{Identity, SUPER, SessionId, State, ZPath, Zxid};
@@ -91,12 +90,12 @@ pub(crate) fn no_session(identities: &[Identity], state: &State, id: SessionId) 
             };
             let client = shown.client.as_ref().map(|client| format!(" of {client}")).unwrap_or_default();
             let detail = format!("the session{client} {how} at zxid {}", ended.ended.zxid);
-            let problem = Problem::new(ProblemType::SessionExpired, StatusCode::GONE, detail);
+            let problem = Problem::new(ProblemType::SessionExpired, detail);
             problem.with(znode::Error::SessionExpired, Extra::Ended(shown))
         }
         None => {
             let detail = "it never was, or ended too long ago to be remembered";
-            Problem::new(ProblemType::NoSession, StatusCode::NOT_FOUND, detail)
+            Problem::new(ProblemType::NoSession, detail)
         }
     };
     problem.since(state.last_zxid())

@@ -23,7 +23,7 @@ pub(crate) fn explained(
     ticket: &ZPath,
     wait_ms: u64,
 ) -> Problem {
-    let Some(lock) = ticket.parent().filter(|_| problem.is_kind(ProblemType::NotAcquired)) else { return problem };
+    let Some(lock) = ticket.parent().filter(|_| problem.kind == ProblemType::NotAcquired) else { return problem };
     let (begins, ends) = frame(wait_ms);
     match first(identities, state, &lock) {
         Some(holder) => {
@@ -63,7 +63,7 @@ pub(crate) fn explained_all(
     parts: &[(ZPath, LockMode)],
     wait_ms: u64,
 ) -> Problem {
-    if !problem.is_kind(ProblemType::NotAcquired) {
+    if problem.kind != ProblemType::NotAcquired {
         return problem;
     }
     let (begins, ends) = frame(wait_ms);

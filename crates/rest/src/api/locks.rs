@@ -64,7 +64,7 @@ pub(crate) async fn queue(mut call: Call) -> Answer {
     let state = call.read().await?;
     check_readable(&call.identities, &state, &path)?;
     drop(state);
-    let limit = call.query.limit(call.door.config().page_max)?;
+    let limit = call.query.limit(call.door.config.page_max)?;
     let from = if wants_history { None } else { Some(call.query.get("from")?.unwrap_or(0)) };
     let page = move |call: &Call, state: &State| {
         check_readable(&call.identities, state, &path)?;
@@ -145,9 +145,9 @@ pub(crate) async fn set(WithBody(mut call): WithBody) -> Answer {
 pub(crate) async fn list(mut call: Call) -> Answer {
     // The page shows this state or a later one.
     call.read().await?;
-    let limit = call.query.limit(call.door.config().page_max)?;
+    let limit = call.query.limit(call.door.config.page_max)?;
     let prefix = call.query.path("prefix")?.unwrap_or_else(ZPath::root);
-    let after = call.query.take("after")?.map(|text| call.door.cursors().open(&text)).transpose()?;
+    let after = call.query.take("after")?.map(|text| call.door.cursors.open(&text)).transpose()?;
     let with_queues = call.query.flag("queues")?;
     let listing = Listing { prefix, after, limit, with_queues };
     call.page(move |call, state| page_of_locks(call, state, &listing)).await
@@ -172,7 +172,7 @@ fn page_of_locks(call: &Call, state: &State, listing: &Listing) -> Answer {
         // A cursor is a name as well: this one is on the page, and that one is not for the request
         // to know.
         End::Shown(last) => Some(last.as_str().into()),
-        End::PassedOver(last) => Some(call.door.cursors().seal(last)?),
+        End::PassedOver(last) => Some(call.door.cursors.seal(last)?),
     };
     let summary = |lock: &ZPath| {
         let lock::LockSummary { lock, contenders, first } = lock::summary(state, lock).ok()?;
@@ -188,7 +188,7 @@ fn page_of_locks(call: &Call, state: &State, listing: &Listing) -> Answer {
         if let Some(cut) = add_queues(&mut locks, limit, queue) {
             next = Some(cut);
         }
-        tell_silences(call.door.replica(), &mut locks);
+        tell_silences(&call.door.replica, &mut locks);
     }
     Ok(json(StatusCode::OK, state.last_zxid(), &LockList { locks, next }))
 }
@@ -295,7 +295,7 @@ impl<'a> Page<'a> {
         (status = 202, description = "Waiting", body = zlock_client::api::Ticket, example = shown_waiting)))]
 pub(crate) async fn ticket(mut call: Call) -> Answer {
     let (ticket, lock) = call.ticket_path("/v1/tickets")?;
-    let wait_ms = call.query.duration_ms("wait", call.door.config().wait_max_ms)?.unwrap_or(0);
+    let wait_ms = call.query.duration_ms("wait", call.door.config.wait_max_ms)?.unwrap_or(0);
     let until_revoked = match call.query.take("until")?.as_deref() {
         None | Some("held") => false,
         Some("revoked") => true,
@@ -324,7 +324,7 @@ pub(crate) async fn ticket(mut call: Call) -> Answer {
     let ended = match status {
         _ if until_revoked => {
             tokio::select! {
-                end = revoke::wait(call.door.replica(), &ticket, deadline) => end,
+                end = revoke::wait(&call.door.replica, &ticket, deadline) => end,
                 () = call.door.stopped() => return Err(Problem::stopping()),
             }
         }

@@ -151,7 +151,7 @@ fn member_id(text: &str) -> Result<u64, Problem> {
 }
 
 async fn ordered(call: &Call, order: Order) -> Answer {
-    let replica = call.door.replica();
+    let replica = &call.door.replica;
     let done = replica.order(order, call.door.order_deadline()).await.map_err(problem)?;
     let zxid = replica.state().last_zxid();
     Ok(match done {
@@ -170,8 +170,7 @@ fn problem(error: OrderError) -> Problem {
         OrderError::Unknown(why) => return replica::Error::Unknown { reason: why }.into(),
     };
     let kind = ProblemType::from_slug(kind.as_str()).expect("a test finds each of them");
-    let status = if kind == ProblemType::NoMember { StatusCode::NOT_FOUND } else { StatusCode::CONFLICT };
-    Problem::new(kind, status, why)
+    Problem::new(kind, why)
 }
 
 fn members(report: MembersReport) -> Members {
@@ -199,9 +198,9 @@ mod tests {
     #[test]
     fn every_refusal_is_a_problem_of_its_name() {
         for kind in RefusedOrder::ALL {
-            let status = problem(OrderError::Refused { kind: *kind, why: "why".into() }).status().as_u16();
+            let status = problem(OrderError::Refused { kind: *kind, why: "why".into() }).status.as_u16();
             let named = ProblemType::from_slug(kind.as_str()).unwrap_or(ProblemType::BadRequest);
-            assert!(crate::problem::statuses(named).contains(&status), "{kind:?}");
+            assert!(named.statuses().contains(&status), "{kind:?}");
             assert_eq!(named == ProblemType::BadRequest, *kind == RefusedOrder::BadOrder, "{kind:?}");
         }
     }

@@ -4,15 +4,14 @@
 //! `mntr` tell, too. All are kept, none is counted for a scrape.
 
 use std::fmt::{Display, Write as _};
+use std::sync::PoisonError;
 
 use accept::{LONG_STEPS, StepTimes};
 use axum::http::StatusCode;
-use axum::http::header::{CONTENT_TYPE, HeaderValue};
-use axum::response::IntoResponse as _;
 use replica::{Entrance, NodeStatus, Readiness, RequestEnd, Role, TurnedAway};
 
-use crate::request::call::{Answer, Call};
-use crate::request::door::AtZxid;
+use crate::request::call::{Answer, Call, answer};
+use crate::request::turns::LastBackup;
 use crate::route::{Route, route};
 
 pub(crate) const ROUTES: &[Route] = &[route!(metrics)];
@@ -27,10 +26,10 @@ const FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
         example = "zlock_node_info{cluster_id=\"dev\",node_id=\"1\",version=\"0.1.0\"} 1\n")))]
 pub(crate) async fn metrics(mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;
-    let status = call.door.replica().status();
+    let status = call.door.replica.status();
     let mut text = Text::default();
     node(&mut text, &status, call.door.drains().is_some());
-    if let Some(tolerance) = call.door.replica().health().failure_tolerance {
+    if let Some(tolerance) = call.door.replica.health().failure_tolerance {
         text.gauge("failure_tolerance", TOLERANCE, tolerance);
     }
     log(&mut text, &status);
@@ -38,11 +37,8 @@ pub(crate) async fn metrics(mut call: Call) -> Answer {
     traffic(&mut text, &status, call.door.waits());
     connections(&mut text, &status);
     steps(&mut text);
-    backups(&mut text, call.door.backups().last.read());
-    let mut response = (StatusCode::OK, text.0).into_response();
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(FORMAT));
-    response.extensions_mut().insert(AtZxid(status.applied));
-    Ok(response)
+    backups(&mut text, *call.door.backups.last.lock().unwrap_or_else(PoisonError::into_inner));
+    Ok(answer(StatusCode::OK, status.applied, FORMAT, text.0))
 }
 
 /// What has been written so far.
@@ -188,7 +184,7 @@ fn steps(text: &mut Text) {
     text.gauge("longest_step_seconds", "The longest of them.", times.longest().as_secs_f64());
 }
 
-fn backups(text: &mut Text, (at_seconds, bytes): (u64, u64)) {
+fn backups(text: &mut Text, LastBackup { at_seconds, bytes }: LastBackup) {
     let help = "When this node wrote a backup to its end last, in seconds since 1970; 0 for not since it started.";
     text.gauge("backup_last_success_timestamp_seconds", help, at_seconds);
     text.gauge("backup_last_bytes", "The length of that backup.", bytes);

@@ -6,18 +6,16 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use replica::{Step, WatchKey};
 use serde_json::{Value, json};
-use uuid::Uuid;
 use zlock_client::api::ProblemType::TicketGone;
 use zlock_client::api::{HeldPart, Millis, MultiTicket, PathInUrl};
 use znode::lock::{self, LockStatus};
-use znode::{AcquireAll, Error, Identity, Op, Policy, RequestKey, State, ZPath, Zxid};
+use znode::{AcquireAll, Error, Identity, Op, Policy, State, ZPath, Zxid};
 
-use crate::api::acquire::{enqueue, new_attempt, wait, wait_or_leave};
+use crate::api::acquire::{enqueue, propose, wait, wait_or_leave};
 use crate::api::convert;
 use crate::api::holders;
 use crate::http::delivery::deliver;
 use crate::http::heartbeat::Heartbeat;
-use crate::http::waiter::Waiter;
 use crate::openapi::examples::ZXID;
 use crate::openapi::problems::{NO_FRACTION, QUEUE};
 use crate::problem::Problem;
@@ -71,7 +69,7 @@ fn shown_waiting() -> Value {
     responses((status = 200, description = "Held", body = MultiTicket, example = shown_held),
         (status = 202, description = "Queued, with keep=true", body = MultiTicket, example = shown_waiting)))]
 pub(crate) async fn acquire(WithBody(mut call): WithBody) -> Answer {
-    let credential = call.caller.session()?;
+    call.caller.session()?;
     let (body, place) = call.json::<zlock_client::api::AcquireAll>().await?;
     if body.wait.is_some() {
         call.may_wait();
@@ -79,29 +77,20 @@ pub(crate) async fn acquire(WithBody(mut call): WithBody) -> Answer {
     let (wait_ms, keep) = patience(&mut call, &body)?;
     let wish = wish(&call.door, body)?;
     call.forget_head();
-    let attempt = new_attempt()?;
     let Some((first, _)) = wish.parts.first().cloned() else {
         return Err(Problem::bad("locks", "at least one"));
     };
     let deadline = call.arrived + Duration::from_millis(wait_ms);
     let parts = wish.parts.clone();
-    let is_keyed = call.caller.key.is_some();
-    call.caller.key.get_or_insert_with(|| RequestKey(Uuid::new_v4().into_bytes()));
-    let permit = call.door.wait_permit()?;
-    let heartbeat = Heartbeat::send(&call.door, credential);
     let texts = [("label", wish.label.len()), ("owner", wish.owner.len())];
-    let request = znode::Request { attempt, ..call.request(Op::AcquireAll(wish)) };
-    let mut waiter = Waiter::propose(&call.door, request, credential, first.clone(), is_keyed, permit);
-    if keep {
-        waiter.stay();
-    }
+    let (heartbeat, mut waiter) = propose(&mut call, Op::AcquireAll(wish), &first, keep)?;
     let entered = enqueue(&call.door, &mut waiter, &first).await;
     // What became of the body is in the log. A wait may last for hours.
     drop(place);
     let (ticket, grant) = entered.map_err(|problem| {
-        let state = call.door.replica().state();
+        let state = call.door.replica.state();
         let problem = problem.of_used_key().naming(&state, &texts);
-        match problem.op_index().and_then(|index| parts.get(index)) {
+        match problem.op_index.and_then(|index| parts.get(index as usize)) {
             Some((lock, mode)) => problem.with_limit(&state, lock, *mode),
             None => problem,
         }
@@ -113,12 +102,12 @@ pub(crate) async fn acquire(WithBody(mut call): WithBody) -> Answer {
     } else if grant.is_none() {
         let left = wait_or_leave(&call.door, &mut waiter, &ticket, deadline).await;
         left.map_err(|problem| {
-            let state = call.door.replica().state();
+            let state = call.door.replica.state();
             holders::explained_all(problem, &call.identities, &state, &parts, wait_ms)
         })?;
     }
     let safe_for_ms = heartbeat.safe_for_ms().await;
-    let answer = view(&call.identities, &call.door.replica().state(), &ticket, safe_for_ms)?;
+    let answer = view(&call.identities, &call.door.replica.state(), &ticket, safe_for_ms)?;
     deliver(&call.parts.extensions, waiter);
     Ok(answer)
 }
@@ -153,7 +142,7 @@ pub(crate) async fn ticket(mut call: Call) -> Answer {
         Some(heartbeat) => heartbeat.safe_for_ms().await,
         None => 0,
     };
-    let state = call.door.replica().state();
+    let state = call.door.replica.state();
     // Again: the ACL of a lock may have been set during the wait.
     let parts = lock::parts(&state, &ticket).ok_or_else(|| gone(&ticket, &state))?;
     check_parts_readable(&call, &state, &ticket, parts)?;
@@ -173,7 +162,7 @@ fn check_parts_readable(call: &Call, state: &State, ticket: &ZPath, parts: &[ZPa
 /// How long to wait, and whether to stay in the queues behind that: in the query or in the body.
 fn patience(call: &mut Call, body: &zlock_client::api::AcquireAll) -> Result<(u64, bool), Problem> {
     let twice = |name| Problem::bad(name, "given twice, in the query and the body");
-    let wait_max_ms = call.door.config().wait_max_ms;
+    let wait_max_ms = call.door.config.wait_max_ms;
     let query = &mut call.query;
     let wait_ms = match (body.wait, query.duration_ms("wait", wait_max_ms)?) {
         (Some(_), Some(_)) => return Err(twice("wait")),

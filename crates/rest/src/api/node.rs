@@ -14,7 +14,7 @@ use crate::http::peer::Peer;
 use crate::openapi::examples::ZXID;
 use crate::problem::Problem;
 use crate::request::call::{Answer, Call, json};
-use crate::request::digests::Digests;
+use crate::request::turns::Digests;
 use crate::route::{Route, route};
 
 pub(crate) const ROUTES: &[Route] = &[route!(cluster), route!(live), route!(version)];
@@ -34,10 +34,10 @@ pub(crate) async fn cluster(mut call: Call) -> Answer {
     let with_digest = call.query.flag("digest")?;
     std::mem::take(&mut call.query).finish()?;
     let state = if with_digest { Some(state_digest(&call).await?) } else { None };
-    let status = call.door.replica().status();
+    let status = call.door.replica.status();
     let zxid = status.applied;
     let ready = readiness(&call.door).into();
-    let bytes_max = call.door.replica().state().limits().subtree_bytes_max;
+    let bytes_max = call.door.replica.state().limits().subtree_bytes_max;
     let largest_subtree = status.largest_subtree.as_ref().map(|(path, bytes)| LargestSubtree {
         path: path.as_str().into(),
         bytes: *bytes,
@@ -59,18 +59,18 @@ async fn state_digest(call: &Call) -> Result<StateDigest, Problem> {
         let why = Problem::from(Error::NoAuth);
         return Err(why.because("a digest is for the super user, and for programs on the node's machine"));
     }
-    let Digests { turn, last } = call.door.digests();
+    let Digests { turn, last } = &call.door.digests;
     let known = |state: &State| {
         let last = last.lock().unwrap_or_else(PoisonError::into_inner);
         last.clone().filter(|known| known.zxid == state.last_zxid().0)
     };
-    if let Some(known) = known(&call.door.replica().state()) {
+    if let Some(known) = known(&call.door.replica.state()) {
         return Ok(known);
     }
     let Ok(Ok(permit)) = timeout(PATIENCE, Arc::clone(turn).acquire_owned()).await else {
         return Err(Problem::unavailable("another digest of the state is being made, or was a moment ago", 1_000));
     };
-    let state = call.door.replica().state();
+    let state = call.door.replica.state();
     if let Some(known) = known(&state) {
         return Ok(known);
     }
@@ -134,7 +134,7 @@ fn cluster_info(status: NodeStatus) -> Cluster {
     responses((status = 200, description = "It does", body = Liveness, example = json!({"live": true}))))]
 pub(crate) async fn live(mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;
-    Ok(json(StatusCode::OK, call.door.replica().state().last_zxid(), &Liveness { live: true }))
+    Ok(json(StatusCode::OK, call.door.replica.state().last_zxid(), &Liveness { live: true }))
 }
 
 /// The version of the program.
@@ -144,5 +144,5 @@ pub(crate) async fn live(mut call: Call) -> Answer {
 pub(crate) async fn version(mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;
     let version = Version { name: "zlock".into(), version: env!("CARGO_PKG_VERSION").into() };
-    Ok(json(StatusCode::OK, call.door.replica().state().last_zxid(), &version))
+    Ok(json(StatusCode::OK, call.door.replica.state().last_zxid(), &version))
 }

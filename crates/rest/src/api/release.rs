@@ -86,7 +86,7 @@ pub(crate) async fn release_held(mut call: Call) -> Answer {
 
 async fn propose(call: &Call, op: Op, explained: impl Fn(Problem, &State) -> Problem) -> Answer {
     let released = call.propose(op).await;
-    let released = released.map_err(|problem| explained(problem, &call.door.replica().state()));
+    let released = released.map_err(|problem| explained(problem, &call.door.replica.state()));
     let (zxid, Reply::Released { holds }) = released? else {
         return Err(Problem::internal("a release was not answered as one"));
     };

@@ -21,6 +21,7 @@ use crate::problem::Problem;
 use crate::request::access::shows;
 use crate::request::call::{Answer, Call, WithBody, json, with_header};
 use crate::request::caller::secret_hash;
+use crate::request::query::cut;
 use crate::request::texts::check_seen;
 use crate::route::{IDEMPOTENCY_KEY, IF_LOCK, Route, route};
 
@@ -48,14 +49,14 @@ pub(crate) async fn open(WithBody(mut call): WithBody) -> Answer {
     let wish: OpenSession = call.json_or_default().await?;
     let timeout_ms = match wish.timeout_ms {
         Some(ms) => u32::try_from(ms).unwrap_or(u32::MAX),
-        None => call.door.config().session_timeout_default_ms,
+        None => call.door.config.session_timeout_default_ms,
     };
     let mut key = SessionKey { id: 0, secret: [0; 16] };
     getrandom::fill(&mut key.secret).map_err(|error| Problem::unavailable(error.to_string(), 1_000))?;
     // The new session is not made in an old one.
     call.caller.credential = None;
     let address = call.peer().and_then(Peer::counted_addr);
-    if address.is_some_and(|address| !call.door.session_rates().take(address)) {
+    if address.is_some_and(|address| !call.door.session_rates.take(address)) {
         return Err(Problem::too_many("new sessions from your address"));
     }
     check_seen("label", &wish.label)?;
@@ -63,7 +64,7 @@ pub(crate) async fn open(WithBody(mut call): WithBody) -> Answer {
     let texts =
         [("label", wish.label.len()), ("client.host", client.host.len()), ("client.program", client.program.len())];
     let op = Op::OpenSession { secret_hash: secret_hash(&key), timeout_ms, label: wish.label, address, client };
-    let opened = call.propose(op).await.map_err(|problem| problem.naming(&call.door.replica().state(), &texts));
+    let opened = call.propose(op).await.map_err(|problem| problem.naming(&call.door.replica.state(), &texts));
     let (zxid, Reply::SessionOpened { session, timeout_ms }) = opened? else {
         return Err(Problem::internal("an open was not answered as one"));
     };
@@ -99,10 +100,10 @@ fn client(details: ClientDetails, peer: Option<&Peer>) -> Result<ClientInfo, Pro
 pub(crate) async fn keep_alive(mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;
     let id = own_session(&call, "/keepalive")?;
-    let touch = call.door.replica().touch(call.caller.session()?, call.door.read_deadline()).await?;
+    let touch = call.door.replica.touch(call.caller.session()?, call.door.read_deadline()).await?;
     let Touch { timeout_ms, .. } = touch;
     let kept = KeptAlive { id: id.0, timeout_ms, safe_for_ms: safe_for_ms(timeout_ms) };
-    Ok(json(StatusCode::OK, call.door.replica().state().last_zxid(), &kept))
+    Ok(json(StatusCode::OK, call.door.replica.state().last_zxid(), &kept))
 }
 
 /// Closes a session: its ephemerals and locks go at once.
@@ -129,7 +130,7 @@ pub(crate) async fn one(mut call: Call) -> Answer {
     let id = session_id(&call, "")?;
     // The page shows this state or a later one.
     call.read().await?;
-    let limit = call.query.limit(call.door.config().page_max)?;
+    let limit = call.query.limit(call.door.config.page_max)?;
     let after = call.query.path("after")?;
     call.page(move |call, state| page_of_one(call, state, id, after.as_ref(), limit)).await
 }
@@ -144,9 +145,7 @@ fn page_of_one(call: &Call, state: &State, id: SessionId, after: Option<&ZPath>,
     let shown = |path: &&ZPath| own || state.may_read_name(path, &call.identities);
     let rest = session.ephemerals_from(after);
     let mut ephemerals: Vec<String> = rest.filter(shown).take(limit + 1).map(|path| path.as_str().into()).collect();
-    let more = ephemerals.len() > limit;
-    ephemerals.truncate(limit);
-    let next = if more { ephemerals.last().cloned() } else { None };
+    let next = cut(&mut ephemerals, limit).cloned();
     let client = convert::client(&session.client).filter(|_| own || shows_client(&call.identities, state, session));
     Ok(json(StatusCode::OK, state.last_zxid(), &SessionInfo { ephemerals, next, client, ..info(session) }))
 }
@@ -160,7 +159,7 @@ fn page_of_one(call: &Call, state: &State, id: SessionId, after: Option<&ZPath>,
 pub(crate) async fn list(mut call: Call) -> Answer {
     // The page shows this state or a later one.
     call.read().await?;
-    let limit = call.query.limit(call.door.config().page_max)?;
+    let limit = call.query.limit(call.door.config.page_max)?;
     let after = SessionId(call.query.get("after")?.unwrap_or(0));
     let page = move |call: &Call, state: &State| {
         let shown = |session: &Session| {
@@ -168,9 +167,7 @@ pub(crate) async fn list(mut call: Call) -> Answer {
             SessionInfo { client, ..info(session) }
         };
         let mut sessions: Vec<SessionInfo> = state.sessions_from(after).take(limit + 1).map(shown).collect();
-        let more = sessions.len() > limit;
-        sessions.truncate(limit);
-        let next = if more { sessions.last().map(|session| session.id) } else { None };
+        let next = cut(&mut sessions, limit).map(|session| session.id);
         Ok(json(StatusCode::OK, state.last_zxid(), &SessionList { sessions, next }))
     };
     call.page(page).await

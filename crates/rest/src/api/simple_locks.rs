@@ -57,7 +57,7 @@ const ROUTE: &str = "/v1/simple-locks";
 pub(crate) async fn acquire(mut call: Call) -> Answer {
     let credential = call.caller.session()?;
     let path = call.lock_path(ROUTE)?;
-    let wait_ms = call.query.duration_ms("wait", call.door.config().wait_max_ms)?.unwrap_or(0);
+    let wait_ms = call.query.duration_ms("wait", call.door.config.wait_max_ms)?.unwrap_or(0);
     if wait_ms > 0 {
         // Not a key for the log, which would keep the refusal that the first of several tries may
         // get.
@@ -81,7 +81,7 @@ pub(crate) async fn acquire(mut call: Call) -> Answer {
         let left_ms = deadline.saturating_duration_since(Instant::now()).as_millis();
         if left_ms == 0 || gone(&call, &path, refused, deadline).await?.is_none() {
             let problem = Problem::not_acquired(&path, refused);
-            return Err(holders::of_simple(problem, &call.identities, &call.door.replica().state(), &path));
+            return Err(holders::of_simple(problem, &call.identities, &call.door.replica.state(), &path));
         }
     };
     let (ticket, lock) = (path.as_str().into(), path.as_str().into());
@@ -101,7 +101,7 @@ fn owner_or_key(call: &Call, named: Option<String>) -> Result<String, Problem> {
         (None, Some(key)) => ("Idempotency-Key", key.to_owned()),
         (None, None) => return Ok(Uuid::new_v4().to_string()),
     };
-    let state = call.door.replica().state();
+    let state = call.door.replica.state();
     if id.len() > state.limits().label_bytes_max as usize {
         return Err(Problem::from(Error::DataTooLarge).naming(&state, &[(from, id.len())]));
     }

@@ -20,7 +20,7 @@ pub(crate) const ROUTES: &[Route] = &[route!(look), Route { problems: &[&[Member
         "members": [{"id": 1, "version": "0.2.0", "level_min": 1, "level_max": 2, "reachable": true}]}))))]
 pub(crate) async fn look(_: Operator, mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;
-    let status = call.door.replica().upgrade(call.door.read_deadline()).await?;
+    let status = call.door.replica.upgrade(call.door.read_deadline()).await?;
     Ok(told(&call, &status))
 }
 
@@ -34,14 +34,14 @@ pub(crate) async fn look(_: Operator, mut call: Call) -> Answer {
 pub(crate) async fn finalize(operator: Operator, mut call: Call) -> Answer {
     let level = call.query.get::<u16>("level")?;
     std::mem::take(&mut call.query).finish()?;
-    let finalized = call.door.replica().finalize(level, call.door.propose_deadline()).await;
+    let finalized = call.door.replica.finalize(level, call.door.propose_deadline()).await;
     match finalized {
         Ok(Finalized::Done(status)) => {
             info!(%operator, level = status.level, "the cluster's level was asked for");
             Ok(told(&call, &status))
         }
         Ok(Finalized::NotReady { level, status }) => {
-            Err(Problem::new(ProblemType::MembersNotReady, StatusCode::CONFLICT, not_ready(level, &status)))
+            Err(Problem::new(ProblemType::MembersNotReady, not_ready(level, &status)))
         }
         Err(replica::Error::Refused(znode::Error::BadArguments)) => {
             Err(Problem::bad("level", "nothing lowers it: to go back, restore a backup of before"))
@@ -79,7 +79,7 @@ fn told(call: &Call, status: &UpgradeStatus) -> axum::response::Response {
     };
     let members = status.members.iter().map(member).collect();
     let upgrade = Upgrade { level: status.level, next_level: status.next_level(), members };
-    json(StatusCode::OK, call.door.replica().state().last_zxid(), &upgrade)
+    json(StatusCode::OK, call.door.replica.state().last_zxid(), &upgrade)
 }
 
 #[cfg(test)]

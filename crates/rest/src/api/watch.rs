@@ -22,7 +22,7 @@ pub(crate) async fn watch(mut call: Call, path: ZPath) -> Answer {
         Some("subtree") => (WatchKey::Subtree(path), EventKinds::ALL),
         _ => return Err(Problem::bad("watch", "data, exists, children or subtree")),
     };
-    let wait_ms = call.query.duration_ms("wait", call.door.config().wait_max_ms)?.unwrap_or(0);
+    let wait_ms = call.query.duration_ms("wait", call.door.config.wait_max_ms)?.unwrap_or(0);
     let since: Option<u64> = call.query.get("since")?;
     let deadline = call.arrived + Duration::from_millis(wait_ms);
     let since = match since {
@@ -42,7 +42,7 @@ pub(crate) async fn watch(mut call: Call, path: ZPath) -> Answer {
     let _waiting = if wait_ms > 0 { call.waits() } else { None };
     call.forget_head();
     // Who may not read a znode is not told of it.
-    let events = call.door.replica().events_for(key, kinds, since, &call.identities, deadline.max(Instant::now()));
+    let events = call.door.replica.events_for(key, kinds, since, &call.identities, deadline.max(Instant::now()));
     let batch = tokio::select! {
         batch = events => batch?,
         () = call.door.stopped() => return Err(Problem::stopping()),
@@ -56,7 +56,7 @@ pub(crate) async fn watch(mut call: Call, path: ZPath) -> Answer {
 /// # Errors
 /// 410 when the cluster has not; 503 when that cannot be told.
 async fn check_committed(call: &Call, since: Zxid) -> Result<(), Problem> {
-    let replica = call.door.replica();
+    let replica = &call.door.replica;
     if since <= replica.state().last_zxid() {
         return Ok(());
     }

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use axum::http::StatusCode;
-use axum::http::header::{ACCEPT, CONTENT_TYPE, ETAG, HeaderMap, LOCATION, VARY};
-use axum::response::IntoResponse;
+use axum::http::header::{ACCEPT, ETAG, HeaderMap, LOCATION, VARY};
 use bytes::Bytes;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -22,9 +21,9 @@ use crate::openapi::problems::CREATE;
 use crate::openapi::schemas::words;
 use crate::problem::Problem;
 use crate::request::access::readable;
-use crate::request::call::{Answer, Call, WithBody, json, with_header};
-use crate::request::door::AtZxid;
+use crate::request::call::{Answer, Call, WithBody, answer, json, with_header};
 use crate::request::paths;
+use crate::request::query::cut;
 use crate::route::{Route, route};
 
 /// The root has no name.
@@ -124,9 +123,8 @@ async fn data_of(mut call: Call, path: ZPath) -> Answer {
     std::mem::take(&mut call.query).finish()?;
     let node = readable(&call.identities, &state, &path, READ)?;
     let response = if wants_bytes(call.headers()) {
-        let mut response = Bytes::from_owner(Arc::clone(node.data())).into_response();
-        response.extensions_mut().insert(AtZxid(state.last_zxid()));
-        with_header(response, CONTENT_TYPE, "application/octet-stream")
+        let bytes = Bytes::from_owner(Arc::clone(node.data()));
+        answer(StatusCode::OK, state.last_zxid(), "application/octet-stream", bytes)
     } else {
         json(StatusCode::OK, state.last_zxid(), &convert::znode_info(&path, node))
     };
@@ -136,15 +134,16 @@ async fn data_of(mut call: Call, path: ZPath) -> Answer {
 async fn children(mut call: Call, path: ZPath, with_stats: bool) -> Answer {
     // The page shows this state or a later one.
     call.read().await?;
-    let limit = call.query.limit(call.door.config().page_max)?;
-    let after = call.query.take("after")?;
+    let limit = call.query.limit(call.door.config.page_max)?;
+    // No name is shorter than the empty one.
+    let after = call.query.take("after")?.unwrap_or_default();
     let listing = Listing { after, limit, with_stats };
     call.page(move |call, state| page_of_children(call, state, &path, &listing)).await
 }
 
 /// What a page of children shows.
 struct Listing {
-    after: Option<String>,
+    after: String,
     limit: usize,
     with_stats: bool,
 }
@@ -153,20 +152,11 @@ fn page_of_children(call: &Call, state: &State, path: &ZPath, listing: &Listing)
     let Listing { after, limit, with_stats } = listing;
     let node = readable(&call.identities, state, path, READ)?;
     let refused = |error| Problem::from(error).at(path, state.last_zxid());
-    let mut names: Vec<String> = match after {
-        Some(after) => state.children_from(path, after).map_err(refused)?.take(limit + 1).map(String::from).collect(),
-        None => state.children(path).map_err(refused)?.take(limit + 1).map(String::from).collect(),
-    };
-    let more = names.len() > *limit;
-    names.truncate(*limit);
+    let names = state.children_from(path, after).map_err(refused)?;
+    let mut names: Vec<String> = names.take(limit + 1).map(String::from).collect();
+    let next = cut(&mut names, *limit).cloned();
     let stats = with_stats.then(|| names.iter().filter_map(|name| named_stat(state, path, name)).collect());
-    let page = Children {
-        path: path.as_str().into(),
-        stat: convert::stat(node.stat()),
-        next: if more { names.last().cloned() } else { None },
-        children: names,
-        stats,
-    };
+    let page = Children { path: path.as_str().into(), stat: convert::stat(node.stat()), next, children: names, stats };
     Ok(json(StatusCode::OK, state.last_zxid(), &page))
 }
 
@@ -253,8 +243,8 @@ pub(crate) async fn delete(mut call: Call) -> Answer {
 
 /// The body as data: no longer than data may be.
 async fn data(call: &mut Call) -> Result<(Bytes, Room), Problem> {
-    let data_max = call.door.replica().state().limits().data_bytes_max as usize;
-    call.body(data_max.min(call.door.config().body_bytes_max)).await
+    let data_max = call.door.replica.state().limits().data_bytes_max as usize;
+    call.body(data_max.min(call.door.config.body_bytes_max)).await
 }
 
 fn etag(version: i32) -> String {

@@ -16,7 +16,7 @@ pub(crate) struct Heartbeat(JoinHandle<u64>);
 
 impl Heartbeat {
     pub(crate) fn send(door: &Door, credential: Credential) -> Heartbeat {
-        let (replica, deadline) = (door.replica().clone(), door.read_deadline());
+        let (replica, deadline) = (door.replica.clone(), door.read_deadline());
         Heartbeat(tokio::spawn(async move {
             let touch = replica.touch(credential, deadline).await;
             touch.map_or(0, |touch| safe_for_ms(touch.timeout_ms))

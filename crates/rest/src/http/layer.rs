@@ -1,10 +1,12 @@
 //! The layer around every route: bounds of the head, pages of elsewhere, the heartbeat of a whole
 //! request, the headers of every answer.
 
+use std::sync::Arc;
+
 use axum::body::HttpBody;
 use axum::extract::{Request, State};
+use axum::http::Method;
 use axum::http::header::{self, CACHE_CONTROL, CONNECTION, HeaderMap, HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS};
-use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use replica::{Entrance, RequestEnd};
@@ -27,13 +29,13 @@ use crate::request::paths::{BEHIND_FENCE, FENCE};
 const CROSS_ORIGIN_RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 
 /// The outermost layer.
-pub(crate) async fn at_the_door(State(door): State<Door>, mut request: Request, next: Next) -> Response {
+pub(crate) async fn at_the_door(State(door): State<Arc<Door>>, mut request: Request, next: Next) -> Response {
     let arrival = Arrival(Instant::now());
-    if let Some(problem) = head_problem(door.config(), &request) {
+    if let Some(problem) = head_problem(&door.config, &request) {
         return door.finish(problem.into_response());
     }
     // Before anything is done for it, the heartbeat included.
-    if let Some(problem) = origin::problem(door.config(), &request) {
+    if let Some(problem) = origin::problem(&door.config, &request) {
         return door.finish(problem.into_response());
     }
     let proven = credential(request.headers());
@@ -43,13 +45,13 @@ pub(crate) async fn at_the_door(State(door): State<Door>, mut request: Request, 
         && request.body().is_end_stream()
         && !request.uri().path().starts_with(BEHIND_FENCE)
     {
-        door.replica().touch_soon(credential);
+        door.replica.touch_soon(credential);
     }
     let source = request.extensions().get::<Peer>().and_then(Peer::source);
     // Probes and operators are answered all the same.
     let is_bounded = request.uri().path().starts_with("/v1/") && !is_by_admin_socket(request.extensions());
     if is_bounded {
-        match door.at_work().enter(source) {
+        match door.at_work.enter(source) {
             // Until the request is answered.
             Ok(pass) => request.extensions_mut().insert(pass),
             Err(problem) => return door.finish(problem.into_response()),
@@ -84,11 +86,11 @@ impl Door {
                 Response::from_parts(parts, body)
             }
             Some(problem) => {
-                self.count(Some(problem.outcome()));
+                self.count(Some(problem.outcome));
                 let at = problem.zxid;
-                let state = self.replica().state();
+                let state = self.replica.state();
                 let problem = problem.of_a_full_state(&state).of_a_long_path(&state);
-                let mut rendered = problem.render(self.replica().state().last_zxid());
+                let mut rendered = problem.render(self.replica.state().last_zxid());
                 rendered.extensions_mut().extend(parts.extensions);
                 if let Some(zxid) = at {
                     rendered.extensions_mut().insert(AtZxid(zxid));
@@ -102,7 +104,7 @@ impl Door {
         };
         let zxid = match response.extensions().get::<AtZxid>() {
             Some(AtZxid(zxid)) => *zxid,
-            None => self.replica().state().last_zxid(),
+            None => self.replica.state().last_zxid(),
         };
         self.mark(response.headers_mut(), zxid);
         response
@@ -115,16 +117,16 @@ impl Door {
             Some(Outcome::Unavailable) => RequestEnd::Unavailable,
             Some(Outcome::Unknown) => RequestEnd::Unknown,
         };
-        self.replica().count(Entrance::Http, end);
+        self.replica.count(Entrance::Http, end);
     }
 
     fn mark(&self, to: &mut HeaderMap, zxid: Zxid) {
-        let leader = match self.replica().leader() {
+        let leader = match self.replica.leader() {
             Some(leader) => HeaderValue::from(leader.id),
             None => HeaderValue::from_static("none"),
         };
         to.insert(HeaderName::from_static(headers::ZXID), HeaderValue::from(zxid.0));
-        to.insert(HeaderName::from_static(headers::NODE), HeaderValue::from(self.node_id()));
+        to.insert(HeaderName::from_static(headers::NODE), HeaderValue::from(self.node_id));
         to.insert(HeaderName::from_static(headers::LEADER), leader);
         // What an answer says may be wrong a moment later.
         to.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -141,13 +143,12 @@ fn head_problem(config: &RestConfig, request: &Request) -> Option<Problem> {
     let uri_bytes = uri.path_and_query().map_or(0, |text| text.as_str().len());
     if uri_bytes > config.uri_bytes_max {
         let detail = format!("at most {} bytes", config.uri_bytes_max);
-        return Some(Problem::new(ProblemType::UriTooLong, StatusCode::URI_TOO_LONG, detail));
+        return Some(Problem::new(ProblemType::UriTooLong, detail));
     }
     let header_bytes: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
     if headers.len() > config.headers_max || header_bytes > config.header_bytes_max {
         let detail = format!("at most {} headers and {} bytes of them", config.headers_max, config.header_bytes_max);
-        let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
-        return Some(Problem::new(ProblemType::HeadersTooLarge, status, detail));
+        return Some(Problem::new(ProblemType::HeadersTooLarge, detail));
     }
     let unread = unread_condition(request.method(), uri.path(), headers)?;
     Some(Problem::bad(unread.as_str(), format!("{} of this path does not take this header", request.method())))

@@ -42,7 +42,7 @@ pub(crate) fn with_place(door: &Door, method: &Method, source: Option<IpAddr>, r
     if length <= UNCOUNTED_BYTES_MAX || !method.is_safe() || response.extensions().get::<OfTheProgram>().is_some() {
         return response;
     }
-    let _place = match door.bodies().answer(usize::try_from(length).unwrap_or(usize::MAX), source) {
+    let _place = match door.bodies.answer(usize::try_from(length).unwrap_or(usize::MAX), source) {
         Ok(place) => place,
         Err(Full::Address) => {
             return Problem::too_many("long answers to your address, which are not taken yet,").into_response();

@@ -93,11 +93,10 @@ impl From<TcpListener> for Entrances {
 }
 
 struct Server {
-    door: Door,
+    door: Arc<Door>,
     connections: Connections,
     /// The same routes, for operators.
     admin_connections: Connections,
-    config: RestConfig,
     places: Arc<Admission>,
     /// Of their own: operators come in also when the door is full.
     admin_places: Arc<Admission>,
@@ -113,10 +112,10 @@ struct Server {
 impl Server {
     fn new(replica: Replica, config: RestConfig, stopping: CancellationToken) -> Server {
         let refusals_to_tell = ["", " from your address"].map(|whose| refusal(&replica, whose));
-        let door = Door::new(replica, config.clone(), stopping.clone());
-        let routes = routes(door.clone());
-        let admin_connections = Connections::new(for_operators(routes.clone()), &config, stopping.clone());
-        let connections = Connections::new(routes, &config, stopping.clone());
+        let door = Door::new(replica, config, stopping.clone());
+        let (routes, config) = (routes(Arc::clone(&door)), &door.config);
+        let admin_connections = Connections::new(for_operators(routes.clone()), config, stopping.clone());
+        let connections = Connections::new(routes, config, stopping.clone());
         let places = Admission::new(&AdmissionConfig {
             connections_max: config.connections_max,
             connections_per_address_max: config.connections_per_address_max,
@@ -131,7 +130,6 @@ impl Server {
             door,
             connections,
             admin_connections,
-            config,
             places,
             admin_places,
             refusals: Arc::new(Semaphore::new(REFUSALS_MAX)),
@@ -189,7 +187,7 @@ impl Server {
                 () = descriptors_wanted() => {}
             }
             let Some(source) = self.places.give_one() else { continue };
-            self.door.replica().count_turned_away(Entrance::Http, TurnedAway::GaveWay);
+            self.door.replica.count_turned_away(Entrance::Http, TurnedAway::GaveWay);
             if let Some(times) = self.given.note(Instant::now()) {
                 let (door, addr, bound) = ("http", source.map(|addr| addr.to_string()), "open_files");
                 warn!(door, addr, bound, times, "a connection gave way: no file descriptor is left");
@@ -240,7 +238,7 @@ impl Server {
             Err(full) => full,
         };
         let cause = if full == Full::Door { TurnedAway::DoorFull } else { TurnedAway::AddressFull };
-        self.door.replica().count_turned_away(Entrance::Http, cause);
+        self.door.replica.count_turned_away(Entrance::Http, cause);
         if let Some(times) = self.refused.note(Instant::now()) {
             let whose = if full == Full::Door { "connections_max" } else { "connections_per_address_max" };
             warn!(door = "http", %addr, bound = whose, times, "a connection is refused: there are too many");
@@ -259,7 +257,7 @@ impl Server {
 
     fn tell_ousted(&self, place: &Place) {
         let Some(addr) = place.ousted() else { return };
-        self.door.replica().count_turned_away(Entrance::Http, TurnedAway::GaveWay);
+        self.door.replica.count_turned_away(Entrance::Http, TurnedAway::GaveWay);
         if let Some(times) = self.ousted.note(Instant::now()) {
             let bound = "connections_max";
             warn!(door = "http", %addr, bound, times, "a connection of the address that has most gave way to another address");
@@ -297,7 +295,7 @@ impl Server {
     /// but not for ever.
     async fn drain(&self) {
         let ended = async { tokio::join!(self.places.emptied(), self.admin_places.emptied(), self.door.quiet()) };
-        let timeout = Duration::from_millis(self.config.shutdown_timeout_ms);
+        let timeout = Duration::from_millis(self.door.config.shutdown_timeout_ms);
         if tokio::time::timeout(timeout, ended).await.is_err() {
             warn!("connections were still open at shutdown");
         }

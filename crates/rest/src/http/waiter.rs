@@ -1,6 +1,7 @@
 //! The one thing that an acquire leaves behind: a place in a queue. [`Waiter`] sees to it that it
 //! is not left behind when the client goes.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use replica::Consistency;
@@ -19,7 +20,7 @@ use crate::request::door::Door;
 /// when the client hangs up, because hyper drops the handler then. It is disarmed when the answer
 /// is decided and delivered, or when the client wants to keep its place.
 pub(crate) struct Waiter {
-    door: Door,
+    door: Arc<Door>,
     credential: Credential,
     lock: ZPath,
     attempt: Attempt,
@@ -51,7 +52,7 @@ const RETRY: Duration = Duration::from_millis(250);
 impl Waiter {
     /// Proposes the acquire.
     pub(crate) fn propose(
-        door: &Door,
+        door: &Arc<Door>,
         request: Request,
         credential: Credential,
         lock: ZPath,
@@ -59,7 +60,7 @@ impl Waiter {
         permit: OwnedSemaphorePermit,
     ) -> Waiter {
         let attempt = request.attempt;
-        let (replica, deadline) = (door.replica().clone(), door.propose_deadline());
+        let (replica, deadline) = (door.replica.clone(), door.propose_deadline());
         let task = tokio::spawn(async move { replica.propose(request, deadline).await });
         Waiter {
             door: door.clone(),
@@ -123,38 +124,31 @@ impl Drop for Waiter {
         if !self.armed {
             return;
         }
-        let stage = std::mem::replace(&mut self.stage, Stage::Nothing);
         // Without a runtime the node is on its way out, and the session's expiry is what is left.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        let leave = Leave {
+        let leaving = Waiter {
             door: self.door.clone(),
             credential: self.credential,
             lock: self.lock.clone(),
             attempt: self.attempt,
-            _permit: self.permit.take(),
+            stage: std::mem::replace(&mut self.stage, Stage::Nothing),
+            is_keyed: self.is_keyed,
+            armed: false,
+            permit: self.permit.take(),
         };
-        runtime.spawn(leave.run(stage));
+        runtime.spawn(leaving.leave());
     }
 }
 
-/// A withdrawal that no caller waits for.
-struct Leave {
-    door: Door,
-    credential: Credential,
-    lock: ZPath,
-    attempt: Attempt,
-    _permit: Option<OwnedSemaphorePermit>,
-}
-
-impl Leave {
-    async fn run(self, stage: Stage) {
-        let deadline = Instant::now() + Duration::from_millis(self.door.config().withdraw_timeout_ms);
-        let stage = match stage {
-            Stage::Proposed(mut task) => Stage::after(&outcome(&mut task).await),
-            known => known,
-        };
-        let ticket = match stage {
-            Stage::Queued(ticket) => Some(ticket),
+impl Waiter {
+    /// Withdraws, while no caller waits for that.
+    async fn leave(mut self) {
+        let deadline = Instant::now() + Duration::from_millis(self.door.config.withdraw_timeout_ms);
+        if let Stage::Proposed(task) = &mut self.stage {
+            self.stage = Stage::after(&outcome(task).await);
+        }
+        let ticket = match &self.stage {
+            Stage::Queued(ticket) => Some(ticket.clone()),
             Stage::Unknown => self.find(deadline).await,
             Stage::Proposed(_) | Stage::Nothing => None,
         };
@@ -178,7 +172,7 @@ impl Leave {
     /// Looks for the ticket of an attempt whose outcome is unknown: it may yet be applied.
     async fn find(&self, deadline: Instant) -> Option<ZPath> {
         loop {
-            let read = self.door.replica().read(Consistency::Linearizable, Instant::now() + TRY).await;
+            let read = self.door.replica.read(Consistency::Linearizable, Instant::now() + TRY).await;
             match read.map(|state| self.look(&state)) {
                 Ok(Look::Found(ticket)) => return Some(ticket),
                 Ok(Look::SessionEnded) => return None,
@@ -234,5 +228,5 @@ async fn withdraw(
 ) -> Result<Applied, replica::Error> {
     let op = Op::Withdraw { ticket: ticket.clone(), attempt, if_waiting: end == WithdrawIf::Waiting };
     let request = Request { credential: Some(credential), ..Request::new(op) };
-    door.replica().propose(request, deadline).await
+    door.replica.propose(request, deadline).await
 }

@@ -4,7 +4,6 @@
 use serde_json::{Value, json};
 use zlock_client::api::ProblemType::{self, *};
 
-use crate::problem::statuses;
 use crate::route::Route;
 
 /// Any request may be answered so.
@@ -83,7 +82,7 @@ pub(super) fn responses(route: &Route, method: &str) -> Vec<(u16, Value)> {
     let lists = [ANY, by_method, by_way].into_iter().chain(route.problems.iter().copied());
     let mut by_status = std::collections::BTreeMap::<u16, Vec<ProblemType>>::new();
     for kind in lists.flatten().copied() {
-        for status in statuses(kind) {
+        for status in kind.statuses() {
             let kinds = by_status.entry(*status).or_default();
             if !kinds.contains(&kind) {
                 kinds.push(kind);

@@ -77,7 +77,7 @@ fn in_the_document() -> Statuses {
 #[test]
 fn every_problem_is_in_the_page_and_in_the_document_with_its_statuses() {
     let in_the_code: Statuses =
-        ProblemType::ALL.iter().map(|kind| (kind.slug().into(), statuses(*kind).iter().copied().collect())).collect();
+        ProblemType::ALL.iter().map(|kind| (kind.slug().into(), kind.statuses().iter().copied().collect())).collect();
     assert_eq!(in_the_page(), in_the_code);
     let mut of_operations = in_the_code;
     // They are answered where there is no operation.

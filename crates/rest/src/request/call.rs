@@ -26,6 +26,7 @@ use crate::http::peer::Peer;
 use crate::problem::Problem;
 use crate::request::caller::{Arrival, Caller};
 use crate::request::door::{AtZxid, Door};
+use crate::request::identity::{AUTHORIZATION, identities};
 use crate::request::paths;
 use crate::request::query::{Query, unreadable};
 
@@ -45,7 +46,7 @@ pub(crate) struct LongPoll {
 /// A request whose headers and parameters are well-formed. Its body, if it has one, was read: the
 /// members of a JSON object are parameters as those of the query are.
 pub(crate) struct Call {
-    pub(crate) door: Door,
+    pub(crate) door: Arc<Door>,
     pub(crate) arrived: Instant,
     pub(crate) caller: Caller,
     /// Whom the request has proven to come from, besides anyone.
@@ -59,33 +60,33 @@ pub(crate) struct Call {
 /// A request to a route that has a use of its own for the body, which is still to be read.
 pub(crate) struct WithBody(pub(crate) Call);
 
-impl FromRequest<Door> for Call {
+impl FromRequest<Arc<Door>> for Call {
     type Rejection = Problem;
 
-    async fn from_request(request: Request, door: &Door) -> Result<Call, Problem> {
+    async fn from_request(request: Request, door: &Arc<Door>) -> Result<Call, Problem> {
         let mut call = Call::of(request, door)?;
         call.read_parameters().await?;
         Ok(call)
     }
 }
 
-impl FromRequest<Door> for WithBody {
+impl FromRequest<Arc<Door>> for WithBody {
     type Rejection = Problem;
 
-    async fn from_request(request: Request, door: &Door) -> Result<WithBody, Problem> {
+    async fn from_request(request: Request, door: &Arc<Door>) -> Result<WithBody, Problem> {
         Call::of(request, door).map(WithBody)
     }
 }
 
 impl Call {
-    fn of(request: Request, door: &Door) -> Result<Call, Problem> {
+    fn of(request: Request, door: &Arc<Door>) -> Result<Call, Problem> {
         let (parts, body) = request.into_parts();
         let arrived = parts.extensions.get().map_or_else(Instant::now, |Arrival(at)| *at);
         let caller = Caller::read(&parts.headers, parts.extensions.get().copied())?;
-        let super_digest = &door.config().super_digest;
-        let identities = crate::request::identity::identities(&parts.extensions, &parts.headers, super_digest)?;
+        let super_digest = &door.config.super_digest;
+        let identities = identities(AUTHORIZATION, &parts.extensions, &parts.headers, super_digest)?;
         let query = Query::parse(parts.uri.query().unwrap_or_default())?;
-        let call = Call { door: door.clone(), arrived, caller, identities, query, parts, body: Mutex::new(body) };
+        let call = Call { door: Arc::clone(door), arrived, caller, identities, query, parts, body: Mutex::new(body) };
         call.look_whether_it_waits();
         Ok(call)
     }
@@ -111,7 +112,7 @@ impl Call {
             return Ok(());
         }
         // As many bytes as a query may have.
-        let max = self.door.config().uri_bytes_max.min(self.door.config().body_bytes_max);
+        let max = self.door.config.uri_bytes_max.min(self.door.config.body_bytes_max);
         let (bytes, _room) = self.body(max).await?;
         if bytes.is_empty() {
             return Ok(());
@@ -174,13 +175,13 @@ impl Call {
             Some("local") => Consistency::Local { min_zxid: self.caller.min_zxid },
             Some(_) => return Err(Problem::bad("consistency", "linearizable or local")),
         };
-        Ok(self.door.replica().read(consistency, self.door.read_deadline()).await?)
+        Ok(self.door.replica.read(consistency, self.door.read_deadline()).await?)
     }
 
     /// The state with what the log has answered at `zxid`: to tell of it, or to wait from there.
     pub(crate) async fn state_with(&self, zxid: Zxid) -> Result<Arc<State>, Problem> {
         let consistency = Consistency::Local { min_zxid: zxid };
-        Ok(self.door.replica().read(consistency, self.door.read_deadline()).await?)
+        Ok(self.door.replica.read(consistency, self.door.read_deadline()).await?)
     }
 
     /// Makes a long list on the thread for long work, of the state of that moment, when all
@@ -190,7 +191,7 @@ impl Call {
         std::mem::take(&mut self.query).finish()?;
         let door = self.door.clone();
         let source = self.source();
-        door.long_work().run(source, move || make(&self, &self.door.replica().state())).await
+        door.long_work.run(source, move || make(&self, &self.door.replica.state())).await
     }
 
     /// The body, bounded in bytes and time. The room is for as long as the body, or what became of
@@ -205,8 +206,8 @@ impl Call {
             }
             return Err(too_large(max));
         }
-        let body = self.door.bodies().read(body, max, self.peer().and_then(Peer::source));
-        let deadline = Duration::from_millis(self.door.config().body_read_timeout_ms);
+        let body = self.door.bodies.read(body, max, self.peer().and_then(Peer::source));
+        let deadline = Duration::from_millis(self.door.config.body_read_timeout_ms);
         match tokio::time::timeout(deadline, body).await {
             Ok(Ok(read)) => {
                 self.is_whole();
@@ -220,8 +221,8 @@ impl Call {
                 Err(Problem::unavailable(detail, 1_000))
             }
             Err(_) => {
-                let detail = format!("the body took longer than {} ms", self.door.config().body_read_timeout_ms);
-                Err(Problem::new(ProblemType::RequestTimeout, StatusCode::REQUEST_TIMEOUT, detail))
+                let detail = format!("the body took longer than {} ms", self.door.config.body_read_timeout_ms);
+                Err(Problem::new(ProblemType::RequestTimeout, detail))
             }
         }
     }
@@ -233,21 +234,21 @@ impl Call {
             peer.heard();
         }
         if let Some(credential) = self.caller.credential {
-            self.door.replica().touch_soon(credential);
+            self.door.replica.touch_soon(credential);
         }
     }
 
     /// A body of JSON: an object.
     pub(crate) async fn json<T: DeserializeOwned + Send + 'static>(&mut self) -> Result<(T, Room), Problem> {
         self.check_json_type()?;
-        let (bytes, room) = self.body(self.door.config().body_bytes_max).await?;
+        let (bytes, room) = self.body(self.door.config.body_bytes_max).await?;
         Ok((self.parsed(bytes, object).await?, room))
     }
 
     /// A body of JSON: a list.
     pub(crate) async fn json_list<T: DeserializeOwned + Send + 'static>(&mut self) -> Result<(Vec<T>, Room), Problem> {
         self.check_json_type()?;
-        let (bytes, room) = self.body(self.door.config().body_bytes_max).await?;
+        let (bytes, room) = self.body(self.door.config.body_bytes_max).await?;
         let list = |bytes: &[u8]| serde_json::from_slice(bytes).map_err(|error| Problem::bad("body", error));
         Ok((self.parsed(bytes, list).await?, room))
     }
@@ -261,13 +262,13 @@ impl Call {
         if bytes.len() <= SHORT_BODY_BYTES {
             return parse(&bytes);
         }
-        self.door.long_work().run(self.source(), move || parse(&bytes)).await
+        self.door.long_work.run(self.source(), move || parse(&bytes)).await
     }
 
     /// An object, where nothing at all means the default.
     pub(crate) async fn json_or_default<T: DeserializeOwned + Default>(&mut self) -> Result<T, Problem> {
         self.check_json_type()?;
-        let (bytes, _room) = self.body(self.door.config().body_bytes_max).await?;
+        let (bytes, _room) = self.body(self.door.config.body_bytes_max).await?;
         if bytes.is_empty() {
             return Ok(T::default());
         }
@@ -279,7 +280,7 @@ impl Call {
     /// # Errors
     /// 400 `invalid-acl`.
     pub(crate) fn fixed_acl(&self, acl: Vec<Acl>) -> Result<Vec<Acl>, Problem> {
-        let max = self.door.replica().state().limits().acl_entries_max as usize;
+        let max = self.door.replica.state().limits().acl_entries_max as usize;
         znode::fixed_acl(acl, &self.identities, max).ok_or_else(|| Problem::from(Error::InvalidAcl))
     }
 
@@ -293,7 +294,7 @@ impl Call {
             return Ok(());
         }
         let detail = "send application/json";
-        Err(Problem::new(ProblemType::UnsupportedMediaType, StatusCode::UNSUPPORTED_MEDIA_TYPE, detail))
+        Err(Problem::new(ProblemType::UnsupportedMediaType, detail))
     }
 
     /// Address that the request counts for, if it is that of one client and not of many.
@@ -323,10 +324,10 @@ impl Call {
     /// Writes, and gives the zxid and the reply.
     pub(crate) async fn propose(&self, op: Op) -> Result<(Zxid, Reply), Problem> {
         let (request, deadline) = (self.request(op), self.door.propose_deadline());
-        let window = self.door.windows().enter(self.source(), request.bytes());
+        let window = self.door.windows.enter(self.source(), request.bytes());
         let window = tokio::time::timeout_at(deadline, window).await;
         let _pass = window.map_err(|_| Problem::too_many("writes of your address"))?;
-        let applied = self.door.replica().propose(request, deadline).await?;
+        let applied = self.door.replica.propose(request, deadline).await?;
         match applied.reply {
             Ok(reply) => Ok((applied.zxid, reply)),
             Err(refusal) => Err(Problem::refused(refusal, applied.zxid)),
@@ -369,22 +370,34 @@ fn object<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
 
 fn too_large(max: usize) -> Problem {
     let detail = format!("at most {max} bytes");
-    Problem::new(ProblemType::BodyTooLarge, StatusCode::PAYLOAD_TOO_LARGE, detail)
+    Problem::new(ProblemType::BodyTooLarge, detail)
 }
 
 /// An answer in JSON that speaks of `zxid`.
 pub(crate) fn json(status: StatusCode, zxid: Zxid, body: &impl Serialize) -> Response {
-    // As long as most are: neither the bytes nor the map of headers, to which the door adds, have
-    // to grow.
+    // As many as most have, so that they do not have to grow.
     let mut bytes = Vec::with_capacity(512);
     serde_json::to_writer(&mut bytes, body).expect("the keys of all maps are texts, and memory takes all");
     // The prompt of a shell that asked by curl begins in a line of its own.
     bytes.push(b'\n');
+    answer(status, zxid, "application/json", bytes)
+}
+
+/// An answer of some type that speaks of `zxid`.
+pub(crate) fn answer(status: StatusCode, zxid: Zxid, content_type: &'static str, body: impl Into<Body>) -> Response {
+    // The door adds others, and the map does not have to grow.
     let mut headers = HeaderMap::with_capacity(12);
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    let mut response = Response::new(Body::from(bytes));
-    *response.status_mut() = status;
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    let mut response = empty(status, zxid);
+    *response.body_mut() = body.into();
     *response.headers_mut() = headers;
+    response
+}
+
+/// An answer that says all by its status.
+pub(crate) fn empty(status: StatusCode, zxid: Zxid) -> Response {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = status;
     response.extensions_mut().insert(AtZxid(zxid));
     response
 }

@@ -137,13 +137,18 @@ fn only_if_absent(from: &HeaderMap) -> Result<bool, Problem> {
 }
 
 /// A header that may stand there once.
-fn text<'a>(from: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Problem> {
+pub(crate) fn once<'a>(from: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Problem> {
     let mut values = from.get_all(name).iter();
     let Some(value) = values.next() else { return Ok(None) };
     if values.next().is_some() {
         return Err(Problem::bad(name, "given twice"));
     }
-    value.to_str().map(|text| Some(text.trim())).map_err(|_| Problem::bad(name, "not ASCII"))
+    value.to_str().map(Some).map_err(|_| Problem::bad(name, "not ASCII"))
+}
+
+/// The same without blanks around it.
+fn text<'a>(from: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Problem> {
+    Ok(once(from, name)?.map(str::trim))
 }
 
 #[cfg(test)]

@@ -14,38 +14,26 @@ use znode::{Identity, super_user};
 
 use crate::http::peer::Peer;
 use crate::problem::Problem;
+use crate::request::caller::once;
 
-/// All identities that a request has proven, besides anyone.
+/// The header of the request's own credentials.
+pub(crate) const AUTHORIZATION: &str = "Authorization";
+
+/// All identities that a request has proven, besides anyone, by its connection and by this header:
+/// another one than [`AUTHORIZATION`] where that is for another service.
 ///
 /// # Errors
-/// 400 for a malformed `Authorization: Basic`. Other schemes are between the client and whatever
-/// stands in front of this node, and prove nothing here.
+/// 400 for a malformed `Basic` in it. Other schemes are between the client and whatever stands in
+/// front of this node, and prove nothing here.
 pub(crate) fn identities(
-    extensions: &Extensions,
-    headers: &HeaderMap,
-    super_digest: &str,
-) -> Result<Vec<Identity>, Problem> {
-    identities_by("Authorization", extensions, headers, super_digest)
-}
-
-/// The same by another header, where `Authorization` is for another service.
-///
-/// # Errors
-/// 400 for a malformed `Basic` in it.
-pub(crate) fn identities_by(
     header: &str,
     extensions: &Extensions,
     headers: &HeaderMap,
     super_digest: &str,
 ) -> Result<Vec<Identity>, Problem> {
     let mut identities: Vec<_> = extensions.get::<Peer>().and_then(Peer::identity).into_iter().collect();
-    let mut values = headers.get_all(header).iter();
-    let Some(value) = values.next() else { return Ok(identities) };
     let bad = |why: &str| Problem::bad(header, why);
-    if values.next().is_some() {
-        return Err(bad("given twice"));
-    }
-    let (scheme, proof) = value.to_str().map_err(|_| bad("not ASCII"))?.split_once(' ').unwrap_or_default();
+    let (scheme, proof) = once(headers, header)?.and_then(|value| value.split_once(' ')).unwrap_or_default();
     if scheme.eq_ignore_ascii_case("basic") {
         let proof = BASE64_STANDARD.decode(proof.trim()).map_err(|_| bad("Basic is followed by base64"))?;
         let id = digest(&proof).ok_or_else(|| bad("Basic is followed by base64 of user:password"))?;
@@ -86,7 +74,7 @@ mod tests {
         for value in values {
             headers.append(AUTHORIZATION, HeaderValue::from_static(value));
         }
-        let identities = identities(&extensions, &headers, "super:D/InIHSb7yEEbrWz8b9l71RjZJU=")?;
+        let identities = identities(super::AUTHORIZATION, &extensions, &headers, "super:D/InIHSb7yEEbrWz8b9l71RjZJU=")?;
         Ok(identities.into_iter().map(|one| format!("{}:{}", one.scheme, one.id)).collect())
     }
 

@@ -6,10 +6,11 @@
 //! handler can forget to ask.
 
 use std::fmt;
+use std::sync::Arc;
 
 use axum::extract::{FromRequestParts, Request, State};
 use axum::http::request::Parts;
-use axum::http::{Extensions, HeaderMap, StatusCode};
+use axum::http::{Extensions, HeaderMap};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Router};
@@ -20,7 +21,7 @@ use crate::RestConfig;
 use crate::http::peer::Peer;
 use crate::problem::Problem;
 use crate::request::door::Door;
-use crate::request::identity::identities;
+use crate::request::identity::{AUTHORIZATION, identities};
 
 /// The one who asks is an operator. Handlers of `/v1/admin/` take it to say who it was.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,8 +50,8 @@ pub(crate) fn is_by_admin_socket(extensions: &Extensions) -> bool {
 }
 
 /// The layer before every route that is for operators.
-pub(crate) async fn operators_only(State(door): State<Door>, mut request: Request, next: Next) -> Response {
-    match Operator::of(request.extensions(), request.headers(), door.config()) {
+pub(crate) async fn operators_only(State(door): State<Arc<Door>>, mut request: Request, next: Next) -> Response {
+    match Operator::of(request.extensions(), request.headers(), &door.config) {
         Ok(operator) => {
             request.extensions_mut().insert(operator);
             next.run(request).await
@@ -66,7 +67,7 @@ impl Operator {
         if is_by_admin_socket(extensions) {
             return Ok(Operator::Socket);
         }
-        let identities = identities(extensions, headers, &config.super_digest)?;
+        let identities = identities(AUTHORIZATION, extensions, headers, &config.super_digest)?;
         let subjects = identities.iter().filter(|identity| identity.scheme == "x509").map(|identity| &identity.id);
         if let Some(subject) = subjects.into_iter().find(|subject| config.operators.contains(subject)) {
             return Ok(Operator::Subject(subject.clone()));
@@ -89,17 +90,17 @@ const READABLE: &str = "the super user's password came over plain HTTP from anot
     ask with https, or on the node's machine, and choose another password";
 
 fn refused(why: &str) -> Problem {
-    Problem::new(ProblemType::OperatorOnly, StatusCode::UNAUTHORIZED, why)
+    Problem::new(ProblemType::OperatorOnly, why)
 }
 
-impl FromRequestParts<Door> for Operator {
+impl FromRequestParts<Arc<Door>> for Operator {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, door: &Door) -> Result<Operator, Problem> {
+    async fn from_request_parts(parts: &mut Parts, door: &Arc<Door>) -> Result<Operator, Problem> {
         match parts.extensions.get::<Operator>() {
             Some(operator) => Ok(operator.clone()),
             // On a route outside of `/v1/admin/`.
-            None => Operator::of(&parts.extensions, &parts.headers, door.config()),
+            None => Operator::of(&parts.extensions, &parts.headers, &door.config),
         }
     }
 }

@@ -255,6 +255,13 @@ pub(crate) fn at_most(name: &str, ms: u64, max_ms: u64) -> Result<u64, Problem> 
     if ms > max_ms { Err(Problem::bad(name, format!("at most {}", Millis(max_ms)))) } else { Ok(ms) }
 }
 
+/// Cuts what was found to a page. Its last one, where there was more.
+pub(crate) fn cut<T>(found: &mut Vec<T>, limit: usize) -> Option<&T> {
+    let more = found.len() > limit;
+    found.truncate(limit);
+    found.last().filter(|_| more)
+}
+
 /// The name that was meant by one that is not known, if it is nearly written so.
 pub(crate) fn meant(given: &str, known: impl Iterator<Item = &'static str>) -> Option<&'static str> {
     let nearest = known.map(|known| (typos(given, known), known)).min();

@@ -19,7 +19,7 @@ pub(crate) struct Wait {
 impl Wait {
     /// Takes the parameter. What is read of the head, the path for one, is read before.
     pub(crate) fn take(call: &mut Call) -> Result<Wait, Problem> {
-        let wait_ms = call.query.duration_ms("wait", call.door.config().wait_max_ms)?.unwrap_or(0);
+        let wait_ms = call.query.duration_ms("wait", call.door.config.wait_max_ms)?.unwrap_or(0);
         if wait_ms > 0 {
             call.forget_head();
         }
@@ -53,12 +53,12 @@ impl Wait {
             Step::Watch(key) => Step::Watch(key),
         };
         let waited = tokio::select! {
-            waited = call.door.replica().wait_for(deadline, step) => waited,
+            waited = call.door.replica.wait_for(deadline, step) => waited,
             () = call.door.stopped() => return Err(Problem::stopping()),
         };
         match waited {
             Ok(now) => Ok(now),
-            Err(WaitEnd::Deadline) => Ok((None, call.door.replica().state().last_zxid())),
+            Err(WaitEnd::Deadline) => Ok((None, call.door.replica.state().last_zxid())),
             Err(end) => Err(end.into()),
         }
     }

@@ -5,7 +5,7 @@ use zlock_client::AclEntry;
 
 use super::context::{Context, path_of};
 use super::failure::Failure;
-use super::options::path_arg;
+use super::options::{group, path_arg};
 use super::seen::plain;
 
 pub(crate) fn command() -> Command {
@@ -15,10 +15,7 @@ pub(crate) fn command() -> Command {
          write and admin: world:anyone:r, digest:alice:HASH:cdrwa, auth::cdrwa (all identities that this command \
          proves), x509:CN=worker:r.",
     );
-    Command::new("acl")
-        .about("Shows or sets who may do what with a znode")
-        .subcommand_required(true)
-        .arg_required_else_help(true)
+    group("acl", "Shows or sets who may do what with a znode")
         .subcommand(get.arg(path_arg("The znode")))
         .subcommand(set.arg(path_arg("The znode")).arg(entries()))
 }
@@ -41,22 +38,14 @@ fn entry(text: &str) -> Result<AclEntry, String> {
 
 pub(crate) async fn get(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {
     let found = context.client.acl(&path_of(matches)).await?;
-    if context.out.json {
-        context.out.document(&found)?;
-        return Ok(0);
-    }
     let line = |entry: &AclEntry| plain(&format!("{}:{}:{}", entry.scheme, entry.id, entry.perms));
-    found.acl.iter().try_for_each(|entry| context.out.line(&line(entry)))?;
-    Ok(0)
+    context.out.answer(&found, || found.acl.iter().try_for_each(|entry| context.out.line(&line(entry))))
 }
 
 pub(crate) async fn set(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {
     let entries: Vec<AclEntry> = matches.get_many("entries").expect("they are required").cloned().collect();
     let done = context.client.set_acl(&path_of(matches), &entries).await?;
-    if context.out.json {
-        context.out.document(&done)?;
-    }
-    Ok(0)
+    context.out.answer(&done, || Ok(()))
 }
 
 #[cfg(test)]

@@ -5,68 +5,48 @@ use std::io::{BufReader, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use backup::{Backup, Manifest};
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{Arg, ArgMatches, Command};
 use replica::Replica;
 
 use super::calendar;
 use super::context::Context;
 use super::failure::Failure;
 use super::new_file::{NewFile, failed};
-use super::options::number;
+use super::options::{file, flag, number, option};
 use super::output::Output;
 
 /// How the name of each backup in a directory ends.
 const ENDING: &str = ".zlock-backup";
 
 pub(crate) fn command() -> Command {
+    let verify = "Reads a file's state as a restore would, checks it, and prints its digest";
     Command::new("backup")
         .about("Saves the state of the cluster in a file, and looks at such files")
         .subcommand_required(true)
         .subcommand(save_command())
-        .subcommand(Command::new("inspect").about("Checks that a file is whole, and says what it has").arg(file_arg()))
         .subcommand(
-            Command::new("verify")
-                .about("Reads a file's state as a restore would, checks it, and prints its digest")
-                .arg(file_arg()),
+            Command::new("inspect")
+                .about("Checks that a file is whole, and says what it has")
+                .arg(file_arg("FILE", "The file")),
         )
+        .subcommand(Command::new("verify").about(verify).arg(file_arg("FILE", "The file")))
 }
 
 fn save_command() -> Command {
+    let or_stdout = file_arg("FILE", "The file, or `-` for stdout, where the reader has to check it");
+    let keep = "Then removes the oldest of this cluster's backups in DIR, so that so many are left";
+    let local = "What one node has, though the cluster may be further: without a quorum there is no more";
     Command::new("save")
         .about("Asks a node for a backup, checks it, and only then gives the file its name")
-        .arg(
-            Arg::new("file")
-                .value_name("FILE")
-                .required_unless_present("dir")
-                .conflicts_with("dir")
-                .value_parser(clap::value_parser!(PathBuf))
-                .help("The file, or `-` for stdout, where the reader has to check it"),
-        )
-        .arg(
-            Arg::new("dir")
-                .long("dir")
-                .value_name("DIR")
-                .value_parser(clap::value_parser!(PathBuf))
-                .help("A directory: the file is named after the cluster, the time and the zxid"),
-        )
-        .arg(
-            Arg::new("keep")
-                .long("keep")
-                .value_name("NUMBER")
-                .requires("dir")
-                .value_parser(number::<u32>(1))
-                .help("Then removes the oldest of this cluster's backups in DIR, so that so many are left"),
-        )
-        .arg(
-            Arg::new("local")
-                .long("local")
-                .action(ArgAction::SetTrue)
-                .help("What one node has, though the cluster may be further: without a quorum there is no more"),
-        )
+        .arg(or_stdout.required(false).required_unless_present("dir").conflicts_with("dir"))
+        .arg(file("dir", "DIR", "A directory: the file is named after the cluster, the time and the zxid"))
+        .arg(option("keep", "NUMBER", keep).requires("dir").value_parser(number::<u32>(1)))
+        .arg(flag("local", local))
 }
 
-fn file_arg() -> Arg {
-    Arg::new("file").value_name("FILE").required(true).value_parser(clap::value_parser!(PathBuf)).help("The file")
+/// The file that a command is about.
+pub(crate) fn file_arg(value: &'static str, help: &'static str) -> Arg {
+    Arg::new("file").value_name(value).required(true).value_parser(clap::value_parser!(PathBuf)).help(help)
 }
 
 /// The argument of [`file_arg`].
@@ -167,16 +147,10 @@ fn told(out: Output, path: &Path, manifest: &Manifest) -> Result<u8, Failure> {
 
 pub(crate) fn inspect(out: Output, matches: &ArgMatches) -> Result<u8, Failure> {
     let backup = open(file_of(matches))?;
-    if out.json {
-        let sha256 = hex(&backup.sha256());
-        let document = serde_json::json!({ "manifest": backup.manifest(), "bytes": backup.bytes(), "sha256": sha256 });
-        out.document(&document)?;
-        return Ok(0);
-    }
-    for (name, value) in rows(&backup) {
-        out.line(&format!("{name:<14}{value}"))?;
-    }
-    Ok(0)
+    let sha256 = hex(&backup.sha256());
+    let document = serde_json::json!({ "manifest": backup.manifest(), "bytes": backup.bytes(), "sha256": sha256 });
+    let row = |(name, value): (&str, String)| out.line(&format!("{name:<14}{value}"));
+    out.answer(&document, || rows(&backup).into_iter().try_for_each(row))
 }
 
 fn rows<R>(backup: &Backup<R>) -> Vec<(&'static str, String)>
@@ -215,13 +189,10 @@ pub(crate) fn verify(out: Output, matches: &ArgMatches) -> Result<u8, Failure> {
     state.check_invariants().map_err(|why| failed(path, format!("its state contradicts itself: {why}")))?;
     let digest = hex(&Replica::digest(&state));
     let manifest = backup.manifest();
-    if out.json {
-        out.document(&serde_json::json!({ "zxid": manifest.zxid, "digest": digest, "manifest": manifest }))?;
-        return Ok(0);
-    }
     let znodes = state.znode_count();
-    out.line(&format!("good: {} at zxid {}, {znodes} znodes, digest {digest}", manifest.cluster_id, manifest.zxid))?;
-    Ok(0)
+    let line = format!("good: {} at zxid {}, {znodes} znodes, digest {digest}", manifest.cluster_id, manifest.zxid);
+    let document = serde_json::json!({ "zxid": manifest.zxid, "digest": digest, "manifest": manifest });
+    out.answer(&document, || out.line(&line))
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use clap::{Arg, ArgAction, ArgMatches, Command};
-use zlock_client::{Mode, ProblemType};
+use clap::{ArgMatches, Command};
+use zlock_client::{Client, Error, Mode, ProblemType};
 
 use super::context::{Context, path_of};
 use super::failure::Failure;
-use super::options::{path_arg, time};
+use super::options::{flag, path_arg, time};
 use super::seen::plain;
 use super::set::{data_arg, data_of};
 
@@ -22,20 +22,11 @@ pub(crate) fn command() -> Command {
         .arg(flag("parents", "Creates the parents that are missing").short('p'))
 }
 
-fn flag(name: &'static str, help: &'static str) -> Arg {
-    Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
-}
-
 pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {
     let path = path_of(matches);
     let data = data_of(matches)?;
     if matches.get_flag("parents") {
-        for (at, _) in path.match_indices('/').skip(1) {
-            match context.client.create(&path[..at], "").await {
-                Err(error) if error.code() == Some(ProblemType::NodeExists) => {}
-                created => drop(created?),
-            }
-        }
+        make_parents(&context.client, &path).await?;
     }
     let mode = match (matches.get_flag("sequential"), matches.get_flag("container")) {
         (true, _) => Mode::PersistentSequential,
@@ -47,10 +38,21 @@ pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, F
         create = create.ttl(*ttl);
     }
     let created = create.await?;
-    if context.out.json {
-        context.out.document(&created)?
-    } else {
-        context.out.line(&plain(&created.path))?
+    context.out.answer(&created, || context.out.line(&plain(&created.path)))
+}
+
+/// Makes what is missing on the way to a znode.
+pub(crate) async fn make_parents(client: &Client, path: &str) -> Result<(), Error> {
+    for (at, _) in path.match_indices('/').skip(1) {
+        make(client, &path[..at]).await?;
     }
-    Ok(0)
+    Ok(())
+}
+
+/// Makes a znode, if there is none.
+pub(crate) async fn make(client: &Client, path: &str) -> Result<(), Error> {
+    match client.create(path, "").await {
+        Err(error) if error.code() == Some(ProblemType::NodeExists) => Ok(()),
+        created => created.map(drop),
+    }
 }

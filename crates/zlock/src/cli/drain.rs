@@ -1,10 +1,11 @@
 //! `zlock drain`.
 
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{ArgMatches, Command};
 use zlock_client::Drain;
 
 use super::context::Context;
 use super::failure::Failure;
+use super::options::flag;
 
 pub(crate) fn command() -> Command {
     Command::new("drain")
@@ -15,7 +16,7 @@ pub(crate) fn command() -> Command {
              that comes as before. Ask on the node's machine with --admin-socket, or name the one node in --endpoints. \
              A node that is started again is drained no more.",
         )
-        .arg(Arg::new("undo").long("undo").action(ArgAction::SetTrue).help("Puts the node back"))
+        .arg(flag("undo", "Puts the node back"))
 }
 
 pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {
@@ -25,12 +26,7 @@ pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, F
         ));
     }
     let done = if matches.get_flag("undo") { context.client.undrain().await? } else { context.client.drain().await? };
-    if context.out.json {
-        context.out.document(&done)?;
-    } else {
-        context.out.line(&words(&done))?;
-    }
-    Ok(0)
+    context.out.answer(&done, || context.out.line(&words(&done)))
 }
 
 fn words(drain: &Drain) -> String {

@@ -34,14 +34,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{Arg, ArgMatches, Command};
 use serde::Serialize;
 use tokio::time::Instant;
 use zlock_client::{Client, Error, Guard, Lock, Loss, OpenedSession};
 
 use super::context::{Context, path};
 use super::failure::Failure;
-use super::options::{number, time};
+use super::options::{flag, number, option, time};
 use super::seen::plain;
 use signals::Signals;
 use waiting::{acquire, words_of};
@@ -63,33 +63,14 @@ pub(crate) fn command() -> Command {
          was lost, 124 when it was not free in time, 125 when zlock failed, 126 and 127 when the command could not be \
          started.",
     );
+    let simple = "A simple lock: one znode, and nobody queues. For few contenders, all with this option";
+    let priority = "Who waits with a higher one is sooner. For managed locks (`zlock settings`)";
+    let hand_over = "Afterwards gives the lock to the first waiter with this label, if one waits. For managed locks";
     with_command(command)
-        .arg(
-            Arg::new("shared")
-                .long("shared")
-                .action(ArgAction::SetTrue)
-                .help("Holds the lock together with others that share it"),
-        )
-        .arg(
-            Arg::new("simple")
-                .long("simple")
-                .action(ArgAction::SetTrue)
-                .conflicts_with_all(["shared", "priority", "hand-over", "lock-delay"])
-                .help("A simple lock: one znode, and nobody queues. For few contenders, all with this option"),
-        )
-        .arg(
-            Arg::new("priority")
-                .long("priority")
-                .value_name("NUMBER")
-                .value_parser(number::<u32>(0))
-                .help("Who waits with a higher one is sooner. For managed locks (`zlock settings`)"),
-        )
-        .arg(
-            Arg::new("hand-over")
-                .long("hand-over")
-                .value_name("LABEL")
-                .help("Afterwards gives the lock to the first waiter with this label, if one waits. For managed locks"),
-        )
+        .arg(flag("shared", "Holds the lock together with others that share it"))
+        .arg(flag("simple", simple).conflicts_with_all(["shared", "priority", "hand-over", "lock-delay"]))
+        .arg(option("priority", "NUMBER", priority).value_parser(number::<u32>(0)))
+        .arg(option("hand-over", "LABEL", hand_over))
 }
 
 /// What is to be run: the command and its arguments.
@@ -106,17 +87,11 @@ fn words() -> Arg {
 /// Adds the name, how to acquire it, the command to run, and what is to be known for that.
 pub(crate) fn with_command(command: Command) -> Command {
     let name = Arg::new("name").value_name("NAME").required(true).value_parser(name);
+    let busy_exit = option("busy-exit", "CODE", "The exit code when the lock is not free in time [default: 124]");
     let command = command
         .arg(name.help("The path; the first slash may be left out"))
         .arg(time("wait", "How long to wait; 0 is a try [default: without end]"))
-        .arg(
-            Arg::new("busy-exit")
-                .long("busy-exit")
-                .value_name("CODE")
-                .value_parser(clap::value_parser!(u8))
-                .requires("wait")
-                .help("The exit code when the lock is not free in time [default: 124]"),
-        )
+        .arg(busy_exit.value_parser(clap::value_parser!(u8)).requires("wait"))
         .arg(time("lock-delay", "Keeps others out for so much longer if the session expires"));
     with_run(command)
         .mut_arg("session-timeout", |arg| {
@@ -138,27 +113,18 @@ fn name(text: &str) -> Result<String, String> {
 
 /// Adds the command to run, and what is to be known for that.
 pub(crate) fn with_run(command: Command) -> Command {
-    let on_loss = Arg::new("on-loss")
-        .long("on-loss")
-        .value_name("HOW")
-        .value_parser(PossibleValuesParser::new(deadline::OnLoss::NAMES))
-        .default_value("term")
-        .help("What to do before a loss may come: SIGTERM and, after --grace, SIGKILL; SIGKILL; or only say so");
+    let on_loss = "What to do before a loss may come: SIGTERM and, after --grace, SIGKILL; SIGKILL; or only say so";
+    let ways = PossibleValuesParser::new(deadline::OnLoss::NAMES);
     command
-        .arg(on_loss)
+        .arg(option("on-loss", "HOW", on_loss).value_parser(ways).default_value("term"))
         .arg(time("grace", "Between SIGTERM and SIGKILL; at most a quarter of --session-timeout, and then also its default [default: 2s]"))
         .arg(
             time("session-timeout", "How long the session outlives this process, and is safe without an answer")
                 .default_value("10s"),
         )
         .arg(time("hold-at-least", "Keeps the session for so long, although the command ends before"))
-        .arg(
-            Arg::new("quiet")
-                .long("quiet")
-                .action(ArgAction::SetTrue)
-                .help("Says nothing of a timeout that is not granted, nor of a command that is stopped"),
-        )
-        .arg(Arg::new("label").long("label").value_name("TEXT").help("For people [default: the command's name]"))
+        .arg(flag("quiet", "Says nothing of a timeout that is not granted, nor of a command that is stopped"))
+        .arg(option("label", "TEXT", "For people [default: the command's name]"))
         .arg(words())
 }
 
@@ -270,8 +236,8 @@ pub(crate) async fn run_under(
         say(&serde_json::to_string(&held).unwrap_or_default());
     }
     let plan = plan(matches, context.client.session_timeout().await?);
-    let ran = run_held(&Held::Lock(&guard), plan, matches, &mut signals).await?;
-    if ran.outcome.lost {
+    let outcome = run_held(&Held::Lock(&guard), plan, matches, &mut signals).await?;
+    if outcome.lost {
         if has_delay(matches) {
             // The delay begins when the session expires. A release, or the session's close, would
             // let others in at once.
@@ -285,14 +251,7 @@ pub(crate) async fn run_under(
         return Ok(LOST);
     }
     let given_back = give_back(&context.client, guard, matches).await;
-    Ok(ended(&format!("the lock {path}"), plan, ran, given_back).0)
-}
-
-/// End of a command that ran under a lock or in a session.
-struct Ran {
-    outcome: Outcome,
-    /// Whether it was kept behind the command's end.
-    is_kept: bool,
+    Ok(ended(&format!("the lock {path}"), plan, outcome, given_back).0)
 }
 
 /// Runs the command while it is held, and keeps it for what is left of `--hold-at-least`. A loss
@@ -302,27 +261,26 @@ async fn run_held(
     plan: deadline::Plan,
     matches: &ArgMatches,
     signals: &mut Signals,
-) -> Result<Ran, Failure> {
+) -> Result<Outcome, Failure> {
     let since = Instant::now();
     let command: Vec<&OsString> = matches.get_many("command").expect("it is required").collect();
-    let outcome = supervisor::supervise(held, plan, &command, signals, matches.get_flag("quiet")).await?;
+    let mut outcome = supervisor::supervise(held, plan, &command, signals, matches.get_flag("quiet")).await?;
     if outcome.lost {
         say(&after_loss(plan, &held.to_string(), outcome.loss.as_ref()));
-        return Ok(Ran { outcome, is_kept: false });
+    } else if !outcome.interrupted {
+        outcome.is_kept = keep(held, since, matches, signals).await;
     }
-    let is_kept = !outcome.interrupted && keep(held, since, matches, signals).await;
-    Ok(Ran { outcome, is_kept })
+    Ok(outcome)
 }
 
 /// The exit code of a command that has ended by itself, and whether what it ran under was lost
 /// before that was given back.
-fn ended(what: &str, plan: deadline::Plan, ran: Ran, given_back: Result<(), Error>) -> (u8, bool) {
-    let Ran { outcome, is_kept } = ran;
+fn ended(what: &str, plan: deadline::Plan, outcome: Outcome, given_back: Result<(), Error>) -> (u8, bool) {
     match given_back {
         Ok(()) => (outcome.code, false),
         Err(error @ Error::Refused { .. }) => {
             let why = outcome.loss.map_or_else(|| error.to_string(), |loss| loss.to_string());
-            let when = if is_kept { "--hold-at-least was over" } else { "the command had ended" };
+            let when = if outcome.is_kept { "--hold-at-least was over" } else { "the command had ended" };
             say(&format!("zlock: {what} was lost before {when}: {}", plain(&why)));
             // With `warn` it went on, and how it ended is what counts.
             (if plan.on_loss == deadline::OnLoss::Warn { outcome.code } else { LOST }, true)
@@ -374,12 +332,12 @@ pub(crate) async fn run_in(
     tell_what_is_granted(matches, session.timeout());
     let plan = plan(matches, session.timeout());
     let held = Held::Session { session, environment };
-    let ran = run_held(&held, plan, matches, &mut signals).await?;
-    if ran.outcome.lost {
+    let outcome = run_held(&held, plan, matches, &mut signals).await?;
+    if outcome.lost {
         return Ok((LOST, true));
     }
     // A command may end by itself before a heartbeat tells of the loss.
-    Ok(ended(&held.to_string(), plan, ran, session.close().await))
+    Ok(ended(&held.to_string(), plan, outcome, session.close().await))
 }
 
 fn listen() -> Result<Signals, Failure> {

@@ -3,7 +3,7 @@
 use std::io::IsTerminal as _;
 use std::time::Duration;
 
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{Arg, ArgMatches, Command};
 use serde::Serialize;
 use tokio::time::MissedTickBehavior;
 use zlock_client::{
@@ -13,7 +13,7 @@ use zlock_client::{
 use super::context::{Context, path, path_of};
 use super::failure::Failure;
 use super::lock::say;
-use super::options::number;
+use super::options::{flag, number, option};
 use super::output::{Output, Tone, client, since, span, until, word};
 use super::seen::plain;
 
@@ -42,6 +42,9 @@ const HEARD: std::ops::Range<usize> = 5..7;
 const CLEAR: &[u8] = b"\x1b[H\x1b[2J";
 
 pub(crate) fn command() -> Command {
+    let watch = flag("watch", "Shows them again whenever they change, until it is interrupted");
+    let count = option("count", "NUMBER", "Ends after it has shown them so often");
+    let held = "Says by the exit code alone whether this lock is held: 0, or 5 when it is free";
     Command::new("locks")
         .about("Shows who holds which lock, who waits for it, and since when")
         .after_help(
@@ -49,34 +52,10 @@ pub(crate) fn command() -> Command {
              `zlock get` and `zlock stat` of its path show who holds it.",
         )
         .arg(Arg::new("path").value_name("PATH").default_value("/").help("Locks at and below this path"))
-        .arg(
-            Arg::new("history")
-                .long("history")
-                .action(ArgAction::SetTrue)
-                .help("Of the lock at this path: who held it and waited for it before, and how that ended"),
-        )
-        .arg(
-            Arg::new("watch")
-                .long("watch")
-                .action(ArgAction::SetTrue)
-                .conflicts_with("history")
-                .help("Shows them again whenever they change, until it is interrupted"),
-        )
-        .arg(
-            Arg::new("count")
-                .long("count")
-                .value_name("NUMBER")
-                .value_parser(number::<u64>(1))
-                .requires("watch")
-                .help("Ends after it has shown them so often"),
-        )
-        .arg(
-            Arg::new("held")
-                .long("held")
-                .value_name("NAME")
-                .conflicts_with_all(["path", "history", "watch"])
-                .help("Says by the exit code alone whether this lock is held: 0, or 5 when it is free"),
-        )
+        .arg(flag("history", "Of the lock at this path: who held it and waited for it before, and how that ended"))
+        .arg(watch.conflicts_with("history"))
+        .arg(count.value_parser(number::<u64>(1)).requires("watch"))
+        .arg(option("held", "NAME", held).conflicts_with_all(["path", "history", "watch"]))
 }
 
 pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {
@@ -93,7 +72,7 @@ pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, F
     if matches.get_flag("watch") {
         return watch(context, &path, matches.get_one::<u64>("count").copied()).await;
     }
-    show(context.out, &path, &queues(context, &path).await?, true)?;
+    show(context.out, &path, &context.client.locks_with_queues(&path).await?, true)?;
     Ok(0)
 }
 
@@ -109,11 +88,6 @@ async fn held(context: &Context, path: &str) -> Result<u8, Failure> {
         context.out.document(&is_held)?;
     }
     Ok(if is_held { 0 } else { FREE })
-}
-
-/// The locks at and below a path with their queues.
-async fn queues(context: &Context, path: &str) -> Result<Vec<LockSummary>, Error> {
-    context.client.locks_with_queues(path).await
 }
 
 /// As the HTTP API answers a queue, or what else is known where that cannot be shown.
@@ -209,7 +183,7 @@ async fn watch(context: &Context, path: &str, count: Option<u64>) -> Result<u8, 
 /// The queues, with a watch that was begun before: what happens after the look is an event.
 async fn look(context: &Context, path: &str, watcher: &mut Watcher) -> Result<Vec<LockSummary>, Error> {
     watcher.start().await?;
-    let mut locks = queues(context, path).await?;
+    let mut locks = context.client.locks_with_queues(path).await?;
     for queue in locks.iter_mut().filter_map(|lock| lock.queue.as_mut()) {
         // A heartbeat is no change of a lock.
         for one in queue.holders.iter_mut().chain(&mut queue.waiters) {
@@ -246,16 +220,13 @@ fn is_away(error: &Error) -> bool {
 
 async fn history(context: &Context, path: &str) -> Result<u8, Failure> {
     let past = context.client.lock_history(path).await?;
-    if context.out.json {
-        context.out.document(&past)?;
-        return Ok(0);
-    }
-    if past.history.is_empty() {
-        say(&format!("zlock: {path} has no past that is remembered; `zlock locks {path}` shows who has it now"));
-    }
-    let rows: Vec<Vec<String>> = past.history.iter().map(past_row).collect();
-    context.out.table(&["ENDED", "MODE", "SESSION", "TOKEN", "WAITED", "HELD", "LABEL", "CLIENT", "END"], &rows)?;
-    Ok(0)
+    context.out.answer(&past, || {
+        if past.history.is_empty() {
+            say(&format!("zlock: {path} has no past that is remembered; `zlock locks {path}` shows who has it now"));
+        }
+        let rows: Vec<Vec<String>> = past.history.iter().map(past_row).collect();
+        context.out.table(&["ENDED", "MODE", "SESSION", "TOKEN", "WAITED", "HELD", "LABEL", "CLIENT", "END"], &rows)
+    })
 }
 
 fn past_row(one: &EndedTicket) -> Vec<String> {

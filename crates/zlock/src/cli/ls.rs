@@ -1,10 +1,11 @@
 //! `zlock ls`.
 
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{Arg, ArgMatches, Command};
 use zlock_client::NamedStat;
 
 use super::context::{Context, path_of};
 use super::failure::Failure;
+use super::options::flag;
 use super::output::since;
 use super::seen::plain;
 
@@ -12,28 +13,18 @@ pub(crate) fn command() -> Command {
     Command::new("ls")
         .about("Lists the children of a znode")
         .arg(Arg::new("path").value_name("PATH").default_value("/").help("The znode"))
-        .arg(Arg::new("long").short('l').long("long").action(ArgAction::SetTrue).help("With their facts"))
+        .arg(flag("long", "With their facts").short('l'))
 }
 
 pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {
     let (path, out) = (path_of(matches), context.out);
     if !matches.get_flag("long") {
         let names = context.client.children(&path).await?;
-        if out.json {
-            out.document(&names)?;
-            return Ok(0);
-        }
-        names.iter().try_for_each(|name| out.line(&plain(name)))?;
-        return Ok(0);
+        return out.answer(&names, || names.iter().try_for_each(|name| out.line(&plain(name))));
     }
     let children = context.client.children_with_stats(&path).await?;
-    if out.json {
-        out.document(&children)?;
-        return Ok(0);
-    }
     let rows: Vec<Vec<String>> = children.iter().map(row).collect();
-    out.table(&["NAME", "VERSION", "BYTES", "CHILDREN", "SESSION", "CHANGED"], &rows)?;
-    Ok(0)
+    out.answer(&children, || out.table(&["NAME", "VERSION", "BYTES", "CHILDREN", "SESSION", "CHANGED"], &rows))
 }
 
 fn row(child: &NamedStat) -> Vec<String> {

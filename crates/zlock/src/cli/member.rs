@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{Arg, ArgMatches, Command};
 use tokio::time::{Instant, sleep};
 use zlock_client::{MemberState, Members, NewMember};
 
 use super::context::Context;
 use super::failure::Failure;
-use super::options::{number, time};
+use super::options::{flag, group, number, option, time};
 use super::output::Output;
 use super::seen::plain;
 
@@ -17,12 +17,9 @@ const LOOK: Duration = Duration::from_millis(500);
 
 pub(crate) fn command() -> Command {
     let id = || Arg::new("id").value_name("ID").required(true).value_parser(number::<u64>(1));
-    let new = || {
-        Arg::new("new").value_name("ID=PEER/HTTP").required(true).help(
-            "The new member's id, and host:port of its peer listener and of its HTTP door, as in 4=n4:7101/n4:7001",
-        )
-    };
-    let zone = || Arg::new("zone").long("zone").value_name("NAME").help("Where it stands, for people");
+    let new = "The new member's id, and host:port of its peer listener and of its HTTP door, as in 4=n4:7101/n4:7001";
+    let new = || Arg::new("new").value_name("ID=PEER/HTTP").required(true).help(new);
+    let zone = || option("zone", "NAME", "Where it stands, for people");
     let add = Command::new("add")
         .about("Takes in a node that was started with join = true; it becomes a voter once it has caught up")
         .arg(new())
@@ -44,20 +41,14 @@ pub(crate) fn command() -> Command {
     let update = Command::new("update")
         .about("Says where a member is from now on")
         .arg(id().help("The member"))
-        .arg(Arg::new("peer").long("peer").value_name("HOST:PORT").help("Its peer listener"))
-        .arg(Arg::new("http").long("http").value_name("HOST:PORT").help("Its HTTP door"))
+        .arg(option("peer", "HOST:PORT", "Its peer listener"))
+        .arg(option("http", "HOST:PORT", "Its HTTP door"))
         .arg(zone());
-    Command::new("member")
-        .about("Shows the members, and changes them. For operators")
-        .subcommand_required(true)
-        .arg_required_else_help(true)
+    let promote = Command::new("promote").about("Makes a voter of a learner that has caught up");
+    group("member", "Shows the members, and changes them. For operators")
         .subcommand(Command::new("list").about("Shows the members as the leader knows them"))
         .subcommand(add)
-        .subcommand(
-            Command::new("promote")
-                .about("Makes a voter of a learner that has caught up")
-                .arg(id().help("The learner")),
-        )
+        .subcommand(promote.arg(id().help("The learner")))
         .subcommand(replace)
         .subcommand(remove)
         .subcommand(update)
@@ -65,19 +56,9 @@ pub(crate) fn command() -> Command {
 
 pub(crate) fn leader_command() -> Command {
     let to = Arg::new("id").value_name("ID").value_parser(number::<u64>(1));
-    Command::new("leader")
-        .about("Says who leads. For operators")
-        .subcommand_required(true)
-        .arg_required_else_help(true)
-        .subcommand(
-            Command::new("transfer")
-                .about("Lets another voter lead, and waits until it does")
-                .arg(to.help("The voter. The one that is preferred and furthest unless given")),
-        )
-}
-
-fn flag(name: &'static str, help: &'static str) -> Arg {
-    Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
+    let transfer = Command::new("transfer").about("Lets another voter lead, and waits until it does");
+    group("leader", "Says who leads. For operators")
+        .subcommand(transfer.arg(to.help("The voter. The one that is preferred and furthest unless given")))
 }
 
 fn waiting() -> [Arg; 2] {
@@ -132,13 +113,8 @@ pub(crate) async fn update(context: &Context, matches: &ArgMatches) -> Result<u8
 
 pub(crate) async fn transfer(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {
     let done = context.client.transfer_leader(matches.get_one::<u64>("id").copied()).await?;
-    if context.out.json {
-        context.out.document(&done)?;
-    } else {
-        let line = format!("node {} leads instead of node {}, after {} ms", done.to, done.from, done.took_ms);
-        context.out.line(&line)?;
-    }
-    Ok(0)
+    let line = format!("node {} leads instead of node {}, after {} ms", done.to, done.from, done.took_ms);
+    context.out.answer(&done, || context.out.line(&line))
 }
 
 fn id_of(matches: &ArgMatches) -> u64 {
@@ -187,12 +163,7 @@ async fn wait(
 }
 
 fn show(context: &Context, members: &Members) -> Result<u8, Failure> {
-    if context.out.json {
-        context.out.document(members)?;
-    } else {
-        print(context.out, members)?;
-    }
-    Ok(0)
+    context.out.answer(members, || print(context.out, members))
 }
 
 fn print(out: Output, members: &Members) -> Result<(), Failure> {

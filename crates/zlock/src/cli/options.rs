@@ -78,32 +78,25 @@ fn is_given(matches: &ArgMatches, id: &str) -> bool {
 }
 
 fn bare() -> [Arg; 10] {
-    let option = |name: &'static str, value: &'static str, help: &'static str| {
-        Arg::new(name).long(name).value_name(value).help(help).help_heading("Connection")
-    };
-    let file =
-        |name: &'static str, help: &'static str| option(name, "FILE", help).value_parser(clap::value_parser!(PathBuf));
+    let file = |name, help| file(name, "FILE", help);
     let endpoints = "The nodes [default: those of the configuration file, else of `zlock dev`]";
+    let socket = "The admin socket of a node on this machine, instead of endpoints: who may open it is an operator";
     let config = "A TOML file with `endpoints = [...]` and, where wanted, `ca`, `certificate`, `key`, `user`, `user_file` [default: zlock/client.toml in $XDG_CONFIG_HOME or ~/.config, if it is there and no endpoints are given]";
     let user =
         "Who asks, for ACLs of the scheme digest. Others on this machine see it here: better in ZLOCK_USER or a file";
-    [
+    let options = [
         option("endpoints", "[https://]HOST:PORT,...", endpoints).value_delimiter(','),
-        option(
-            "admin-socket",
-            "PATH",
-            "The admin socket of a node on this machine, instead of endpoints: who may open it is an operator",
-        )
-        .value_parser(clap::value_parser!(PathBuf)),
+        self::file("admin-socket", "PATH", socket),
         file("client-config", config),
         file("ca", "PEM file with the authorities that https nodes are known by [default: those of this system]"),
         file("certificate", "PEM file with a certificate to show to nodes that ask; with --key"),
         file("key", "PEM file with its private key"),
         option("user", "NAME:PASSWORD", user),
         file("user-file", "A file with NAME:PASSWORD in its first line"),
-        time("timeout", "How long to try other nodes before giving up").help_heading("Connection"),
-        Arg::new("json").long("json").action(ArgAction::SetTrue).help("Prints JSON"),
-    ]
+        time("timeout", "How long to try other nodes before giving up"),
+        flag("json", "Prints JSON"),
+    ];
+    options.map(|option| if option.get_id() == "json" { option } else { option.help_heading("Connection") })
 }
 
 /// The shared options as they were given: before the command and behind it.
@@ -143,7 +136,27 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
 /// An option that is a time. One that begins with a dash is told to be no time, and not taken for
 /// another option.
 pub(crate) fn time(name: &'static str, help: &'static str) -> Arg {
-    Arg::new(name).long(name).value_name("TIME").value_parser(duration).allow_hyphen_values(true).help(help)
+    option(name, "TIME", help).value_parser(duration).allow_hyphen_values(true)
+}
+
+/// An option that has no value.
+pub(crate) fn flag(name: &'static str, help: &'static str) -> Arg {
+    Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
+}
+
+/// An option with a value, which the help calls so.
+pub(crate) fn option(name: &'static str, value: &'static str, help: &'static str) -> Arg {
+    Arg::new(name).long(name).value_name(value).help(help)
+}
+
+/// The same, where the value is a path of this machine.
+pub(crate) fn file(name: &'static str, value: &'static str, help: &'static str) -> Arg {
+    option(name, value, help).value_parser(clap::value_parser!(PathBuf))
+}
+
+/// A command that is the name of others.
+pub(crate) fn group(name: &'static str, about: &'static str) -> Command {
+    Command::new(name).about(about).subcommand_required(true).arg_required_else_help(true)
 }
 
 /// A required path argument.

@@ -45,6 +45,21 @@ impl Output {
         self.line(&seen_json(&text))
     }
 
+    /// What a command that is done has to say: a document to programs, and to people what `tell`
+    /// prints. Answers the exit code.
+    pub(crate) fn answer(
+        &self,
+        document: &impl Serialize,
+        tell: impl FnOnce() -> Result<(), Failure>,
+    ) -> Result<u8, Failure> {
+        if self.json {
+            self.document(document)?
+        } else {
+            tell()?
+        }
+        Ok(0)
+    }
+
     /// Bytes as they are.
     pub(crate) fn bytes(&self, bytes: &[u8]) -> Result<(), Failure> {
         let mut stdout = std::io::stdout().lock();
@@ -158,7 +173,8 @@ pub(crate) fn until(ms: u64) -> u64 {
     ms.saturating_sub(now_ms())
 }
 
-fn now_ms() -> u64 {
+/// This machine's clock, in milliseconds since 1970.
+pub(crate) fn now_ms() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }

@@ -4,23 +4,24 @@
 //! `/zookeeper/quota<subtree>/zookeeper_limits`. What the subtree has stands in `zookeeper_stats`
 //! beside it, and the nodes keep it.
 
-use clap::{Arg, ArgMatches, Command};
+use clap::{ArgMatches, Command};
 use serde::Serialize;
 use zlock_client::{Client, Error, ProblemType};
 
 use super::context::{Context, path_of};
+use super::create::{make, make_parents};
 use super::failure::Failure;
-use super::options::path_arg;
-use super::output::Output;
+use super::options::{group, option, path_arg};
 
+/// The znode with what the subtree may have ...
+const LIMITS: &str = "zookeeper_limits";
+/// ... and that with what it has.
+const STATS: &str = "zookeeper_stats";
 /// How often others may be quicker before this gives up.
 const TRIES: u32 = 5;
 
 pub(crate) fn command() -> Command {
-    let limit = |name: &'static str, help: &'static str| {
-        let arg = Arg::new(name).long(name).value_name("NUMBER|none").value_parser(number);
-        arg.help(help)
-    };
+    let limit = |name, help| option(name, "NUMBER|none", help).value_parser(number);
     let get = Command::new("get").about("Shows what a subtree may have and what it has");
     let set = Command::new("set").about("Says what a subtree may have; what is not named stays as it is");
     let rm = Command::new("rm").about("Takes a quota back");
@@ -36,10 +37,7 @@ pub(crate) fn command() -> Command {
                 .required(true)
                 .multiple(true),
         );
-    Command::new("quota")
-        .about("Shows or sets how many znodes and bytes a subtree may have")
-        .subcommand_required(true)
-        .arg_required_else_help(true)
+    group("quota", "Shows or sets how many znodes and bytes a subtree may have")
         .subcommand(get.arg(path_arg("The subtree")))
         .subcommand(set)
         .subcommand(rm.arg(path_arg("The subtree")))
@@ -48,15 +46,13 @@ pub(crate) fn command() -> Command {
 /// A number, or `none` for no limit.
 fn number(text: &str) -> Result<Limit, String> {
     if text == "none" {
-        return Ok(Limit(None));
+        return Ok(None);
     }
     let number = text.parse::<u64>().ok().filter(|number| i64::try_from(*number).is_ok());
-    number.map(|number| Limit(Some(number))).ok_or_else(|| "write a number, or none".to_owned())
+    number.map(Some).ok_or_else(|| "write a number, or none".to_owned())
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(transparent)]
-struct Limit(Option<u64>);
+type Limit = Option<u64>;
 
 /// What may be had of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -94,7 +90,7 @@ impl Quota {
         let mut quota = Quota::default();
         for pair in text.split([',', ';']) {
             let Some((word, rest)) = pair.split_once('=') else { continue };
-            let number = Limit(rest.split('=').next().and_then(|digits| digits.parse().ok()));
+            let number = rest.split('=').next().and_then(|digits| digits.parse().ok());
             match word {
                 "count" => quota.count.soft = number,
                 "bytes" => quota.bytes.soft = number,
@@ -108,7 +104,7 @@ impl Quota {
 
     /// As ZooKeeper writes it.
     fn text(self) -> String {
-        let number = |Limit(limit): Limit| limit.map_or("-1".to_owned(), |number| number.to_string());
+        let number = |limit: Limit| limit.map_or("-1".to_owned(), |number| number.to_string());
         let (count, bytes) = (self.count, self.bytes);
         format!(
             "count={},bytes={}=;byteHardLimit={};countHardLimit={}",
@@ -140,20 +136,11 @@ fn directory(path: &str) -> String {
     format!("/zookeeper/quota{path}")
 }
 
-/// The quota, with the version of its znode. `None` when there is none.
-async fn read(client: &Client, path: &str) -> Result<Option<(Quota, i32)>, Error> {
-    match client.get(&format!("{}/zookeeper_limits", directory(path))).await {
+/// What one of the znodes says, with its version. `None` when there is none.
+async fn read(client: &Client, path: &str, name: &str) -> Result<Option<(Quota, i32)>, Error> {
+    match client.get(&format!("{}/{name}", directory(path))).await {
         Ok(node) => Ok(Some((Quota::parse(&String::from_utf8_lossy(&node.data)), node.stat.version))),
         Err(error) if error.is_no_node() => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-/// Znodes and bytes that the subtree has: `count=12,bytes=340`.
-async fn usage(client: &Client, path: &str) -> Result<Quota, Error> {
-    match client.get(&format!("{}/zookeeper_stats", directory(path))).await {
-        Ok(node) => Ok(Quota::parse(&String::from_utf8_lossy(&node.data))),
-        Err(error) if error.is_no_node() => Ok(Quota::default()),
         Err(error) => Err(error),
     }
 }
@@ -173,35 +160,28 @@ fn subtree_of(matches: &ArgMatches) -> Result<String, Failure> {
 
 pub(crate) async fn get(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {
     let path = subtree_of(matches)?;
-    let (quota, _) = read(&context.client, &path).await?.ok_or_else(|| no_quota(&path))?;
-    show(context.out, &path, quota, usage(&context.client, &path).await?)?;
-    Ok(0)
+    let (quota, _) = read(&context.client, &path, LIMITS).await?.ok_or_else(|| no_quota(&path))?;
+    show(context, &path, quota).await
 }
 
 pub(crate) async fn set(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {
     let path = subtree_of(matches)?;
     let quota = write(&context.client, &path, matches).await?;
-    if context.out.json {
-        show(context.out, &path, quota, usage(&context.client, &path).await?)?;
-    }
-    Ok(0)
+    if context.out.json { show(context, &path, quota).await } else { Ok(0) }
 }
 
 pub(crate) async fn rm(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {
     let path = subtree_of(matches)?;
     let client = &context.client;
-    let deleted = client.delete(format!("{}/zookeeper_limits", directory(&path))).await;
+    let deleted = client.delete(format!("{}/{LIMITS}", directory(&path))).await;
     deleted.map_err(|error| if error.is_no_node() { no_quota(&path) } else { error.into() })?;
     // What is left is empty. Another quota may need it, and then it stays.
-    for left in [format!("{}/zookeeper_stats", directory(&path)), directory(&path)] {
+    for left in [format!("{}/{STATS}", directory(&path)), directory(&path)] {
         if let Err(Error::Unavailable { reason } | Error::Unknown { reason }) = client.delete(left).await {
             return Err(Error::Unknown { reason }.into());
         }
     }
-    if context.out.json {
-        context.out.document(&serde_json::json!({ "removed": path }))?;
-    }
-    Ok(0)
+    context.out.answer(&serde_json::json!({ "removed": path }), || Ok(()))
 }
 
 /// Reads, changes and writes, until no other client has written in between.
@@ -209,19 +189,19 @@ async fn write(client: &Client, path: &str, matches: &ArgMatches) -> Result<Quot
     let (directory, mut tries) = (directory(path), 0);
     loop {
         tries += 1;
-        let found = read(client, path).await?;
+        let found = read(client, path, LIMITS).await?;
         let quota = found.map(|(quota, _)| quota).unwrap_or_default().with(matches);
-        let limits = format!("{directory}/zookeeper_limits");
+        let limits = format!("{directory}/{LIMITS}");
         let written = match found {
             Some((_, version)) => client.set(limits, quota.text()).version(version).await.map(drop),
             None => {
-                make(client, &directory).await?;
+                make_parents(client, &limits).await?;
                 client.create(limits, quota.text()).await.map(drop)
             }
         };
         match written {
             Ok(()) => {
-                make_one(client, &format!("{directory}/zookeeper_stats")).await?;
+                make(client, &format!("{directory}/{STATS}")).await?;
                 return Ok(quota);
             }
             Err(error) if tries < TRIES && is_race(&error) => {}
@@ -234,35 +214,17 @@ fn is_race(error: &Error) -> bool {
     matches!(error.code(), Some(ProblemType::BadVersion | ProblemType::NodeExists | ProblemType::NoNode))
 }
 
-/// The directory and those on the way.
-async fn make(client: &Client, directory: &str) -> Result<(), Error> {
-    for (at, _) in directory.match_indices('/').skip(1) {
-        make_one(client, &directory[..at]).await?;
-    }
-    make_one(client, directory).await
-}
-
-async fn make_one(client: &Client, path: &str) -> Result<(), Error> {
-    match client.create(path, "").await {
-        Err(error) if error.code() == Some(ProblemType::NodeExists) => Ok(()),
-        created => created.map(drop),
-    }
-}
-
-fn show(out: Output, path: &str, quota: Quota, used: Quota) -> Result<(), Failure> {
-    let share = |limits: Limits, used: Limits| Share { used: used.soft.0, limits };
+/// Shows a quota beside the znodes and bytes that the subtree has: `count=12,bytes=340`.
+async fn show(context: &Context, path: &str, quota: Quota) -> Result<u8, Failure> {
+    let (used, _) = read(&context.client, path, STATS).await?.unwrap_or_default();
+    let share = |limits: Limits, used: Limits| Share { used: used.soft, limits };
     let document = Document { path, count: share(quota.count, used.count), bytes: share(quota.bytes, used.bytes) };
-    if out.json {
-        return out.document(&document);
-    }
     let said = |limit: Option<u64>| limit.map_or("-".to_owned(), |number| number.to_string());
     let row = |what: &str, share: &Share| {
-        vec![what.to_owned(), said(share.used), said(share.limits.hard.0), said(share.limits.soft.0)]
+        vec![what.to_owned(), said(share.used), said(share.limits.hard), said(share.limits.soft)]
     };
-    out.table(
-        &["OF", "USED", "AT MOST", "WARNS ABOVE"],
-        &[row("znodes", &document.count), row("bytes", &document.bytes)],
-    )
+    let rows = [row("znodes", &document.count), row("bytes", &document.bytes)];
+    context.out.answer(&document, || context.out.table(&["OF", "USED", "AT MOST", "WARNS ABOVE"], &rows))
 }
 
 #[cfg(test)]
@@ -273,10 +235,10 @@ mod tests {
     fn a_quota_is_read_and_written_as_zookeeper_does() {
         let text = "count=-1,bytes=7=;byteHardLimit=1000;countHardLimit=10";
         let quota = Quota::parse(text);
-        assert_eq!((quota.count.hard, quota.bytes.hard), (Limit(Some(10)), Limit(Some(1_000))));
-        assert_eq!((quota.count.soft, quota.bytes.soft), (Limit(None), Limit(Some(7))));
+        assert_eq!((quota.count.hard, quota.bytes.hard), (Some(10), Some(1_000)));
+        assert_eq!((quota.count.soft, quota.bytes.soft), (None, Some(7)));
         assert_eq!(quota.text(), text);
-        assert_eq!(Quota::parse("count=5,bytes=-1").count.soft, Limit(Some(5)));
+        assert_eq!(Quota::parse("count=5,bytes=-1").count.soft, Some(5));
         assert_eq!(Quota::parse(""), Quota::default());
     }
 

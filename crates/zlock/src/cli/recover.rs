@@ -2,31 +2,22 @@
 
 use std::path::PathBuf;
 
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{ArgMatches, Command};
 use replica::offline::{Position, Survivor};
 
 use super::calendar;
 use super::failure::Failure;
+use super::options::{file, flag};
 use super::output::Output;
 use super::{restore, seeds};
 
 pub(crate) fn command() -> Command {
+    let inspect = "Says how far the node is, and writes no seed: of several survivors take the one that is furthest";
     let command = Command::new("recover")
         .about("Makes a new cluster from the data of a stopped node, when a quorum is lost for good")
-        .arg(super::json_arg())
-        .arg(
-            Arg::new("data-dir")
-                .long("data-dir")
-                .value_name("DIR")
-                .required(true)
-                .value_parser(clap::value_parser!(PathBuf))
-                .help("The data directory of a node that does not run"),
-        )
-        .arg(
-            Arg::new("inspect").long("inspect").action(ArgAction::SetTrue).conflicts_with_all(["members", "out"]).help(
-                "Says how far the node is, and writes no seed: of several survivors take the one that is furthest",
-            ),
-        );
+        .arg(flag("json", "Prints JSON"))
+        .arg(file("data-dir", "DIR", "The data directory of a node that does not run").required(true))
+        .arg(flag("inspect", inspect).conflicts_with_all(["members", "out"]));
     seeds::with_options(command)
 }
 
@@ -65,19 +56,16 @@ fn may_be_lost(survivor: &Survivor) -> Vec<String> {
 
 fn inspect(out: Output, survivor: &Survivor) -> Result<u8, Failure> {
     let Survivor { cluster_id, node_id, cluster_uuid, voted_term, joined, state, .. } = survivor;
-    if out.json {
-        let place = |at: Option<Position>| {
-            at.map(|at| serde_json::json!({ "term": at.term, "index": at.index, "zxid": survivor.zxid(at) }))
-        };
-        out.document(&serde_json::json!({
-            "cluster_id": cluster_id, "cluster_uuid": cluster_uuid.to_string(), "node_id": node_id,
-            "voted_term": voted_term, "joined": joined, "last": place(survivor.last),
-            "committed": place(survivor.committed), "time_ms": state.time_ms(), "znodes": state.znode_count(),
-            "sessions": state.session_count(),
-            "members": survivor.members.iter().map(|member| member.id).collect::<Vec<_>>(),
-        }))?;
-        return Ok(0);
-    }
+    let place = |at: Option<Position>| {
+        at.map(|at| serde_json::json!({ "term": at.term, "index": at.index, "zxid": survivor.zxid(at) }))
+    };
+    let document = serde_json::json!({
+        "cluster_id": cluster_id, "cluster_uuid": cluster_uuid.to_string(), "node_id": node_id,
+        "voted_term": voted_term, "joined": joined, "last": place(survivor.last),
+        "committed": place(survivor.committed), "time_ms": state.time_ms(), "znodes": state.znode_count(),
+        "sessions": state.session_count(),
+        "members": survivor.members.iter().map(|member| member.id).collect::<Vec<_>>(),
+    });
     let place = |at: Option<Position>| {
         at.map_or("none".to_owned(), |at| format!("term {} index {} zxid {}", at.term, at.index, survivor.zxid(at)))
     };
@@ -93,6 +81,5 @@ fn inspect(out: Output, survivor: &Survivor) -> Result<u8, Failure> {
         ("znodes", state.znode_count().to_string()),
         ("sessions", state.session_count().to_string()),
     ];
-    rows.iter().try_for_each(|(name, value)| out.line(&format!("{name:<12}{value}")))?;
-    Ok(0)
+    out.answer(&document, || rows.iter().try_for_each(|(name, value)| out.line(&format!("{name:<12}{value}"))))
 }

@@ -1,7 +1,6 @@
 //! `zlock release`.
 
 use clap::{Arg, ArgMatches, Command};
-use serde::Serialize;
 use zlock_client::Contender;
 
 use super::context::{Context, path_of};
@@ -17,11 +16,6 @@ pub(crate) fn command() -> Command {
              looks (`zlock lock` ends its command), and its fencing token is dead at once.",
         )
         .arg(Arg::new("path").value_name("LOCK|TICKET").required(true).help("As `zlock locks --json` shows them"))
-}
-
-#[derive(Serialize)]
-struct Released {
-    tickets: Vec<String>,
 }
 
 pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {
@@ -40,17 +34,11 @@ pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, F
         match context.client.delete(ticket).await {
             // Released meanwhile, which is as good.
             Err(error) if error.is_no_node() => {}
-            deleted => {
-                deleted?;
-            }
+            deleted => drop(deleted?),
         }
     }
-    if context.out.json {
-        context.out.document(&Released { tickets })?;
-    } else {
-        tickets.iter().try_for_each(|ticket| context.out.line(&format!("released {}", plain(ticket))))?;
-    }
-    Ok(0)
+    let line = |ticket: &String| context.out.line(&format!("released {}", plain(ticket)));
+    context.out.answer(&serde_json::json!({ "tickets": tickets }), || tickets.iter().try_for_each(line))
 }
 
 /// The contender at a path in its parent's queue. Nothing else is released: it may be a client's

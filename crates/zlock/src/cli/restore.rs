@@ -2,48 +2,31 @@
 
 use std::path::PathBuf;
 
-use clap::{Arg, ArgMatches, Command};
+use clap::{ArgMatches, Command};
 use replica::Member;
 use replica::offline::{Beginning, begin};
 
-use super::backup::{file_of, open};
+use super::backup::{file_arg, file_of, open};
 use super::failure::Failure;
 use super::new_file::failed;
-use super::options::number;
+use super::options::{file, flag, number, option};
 use super::output::Output;
 use super::seeds::{self, Sown};
 
 pub(crate) fn command() -> Command {
-    let file = |name: &'static str, help: &'static str| {
-        Arg::new("file").value_name(name).required(true).value_parser(clap::value_parser!(PathBuf)).help(help)
-    };
     let prepare = Command::new("prepare")
         .about("Decides once what all members must agree on, and writes a seed: uuid, members, where tokens begin")
-        .arg(file("FILE", "The backup"));
+        .arg(file_arg("FILE", "The backup"));
     let apply = Command::new("apply")
         .about("Makes the data directory of one member; then `zlock serve` starts it")
-        .arg(file("SEED", "What `zlock restore prepare` or `zlock recover` wrote"))
-        .arg(
-            Arg::new("node-id")
-                .long("node-id")
-                .value_name("ID")
-                .required(true)
-                .value_parser(number::<u64>(0))
-                .help("Which member"),
-        )
-        .arg(
-            Arg::new("data-dir")
-                .long("data-dir")
-                .value_name("DIR")
-                .required(true)
-                .value_parser(clap::value_parser!(PathBuf))
-                .help("Its data directory: empty, or not there"),
-        );
+        .arg(file_arg("SEED", "What `zlock restore prepare` or `zlock recover` wrote"))
+        .arg(option("node-id", "ID", "Which member").required(true).value_parser(number::<u64>(0)))
+        .arg(file("data-dir", "DIR", "Its data directory: empty, or not there").required(true));
     Command::new("restore")
         .about("Makes a new cluster from a backup, while no node runs")
         .subcommand_required(true)
-        .subcommand(seeds::with_options(prepare).arg(super::json_arg()))
-        .subcommand(apply.arg(super::json_arg()))
+        .subcommand(seeds::with_options(prepare).arg(flag("json", "Prints JSON")))
+        .subcommand(apply.arg(flag("json", "Prints JSON")))
 }
 
 pub(crate) fn run(matches: &ArgMatches) -> Result<u8, Failure> {

@@ -25,14 +25,11 @@ pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, F
         Err(error) if error.is_no_node() => return Err(nobody(&path)),
         revoked => revoked?,
     };
-    if context.out.json {
-        context.out.document(&revoked)?;
-    } else {
-        revoked.tickets.iter().try_for_each(|ticket| context.out.line(&format!("asked {}", plain(ticket))))?;
-    }
+    let line = |ticket: &String| context.out.line(&format!("asked {}", plain(ticket)));
+    let done = context.out.answer(&revoked, || revoked.tickets.iter().try_for_each(line))?;
     if revoked.tickets.is_empty() {
         let held = context.client.lock_queue(&path).await?.holders;
         return Err(held.first().map_or_else(|| nobody(&path), |holder| no_ticket(&holder.ticket)));
     }
-    Ok(0)
+    Ok(done)
 }

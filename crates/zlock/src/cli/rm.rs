@@ -1,28 +1,20 @@
 //! `zlock rm`.
 
-use clap::{Arg, ArgAction, ArgMatches, Command};
-use serde::Serialize;
+use clap::{ArgMatches, Command};
 use zlock_client::Client;
 
 use super::context::{Context, path_of};
 use super::failure::Failure;
-use super::options::path_arg;
+use super::options::{flag, path_arg};
 use super::set::version_arg;
 
 pub(crate) fn command() -> Command {
-    Command::new("rm").about("Deletes a znode").arg(path_arg("The znode")).arg(version_arg()).arg(
-        Arg::new("recursive")
-            .long("recursive")
-            .short('r')
-            .action(ArgAction::SetTrue)
-            .conflicts_with("if-version")
-            .help("With everything below it, one by one: not at once"),
-    )
-}
-
-#[derive(Serialize)]
-struct Removed {
-    removed: u64,
+    let recursive = flag("recursive", "With everything below it, one by one: not at once");
+    Command::new("rm")
+        .about("Deletes a znode")
+        .arg(path_arg("The znode"))
+        .arg(version_arg())
+        .arg(recursive.short('r').conflicts_with("if-version"))
 }
 
 pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {
@@ -41,10 +33,7 @@ pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, F
         delete.await?;
         1
     };
-    if context.out.json {
-        context.out.document(&Removed { removed })?;
-    }
-    Ok(0)
+    context.out.answer(&serde_json::json!({ "removed": removed }), || Ok(()))
 }
 
 /// Deletes children before their parents. What others delete meanwhile is as good.

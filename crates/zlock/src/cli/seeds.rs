@@ -4,17 +4,17 @@
 //! are decided once, and every member begins with the same file.
 
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use backup::{Decided, Manifest, Origin, Saved};
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{ArgMatches, Command};
 use replica::Member;
 use znode::{ClusterUuid, Founding, Restore, RestoreError, State};
 
 use super::calendar;
 use super::failure::Failure;
 use super::new_file::{NewFile, failed};
-use super::options::number;
+use super::options::{file, flag, number, option};
+use super::output::now_ms;
 use crate::config::value::members;
 
 /// A time is multiplied by this to make a zxid base: a cluster may write a million entries a second
@@ -23,42 +23,17 @@ const ZXIDS_A_MS: u64 = 1 << 10;
 
 /// Adds the options that decide.
 pub(crate) fn with_options(command: Command) -> Command {
+    let members_help = "All members of the new cluster, as in the configuration of each";
+    let floor = "Fencing tokens begin above this one, too: where the clock may have been ahead before";
+    let no_grace = "Locks are granted at once: no client of before can still believe in one";
+    let since = "Since when no node of the old cluster has run: what has passed counts towards the grace";
     command
-        .arg(
-            Arg::new("members")
-                .long("members")
-                .value_name(members::NAME)
-                .help("All members of the new cluster, as in the configuration of each"),
-        )
-        .arg(
-            Arg::new("out")
-                .long("out")
-                .value_name("SEED")
-                .value_parser(clap::value_parser!(PathBuf))
-                .help("The file to write, which must not be there"),
-        )
-        .arg(Arg::new("cluster-id").long("cluster-id").value_name("NAME").help("Another name for the new cluster"))
-        .arg(
-            Arg::new("token-floor")
-                .long("token-floor")
-                .value_name("TOKEN")
-                .value_parser(number::<u64>(0))
-                .help("Fencing tokens begin above this one, too: where the clock may have been ahead before"),
-        )
-        .arg(
-            Arg::new("no-grace")
-                .long("no-grace")
-                .action(ArgAction::SetTrue)
-                .conflicts_with("down-since")
-                .help("Locks are granted at once: no client of before can still believe in one"),
-        )
-        .arg(
-            Arg::new("down-since")
-                .long("down-since")
-                .value_name("TIME")
-                .value_parser(calendar::parse)
-                .help("Since when no node of the old cluster has run: what has passed counts towards the grace"),
-        )
+        .arg(option("members", members::NAME, members_help))
+        .arg(file("out", "SEED", "The file to write, which must not be there"))
+        .arg(option("cluster-id", "NAME", "Another name for the new cluster"))
+        .arg(option("token-floor", "TOKEN", floor).value_parser(number::<u64>(0)))
+        .arg(flag("no-grace", no_grace).conflicts_with("down-since"))
+        .arg(option("down-since", "TIME", since).value_parser(calendar::parse))
 }
 
 /// A seed that was written.
@@ -145,11 +120,6 @@ fn impossible(error: RestoreError) -> Failure {
 
 fn saved(node_id: u64, at_ms: u64) -> Saved {
     Saved { program: env!("CARGO_PKG_VERSION").into(), at_ms, node_id, local: true }
-}
-
-fn now_ms() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// What is to be done with a seed, in lines.

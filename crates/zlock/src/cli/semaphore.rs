@@ -1,19 +1,19 @@
 //! `zlock semaphore`.
 
-use clap::{Arg, ArgMatches, Command};
+use clap::{ArgMatches, Command};
 
 use super::context::Context;
 use super::failure::Failure;
 use super::lock;
-use super::options::number;
+use super::options::{number, option};
 
 pub(crate) fn command() -> Command {
-    let number = |name: &'static str| Arg::new(name).long(name).value_name("NUMBER").value_parser(number::<u32>(1));
+    let number = |name, help| option(name, "NUMBER", help).value_parser(number::<u32>(1));
     let command =
         Command::new("semaphore").about("Runs a command while it holds permits of a semaphore; as `zlock lock`");
     lock::with_command(command)
-        .arg(number("limit").help("How many permits there are; the same for all [default: those that are set]"))
-        .arg(number("permits").default_value("1").help("How many to hold"))
+        .arg(number("limit", "How many permits there are; the same for all [default: those that are set]"))
+        .arg(number("permits", "How many to hold").default_value("1"))
 }
 
 pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {

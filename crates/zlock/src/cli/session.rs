@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::context::Context;
 use super::failure::Failure;
 use super::lock::{check_grace, run_in, say, with_run};
+use super::options::group;
 
 pub(crate) fn command() -> Command {
     let exec = Command::new("exec").about("Runs a command in a session that lives as long as the command").long_about(
@@ -17,10 +18,7 @@ pub(crate) fn command() -> Command {
          command is ended, as `zlock lock` does. Signals are passed on. Ends as the command ends; with 121 when the \
          session was lost, 125 when zlock failed, 126 and 127 when the command could not be started.",
     );
-    Command::new("session")
-        .about("Runs a command in a session of its own, for scripts that use the HTTP API")
-        .subcommand_required(true)
-        .arg_required_else_help(true)
+    group("session", "Runs a command in a session of its own, for scripts that use the HTTP API")
         .subcommand(with_run(exec).mut_arg("label", |arg| arg.help("For people [default: zlock session exec]")))
 }
 

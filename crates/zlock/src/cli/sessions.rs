@@ -14,13 +14,9 @@ pub(crate) fn command() -> Command {
 
 pub(crate) async fn run(context: &Context) -> Result<u8, Failure> {
     let sessions = context.client.sessions().await?;
-    if context.out.json {
-        context.out.document(&sessions)?;
-        return Ok(0);
-    }
     let rows: Vec<Vec<String>> = sessions.iter().map(row).collect();
-    context.out.table(&["SESSION", "TIMEOUT", "OPEN FOR", "EPHEMERALS", "LABEL", "CLIENT"], &rows)?;
-    Ok(0)
+    let headings = ["SESSION", "TIMEOUT", "OPEN FOR", "EPHEMERALS", "LABEL", "CLIENT"];
+    context.out.answer(&sessions, || context.out.table(&headings, &rows))
 }
 
 fn row(session: &SessionInfo) -> Vec<String> {

@@ -6,7 +6,7 @@ use clap::{Arg, ArgMatches, Command};
 
 use super::context::{Context, path_of};
 use super::failure::Failure;
-use super::options::{number, path_arg};
+use super::options::{number, option, path_arg};
 
 /// What is read of stdin: more than any node takes, so that the node is the one that refuses.
 const STDIN_BYTES_MAX: u64 = 8 << 20;
@@ -26,11 +26,7 @@ pub(crate) fn data_arg() -> Arg {
 
 /// The version's argument.
 pub(crate) fn version_arg() -> Arg {
-    Arg::new("if-version")
-        .long("if-version")
-        .value_name("NUMBER")
-        .value_parser(number::<i32>(0))
-        .help("Only if the data's version is this one")
+    option("if-version", "NUMBER", "Only if the data's version is this one").value_parser(number::<i32>(0))
 }
 
 /// The data: the argument, or stdin.
@@ -52,8 +48,5 @@ pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, F
         set = set.version(*version);
     }
     let done = set.await?;
-    if context.out.json {
-        context.out.document(&done)?;
-    }
-    Ok(0)
+    context.out.answer(&done, || Ok(()))
 }

@@ -1,16 +1,16 @@
 //! `zlock settings`.
 
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{Arg, ArgMatches, Command};
 use zlock_client::LockSettings;
 
 use super::context::{Context, path_of};
 use super::failure::Failure;
-use super::options::number;
+use super::options::{flag, number, option};
 
 pub(crate) fn command() -> Command {
-    let number = |name: &'static str, help: &'static str| {
-        Arg::new(name).long(name).value_name("NUMBER").value_parser(number::<u32>(0)).help(help)
-    };
+    let number = |name, help| option(name, "NUMBER", help).value_parser(number::<u32>(0));
+    let managed = "Makes it a managed lock, which can have priorities and hand-overs. Clients that create lock nodes themselves, as ZooKeeper's recipes do, are refused then";
+    let limit = "Makes it a semaphore with so many permits. Fewer than are held: no waiter gets one until enough are given back";
     Command::new("settings")
         .about("Shows the settings of a lock, or changes them")
         .long_about(
@@ -19,21 +19,10 @@ pub(crate) fn command() -> Command {
              go back to their defaults.",
         )
         .arg(Arg::new("path").value_name("LOCK").required(true).help("The path; the first slash may be left out"))
-        .arg(
-            Arg::new("managed")
-                .long("managed")
-                .action(ArgAction::SetTrue)
-                .help("Makes it a managed lock, which can have priorities and hand-overs. Clients that create lock nodes themselves, as ZooKeeper's recipes do, are refused then"),
-        )
+        .arg(flag("managed", managed))
         .arg(number("waiters-max", "How many may wait; further ones are refused. With 0 nobody waits"))
-        .arg(number("limit", "Makes it a semaphore with so many permits. Fewer than are held: no waiter gets one until enough are given back").conflicts_with("managed"))
-        .arg(
-            Arg::new("none")
-                .long("none")
-                .action(ArgAction::SetTrue)
-                .conflicts_with_all(["managed", "waiters-max", "limit"])
-                .help("Takes all settings back"),
-        )
+        .arg(number("limit", limit).conflicts_with("managed"))
+        .arg(flag("none", "Takes all settings back").conflicts_with_all(["managed", "waiters-max", "limit"]))
 }
 
 pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {
@@ -49,14 +38,10 @@ pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, F
     } else {
         context.client.lock_queue(&path).await?.settings.unwrap_or_default()
     };
-    if context.out.json {
-        context.out.document(&settings)?;
-        return Ok(0);
-    }
     let managed = settings.managed.then(|| "managed".to_owned());
     let waiters = settings.waiters_max.map(|max| format!("at most {max} waiters"));
     let limit = settings.limit.map(|limit| format!("a semaphore of {limit} permits"));
     let said: Vec<String> = [managed, waiters, limit].into_iter().flatten().collect();
-    context.out.line(&if said.is_empty() { "as any lock".to_owned() } else { said.join(", ") })?;
-    Ok(0)
+    let said = if said.is_empty() { "as any lock".to_owned() } else { said.join(", ") };
+    context.out.answer(&settings, || context.out.line(&said))
 }

@@ -14,13 +14,9 @@ pub(crate) fn command() -> Command {
 }
 
 pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {
-    let node = context.client.get(&path_of(matches)).await?;
-    if context.out.json {
-        context.out.document(&node.stat)?;
-        return Ok(0);
-    }
-    facts(&node.stat).iter().try_for_each(|(name, value)| context.out.line(&format!("{name:15} {value}")))?;
-    Ok(0)
+    let stat = context.client.get(&path_of(matches)).await?.stat;
+    let line = |(name, value): (&str, String)| context.out.line(&format!("{name:15} {value}"));
+    context.out.answer(&stat, || facts(&stat).into_iter().try_for_each(line))
 }
 
 fn facts(stat: &Stat) -> [(&'static str, String); 11] {

@@ -37,13 +37,9 @@ pub(crate) async fn run(context: &Context) -> Result<u8, Failure> {
     let serving = ["ready", "draining"];
     let serves = nodes.iter().any(|line| line.node.as_ref().is_some_and(|node| serving.contains(&&*node.ready)));
     let status = Status { serves, nodes };
-    if context.out.json {
-        context.out.document(&status)?
-    } else {
-        print(context.out, &status)?
-    }
+    let done = context.out.answer(&status, || print(context.out, &status))?;
     if serves {
-        return Ok(0);
+        return Ok(done);
     }
     Err(Failure::refused(why_not(&context.connection.endpoints.join(","), &status.nodes)).with_code(3))
 }

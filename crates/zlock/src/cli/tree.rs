@@ -6,24 +6,18 @@ use zlock_client::Client;
 
 use super::context::{Context, path_of};
 use super::failure::Failure;
-use super::options::number;
+use super::options::{number, option};
 use super::seen::plain;
 
 /// More znodes are not read: a tree that is too large to look at.
 const ZNODES_MAX: usize = 10_000;
 
 pub(crate) fn command() -> Command {
+    let depth = option("depth", "LEVELS", "How many levels to show");
     Command::new("tree")
         .about("Shows everything below a znode")
         .arg(Arg::new("path").value_name("PATH").default_value("/").help("The znode"))
-        .arg(
-            Arg::new("depth")
-                .long("depth")
-                .value_name("LEVELS")
-                .value_parser(number::<u32>(1))
-                .default_value("64")
-                .help("How many levels to show"),
-        )
+        .arg(depth.value_parser(number::<u32>(1)).default_value("64"))
 }
 
 /// A line of the tree.
@@ -40,17 +34,14 @@ pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, F
     let (path, out) = (path_of(matches), context.out);
     let depth = *matches.get_one::<u32>("depth").expect("it has a default");
     let lines = walk(&context.client, &path, depth).await?;
-    if out.json {
-        out.document(&lines)?;
-        return Ok(0);
-    }
-    out.line(&plain(&path))?;
-    for line in &lines {
-        let name = line.path.rsplit('/').next().unwrap_or_default();
-        let bytes = if line.bytes > 0 { format!("  ({} bytes)", line.bytes) } else { String::new() };
-        out.line(&format!("{}{}{bytes}", "  ".repeat(line.depth as usize), plain(name)))?;
-    }
-    Ok(0)
+    out.answer(&lines, || {
+        out.line(&plain(&path))?;
+        lines.iter().try_for_each(|line| {
+            let name = line.path.rsplit('/').next().unwrap_or_default();
+            let bytes = if line.bytes > 0 { format!("  ({} bytes)", line.bytes) } else { String::new() };
+            out.line(&format!("{}{}{bytes}", "  ".repeat(line.depth as usize), plain(name)))
+        })
+    })
 }
 
 /// Depth first, children by name. What vanishes meanwhile is left out.

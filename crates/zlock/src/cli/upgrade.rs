@@ -5,7 +5,7 @@ use zlock_client::{MemberUpgrade, Upgrade};
 
 use super::context::Context;
 use super::failure::Failure;
-use super::options::number;
+use super::options::{group, number};
 use super::output::{Output, Tone};
 use super::seen::plain;
 
@@ -15,32 +15,19 @@ pub(crate) fn command() -> Command {
     let finalize = Command::new("finalize")
         .about("Raises the cluster's level once every member knows it. There is no way back to an older zlock then")
         .arg(level.help("To this level. The highest that a member knows unless given"));
-    Command::new("upgrade")
-        .about("Shows how far an upgrade is, or finalises it. For operators")
-        .subcommand_required(true)
-        .arg_required_else_help(true)
+    group("upgrade", "Shows how far an upgrade is, or finalises it. For operators")
         .subcommand(status)
         .subcommand(finalize)
 }
 
 pub(crate) async fn status(context: &Context) -> Result<u8, Failure> {
     let upgrade = context.client.upgrade().await?;
-    if context.out.json {
-        context.out.document(&upgrade)?;
-    } else {
-        print(context.out, &upgrade)?;
-    }
-    Ok(0)
+    context.out.answer(&upgrade, || print(context.out, &upgrade))
 }
 
 pub(crate) async fn finalize(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {
     let upgrade = context.client.finalize_upgrade(matches.get_one::<u16>("level").copied()).await?;
-    if context.out.json {
-        context.out.document(&upgrade)?;
-    } else {
-        context.out.line(&format!("the cluster is at level {}", upgrade.level))?;
-    }
-    Ok(0)
+    context.out.answer(&upgrade, || context.out.line(&format!("the cluster is at level {}", upgrade.level)))
 }
 
 fn print(out: Output, upgrade: &Upgrade) -> Result<(), Failure> {

@@ -1,40 +1,23 @@
 //! `zlock watch`.
 
-use clap::{Arg, ArgMatches, Command};
+use clap::{ArgMatches, Command};
 use zlock_client::WatchKind;
 
 use super::context::{Context, path_of};
 use super::failure::Failure;
-use super::options::{number, path_arg};
+use super::options::{number, option, path_arg};
 use super::output::word;
 use super::seen::plain;
 
 pub(crate) fn command() -> Command {
+    let kind = option("kind", "KIND", "What to watch");
+    let since = option("since", "ZXID", "What happened after this zxid too; without it, from now on");
     Command::new("watch")
         .about("Prints what happens, one event a line, until it is interrupted")
         .arg(path_arg("The znode"))
-        .arg(
-            Arg::new("kind")
-                .long("kind")
-                .value_name("KIND")
-                .value_parser(["data", "exists", "children", "subtree"])
-                .default_value("subtree")
-                .help("What to watch"),
-        )
-        .arg(
-            Arg::new("since")
-                .long("since")
-                .value_name("ZXID")
-                .value_parser(number::<u64>(0))
-                .help("What happened after this zxid too; without it, from now on"),
-        )
-        .arg(
-            Arg::new("count")
-                .long("count")
-                .value_name("NUMBER")
-                .value_parser(number::<u64>(1))
-                .help("Ends after so many events"),
-        )
+        .arg(kind.value_parser(["data", "exists", "children", "subtree"]).default_value("subtree"))
+        .arg(since.value_parser(number::<u64>(0)))
+        .arg(option("count", "NUMBER", "Ends after so many events").value_parser(number::<u64>(1)))
 }
 
 pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use accept::Clients;
 use replica::Member;
 use znode::lock::TICKET_NAME_BYTES_MAX;
 
@@ -32,11 +33,15 @@ impl Settings {
         self.peer_listen = Some(peer_listen);
         self.replica.peer_listen = peer_listen;
         self.wire.addr = self.zookeeper_addr(&own)?;
-        self.rest.super_digest.clone_from(&self.super_digest);
-        self.wire.super_digest.clone_from(&self.super_digest);
-        self.rest.exempt.clone_from(&self.exempt_addresses);
-        self.wire.exempt.clone_from(&self.exempt_addresses);
-        (self.rest.session_rate_max, self.wire.session_rate_max) = (self.session_rate_max, self.session_rate_max);
+        // Both doors have one of each, and the HTTP door's is the one that is set.
+        self.wire.super_digest.clone_from(&self.rest.super_digest);
+        self.wire.exempt.clone_from(&self.rest.exempt);
+        self.tls.exempt.clone_from(&self.rest.exempt);
+        self.wire.session_rate_max = self.rest.session_rate_max;
+        let wanted =
+            if self.tls_clients == "required" { Clients::MustHaveCertificates } else { Clients::MayHaveCertificates };
+        let asked = !self.tls_client_ca.as_os_str().is_empty();
+        self.tls.clients = asked.then(|| (self.tls_client_ca.clone(), wanted));
         let limits = &mut self.replica.limits;
         if limits.sessions_per_address_max == 0 {
             limits.sessions_per_address_max = (limits.sessions_max / 4).max(1);
@@ -174,7 +179,7 @@ impl Settings {
 
     /// TLS that is given in part.
     fn half_tls(&self) -> Vec<(bool, String)> {
-        let (tls, digest) = (&self.tls, &self.super_digest);
+        let (tls, clients, digest) = (&self.tls, &*self.tls_clients, &self.rest.super_digest);
         let listens = self.http_tls_listen.is_some() || self.zookeeper_tls_listen.is_some();
         let given = |file: &std::path::Path| !file.as_os_str().is_empty();
         let own = [&tls.certificate, &tls.key].map(|file| given(file));
@@ -185,18 +190,18 @@ impl Settings {
         vec![
             (listens && own != [true; 2], "TLS needs tls_certificate and tls_key".to_owned()),
             (
-                !listens && (own != [false; 2] || given(&tls.client_ca)),
+                !listens && (own != [false; 2] || given(&self.tls_client_ca)),
                 "tls_certificate, tls_key and tls_client_ca are for http_tls_listen and zookeeper_tls_listen: give one of them".to_owned(),
             ),
             (
-                !["optional", "required"].contains(&&*tls.clients),
-                format!("tls_clients ({}) must be optional or required", tls.clients),
+                !["optional", "required"].contains(&clients),
+                format!("tls_clients ({clients}) must be optional or required"),
             ),
             (
-                !self.rest.operators.is_empty() && !given(&tls.client_ca),
+                !self.rest.operators.is_empty() && !given(&self.tls_client_ca),
                 "operators needs tls_client_ca: without it no client is asked for a certificate".to_owned(),
             ),
-            (tls.clients == "required" && !given(&tls.client_ca), "tls_clients = required needs tls_client_ca".to_owned()),
+            (clients == "required" && !given(&self.tls_client_ca), "tls_clients = required needs tls_client_ca".to_owned()),
             (
                 twice || tls_listeners[0].is_some() && tls_listeners[0] == tls_listeners[1],
                 "an address cannot have TLS and not: http_tls_listen and zookeeper_tls_listen need addresses of their own".to_owned(),

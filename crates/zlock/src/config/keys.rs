@@ -83,19 +83,19 @@ keys! {
     "TLS and identities" {
         tls_certificate: file = tls.certificate, "PEM file with the certificate that clients are shown, and those of the authorities between it and the root.";
         tls_key: file = tls.key, "PEM file with its private key.";
-        tls_client_ca: file = tls.client_ca, "PEM file with the authorities whose certificates clients may show; the subject is `x509` in ACLs. Without it no client is asked for one.";
-        tls_clients: text = tls.clients, "Whether clients must show a certificate that tls_client_ca has signed: `optional` or `required`.";
+        tls_client_ca: file = tls_client_ca, "PEM file with the authorities whose certificates clients may show; the subject is `x509` in ACLs. Without it no client is asked for one.";
+        tls_clients: text = tls_clients, "Whether clients must show a certificate that tls_client_ca has signed: `optional` or `required`.";
         tls_handshakes_max: count = tls.handshakes_max, "Handshakes of one door at once, and an eighth of them with one address; others wait within tls_handshake_timeout.";
         tls_handshake_timeout: duration = tls.handshake_timeout_ms, "From a connection's beginning to the end of its handshake.";
-        super_digest: secret = super_digest, "Who proves to be this one, `user:base64(sha1(user:password))`, may do everything; ZooKeeper's `superDigest`. No client unless given.";
+        super_digest: secret = rest.super_digest, "Who proves to be this one, `user:base64(sha1(user:password))`, may do everything; ZooKeeper's `superDigest`. No client unless given.";
         operators: subjects = rest.operators, "Subjects of certificates whose clients may do what is for operators, a list such as `[\"CN=ops,O=Example\"]`, or one text with `;` between. No client unless given.";
         admin_socket: file = admin_socket, "A Unix socket such as `/run/zlock/admin.sock`, made with mode 0600: all who can connect there are operators. No socket unless given.";
     }
     "Bounds for one address" {
         connections_per_address_max: count = rest.connections_per_address_max, "HTTP connections from one IPv4 address or one /64 network of IPv6; 0 is a quarter of connections_max.";
         zookeeper_connections_per_address_max: count = wire.connections_per_address_max, "The same of ZooKeeper clients; 0 is a quarter of zookeeper_connections_max.";
-        session_rate_max: count = session_rate_max, "New sessions a second from one address at each door, and ten times as many at once; 0 is no bound.";
-        exempt_addresses: networks = exempt_addresses, "Addresses and networks that stand for many clients (proxies, NAT), such as `10.0.0.0/8,192.0.2.7`: no bound for one address is theirs.";
+        session_rate_max: count = rest.session_rate_max, "New sessions a second from one address at each door, and ten times as many at once; 0 is no bound.";
+        exempt_addresses: networks = rest.exempt, "Addresses and networks that stand for many clients (proxies, NAT), such as `10.0.0.0/8,192.0.2.7`: no bound for one address is theirs.";
         proxy_protocol_from: networks = proxy_protocol_from, "Balancers, by address or network, whose connections of both doors begin with a header of the PROXY protocol, version 2. The client's address is the one in it.";
     }
     "Raft" {

@@ -1,32 +1,11 @@
 //! Flags before variables before the file before defaults.
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command};
 
 use super::{ConfigError, KEYS, Key, Settings, file};
-
-/// Where a value was given.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Origin {
-    /// A flag, with its dashes.
-    Flag(String),
-    /// An environment variable.
-    Variable(String),
-    /// The configuration file.
-    File(PathBuf),
-}
-
-impl fmt::Display for Origin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Origin::Flag(name) | Origin::Variable(name) => f.write_str(name),
-            Origin::File(path) => write!(f, "{}", path.display()),
-        }
-    }
-}
 
 /// A text for a key.
 #[derive(Clone, Debug)]
@@ -35,8 +14,8 @@ pub struct Given {
     pub key: String,
     /// The text.
     pub text: String,
-    /// Where it was given.
-    pub origin: Origin,
+    /// Where it was given: a flag with its dashes, a variable, or the file.
+    pub origin: String,
 }
 
 /// Adds `--config` and a flag with its variable for every key.
@@ -78,8 +57,8 @@ pub fn given(matches: &ArgMatches) -> Vec<Given> {
     let given = KEYS.iter().filter_map(|key| {
         let text = matches.get_one::<String>(key.name)?.clone();
         let origin = match matches.value_source(key.name)? {
-            ValueSource::EnvVariable => Origin::Variable(key.variable()),
-            _ => Origin::Flag(format!("--{}", key.flag())),
+            ValueSource::EnvVariable => key.variable(),
+            _ => format!("--{}", key.flag()),
         };
         Some(Given { key: key.name.to_owned(), text, origin })
     });
@@ -95,7 +74,7 @@ pub fn load(file: Option<&Path>, given: impl IntoIterator<Item = Given>) -> Resu
     let mut settings = Settings::default();
     if let Some(path) = file {
         for (key, text) in file::read(path)? {
-            set(&mut settings, &Given { key, text, origin: Origin::File(path.to_owned()) })?;
+            set(&mut settings, &Given { key, text, origin: path.display().to_string() })?;
         }
     }
     for one in given {
@@ -106,7 +85,7 @@ pub fn load(file: Option<&Path>, given: impl IntoIterator<Item = Given>) -> Resu
 }
 
 fn set(settings: &mut Settings, given: &Given) -> Result<(), ConfigError> {
-    let refused = |message| ConfigError::Value { key: given.key.clone(), origin: given.origin.to_string(), message };
+    let refused = |message| ConfigError::Value { key: given.key.clone(), origin: given.origin.clone(), message };
     let key = KEYS.iter().find(|key| key.name == given.key).ok_or_else(|| refused("unknown key".to_owned()))?;
     (key.set)(settings, &given.text).map_err(refused)
 }

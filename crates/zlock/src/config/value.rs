@@ -29,6 +29,8 @@ pub mod count {
 
 /// Whether something is so.
 pub mod flag {
+    pub use super::count::show;
+
     /// What help calls it.
     pub const NAME: &str = "true|false";
 
@@ -38,11 +40,6 @@ pub mod flag {
     /// When it is neither.
     pub fn parse(text: &str) -> Result<bool, String> {
         text.parse().map_err(|_| format!("`{text}` is neither true nor false"))
-    }
-
-    /// As `parse` reads it.
-    pub fn show(value: &bool) -> String {
-        value.to_string()
     }
 }
 
@@ -146,6 +143,8 @@ pub mod secret {
 
 /// What is logged.
 pub mod filter {
+    pub use super::text::show;
+
     const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
     /// The parts of the program that log, and the libraries that do.
     const TARGETS: [&str; 10] =
@@ -179,11 +178,6 @@ pub mod filter {
             }
         }
         Ok(text.to_owned())
-    }
-
-    /// As `parse` reads it.
-    pub fn show(value: &str) -> String {
-        value.to_owned()
     }
 }
 
@@ -226,11 +220,7 @@ pub mod hosts {
     /// # Errors
     /// When one of them is none that a request can name.
     pub fn parse(text: &str) -> Result<Vec<String>, String> {
-        let host = |host: &str| {
-            let refused = || format!("`{host}` is not a name or an address, without a scheme or a port");
-            rest::normal_host(host).ok_or_else(refused)
-        };
-        text.split(',').map(|one| host(one.trim())).collect()
+        super::each(text, rest::normal_host, "a name or an address, without a scheme or a port")
     }
 
     /// As `parse` reads it.
@@ -241,6 +231,8 @@ pub mod hosts {
 
 /// Origins with commas between; none when not given.
 pub mod origins {
+    pub use super::hosts::show;
+
     /// What help calls it.
     pub const NAME: &str = "ORIGIN,...";
 
@@ -249,16 +241,7 @@ pub mod origins {
     /// # Errors
     /// When one of them is none.
     pub fn parse(text: &str) -> Result<Vec<String>, String> {
-        let origin = |origin: &str| {
-            let refused = || format!("`{origin}` is not an origin like https://ui.example:8443, without a path");
-            rest::normal_origin(origin).ok_or_else(refused)
-        };
-        text.split(',').map(|one| origin(one.trim())).collect()
-    }
-
-    /// As `parse` reads it.
-    pub fn show(value: &[String]) -> String {
-        value.join(",")
+        super::each(text, rest::normal_origin, "an origin like https://ui.example:8443, without a path")
     }
 }
 
@@ -302,6 +285,8 @@ pub mod subjects {
 pub mod networks {
     use accept::Networks;
 
+    pub use super::count::show;
+
     /// What help calls it.
     pub const NAME: &str = "NETWORK,...";
 
@@ -311,11 +296,6 @@ pub mod networks {
     /// When one of them is none.
     pub fn parse(text: &str) -> Result<Networks, String> {
         text.parse()
-    }
-
-    /// As `parse` reads it.
-    pub fn show(value: &Networks) -> String {
-        value.to_string()
     }
 }
 
@@ -331,7 +311,7 @@ pub mod file {
     /// # Errors
     /// When it is empty.
     pub fn parse(text: &str) -> Result<PathBuf, String> {
-        if text.is_empty() { Err("must not be empty".to_owned()) } else { Ok(PathBuf::from(text)) }
+        super::text::parse(text).map(PathBuf::from)
     }
 
     /// As `parse` reads it.
@@ -342,23 +322,10 @@ pub mod file {
 
 /// A directory.
 pub mod directory {
-    use super::PathBuf;
+    pub use super::file::{parse, show};
 
     /// What help calls it.
     pub const NAME: &str = "DIR";
-
-    /// Takes the path as it is; relative ones start where the program was started.
-    ///
-    /// # Errors
-    /// When it is empty.
-    pub fn parse(text: &str) -> Result<PathBuf, String> {
-        if text.is_empty() { Err("must not be empty".to_owned()) } else { Ok(PathBuf::from(text)) }
-    }
-
-    /// As `parse` reads it.
-    pub fn show(value: &std::path::Path) -> String {
-        value.display().to_string()
-    }
 }
 
 /// An address to listen on, when given.
@@ -426,6 +393,12 @@ pub mod members {
 /// Whether a text is the name of an attribute of a subject: a word or numbers.
 fn is_attribute(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'.')
+}
+
+/// Texts with commas between, each in its one form.
+fn each(text: &str, normal: fn(&str) -> Option<String>, what: &str) -> Result<Vec<String>, String> {
+    let one = |one: &str| normal(one).ok_or_else(|| format!("`{one}` is not {what}"));
+    text.split(',').map(|part| one(part.trim())).collect()
 }
 
 /// A number with a unit behind it; the first unit is that of a plain number.

@@ -24,14 +24,6 @@ pub(super) struct Node {
     pub(super) data_dir: PathBuf,
 }
 
-/// One node's addresses.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Addrs {
-    http: String,
-    peer: String,
-    zookeeper: Option<String>,
-}
-
 /// All places. The configuration files are the record: what they say is what started last time.
 pub(super) struct Layout {
     pub(super) nodes: Vec<Node>,
@@ -45,25 +37,26 @@ impl Layout {
         let first = config_file(&dir, 1);
         if !first.exists() {
             let addrs = addrs(nodes.unwrap_or(NODES), base_port.unwrap_or(BASE_PORT))?;
-            let layout = Layout::new(&dir, addrs);
+            let made = |(id, [http, peer, zookeeper]): (u64, [String; 3])| node(&dir, id, http, peer, Some(zookeeper));
+            let layout = Layout { nodes: (1..).zip(addrs).map(made).collect() };
             layout.write()?;
             return Ok(layout);
         }
         let settings = config::load(Some(&first), []).map_err(|error| error.to_string())?;
-        let mut addrs = Vec::new();
-        for member in settings.replica.members {
+        let mut nodes_found = Vec::new();
+        for (id, member) in (1..).zip(settings.replica.members) {
             let own = config::load(Some(&config_file(&dir, member.id)), []).map_err(|error| error.to_string())?;
             let zookeeper = own.zookeeper_listen.map(|addr| addr.to_string());
-            addrs.push(Addrs { http: member.http_addr, peer: member.peer_addr, zookeeper });
+            nodes_found.push(node(&dir, id, member.http_addr, member.peer_addr, zookeeper));
         }
-        let found = addrs.len() as u64;
+        let found = nodes_found.len() as u64;
         if let Some(asked) = nodes.filter(|asked| *asked != found) {
             return Err(format!(
                 "{} holds a cluster of {found} nodes, not {asked}: leave out --nodes, or give another --data",
                 dir.display()
             ));
         }
-        let layout = Layout::new(&dir, addrs);
+        let layout = Layout { nodes: nodes_found };
         let there = layout.nodes[0].http_addr.clone();
         match base_port {
             Some(port) if port != 0 && there != format!("127.0.0.1:{port}") => Err(format!(
@@ -94,18 +87,6 @@ impl Layout {
         Ok(())
     }
 
-    fn new(dir: &Path, addrs: Vec<Addrs>) -> Layout {
-        let node = |(id, addrs): (u64, Addrs)| Node {
-            id,
-            http_addr: addrs.http,
-            peer_addr: addrs.peer,
-            zookeeper_addr: addrs.zookeeper,
-            config: config_file(dir, id),
-            data_dir: dir.join(format!("node{id}")),
-        };
-        Layout { nodes: (1..).zip(addrs).map(node).collect() }
-    }
-
     fn write(&self) -> Result<(), String> {
         let mut members = String::new();
         for node in &self.nodes {
@@ -130,35 +111,37 @@ impl Layout {
     }
 }
 
+fn node(dir: &Path, id: u64, http_addr: String, peer_addr: String, zookeeper_addr: Option<String>) -> Node {
+    let data_dir = dir.join(format!("node{id}"));
+    Node { id, http_addr, peer_addr, zookeeper_addr, config: config_file(dir, id), data_dir }
+}
+
 fn config_file(dir: &Path, id: u64) -> PathBuf {
     dir.join(format!("node{id}.toml"))
 }
 
-/// The addresses of `nodes` nodes.
-fn addrs(nodes: u64, base_port: u16) -> Result<Vec<Addrs>, String> {
-    let loopback = |port| format!("127.0.0.1:{port}");
+/// The addresses of `nodes` nodes, each for HTTP, peers and ZooKeeper clients.
+fn addrs(nodes: u64, base_port: u16) -> Result<Vec<[String; 3]>, String> {
     if base_port == 0 {
         return free_addrs(nodes).map_err(|error| format!("cannot find free ports: {error}"));
     }
-    (0..nodes)
-        .map(|node| {
-            let http = u16::try_from(node).ok().and_then(|node| base_port.checked_add(node));
-            let above = |distance| http.and_then(|http: u16| http.checked_add(distance)).map(loopback);
-            let (http, peer) = (http.map(loopback), above(PEER_PORTS));
-            let zookeeper = above(ZOOKEEPER_PORTS);
-            let ((http, peer), zookeeper) =
-                http.zip(peer).zip(zookeeper).ok_or_else(|| format!("--base-port {base_port} is too high"))?;
-            Ok(Addrs { http, peer, zookeeper: Some(zookeeper) })
-        })
-        .collect()
+    let of_node = |node| {
+        let http = u16::try_from(node).ok().and_then(|node| base_port.checked_add(node));
+        let [Some(http), Some(peer), Some(zookeeper)] =
+            [0, PEER_PORTS, ZOOKEEPER_PORTS].map(|above| http?.checked_add(above))
+        else {
+            return Err(format!("--base-port {base_port} is too high"));
+        };
+        Ok([http, peer, zookeeper].map(|port| format!("127.0.0.1:{port}")))
+    };
+    (0..nodes).map(of_node).collect()
 }
 
 /// Ports that are free now. All are held until the last is found, so no two are the same.
-fn free_addrs(nodes: u64) -> std::io::Result<Vec<Addrs>> {
+fn free_addrs(nodes: u64) -> std::io::Result<Vec<[String; 3]>> {
     let held = (0..nodes * 3).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<std::io::Result<Vec<_>>>()?;
     let addrs = held.iter().map(|held| Ok(held.local_addr()?.to_string())).collect::<std::io::Result<Vec<_>>>()?;
-    let three = |all: &[String]| Addrs { http: all[0].clone(), peer: all[1].clone(), zookeeper: Some(all[2].clone()) };
-    Ok(addrs.chunks(3).map(three).collect())
+    Ok(addrs.as_chunks().0.to_vec())
 }
 
 #[cfg(test)]
@@ -192,7 +175,6 @@ mod tests {
     #[test]
     fn a_base_port_without_room_above_is_refused() {
         assert!(addrs(3, 65_534).is_err());
-        let [http, peer, zookeeper] = ["127.0.0.1:7001", "127.0.0.1:7101", "127.0.0.1:7201"].map(String::from);
-        assert_eq!(addrs(1, 7001).unwrap(), [Addrs { http, peer, zookeeper: Some(zookeeper) }]);
+        assert_eq!(addrs(1, 7001).unwrap(), [["127.0.0.1:7001", "127.0.0.1:7101", "127.0.0.1:7201"]]);
     }
 }

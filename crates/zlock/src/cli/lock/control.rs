@@ -1,5 +1,5 @@
-//! What the supervisor and the watchdog say to each other: a line each, over a socket that is the
-//! watchdog's stdin.
+//! What the supervisor and the watchdog say to each other: a line of JSON each, over a socket that
+//! is the watchdog's stdin.
 //!
 //! The first message carries a file descriptor: the stdin that the command is to have.
 
@@ -15,9 +15,11 @@ use rustix::net::{
     recvmsg, send, sendmsg,
 };
 use rustix::time::{ClockId, clock_gettime};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 /// From the supervisor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Order {
     /// The lock cannot be lost before this moment, counted since the machine was started.
     Until(Duration),
@@ -27,27 +29,8 @@ pub(super) enum Order {
     Lost,
 }
 
-impl Order {
-    pub(super) fn line(self) -> String {
-        match self {
-            Order::Until(until) => format!("until {}\n", until.as_micros()),
-            Order::Signal(number) => format!("signal {number}\n"),
-            Order::Lost => "lost\n".into(),
-        }
-    }
-
-    pub(super) fn parse(line: &str) -> Option<Order> {
-        match line.split_once(' ') {
-            Some(("until", micros)) => Some(Order::Until(Duration::from_micros(micros.parse().ok()?))),
-            Some(("signal", number)) => Some(Order::Signal(number.parse().ok()?)),
-            None if line == "lost" => Some(Order::Lost),
-            _ => None,
-        }
-    }
-}
-
 /// From the watchdog.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Report {
     /// The command was stopped: its number as a process.
     Stopped(u32),
@@ -55,28 +38,8 @@ pub(super) enum Report {
     Ended(Ended),
 }
 
-impl Report {
-    pub(super) fn line(self) -> String {
-        match self {
-            Report::Stopped(pid) => format!("stopped {pid}\n"),
-            Report::Ended(Ended { code, lost }) => format!("ended {code} {lost}\n"),
-        }
-    }
-
-    pub(super) fn parse(line: &str) -> Option<Report> {
-        match line.split_once(' ')? {
-            ("stopped", pid) => Some(Report::Stopped(pid.parse().ok()?)),
-            ("ended", how) => {
-                let (code, lost) = how.split_once(' ')?;
-                Some(Report::Ended(Ended { code: code.parse().ok()?, lost: lost.parse().ok()? }))
-            }
-            _ => None,
-        }
-    }
-}
-
 /// How the command ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Ended {
     /// As a shell says it: 128 and the signal's number, when a signal ended it.
     pub(super) code: u8,
@@ -84,10 +47,19 @@ pub(super) struct Ended {
     pub(super) lost: bool,
 }
 
+/// What a line says, if that is known.
+pub(super) fn understood<T: DeserializeOwned>(line: &[u8]) -> Option<T> {
+    serde_json::from_slice(line).ok()
+}
+
+fn line(said: &impl Serialize) -> String {
+    serde_json::to_string(said).expect("it has neither maps nor foreign types") + "\n"
+}
+
 /// Sends an order. Never waits: a watchdog that does not read is stopped, and its deadline stands.
 pub(super) fn send_order(socket: impl AsFd, order: Order) {
     // Past tokio, which does not write to a new socket before it has had a turn to look at it.
-    let _ = send(socket, order.line().as_bytes(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+    let _ = send(socket, line(&order).as_bytes(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
 }
 
 /// Sends the command's stdin.
@@ -125,7 +97,7 @@ pub(super) fn receive_stdin() -> std::io::Result<OwnedFd> {
 /// nobody to tell.
 pub(super) fn report(report: Report) {
     if let Ok(socket) = std::io::stdin().as_fd().try_clone_to_owned() {
-        let _ = UnixStream::from(socket).write_all(report.line().as_bytes());
+        let _ = UnixStream::from(socket).write_all(line(&report).as_bytes());
     }
 }
 
@@ -151,17 +123,17 @@ mod tests {
         drop(ours);
         let mut text = String::new();
         theirs.read_to_string(&mut text).unwrap();
-        assert_eq!(text, "signal 15\n");
+        assert_eq!(text, "{\"Signal\":15}\n");
     }
 
     #[test]
     fn what_is_said_is_understood() {
         for order in [Order::Until(Duration::from_micros(1_234_567)), Order::Signal(15), Order::Lost] {
-            assert_eq!(Order::parse(order.line().trim_end()), Some(order));
+            assert_eq!(understood(line(&order).trim_end().as_bytes()), Some(order));
         }
-        assert_eq!(Order::parse("until soon"), None);
+        assert_eq!(understood::<Order>(b"{\"Until\":\"soon\"}"), None);
         for report in [Report::Stopped(71), Report::Ended(Ended { code: 143, lost: true })] {
-            assert_eq!(Report::parse(report.line().trim_end()), Some(report));
+            assert_eq!(understood(line(&report).trim_end().as_bytes()), Some(report));
         }
     }
 }

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 /// What is done before the lock may be lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum OnLoss {
     /// SIGTERM, then SIGKILL.
     Term,
@@ -24,18 +26,10 @@ impl OnLoss {
             _ => OnLoss::Term,
         }
     }
-
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            OnLoss::Term => "term",
-            OnLoss::Kill => "kill",
-            OnLoss::Warn => "warn",
-        }
-    }
 }
 
 /// How a command is ended.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Plan {
     pub(super) on_loss: OnLoss,
     /// Between SIGTERM and SIGKILL.

@@ -13,13 +13,13 @@ use tokio::process::{Child, Command};
 use zlock_client::Loss;
 
 use super::super::failure::Failure;
-use super::control::{Ended, Order, Report, now, send_order, send_stdin};
+use super::control::{Ended, Order, Report, now, send_order, send_stdin, understood};
 use super::deadline::{OnLoss, Plan};
 use super::held::Held;
 use super::process_tree::{Process, descendants, end_all, is_stopped, signal_all};
 use super::signals::{Signals, is_to_end, of_number};
 use super::terminal::Terminal;
-use super::watchdog::WATCHDOG;
+use super::watchdog::{Task, WATCHDOG};
 use super::{LOST, say};
 use crate::own_program;
 
@@ -39,6 +39,8 @@ pub(super) struct Outcome {
     pub(super) interrupted: bool,
     /// Why it was lost; `None` when only the clock said so.
     pub(super) loss: Option<Loss>,
+    /// Whether what it ran under was kept behind its end.
+    pub(super) is_kept: bool,
 }
 
 /// Runs the command until it has ended.
@@ -82,7 +84,7 @@ pub(super) async fn supervise(
         None if supervisor.is_gone => Some(held.lost().await),
         loss => loss,
     };
-    Ok(Outcome { code, lost, interrupted: supervisor.is_interrupted, loss })
+    Ok(Outcome { code, lost, interrupted: supervisor.is_interrupted, loss, is_kept: false })
 }
 
 fn start(
@@ -94,16 +96,9 @@ fn start(
 ) -> std::io::Result<(Child, UnixStream)> {
     let (ours, theirs) = StdUnixStream::pair()?;
     let group = if shares_group { getpgrp().as_raw_nonzero().get() } else { 0 };
-    let ms = |time: Duration| time.as_millis().to_string();
+    let task = Task { what: held.to_string(), plan, until, group };
     let mut watchdog = Command::from(own_program::command());
-    watchdog
-        .arg(WATCHDOG)
-        .args(["--what", &held.to_string()])
-        .args(["--on-loss", plan.on_loss.name()])
-        .args(["--group", &group.to_string()]);
-    watchdog.args(["--grace-ms", &ms(plan.grace), "--margin-ms", &ms(plan.margin)]);
-    watchdog.args(["--until-us", &until.as_micros().to_string()]).arg("--").args(command);
-    watchdog.envs(held.environment());
+    watchdog.arg(WATCHDOG).arg(serde_json::to_string(&task)?).arg("--").args(command).envs(held.environment());
     send_stdin(&ours)?;
     watchdog.stdin(Stdio::from(OwnedFd::from(theirs))).process_group(0);
     let child = watchdog.spawn()?;
@@ -183,7 +178,7 @@ impl Supervisor<'_> {
 
     /// The watchdog's next report. `None` when it has gone without one of the end.
     async fn hear(&mut self) -> Option<Report> {
-        Report::parse(&self.reports.next_line().await.ok()??)
+        understood(self.reports.next_line().await.ok()??.as_bytes())
     }
 
     fn pass_on(&mut self, number: i32, shares_group: bool) {

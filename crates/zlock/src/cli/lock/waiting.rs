@@ -60,7 +60,7 @@ pub(super) async fn acquire(
 
 /// A duration as it may be given: `30s`, `100ms`.
 pub(super) fn words_of(time: Duration) -> String {
-    Millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX)).to_string()
+    Millis::from(time).to_string()
 }
 
 /// Who else holds a lock, and since when. `None` when that is not known, or it is free by now.

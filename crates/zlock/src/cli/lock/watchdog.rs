@@ -6,7 +6,6 @@
 //! ends after the command, and what `zlock lock` passes on is enough.
 
 use std::ffi::OsString;
-use std::io::Write as _;
 use std::os::fd::AsFd as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, ExitStatus, Stdio};
@@ -16,13 +15,14 @@ use clap::{Arg, ArgMatches, Command};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{PidfdFlags, Signal, WaitId, WaitIdOptions, getpid, waitid};
 use rustix::process::{kill_process_group, pidfd_open, set_child_subreaper};
+use serde::{Deserialize, Serialize};
 
-use super::LOST;
-use super::control::{Ended, Order, Report, now, receive_stdin, report};
+use super::control::{Ended, Order, Report, now, receive_stdin, report, understood};
 use super::deadline::{Deadline, OnLoss, Plan, Step};
 use super::exec::EXEC;
 use super::process_tree::{end_all, pid, reap, signal_all, signal_group};
 use super::signals::{Signals, is_to_end, of_number};
+use super::{LOST, say};
 use crate::own_program;
 
 /// The name of the hidden command.
@@ -36,41 +36,32 @@ const REAP: Duration = Duration::from_secs(1);
 /// What cannot be started.
 const CANNOT_RUN: u8 = 126;
 
+/// What `zlock lock` tells its watchdog.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Task {
+    /// What may be lost, as it is called in a line for people.
+    pub(super) what: String,
+    pub(super) plan: Plan,
+    /// The first deadline, since the machine was started.
+    pub(super) until: Duration,
+    /// The process group of the command; 0 is one of its own.
+    pub(super) group: i32,
+}
+
 pub(crate) fn command() -> Command {
-    let number = |name: &'static str, help: &'static str| {
-        Arg::new(name).long(name).required(true).value_parser(clap::value_parser!(u64)).help(help)
-    };
+    let task = Arg::new("task").required(true).value_parser(|text: &str| serde_json::from_str::<Task>(text));
     Command::new(WATCHDOG)
         .hide(true)
         .about("Ends a command before a lock or a session may be lost; for `zlock lock`")
-        .arg(Arg::new("on-loss").long("on-loss").required(true).help("As of `zlock lock`"))
-        .arg(
-            Arg::new("what").long("what").required(true).help("What may be lost, as it is called in a line for people"),
-        )
-        .arg(number("grace-ms", "Between SIGTERM and SIGKILL"))
-        .arg(number("margin-ms", "Between SIGKILL and the deadline"))
-        .arg(number("until-us", "The first deadline, since the machine was started"))
-        .arg(
-            Arg::new("group")
-                .long("group")
-                .required(true)
-                .value_parser(clap::value_parser!(i32))
-                .help("The process group of the command; 0 is one of its own"),
-        )
+        .arg(task.help("What it is to do, from `zlock lock`"))
         .arg(super::words())
 }
 
 pub(crate) fn run(matches: &ArgMatches) -> u8 {
-    let number = |name| *matches.get_one::<u64>(name).expect("it is required");
-    let plan = Plan {
-        on_loss: OnLoss::parse(matches.get_one::<String>("on-loss").expect("it is required")),
-        grace: Duration::from_millis(number("grace-ms")),
-        margin: Duration::from_millis(number("margin-ms")),
-    };
+    let Task { what, plan, until, group } = matches.get_one::<Task>("task").expect("it is required").clone();
     // Processes whose parents end become this one's children, so that none is lost out of sight.
     let _ = set_child_subreaper(Some(getpid()));
-    let group = *matches.get_one::<i32>("group").expect("it is required");
-    let deadline = Deadline::new(plan, Duration::from_micros(number("until-us")));
+    let deadline = Deadline::new(plan, until);
     if plan.on_loss != OnLoss::Warn && deadline.step(now()) != Step::Wait {
         // The machine took its time: what would have to be ended at once is not started.
         report(Report::Ended(Ended { code: LOST, lost: true }));
@@ -85,7 +76,6 @@ pub(crate) fn run(matches: &ArgMatches) -> u8 {
             return CANNOT_RUN;
         }
     };
-    let what = matches.get_one::<String>("what").expect("it is required").clone();
     let watchdog = Watchdog { child, what, plan, deadline, group, done: Step::Wait, supervised: true };
     let ended = watchdog.watch();
     report(Report::Ended(ended));
@@ -182,7 +172,7 @@ impl Watchdog {
                 line.push(*byte);
                 continue;
             }
-            match std::str::from_utf8(line).ok().and_then(Order::parse) {
+            match understood(line) {
                 Some(Order::Until(until)) => self.deadline.extend(until),
                 Some(Order::Signal(number)) => self.pass_on(number),
                 Some(Order::Lost) => self.deadline.lose(now()),
@@ -249,8 +239,4 @@ impl Watchdog {
         }
         Ended { code, lost }
     }
-}
-
-fn say(line: &str) {
-    let _ = writeln!(std::io::stderr(), "{line}");
 }

@@ -1,0 +1,33 @@
+//! What costs much: it is made one at a time, and what became of the last one is kept.
+
+use std::sync::{Arc, Mutex};
+
+use tokio::sync::Semaphore;
+use zlock_client::api::StateDigest;
+
+/// The turn to make the next one, and the last one.
+pub(crate) struct Turns<T> {
+    pub(crate) turn: Arc<Semaphore>,
+    pub(crate) last: Arc<Mutex<T>>,
+}
+
+/// Digests of the state.
+pub(crate) type Digests = Turns<Option<StateDigest>>;
+
+/// Backups that this node serves.
+pub(crate) type Backups = Turns<LastBackup>;
+
+/// The last backup that was written here from end to end; zeros when there was none since the node
+/// started.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct LastBackup {
+    /// When it ended, in seconds since 1970.
+    pub(crate) at_seconds: u64,
+    pub(crate) bytes: u64,
+}
+
+impl<T: Default> Default for Turns<T> {
+    fn default() -> Turns<T> {
+        Turns { turn: Arc::new(Semaphore::new(1)), last: Arc::default() }
+    }
+}

@@ -6,8 +6,8 @@ mod authority;
 
 use std::time::Duration;
 
-use accept::{Acceptor, AcceptorConfig, Clients, Error, Listeners, Networks, Stream};
-use authority::{Authority, Connector, Files};
+use accept::{Acceptor, AcceptorConfig, Clients, Connector, ConnectorConfig, Error, Listeners, Networks, Stream};
+use authority::{Authority, Files};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::Instant;
@@ -49,7 +49,7 @@ impl Server {
     /// A client with these PEM texts of its own, if any.
     fn connector(&self, own: Option<(String, String)>) -> Connector {
         let own = own.map(|own| self.files.put("client", &own));
-        Connector::load(&self.files.path("ca.pem"), own)
+        Connector::load(&ConnectorConfig { ca: self.files.path("ca.pem"), own }).unwrap()
     }
 
     async fn dial(&self) -> TcpStream {
@@ -95,7 +95,7 @@ async fn a_client_knows_the_server_by_its_authority_and_name() {
     let (_, heard) = server.meet(&server.connector(None), "other.example").await;
     assert!(heard.unwrap_err().to_string().contains("not valid for name"));
     let other = server.files.put_certificate("other", &Authority::new("another authority").pem());
-    let stranger = Connector::load(&other, None);
+    let stranger = Connector::load(&ConnectorConfig { ca: other, own: None }).unwrap();
     let (served, heard) = server.meet(&stranger, "localhost").await;
     assert!(heard.unwrap_err().to_string().contains("UnknownIssuer"));
     assert!(served.is_err());
@@ -232,7 +232,8 @@ fn a_file_that_cannot_be_used_is_named_with_a_code() {
     let check = |config: AcceptorConfig, code: &str, file: &str| {
         let error: Error = Acceptor::load(&config).unwrap_err();
         let message = error.to_string();
-        assert!(message.starts_with(&format!("{code}: ")) && message.contains(file), "{message}");
+        assert_eq!(error.code(), code, "{message}");
+        assert!(message.starts_with(code) && message.contains(file), "{message}");
     };
     let clients = |file: &std::path::Path| Some((file.to_owned(), Clients::MayHaveCertificates));
     check(AcceptorConfig { certificate: missing.clone(), ..good.clone() }, "tls-file-unreadable", "missing.pem");
@@ -242,4 +243,6 @@ fn a_file_that_cannot_be_used_is_named_with_a_code() {
     check(AcceptorConfig { clients: clients(&missing), ..good.clone() }, "tls-file-unreadable", "missing.pem");
     check(AcceptorConfig { clients: clients(&empty), ..good.clone() }, "tls-bad-certificate", "empty.pem");
     check(AcceptorConfig { clients: clients(&damaged), ..good.clone() }, "tls-bad-certificate", "damaged.pem");
+    let own = Some((good.certificate.clone(), good.certificate.clone()));
+    assert_eq!(Connector::load(&ConnectorConfig { ca: good.certificate, own }).unwrap_err().code(), "tls-bad-key");
 }

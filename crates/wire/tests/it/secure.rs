@@ -6,8 +6,8 @@ mod authority;
 
 use std::net::SocketAddr;
 
-use accept::{Acceptor, AcceptorConfig, Clients, Listeners, Networks};
-use authority::{Authority, Connector, Files};
+use accept::{Acceptor, AcceptorConfig, Clients, Connector, ConnectorConfig, Listeners, Networks};
+use authority::{Authority, Files};
 use jute::{Acl, AclStat, AuthRequest, CreateRequest, PathOnly, Request, WhoAmIResponse, op};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
@@ -49,7 +49,7 @@ impl SecureDoor {
     /// A client with a person's certificate, or without one.
     async fn client(&self, name: Option<&str>) -> Client {
         let own = name.map(|name| self.files.put("client", &self.authority.client(name, 30)));
-        let connector = Connector::load(&self.files.path("ca.pem"), own);
+        let connector = Connector::load(&ConnectorConfig { ca: self.files.path("ca.pem"), own }).unwrap();
         let tunnel = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (entrance, exit) = (tunnel.local_addr().unwrap(), self.addr);
         tokio::spawn(async move {

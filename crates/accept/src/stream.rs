@@ -12,8 +12,6 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio_rustls::{TlsStream, client, server};
 
-use crate::subject;
-
 /// A connection. What is written may stay in it until it is flushed.
 #[derive(Debug)]
 pub struct Stream {
@@ -53,9 +51,7 @@ enum WriteIo {
 pub struct Direct(Arc<OwnedWriteHalf>);
 
 impl Stream {
-    pub(crate) fn accepted(stream: server::TlsStream<TcpStream>) -> Stream {
-        let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
-        let subject = shown.and_then(subject::of);
+    pub(crate) fn accepted(stream: server::TlsStream<TcpStream>, subject: Option<String>) -> Stream {
         Stream { io: Io::Tls(Box::new(stream.into())), subject }
     }
 

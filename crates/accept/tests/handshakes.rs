@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod authority;
+mod lines;
 
 use std::time::Duration;
 
@@ -111,6 +112,22 @@ async fn a_certificate_says_who_a_client_is() {
         let served = served.unwrap();
         assert_eq!((served.subject(), served.is_secure()), (Some(r"CN=worker\, one,O=zlock"), true));
     }
+}
+
+/// Its balancer may look each second whether the node is there.
+#[tokio::test]
+async fn a_client_that_is_nobody_by_its_certificate_has_a_line_now_and_then() {
+    let lines = lines::Lines::default();
+    let _gathered = tracing::subscriber::set_default(lines.clone());
+    let server = Server::start(Some(Clients::MustHaveCertificates)).await;
+    let connector = server.connector(Some(server.authority.client(&"n".repeat(1_014), 30)));
+    for _ in 0..3 {
+        let (served, heard) = server.meet(&connector, "localhost").await;
+        assert_eq!((served.unwrap().subject(), heard.unwrap()), (None, b"hello".to_vec()));
+    }
+    let lines = lines.with("about nobody");
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(lines[0].contains("its subject has 1025 bytes, and may have 1024"), "{lines:?}");
 }
 
 #[tokio::test]

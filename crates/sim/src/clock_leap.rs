@@ -2,11 +2,11 @@
 
 use znode::lock::{self, LockStatus};
 use znode::{
-    Acquire, Attempt, ClientInfo, Create, CreateMode, Credential, LockMode, Op, Request, RequestKey, SessionId, State,
-    ZPath, ZnodeOp,
+    Acquire, Attempt, Create, CreateMode, Credential, LockMode, Op, Request, RequestKey, SessionId, State, ZPath,
+    ZnodeOp,
 };
 
-use crate::failover::Machines;
+use crate::failover::{Machines, open_session};
 
 const HOUR_MS: i64 = 3_600_000;
 const DELAY_MS: u32 = 15_000;
@@ -40,11 +40,10 @@ impl Machines {
         }
     }
 
-    /// Opens a session; sessions are told apart by their secrets.
+    /// Opens a session.
     fn open(&mut self, secret: u8, timeout_ms: u32) -> Credential {
         let secret_hash = [secret; 16];
-        let (label, client) = (String::new(), ClientInfo::default());
-        self.write(Request::new(Op::OpenSession { secret_hash, timeout_ms, label, address: None, client }));
+        self.write(open_session(secret, timeout_ms));
         let opened = |state: &State| {
             let credential = |id| Credential { session: id, secret_hash };
             let mut all = state.sessions_from(SessionId(0)).map(|session| credential(session.id));

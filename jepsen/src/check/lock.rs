@@ -3,7 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::tenure::{self, Ends};
+use super::ends::{self, Ends};
+use super::holds::{self, Clock};
 use crate::history::{Kind, Operation};
 use crate::models::{LockModel, LockOp, ReentrantModel, ReentrantOp, RwLockModel, RwLockOp};
 use crate::verdict::Verdict;
@@ -16,23 +17,12 @@ const SHRINK_CONFIGURATIONS_MAX: usize = 5_000;
 
 /// Judges a mutex that knows its owner.
 pub(super) fn check_lock(operations: &[Operation]) -> Verdict {
-    check(operations, &LockModel, lock_op)
-}
-
-/// What was done to each lock, and may have been.
-pub fn calls_of_locks(operations: &[Operation]) -> BTreeMap<String, Vec<Call<LockOp>>> {
-    let ends = Ends::new(operations);
-    let calls = |part: Vec<&Operation>| calls(&part, &ends, &lock_op).1;
-    partition(operations).into_iter().map(|(lock, part)| (lock.to_owned(), calls(part))).collect()
-}
-
-fn lock_op(operation: &Operation, owner: u64) -> Option<LockOp> {
-    match operation.f.as_str() {
+    check(operations, &LockModel, |operation, owner| match operation.f.as_str() {
         "acquire" => Some(LockOp::Acquire(owner)),
         "release" => Some(LockOp::Release(owner)),
         "close" => Some(LockOp::Close(owner)),
         _ => None,
-    }
+    })
 }
 
 /// Judges a mutex that its owner may take again.
@@ -65,16 +55,16 @@ fn check<M: Model<Op: Clone + From<CloseOf>>>(
     op: impl Fn(&Operation, u64) -> Option<M::Op>,
 ) -> Verdict {
     let mut verdict = Verdict::default();
-    let tenures = tenure::tenures(operations);
-    // A reentrant holder gives back one hold at a time: which release ends the tenure is for the
+    let holds = holds::lasting(operations);
+    // A reentrant holder gives back one hold at a time: which release ends it is for the
     // search to say.
     let counted = operations.iter().any(|operation| operation.number("holds").is_some());
     if !counted {
-        tenure::check_exclusion(&tenures, &mut verdict);
+        holds::check_room("two-holders", &holds, Clock::History, &mut verdict);
     }
-    tenure::check_tokens(&tenures, &mut verdict);
-    tenure::check_kept(operations, &mut verdict);
-    verdict.figure("grants", tenures.len());
+    holds::check_own_tokens(&holds, &mut verdict);
+    ends::check_kept(operations, &mut verdict);
+    verdict.figure("grants", holds.len());
     let ends = Ends::new(operations);
     verdict.figure("sessions-lost", ends.lost.len());
     for (lock, part) in partition(operations) {

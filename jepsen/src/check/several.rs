@@ -1,30 +1,9 @@
-//! `multi-lock`: several locks, all or none.
+//! Several locks at once, all or none.
 
 use serde_json::{Value, json};
 
-use super::{again, queue, stay, tenure};
 use crate::history::Operation;
 use crate::verdict::Verdict;
-
-/// Judges `enqueue`, `await` and `release` of several locks, field `locks` with lock, mode and,
-/// while they are held, token of each; the same of one lock; and `look`.
-pub(super) fn check(operations: &[Operation]) -> Verdict {
-    let mut verdict = Verdict::default();
-    check_whole(operations, &mut verdict);
-    let parts = split(operations);
-    let tenures = tenure::tenures(&parts);
-    tenure::check_exclusion(&tenures, &mut verdict);
-    tenure::check_rising_tokens(&tenures, &mut verdict);
-    tenure::check_kept(&parts, &mut verdict);
-    let stays = stay::check_holders(&parts, &mut verdict);
-    let waits = stay::waits(&parts);
-    queue::check_places(&parts, &mut verdict);
-    stay::check_looks(&parts, &stays, &waits, &mut verdict);
-    again::check(operations, &mut verdict);
-    verdict.figure("locks-granted", tenures.len());
-    verdict.figure("locks-waited-for", waits.len());
-    verdict
-}
 
 fn locks(value: &Value) -> impl Iterator<Item = &Value> {
     value.get("locks").and_then(Value::as_array).into_iter().flatten()

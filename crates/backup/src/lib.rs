@@ -8,7 +8,7 @@
 //! ```
 //!
 //! All numbers are little endian. The records are those of snapshots ([`znode::State::records`]),
-//! written at the cluster's level. docs/storage-format.md describes the bytes for readers in other
+//! written at the cluster's level. docs/dev/storage-format.md describes the bytes for readers in other
 //! programs.
 //!
 //! A **seed** is the backup of a restored state ([`znode::State::restore`]). Its manifest also has

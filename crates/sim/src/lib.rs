@@ -13,7 +13,7 @@
 //! log_disk.rs  a log that can lose its end
 //! ```
 //!
-//! docs/simulation.md explains the method and its limits.
+//! docs/dev/simulation.md explains the method and its limits.
 
 pub mod call;
 pub mod client;

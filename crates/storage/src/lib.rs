@@ -53,7 +53,7 @@
 //! fatal.rs     the first disk error    failpoint.rs  places at which crash tests strike
 //! ```
 //!
-//! docs/storage-format.md describes the bytes, docs/storage-trouble.md each fault and its remedy.
+//! docs/dev/storage-format.md describes the bytes, docs/storage-trouble.md each fault and its remedy.
 
 pub mod codec;
 mod databases;

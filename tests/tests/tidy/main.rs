@@ -1,4 +1,4 @@
-//! The rules of docs/architecture.md and docs/style.md that a machine can check.
+//! The rules of docs/dev/architecture.md and docs/dev/style.md that a machine can check.
 
 #![allow(clippy::unwrap_used)]
 

@@ -12,7 +12,7 @@ pub struct Cluster {
     /// founded.
     #[serde(default)]
     pub cluster_uuid: Option<String>,
-    /// The level of the log's format that the cluster's nodes write; see docs/formats.md.
+    /// The level of the log's format that the cluster's nodes write; see docs/dev/formats.md.
     #[serde(default = "first_level")]
     pub level: u16,
     /// The answering node.

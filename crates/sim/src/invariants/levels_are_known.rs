@@ -1,7 +1,7 @@
 //! Every node can apply each entry and read each state that it meets, and no entry is above the
 //! level of the cluster.
 //!
-//! Source: docs/formats.md. A node that runs an older program after the level was raised ends, and
+//! Source: docs/dev/formats.md. A node that runs an older program after the level was raised ends, and
 //! names the program to start.
 
 use super::Invariant;

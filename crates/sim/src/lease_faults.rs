@@ -78,7 +78,7 @@ impl LeaseFaults {
                 self.plot = Some(Plot::SlowHandOver { next_ms: now_ms + 1_500 });
             }
         }
-        self.hub.lock().event(&[22, leader], || format!("{:?}", self.plot));
+        self.hub.lock().event(&[23, leader], || format!("{:?}", self.plot));
         Some(deeds)
     }
 

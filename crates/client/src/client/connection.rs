@@ -165,7 +165,8 @@ impl Pool {
             Err(_) => return Passed::Nothing(Ending::Lost(format!("no answer within {} s", silence.as_secs()))),
         };
         if !response.status().is_success() {
-            return Passed::Nothing(whole(response, sent).await);
+            let refusal = tokio::time::timeout(silence, whole(response, sent)).await;
+            return Passed::Nothing(refusal.unwrap_or_else(|_| Ending::Lost("the answer did not end in time".into())));
         }
         let (mut body, mut bytes) = (response.into_body(), 0);
         loop {
@@ -323,6 +324,23 @@ mod tests {
         let (pool, patience) = (Pool::new("127.0.0.1:1".into(), Approach::default()), Duration::from_secs(30));
         let ending = pool.exchange(&Call::get(long.finish()), patience, patience).await;
         assert!(matches!(ending, Ending::Unsendable(_)), "{ending:?}");
+    }
+
+    #[tokio::test]
+    async fn a_refusal_that_does_not_end_is_given_up() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let pool = Pool::new(listener.local_addr().unwrap().to_string(), Approach::default());
+        let node = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let _ = stream.read(&mut [0; 4_096]).await;
+            stream.write_all(b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 9\r\n\r\n{").await.unwrap();
+            // Until the client closes the connection.
+            stream.read(&mut [0; 1]).await
+        });
+        let (call, silence) = (Call::get("/v1/admin/backup".into()), Duration::from_millis(100));
+        let passed = pool.pass_on(&call, Duration::from_secs(30), silence, &mut |_| Ok(())).await;
+        assert!(matches!(passed, Passed::Nothing(Ending::Lost(_))), "{passed:?}");
+        assert_eq!(node.await.unwrap().unwrap(), 0);
     }
 
     #[tokio::test]

@@ -192,7 +192,9 @@ impl NodeMeta {
         if bytes <= self.log_bytes() {
             return Ok(());
         }
-        self.change("noting the end of the Raft log", "meta.log-bytes", |record| record.log_bytes = bytes)
+        self.change("noting the end of the Raft log", "meta.log-bytes", |record| {
+            record.log_bytes = record.log_bytes.max(bytes);
+        })
     }
 
     /// Random number drawn when the directory was made. A node that comes back with another one has

@@ -121,13 +121,7 @@ impl Windows {
         Pass { _taken: Some(taken) }
     }
 
-    /// Tells whether several addresses have anything under way.
-    fn is_shared(&self) -> bool {
-        self.of.lock().expect("nothing panics under this guard").len() > 1
-    }
-
-    /// Addresses that have a window now.
-    #[cfg(test)]
+    /// Number of addresses that have anything under way.
     pub(crate) fn count(&self) -> usize {
         self.of.lock().expect("nothing panics under this guard").len()
     }
@@ -142,7 +136,7 @@ impl Drop for LongPass {
     fn drop(&mut self) {
         let pause = (self.began.elapsed() * PAUSE).min(PAUSE_MAX);
         let permit = self.permit.take();
-        if self.windows.is_shared()
+        if self.windows.count() > 1
             && let Ok(runtime) = Handle::try_current()
         {
             runtime.spawn(async move {

@@ -181,8 +181,8 @@ pub(crate) async fn enter(mut call: Call, route: &str, mode: Option<LockMode>) -
     Ok(answer)
 }
 
-/// Proposes an acquire, with a heartbeat beside it. Its waiter stays in the queue if it is to `keep`
-/// its place.
+/// Proposes an acquire, with a heartbeat beside it. Its waiter stays in the queue if it is to
+/// `keep` its place.
 pub(crate) fn propose(call: &mut Call, op: Op, lock: &ZPath, keep: bool) -> Result<(Heartbeat, Waiter), Problem> {
     let credential = call.caller.session()?;
     let attempt = new_attempt()?;

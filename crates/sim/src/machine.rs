@@ -220,11 +220,6 @@ impl Node {
         Some(Standing { node, boot, losses, applied, leads, sure, term, voters })
     }
 
-    /// Whether it shuts down in good order.
-    pub fn is_stopping(&self) -> bool {
-        self.process.as_ref().is_some_and(|process| process.shut_down.is_some())
-    }
-
     /// Whether its process runs.
     pub fn runs(&self) -> bool {
         self.process.is_some()

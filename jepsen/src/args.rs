@@ -37,12 +37,6 @@ pub(crate) enum Command {
     /// Runs every workload under every fault and writes `matrix.md` and `matrix.json` into the
     /// store. Exit code: the worst of all runs.
     All(All),
-    /// Mounts the disk of a node whose power can go: this program starts itself so.
-    #[command(hide = true)]
-    Disk {
-        /// Where.
-        dir: PathBuf,
-    },
 }
 
 /// How to run.

@@ -32,9 +32,6 @@ fn main() -> ExitCode {
         }
         Command::Check { dir, workload } => check_stored(&dir, workload),
         Command::All(all) => runtime.block_on(matrix::run(&all)),
-        Command::Disk { dir } => power_disk::serve(&dir, std::io::stdin().lock(), std::io::stdout())
-            .map(|()| Validity::Valid)
-            .map_err(|error| format!("the disk at {}: {error}", dir.display())),
     };
     let code = judged.map_or_else(|why| harness_failed(&why), exit_code);
     // What still runs is dropped, and nodes, mounts and namespaces go with it.

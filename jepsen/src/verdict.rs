@@ -54,7 +54,7 @@ impl From<Value> for Validity {
     }
 }
 
-/// One broken promise with the smallest part of the history that shows it.
+/// One broken promise with a small part of the history that shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
     /// What kind: `stale-read`, `two-holders`, ...

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use znode::{LEVEL_MIN, Limits, Zxid};
 
 use crate::client;
-use crate::coverage::{Changes, Coverage};
+use crate::counts::{ACKNOWLEDGED, Counts, FAULTS, GRANTS};
 use crate::faults::Faults;
 use crate::history::History;
 use crate::hub::{Event, Hub};
@@ -20,7 +20,6 @@ use crate::invariants::{Invariants, World, nodes_can_apply};
 use crate::machine::{Clock, Fate, Node, Stepped};
 use crate::member_faults::{MemberFaults, Recruits, unsettled};
 use crate::observation::{NodeView, Observation, Standing};
-use crate::programs::Upgrades;
 use crate::switchboard::Switchboard;
 use crate::trace::Detail;
 use crate::{panics, workload};
@@ -62,21 +61,8 @@ pub struct Outcome {
     pub hash: u64,
     /// Number of events in the trace.
     pub events: u64,
-    /// Number of committed entries.
-    pub commits: u64,
-    /// Number of writes that were acknowledged to clients.
-    pub acknowledged: u64,
-    /// Number of grants, after all faults were repaired, that waiting clients were told of in time.
-    pub grants: u64,
-    /// Number of faults that were injected.
-    pub faults: u64,
-    /// Number of failed disks among the faults. A disk whose process ended before its next flush is
-    /// not counted.
-    pub disk_faults: u64,
-    /// Combinations of faults, roles and phases that were hit.
-    pub coverage: Coverage,
-    /// Programs that the nodes ran.
-    pub upgrades: Upgrades,
+    /// What was seen.
+    pub counts: Counts,
     /// Simulated time in milliseconds.
     pub simulated_ms: u64,
     /// The failure, if there was one.
@@ -446,35 +432,29 @@ impl Cluster {
     }
 
     fn outcome(&self, seed: u64, failure: Option<String>) -> Outcome {
-        let disk_faults = self.nodes.iter().map(|node| node.log.failures()).sum();
+        // A disk whose process ended before its next flush has not failed.
+        let disk_faults: u64 = self.nodes.iter().map(|node| node.log.failures()).sum();
+        let mut counts = self.faults.watcher.counts.clone();
+        counts.merge(&self.history.changes, true);
+        counts.merge(&self.faults.programs.seen, true);
+        counts.note("entries", self.history.last_index());
+        counts.note(ACKNOWLEDGED, self.invariants.acknowledged());
+        counts.note(GRANTS, self.invariants.grants());
+        counts.note(FAULTS, self.faults.count + disk_faults);
+        counts.note("disks failed", disk_faults);
+        counts.note("leaders transferred", self.members.as_ref().map_or(0, |members| members.transfers));
+        let level = self.history.state(self.history.last()).map_or(LEVEL_MIN, znode::State::level);
+        counts.note("levels raised", u64::from(level > LEVEL_MIN));
         let shared = self.hub.lock();
         Outcome {
             seed,
             hash: shared.trace.hash(),
             events: shared.trace.events(),
-            commits: self.history.last_index(),
-            acknowledged: self.invariants.acknowledged(),
-            grants: self.invariants.grants(),
-            faults: self.faults.count + disk_faults,
-            disk_faults,
-            coverage: self.coverage(),
-            upgrades: self.upgrades(),
+            counts,
             simulated_ms: shared.now_ms,
             last: shared.trace.last().map(str::to_string).collect(),
             failure,
         }
-    }
-
-    fn upgrades(&self) -> Upgrades {
-        let level = self.history.state(self.history.last()).map_or(LEVEL_MIN, znode::State::level);
-        Upgrades { level, ..self.faults.programs.seen }
-    }
-
-    fn coverage(&self) -> Coverage {
-        let transferred = self.members.as_ref().map_or(0, |members| members.transfers);
-        let mut coverage = self.faults.watcher.coverage.clone();
-        coverage.changes = Changes { transferred, ..self.history.changes };
-        coverage
     }
 
     /// Drops everything in an order in which no task uses a part that is gone.

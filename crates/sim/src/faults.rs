@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::coverage::Watcher;
+use crate::counts::Watcher;
 use crate::hub::{CLIENTS_MAX, FIRST_CLIENT, Hub, MachineId};
 use crate::lease_faults::{Deed, LeaseFaults};
 use crate::machine::{Clock, Fate, Node};
@@ -91,7 +91,7 @@ impl Faults {
     /// When a node cannot start again.
     pub fn act(&mut self, nodes: &mut [Node]) -> Result<(), String> {
         let now_ms = self.hub.now_ms();
-        self.watcher.look(nodes, now_ms);
+        self.watcher.look(nodes);
         self.restart(nodes, now_ms)?;
         if self.heal_ms.is_some_and(|at_ms| at_ms <= now_ms) {
             self.heal_ms = None;
@@ -155,12 +155,7 @@ impl Faults {
     fn strike(&mut self, nodes: &mut [Node], now_ms: u64) {
         let count = nodes.len();
         let chosen = self.random.usize(..count);
-        let fault = self.choose();
-        // Some faults aim at the leader.
-        let leader = || nodes.iter().position(Node::leads).unwrap_or(chosen);
-        let aim = if matches!(fault, "lease" | "disturbed election") { leader() } else { chosen };
-        self.watcher.hit(fault, nodes, aim, now_ms);
-        match fault {
+        match self.choose() {
             "kill" => self.kill(&mut nodes[chosen], false),
             "loss of power" => self.kill(&mut nodes[chosen], true),
             "end of all" => {

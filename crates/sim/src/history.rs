@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use storage::Membership;
 use znode::{Applied, LogPosition, State, Term, Txn, Zxid, decode_txn};
 
-use crate::coverage::Changes;
+use crate::counts::Counts;
 use crate::log_disk::LogDisk;
 use crate::observation::Commit;
 
@@ -39,7 +39,7 @@ pub struct History {
     /// All present and former members; at first the founders.
     ever_members: BTreeSet<u64>,
     /// Numbers of changes of the members.
-    pub changes: Changes,
+    pub changes: Counts,
 }
 
 impl History {
@@ -92,9 +92,13 @@ impl History {
             None => (vec![self.ever_members.clone()], self.ever_members.clone()),
         };
         let now: BTreeSet<u64> = membership.nodes().map(|(id, _)| *id).collect();
-        self.changes.note(&sets, membership.get_joint_config());
-        self.changes.added += now.difference(&members).count() as u64;
-        self.changes.removed += members.difference(&now).count() as u64;
+        match (&sets[..], &membership.get_joint_config()[..]) {
+            ([before], [now]) => self.changes.note("members promoted", now.difference(before).count() as u64),
+            ([_, _], [_]) => self.changes.note("members replaced", 1),
+            _ => {}
+        }
+        self.changes.note("members added", now.difference(&members).count() as u64);
+        self.changes.note("members removed", members.difference(&now).count() as u64);
         self.ever_members.extend(now);
         self.members = Some(index);
     }

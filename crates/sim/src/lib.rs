@@ -20,7 +20,7 @@ pub mod client;
 #[cfg(test)]
 mod clock_leap;
 pub mod cluster;
-pub mod coverage;
+pub mod counts;
 mod dialing;
 #[cfg(test)]
 mod failover;

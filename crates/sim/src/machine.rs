@@ -220,11 +220,6 @@ impl Node {
         Some(Standing { node, boot, losses, applied, leads, sure, term, voters })
     }
 
-    /// Tells whether the node is shutting down.
-    pub fn is_stopping(&self) -> bool {
-        self.process.as_ref().is_some_and(|process| process.shut_down.is_some())
-    }
-
     /// Tells whether the node's process runs.
     pub fn runs(&self) -> bool {
         self.process.is_some()

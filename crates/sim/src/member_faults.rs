@@ -139,17 +139,16 @@ impl MemberFaults {
             40..55 => self.remove(nodes, faults, known, dead),
             55..70 => {
                 let to = self.random.u64(..=nodes.len() as u64);
-                self.order(nodes, faults, "transfer", Order::Transfer { to: (to > 0).then_some(to) });
+                self.order(nodes, faults, Order::Transfer { to: (to > 0).then_some(to) });
             }
             70..76 => {
                 let of_all = self.random.u64(1..=nodes.len() as u64);
                 let id = self.random.choice(known.learners.clone()).unwrap_or(of_all);
-                self.order(nodes, faults, "promote", Order::Promote { id });
+                self.order(nodes, faults, Order::Promote { id });
             }
             76..84 => self.bury(nodes, faults, known),
             84..90 => {
                 if let Some(at) = self.any(nodes, |node| known.voters.contains(&node.id)) {
-                    faults.watcher.hit("lost disk", nodes, at, self.hub.now_ms());
                     faults.wipe(nodes, at);
                 }
             }
@@ -158,7 +157,7 @@ impl MemberFaults {
             _ => {
                 let used = nodes.iter().filter(|node| node.fate == Fate::Removed).map(|node| node.id);
                 if let Some(id) = self.random.choice(used.collect::<Vec<_>>()) {
-                    self.order(nodes, faults, "used id", Order::Add(member(id)));
+                    self.order(nodes, faults, Order::Add(member(id)));
                 }
             }
         }
@@ -186,15 +185,15 @@ impl MemberFaults {
             None => self.recruit(nodes, faults, known)?,
         };
         let staying: Vec<MachineId> = known.voters.difference(&known.leaving).copied().collect();
-        let (replaces, kind) = match self.random.u32(..100) {
-            0..60 if dead.is_some() => (dead, "replace dead"),
-            60..85 => (self.random.choice(staying), "replace"),
-            _ => (None, "add"),
+        let replaces = match self.random.u32(..100) {
+            0..60 if dead.is_some() => dead,
+            60..85 => self.random.choice(staying),
+            _ => None,
         };
         let observer = replaces.is_none() && self.random.u32(..100) < 25;
         let manual = replaces.is_none() && !observer && self.random.u32(..100) < 15;
         let new = NewMember { observer, manual, replaces, ..member(id) };
-        self.order(nodes, faults, if observer { "add observer" } else { kind }, Order::Add(new));
+        self.order(nodes, faults, Order::Add(new));
         Ok(())
     }
 
@@ -220,12 +219,7 @@ impl MemberFaults {
         if known.voters.contains(&id) && (staying < VOTERS_MIN || live <= left.len() / 2) {
             return;
         }
-        let fault = match id {
-            _ if dead == Some(id) => "remove dead",
-            _ if nodes.iter().any(|node| node.id == id && node.leads()) => "remove leader",
-            _ => "remove",
-        };
-        self.order(nodes, faults, fault, Order::Remove { id, force: false });
+        self.order(nodes, faults, Order::Remove { id, force: false });
     }
 
     /// Kills a voter for good.
@@ -236,7 +230,6 @@ impl MemberFaults {
         if !faults.is_all_whole(nodes) || known.voters.len() < VOTERS_MIN {
             return;
         }
-        faults.watcher.hit("death", nodes, at, self.hub.now_ms());
         let power = self.random.bool().then(|| self.random.u8(..));
         nodes[at].kill(power);
         nodes[at].fate = Fate::Dead;
@@ -255,18 +248,15 @@ impl MemberFaults {
         let others: Vec<MachineId> = nodes.iter().map(|node| node.id).filter(|id| !side.contains(id)).collect();
         let cuts = side.iter().flat_map(|own| others.iter().flat_map(move |other| [(*own, *other), (*other, *own)]));
         let for_ms = 1_000 + self.random.u64(..3_000);
-        let at = leader as usize - 1;
-        faults.watcher.hit("split", nodes, at, self.hub.now_ms());
         faults.cut(cuts.collect(), for_ms, [8, leader]);
         faults.count += 1;
     }
 
     /// Sets the operator's order. With some probability the leader will be killed during the
     /// change.
-    fn order(&mut self, nodes: &[Node], faults: &mut Faults, fault: &'static str, order: Order) {
+    fn order(&mut self, nodes: &[Node], faults: &mut Faults, order: Order) {
         let now_ms = self.hub.now_ms();
         let leader = nodes.iter().position(Node::leads);
-        faults.watcher.hit(fault, nodes, leader.unwrap_or(0), now_ms);
         faults.count += 1;
         if self.random.u8(..3) == 0
             && let Some(replica) = leader.and_then(|at| nodes[at].replica())
@@ -291,7 +281,6 @@ impl MemberFaults {
             let power = ambush.power;
             self.ambush = None;
             if let Some(at) = leader {
-                faults.watcher.hit("death within a change", nodes, at, now_ms);
                 faults.count += 1;
                 faults.kill(&mut nodes[at], power);
             }

@@ -8,32 +8,20 @@
 use replica::Program;
 use znode::{LEVEL_MAX, LEVEL_MIN, Levels};
 
+use crate::counts::Counts;
 use crate::machine::Node;
-
-/// Changes of programs in a run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Upgrades {
-    /// Starts of a node with a newer program than it ran before.
-    pub upgrades: u64,
-    /// Starts of a node with an older program than it ran before.
-    pub downgrades: u64,
-    /// Nodes that ended because they did not know the cluster's level.
-    pub turned_away: u64,
-    /// The level at the last committed entry.
-    pub level: u16,
-}
 
 /// Chooser of programs.
 pub(crate) struct Programs {
     random: fastrand::Rng,
     /// Whether all nodes run the newest program from now on.
     settled: bool,
-    pub(crate) seen: Upgrades,
+    pub(crate) seen: Counts,
 }
 
 impl Programs {
     pub(crate) fn new(random: fastrand::Rng) -> Programs {
-        Programs { random, settled: false, seen: Upgrades::default() }
+        Programs { random, settled: false, seen: Counts::default() }
     }
 
     /// Ends the use of older programs.
@@ -51,8 +39,8 @@ impl Programs {
         let old = !self.settled && self.random.u8(..one_in) == 0;
         let max = if old { LEVEL_MAX - 1 } else { LEVEL_MAX };
         let before = node.levels().max;
-        self.seen.upgrades += u64::from(node.boots > 0 && max > before);
-        self.seen.downgrades += u64::from(node.boots > 0 && max < before);
+        self.seen.note("programs upgraded", u64::from(node.boots > 0 && max > before));
+        self.seen.note("programs downgraded", u64::from(node.boots > 0 && max < before));
         let levels = Levels { min: LEVEL_MIN, max };
         node.run_program(Program { version: format!("0.{max}.0"), levels });
     }
@@ -61,7 +49,7 @@ impl Programs {
     /// the program to start. It is then restarted, sooner or later with the newer one.
     pub(crate) fn may_end(&mut self, node: &Node, why: &str) -> bool {
         let may = why.contains("start a newer zlock") && node.levels().max < LEVEL_MAX;
-        self.seen.turned_away += u64::from(may);
+        self.seen.note("programs turned away", u64::from(may));
         may
     }
 }

@@ -115,8 +115,7 @@ struct Row {
 
 const FULL: Need = Need::Disk(DiskKind::Full);
 const FSYNC: Need = Need::Disk(DiskKind::FailingFsync);
-const SLOW: Need = Need::Disk(DiskKind::Slow);
-const POWER: Need = Need::Disk(DiskKind::PowerLoss);
+const POWERED: Need = Need::Disk(DiskKind::Powered);
 
 /// One row for each, in the order of the variants.
 #[rustfmt::skip]
@@ -139,15 +138,15 @@ const ROWS: [Row; 31] = [
     Row { fault: Fault::Clock, name: "clock", need: Need::Faketime, make: || Box::new(Jumps) },
     Row { fault: Fault::DiskFull, name: "disk-full", need: FULL, make: || Box::new(BrokenDisk(Breakage::Full)) },
     Row { fault: Fault::Fsync, name: "fsync", need: FSYNC, make: || Box::new(BrokenDisk(Breakage::LosesWrites)) },
-    Row { fault: Fault::PowerLoss, name: "power-loss", need: POWER, make: || Box::new(PowerLoss::default()) },
+    Row { fault: Fault::PowerLoss, name: "power-loss", need: POWERED, make: || Box::new(PowerLoss::default()) },
     Row { fault: Fault::HeldAnswers, name: "held-answers", need: Need::Delays, make: || Box::new(HeldAnswers::default()) },
     Row { fault: Fault::RestartInLease, name: "restart-in-lease", need: Need::Nothing, make: || Box::new(RestartInLease::default()) },
     Row { fault: Fault::Flapping, name: "flapping", need: Need::Nothing, make: || Box::new(Flapping::default()) },
     Row { fault: Fault::Asymmetric, name: "asymmetric", need: Need::Nothing, make: || Box::new(Cut(partition::asymmetric)) },
     Row { fault: Fault::ClockSteps, name: "clock-steps", need: Need::Faketime, make: || Box::new(ClockSteps::new(Change::Steps)) },
     Row { fault: Fault::ClockRates, name: "clock-rates", need: Need::Faketime, make: || Box::new(ClockSteps::new(Change::Rates)) },
-    Row { fault: Fault::SlowDisk, name: "slow-disk", need: SLOW, make: || Box::new(SlowDisk::default()) },
-    Row { fault: Fault::DiskStall, name: "disk-stall", need: SLOW, make: || Box::new(DiskStall::default()) },
+    Row { fault: Fault::SlowDisk, name: "slow-disk", need: POWERED, make: || Box::new(SlowDisk::default()) },
+    Row { fault: Fault::DiskStall, name: "disk-stall", need: POWERED, make: || Box::new(DiskStall::default()) },
     Row { fault: Fault::Memory, name: "memory", need: Need::Group(Resource::Memory), make: || Box::new(Scarce::new(Kept::Memory)) },
     Row { fault: Fault::Cpu, name: "cpu", need: Need::Group(Resource::Cpu), make: || Box::new(Scarce::new(Kept::Cpu)) },
     Row { fault: Fault::Upgrade, name: "upgrade", need: Need::NextProgram, make: || Box::new(Upgrade::default()) },

@@ -254,7 +254,7 @@ fn mend(cluster: &mut Cluster) -> Result<(), String> {
     if let Some(network) = &cluster.network {
         network.set(BTreeMap::new()).map_err(|error| error.to_string())?;
     }
-    cluster.disks.mend().map_err(|error| format!("a disk: {error}"))?;
+    cluster.disks.mend();
     for node in &mut cluster.nodes {
         cluster::disk::mend(&node.data_dir).map_err(|error| format!("disk of node {}: {error}", node.id))?;
         node.mend_disk();

@@ -1,6 +1,7 @@
 //! Several seeds must hold, and a seed must repeat itself.
 
 use sim::cluster::{Outcome, Plan, run};
+use sim::counts::{ACKNOWLEDGED, FAULTS, GRANTS};
 use sim::trace::Detail;
 
 fn play(seed: u64) -> Outcome {
@@ -24,11 +25,11 @@ fn listed_seeds_hold(part: usize) {
     let seeds = lines.map(|line| line.parse::<u64>().expect("a seed a line"));
     let outcomes: Vec<Outcome> = seeds.skip(part).step_by(PARTS).map(holds).collect();
     for outcome in &outcomes {
-        assert!(outcome.grants > 0, "seed {}: no client waited for a lock in the calm", outcome.seed);
+        assert!(outcome.counts.of(GRANTS) > 0, "seed {}: no client waited for a lock in the calm", outcome.seed);
     }
-    let mean = |of: fn(&Outcome) -> u64| outcomes.iter().map(of).sum::<u64>() / outcomes.len() as u64;
-    assert!(mean(|outcome| outcome.faults) > 6);
-    assert!(mean(|outcome| outcome.acknowledged) > 60);
+    let mean = |name| outcomes.iter().map(|outcome| outcome.counts.of(name)).sum::<u64>() / outcomes.len() as u64;
+    assert!(mean(FAULTS) > 6);
+    assert!(mean(ACKNOWLEDGED) > 60);
 }
 
 #[test]

@@ -25,7 +25,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use power_disk::{Disk, Served};
+use power_disk::Mounted;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
@@ -36,10 +36,9 @@ const SEEDS: Range<u64> = 0..12;
 
 /// A mounted disk, and a place for facts that the disk cannot lose.
 struct Bench {
-    disk: Disk,
+    disk: Mounted,
     mounted: TempDir,
     facts: TempDir,
-    _served: Served,
 }
 
 /// End of a process.
@@ -67,10 +66,10 @@ struct Tally {
 
 impl Bench {
     fn new() -> Bench {
-        let (disk, mounted) = (Disk::default(), tempfile::tempdir().unwrap());
-        let served = Served::mount(&disk, mounted.path()).unwrap();
+        let mounted = tempfile::tempdir().unwrap();
+        let disk = Mounted::on(mounted.path()).unwrap();
         let facts = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
-        Bench { disk, mounted, facts, _served: served }
+        Bench { disk, mounted, facts }
     }
 
     /// # Errors

@@ -313,11 +313,33 @@ fn withdrawn(door: &Door, applied: Applied, ticket: &ZPath) -> Result<Result<Gra
 /// # Errors
 /// 410 when the ticket has gone; 429 and 503 by the node's bounds and end.
 pub(crate) async fn wait(door: &Door, ticket: &ZPath, deadline: Instant) -> Result<Waited, Problem> {
+    let grant = |state: &State, status: LockStatus| match status {
+        LockStatus::Held { token, holds } => Some(Grant::seen(state, ticket, token, holds)),
+        LockStatus::Waiting { .. } => None,
+    };
+    match until(door, ticket, deadline, grant).await? {
+        Ok(grant) => Ok(Waited::Held(grant)),
+        Err(WaitEnd::Deadline) => Ok(Waited::Over),
+        Err(end @ (WaitEnd::CannotServe | WaitEnd::Stopped)) => Ok(Waited::Ended(end.into())),
+        Err(end) => Err(end.into()),
+    }
+}
+
+/// Waits until a ticket has come to what is wanted of it.
+///
+/// # Errors
+/// 410 when the ticket has gone. Within: how the wait ended else.
+pub(crate) async fn until<T: Send>(
+    door: &Door,
+    ticket: &ZPath,
+    deadline: Instant,
+    wanted: impl Fn(&State, LockStatus) -> Option<T> + Send + Sync,
+) -> Result<Result<T, WaitEnd>, Problem> {
     let replica = &door.replica;
-    // One watch: the ticket itself tells when it is granted the lock, and when it goes.
-    let step = |state: &State| match lock::status(state, ticket) {
-        Ok(LockStatus::Held { token, holds }) => Step::Ready(Ok(Grant::seen(state, ticket, token, holds))),
-        Ok(LockStatus::Waiting { .. }) => Step::Watch(WatchKey::Node(ticket.clone())),
+    // One watch: the ticket itself tells when it is granted the lock or asked for, and when it goes.
+    let step = |state: &State| match lock::status(state, ticket).map(|status| wanted(state, status)) {
+        Ok(Some(now)) => Step::Ready(Ok(now)),
+        Ok(None) => Step::Watch(WatchKey::Node(ticket.clone())),
         Err(error) => Step::Ready(Err((error, state.last_zxid()))),
     };
     let ended = tokio::select! {
@@ -325,12 +347,10 @@ pub(crate) async fn wait(door: &Door, ticket: &ZPath, deadline: Instant) -> Resu
         () = door.stopped() => Err(WaitEnd::Stopped),
     };
     match ended {
-        Ok(Ok(grant)) => Ok(Waited::Held(grant)),
+        Ok(Ok(now)) => Ok(Ok(now)),
         Ok(Err((Error::NoNode, zxid))) => Err(history::ticket_gone(&replica.state(), ticket, zxid)),
         Ok(Err((error, zxid))) => Err(Problem::from(error).at(ticket, zxid)),
-        Err(WaitEnd::Deadline) => Ok(Waited::Over),
-        Err(end @ (WaitEnd::CannotServe | WaitEnd::Stopped)) => Ok(Waited::Ended(end.into())),
-        Err(end) => Err(end.into()),
+        Err(end) => Ok(Err(end)),
     }
 }
 

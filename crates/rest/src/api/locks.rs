@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use replica::{Replica, Silence};
+use replica::{Replica, Silence, WaitEnd};
 use serde::Serialize;
 use tokio::time::Instant;
 use utoipa::ToSchema;
@@ -15,11 +15,10 @@ use zlock_client::api::{
 use znode::lock::{self, LockStatus, QueueEntry};
 use znode::{Error, Identity, LockSettings, Op, SessionId, State, ZPath};
 
-use crate::api::acquire::{Standing, Waited, held, shown_held, shown_waiting, standing, wait};
+use crate::api::acquire::{Standing, held, shown_held, shown_waiting, standing, until};
 use crate::api::convert;
 use crate::api::history;
 use crate::api::mixed_clients;
-use crate::api::revoke;
 use crate::http::heartbeat::Heartbeat;
 use crate::openapi::examples::{TICKET, WAITING, ZXID};
 use crate::openapi::problems::{CREATE, NO_FRACTION};
@@ -321,22 +320,18 @@ pub(crate) async fn ticket(mut call: Call) -> Answer {
     let _waiting = if wait_ms > 0 { call.waits() } else { None };
     call.forget_head();
     let deadline = (call.arrived + Duration::from_millis(wait_ms)).max(Instant::now());
+    let wanted = |state: &State, status: LockStatus| match until_revoked {
+        true => lock::revocation(state, &ticket).map(drop),
+        false => matches!(status, LockStatus::Held { .. }).then_some(()),
+    };
     let ended = match status {
-        _ if until_revoked => {
-            tokio::select! {
-                end = revoke::wait(&call.door.replica, &ticket, deadline) => end,
-                () = call.door.stopped() => return Err(Problem::stopping()),
-            }
-        }
-        LockStatus::Held { .. } => Ok(()),
-        LockStatus::Waiting { .. } => match wait(&call.door, &ticket, deadline).await {
-            Ok(Waited::Ended(problem)) => return Err(problem),
-            ended => ended.map(drop),
-        },
+        LockStatus::Held { .. } if !until_revoked => Ok(Ok(())),
+        _ => until(&call.door, &ticket, deadline, wanted).await,
     };
     match ended {
         // What is to be said of one that has gone depends on who asks.
         Err(problem) if !problem.is(Error::NoNode) => return Err(problem),
+        Ok(Err(end)) if end != WaitEnd::Deadline => return Err(end.into()),
         _ => {}
     }
     if let Standing::Waiting(answer) = standing(&call, &ticket, was_own)? {

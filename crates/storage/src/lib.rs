@@ -53,7 +53,8 @@
 //! fatal.rs     the first disk error    failpoint.rs  places at which crash tests strike
 //! ```
 //!
-//! docs/dev/storage-format.md describes the bytes, docs/storage-trouble.md each fault and its remedy.
+//! docs/dev/storage-format.md describes the bytes, docs/storage-trouble.md each fault and its
+//! remedy.
 
 pub mod codec;
 mod databases;

@@ -6,8 +6,8 @@ use toml::Table;
 
 use crate::{none, root, texts};
 
-/// Crates of this workspace and those of them that they may use. The table in docs/dev/architecture.md
-/// says the same.
+/// Crates of this workspace and those of them that they may use. The table in
+/// docs/dev/architecture.md says the same.
 const EDGES: &[(&str, &[&str])] = &[
     ("znode", &[]),
     ("storage", &[]),

@@ -1,5 +1,5 @@
-//! Words of comments and names, by docs/dev/style.md. A rule that is not kept everywhere has a number
-//! of exceptions, which may only fall.
+//! Words of comments and names, by docs/dev/style.md. A rule that is not kept everywhere has a
+//! number of exceptions, which may only fall.
 
 use crate::{Text, none, texts};
 

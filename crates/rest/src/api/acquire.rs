@@ -336,7 +336,8 @@ pub(crate) async fn until<T: Send>(
     wanted: impl Fn(&State, LockStatus) -> Option<T> + Send + Sync,
 ) -> Result<Result<T, WaitEnd>, Problem> {
     let replica = &door.replica;
-    // One watch: the ticket itself tells when it is granted the lock or asked for, and when it goes.
+    // One watch: the ticket itself tells when it is granted the lock or asked for, and when it
+    // goes.
     let step = |state: &State| match lock::status(state, ticket).map(|status| wanted(state, status)) {
         Ok(Some(now)) => Step::Ready(Ok(now)),
         Ok(None) => Step::Watch(WatchKey::Node(ticket.clone())),

@@ -1,9 +1,9 @@
 //! A node that was restarted with its disk does not show an older state than before, except for its
 //! last moments.
 //!
-//! Source: `Replica::read` and docs/dev/storage-format.md: after a kill a node comes back to its state
-//! 20 ms before the end, so that a local read without a minimum goes back no further. A loss of
-//! power may take what was not flushed, and a lost disk takes everything.
+//! Source: `Replica::read` and docs/dev/storage-format.md: after a kill a node comes back to its
+//! state 20 ms before the end, so that a local read without a minimum goes back no further. A loss
+//! of power may take what was not flushed, and a lost disk takes everything.
 
 use std::collections::{BTreeMap, VecDeque};
 

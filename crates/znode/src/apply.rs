@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use crate::edits::changes::Changes;
 use crate::edits::context::Context;
+use crate::edits::effects::Effects;
 use crate::edits::history::end_of;
 use crate::operations::readings;
 use crate::state::session::Answered;
@@ -32,10 +32,11 @@ impl State {
     pub fn apply_recorded(&mut self, at: LogPosition, txn: Txn) -> (Applied, Vec<Recorded>) {
         self.advance(at);
         self.time_ms = self.time_ms.max(txn.time_ms);
-        let (zxid, reply, mut changes) = self.answer(at, txn.request, txn.proven);
-        self.take_up_unsettled(&mut changes);
-        self.grant_ready(&mut changes);
-        (Applied { zxid, reply, events: Vec::new() }, changes.events)
+        let mut effects = Effects::default();
+        let (zxid, reply, context) = self.ask(at, txn.request, txn.proven, &mut effects);
+        self.take_up_unsettled(&mut effects);
+        self.grant_ready(&context, &mut effects);
+        (Applied { zxid, reply, events: Vec::new() }, effects.events)
     }
 
     /// Checks whether a request would be refused for what it costs if it were applied now. For the
@@ -57,7 +58,7 @@ impl State {
         // the state knows. It changes nothing much, for what exceeds the budget is refused before
         // it is done.
         let at = LogPosition { term: self.last_term, zxid: Zxid(self.last_zxid.0 + 1) };
-        let (_, answer, _) = self.clone().answer(at, request.clone(), false);
+        let (_, answer, _) = self.clone().ask(at, request.clone(), false, &mut Effects::default());
         match answer {
             Err(Refusal { error: Error::TooManyOps, .. }) => Err(Error::TooManyOps),
             _ => Ok(()),
@@ -79,8 +80,14 @@ impl State {
         self.last_term = at.term;
     }
 
-    /// Finds out who asks, whether it was answered before, and only then what.
-    fn answer(&mut self, at: LogPosition, request: Request, proven: bool) -> (Zxid, Result<Reply, Refusal>, Changes) {
+    /// Finds out who asks, and answers.
+    fn ask(
+        &mut self,
+        at: LogPosition,
+        request: Request,
+        proven: bool,
+        effects: &mut Effects,
+    ) -> (Zxid, Result<Reply, Refusal>, Context) {
         let Request { credential, key, guard, identities, address, turn, attempt, op } = request;
         let known = credential.map(|credential| match proven {
             true => self.open(credential.session).map(|session| session.id),
@@ -88,26 +95,27 @@ impl State {
         });
         let session = known.and_then(Result::ok);
         let context = Context { session, identities, address, key, attempt, ..Context::new(at, self.time_ms) };
-        let mut changes = Changes::of(context);
         let (zxid, answer) = match known {
             // Not remembered under the key: the session that would remember it is not proven.
             Some(Err(error)) => (at.zxid, Err(error.into())),
-            _ => self.answer_known(guard, turn, op, &mut changes),
+            _ => self.answer(guard, turn, op, &context, effects),
         };
-        (zxid, answer, changes)
+        (zxid, answer, context)
     }
 
-    /// The same for one whose session, if any, is proven.
-    fn answer_known(
+    /// Answers a request, or repeats the answer that its key has already. The session, if any, is
+    /// proven.
+    fn answer(
         &mut self,
         guard: Option<LockGuard>,
         turn: Option<Turn>,
         op: Op,
-        changes: &mut Changes,
+        context: &Context,
+        effects: &mut Effects,
     ) -> (Zxid, Result<Reply, Refusal>) {
-        let Context { zxid: now, session, key, attempt, .. } = changes.context;
+        let Context { zxid: now, session, key, attempt, .. } = *context;
         let Some(key) = key else {
-            return (now, self.guarded(guard, turn, op, changes));
+            return (now, self.guarded(guard, turn, op, context, effects));
         };
         let Some(id) = session else {
             return (now, Err(Error::SessionRequired.into()));
@@ -127,7 +135,7 @@ impl State {
                 _ => (now, Err(Error::QuotaExceeded.into())),
             };
         }
-        let answer = self.guarded(guard, turn, op, changes);
+        let answer = self.guarded(guard, turn, op, context, effects);
         let answered = Answered { zxid: now, fingerprint, answer: Some(answer.clone()) };
         // What was to give something back, and did not, leaves no trace either.
         if full_at.is_none_or(|before| self.state_bytes() + answered.weight() <= before) {
@@ -191,29 +199,28 @@ impl State {
         guard: Option<LockGuard>,
         turn: Option<Turn>,
         op: Op,
-        changes: &mut Changes,
+        context: &Context,
+        effects: &mut Effects,
     ) -> Result<Reply, Refusal> {
         if let Some(guard) = guard {
             // Who may not read the lock is told of its own ticket only.
             let LockGuard { lock, token } = &guard;
-            let held = match self.may_read(lock, &changes.context.identities) {
+            let held = match self.may_read(lock, &context.identities) {
                 true => readings::is_held_with(self, lock, *token),
-                false => {
-                    changes.context.session.is_some_and(|session| readings::is_held_by(self, lock, *token, session))
-                }
+                false => context.session.is_some_and(|session| readings::is_held_by(self, lock, *token, session)),
             };
             if !held {
                 return Err(Refusal::at(Error::LockNotHeld, &guard.lock));
             }
         }
         if let Some(turn) = turn {
-            self.take_turn(turn, &changes.context)?;
+            self.take_turn(turn, context)?;
         }
-        changes.end = end_of(&op);
-        self.execute(op, changes)
+        effects.end = end_of(&op);
+        self.execute(op, context, effects)
     }
 
-    fn execute(&mut self, op: Op, changes: &mut Changes) -> Result<Reply, Refusal> {
+    fn execute(&mut self, op: Op, context: &Context, effects: &mut Effects) -> Result<Reply, Refusal> {
         // No leader proposes it: members that know the cluster's level and no more could not read
         // it.
         if op.row().level > self.level() {
@@ -221,29 +228,29 @@ impl State {
         }
         match op {
             Op::OpenSession { secret_hash, timeout_ms, label, address, client } => {
-                self.open_session(secret_hash, timeout_ms, &label, address, client, &changes.context)
+                self.open_session(secret_hash, timeout_ms, &label, address, client, context)
             }
-            Op::CloseSession { session: id } => self.close_session(id, changes),
-            Op::ExpireSessions { sessions, term } => self.expire_sessions(&sessions, term, changes),
-            Op::AttachSession { connection, timeout_ms } => {
-                self.attach_session(connection, timeout_ms, &changes.context)
+            Op::CloseSession { session: id } => self.close_session(id, context, effects),
+            Op::ExpireSessions { sessions, term } => self.expire_sessions(&sessions, term, context, effects),
+            Op::AttachSession { connection, timeout_ms } => self.attach_session(connection, timeout_ms, context),
+            Op::Znode(op) => self.znode_op(op, context, effects),
+            Op::Multi(ops) => self.multi(ops, context, effects),
+            Op::SetAcl { path, acl, version } => self.set_acl(&path, acl, version, context),
+            Op::Acquire(acquire) => self.acquire(&acquire, context, effects),
+            Op::AcquireAll(wish) => self.acquire_all(&wish, context, effects),
+            Op::Upgrade(upgrade) => self.upgrade(&upgrade, context, effects),
+            Op::Release { ticket } => self.release(ticket, context, effects),
+            Op::HandOver { ticket, to } => self.hand_over(&ticket, &to, context, effects),
+            Op::Withdraw { ticket, attempt, if_waiting } => {
+                self.withdraw(&ticket, attempt, if_waiting, context, effects)
             }
-            Op::Znode(op) => self.znode_op(op, changes),
-            Op::Multi(ops) => self.multi(ops, changes),
-            Op::SetAcl { path, acl, version } => self.set_acl(&path, acl, version, &changes.context),
-            Op::Acquire(acquire) => self.acquire(&acquire, changes),
-            Op::AcquireAll(wish) => self.acquire_all(&wish, changes),
-            Op::Upgrade(upgrade) => self.upgrade(&upgrade, changes),
-            Op::Release { ticket } => self.release(ticket, changes),
-            Op::HandOver { ticket, to } => self.hand_over(&ticket, &to, changes),
-            Op::Withdraw { ticket, attempt, if_waiting } => self.withdraw(&ticket, attempt, if_waiting, changes),
-            Op::Revoke { path, deadline_ms } => self.revoke(&path, deadline_ms, changes),
-            Op::SetLock { lock, settings } => self.set_lock(&lock, settings, changes),
-            Op::Reap { candidates } => Ok(self.reap(&candidates, changes)),
+            Op::Revoke { path, deadline_ms } => self.revoke(&path, deadline_ms, context, effects),
+            Op::SetLock { lock, settings } => self.set_lock(&lock, settings, context, effects),
+            Op::Reap { candidates } => Ok(self.reap(&candidates, context, effects)),
             // Only a leader proposes what is below; the doors have no way to.
             Op::Found(founding) => self.found(founding),
             Op::SetLevel { level } => self.set_level(level),
-            Op::NoteRemoved { node_id } => self.note_removed(node_id, changes.context.zxid),
+            Op::NoteRemoved { node_id } => self.note_removed(node_id, context.zxid),
             #[cfg(feature = "next-level")]
             Op::SetNote { text } => self.set_note(&text),
             Op::SetLimits(limits) => {

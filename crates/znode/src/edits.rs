@@ -2,11 +2,11 @@
 
 pub(crate) mod actors;
 pub(crate) mod budget;
-pub(crate) mod changes;
 pub(crate) mod charge;
 pub(crate) mod containers;
 pub(crate) mod context;
 pub(crate) mod edit;
+pub(crate) mod effects;
 pub(crate) mod events;
 pub(crate) mod granted;
 pub(crate) mod history;

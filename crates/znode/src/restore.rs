@@ -11,9 +11,9 @@
 
 use std::sync::Arc;
 
-use crate::edits::changes::Changes;
 use crate::edits::context::Context;
 use crate::edits::edit::NewNode;
+use crate::edits::effects::Effects;
 use crate::queue::ended::{EndedSession, TicketEnd};
 use crate::tree::system_paths::SYSTEM;
 use crate::{
@@ -81,29 +81,29 @@ impl State {
         // No client waits for this entry.
         let budget = Limits { entry_cost_max: u32::MAX, ..(*self.limits).clone() };
         let limits = std::mem::replace(&mut self.limits, Arc::new(budget));
-        let mut changes = Changes::of(Context::new(at, self.time_ms));
-        self.end_all_sessions(&mut changes);
+        let (context, mut effects) = (Context::new(at, self.time_ms), Effects::default());
+        self.end_all_sessions(&context, &mut effects);
         self.raise_tokens(FencingToken(base));
-        self.take_up_unsettled(&mut changes);
-        self.grant_ready(&mut changes);
+        self.take_up_unsettled(&mut effects);
+        self.grant_ready(&context, &mut effects);
         self.limits = limits;
-        self.begin_grace(grace_ms, &mut changes);
+        self.begin_grace(grace_ms, &context, &mut effects);
         Ok(())
     }
 
     /// Ends all sessions, without lock-delays: nothing lingers for a holder of another cluster.
-    fn end_all_sessions(&mut self, changes: &mut Changes) {
-        changes.end = Some(TicketEnd::Expired);
+    fn end_all_sessions(&mut self, context: &Context, effects: &mut Effects) {
+        effects.end = Some(TicketEnd::Expired);
         let sessions: Vec<SessionId> = self.sessions_from(SessionId(0)).map(|session| session.id).collect();
         for session in sessions {
-            self.end_session(session, &Default::default(), changes);
+            self.end_session(session, &Default::default(), context, effects);
         }
         let walk = self.tree.walk().filter(|(_, node)| node.owner().is_some());
         let lingering: Vec<ZPath> = walk.map(|(path, _)| path).collect();
         for path in lingering {
             // Not when it went with another part of its multi-lock.
             if self.tree.contains(&path) {
-                self.remove(&path, changes);
+                self.remove(&path, context, effects);
             }
         }
     }
@@ -119,7 +119,7 @@ impl State {
         }
     }
 
-    fn begin_grace(&mut self, grace_ms: u64, changes: &mut Changes) {
+    fn begin_grace(&mut self, grace_ms: u64, context: &Context, effects: &mut Effects) {
         let path = |text| ZPath::parse(text).expect("a constant");
         let made = |perms, data: String| {
             let acl = vec![Acl { perms, scheme: "world".into(), id: "anyone".into() }].into();
@@ -128,16 +128,16 @@ impl State {
         let restoring = path(RESTORING);
         // That of a restored cluster that was backed up in its own grace.
         if self.tree.contains(&restoring) {
-            self.remove(&restoring, changes);
+            self.remove(&restoring, context, effects);
         }
         if grace_ms == 0 {
             return;
         }
         if !self.tree.contains(&path(SYSTEM)) {
-            self.insert(&path(SYSTEM), made(ALL, String::new()), changes);
+            self.insert(&path(SYSTEM), made(ALL, String::new()), context, effects);
         }
         let data = format!("{GRACE}{grace_ms},\"prepared_ms\":{}}}", self.time_ms);
-        self.insert(&restoring, made(READ, data), changes);
+        self.insert(&restoring, made(READ, data), context, effects);
     }
 
     /// Time for which a leader of this restored cluster still grants no lock, counted from the

@@ -2,27 +2,28 @@
 
 use std::sync::Arc;
 
-use crate::edits::changes::Changes;
+use crate::edits::context::Context;
+use crate::edits::effects::Effects;
 use crate::words::client_info::{TEXT_MAX, short};
 use crate::{Actor, ClientInfo, Identity, SUPER, Session, SessionId, State, user};
 
 impl State {
     /// The one who asks in this entry.
-    pub(crate) fn actor(&self, changes: &Changes) -> Actor {
-        let session = changes.context.session.and_then(|id| self.session_of(id, changes));
+    pub(crate) fn actor(&self, context: &Context, effects: &Effects) -> Actor {
+        let session = context.session.and_then(|id| self.session_of(id, effects));
         let mut client = session.map_or_else(ClientInfo::default, |session| (*session.client).clone());
-        client.address = changes.context.address.or(client.address);
+        client.address = context.address.or(client.address);
         Actor {
-            session: changes.context.session,
+            session: context.session,
             label: session.map_or_else(String::new, |session| short(&session.label)),
-            identity: shown(&changes.context.identities),
+            identity: shown(&context.identities),
             client,
         }
     }
 
     /// A session that is open, or that this entry ends.
-    pub(crate) fn session_of<'a>(&'a self, id: SessionId, changes: &'a Changes) -> Option<&'a Session> {
-        self.session(id).or_else(|| changes.ended.get(&id).map(|session| &**session))
+    pub(crate) fn session_of<'a>(&'a self, id: SessionId, effects: &'a Effects) -> Option<&'a Session> {
+        self.session(id).or_else(|| effects.ended.get(&id).map(|session| &**session))
     }
 }
 

@@ -15,7 +15,7 @@
 //! What is only looked at has bounds of its own where it stands. docs/znode-model.md lists them
 //! all.
 
-use crate::edits::changes::Changes;
+use crate::edits::effects::Effects;
 use crate::{Error, Limits, Refusal, SessionId, State, ZPath};
 
 /// Unsettled locks that one entry takes up.
@@ -33,16 +33,16 @@ impl State {
     }
 
     /// Steps of its budget that an entry has left.
-    pub(crate) fn steps_left(&self, changes: &Changes) -> u64 {
-        u64::from(self.limits.entry_cost_max).saturating_sub(changes.steps)
+    pub(crate) fn steps_left(&self, effects: &Effects) -> u64 {
+        u64::from(self.limits.entry_cost_max).saturating_sub(effects.steps)
     }
 
     /// Checks whether an entry is within its budget.
     ///
     /// # Errors
     /// `TooManyOps` when it is not.
-    pub(crate) fn check_steps(&self, changes: &Changes) -> Result<(), Refusal> {
-        let over = changes.steps > u64::from(self.limits.entry_cost_max);
+    pub(crate) fn check_steps(&self, effects: &Effects) -> Result<(), Refusal> {
+        let over = effects.steps > u64::from(self.limits.entry_cost_max);
         if over { Err(Error::TooManyOps.into()) } else { Ok(()) }
     }
 
@@ -58,9 +58,9 @@ impl State {
     }
 
     /// Goes on where earlier entries had to stop.
-    pub(crate) fn take_up_unsettled(&mut self, changes: &mut Changes) {
+    pub(crate) fn take_up_unsettled(&mut self, effects: &mut Effects) {
         for lock in self.locks.take_unsettled(TAKEN_UP_MAX) {
-            changes.queue_changed(&lock);
+            effects.queue_changed(&lock);
         }
     }
 }

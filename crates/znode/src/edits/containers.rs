@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::edits::changes::Changes;
+use crate::edits::context::Context;
 use crate::edits::edit::NewNode;
+use crate::edits::effects::Effects;
 use crate::edits::permissions::check_client_path;
 use crate::{Acl, Ensure, Error, Kind, Refusal, State, ZPath};
 
@@ -40,11 +41,17 @@ impl State {
 
     /// Makes directories that are missing, given deepest first, as containers with the ACL of what
     /// they are made in.
-    pub(crate) fn make_containers(&mut self, missing: &[ZPath], acl: &Arc<[Acl]>, changes: &mut Changes) {
+    pub(crate) fn make_containers(
+        &mut self,
+        missing: &[ZPath],
+        acl: &Arc<[Acl]>,
+        context: &Context,
+        effects: &mut Effects,
+    ) {
         for path in missing.iter().rev() {
             let container =
                 NewNode { kind: Kind::Container, data: Arc::new([]), acl: Arc::clone(acl), contender: None };
-            self.insert(path, container, changes);
+            self.insert(path, container, context, effects);
         }
     }
 }

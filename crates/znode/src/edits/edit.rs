@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use crate::edits::budget::steps_to;
-use crate::edits::changes::Changes;
 use crate::edits::context::Context;
+use crate::edits::effects::Effects;
 use crate::tree::quota::Growth;
 use crate::tree::system_paths::is_system;
 use crate::tree::znode::Family;
@@ -25,9 +25,9 @@ pub(crate) struct NewNode {
 
 impl State {
     /// Puts a znode into the tree and every index, and tells of it.
-    pub(crate) fn insert(&mut self, path: &ZPath, new: NewNode, changes: &mut Changes) -> Stat {
-        changes.steps += steps_to(path);
-        let Context { zxid, time_ms, .. } = changes.context;
+    pub(crate) fn insert(&mut self, path: &ZPath, new: NewNode, context: &Context, effects: &mut Effects) -> Stat {
+        effects.steps += steps_to(path);
+        let Context { zxid, time_ms, .. } = *context;
         let parent = path.parent().expect("only the root has no parent, and it is always there");
         let node = Znode {
             kind: new.kind,
@@ -54,10 +54,10 @@ impl State {
         });
         let told = self.quota_created(path, bytes);
         if self.tree[path].number(path.name()).is_some() {
-            changes.queue_changed(&parent);
-            self.grant_downgraded(path, changes);
+            effects.queue_changed(&parent);
+            self.grant_downgraded(path, context, effects);
         }
-        self.tell_with_parent(EventKind::Created, path, &parent, acl, changes);
+        self.tell_with_parent(EventKind::Created, path, &parent, acl, context, effects);
         if told { self.tree[path].stat() } else { stat }
     }
 
@@ -75,23 +75,23 @@ impl State {
     }
 
     /// Takes a childless znode out of the tree and every index, and tells of it.
-    pub(crate) fn remove(&mut self, path: &ZPath, changes: &mut Changes) {
-        changes.steps += steps_to(path);
+    pub(crate) fn remove(&mut self, path: &ZPath, context: &Context, effects: &mut Effects) {
+        effects.steps += steps_to(path);
         let parent = path.parent().expect("the root is never removed");
-        let (node, grant, tickets) = self.tree.unlink(path, &parent, changes.context.zxid, changes.context.time_ms);
+        let (node, grant, tickets) = self.tree.unlink(path, &parent, context.zxid, context.time_ms);
         self.locks.left(path, &parent, &node, tickets);
-        self.ticket_ended(path, &node, grant, changes);
+        self.ticket_ended(path, &node, grant, context, effects);
         self.quota_deleted(path, &node);
         if node.number(path.name()).is_some() {
-            changes.queue_changed(&parent);
+            effects.queue_changed(&parent);
         }
         // The session of a lingering lock node is gone.
         if let Some(session) = node.owner().and_then(|owner| self.sessions.get_mut(owner)) {
             session.disown(path, &parent, node.contender());
         }
-        self.tell_with_parent(EventKind::Deleted, path, &parent, self.readers(path, &node), changes);
+        self.tell_with_parent(EventKind::Deleted, path, &parent, self.readers(path, &node), context, effects);
         for part in self.locks.take_multi(path, node.czxid) {
-            self.remove(&part, changes);
+            self.remove(&part, context, effects);
         }
     }
 
@@ -101,7 +101,8 @@ impl State {
         path: &ZPath,
         data: Vec<u8>,
         version: i32,
-        changes: &mut Changes,
+        context: &Context,
+        effects: &mut Effects,
     ) -> Result<Reply, Refusal> {
         let refuse = |error| Refusal::at(error, path);
         let Some(node) = self.node(path) else {
@@ -111,7 +112,7 @@ impl State {
         if data.len() > self.limits.data_bytes_max as usize {
             return Err(refuse(Error::DataTooLarge));
         }
-        self.replace_data(path, data, changes)
+        self.replace_data(path, data, context, effects)
     }
 
     /// Replaces the data of a znode that is there, however long both are: the bound may have been
@@ -120,7 +121,8 @@ impl State {
         &mut self,
         path: &ZPath,
         data: Vec<u8>,
-        changes: &mut Changes,
+        context: &Context,
+        effects: &mut Effects,
     ) -> Result<Reply, Refusal> {
         let (before, after) = (self.tree[path].data.len() as u64, data.len() as u64);
         // Shrinking is always allowed: it is the way out.
@@ -129,7 +131,7 @@ impl State {
         }
         self.check_quota(path, Growth { count: 0, bytes: after.saturating_sub(before) })?;
         self.check_quota_text(path, &data).map_err(|error| Refusal::at(error, path))?;
-        let Context { zxid, time_ms, .. } = changes.context;
+        let Context { zxid, time_ms, .. } = *context;
         let stat = self.tree.edit(path, |node| {
             node.data = data.into();
             node.version = next_version(node.version);
@@ -140,7 +142,7 @@ impl State {
         if before != after && !is_system(path.as_str()) {
             self.tree.change_below(path, |below| below.bytes = below.bytes - before + after);
         }
-        self.tell(EventKind::DataChanged, path, changes);
+        self.tell(EventKind::DataChanged, path, context, effects);
         let told = self.quota_changed(path, before, after);
         // What a subtree uses is written into a znode, which may be this one.
         Ok(Reply::Set { stat: if told { self.tree[path].stat() } else { stat } })

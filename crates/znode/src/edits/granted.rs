@@ -1,6 +1,7 @@
 //! A ticket comes to hold, in its turn or out of it.
 
-use crate::edits::changes::Changes;
+use crate::edits::context::Context;
+use crate::edits::effects::Effects;
 use crate::queue::demand::Demand;
 use crate::queue::ended::Grant;
 use crate::queue::{Origin, Position, Queue, Ticket};
@@ -8,34 +9,40 @@ use crate::{EventKind, State, ZPath};
 
 impl State {
     /// Grants a waiter the lock whose turn it need not be.
-    pub(crate) fn grant_out_of_turn(&mut self, lock: &ZPath, position: &Position, changes: &mut Changes) {
-        let at = changes.context.moment();
+    pub(crate) fn grant_out_of_turn(
+        &mut self,
+        lock: &ZPath,
+        position: &Position,
+        context: &Context,
+        effects: &mut Effects,
+    ) {
+        let at = context.moment();
         let granted = self.tree.edit_queue(lock, |queue| {
             let token = queue.token_at(position, at.zxid);
             queue.grant(position, Grant { at, token })
         });
-        changes.steps += 1;
+        effects.steps += 1;
         let owned = granted.is_some_and(|ticket| ticket.session.is_some());
         if owned {
             self.locks.count_holder();
         }
         // One that has just come is told by the answer.
-        if owned && position.czxid < changes.context.zxid {
-            self.tell(EventKind::Granted, &self.ticket_at(lock, position), changes);
+        if owned && position.czxid < context.zxid {
+            self.tell(EventKind::Granted, &self.ticket_at(lock, position), context, effects);
         }
     }
 
     /// Grants a downgrade at once. A reader that enters under the number of the writer that its
     /// session holds reads beside it at once. A part of a multi-lock does not, as it holds together
     /// with the other parts.
-    pub(crate) fn grant_downgraded(&mut self, ticket: &ZPath, changes: &mut Changes) {
+    pub(crate) fn grant_downgraded(&mut self, ticket: &ZPath, context: &Context, effects: &mut Effects) {
         let (lock, position) = self.position_of(ticket);
         let reads = |reader: &&Ticket| reader.demand == Demand::Shared && reader.origin != Origin::MultiLock;
         let reader = self.queue(&lock).and_then(|queue| queue.waiter(&position)).filter(reads);
         let own = reader.and_then(|reader| reader.session).is_some_and(|id| self.writes(&lock, position.number, id));
-        let repeats = |queue: &Queue| queue.repeats_token(&position, Demand::Shared, changes.context.zxid);
+        let repeats = |queue: &Queue| queue.repeats_token(&position, Demand::Shared, context.zxid);
         if own && !self.queue(&lock).is_some_and(repeats) {
-            self.grant_out_of_turn(&lock, &position, changes);
+            self.grant_out_of_turn(&lock, &position, context, effects);
         }
     }
 }

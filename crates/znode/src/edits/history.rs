@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use crate::edits::actors::remembered;
-use crate::edits::changes::Changes;
 use crate::edits::context::Context;
+use crate::edits::effects::Effects;
 use crate::queue::ended::{EndedSession, EndedTicket, Grant, History, Moment, TicketEnd};
 use crate::words::client_info::short;
 use crate::words::ticket_name::mode_of;
@@ -97,7 +97,14 @@ impl State {
 
     /// Notes that a lock node goes, or begins to linger: what is kept beside it goes, too, and the
     /// past has one more.
-    pub(crate) fn ticket_ended(&mut self, path: &ZPath, node: &Znode, grant: Option<Grant>, changes: &Changes) {
+    pub(crate) fn ticket_ended(
+        &mut self,
+        path: &ZPath,
+        node: &Znode,
+        grant: Option<Grant>,
+        context: &Context,
+        effects: &Effects,
+    ) {
         let (Some(session), Some(lock)) = (node.owner(), path.parent()) else {
             return;
         };
@@ -109,8 +116,8 @@ impl State {
             self.locks.discount_holder();
         }
         let asked = self.locks.revocations.remove(path);
-        let own = changes.context.session == Some(session);
-        let end = changes.end.unwrap_or(match (own, grant) {
+        let own = context.session == Some(session);
+        let end = effects.end.unwrap_or(match (own, grant) {
             (true, Some(_)) => TicketEnd::Released,
             (true, None) => TicketEnd::Withdrawn,
             (false, _) => TicketEnd::Admin,
@@ -118,12 +125,12 @@ impl State {
         let by = match end {
             // At its deadline the leader takes it, in the name of the client that asked for it.
             TicketEnd::Revoked | TicketEnd::Admin => {
-                let actor = Some(self.actor(changes)).filter(|actor| *actor != Actor::default());
+                let actor = Some(self.actor(context, effects)).filter(|actor| *actor != Actor::default());
                 actor.or(asked.map(|asked| asked.by))
             }
             _ => None,
         };
-        let (session_label, client) = remembered(self.session_of(session, changes));
+        let (session_label, client) = remembered(self.session_of(session, effects));
         let contender = node.contender();
         let (readers, own_readers) = (self.history_readers(&lock), self.readers(path, node));
         let is_open = own_readers.is_none() || own_readers == readers;
@@ -140,7 +147,7 @@ impl State {
             },
             enqueued: Moment { zxid: node.czxid, time_ms: node.ctime_ms },
             grant,
-            ended: changes.context.moment(),
+            ended: context.moment(),
             end,
             session_label,
             client: if is_open { client } else { Arc::default() },

@@ -18,7 +18,7 @@ pub struct Txn {
     /// maximum seen.
     pub time_ms: u64,
     /// Set when the leader has compared the credential's secret with the session's, which never
-    /// changes. The entry has the session without it then, and it reads back as zeros.
+    /// effects. The entry has the session without it then, and it reads back as zeros.
     pub proven: bool,
     /// The request.
     pub request: Request,

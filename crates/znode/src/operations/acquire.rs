@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::edits::changes::Changes;
 use crate::edits::context::Context;
 use crate::edits::edit::{NewNode, next_number};
+use crate::edits::effects::Effects;
 use crate::edits::permissions::{check_client_path, permit};
 use crate::operations::deadlock::Newcomer;
 use crate::operations::readings;
@@ -25,11 +25,12 @@ pub(crate) struct Way {
     missing: Vec<ZPath>,
 }
 
-/// A new ticket: for what, of which session.
-struct NewTicket<'a> {
-    acquire: &'a Acquire,
-    session: SessionId,
-    hold: Hold,
+/// A new ticket: for what, of which session, and whether it is a part of a multi-lock.
+pub(crate) struct NewTicket<'a> {
+    pub(crate) acquire: &'a Acquire,
+    pub(crate) session: SessionId,
+    pub(crate) hold: Hold,
+    pub(crate) part: bool,
 }
 
 /// Outcome of a wish to enter a queue.
@@ -41,11 +42,16 @@ pub(crate) enum Entered {
 }
 
 impl State {
-    pub(crate) fn acquire(&mut self, acquire: &Acquire, changes: &mut Changes) -> Result<Reply, Refusal> {
+    pub(crate) fn acquire(
+        &mut self,
+        acquire: &Acquire,
+        context: &Context,
+        effects: &mut Effects,
+    ) -> Result<Reply, Refusal> {
         let lock = &acquire.lock;
         let refuse = |error| Refusal::at(error, lock);
-        let id = changes.context.session.ok_or_else(|| refuse(Error::SessionRequired))?;
-        let hold = changes.context.hold().map_err(refuse)?;
+        let id = context.session.ok_or_else(|| refuse(Error::SessionRequired))?;
+        let hold = context.hold().map_err(refuse)?;
         if lock.is_root() {
             return Err(refuse(Error::BadArguments));
         }
@@ -55,48 +61,48 @@ impl State {
         }
         // A retry whose answer and key are forgotten: the lock node itself remembers.
         if let Some(ticket) = self.ticket_with(id, acquire, hold.key) {
-            return self.acquire_again(&ticket, id, hold.key, changes.context.attempt);
+            return self.acquire_again(&ticket, id, hold.key, context.attempt);
         }
         match self.ticket_of(id, lock, acquire.mode, &acquire.owner) {
             Some(ticket) => {
                 self.check_limit(lock, acquire.mode).map_err(refuse)?;
                 self.hold_once_more(&ticket, hold)
             }
-            None => self.acquire_anew(NewTicket { acquire, session: id, hold }, changes),
+            None => self.acquire_anew(NewTicket { acquire, session: id, hold, part: false }, context, effects),
         }
     }
 
     /// Enters a queue with a new ticket. A refusal that is known only when all who can hold do
     /// takes it back.
-    fn acquire_anew(&mut self, new: NewTicket<'_>, changes: &mut Changes) -> Result<Reply, Refusal> {
+    fn acquire_anew(&mut self, new: NewTicket<'_>, context: &Context, effects: &mut Effects) -> Result<Reply, Refusal> {
         let is_full = self.queue(&new.acquire.lock).is_some_and(Queue::is_full);
         let before = is_full.then(|| self.clone());
-        let answer = self.enter_queue(new, changes);
+        let answer = self.enter_queue(new, context, effects);
         if let (Some(before), Err(_)) = (before, &answer) {
             *self = before;
-            changes.clear();
+            effects.clear();
         }
         answer
     }
 
-    fn enter_queue(&mut self, new: NewTicket<'_>, changes: &mut Changes) -> Result<Reply, Refusal> {
-        let NewTicket { acquire, session: id, hold } = new;
+    fn enter_queue(&mut self, new: NewTicket<'_>, context: &Context, effects: &mut Effects) -> Result<Reply, Refusal> {
+        let NewTicket { acquire, session: id, .. } = new;
         let (lock, priority) = (&acquire.lock, acquire.priority);
-        let way = self.way_into(lock, &changes.context)?;
+        let way = self.way_into(lock, context)?;
         if priority > 0 && !self.queue(lock).is_some_and(|queue| queue.settings().managed) {
             return Err(Refusal::at(Error::LockNotManaged, lock));
         }
         if let Some(own) = self.sessions[&id].keyless.get(lock).filter(|_| is_keyless(acquire)) {
             return Err(Refusal::at(Error::BlockedByOwnSession, own));
         }
-        let ticket = match self.enqueue(acquire, way, false, id, hold, changes)? {
+        let ticket = match self.enqueue(new, way, context, effects)? {
             Entered::At(ticket) => ticket,
             Entered::NotLetIn(answer) => return Ok(answer),
         };
         if priority > 0 {
             self.prioritize(&ticket, priority);
         }
-        self.grant_ready(changes);
+        self.grant_ready(context, effects);
         self.check_waiters(&ticket)?;
         self.acquired(&ticket)
     }
@@ -106,10 +112,11 @@ impl State {
         ticket: &ZPath,
         attempt: Attempt,
         if_waiting: bool,
-        changes: &mut Changes,
+        context: &Context,
+        effects: &mut Effects,
     ) -> Result<Reply, Refusal> {
         let refuse = |error| Refusal::at(error, ticket);
-        let id = self.check_ticket(ticket, &changes.context).map_err(refuse)?;
+        let id = self.check_ticket(ticket, context).map_err(refuse)?;
         let counting = self.counts_for(ticket);
         let found = self.tree[&counting].contender().and_then(|contender| {
             let tried = |hold: &Hold| hold.attempts.iter().position(|other| *other == attempt);
@@ -136,7 +143,7 @@ impl State {
         // As if the acquire had never been: its key may be used afresh.
         self.sessions.edit_requests(id, |requests| requests.forget(&hold.key));
         if last {
-            self.remove(ticket, changes);
+            self.remove(ticket, context, effects);
         } else {
             self.tree.edit_contender(&counting, |contender| contender.holds.remove(index));
         }
@@ -159,13 +166,12 @@ impl State {
     /// parts are there.
     pub(crate) fn enqueue(
         &mut self,
-        acquire: &Acquire,
+        new: NewTicket<'_>,
         way: Way,
-        part: bool,
-        id: SessionId,
-        hold: Hold,
-        changes: &mut Changes,
+        context: &Context,
+        effects: &mut Effects,
     ) -> Result<Entered, Refusal> {
+        let NewTicket { acquire, session: id, hold, part } = new;
         let lock = &acquire.lock;
         let refuse = |error| Refusal::at(error, lock);
         let mode = self.check_limit(lock, acquire.mode).map_err(refuse)?;
@@ -197,10 +203,10 @@ impl State {
         let at_end = !held_at_once && missing.is_empty() && !part;
         let newcomer = Newcomer { lock, session: id, owner: &acquire.owner, mode, upgraded: None };
         if let Some(cycle) = at_end.then(|| self.deadlock(&newcomer)).flatten() {
-            return Ok(Entered::NotLetIn(self.refuse_deadlock(&newcomer, &acquire.label, cycle, changes)));
+            return Ok(Entered::NotLetIn(self.refuse_deadlock(&newcomer, &acquire.label, cycle, context, effects)));
         }
         let acl = Arc::clone(&parent.acl);
-        self.make_containers(&missing, &acl, changes);
+        self.make_containers(&missing, &acl, context, effects);
         let contender = Contender {
             mode,
             owner: acquire.owner.clone(),
@@ -215,7 +221,7 @@ impl State {
         if let LockMode::Lease { limit, .. } = mode {
             self.tree.edit_queue(lock, |queue| queue.set(LockSettings { limit: Some(limit), ..queue.settings() }));
         }
-        self.insert(&ticket, NewNode { kind, data, acl, contender: Some(contender) }, changes);
+        self.insert(&ticket, NewNode { kind, data, acl, contender: Some(contender) }, context, effects);
         Ok(Entered::At(ticket))
     }
 

@@ -1,8 +1,8 @@
 //! The cost of a request in steps of an entry's budget (`budget.rs`), before any of it is done.
 
 use crate::edits::budget::{steps_at, steps_to};
-use crate::edits::changes::Changes;
 use crate::edits::context::Context;
+use crate::edits::effects::Effects;
 use crate::edits::permissions::permit;
 use crate::{CREATE, DELETE, Error, Op, READ, Refusal, State, WRITE, ZPath, ZnodeOp};
 
@@ -35,10 +35,15 @@ impl State {
     ///
     /// # Errors
     /// `TooManyOps` at the operation that exceeds the budget.
-    pub(crate) fn check_multi_cost(&self, ops: &[ZnodeOp], changes: &Changes) -> Result<(), Refusal> {
-        let mut left = self.steps_left(changes);
+    pub(crate) fn check_multi_cost(
+        &self,
+        ops: &[ZnodeOp],
+        context: &Context,
+        effects: &Effects,
+    ) -> Result<(), Refusal> {
+        let mut left = self.steps_left(effects);
         for (index, op) in ops.iter().enumerate() {
-            if self.is_denied(op, &ops[..index], &changes.context) {
+            if self.is_denied(op, &ops[..index], context) {
                 return Ok(());
             }
             let Some(less) = left.checked_sub(self.cost_of_one(op)) else {

@@ -17,7 +17,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use crate::edits::actors::remembered;
-use crate::edits::changes::Changes;
+use crate::edits::context::Context;
+use crate::edits::effects::Effects;
 use crate::entry::applied::WaitsFor;
 use crate::operations::grant::may_be_overtaken;
 use crate::operations::readings;
@@ -161,10 +162,11 @@ impl State {
         newcomer: &Newcomer<'_>,
         label: &str,
         cycle: Vec<WaitsFor>,
-        changes: &Changes,
+        context: &Context,
+        effects: &Effects,
     ) -> Reply {
-        let now = changes.context.moment();
-        let (session_label, client) = remembered(self.session_of(newcomer.session, changes));
+        let now = context.moment();
+        let (session_label, client) = remembered(self.session_of(newcomer.session, effects));
         let ticket = EndedTicket {
             name: String::new(),
             mode: newcomer.mode,
@@ -181,7 +183,7 @@ impl State {
         };
         self.remember_ticket(newcomer.lock, ticket, self.history_readers(newcomer.lock));
         // Tickets of locks that the asker may not read are nobody's to name.
-        let shown = cycle.into_iter().filter(|edge| self.may_read(&edge.lock, &changes.context.identities));
+        let shown = cycle.into_iter().filter(|edge| self.may_read(&edge.lock, &context.identities));
         Reply::Deadlock { cycle: shown.collect() }
     }
 }

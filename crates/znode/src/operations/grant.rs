@@ -6,7 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::edits::changes::Changes;
+use crate::edits::context::Context;
+use crate::edits::effects::Effects;
 use crate::queue::ended::TicketEnd;
 use crate::queue::{Origin, Position, Queue, Ticket};
 use crate::state::locks::MultiLock;
@@ -41,25 +42,25 @@ enum Look {
 impl State {
     /// Grants what has become free. O(log n) for each grant and each lock that was touched. What is
     /// too much for one entry is left to the next ones.
-    pub(crate) fn grant_ready(&mut self, changes: &mut Changes) {
+    pub(crate) fn grant_ready(&mut self, context: &Context, effects: &mut Effects) {
         // With each, how many grants there were when it was found: it may be another one after the
         // next grant.
         let mut found: BTreeMap<Next, u64> = BTreeMap::new();
         let mut grants = 0;
-        for lock in changes.take_queues() {
-            if self.steps_left(changes) == 0 {
+        for lock in effects.take_queues() {
+            if self.steps_left(effects) == 0 {
                 self.locks.leave_unsettled(lock);
-            } else if let Some(next) = self.look(&lock, changes) {
+            } else if let Some(next) = self.look(&lock, context) {
                 found.insert(next, grants);
             }
         }
         while let Some((next, at)) = found.pop_first() {
-            if self.steps_left(changes) == 0 {
+            if self.steps_left(effects) == 0 {
                 self.leave_to_next_entry(next);
                 continue;
             }
             if at != grants {
-                let now = self.look(&next.lock, changes);
+                let now = self.look(&next.lock, context);
                 if now.as_ref() != Some(&next) {
                     found.extend(now.map(|now| (now, grants)));
                     continue;
@@ -67,37 +68,37 @@ impl State {
             }
             let locks = match self.is_of_ending_session(&next) {
                 true => {
-                    self.pass_over(&self.ticket_at(&next.lock, &next.position), changes);
-                    changes.take_queues().into_iter().collect()
+                    self.pass_over(&self.ticket_at(&next.lock, &next.position), context, effects);
+                    effects.take_queues().into_iter().collect()
                 }
-                false => self.grant_next(&next, changes),
+                false => self.grant_next(&next, context, effects),
             };
             grants += 1;
             for lock in locks {
-                found.extend(self.look(&lock, changes).map(|next| (next, grants)));
+                found.extend(self.look(&lock, context).map(|next| (next, grants)));
             }
         }
     }
 
     /// Grants a lock, or all locks of a multi-lock. Returns those whose queues it changed.
-    fn grant_next(&mut self, next: &Next, changes: &mut Changes) -> Vec<ZPath> {
+    fn grant_next(&mut self, next: &Next, context: &Context, effects: &mut Effects) -> Vec<ZPath> {
         let multi = self.multi_at(&next.lock, &next.position).cloned();
         let Some(multi) = multi else {
-            self.grant_out_of_turn(&next.lock, &next.position, changes);
+            self.grant_out_of_turn(&next.lock, &next.position, context, effects);
             return vec![next.lock.clone()];
         };
         let mut locks = Vec::with_capacity(multi.tickets.len());
         for ticket in &multi.tickets {
             let (lock, position) = self.position_of(ticket);
-            self.grant_out_of_turn(&lock, &position, changes);
+            self.grant_out_of_turn(&lock, &position, context, effects);
             locks.push(lock);
         }
         locks
     }
 
     /// The ticket that holds this lock next, if it is a ticket's turn in this entry.
-    fn look(&mut self, lock: &ZPath, changes: &Changes) -> Option<Next> {
-        match self.next_in(lock, changes.context.zxid) {
+    fn look(&mut self, lock: &ZPath, context: &Context) -> Option<Next> {
+        match self.next_in(lock, context.zxid) {
             Look::Next(next) => Some(next),
             Look::Nobody => None,
             Look::NextEntry => {
@@ -170,10 +171,10 @@ impl State {
     }
 
     /// Takes away a ticket of a session that is being ended, when it is its turn.
-    fn pass_over(&mut self, ticket: &ZPath, changes: &mut Changes) {
-        let end = changes.end.replace(TicketEnd::Expired);
-        self.remove(ticket, changes);
-        changes.end = end;
+    fn pass_over(&mut self, ticket: &ZPath, context: &Context, effects: &mut Effects) {
+        let end = effects.end.replace(TicketEnd::Expired);
+        self.remove(ticket, context, effects);
+        effects.end = end;
     }
 
     fn is_of_ending_session(&self, next: &Next) -> bool {

@@ -5,7 +5,8 @@
 
 use std::sync::Arc;
 
-use crate::edits::changes::Changes;
+use crate::edits::context::Context;
+use crate::edits::effects::Effects;
 use crate::edits::permissions::REVOKE;
 use crate::edits::permissions::{check_client_path, permit};
 use crate::queue::Origin;
@@ -20,7 +21,8 @@ impl State {
         &mut self,
         lock: &ZPath,
         settings: LockSettings,
-        changes: &mut Changes,
+        context: &Context,
+        effects: &mut Effects,
     ) -> Result<Reply, Refusal> {
         let refuse = |error| Refusal::at(error, lock);
         // The holders of a semaphore are told apart by their tokens. Without the order of arrival,
@@ -35,9 +37,9 @@ impl State {
         let (base, missing) = self.missing_on_the_way(lock).map_err(refuse)?;
         // A directory that is made for its settings has the same ACL.
         let acl = Arc::clone(&self.tree[&base].acl);
-        permit(&acl, REVOKE, &changes.context).map_err(refuse)?;
+        permit(&acl, REVOKE, context).map_err(refuse)?;
         if !missing.is_empty() {
-            permit(&acl, CREATE, &changes.context).map_err(refuse)?;
+            permit(&acl, CREATE, context).map_err(refuse)?;
         }
         if missing.is_empty() {
             let node = &self.tree[lock];
@@ -51,7 +53,7 @@ impl State {
             if !stays && node.family.ticket_count() > 0 {
                 return Err(refuse(Error::NotEmpty));
             }
-            changes.queue_changed(lock);
+            effects.queue_changed(lock);
         } else {
             self.check_room(&self.tree[&base], lock, 0, missing.len() as u64).map_err(refuse)?;
             self.check_quota(lock, Growth { count: missing.len() as u64, bytes: 0 })?;
@@ -59,7 +61,7 @@ impl State {
         let queue = settings != LockSettings::default() && self.queue(lock).is_none();
         let made = if missing.is_empty() { 0 } else { weight::made(lock, 0, missing.len() as u64) };
         self.check_plain_bytes(lock, made + if queue { weight::QUEUE } else { 0 })?;
-        self.make_containers(&missing, &acl, changes);
+        self.make_containers(&missing, &acl, context, effects);
         self.tree.edit(lock, |node| {
             if settings != LockSettings::default() && matches!(node.kind, Kind::Container | Kind::Ttl { .. }) {
                 node.kind = Kind::Persistent;
@@ -70,9 +72,15 @@ impl State {
     }
 
     /// Releases a ticket and grants the lock to the named waiter, before all others.
-    pub(crate) fn hand_over(&mut self, ticket: &ZPath, to: &ZPath, changes: &mut Changes) -> Result<Reply, Refusal> {
+    pub(crate) fn hand_over(
+        &mut self,
+        ticket: &ZPath,
+        to: &ZPath,
+        context: &Context,
+        effects: &mut Effects,
+    ) -> Result<Reply, Refusal> {
         let refuse = |error| Refusal::at(error, ticket);
-        self.check_ticket(ticket, &changes.context).map_err(refuse)?;
+        self.check_ticket(ticket, context).map_err(refuse)?;
         let lock = ticket.parent().ok_or_else(|| refuse(Error::BadArguments))?;
         let queue = self.queue(&lock).filter(|queue| queue.settings().managed);
         let queue = queue.ok_or_else(|| Refusal::at(Error::LockNotManaged, &lock))?;
@@ -90,8 +98,8 @@ impl State {
         if !waiter.is_some_and(|waiter| queue.fits_after(&giving, &taking, waiter.demand)) {
             return Err(refuse);
         }
-        self.remove(ticket, changes);
-        self.grant_out_of_turn(&lock, &taking, changes);
+        self.remove(ticket, context, effects);
+        self.grant_out_of_turn(&lock, &taking, context, effects);
         Ok(Reply::Released { holds: 0 })
     }
 }

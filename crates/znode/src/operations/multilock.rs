@@ -11,9 +11,10 @@
 //! meets its own tickets otherwise is refused, so no owner waits for itself here, and no part has a
 //! life apart from the others.
 
-use crate::edits::changes::Changes;
+use crate::edits::context::Context;
+use crate::edits::effects::Effects;
 use crate::entry::applied::WaitsFor;
-use crate::operations::acquire::Entered;
+use crate::operations::acquire::{Entered, NewTicket};
 use crate::operations::deadlock::Newcomer;
 use crate::state::locks::MultiLock;
 use crate::{
@@ -24,27 +25,32 @@ use crate::{
 const PARTS_MAX: usize = 64;
 
 impl State {
-    pub(crate) fn acquire_all(&mut self, wish: &AcquireAll, changes: &mut Changes) -> Result<Reply, Refusal> {
-        let id = changes.context.session.ok_or(Error::SessionRequired)?;
-        let hold = changes.context.hold()?;
+    pub(crate) fn acquire_all(
+        &mut self,
+        wish: &AcquireAll,
+        context: &Context,
+        effects: &mut Effects,
+    ) -> Result<Reply, Refusal> {
+        let id = context.session.ok_or(Error::SessionRequired)?;
+        let hold = context.hold()?;
         self.check_parts(wish)?;
         if wish.label.len().max(wish.owner.len()) > self.limits.label_bytes_max as usize {
             return Err(Error::DataTooLarge.into());
         }
         if let Some(ticket) = self.all_with(id, wish, hold.key) {
-            return self.acquire_again(&ticket, id, hold.key, changes.context.attempt);
+            return self.acquire_again(&ticket, id, hold.key, context.attempt);
         }
         if let Some(ticket) = self.same_set(id, wish)? {
             return self.count_hold(&ticket, hold);
         }
         let before = self.clone();
-        let answer = self.enter_all(wish, id, hold, changes);
+        let answer = self.enter_all(wish, id, hold, context, effects);
         if !matches!(answer, Ok(Reply::Acquired { .. })) {
             *self = before;
-            changes.clear();
+            effects.clear();
         }
         match answer {
-            Ok(Reply::Deadlock { cycle }) => Ok(self.refuse_all(wish, id, cycle, changes)),
+            Ok(Reply::Deadlock { cycle }) => Ok(self.refuse_all(wish, id, cycle, context, effects)),
             answer => answer,
         }
     }
@@ -55,14 +61,15 @@ impl State {
         wish: &AcquireAll,
         id: SessionId,
         hold: Hold,
-        changes: &mut Changes,
+        context: &Context,
+        effects: &mut Effects,
     ) -> Result<Reply, Refusal> {
         // No ticket waits for one that is not there yet.
         let owner = &*wish.owner;
         let waited_for = self.has_ticket(id, owner);
-        let first = self.enqueue_all(wish, id, hold, changes)?;
-        self.grant_ready(changes);
-        let multi = self.locks.multi(changes.context.zxid).cloned().expect("it was made just above");
+        let first = self.enqueue_all(wish, id, hold, context, effects)?;
+        self.grant_ready(context, effects);
+        let multi = self.locks.multi(context.zxid).cloned().expect("it was made just above");
         match waited_for.then(|| self.deadlock_of_all(id, owner, &multi.tickets)).flatten() {
             Some(cycle) => Ok(Reply::Deadlock { cycle }),
             None => {
@@ -76,11 +83,18 @@ impl State {
     }
 
     /// The answer, remembered of the lock where the cycle begins.
-    fn refuse_all(&mut self, wish: &AcquireAll, id: SessionId, cycle: Vec<WaitsFor>, changes: &Changes) -> Reply {
+    fn refuse_all(
+        &mut self,
+        wish: &AcquireAll,
+        id: SessionId,
+        cycle: Vec<WaitsFor>,
+        context: &Context,
+        effects: &Effects,
+    ) -> Reply {
         let begins = |(lock, _): &&(ZPath, LockMode)| cycle.first().is_some_and(|edge| edge.lock == *lock);
         let (lock, mode) = wish.parts.iter().find(begins).unwrap_or(&wish.parts[0]);
         let newcomer = Newcomer { lock, session: id, owner: &wish.owner, mode: *mode, upgraded: None };
-        self.refuse_deadlock(&newcomer, &wish.label, cycle, changes)
+        self.refuse_deadlock(&newcomer, &wish.label, cycle, context, effects)
     }
 
     /// The ticket that stands for the owner's multi-lock of exactly these locks and modes, in any
@@ -143,21 +157,23 @@ impl State {
         wish: &AcquireAll,
         id: SessionId,
         hold: Hold,
-        changes: &mut Changes,
+        context: &Context,
+        effects: &mut Effects,
     ) -> Result<ZPath, Refusal> {
         let mut tickets: Vec<ZPath> = Vec::with_capacity(wish.parts.len());
         for index in 0..wish.parts.len() {
             let (acquire, hold) = (wish.part(index, &wish.owner), hold.clone());
             let at = |refusal| Refusal { op_index: u32::try_from(index).ok(), ..refusal };
-            let way = self.way_into(&acquire.lock, &changes.context).map_err(at)?;
-            let Entered::At(ticket) = self.enqueue(&acquire, way, true, id, hold, changes).map_err(at)? else {
+            let way = self.way_into(&acquire.lock, context).map_err(at)?;
+            let new = NewTicket { acquire: &acquire, session: id, hold, part: true };
+            let Entered::At(ticket) = self.enqueue(new, way, context, effects).map_err(at)? else {
                 // Deadlocks are looked for when all parts are there.
                 return Err(at(Refusal::at(Error::Deadlock, &acquire.lock)));
             };
             tickets.push(ticket);
         }
         let first = tickets[0].clone();
-        self.locks.add_multi(changes.context.zxid, MultiLock { policy: wish.policy, tickets });
+        self.locks.add_multi(context.zxid, MultiLock { policy: wish.policy, tickets });
         Ok(first)
     }
 }

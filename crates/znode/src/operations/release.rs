@@ -3,30 +3,35 @@
 use std::mem::discriminant;
 use std::ops::Bound;
 
-use crate::edits::changes::Changes;
 use crate::edits::context::Context;
+use crate::edits::effects::Effects;
 use crate::operations::readings;
 use crate::words::ticket_name::{mode_of, sequence_of};
 use crate::{Error, HeldTicket, Refusal, Reply, SessionId, State, TicketRef, ZPath};
 
 impl State {
     /// Gives back one hold of a ticket of the session. The last one deletes the lock node.
-    pub(crate) fn release(&mut self, ticket: TicketRef, changes: &mut Changes) -> Result<Reply, Refusal> {
+    pub(crate) fn release(
+        &mut self,
+        ticket: TicketRef,
+        context: &Context,
+        effects: &mut Effects,
+    ) -> Result<Reply, Refusal> {
         let ticket = match ticket {
             TicketRef::Path(ticket) => ticket,
             TicketRef::Held(wanted) => {
-                self.held_ticket(&wanted, &changes.context).map_err(|error| Refusal::at(error, &wanted.lock))?
+                self.held_ticket(&wanted, context).map_err(|error| Refusal::at(error, &wanted.lock))?
             }
         };
         // Also what is no lock node: a simple lock, a member of a group.
-        self.check_own(&ticket, &changes.context).map_err(|error| Refusal::at(error, &ticket))?;
+        self.check_own(&ticket, context).map_err(|error| Refusal::at(error, &ticket))?;
         let holds = self.tree.edit_contender(&self.counts_for(&ticket), |contender| {
             contender.release();
             contender.count()
         });
         let holds = holds.unwrap_or(0);
         if holds == 0 {
-            self.remove(&ticket, changes);
+            self.remove(&ticket, context, effects);
         }
         Ok(Reply::Released { holds })
     }

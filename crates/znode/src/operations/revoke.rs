@@ -1,6 +1,7 @@
 //! Asking a holder to give up, and taking the lock away when it does not.
 
-use crate::edits::changes::Changes;
+use crate::edits::context::Context;
+use crate::edits::effects::Effects;
 use crate::edits::permissions::REVOKE;
 use crate::edits::permissions::{check_client_path, permit};
 use crate::edits::positions::is_ticket;
@@ -15,13 +16,14 @@ impl State {
         &mut self,
         path: &ZPath,
         deadline_ms: Option<u32>,
-        changes: &mut Changes,
+        context: &Context,
+        effects: &mut Effects,
     ) -> Result<Reply, Refusal> {
         let refuse = |error| Refusal::at(error, path);
         check_client_path(path)?;
         let node = self.node(path).ok_or_else(|| refuse(Error::NoNode))?;
         let lock = if node.owner().is_none() { path.clone() } else { path.parent().ok_or(Error::NoNode)? };
-        permit(&self.tree[&lock].acl, REVOKE, &changes.context).map_err(|error| Refusal::at(error, &lock))?;
+        permit(&self.tree[&lock].acl, REVOKE, context).map_err(|error| Refusal::at(error, &lock))?;
         let tickets = match node.owner() {
             None => self.holders(path).map_err(refuse)?,
             Some(_) if is_ticket(path, node) => vec![path.clone()],
@@ -29,33 +31,39 @@ impl State {
             Some(_) => return Err(refuse(Error::NoNode)),
         };
         let cost = |ticket| self.cost_of_removing(ticket);
-        if deadline_ms == Some(0) && tickets.iter().map(cost).sum::<u64>() > self.steps_left(changes) {
+        if deadline_ms == Some(0) && tickets.iter().map(cost).sum::<u64>() > self.steps_left(effects) {
             return Err(Error::TooManyOps.into());
         }
         let before = self.clone();
         for ticket in &tickets {
-            let asked = self.ask_for(ticket, deadline_ms, changes);
-            if let Err(refusal) = asked.and_then(|()| self.check_steps(changes)) {
+            let asked = self.ask_for(ticket, deadline_ms, context, effects);
+            if let Err(refusal) = asked.and_then(|()| self.check_steps(effects)) {
                 *self = before;
-                changes.clear();
+                effects.clear();
                 return Err(refusal);
             }
         }
         Ok(Reply::Revoking { tickets })
     }
 
-    fn ask_for(&mut self, ticket: &ZPath, deadline_ms: Option<u32>, changes: &mut Changes) -> Result<(), Refusal> {
+    fn ask_for(
+        &mut self,
+        ticket: &ZPath,
+        deadline_ms: Option<u32>,
+        context: &Context,
+        effects: &mut Effects,
+    ) -> Result<(), Refusal> {
         let node = &self.tree[ticket];
         if deadline_ms == Some(0) {
-            self.remove(ticket, changes);
+            self.remove(ticket, context, effects);
             return Ok(());
         }
         if self.locks.revocations.get(ticket).is_none() {
-            self.check_bytes(revocations::weight(ticket, &self.actor(changes)))
+            self.check_bytes(revocations::weight(ticket, &self.actor(context, effects)))
                 .map_err(|error| Refusal::at(error, ticket))?;
         }
-        let due_ms = deadline_ms.map(|deadline_ms| changes.context.time_ms.saturating_add(deadline_ms.into()));
-        let asked = Revocation { at: changes.context.moment(), by: self.actor(changes), due_ms };
+        let due_ms = deadline_ms.map(|deadline_ms| context.time_ms.saturating_add(deadline_ms.into()));
+        let asked = Revocation { at: context.moment(), by: self.actor(context, effects), due_ms };
         // A ticket that was asked for before stays so; the earlier deadline counts.
         let revocation = match self.locks.revocations.get(ticket) {
             Some(old) => Revocation { due_ms: old.due_ms.into_iter().chain(due_ms).min(), ..old.clone() },
@@ -65,7 +73,7 @@ impl State {
         // are told by the event.
         let word = if node.contender().is_none() { word_for(ticket.name()) } else { None };
         let data = word.map_or_else(|| node.data.to_vec(), |word| word.as_bytes().to_vec());
-        self.replace_data(ticket, data, changes)?;
+        self.replace_data(ticket, data, context, effects)?;
         self.locks.revocations.put(ticket, revocation);
         Ok(())
     }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
 
-use crate::edits::changes::Changes;
 use crate::edits::context::Context;
+use crate::edits::effects::Effects;
 use crate::operations::readings;
 use crate::queue::ended::TicketEnd;
 use crate::state::session::Requests;
@@ -94,12 +94,17 @@ impl State {
         Ok(())
     }
 
-    pub(crate) fn close_session(&mut self, id: SessionId, changes: &mut Changes) -> Result<Reply, Refusal> {
-        match changes.context.session {
+    pub(crate) fn close_session(
+        &mut self,
+        id: SessionId,
+        context: &Context,
+        effects: &mut Effects,
+    ) -> Result<Reply, Refusal> {
+        match context.session {
             None => Err(Error::SessionRequired.into()),
             Some(asking) if asking != id => Err(Error::AuthFailed.into()),
             Some(_) => {
-                self.end_session(id, &BTreeSet::new(), changes);
+                self.end_session(id, &BTreeSet::new(), context, effects);
                 Ok(Reply::Done)
             }
         }
@@ -110,9 +115,10 @@ impl State {
         &mut self,
         sessions: &[SessionId],
         term: Term,
-        changes: &mut Changes,
+        context: &Context,
+        effects: &mut Effects,
     ) -> Result<Reply, Refusal> {
-        if term != changes.context.term {
+        if term != context.term {
             return Err(Error::StaleTerm.into());
         }
         let open: Vec<SessionId> = sessions.iter().copied().filter(|id| self.sessions.contains(*id)).collect();
@@ -125,7 +131,7 @@ impl State {
         let mut count = 0;
         for &id in sessions {
             if self.sessions.contains(id) {
-                self.end_session(id, &lingering, changes);
+                self.end_session(id, &lingering, context, effects);
                 count += 1;
             }
         }
@@ -141,24 +147,30 @@ impl State {
         self.session(id).into_iter().flat_map(Session::ephemerals).filter(lingers).cloned().collect()
     }
 
-    pub(crate) fn end_session(&mut self, id: SessionId, lingering: &BTreeSet<ZPath>, changes: &mut Changes) {
+    pub(crate) fn end_session(
+        &mut self,
+        id: SessionId,
+        lingering: &BTreeSet<ZPath>,
+        context: &Context,
+        effects: &mut Effects,
+    ) {
         let session = self.sessions.remove(id).expect("the caller has seen it");
-        self.remember_session(&session, changes.end == Some(TicketEnd::Expired), &changes.context);
-        changes.ended.insert(id, session.clone());
+        self.remember_session(&session, effects.end == Some(TicketEnd::Expired), context);
+        effects.ended.insert(id, session.clone());
         for path in session.ephemerals() {
             if lingering.contains(path) {
-                self.linger(path, changes);
+                self.linger(path, context, effects);
             } else if self.tree.contains(path) {
                 // Not when it went with another part of its multi-lock.
-                self.remove(path, changes);
+                self.remove(path, context, effects);
             }
         }
     }
 
-    fn linger(&mut self, path: &ZPath, changes: &Changes) {
-        let time_ms = changes.context.time_ms;
+    fn linger(&mut self, path: &ZPath, context: &Context, effects: &Effects) {
+        let time_ms = context.time_ms;
         let node = self.tree.shared(path);
-        self.ticket_ended(path, &node, readings::grant(self, path), changes);
+        self.ticket_ended(path, &node, readings::grant(self, path), context, effects);
         self.tree.edit(path, |node| {
             let contender = Arc::make_mut(node.contender.as_mut().expect("a lingering node has a delay"));
             contender.lingers_until_ms = Some(time_ms.saturating_add(u64::from(contender.lock_delay_ms)));

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::edits::changes::Changes;
 use crate::edits::context::Context;
 use crate::edits::edit::{NewNode, expect_version, next_number, next_version, shared_acl};
+use crate::edits::effects::Effects;
 use crate::edits::permissions::permit;
 use crate::tree::quota::Growth;
 use crate::tree::{idle_since, timed_at};
@@ -18,38 +18,48 @@ use crate::{
 const TTL_MS_MAX: u64 = (1 << 40) - 1;
 
 impl State {
-    pub(crate) fn znode_op(&mut self, mut op: ZnodeOp, changes: &mut Changes) -> Result<Reply, Refusal> {
-        self.check_system_write(&mut op, &changes.context)?;
+    pub(crate) fn znode_op(
+        &mut self,
+        mut op: ZnodeOp,
+        context: &Context,
+        effects: &mut Effects,
+    ) -> Result<Reply, Refusal> {
+        self.check_system_write(&mut op, context)?;
         match op {
-            ZnodeOp::Create(create) => self.create(create, changes),
-            ZnodeOp::Delete { path, version } => self.delete(&path, version, changes),
+            ZnodeOp::Create(create) => self.create(create, context, effects),
+            ZnodeOp::Delete { path, version } => self.delete(&path, version, context, effects),
             ZnodeOp::SetData { path, data, version } => {
-                self.permit_data(&path, &data, &changes.context)?;
-                self.set_data(&path, data, version, changes)
+                self.permit_data(&path, &data, context)?;
+                self.set_data(&path, data, version, context, effects)
             }
-            ZnodeOp::Check { path, version } => self.check(&path, version, &changes.context),
+            ZnodeOp::Check { path, version } => self.check(&path, version, context),
         }
     }
 
     /// Applies several operations, all or nothing. Working on the state itself and putting the old
     /// one back costs O(1).
-    pub(crate) fn multi(&mut self, ops: Vec<ZnodeOp>, changes: &mut Changes) -> Result<Reply, Refusal> {
+    pub(crate) fn multi(
+        &mut self,
+        ops: Vec<ZnodeOp>,
+        context: &Context,
+        effects: &mut Effects,
+    ) -> Result<Reply, Refusal> {
         if ops.len() > self.limits.ops_max as usize {
             return Err(Error::TooManyOps.into());
         }
-        self.check_multi_cost(&ops, changes)?;
+        self.check_multi_cost(&ops, context, effects)?;
         let before = self.clone();
         let mut replies = Vec::with_capacity(ops.len());
         for (index, op) in (0..).zip(ops) {
             let answer = match op.stands_alone() {
                 true => Err(Error::BadArguments.into()),
-                false => self.znode_op(op, changes),
+                false => self.znode_op(op, context, effects),
             };
-            match answer.and_then(|reply| self.check_steps(changes).map(|()| reply)) {
+            match answer.and_then(|reply| self.check_steps(effects).map(|()| reply)) {
                 Ok(reply) => replies.push(reply),
                 Err(refusal) => {
                     *self = before;
-                    changes.clear();
+                    effects.clear();
                     return Err(Refusal { op_index: Some(index), ..refusal });
                 }
             }
@@ -57,7 +67,7 @@ impl State {
         Ok(Reply::Multi(replies))
     }
 
-    fn create(&mut self, create: Create, changes: &mut Changes) -> Result<Reply, Refusal> {
+    fn create(&mut self, create: Create, context: &Context, effects: &mut Effects) -> Result<Reply, Refusal> {
         let Create { parent, name, data, mode, acl, ensure } = create;
         if ensure != Ensure::New && mode != CreateMode::Ephemeral {
             return Err(Refusal::at(Error::BadArguments, &parent));
@@ -73,7 +83,7 @@ impl State {
         }
         let (base, missing) = self.way_to(&parent, ensure)?;
         let node = &self.tree[&base];
-        permit(&node.acl, CREATE, &changes.context).map_err(|error| Refusal::at(error, &parent))?;
+        permit(&node.acl, CREATE, context).map_err(|error| Refusal::at(error, &parent))?;
         let path = if mode.is_sequential() {
             let path = next_number(node).and_then(|number| parent.child(&format!("{name}{number:010}")));
             path.map_err(|error| Refusal::at(error, &parent))?
@@ -83,12 +93,12 @@ impl State {
         let refuse = |error| Refusal::at(error, &path);
         self.check_managed(&parent, path.name(), Kind::of(mode, SessionId(0)))?;
         if let Some(there) = self.node(&path) {
-            return match there.is_ensured(ensure, changes.context.session, &data) {
+            return match there.is_ensured(ensure, context.session, &data) {
                 true => Ok(Reply::Created { stat: there.stat(), path }),
                 false => Err(refuse(Error::NodeExists)),
             };
         }
-        let owner = match (mode.is_ephemeral(), changes.context.session) {
+        let owner = match (mode.is_ephemeral(), context.session) {
             (true, None) => return Err(refuse(Error::SessionRequired)),
             (true, Some(owner)) => owner,
             (false, _) => SessionId(0),
@@ -109,13 +119,19 @@ impl State {
         self.check_quota_text(&path, &data).map_err(refuse)?;
         self.check_ephemerals(kind).map_err(refuse)?;
         let (above, acl) = (Arc::clone(&node.acl), shared_acl(acl, node));
-        self.make_containers(&missing, &above, changes);
+        self.make_containers(&missing, &above, context, effects);
         let new = NewNode { kind, data: data.into(), acl, contender: None };
-        let stat = self.insert(&path, new, changes);
+        let stat = self.insert(&path, new, context, effects);
         Ok(Reply::Created { path, stat })
     }
 
-    fn delete(&mut self, path: &ZPath, version: i32, changes: &mut Changes) -> Result<Reply, Refusal> {
+    fn delete(
+        &mut self,
+        path: &ZPath,
+        version: i32,
+        context: &Context,
+        effects: &mut Effects,
+    ) -> Result<Reply, Refusal> {
         let refuse = |error| Refusal::at(error, path);
         let Some(parent) = path.parent_str() else {
             return Err(refuse(Error::BadArguments));
@@ -123,12 +139,12 @@ impl State {
         let Some(node) = self.node(path) else {
             return Err(refuse(Error::NoNode));
         };
-        permit(&self.tree[parent].acl, DELETE, &changes.context).map_err(refuse)?;
+        permit(&self.tree[parent].acl, DELETE, context).map_err(refuse)?;
         expect_version(version, node.version).map_err(refuse)?;
         if !node.family.names.is_empty() {
             return Err(refuse(Error::NotEmpty));
         }
-        self.remove(path, changes);
+        self.remove(path, context, effects);
         Ok(Reply::Done)
     }
 
@@ -172,11 +188,11 @@ impl State {
     }
 
     /// Collects those candidates that still qualify.
-    pub(crate) fn reap(&mut self, candidates: &[ReapCandidate], changes: &mut Changes) -> Reply {
+    pub(crate) fn reap(&mut self, candidates: &[ReapCandidate], context: &Context, effects: &mut Effects) -> Reply {
         let mut count = 0;
         for candidate in candidates {
             // The others are found again.
-            if self.check_steps(changes).is_err() {
+            if self.check_steps(effects).is_err() {
                 break;
             }
             let due = self.node(&candidate.path).is_some_and(|node| {
@@ -184,7 +200,7 @@ impl State {
                 node.czxid == candidate.czxid && self.is_due(&candidate.path, node)
             });
             if due {
-                self.remove(&candidate.path, changes);
+                self.remove(&candidate.path, context, effects);
                 count += 1;
             }
         }

@@ -1,16 +1,15 @@
-//! Changes of an entry beside the state: events, and queues to be looked at when it is through.
+//! Effects of an entry beside the state: events, and queues to be looked at when it is through.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::edits::context::Context;
 use crate::queue::ended::TicketEnd;
-use crate::{Acl, Event, EventKind, Recorded, Session, SessionId, ZPath};
+use crate::{Acl, Event, EventKind, Recorded, Session, SessionId, ZPath, Zxid};
 
-/// Changes of one entry so far, and the entry itself.
-#[derive(Debug)]
-pub(crate) struct Changes {
-    pub(crate) context: Context,
+/// Effects of one entry so far. Who asked for them stands in its
+/// [`Context`](crate::edits::context::Context).
+#[derive(Debug, Default)]
+pub(crate) struct Effects {
     pub(crate) events: Vec<Recorded>,
     /// Parents that have their event: one for a transaction is enough.
     parents: BTreeSet<ZPath>,
@@ -24,13 +23,7 @@ pub(crate) struct Changes {
     pub(crate) end: Option<TicketEnd>,
 }
 
-impl Changes {
-    /// No changes as yet.
-    pub(crate) fn of(context: Context) -> Changes {
-        let (events, parents, queues, steps, ended, end) = Default::default();
-        Changes { context, events, parents, queues, steps, ended, end }
-    }
-
+impl Effects {
     pub(crate) fn queue_changed(&mut self, lock: &ZPath) {
         self.queues.insert(lock.clone());
     }
@@ -48,12 +41,13 @@ impl Changes {
     /// read them.
     pub(crate) fn push(
         &mut self,
+        zxid: Zxid,
         kind: EventKind,
         path: &ZPath,
         acl: Option<Arc<[Acl]>>,
         parent_acl: Option<Arc<[Acl]>>,
     ) {
-        let event = Event { zxid: self.context.zxid, kind, path: path.clone() };
+        let event = Event { zxid, kind, path: path.clone() };
         self.events.push(Recorded { event, acl, parent_acl });
     }
 

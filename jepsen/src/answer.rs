@@ -15,28 +15,11 @@
 use bytes::Bytes;
 use jute::error;
 use serde::de::DeserializeOwned;
+use testkit::http::NoAnswer;
 use testkit::zookeeper::Failure;
 use zlock_client::api::{Outcome, Problem};
 
 use crate::history::Kind;
-
-/// How a request ended, before anybody has judged it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ending {
-    /// There was no connection and so nothing was sent.
-    NotSent(String),
-    /// It was sent, or partly, and then there was nothing more.
-    Broken(String),
-    /// It was sent and nothing came in time.
-    TimedOut,
-    /// An answer.
-    Answered {
-        /// The HTTP status.
-        status: u16,
-        /// The whole body.
-        body: Bytes,
-    },
-}
 
 /// Whether the request can have had an effect of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +28,13 @@ pub enum Effect {
     Read,
     /// It changes something.
     Write,
+}
+
+impl Effect {
+    /// A read that has no answer changed nothing.
+    fn of(self, outcome: Kind) -> Kind {
+        if self == Effect::Read && outcome == Kind::Info { Kind::Fail } else { outcome }
+    }
 }
 
 /// A judged answer.
@@ -65,23 +55,19 @@ pub struct Answer {
 }
 
 /// The table.
-pub fn judge(effect: Effect, ending: Ending, zxid: Option<u64>, node: u64) -> Answer {
-    let (status, body) = match &ending {
-        Ending::Answered { status, body } => (*status, body.clone()),
-        _ => (0, Bytes::new()),
+pub fn judge(effect: Effect, ended: Result<testkit::http::Answer, NoAnswer>, node: u64) -> Answer {
+    let (zxid, status, body) = match &ended {
+        Ok(answer) => (answer.zxid(), answer.status, answer.body.clone()),
+        Err(_) => (None, 0, Bytes::new()),
     };
-    let (outcome, error) = match ending {
-        Ending::NotSent(why) => (Kind::Fail, Some(format!("not-sent: {why}"))),
-        Ending::Broken(why) => (Kind::Info, Some(format!("broken: {why}"))),
-        Ending::TimedOut => (Kind::Info, Some("timed-out".to_owned())),
-        Ending::Answered { status: 200..=299, .. } => (Kind::Ok, None),
-        Ending::Answered { status, body } => problem(status, &body),
+    let (outcome, error) = match ended {
+        Err(NoAnswer::NotSent(why)) => (Kind::Fail, Some(format!("not-sent: {why}"))),
+        Err(NoAnswer::Broken(why)) => (Kind::Info, Some(format!("broken: {why}"))),
+        Err(NoAnswer::TimedOut) => (Kind::Info, Some("timed-out".to_owned())),
+        Ok(_) if (200..300).contains(&status) => (Kind::Ok, None),
+        Ok(_) => problem(status, &body),
     };
-    let outcome = match (effect, outcome) {
-        (Effect::Read, Kind::Info) => Kind::Fail,
-        (_, outcome) => outcome,
-    };
-    Answer { outcome, error, status, body, zxid, node }
+    Answer { outcome: effect.of(outcome), error, status, body, zxid, node }
 }
 
 fn problem(status: u16, body: &Bytes) -> (Kind, Option<String>) {
@@ -106,13 +92,10 @@ pub fn judge_failure(failure: &Failure, effect: Effect, node: u64) -> Answer {
     match failure {
         Failure::Refused(code) => refused(name(*code)),
         Failure::Expired => refused("session-expired".into()),
-        Failure::NotSent(why) => judge(effect, Ending::NotSent(why.clone()), None, node),
-        Failure::Broken(why) => judge(effect, Ending::Broken(why.clone()), None, node),
-        Failure::TimedOut => judge(effect, Ending::TimedOut, None, node),
-        Failure::Wrong(why) => {
-            let outcome = if effect == Effect::Read { Kind::Fail } else { Kind::Info };
-            Answer { outcome, ..refused(format!("{WRONG}{why}")) }
-        }
+        Failure::NotSent(why) => judge(effect, Err(NoAnswer::NotSent(why.clone())), node),
+        Failure::Broken(why) => judge(effect, Err(NoAnswer::Broken(why.clone())), node),
+        Failure::TimedOut => judge(effect, Err(NoAnswer::TimedOut), node),
+        Failure::Wrong(why) => Answer { outcome: effect.of(Kind::Info), ..refused(format!("{WRONG}{why}")) },
     }
 }
 
@@ -152,7 +135,7 @@ impl Answer {
         match serde_json::from_slice(&self.body) {
             Ok(value) => Some(value),
             Err(error) => {
-                self.outcome = if effect == Effect::Read { Kind::Fail } else { Kind::Info };
+                self.outcome = effect.of(Kind::Info);
                 self.error = Some(format!("unreadable: {error}"));
                 None
             }
@@ -166,7 +149,13 @@ mod tests {
 
     use super::*;
 
-    fn problem(outcome: Outcome) -> Ending {
+    type Ended = Result<testkit::http::Answer, NoAnswer>;
+
+    fn answered(status: u16, body: Vec<u8>) -> Ended {
+        Ok(testkit::http::Answer { status, headers: Default::default(), body: body.into() })
+    }
+
+    fn problem(outcome: Outcome) -> Ended {
         let problem = Problem {
             type_uri: ProblemType::BadVersion.uri(),
             title: String::new(),
@@ -183,11 +172,11 @@ mod tests {
             cycle: Vec::new(),
             zxid: 1,
         };
-        Ending::Answered { status: 412, body: serde_json::to_vec(&problem).unwrap().into() }
+        answered(412, serde_json::to_vec(&problem).unwrap())
     }
 
-    fn plain(status: u16) -> Ending {
-        Ending::Answered { status, body: Bytes::from_static(b"{}") }
+    fn plain(status: u16) -> Ended {
+        answered(status, b"{}".to_vec())
     }
 
     #[test]
@@ -198,23 +187,23 @@ mod tests {
             (problem(Outcome::Refused), Kind::Fail, Kind::Fail),
             (problem(Outcome::Unavailable), Kind::Fail, Kind::Fail),
             (problem(Outcome::Unknown), Kind::Info, Kind::Fail),
-            (Ending::NotSent("refused".into()), Kind::Fail, Kind::Fail),
-            (Ending::Broken("reset".into()), Kind::Info, Kind::Fail),
-            (Ending::TimedOut, Kind::Info, Kind::Fail),
+            (Err(NoAnswer::NotSent("refused".into())), Kind::Fail, Kind::Fail),
+            (Err(NoAnswer::Broken("reset".into())), Kind::Info, Kind::Fail),
+            (Err(NoAnswer::TimedOut), Kind::Info, Kind::Fail),
             (plain(404), Kind::Info, Kind::Fail),
             (plain(500), Kind::Info, Kind::Fail),
             (plain(302), Kind::Info, Kind::Fail),
         ];
-        for (ending, write, read) in table {
-            assert_eq!(judge(Effect::Write, ending.clone(), None, 1).outcome, write, "{ending:?}");
-            assert_eq!(judge(Effect::Read, ending.clone(), None, 1).outcome, read, "{ending:?}");
+        for (ended, write, read) in table {
+            assert_eq!(judge(Effect::Write, ended.clone(), 1).outcome, write, "{ended:?}");
+            assert_eq!(judge(Effect::Read, ended.clone(), 1).outcome, read, "{ended:?}");
         }
-        assert!(judge(Effect::Write, problem(Outcome::Refused), None, 1).is_problem("bad-version"));
+        assert!(judge(Effect::Write, problem(Outcome::Refused), 1).is_problem("bad-version"));
     }
 
     #[test]
     fn an_answer_that_cannot_be_read_is_doubtful() {
-        let mut answer = judge(Effect::Write, plain(200), None, 1);
+        let mut answer = judge(Effect::Write, plain(200), 1);
         assert_eq!(answer.read::<zlock_client::api::Created>(Effect::Write), None);
         assert_eq!(answer.outcome, Kind::Info);
     }

@@ -31,33 +31,12 @@ pub(crate) enum Command {
         /// A directory with `history.jsonl`.
         dir: PathBuf,
         /// The workload, when the directory does not say.
-        #[arg(long)]
-        workload: Option<String>,
-    },
-    /// Writes a stored history of `register` or `lock` for other checkers, such as Knossos and
-    /// Porcupine: a file for each register or lock.
-    Export {
-        /// A directory with `history.jsonl`.
-        dir: PathBuf,
-        /// Where the files go.
-        #[arg(long)]
-        to: PathBuf,
-        /// The workload, when the directory does not say.
-        #[arg(long)]
-        workload: Option<String>,
+        #[arg(long, value_parser = workload)]
+        workload: Option<Workload>,
     },
     /// Runs every workload under every fault and writes `matrix.md` and `matrix.json` into the
     /// store. Exit code: the worst of all runs.
     All(All),
-    /// Takes nodes' power under load, run after run, until it went often enough. Exit code: the
-    /// worst of all runs.
-    Power(Power),
-    /// Mounts the disk of a node whose power can go: this program starts itself so.
-    #[command(hide = true)]
-    Disk {
-        /// Where.
-        dir: PathBuf,
-    },
 }
 
 /// How to run.
@@ -97,13 +76,12 @@ pub(crate) struct Common {
     /// How long a fault lasts, more or less.
     #[arg(long, default_value = "5s", value_parser = duration)]
     pub(crate) fault: Duration,
-    /// How links are broken: proxy, namespaces (needs root), or auto, the best that can be had.
-    #[arg(long, default_value = "auto")]
-    pub(crate) network: String,
-    /// Through which door clients come: http, zookeeper or both (register, lock, watch and multi
-    /// only).
-    #[arg(long, default_value = "http")]
-    pub(crate) door: String,
+    /// How links are broken; the best that can be had unless given.
+    #[arg(long, value_enum)]
+    pub(crate) network: Option<NetworkKind>,
+    /// Through which door clients come; others than http for register, lock, watch and multi only.
+    #[arg(long, value_enum, default_value_t = Door::Http)]
+    pub(crate) door: Door,
     /// Znodes of 24 KiB that are there before clients begin: snapshots take longer.
     #[arg(long, default_value_t = 0)]
     pub(crate) ballast: u64,
@@ -121,10 +99,10 @@ pub(crate) struct Common {
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Test {
     /// register, lock, fenced-lock, unguarded-lock, reentrant-lock, rw-lock, queue, sequential,
-    /// ephemeral, watch, multi, session, exactly-once, semaphore, multi-lock, election, upgrade,
-    /// mixed, revoke or lock-delay.
-    #[arg(long)]
-    workload: String,
+    /// ephemeral, watch, multi, session, exactly-once, semaphore, election, mixed, revoke or
+    /// lock-delay.
+    #[arg(long, value_parser = workload)]
+    workload: Workload,
     /// none, or any of kill, kill-leader, kill-majority, kill-all, stop, stop-leader, pause,
     /// pause-leader, restart-in-lease, partition (halves, isolate-leader, ring, one-way),
     /// asymmetric, flapping, slow, loss, held-answers, wipe, clock, clock-steps, clock-rates,
@@ -152,11 +130,14 @@ pub(crate) struct Test {
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct All {
     /// Only these workloads.
-    #[arg(long, value_delimiter = ',')]
-    pub(crate) workloads: Vec<String>,
+    #[arg(long, value_delimiter = ',', value_parser = workload)]
+    pub(crate) workloads: Vec<Workload>,
     /// Only these faults, each by itself; `a+b` is both in one run.
     #[arg(long, value_delimiter = ',')]
     pub(crate) nemeses: Vec<String>,
+    /// How often each is run, with another seed each time.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) rounds: u64,
     /// Runs at the same time, each in a process and a network of its own.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=64))]
     pub(crate) parallel: u64,
@@ -169,43 +150,6 @@ pub(crate) struct All {
     pub(crate) resume: bool,
     #[command(flatten)]
     pub(crate) common: Common,
-}
-
-/// `jepsen power`.
-#[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Power {
-    /// How often a node's power has to go, over all runs.
-    #[arg(long, default_value_t = 1_000)]
-    pub(crate) losses: u64,
-    /// In turn, one a run: any whose findings are writes that were lost or made twice.
-    #[arg(long, value_delimiter = ',', default_value = "register,exactly-once,sequential")]
-    pub(crate) workloads: Vec<String>,
-    /// Entries of the log between two snapshots of a node.
-    #[arg(long, default_value_t = 200)]
-    pub(crate) snapshot_every: u64,
-    /// Znodes of 24 KiB that are there before clients begin: the power seldom meets a snapshot that
-    /// is written in no time.
-    #[arg(long, default_value_t = 100)]
-    pub(crate) ballast: u64,
-    /// How long clients work in one run.
-    #[arg(long, default_value = "60s", value_parser = duration)]
-    pub(crate) time: Duration,
-    /// Steps a second, of all clients together.
-    #[arg(long, default_value_t = 200.0)]
-    pub(crate) rate: f64,
-    /// Of the first run; the next have the numbers behind it. Taken from the clock when not given,
-    /// and printed.
-    #[arg(long)]
-    pub(crate) seed: Option<u64>,
-    /// Where results go.
-    #[arg(long, default_value = "store")]
-    pub(crate) store: PathBuf,
-    /// The program `zlock`; the one beside this program unless given.
-    #[arg(long)]
-    pub(crate) zlock: Option<PathBuf>,
-    /// A line for the configuration of every node. May be repeated.
-    #[arg(long)]
-    pub(crate) set: Vec<String>,
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
@@ -224,20 +168,14 @@ pub(crate) fn faults(names: &[String]) -> Result<Vec<Fault>, String> {
 }
 
 /// The workload of that name.
-pub(crate) fn workload(name: &str) -> Result<Workload, String> {
+fn workload(name: &str) -> Result<Workload, String> {
     Workload::from_name(name).ok_or_else(|| format!("no workload is called `{name}`; see --help"))
 }
 
 impl Common {
     /// The options of one run.
     pub(crate) fn options(&self, workload: Workload, faults: Vec<Fault>, seed: u64) -> Result<Options, String> {
-        let network = match self.network.as_str() {
-            "auto" => needs::best_network(&faults),
-            "proxy" => NetworkKind::Proxies,
-            "namespaces" => NetworkKind::Namespaces,
-            other => return Err(format!("no network is called `{other}`: auto, proxy or namespaces")),
-        };
-        let door = self.door()?;
+        let (door, network) = (self.door, self.network.unwrap_or_else(|| needs::best_network(&faults)));
         if !door.has(workload) {
             return Err(format!("{} is made over HTTP alone; others: register, lock, watch, multi", workload.name()));
         }
@@ -262,12 +200,6 @@ impl Common {
             ballast: self.ballast,
             negative: false,
         })
-    }
-
-    /// The door of that name.
-    pub(crate) fn door(&self) -> Result<Door, String> {
-        let named = Door::ALL.into_iter().find(|door| door.name() == self.door);
-        named.ok_or_else(|| format!("no door is called `{}`: http, zookeeper or both", self.door))
     }
 
     /// More lines for the configuration of every node of the run with this seed. What `--set` says
@@ -300,7 +232,7 @@ impl Test {
         if !self.endpoints.is_empty() && !faults.is_empty() {
             return Err("a cluster that was there before is not broken: leave --nemesis or --endpoints out".into());
         }
-        let mut options = self.common.options(workload(&self.workload)?, faults, self.common.seed())?;
+        let mut options = self.common.options(self.workload, faults, self.common.seed())?;
         if options.door != Door::Http && !self.endpoints.is_empty() {
             return Err("--endpoints are HTTP doors: leave --door out".into());
         }
@@ -308,7 +240,7 @@ impl Test {
         options.negative = self.negative;
         options.dir.clone_from(&self.supervised);
         if self.negative && !has_negative(options.workload) {
-            return Err(format!("{} has no negative control", self.workload));
+            return Err(format!("{} has no negative control", self.workload.name()));
         }
         Ok(options)
     }

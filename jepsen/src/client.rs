@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::Value;
+use testkit::zookeeper::Zk;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 use zlock_client::api::{OpenSession, SessionOpened};
@@ -58,6 +59,12 @@ impl Client {
         self.rng.u64(1..=self.http.node_count())
     }
 
+    /// Sends a request to any node, once.
+    pub async fn send(&mut self, call: Call) -> Answer {
+        let node = self.any_node();
+        self.http.send(node, call).await
+    }
+
     /// Begins an operation.
     pub fn invoke(&mut self, f: &str, value: Value) {
         self.note(Kind::Invoke, f, value, None, None, None);
@@ -89,8 +96,7 @@ impl Client {
         result: impl FnOnce(&mut Answer) -> Option<Value>,
     ) -> (Answer, Value) {
         self.invoke(f, value.clone());
-        let node = self.any_node();
-        let mut answer = self.http.send(node, call).await;
+        let mut answer = self.send(call).await;
         let done = if answer.is_ok() { result(&mut answer) } else { None };
         let value = done.unwrap_or(value);
         self.end_as(&answer, f, value.clone());
@@ -112,8 +118,7 @@ impl Client {
     pub async fn insist(&mut self, call: Call, settled: impl Fn(&Answer) -> bool) -> Result<Answer, String> {
         let deadline = Instant::now() + SETUP_MAX;
         loop {
-            let node = self.any_node();
-            let answer = self.http.send(node, call.clone()).await;
+            let answer = self.send(call.clone()).await;
             if answer.is_ok() || settled(&answer) {
                 return Ok(answer);
             }
@@ -146,7 +151,7 @@ impl Client {
     }
 }
 
-/// A session with the task that keeps it alive.
+/// A session with the task that keeps it alive, or the client of ZooKeeper's protocol whose it is.
 pub struct Session {
     /// Its id: the owner in histories.
     pub id: u64,
@@ -154,13 +159,15 @@ pub struct Session {
     pub key: String,
     /// The agreed timeout.
     pub timeout: Duration,
+    /// Where it was opened at the ZooKeeper door.
+    pub zk: Option<Zk>,
     quiet: Arc<AtomicBool>,
-    keeper: AbortHandle,
+    keeper: Option<AbortHandle>,
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.keeper.abort();
+        self.keeper.iter().for_each(AbortHandle::abort);
     }
 }
 
@@ -176,17 +183,19 @@ impl Session {
             quiet.clone(),
             seed,
         ));
-        Session { id: opened.id, key: opened.session, timeout, quiet, keeper: keeper.abort_handle() }
+        let keeper = Some(keeper.abort_handle());
+        Session { id: opened.id, key: opened.session, timeout, zk: None, quiet, keeper }
+    }
+
+    /// One that its client keeps alive.
+    pub fn over_zookeeper(zk: Zk) -> Session {
+        let (id, key, quiet) = (zk.session(), String::new(), Arc::default());
+        Session { id, key, timeout: Duration::ZERO, zk: Some(zk), quiet, keeper: None }
     }
 
     /// Stops or resumes the heartbeats: a client that is paused sends none.
     pub fn set_quiet(&self, quiet: bool) {
         self.quiet.store(quiet, Ordering::SeqCst);
-    }
-
-    /// The request that closes it.
-    pub fn close_call(&self) -> Call {
-        Call::delete(format!("/v1/sessions/{}", self.id)).session(&self.key)
     }
 }
 

@@ -1,16 +1,14 @@
 //! After everything is healed all nodes hold the same state.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use zlock_client::api::{Children, Cluster as View, StateDigest};
+use zlock_client::api::{Cluster as View, StateDigest};
 
 use crate::answer::Effect;
 use crate::cluster::Cluster;
 use crate::http::{Call, Http};
 use crate::verdict::Verdict;
-use crate::workload::ROOT;
 
 /// How long the nodes may take to agree.
 const AGREE_MAX: Duration = Duration::from_secs(30);
@@ -19,9 +17,6 @@ const DIGEST_MAX: Duration = Duration::from_secs(20);
 
 /// `super:test`, as whom the nodes know their super user.
 const SUPER: &str = "Basic c3VwZXI6dGVzdA==";
-
-/// Every znode below the harness's root: path, and its facts as JSON.
-type Tree = BTreeMap<String, String>;
 
 /// Compares digests of all that the nodes have applied, at one zxid.
 ///
@@ -44,8 +39,7 @@ pub async fn check(cluster: &mut Cluster) -> Verdict {
             Ok(states) => match diverged(&states) {
                 Some((one, other)) => {
                     let detail = format!("nodes {one} and {other} differ at zxid {}", states[one - 1].zxid);
-                    let shown = where_they_differ(&mut http, one as u64, other as u64).await;
-                    verdict.found_outside("nodes-differ", detail, vec![format!("{states:?}"), shown]);
+                    verdict.found_outside("nodes-differ", detail, vec![format!("{states:?}")]);
                     return verdict;
                 }
                 None => format!("the nodes are at different zxids: {states:?}"),
@@ -84,53 +78,6 @@ fn diverged(states: &[StateDigest]) -> Option<(usize, usize)> {
         states[*one].zxid == states[*other].zxid && states[*one].digest != states[*other].digest
     };
     pairs.into_iter().find(differ).map(|(one, other)| (one + 1, other + 1))
-}
-
-/// The first znode of the harness that differs, for people.
-async fn where_they_differ(http: &mut Http, one: u64, other: u64) -> String {
-    let trees = (read_tree(http, one).await, read_tree(http, other).await);
-    match trees {
-        (Ok(one), Ok(other)) => difference(&one, &other).unwrap_or_else(|| format!("not in the znodes below {ROOT}")),
-        (Err(why), _) | (_, Err(why)) => format!("where could not be found out: {why}"),
-    }
-}
-
-async fn read_tree(http: &mut Http, node: u64) -> Result<Tree, String> {
-    let mut tree = Tree::new();
-    let mut parents = vec![ROOT.to_owned()];
-    while let Some(parent) = parents.pop() {
-        let mut after = String::new();
-        loop {
-            let target = format!("/v1/znodes{parent}?children=stat&limit=500&consistency=local{after}");
-            let mut answer = http.send(node, Call::get(target)).await;
-            if answer.is_problem("no-node") {
-                break;
-            }
-            let page: Children = answer
-                .read(Effect::Read)
-                .ok_or_else(|| format!("node {node}: {parent}: {}", answer.error.clone().unwrap_or_default()))?;
-            for child in page.stats.into_iter().flatten() {
-                let path = format!("{parent}/{}", child.name);
-                if child.stat.num_children > 0 {
-                    parents.push(path.clone());
-                }
-                tree.insert(path, format!("{:?}", child.stat));
-            }
-            match page.next {
-                Some(next) => after = format!("&after={next}"),
-                None => break,
-            }
-        }
-    }
-    Ok(tree)
-}
-
-fn difference(one: &Tree, other: &Tree) -> Option<String> {
-    let differs = one.iter().find(|(path, stat)| other.get(*path) != Some(*stat));
-    if let Some((path, stat)) = differs {
-        return Some(format!("{path}: {stat} and {:?}", other.get(path)));
-    }
-    other.keys().find(|path| !one.contains_key(*path)).map(|path| format!("{path} is on one of them only"))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use power_disk::Cut;
 
 use crate::cluster::Ended;
-use crate::cluster::disk::{self, Losses};
+use crate::cluster::disk::Losses;
 use crate::verdict::Verdict;
 
 /// A node that ends has to have a reason: a broken disk is one, and no memory.
@@ -34,15 +34,11 @@ pub(crate) fn judge(ends: &[Ended], verdict: &mut Verdict) {
     }
 }
 
-/// How many losses of power there were, by what, and how many nodes refused their data after one.
+/// How many losses of power there were, and how many nodes refused their data after one.
 pub(crate) fn judge_losses(losses: Losses, ends: &[Ended], verdict: &mut Verdict) {
     let refused: BTreeSet<u64> = ends.iter().filter(|end| end.says_damaged()).map(|end| end.node).collect();
     verdict.figure("node-power-losses", losses.nodes);
     verdict.figure("refusals-after-power-loss", refused.len());
-    verdict.figure("power-lost-by", disk::power_lost_by());
-    if power_disk::available().is_err() {
-        return;
-    }
     let Cut { pages_kept, pages_lost, names_kept, names_lost } = losses.cut;
     verdict.figure("unsynced-pages", format!("{pages_kept} kept, {pages_lost} lost"));
     verdict.figure("unsynced-names", format!("{names_kept} kept, {names_lost} lost"));

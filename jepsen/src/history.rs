@@ -94,42 +94,13 @@ pub struct Operation {
     pub zxid: Option<u64>,
 }
 
-/// Why a list of entries is no history.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Malformed {
-    /// A process invoked before its last operation was completed.
-    #[error("entry {index}: process {process} has an operation under way")]
-    Overlap {
-        /// Where.
-        index: u64,
-        /// Who.
-        process: u64,
-    },
-    /// A completion without an invocation.
-    #[error("entry {index}: process {process} completes what it did not invoke")]
-    Orphan {
-        /// Where.
-        index: u64,
-        /// Who.
-        process: u64,
-    },
-    /// A process went on after an operation of unknown outcome.
-    #[error("entry {index}: process {process} goes on after an unknown outcome")]
-    Zombie {
-        /// Where.
-        index: u64,
-        /// Who.
-        process: u64,
-    },
-}
-
 /// Pairs invocations with completions, in the order of invocation. Entries of the nemesis are left
 /// out.
 ///
 /// # Errors
 /// When a process does two things at once, completes what it did not begin, or goes on after an
 /// unknown outcome.
-pub fn operations(entries: &[Entry]) -> Result<Vec<Operation>, Malformed> {
+pub fn operations(entries: &[Entry]) -> Result<Vec<Operation>, String> {
     let mut operations: Vec<Operation> = Vec::new();
     let mut open = std::collections::BTreeMap::<u64, usize>::new();
     let mut crashed = std::collections::BTreeSet::new();
@@ -138,11 +109,11 @@ pub fn operations(entries: &[Entry]) -> Result<Vec<Operation>, Malformed> {
         let Process::Client(process) = entry.process else { continue };
         let index = entry.index;
         if crashed.contains(&process) {
-            return Err(Malformed::Zombie { index, process });
+            return Err(wrong(entry, "goes on after an unknown outcome"));
         }
         if entry.kind == Kind::Invoke {
             if open.insert(process, operations.len()).is_some() {
-                return Err(Malformed::Overlap { index, process });
+                return Err(wrong(entry, "has an operation under way"));
             }
             operations.push(Operation {
                 process,
@@ -158,7 +129,7 @@ pub fn operations(entries: &[Entry]) -> Result<Vec<Operation>, Malformed> {
             });
             continue;
         }
-        let position = open.remove(&process).ok_or(Malformed::Orphan { index, process })?;
+        let position = open.remove(&process).ok_or_else(|| wrong(entry, "completes what it did not invoke"))?;
         let operation = &mut operations[position];
         operation.outcome = entry.kind;
         operation.time.1 = entry.time;
@@ -177,6 +148,10 @@ pub fn operations(entries: &[Entry]) -> Result<Vec<Operation>, Malformed> {
         }
     }
     Ok(operations)
+}
+
+fn wrong(entry: &Entry, what: &str) -> String {
+    format!("entry {}: process {:?} {what}", entry.index, entry.process)
 }
 
 impl Operation {

@@ -5,7 +5,7 @@ use std::time::Duration;
 pub use testkit::http::Call;
 use testkit::http::{Client, NoAnswer, Patience};
 
-use crate::answer::{Answer, Effect, Ending, judge};
+use crate::answer::{Answer, Effect, judge};
 
 /// The answer to everything but a long-poll comes within this time, or it is late. A node on this
 /// machine, or near, answers a connection attempt at once. It closes idle connections after some
@@ -35,33 +35,17 @@ impl Http {
     /// Sends a request to a node, once, and judges the answer.
     pub async fn send(&mut self, node: u64, call: Call) -> Answer {
         let effect = if call.only_looks() { Effect::Read } else { Effect::Write };
-        match self.client(node).send(call).await {
-            Ok(answer) => {
-                let zxid = answer.zxid();
-                judge(effect, Ending::Answered { status: answer.status, body: answer.body }, zxid, node)
-            }
-            Err(why) => judge(effect, why.into(), None, node),
-        }
+        judge(effect, self.client(node).send(call).await, node)
     }
 
     /// Sends a request and cuts the connection without waiting for the answer.
     pub async fn send_and_hang_up(&mut self, node: u64, call: Call, after: Duration) -> Answer {
         let effect = if call.only_looks() { Effect::Read } else { Effect::Write };
         let sent = self.client(node).send_and_hang_up(call, after).await;
-        judge(effect, sent.map_or_else(Ending::from, |()| Ending::Broken("hung up".into())), None, node)
+        judge(effect, sent.and(Err(NoAnswer::Broken("hung up".into()))), node)
     }
 
     fn client(&mut self, node: u64) -> &mut Client {
         &mut self.clients[(node - 1) as usize]
-    }
-}
-
-impl From<NoAnswer> for Ending {
-    fn from(why: NoAnswer) -> Ending {
-        match why {
-            NoAnswer::NotSent(why) => Ending::NotSent(why),
-            NoAnswer::Broken(why) => Ending::Broken(why),
-            NoAnswer::TimedOut => Ending::TimedOut,
-        }
     }
 }

@@ -46,8 +46,7 @@ fn missing(need: Need, network: NetworkKind) -> Option<String> {
     match need {
         Need::Group(resource) => cgroup::available(resource).err().map(|error| error.to_string()),
         Need::Faketime => faketime().err().map(|error| error.to_string()),
-        Need::Disk(DiskKind::Slow) => power_disk::available().err().map(|error| error.to_string()),
-        Need::Disk(DiskKind::PowerLoss) if power_disk::available().is_ok() => None,
+        Need::Disk(DiskKind::Powered) => power_disk::available().err().map(|error| error.to_string()),
         Need::Disk(_) if !disk::available() => Some("it needs root, mount and mkfs.ext4".into()),
         Need::Delays if network == NetworkKind::Namespaces => {
             Some("namespaces cannot delay packets: use --network proxy".into())

@@ -105,21 +105,16 @@ impl Recorder {
         self.tape().counts
     }
 
-    /// Writes `history.edn` and gives the whole history.
+    /// Gives the whole history.
     ///
     /// # Errors
-    /// When a file could not be written.
-    pub fn finish(&self, dir: &Path) -> io::Result<Vec<Entry>> {
+    /// When the file could not be written.
+    pub fn finish(&self) -> io::Result<Vec<Entry>> {
         let mut tape = self.tape();
         tape.file.flush()?;
         if let Some(error) = tape.error.take() {
             return Err(error);
         }
-        let mut edn = BufWriter::new(File::create(dir.join("history.edn"))?);
-        for entry in &tape.entries {
-            writeln!(edn, "{}", entry.to_edn())?;
-        }
-        edn.flush()?;
         Ok(tape.entries.clone())
     }
 }

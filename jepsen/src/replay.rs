@@ -56,6 +56,6 @@ pub fn judge(workload: Workload, entries: &[Entry], facts: &[NodeFacts], verdict
     }
     match history::operations(entries) {
         Ok(operations) => verdict.join(replayed::check(workload, facts, &operations)),
-        Err(why) => verdict.doubt(why.to_string()),
+        Err(why) => verdict.doubt(why),
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinSet;
 
@@ -28,8 +28,8 @@ use crate::snapshots;
 use crate::store;
 use crate::verdict::{Validity, Verdict};
 use crate::workload::{
-    Bank, Delays, Elections, Ephemerals, Fenced, LockKind, Locks, Mixed, MultiLocks, Queue, Registers, Retries,
-    Revokes, Semaphores, Sequences, Sessions, Upgrades, Watchers, Work, door,
+    Bank, Delays, Doors, Elections, Ephemerals, Fenced, LockKind, Locks, Mixed, QueueKind, Queues, Registers, Retries,
+    Revokes, Sequences, Sessions, Watchers, Work,
 };
 
 /// How long the workers may take to settle and the last reads to be answered.
@@ -40,7 +40,7 @@ const SETTLE_MAX: Duration = Duration::from_secs(120);
 const LAST_CALM: Duration = Duration::from_nanos(check::SETTLE_NS + 2 * check::GRANT_MAX_NS + 3_000_000_000);
 
 /// Which door clients use.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Door {
     /// HTTP.
     #[default]
@@ -52,9 +52,6 @@ pub enum Door {
 }
 
 impl Door {
-    /// All of them.
-    pub const ALL: [Door; 3] = [Door::Http, Door::Zookeeper, Door::Both];
-
     /// What it is called on the command line.
     pub fn name(self) -> &'static str {
         match self {
@@ -130,12 +127,12 @@ pub struct Progress {
 }
 
 /// What is left of a run, as `results.json` has it.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Results {
     /// All in all.
     pub valid: Validity,
     /// The workload.
-    pub workload: &'static str,
+    pub workload: String,
     /// The command that does the same again.
     pub command: String,
     /// The seed.
@@ -149,7 +146,7 @@ pub struct Results {
     /// How often each fault was made.
     pub faults: Injected,
     /// How partitions were made.
-    pub partitions_by: &'static str,
+    pub partitions_by: String,
     /// What the checkers of the workload say.
     pub checker: Verdict,
     /// Whether all nodes came to the same state.
@@ -159,8 +156,28 @@ pub struct Results {
     /// How long the checkers took, in milliseconds.
     pub check_ms: u64,
     /// Where everything lies.
-    #[serde(skip)]
     pub dir: PathBuf,
+}
+
+impl Results {
+    /// A run that came to no results.
+    pub fn lost(options: &Options, why: String) -> Results {
+        let (workload, command) = (options.workload.name().to_owned(), store::command(options));
+        let mut lost = Results { workload, command, seed: options.seed, ..Results::default() };
+        lost.checker.doubt(why);
+        lost
+    }
+
+    /// The alarms, the kinds of what was found, and the doubts.
+    pub fn why(&self) -> Vec<String> {
+        let mut why = self.alarms.clone();
+        for verdict in [&self.checker, &self.convergence] {
+            why.extend(verdict.findings.iter().map(|finding| finding.kind.clone()));
+            why.extend_from_slice(&verdict.doubts);
+        }
+        why.dedup();
+        why
+    }
 }
 
 /// Runs a workload and judges it.
@@ -181,36 +198,24 @@ pub async fn run(options: &Options, progress: impl Fn(Progress) + Send + 'static
     let recorder = Arc::new(Recorder::create(&dir).map_err(|error| told("the history", &error))?);
     let run = Run { options: options.clone(), cluster: Arc::new(Mutex::new(cluster)), recorder, dir };
     let (n, negative) = (options.concurrency, options.negative);
-    let zookeeper = || async { run.cluster.lock().await.zookeeper.clone() };
-    match options.door {
-        Door::Http => {}
-        Door::Zookeeper => {
-            let door = door::ZooKeeper::new(zookeeper().await);
-            return run.go_through(door, progress).await;
-        }
-        Door::Both => {
-            let door = door::Both::new(zookeeper().await);
-            return run.go_through(door, progress).await;
-        }
-    }
+    let zookeeper = run.cluster.lock().await.zookeeper.clone().into();
+    let doors = Doors { which: options.door, zookeeper };
     match options.workload {
-        Workload::Register => run.go(Registers::new(door::Http, negative), progress).await,
-        Workload::Lock => run.go(Locks::new(door::Http, LockKind::Plain, n), progress).await,
-        Workload::ReentrantLock => run.go(Locks::new(door::Http, LockKind::Reentrant, n), progress).await,
-        Workload::RwLock => run.go(Locks::new(door::Http, LockKind::ReadWrite, n), progress).await,
+        Workload::Register => run.go(Registers::new(doors, negative), progress).await,
+        Workload::Lock => run.go(Locks::new(doors, LockKind::Plain, n), progress).await,
+        Workload::ReentrantLock => run.go(Locks::new(doors, LockKind::Reentrant, n), progress).await,
+        Workload::RwLock => run.go(Locks::new(doors, LockKind::ReadWrite, n), progress).await,
         Workload::FencedLock => run.go(Fenced::new(true, n), progress).await,
         Workload::UnguardedLock => run.go(Fenced::new(false, n), progress).await,
-        Workload::Queue => run.go(Queue::new(n), progress).await,
+        Workload::Queue => run.go(Queues::new(QueueKind::Plain, n), progress).await,
         Workload::Sequential => run.go(Sequences::default(), progress).await,
         Workload::Ephemeral => run.go(Ephemerals::default(), progress).await,
-        Workload::Watch => run.go(Watchers::new(door::Http, n, negative), progress).await,
-        Workload::Multi => run.go(Bank::new(door::Http), progress).await,
+        Workload::Watch => run.go(Watchers::new(doors, n, negative), progress).await,
+        Workload::Multi => run.go(Bank::new(doors), progress).await,
         Workload::Session => run.go(Sessions::new(negative), progress).await,
         Workload::ExactlyOnce => run.go(Retries::new(negative), progress).await,
-        Workload::Semaphore => run.go(Semaphores::new(n), progress).await,
-        Workload::MultiLock => run.go(MultiLocks::new(n), progress).await,
+        Workload::Semaphore => run.go(Queues::new(QueueKind::Semaphore, n), progress).await,
         Workload::Election => run.go(Elections::new(n), progress).await,
-        Workload::Upgrade => run.go(Upgrades::new(n), progress).await,
         Workload::Mixed => run.go(Mixed::new(n), progress).await,
         Workload::Revoke => run.go(Revokes::new(n), progress).await,
         Workload::LockDelay => run.go(Delays::new(n), progress).await,
@@ -270,21 +275,6 @@ impl Pacer {
 }
 
 impl Run {
-    /// A workload that can be run through any door.
-    async fn go_through<D>(self, door: D, progress: impl Fn(Progress) + Send + 'static) -> Result<Results, String>
-    where
-        D: door::RegisterDoor + door::LockDoor + door::WatchDoor + door::AccountDoor,
-    {
-        let (n, negative) = (self.options.concurrency, self.options.negative);
-        match self.options.workload {
-            Workload::Register => self.go(Registers::new(door, negative), progress).await,
-            Workload::Lock => self.go(Locks::new(door, LockKind::Plain, n), progress).await,
-            Workload::Watch => self.go(Watchers::new(door, n, negative), progress).await,
-            Workload::Multi => self.go(Bank::new(door), progress).await,
-            other => Err(format!("{} is made over HTTP alone", other.name())),
-        }
-    }
-
     async fn go<W: Work>(self, work: W, progress: impl Fn(Progress) + Send + 'static) -> Result<Results, String> {
         let endpoints = self.cluster.lock().await.endpoints.clone();
         let mut client = Client::new(&endpoints, &self.recorder, self.options.seed);
@@ -397,7 +387,7 @@ impl Run {
     }
 
     async fn judge(self, broken: Broken, unsettled: Option<String>) -> Result<Results, String> {
-        let entries = self.recorder.finish(&self.dir).map_err(|error| told("the history", &error))?;
+        let entries = self.recorder.finish().map_err(|error| told("the history", &error))?;
         let mut cluster = self.cluster.lock().await;
         let (faults, convergence) = self.judge_cluster(&mut cluster, broken, &entries).await;
         let alarms: Vec<String> = cluster.nodes.iter().flat_map(|node| node.alarms()).collect();
@@ -423,14 +413,14 @@ impl Run {
         }
         let results = Results {
             valid,
-            workload: self.options.workload.name(),
+            workload: self.options.workload.name().to_owned(),
             command: store::command(&self.options),
             seed: self.options.seed,
             ok: counts.ok,
             fail: counts.fail,
             info: counts.info,
             faults,
-            partitions_by: if own { self.options.network.told() } else { "nothing: not our cluster" },
+            partitions_by: if own { self.options.network.told() } else { "nothing: not our cluster" }.to_owned(),
             checker,
             convergence,
             alarms,

@@ -4,7 +4,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::cluster::NetworkKind;
 use crate::runner::{Door, Options};
 
 /// Makes the directory of a new run and points `store/<workload>/latest` to it.
@@ -84,11 +83,7 @@ pub fn arguments(options: &Options) -> Vec<String> {
     say("concurrency", options.concurrency.to_string());
     say("rate", options.rate.to_string());
     say("seed", options.seed.to_string());
-    let network = match options.network {
-        NetworkKind::Proxies => "proxy",
-        NetworkKind::Namespaces => "namespaces",
-    };
-    say("network", network.into());
+    say("network", options.network.name().into());
     say("calm", span(options.pace.calm));
     say("fault", span(options.pace.fault));
     if options.ballast > 0 {

@@ -11,15 +11,27 @@ use crate::history::Operation;
 const FINDINGS_MAX: usize = 20;
 
 /// Whether the promise was kept. Written as Jepsen does: `true`, `false` or `"unknown"`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(from = "Value")]
 pub enum Validity {
     /// It was kept in this history.
     Valid,
     /// The checker gave up.
+    #[default]
     Unknown,
     /// It was broken.
     Invalid,
+}
+
+impl Validity {
+    /// How people are told of it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Validity::Valid => "valid",
+            Validity::Invalid => "INVALID",
+            Validity::Unknown => "unknown",
+        }
+    }
 }
 
 impl Serialize for Validity {
@@ -42,8 +54,8 @@ impl From<Value> for Validity {
     }
 }
 
-/// One broken promise with the smallest part of the history that shows it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+/// One broken promise with a small part of the history that shows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
     /// What kind: `stale-read`, `two-holders`, ...
     pub kind: String,
@@ -54,7 +66,7 @@ pub struct Finding {
 }
 
 /// What the checkers of one workload say about one history.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
     /// All in all.
     pub valid: Validity,
@@ -63,7 +75,7 @@ pub struct Verdict {
     /// How many were found.
     pub finding_count: usize,
     /// Why nothing can be said, when nothing can.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub doubts: Vec<String>,
     /// Figures worth a look that decide nothing.
     pub figures: BTreeMap<String, Value>,

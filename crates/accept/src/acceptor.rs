@@ -1,7 +1,7 @@
 //! The server's side of a handshake.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::failures::Failures;
 use crate::handshakes::Handshakes;
 use crate::networks::{Networks, source};
 use crate::stream::Stream;
-use crate::{Error, files};
+use crate::{Error, files, subject};
 
 /// Tells whether clients show certificates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,7 +113,7 @@ impl Acceptor {
                 Ok(_) => {}
                 Err(error) => return Err(self.before_the_first_byte(error)),
             }
-            let shaken = self.shake_hands(stream, addr.ip()).await;
+            let shaken = self.shake_hands(stream, addr).await;
             shaken.inspect_err(|error| self.failures.note(addr, error))
         };
         let late = || {
@@ -132,8 +132,8 @@ impl Acceptor {
         error
     }
 
-    async fn shake_hands(&self, stream: TcpStream, addr: IpAddr) -> io::Result<Stream> {
-        let source = (!self.exempt.contain(addr)).then(|| source(addr));
+    async fn shake_hands(&self, stream: TcpStream, addr: SocketAddr) -> io::Result<Stream> {
+        let source = (!self.exempt.contain(addr.ip())).then(|| source(addr.ip()));
         let _place = self.handshakes.enter(source).await;
         let accepted = tokio::select! {
             accepted = self.acceptor.accept(stream) => accepted?,
@@ -144,7 +144,10 @@ impl Acceptor {
                 ));
             }
         };
-        Ok(Stream::accepted(accepted))
+        let shown = accepted.get_ref().1.peer_certificates().and_then(<[_]>::first);
+        let subject =
+            shown.and_then(|shown| subject::of(shown).inspect_err(|why| self.failures.note_nobody(addr, why)).ok());
+        Ok(Stream::accepted(accepted, subject))
     }
 }
 

@@ -40,3 +40,15 @@ pub enum Error {
         reason: String,
     },
 }
+
+impl Error {
+    /// The code that the message begins with.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Error::Unreadable { .. } => "tls-file-unreadable",
+            Error::Certificate { .. } => "tls-bad-certificate",
+            Error::Key { .. } => "tls-bad-key",
+            Error::Mismatch { .. } => "tls-key-mismatch",
+        }
+    }
+}

@@ -1,5 +1,5 @@
-//! Handshakes that failed: a line of the log for each address now and then, few for one network and
-//! few in all, with how many failures there were besides.
+//! Handshakes that failed, and those whose certificate is about nobody: a line of the log for each
+//! address now and then, few for one network and few in all, with how many there were besides.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -23,10 +23,11 @@ const LINES_MAX: usize = 20;
 /// and are at most [`LINES_MAX`].
 const ADDRESSES_MAX: usize = 256;
 
-/// Lines about failed handshakes, as far as they bound the next ones.
+/// Lines about handshakes of either kind, as far as they bound the next ones.
 #[derive(Debug, Default)]
 pub(crate) struct Failures {
-    told: Mutex<Told>,
+    failed: Mutex<Told>,
+    nobodies: Mutex<Told>,
 }
 
 #[derive(Debug, Default)]
@@ -57,13 +58,9 @@ struct Line {
 }
 
 impl Failures {
-    fn lock(&self) -> MutexGuard<'_, Told> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Tells why the handshake of a client failed, unless there were enough lines just now.
     pub(crate) fn note(&self, addr: SocketAddr, error: &io::Error) {
-        let line = self.lock().note(addr.ip(), Instant::now());
+        let line = lock(&self.failed).note(addr.ip(), Instant::now());
         if let Some(Line { times, others, resets }) = line {
             // A text, so that it is quoted: some of it is what the client said.
             let reason = error.to_string();
@@ -71,11 +68,23 @@ impl Failures {
         }
     }
 
+    /// Tells why the certificate of a client is about nobody, unless there were enough lines just
+    /// now. The client is let in like one without.
+    pub(crate) fn note_nobody(&self, addr: SocketAddr, reason: &str) {
+        if let Some(Line { times, others, .. }) = lock(&self.nobodies).note(addr.ip(), Instant::now()) {
+            tracing::warn!(%addr, reason, times, others, "a client's certificate is about nobody");
+        }
+    }
+
     /// Counts a connection that was reset before its first byte. Some balancers look so whether a
     /// port is open, so the number is told with the next line, and not with one of its own.
     pub(crate) fn note_reset(&self) {
-        self.lock().resets += 1;
+        lock(&self.failed).resets += 1;
     }
+}
+
+fn lock(told: &Mutex<Told>) -> MutexGuard<'_, Told> {
+    told.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Told {
@@ -182,7 +191,7 @@ mod tests {
     fn resets_are_told_with_the_next_line() {
         let (failures, now) = (Failures::default(), Instant::now());
         (0..3).for_each(|_| failures.note_reset());
-        let told = [1, 2].map(|n| failures.lock().note(addr(0, n), now));
+        let told = [1, 2].map(|n| lock(&failures.failed).note(addr(0, n), now));
         assert_eq!(told, [Some(Line { times: 1, others: 0, resets: 3 }), line(1, 0)]);
     }
 }

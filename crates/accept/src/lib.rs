@@ -1,4 +1,4 @@
-//! Where both doors listen: TLS, with rustls and ring, and who is let in.
+//! Where both doors listen: TLS, for the Rust client too, with rustls and ring, and who is let in.
 //!
 //! A door listens on a plain address, on one with TLS, or on both ([`Listeners`]). A client that
 //! comes over TLS is taken through the handshake within a time and among few others at once
@@ -14,7 +14,7 @@
 //! read at start.
 //!
 //! ```text
-//! acceptor.rs   the server's side     files.rs      PEM files and what is wrong with them
+//! acceptor.rs   the server's side     connector.rs  the client's side     files.rs   PEM files and what is wrong with them
 //! listeners.rs  addresses of a door   stream.rs     plain or not          subject.rs a subject as text (RFC 2253)
 //! admission.rs  connections, and those of one address      handshakes.rs   the same of handshakes
 //! networks.rs   which addresses count as one               rates.rs        how often, for one address
@@ -26,6 +26,7 @@
 
 mod acceptor;
 mod admission;
+mod connector;
 mod error;
 mod failures;
 mod files;
@@ -43,6 +44,7 @@ mod windows;
 
 pub use acceptor::{Acceptor, AcceptorConfig, Clients};
 pub use admission::{Admission, AdmissionConfig, Full, Place, Waiting};
+pub use connector::{Connector, ConnectorConfig};
 pub use error::Error;
 pub use incoming::Incoming;
 pub use listeners::Listeners;

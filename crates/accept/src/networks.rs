@@ -30,6 +30,9 @@ pub(crate) fn site_of_source(source: IpAddr) -> IpAddr {
     if source.is_ipv4() { source } else { site(source) }
 }
 
+/// The bits with which addresses of IPv6 begin that stand for those of IPv4: `::ffff:0:0/96`.
+const MAPPED_BITS: u32 = 96;
+
 /// A list of networks, as in `10.0.0.0/8,2001:db8::/32,192.0.2.7`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Networks(Vec<Network>);
@@ -87,7 +90,11 @@ impl FromStr for Network {
             None => width(first),
             Some(bits) => bits.parse().ok().filter(|bits| *bits <= width(first)).ok_or_else(wrong)?,
         };
-        Ok(Network { first, bits })
+        // A client with an address of IPv4 is known by that, so its network is, too.
+        Ok(match (first.to_canonical(), bits.checked_sub(MAPPED_BITS)) {
+            (IpAddr::V4(inner), Some(bits)) if first.is_ipv6() => Network { first: inner.into(), bits },
+            _ => Network { first, bits },
+        })
     }
 }
 
@@ -118,6 +125,13 @@ mod tests {
         check("10.0.0.0/8", "10.255.0.1", true);
         check("10.0.0.0/8", "11.0.0.1", false);
         check("10.0.0.0/8", "::ffff:10.0.0.1", true);
+        check("::ffff:10.0.0.0/104", "10.255.0.1", true);
+        check("::ffff:10.0.0.0/104", "::ffff:10.0.0.1", true);
+        check("::ffff:10.0.0.0/104", "11.0.0.1", false);
+        check("::ffff:10.0.0.1", "10.0.0.1", true);
+        check("::ffff:0:0/96", "203.0.113.9", true);
+        check("::ffff:0:0/96", "::1", false);
+        check("::/90", "10.0.0.1", false);
         check("192.0.2.7", "192.0.2.7", true);
         check("192.0.2.7", "192.0.2.6", false);
         check("0.0.0.0/0", "203.0.113.9", true);
@@ -132,6 +146,7 @@ mod tests {
         let networks: Networks = "10.0.0.0/8, ::1".parse().unwrap();
         assert_eq!(networks.to_string(), "10.0.0.0/8,::1/128");
         assert_eq!(networks.to_string().parse(), Ok(networks));
+        assert_eq!("::ffff:10.0.0.0/104".parse::<Networks>().unwrap().to_string(), "10.0.0.0/8");
         for wrong in ["10.0.0.0/33", "::/129", "localhost", "10.0.0.0/", "10.0.0.0/-1"] {
             assert!(wrong.parse::<Networks>().unwrap_err().contains(wrong));
         }

@@ -10,9 +10,7 @@ use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio_rustls::server::TlsStream;
-
-use crate::subject;
+use tokio_rustls::{TlsStream, client, server};
 
 /// A connection. What is written may stay in it until it is flushed.
 #[derive(Debug)]
@@ -53,10 +51,12 @@ enum WriteIo {
 pub struct Direct(Arc<OwnedWriteHalf>);
 
 impl Stream {
-    pub(crate) fn accepted(stream: TlsStream<TcpStream>) -> Stream {
-        let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
-        let subject = shown.and_then(subject::of);
-        Stream { io: Io::Tls(Box::new(stream)), subject }
+    pub(crate) fn accepted(stream: server::TlsStream<TcpStream>, subject: Option<String>) -> Stream {
+        Stream { io: Io::Tls(Box::new(stream.into())), subject }
+    }
+
+    pub(crate) fn connected(stream: client::TlsStream<TcpStream>) -> Stream {
+        Stream { io: Io::Tls(Box::new(stream.into())), subject: None }
     }
 
     /// The subject of the certificate that a client has shown, as in `CN=worker,O=Example`. Without

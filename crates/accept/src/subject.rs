@@ -6,7 +6,8 @@ use std::fmt::Write as _;
 
 use tokio_rustls::rustls::pki_types::CertificateDer;
 
-/// A longer subject is nobody: every write of its client would carry it.
+/// A longer subject is nobody: every write of its client would carry it. It is as long as an
+/// identity may be (`IDENTITY_BYTES_MAX` of `znode`), so that ACLs can name each.
 const SUBJECT_BYTES_MAX: usize = 1_024;
 
 /// The attribute types that have a word (RFC 2253, 2.3). Others are written as their numbers.
@@ -26,15 +27,19 @@ const SEQUENCE: u8 = 0x30;
 const SET: u8 = 0x31;
 const OBJECT_IDENTIFIER: u8 = 0x06;
 
-/// The subject of a certificate that was checked; `None` when it is empty, damaged or very long.
-pub(crate) fn of(certificate: &CertificateDer<'_>) -> Option<String> {
-    let certificate = webpki::EndEntityCert::try_from(certificate).ok()?;
-    let text = text(certificate.subject())?;
-    if (1..=SUBJECT_BYTES_MAX).contains(&text.len()) {
-        Some(text)
-    } else {
-        tracing::warn!(bytes = text.len(), "a client's certificate is about nobody: its subject is empty or too long");
-        None
+/// The subject of a certificate that was checked.
+///
+/// # Errors
+/// The reason why it is nobody's: it is empty, damaged or very long.
+pub(crate) fn of(certificate: &CertificateDer<'_>) -> Result<String, String> {
+    let certificate = webpki::EndEntityCert::try_from(certificate).ok();
+    match certificate.and_then(|certificate| text(certificate.subject())) {
+        None => Err("its subject is damaged".into()),
+        Some(text) if text.is_empty() => Err("its subject is empty".into()),
+        Some(text) if text.len() > SUBJECT_BYTES_MAX => {
+            Err(format!("its subject has {} bytes, and may have {SUBJECT_BYTES_MAX}", text.len()))
+        }
+        Some(text) => Ok(text),
     }
 }
 
@@ -198,6 +203,31 @@ mod tests {
         );
         check("300b3109300706035504031300", "CN=");
         check("30133111300f06035504030c0874616209206e756c", "CN=tab\t nul");
+    }
+
+    /// A certificate whose subject has this name, and no other.
+    fn certificate(name: &str) -> Vec<u8> {
+        let mut params = rcgen::CertificateParams::default();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        if !name.is_empty() {
+            params.distinguished_name.push(rcgen::DnType::CommonName, name);
+        }
+        params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap().der().to_vec()
+    }
+
+    #[test]
+    fn a_certificate_that_is_nobodies_says_why() {
+        let of = |der: Vec<u8>| of(&CertificateDer::from(der));
+        assert_eq!(of(certificate("worker")), Ok("CN=worker".into()));
+        let longest = "n".repeat(SUBJECT_BYTES_MAX - "CN=".len());
+        assert_eq!(of(certificate(&longest)).map(|subject| subject.len()), Ok(SUBJECT_BYTES_MAX));
+        assert_eq!(of(certificate(&(longest + "n"))), Err("its subject has 1025 bytes, and may have 1024".into()));
+        assert_eq!(of(certificate("")), Err("its subject is empty".into()));
+        let mut damaged = certificate("worker");
+        let starts: Vec<_> = (0..damaged.len()).filter(|at| damaged[*at..].starts_with(b"worker")).collect();
+        starts.into_iter().for_each(|at| damaged[at] = 0xff);
+        assert_eq!(of(damaged), Err("its subject is damaged".into()));
+        assert_eq!(of(vec![0x30, 0]), Err("its subject is damaged".into()));
     }
 
     #[test]

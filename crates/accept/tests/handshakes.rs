@@ -3,11 +3,12 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod authority;
+mod lines;
 
 use std::time::Duration;
 
-use accept::{Acceptor, AcceptorConfig, Clients, Error, Listeners, Networks, Stream};
-use authority::{Authority, Connector, Files};
+use accept::{Acceptor, AcceptorConfig, Clients, Connector, ConnectorConfig, Error, Listeners, Networks, Stream};
+use authority::{Authority, Files};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::Instant;
@@ -49,7 +50,7 @@ impl Server {
     /// A client with these PEM texts of its own, if any.
     fn connector(&self, own: Option<(String, String)>) -> Connector {
         let own = own.map(|own| self.files.put("client", &own));
-        Connector::load(&self.files.path("ca.pem"), own)
+        Connector::load(&ConnectorConfig { ca: self.files.path("ca.pem"), own }).unwrap()
     }
 
     async fn dial(&self) -> TcpStream {
@@ -95,7 +96,7 @@ async fn a_client_knows_the_server_by_its_authority_and_name() {
     let (_, heard) = server.meet(&server.connector(None), "other.example").await;
     assert!(heard.unwrap_err().to_string().contains("not valid for name"));
     let other = server.files.put_certificate("other", &Authority::new("another authority").pem());
-    let stranger = Connector::load(&other, None);
+    let stranger = Connector::load(&ConnectorConfig { ca: other, own: None }).unwrap();
     let (served, heard) = server.meet(&stranger, "localhost").await;
     assert!(heard.unwrap_err().to_string().contains("UnknownIssuer"));
     assert!(served.is_err());
@@ -111,6 +112,22 @@ async fn a_certificate_says_who_a_client_is() {
         let served = served.unwrap();
         assert_eq!((served.subject(), served.is_secure()), (Some(r"CN=worker\, one,O=zlock"), true));
     }
+}
+
+/// Its balancer may look each second whether the node is there.
+#[tokio::test]
+async fn a_client_that_is_nobody_by_its_certificate_has_a_line_now_and_then() {
+    let lines = lines::Lines::default();
+    let _gathered = tracing::subscriber::set_default(lines.clone());
+    let server = Server::start(Some(Clients::MustHaveCertificates)).await;
+    let connector = server.connector(Some(server.authority.client(&"n".repeat(1_014), 30)));
+    for _ in 0..3 {
+        let (served, heard) = server.meet(&connector, "localhost").await;
+        assert_eq!((served.unwrap().subject(), heard.unwrap()), (None, b"hello".to_vec()));
+    }
+    let lines = lines.with("about nobody");
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(lines[0].contains("its subject has 1025 bytes, and may have 1024"), "{lines:?}");
 }
 
 #[tokio::test]
@@ -232,7 +249,8 @@ fn a_file_that_cannot_be_used_is_named_with_a_code() {
     let check = |config: AcceptorConfig, code: &str, file: &str| {
         let error: Error = Acceptor::load(&config).unwrap_err();
         let message = error.to_string();
-        assert!(message.starts_with(&format!("{code}: ")) && message.contains(file), "{message}");
+        assert_eq!(error.code(), code, "{message}");
+        assert!(message.starts_with(code) && message.contains(file), "{message}");
     };
     let clients = |file: &std::path::Path| Some((file.to_owned(), Clients::MayHaveCertificates));
     check(AcceptorConfig { certificate: missing.clone(), ..good.clone() }, "tls-file-unreadable", "missing.pem");
@@ -242,4 +260,6 @@ fn a_file_that_cannot_be_used_is_named_with_a_code() {
     check(AcceptorConfig { clients: clients(&missing), ..good.clone() }, "tls-file-unreadable", "missing.pem");
     check(AcceptorConfig { clients: clients(&empty), ..good.clone() }, "tls-bad-certificate", "empty.pem");
     check(AcceptorConfig { clients: clients(&damaged), ..good.clone() }, "tls-bad-certificate", "damaged.pem");
+    let own = Some((good.certificate.clone(), good.certificate.clone()));
+    assert_eq!(Connector::load(&ConnectorConfig { ca: good.certificate, own }).unwrap_err().code(), "tls-bad-key");
 }

@@ -1,28 +1,29 @@
-//! Why a file is refused. Shown to the operator, so each says what to do where that is not plain.
+//! Reasons for which a file is refused as a backup.
 
 use std::io;
 
 use crate::format::VERSION;
 
-/// Why a file cannot be read as a backup.
+/// Reason for which a file cannot be read as a backup. The operator sees the message, so it names
+/// the remedy where that is not plain.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It is something else.
+    /// The file does not begin like a backup.
     #[error("this is no backup of zlock: it does not begin as one")]
     NotABackup,
-    /// It is of a later program.
+    /// A later program wrote the file.
     #[error("its format has version {0}, and this program reads up to {VERSION}: use the zlock that wrote it")]
     Newer(u32),
-    /// Bytes are missing at its end.
+    /// Bytes are missing at the end of the file.
     #[error("it is cut off after {0} bytes: the copy is not complete, take another one")]
     Cut(u64),
-    /// It is not what was written.
+    /// The file differs from what was written.
     #[error("it is damaged: {0}; take another copy")]
     Damaged(String),
-    /// It is whole, and its state cannot be read by this program.
+    /// The file is whole, but this program cannot read its state.
     #[error("its state cannot be read: {0}")]
     Decode(#[from] znode::DecodeError),
-    /// The file system failed.
+    /// The file system returned an error.
     #[error(transparent)]
     Io(io::Error),
 }

@@ -1,5 +1,5 @@
-//! The file of a backup: the state of a cluster at one zxid, on its own. It has no log, and knows
-//! no vote and no member.
+//! Format of a backup: a file with the state of a cluster at one zxid. The file has neither log nor
+//! votes nor members.
 //!
 //! ```text
 //! magic (8 bytes) | version (4) | frame: manifest (JSON) | frames: chunks | an empty frame | SHA-256 of all that (32)
@@ -8,23 +8,23 @@
 //! ```
 //!
 //! All numbers are little endian. The records are those of snapshots ([`znode::State::records`]),
-//! written at the cluster's level. docs/storage-format.md describes the bytes for those who read
-//! them with other programs.
+//! written at the cluster's level. docs/dev/storage-format.md describes the bytes for readers in
+//! other programs.
 //!
-//! A **seed** is the backup of a state that was restored ([`znode::State::restore`]): its manifest
-//! also has what was decided, and each member of the new cluster begins with it.
+//! A **seed** is the backup of a restored state ([`znode::State::restore`]). Its manifest also has
+//! the decisions of the restore. Each member of the new cluster starts from the seed.
 //!
 //! Invariants:
 //!
-//! * Nothing of a file is believed before its hash was compared: [`Backup::open`] reads it once
-//!   from end to end.
-//! * Memory is bounded by one chunk and one record, however long the file is, but for the state
+//! * The content of a file is used only after its hash was compared: [`Backup::open`] reads the
+//!   file once from end to end.
+//! * Memory is bounded by one chunk and one record for a file of any length, except for the state
 //!   itself in [`Backup::state`].
 //!
 //! ```text
-//! manifest.rs  what is told of a backup     writer.rs  writes one from a state
-//! error.rs     why a file is refused        reader.rs  checks one and reads the state back
-//! format.rs    sizes and the order of things
+//! manifest.rs  description of a backup      writer.rs  writes a backup of a state
+//! error.rs     reasons of a refusal         reader.rs  checks a backup and reads its state
+//! format.rs    sizes and constants
 //! ```
 
 mod error;

@@ -1,17 +1,17 @@
-//! What is told of a backup without reading its state.
+//! Manifest: the description of a backup, which can be read without its state.
 
 use serde::{Deserialize, Serialize};
 use znode::{Cluster, State};
 
-/// The manifest: one JSON object, so that people and scripts can read it. Fields that a program
-/// does not know are passed over.
+/// The manifest: one JSON object, so that people and scripts can read it. Unknown fields are
+/// ignored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
     /// The cluster's name; in a seed, the new cluster's.
     pub cluster_id: String,
     /// The cluster's uuid; in a seed, the new cluster's.
     pub cluster_uuid: String,
-    /// Where its zxids begin.
+    /// The zxid at which the cluster's zxids begin.
     pub zxid_base: u64,
     /// The last entry that the state contains.
     pub zxid: u64,
@@ -19,84 +19,86 @@ pub struct Manifest {
     pub term: u64,
     /// The time on the latest entry, in milliseconds since 1970.
     pub time_ms: u64,
-    /// The level of the format that the records are written at.
+    /// The level of the format in which the records are written.
     pub level: u16,
-    /// How much there is.
+    /// Numbers of objects in the backup.
     pub counts: Counts,
-    /// How it was saved.
+    /// Origin of the file.
     pub saved: Saved,
-    /// What was decided when it was made a seed; nothing in a backup.
+    /// Decisions made when the backup became a seed; absent in a plain backup.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decided: Option<Decided>,
 }
 
-/// How much a backup has.
+/// Numbers of objects in a backup.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
-    /// Znodes, the root included.
+    /// Number of znodes, the root included.
     pub znodes: u64,
-    /// The data of all znodes, in bytes.
+    /// Bytes of the data of all znodes.
     pub data_bytes: u64,
-    /// Open sessions. None of them comes back.
+    /// Number of open sessions. A restore ends all of them.
     pub sessions: u64,
-    /// Locks with contenders.
+    /// Number of locks with contenders.
     pub locks: u64,
-    /// Tickets that hold, of those that a session owns.
+    /// Number of tickets that hold a lock and belong to a session.
     pub holders: u64,
-    /// All tickets.
+    /// Number of all tickets.
     pub tickets: u64,
 }
 
-/// How a backup was saved.
+/// Circumstances in which a backup was saved.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Saved {
-    /// The version of the program that wrote it.
+    /// The version of the program that wrote the file.
     pub program: String,
-    /// When, in milliseconds since 1970, by the clock of the machine that wrote it.
+    /// The time of the backup in milliseconds since 1970, by the clock of the machine that wrote
+    /// it.
     pub at_ms: u64,
-    /// The node that it is from.
+    /// The node whose state was saved.
     pub node_id: u64,
-    /// Whether no quorum was asked: the cluster may have been further.
+    /// Whether no quorum was asked, so that the cluster may have had newer entries.
     pub local: bool,
 }
 
-/// What `zlock restore prepare` decided.
+/// Decisions of `zlock restore prepare`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decided {
     /// The members of the new cluster.
     pub members: Vec<Member>,
-    /// When it was decided, in milliseconds since 1970.
+    /// The time of the decision in milliseconds since 1970.
     pub at_ms: u64,
-    /// For how long the new cluster grants no lock.
+    /// The time for which the new cluster grants no lock, in milliseconds.
     pub grace_ms: u64,
-    /// What it was made of.
+    /// The cluster from which the seed was made.
     pub origin: Origin,
 }
 
-/// One member of the new cluster.
+/// A member of the new cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
-    /// Its id.
+    /// The node id of the member.
     pub id: u64,
-    /// `host:port` of its peer listener.
+    /// `host:port` of the member's peer listener.
     pub peer_addr: String,
-    /// `host:port` of its HTTP door.
+    /// `host:port` of the member's HTTP door.
     pub http_addr: String,
 }
 
-/// The cluster that a seed was made of.
+/// The cluster from which a seed was made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Origin {
-    /// Its name.
+    /// The name of the cluster.
     pub cluster_id: String,
-    /// Its uuid.
+    /// The uuid of the cluster.
     pub cluster_uuid: String,
-    /// The last entry of it that is in the state.
+    /// The zxid of the last entry in the state.
     pub zxid: u64,
 }
 
 impl Manifest {
-    /// Describes a state. `None` before its cluster is founded: there is nothing to keep.
+    /// Describes a state. Returns `None` before the cluster is founded, as there is nothing to back
+    /// up then.
     pub fn of(state: &State, cluster_id: &str, saved: Saved) -> Option<Manifest> {
         let founding = state.cluster().map(Cluster::founding)?;
         let counts = Counts {

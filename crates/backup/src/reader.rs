@@ -1,4 +1,4 @@
-//! Checks a backup, and reads its state back.
+//! Reader of a backup: checks the file, and reads its state.
 
 use std::io::{self, Read, Seek, SeekFrom};
 
@@ -11,14 +11,14 @@ use crate::format::{
 };
 use crate::manifest::Manifest;
 
-/// A backup that was checked: it is what was written.
+/// A backup whose hash was checked.
 #[derive(Debug)]
 pub struct Backup<R> {
     file: R,
     manifest: Manifest,
     bytes: u64,
     sha256: [u8; HASH_BYTES],
-    /// Where the chunks begin.
+    /// Offset of the first chunk.
     chunks_at: u64,
 }
 
@@ -26,7 +26,7 @@ impl<R: Read + Seek> Backup<R> {
     /// Reads a file from end to end and compares its hash. Blocking.
     ///
     /// # Errors
-    /// Any [`Error`] but `Decode`; nothing of the file may be used then.
+    /// Any [`Error`] but `Decode`; the content of the file must not be used then.
     pub fn open(mut file: R) -> Result<Backup<R>, Error> {
         file.seek(SeekFrom::Start(0)).map_err(Error::Io)?;
         let mut pass = Pass { file, hash: Sha256::new(), at: 0 };
@@ -57,7 +57,7 @@ impl<R: Read + Seek> Backup<R> {
         Ok(Backup { file, manifest, bytes: at + HASH_BYTES as u64, sha256, chunks_at })
     }
 
-    /// What is told of it.
+    /// The manifest of the backup.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
     }
@@ -67,7 +67,7 @@ impl<R: Read + Seek> Backup<R> {
         self.bytes
     }
 
-    /// The hash at its end.
+    /// The hash at the end of the file.
     pub fn sha256(&self) -> [u8; HASH_BYTES] {
         self.sha256
     }
@@ -75,7 +75,7 @@ impl<R: Read + Seek> Backup<R> {
     /// Reads the state. Blocking.
     ///
     /// # Errors
-    /// `Decode` when this program does not know the level of its records, or they do not fit
+    /// `Decode` when this program does not know the level of the records, or the records do not fit
     /// together; `Damaged` when the file has changed since it was opened.
     pub fn state(&mut self) -> Result<State, Error> {
         let mut builder = StateBuilder::new();
@@ -90,12 +90,12 @@ impl<R: Read + Seek> Backup<R> {
     /// Calls `take` with each record, in order.
     ///
     /// # Errors
-    /// The first of `take`; else as [`Backup::state`].
+    /// The first error of `take`; otherwise as [`Backup::state`].
     pub fn each_record(&mut self, mut take: impl FnMut(&[u8]) -> Result<(), Error>) -> Result<(), Error> {
         let start = SeekFrom::Start(self.chunks_at);
         self.file.seek(start).map_err(Error::Io)?;
         let mut pass = Pass { file: &mut self.file, hash: Sha256::new(), at: self.chunks_at };
-        // What is left of the raw bytes when all whole records of them were taken.
+        // Raw bytes behind the last whole record.
         let mut raw: Vec<u8> = Vec::new();
         loop {
             let chunk = pass.frame(CHUNK_BYTES_MAX)?;
@@ -113,7 +113,7 @@ impl<R: Read + Seek> Backup<R> {
     }
 }
 
-/// Takes the next record that is whole from the front of `raw`.
+/// Takes the next whole record from the front of `raw`; returns `None` when there is none.
 fn next_record<'a>(raw: &mut &'a [u8]) -> Result<Option<&'a [u8]>, Error> {
     let Some((length, rest)) = raw.split_first_chunk::<4>() else { return Ok(None) };
     let length = u32::from_le_bytes(*length) as usize;
@@ -125,7 +125,7 @@ fn next_record<'a>(raw: &mut &'a [u8]) -> Result<Option<&'a [u8]>, Error> {
     Ok(Some(record))
 }
 
-/// The raw bytes of a chunk. A forged length is refused before anything is allocated for it.
+/// Returns the raw bytes of a chunk. A forged length is refused before any allocation.
 fn unpack(chunk: &[u8]) -> Result<Vec<u8>, Error> {
     let raw_length = chunk.first_chunk::<4>().map(|length| u32::from_le_bytes(*length) as usize);
     if raw_length.is_none_or(|length| length > CHUNK_RAW_BYTES) {
@@ -134,7 +134,7 @@ fn unpack(chunk: &[u8]) -> Result<Vec<u8>, Error> {
     lz4_flex::block::decompress_size_prepended(chunk).map_err(|error| Error::damaged(format!("a chunk: {error}")))
 }
 
-/// One way through a file, which hashes what it reads.
+/// One pass through a file, which hashes the bytes that it reads.
 struct Pass<R> {
     file: R,
     hash: Sha256,
@@ -166,7 +166,7 @@ impl<R: Read> Pass<R> {
     }
 }
 
-/// Reads exactly so many bytes. `at` is where the file stands, for the error.
+/// Fills `bytes` from the file. `at` is the offset in the file, for the error.
 fn fill(file: &mut impl Read, bytes: &mut [u8], at: u64) -> Result<(), Error> {
     let mut filled = 0;
     while filled < bytes.len() {

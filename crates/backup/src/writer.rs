@@ -1,4 +1,4 @@
-//! Writes a backup from a state, in one pass and with bounded memory.
+//! Writer of a backup: one pass over a state, with bounded memory.
 
 use std::io::{self, Write};
 
@@ -8,20 +8,20 @@ use znode::State;
 use crate::format::{CHUNK_RAW_BYTES, MAGIC, MANIFEST_BYTES_MAX, RECORD_BYTES_MAX, VERSION};
 use crate::manifest::Manifest;
 
-/// What was written.
+/// Size of a backup that was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {
-    /// The length of the file.
+    /// The length of the file in bytes.
     pub bytes: u64,
-    /// How many records it has.
+    /// The number of records in the file.
     pub records: u64,
 }
 
-/// Writes the backup of a state. Blocking, as `out` is; the state itself may go on meanwhile, for
-/// this walks a clone.
+/// Writes the backup of a state. Blocking, as `out` is. The live state can change meanwhile, as
+/// this function reads a clone.
 ///
 /// # Errors
-/// Those of `out`.
+/// The errors of `out`, and `InvalidInput` for a manifest beyond 1 MiB or a record beyond 64 MiB.
 pub fn write(state: &State, manifest: &Manifest, out: impl Write) -> io::Result<Written> {
     let mut writer = Writer { out, hash: Sha256::new(), bytes: 0, raw: Vec::with_capacity(CHUNK_RAW_BYTES) };
     writer.put(&MAGIC)?;
@@ -48,7 +48,7 @@ struct Writer<W> {
     out: W,
     hash: Sha256,
     bytes: u64,
-    /// Of the chunk that is being filled.
+    /// Raw bytes of the unfinished chunk.
     raw: Vec<u8>,
 }
 

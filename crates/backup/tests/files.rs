@@ -1,4 +1,4 @@
-//! A backup reads back as the state that it was written from, and nothing else passes for one.
+//! A backup reads back as the state from which it was written. Any other file is refused.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -7,7 +7,7 @@ use std::io::Cursor;
 use backup::{Backup, Error, Manifest, Saved, VERSION, write};
 use znode::{ClusterUuid, Create, Founding, LogPosition, Op, Request, State, Term, Txn, ZPath, ZnodeOp};
 
-/// A state with znodes whose data does not compress, of several chunks.
+/// Returns a state with znodes of incompressible data, which fill several chunks.
 fn state(znodes: usize) -> State {
     let mut state = State::default();
     let founding = Op::Found(Founding { uuid: ClusterUuid([7; 16]), zxid_base: 1_000, group: 0 });
@@ -102,8 +102,8 @@ fn any_flipped_bit_is_found() {
     refused(&middle, "SHA-256");
 }
 
-/// The bytes of version 1. From the first release on never written anew, which `UPDATE_GOLDENFILES`
-/// does until then: another layout is another version.
+/// The bytes of version 1. Until the first release `UPDATE_GOLDENFILES` rewrites them; after that
+/// they are frozen, and another layout needs another version.
 #[test]
 fn the_format_is_the_one_that_was_frozen() {
     if std::env::var_os("UPDATE_GOLDENFILES").is_some() {

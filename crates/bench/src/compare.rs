@@ -18,9 +18,7 @@ use crate::scenario::{Scale, Scenario};
 use crate::system::Kind;
 use crate::workload::{self, Load, Workload};
 
-/// What to compare. Without --workloads and --scenarios everything is measured, and results begin
-/// empty. With them only what they name is measured, and replaces its part of the results that
-/// --out has.
+/// What to compare: everything without --workloads and --scenarios, else only what they name.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The systems. One that does not start is reported, with what to install, and the others go
@@ -71,14 +69,12 @@ const ROUND_OVERTIME: Duration = Duration::from_secs(60);
 /// Measures. The answer is how many clients and parts failed.
 pub(crate) async fn run(args: Args) -> Result<usize, Error> {
     let all = args.workloads.is_empty() && args.scenarios.is_empty();
-    let mut results = if all { Results::default() } else { Results::load(&args.out)? };
     let workloads = if all { Workload::value_variants().to_vec() } else { args.workloads.clone() };
     let scenarios = if all { Scenario::value_variants().to_vec() } else { args.scenarios.clone() };
     let data = args.data.clone().unwrap_or_else(std::env::temp_dir);
     let load_average = load_average();
     eprintln!("measuring the machine's limits");
-    results.begin_run(Run {
-        number: 0,
+    let run = Run {
         began: said("date", &["-u", "+%F %R"]),
         commit: said("git", &["describe", "--always", "--dirty"]),
         cpus: std::thread::available_parallelism().map_or(0, usize::from),
@@ -87,7 +83,8 @@ pub(crate) async fn run(args: Args) -> Result<usize, Error> {
         scale: args.scale.factor(),
         seconds: args.seconds,
         limits: limits::measure(&data)?,
-    });
+    };
+    let results = Results { run, ..Results::default() };
     let clusters = Clusters::new(data.clone(), &args.systems, Duration::from_secs_f64(args.warm_up));
     let mut comparison = Comparison { args, data, results, clusters, started: Instant::now() };
     println!("{}", report::limits(&comparison.results));
@@ -95,7 +92,7 @@ pub(crate) async fn run(args: Args) -> Result<usize, Error> {
     println!("{}", report::ratios(&comparison.results));
     let (out, seconds) = (comparison.args.out.display(), comparison.started.elapsed().as_secs_f64());
     println!("stored in {out}, {seconds:.0} s");
-    Ok(comparison.results.errors_of_last_run())
+    Ok(comparison.results.errors())
 }
 
 /// What a program prints in one line; empty when it is not there.
@@ -159,7 +156,6 @@ impl Comparison {
     /// rounds in it.
     async fn line(&mut self, workload: Workload, clients: usize) -> Result<(), Error> {
         let part = Part::Load { workload, clients };
-        self.results.begin_part(part);
         let mut systems: Vec<Kind> = self.args.systems.clone();
         systems.retain(|kind| workload.runs_on(*kind));
         for number in 0..self.args.rounds {
@@ -206,7 +202,6 @@ impl Comparison {
     /// it failed counts.
     async fn scenario(&mut self, scenario: Scenario) -> Result<(), Error> {
         let part = Part::Scenario(scenario);
-        self.results.begin_part(part);
         let mut systems: Vec<Kind> = self.args.systems.clone();
         systems.retain(|kind| scenario.runs_on(*kind));
         let rounds = if scenario.is_alone() { self.args.rounds_alone } else { self.args.rounds };
@@ -252,9 +247,7 @@ impl Comparison {
 
     /// Writes all files: whatever ends this program, what was measured before stays.
     fn store(&mut self) -> Result<(), Error> {
-        if let Some(run) = self.results.last_run() {
-            run.load_average[1] = load_average();
-        }
+        self.results.run.load_average[1] = load_average();
         self.results.store(&self.args.out)?;
         report::write(&self.results, &self.args.out, self.args.page.as_deref())
     }

@@ -1,13 +1,12 @@
 //! Tables for people, of what [`Results`] has.
 
-use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
 use crate::error::Error;
 use crate::figures::{Figures, Spread};
-use crate::results::{Failure, Line, Outcome, Part, Results, Run};
+use crate::results::{Failure, Line, Outcome, Results, Run};
 use crate::scenario::Scenario;
 use crate::system::Kind;
 use crate::workload::Workload;
@@ -21,8 +20,8 @@ const RATIO_HEAD: &str = "\
 |---|---|---|---|---|---|---|---|
 ";
 const SCENARIO_HEAD: &str = "\
-| scenario | what | unit | zlock-rest | zlock-zk | zookeeper | etcd |
-|---|---|---|---|---|---|---|
+| scenario | size | what | unit | zlock-rest | zlock-zk | zookeeper | etcd |
+|---|---|---|---|---|---|---|---|
 ";
 const SHARE_HEAD: &str = "\
 | workload | clients | limit, entries a second | zlock-rest | zlock-zk | zookeeper | etcd |
@@ -59,13 +58,12 @@ fn replaced(page: &str, measured: &str) -> Option<String> {
 /// All that there is to show.
 fn measured(results: &Results) -> String {
     let parts = [
-        runs(results),
+        run(results),
         limits(results),
         shares(results),
         with_head(LINE_HEAD, results.lines.iter().flat_map(line_rows)),
         ratios(results),
-        with_head(SCENARIO_HEAD, results.outcomes.iter().filter(|outcome| outcome.size.is_none()).map(outcome_row)),
-        growths(results),
+        with_head(SCENARIO_HEAD, results.outcomes.iter().map(outcome_row)),
         with_head("", results.failures.iter().map(Failure::row)),
     ];
     parts.concat()
@@ -77,42 +75,22 @@ fn with_head(head: &str, rows: impl Iterator<Item = String>) -> String {
     if rows.is_empty() { String::new() } else { format!("{head}{}\n\n", rows.join("\n")) }
 }
 
-fn runs(results: &Results) -> String {
-    let row = |run: &Run| {
-        let Run { number, began, commit, cpus, kernel, load_average: [before, after], scale, seconds, .. } = run;
-        let mut text = format!(
-            "Run {number}: {began} UTC, commit {commit}, {cpus} cores, Linux {kernel}, rounds of {seconds} s; load average \
-             {before:.2} before and {after:.2} at the end."
-        );
-        if *scale < 1.0 {
-            let _ = write!(text, " **Sizes of scenarios are {scale} of the full ones.**");
-        }
-        if results.runs.len() > 1 {
-            let _ = write!(text, " Of it: {}.", parts_of(results, *number).join(", "));
-        }
-        text
-    };
-    let runs: Vec<String> = results.runs.iter().map(row).collect();
-    format!("{}\n\nFailed clients and parts: {}.\n\n", runs.join("\n\n"), results.errors())
+fn run(results: &Results) -> String {
+    let Run { began, commit, cpus, kernel, load_average: [before, after], scale, seconds, .. } = &results.run;
+    let mut text = format!(
+        "Run of {began} UTC, commit {commit}, {cpus} cores, Linux {kernel}, rounds of {seconds} s; load average {before:.2} \
+         before and {after:.2} at the end."
+    );
+    if *scale < 1.0 {
+        let _ = write!(text, " **Sizes of scenarios are {scale} of the full ones.**");
+    }
+    format!("{text}\n\nFailed clients and parts: {}.\n\n", results.errors())
 }
 
-fn parts_of(results: &Results, run: usize) -> Vec<String> {
-    let lines = results.lines.iter().filter(|line| line.run == run);
-    let lines = lines.map(|line| Part::Load { workload: line.workload, clients: line.clients });
-    let outcomes = results.outcomes.iter().filter(|outcome| outcome.run == run);
-    let outcomes = outcomes.map(|outcome| Part::Scenario(outcome.scenario));
-    let failures = results.failures.iter().filter(|failure| failure.run == run).map(|failure| failure.part);
-    let parts: BTreeSet<Part> = lines.chain(outcomes).chain(failures).collect();
-    parts.into_iter().map(Part::name).collect()
-}
-
-/// The machine's limits, of each run that something here can be compared with.
+/// The machine's limits.
 pub(crate) fn limits(results: &Results) -> String {
-    let of_run = |run: &Run| {
-        let rows = run.limits.iter().map(|limit| format!("| {} | {:.0} |", limit.name, limit.per_second));
-        with_head(&format!("| limit of this machine in run {} | a second |\n|---|---|\n", run.number), rows)
-    };
-    results.runs.iter().map(of_run).collect()
+    let rows = results.run.limits.iter().map(|limit| format!("| {} | {:.0} |", limit.name, limit.per_second));
+    with_head("| limit of this machine | a second |\n|---|---|\n", rows)
 }
 
 /// How many entries of the log an operation of a workload is.
@@ -129,8 +107,7 @@ fn entries(workload: Workload) -> Option<f64> {
 fn shares(results: &Results) -> String {
     let row = |line: &Line| {
         let entries = entries(line.workload)?;
-        let limits = &results.run(line.run)?.limits;
-        let limit = limits.iter().find(|limit| limit.batch == Some(line.clients))?.per_second;
+        let limit = results.run.limits.iter().find(|limit| limit.batch == Some(line.clients))?.per_second;
         let share = |kind: Kind| match line.spread(kind, |figures| figures.per_second) {
             Some(rate) => format!("{:.1} %", 100.0 * rate.median * entries / limit),
             None => "-".to_owned(),
@@ -182,53 +159,18 @@ fn ratio_row(line: &Line, own: Kind, peer: Kind) -> Option<String> {
 
 /// The figures of one scenario.
 pub(crate) fn scenario_table(results: &Results, scenario: Scenario) -> String {
-    match scenario.grows() {
-        Some(what) => growth(results, scenario, what),
-        None => {
-            let rows = results.outcomes.iter().filter(|outcome| outcome.scenario == scenario).map(outcome_row);
-            with_head(SCENARIO_HEAD, rows)
-        }
-    }
+    let rows = results.outcomes.iter().filter(|outcome| outcome.scenario == scenario).map(outcome_row);
+    with_head(SCENARIO_HEAD, rows)
 }
 
 fn outcome_row(outcome: &Outcome) -> String {
-    let figures = REPLICATED.map(|kind| figure(outcome, kind)).join(" | ");
-    format!("| {} | {} | {} | {figures} |", outcome.scenario.name(), outcome.name, outcome.unit)
-}
-
-fn figure(outcome: &Outcome, kind: Kind) -> String {
-    outcome.rounds.get(&kind).map_or("-".to_owned(), |rounds| Spread::of(rounds.iter().copied()).short())
-}
-
-fn growths(results: &Results) -> String {
-    let scenarios: BTreeSet<Scenario> = results.outcomes.iter().map(|outcome| outcome.scenario).collect();
-    let growing = scenarios.into_iter().filter_map(|scenario| Some((scenario, scenario.grows()?)));
-    growing.map(|(scenario, what)| growth(results, scenario, what)).collect()
-}
-
-/// A row for each size, a column for each figure.
-fn growth(results: &Results, scenario: Scenario, what: &str) -> String {
-    let outcomes: Vec<&Outcome> = results.outcomes.iter().filter(|outcome| outcome.scenario == scenario).collect();
-    let mut columns: Vec<(&str, &str)> = Vec::new();
-    for outcome in &outcomes {
-        let column = (outcome.name.as_str(), outcome.unit.as_str());
-        if !columns.contains(&column) {
-            columns.push(column);
-        }
-    }
-    let titles: Vec<String> = columns.iter().map(|(name, unit)| format!("{name}, {unit}")).collect();
-    let head = format!("| {what} | system | {} |\n|---|---|{}\n", titles.join(" | "), "---|".repeat(columns.len()));
-    let rows: BTreeSet<(Option<usize>, Kind)> =
-        outcomes.iter().flat_map(|outcome| outcome.rounds.keys().map(|kind| (outcome.size, *kind))).collect();
-    let row = |(size, kind): (Option<usize>, Kind)| {
-        let cell = |(name, _): &(&str, &str)| {
-            let found = outcomes.iter().find(|outcome| outcome.size == size && outcome.name == *name);
-            found.map_or("-".to_owned(), |outcome| figure(outcome, kind))
-        };
-        let cells: Vec<String> = columns.iter().map(cell).collect();
-        format!("| {} | {} | {} |", size.unwrap_or(0), kind.name(), cells.join(" | "))
+    let figure = |kind: Kind| {
+        let rounds = outcome.rounds.get(&kind);
+        rounds.map_or("-".to_owned(), |rounds| Spread::of(rounds.iter().copied()).short())
     };
-    with_head(&head, rows.into_iter().map(row))
+    let (figures, size) =
+        (REPLICATED.map(figure).join(" | "), outcome.size.map_or(String::new(), |size| size.to_string()));
+    format!("| {} | {size} | {} | {} | {figures} |", outcome.scenario.name(), outcome.name, outcome.unit)
 }
 
 #[cfg(test)]

@@ -91,17 +91,6 @@ impl Scenario {
         }
     }
 
-    /// What there is more and more of.
-    pub(crate) fn grows(self) -> Option<&'static str> {
-        match self {
-            Scenario::GrowthZnodes => Some("znodes"),
-            Scenario::GrowthNodes => Some("nodes"),
-            Scenario::GrowthWaiters => Some("waiters on one lock"),
-            Scenario::GrowthSessions => Some("sessions"),
-            _ => None,
-        }
-    }
-
     /// Whether a system has it.
     pub(crate) fn runs_on(self, kind: Kind) -> bool {
         match self {

@@ -1,10 +1,10 @@
-//! The words of the HTTP API, for both ends: what is sent, what is answered, how a problem looks.
+//! Types of the HTTP API for clients and nodes: requests, answers and problems.
 //!
-//! Plain data. Numbers that a client compares (`zxid`, `fencing_token`, session ids) are JSON
-//! numbers below 2^53. Durations are JSON numbers of milliseconds in fields whose names end in
-//! `_ms`, and texts with a unit, such as `"30s"`, elsewhere ([`Millis`]).
+//! The types are plain data. Numbers that a client compares (`zxid`, `fencing_token`, session ids)
+//! are JSON numbers below 2^53. Durations are JSON numbers of milliseconds in fields whose names
+//! end in `_ms`, and texts with a unit, such as `"30s"`, elsewhere ([`Millis`]).
 //!
-//! | file | has |
+//! | file | content |
 //! |---|---|
 //! | `headers.rs` | the names of the headers |
 //! | `duration.rs` | durations as clients write them |
@@ -12,7 +12,7 @@
 //! | `problem.rs` | RFC 9457 problems, their type URIs and outcomes |
 //! | `path.rs` | znode paths in URLs and headers |
 //! | `unseen.rs` | characters that labels do not have |
-//! | `past.rs` | what is remembered of locks and sessions |
+//! | `history.rs` | past tickets and ended sessions |
 //! | `client_info.rs` | who a client is, for people |
 //! | `session.rs`, `znode.rs`, `txn.rs`, `lock.rs`, `multilock.rs`, `election.rs`, `group.rs`, `cluster.rs` | requests and answers of the routes of that name |
 

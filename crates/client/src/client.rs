@@ -1,4 +1,4 @@
-//! One client over many nodes, and all that it is made of.
+//! The client of many nodes, and its modules.
 
 mod backoff;
 mod barrier;
@@ -79,14 +79,14 @@ pub use views::NewMember;
 pub use watch::{WatchKind, Watcher};
 pub use znodes::{Create, Delete, Set, Znode};
 
-/// Changes of session states that a slow listener may be behind.
+/// Changes of session states that are kept for a slow listener.
 const EVENTS_MAX: usize = 64;
 
-/// A client of a cluster. Cheap to clone: clones share the connections and the session.
+/// A client of a cluster. Clones are cheap; they share the connections and the session.
 ///
-/// The session is opened by the first call that needs one, kept alive in the background, and closed
-/// when the last clone and the last guard are gone. When it is lost, guards of it are lost, and the
-/// next call that needs a session opens another.
+/// The first call that needs a session opens one. The session is kept alive in the background, and
+/// closed when the last clone and the last guard are gone. When the session is lost, its guards are
+/// lost, and the next call that needs a session opens another.
 #[derive(Clone)]
 pub struct Client {
     pub(crate) inner: Arc<Inner>,
@@ -95,11 +95,12 @@ pub struct Client {
 pub(crate) struct Inner {
     pub(crate) transport: Arc<Transport>,
     wish: OpenSession,
-    /// The session of now. The async lock is held while one is opened, so that only one is.
+    /// The present session. The async lock is held while a session is opened, so that only one is
+    /// opened.
     opening: tokio::sync::Mutex<()>,
     session: Mutex<Option<Arc<Session>>>,
     events: broadcast::Sender<SessionEvent>,
-    /// Where work goes on that a dropped guard leaves behind.
+    /// The runtime for work that dropped guards and clients leave behind.
     runtime: Handle,
 }
 
@@ -116,31 +117,34 @@ impl Client {
         Client { inner: Arc::new(inner) }
     }
 
-    /// Changes of the session's state from now on. A listener that is far behind misses the oldest.
+    /// Returns the changes of session states from now on. A listener that is more than 64 changes
+    /// behind misses the oldest.
     pub fn session_events(&self) -> SessionEvents {
         SessionEvents(self.inner.events.subscribe())
     }
 
-    /// How the present session is; `None` while none was opened.
+    /// The state of the present session; `None` before a session was opened and after
+    /// [`Client::close`].
     pub fn session_state(&self) -> Option<SessionState> {
         self.inner.present().map(|session| session.state())
     }
 
-    /// `host:port` of a node that has answered, and has not failed since: for what else is to be
-    /// asked than this client can.
+    /// Returns `host:port` of a node that has answered without a later failure, for requests beyond
+    /// those of this client. `None` if there is no such node.
     pub fn live_endpoint(&self) -> Option<String> {
         self.inner.transport.live_addr().map(str::to_owned)
     }
 
-    /// The present session's id, opening one if there is none.
+    /// Returns the id of the present session. Opens a session if there is none.
     ///
     /// # Errors
-    /// When no node opens one in time.
+    /// When no node opens a session in time.
     pub async fn session_id(&self) -> Result<u64, Error> {
         Ok(self.session().await?.id)
     }
 
-    /// How long the cluster keeps the present session without hearing from it, as it was agreed on.
+    /// Returns the agreed timeout of the present session: the time for which the cluster keeps it
+    /// without a heartbeat. Opens a session if there is none.
     ///
     /// # Errors
     /// As [`Client::session_id`].
@@ -148,13 +152,12 @@ impl Client {
         Ok(self.session().await?.timeout())
     }
 
-    /// Closes the session: its locks and ephemeral znodes go at once. The client can still be used;
-    /// the next call that needs a session opens another. A lost session in which a lock with a
-    /// delay ([`Lock::lock_delay`]) was asked for is left to expire, because only then the delay
-    /// begins.
+    /// Closes the session: its locks and ephemeral znodes go at once. The client stays usable; the
+    /// next call that needs a session opens another. A lost session in which a lock with a delay
+    /// ([`Lock::lock_delay`]) was asked for is left to expire, as only an expiry starts the delay.
     ///
     /// # Errors
-    /// When the cluster did not confirm it in time. The session then ends by its timeout.
+    /// When the cluster did not confirm the close in time. The session then ends by its timeout.
     pub async fn close(&self) -> Result<(), Error> {
         let session = self.inner.session.lock().unwrap_or_else(PoisonError::into_inner).take();
         match session {
@@ -163,9 +166,9 @@ impl Client {
         }
     }
 
-    /// Runs the work with this client, and closes the session when it has ended: by a value, by an
-    /// error that `?` passes on, or by a panic that unwinds. So nothing that it leaves behind, a
-    /// guard for example, keeps others waiting until the session times out.
+    /// Runs the work with this client, and closes the session when the work has ended: by a value,
+    /// by an error that `?` passes on, or by a panic that unwinds. So a guard that the work leaves
+    /// behind does not keep others waiting until the session times out.
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), zlock_client::Error> {
@@ -181,17 +184,17 @@ impl Client {
     /// # }
     /// ```
     ///
-    /// The close is waited for as long as an operation may take; where the cluster does not confirm
-    /// it, the session ends by its timeout. Clones of the client lose the session, too. Dropping
-    /// the future drops the work and the client: the session is closed in the background.
+    /// The close may take as long as any operation. If the cluster does not confirm it, the session
+    /// ends by its timeout. Clones of the client lose the session, too. Dropping the future drops
+    /// the work and the client: the session is closed in the background.
     pub async fn run<T>(self, work: impl AsyncFnOnce(&Client) -> T) -> T {
-        // The panic goes on below, so no caller sees what it has left half done.
+        // The panic continues below, so no caller sees a state that it left half changed.
         let ended = AssertUnwindSafe(work(&self)).catch_unwind().await;
         let _ = self.close().await;
         ended.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
-    /// The session of now.
+    /// Returns the present session. Opens a session if there is no safe one.
     pub(crate) async fn session(&self) -> Result<Arc<Session>, Error> {
         if let Some(session) = self.inner.usable() {
             return Ok(session);
@@ -208,13 +211,13 @@ impl Client {
         Ok(session)
     }
 
-    /// Reads, outside of any session.
+    /// Reads a JSON document outside of any session.
     pub(crate) async fn read<T: DeserializeOwned>(&self, target: Target) -> Result<(T, Answer), Error> {
         let answer = self.ask(target).await?;
         Ok((answer.json()?, answer))
     }
 
-    /// The same for an answer that has no document.
+    /// Reads outside of any session. The answer may be without a document.
     pub(crate) async fn ask(&self, target: Target) -> Result<Answer, Error> {
         self.inner.transport.send(&Call::get(target.finish()), self.deadline()).await
     }
@@ -243,7 +246,7 @@ impl Client {
         }
     }
 
-    /// Writes once, however often it is sent.
+    /// Sends a write, which is applied at most once even if it is sent several times.
     pub(crate) async fn write<T: DeserializeOwned>(&self, call: Call) -> Result<T, Error> {
         let key = uuid::Uuid::new_v4();
         let session = self.session().await?;
@@ -251,8 +254,8 @@ impl Client {
             Ok(answer) => return answer.json(),
             Err(error) => error,
         };
-        // The session had ended without a sign, and nothing was done: not worth the
-        // caller's trouble.
+        // The session had ended unnoticed, and nothing was done. The write is repeated in a new
+        // session, so that the caller need not.
         if error.code() == Some(ProblemType::SessionExpired) {
             let session = self.session().await?;
             return self.write_in(&session, call.key(key)).await?.json();
@@ -260,7 +263,7 @@ impl Client {
         Err(error)
     }
 
-    /// The same in a given session; the call has its key.
+    /// Sends a write in the given session. The call must have its idempotency key.
     pub(crate) async fn write_in(&self, session: &Arc<Session>, call: Call) -> Result<Answer, Error> {
         let deadline = self.deadline();
         let _slot = session.slot(deadline).await?;
@@ -290,7 +293,7 @@ impl Inner {
     }
 }
 
-/// Where its nodes are, and its session without the key.
+/// Shows the endpoints, and the session without its key.
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let endpoints: Vec<&str> = self.inner.transport.addrs().collect();
@@ -304,13 +307,13 @@ impl Drop for Inner {
         let session = self.session.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(session) = session {
             let transport = Arc::clone(&self.transport);
-            // When it cannot be closed, its timeout ends it.
+            // If the close fails, the session ends by its timeout.
             self.runtime.spawn(async move { session.close(&transport, transport.deadline()).await });
         }
     }
 }
 
-/// Changes of session states, from [`Client::session_events`].
+/// Stream of changes of session states, from [`Client::session_events`].
 pub struct SessionEvents(broadcast::Receiver<SessionEvent>);
 
 impl fmt::Debug for SessionEvents {
@@ -320,7 +323,8 @@ impl fmt::Debug for SessionEvents {
 }
 
 impl SessionEvents {
-    /// The next change; `None` when the client is gone. Dropping the future loses nothing.
+    /// Returns the next change; `None` when the client is gone. Dropping the future loses no
+    /// change.
     pub async fn next(&mut self) -> Option<SessionEvent> {
         loop {
             match self.0.recv().await {

@@ -16,40 +16,41 @@
 //! # }
 //! ```
 //!
-//! **One [`Client`] speaks with all nodes.** It writes to the leader where that saves a hop, asks
-//! another node when one fails, and pauses between tries, longer each time and never as long as
-//! other clients do. Every write carries an idempotency key, so a retry is never done twice. What
-//! cannot be repeated safely is not repeated.
+//! **One [`Client`] serves all nodes.** It writes to the leader where that saves a hop, and asks
+//! another node when one fails. The pauses between tries grow and are random, so that clients do
+//! not come back together. Every write carries an idempotency key, so a retry is never applied
+//! twice. Calls without a key are repeated only if a repetition is safe.
 //!
-//! **Errors are of three kinds** ([`Error`]): refused, unavailable (nothing was done), unknown
-//! (maybe it was).
+//! **Errors are of three kinds** ([`Error`]): refused, unavailable (nothing was done), unknown (the
+//! call may have been carried out).
 //!
-//! **Work under a lock is stopped when the lock is lost** ([`Lock::with`]): its future is dropped.
+//! **Work under a lock stops when the lock is lost** ([`Lock::with`]): its future is dropped.
 //!
 //! **A session fences itself.** It is kept alive in the background. Its deadline counts from the
-//! moment a heartbeat was sent, on this machine's clock that goes on while the machine sleeps. When
-//! the deadline passes, the session is lost before the cluster can give its locks to others
-//! ([`SessionState`], [`Guard::lost`], [`Guard::safe_until`]). Between a look at the clock and the
-//! next step a program can still be paused; fencing tokens and `if_lock` are what helps then.
+//! moment at which a heartbeat was sent, on a clock of this machine that goes on while the machine
+//! sleeps. When the deadline passes, the session is lost before the cluster can give its locks to
+//! others ([`SessionState`], [`Guard::lost`], [`Guard::safe_until`]). A program can still be paused
+//! between a look at the clock and its next step; fencing tokens and `if_lock` protect against
+//! that.
 //!
-//! **Dropping is safe.** A dropped acquire leaves the queue, a dropped guard releases, a dropped
-//! client closes its session, all in the background; a dropped watch continues where it was. The
-//! background ends with the program: [`Client::run`] closes the session before.
+//! **Dropping is safe.** A dropped acquire leaves the queue, a dropped guard releases, and a
+//! dropped client closes its session, all in the background. A dropped future of a watch loses no
+//! event. The background work ends with the program; [`Client::run`] closes the session before.
 //!
-//! `api.rs` and `api/` have the words of the HTTP API; `client.rs` and `client/` are the client,
+//! `api.rs` and `api/` have the types of the HTTP API; `client.rs` and `client/` are the client,
 //! which the feature `client` turns on:
 //!
-//! | file | has |
+//! | file | content |
 //! |---|---|
 //! | `client.rs`, `builder.rs`, `environment.rs` | [`Client`], its session, its settings |
-//! | `lock.rs`, `claim.rs`, `guard.rs`, `fate.rs` | locks, a place in a queue, a lock that is held, why it was lost |
+//! | `lock.rs`, `claim.rs`, `guard.rs`, `fate.rs` | locks, places in queues, held locks, reasons of a loss |
 //! | `simple_lock.rs`, `semaphore.rs`, `multi_lock.rs`, `election.rs`, `group.rs`, `barrier.rs`, `double_barrier.rs` | the other recipes |
-//! | `znodes.rs`, `txn.rs`, `watch.rs`, `views.rs`, `download.rs` | the calls |
-//! | `operate.rs` | what is for operators |
+//! | `znodes.rs`, `txn.rs`, `watch.rs`, `views.rs`, `download.rs` | calls |
+//! | `operate.rs` | calls for operators |
 //! | `session.rs`, `life.rs`, `clock.rs` | heartbeats and the deadline |
 //! | `window.rs` | keeps retries within the memory of the state |
-//! | `transport.rs`, `tries.rs`, `verdict.rs`, `endpoints.rs`, `backoff.rs`, `call.rs` | tries and what they mean |
-//! | `connection.rs`, `secure.rs` | connections, with TLS where nodes want it |
+//! | `transport.rs`, `tries.rs`, `verdict.rs`, `endpoints.rs`, `backoff.rs`, `call.rs` | tries and their results |
+//! | `connection.rs`, `secure.rs` | connections, with or without TLS |
 
 pub mod api;
 #[cfg(feature = "client")]

@@ -1,95 +1,95 @@
-//! One line of what a replay tells.
+//! Facts: the lines that a replay prints.
 
 use serde::Serialize;
 use znode::LockMode;
 use znode::lock::TicketEnd;
 
-/// Something that an entry of the log did, or where the log begins and ends.
+/// An effect of an entry of the log, or the beginning or end of the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "fact", rename_all = "kebab-case")]
 pub enum Fact {
-    /// What was before this zxid is known by its results only: the locks that are held then are
-    /// told next.
+    /// The beginning of the replay. Entries up to this zxid are known only by the snapshot's state;
+    /// the locks that are held in it follow as `Granted`.
     Began {
-        /// Of the snapshot; 0 without one.
+        /// The zxid of the snapshot; 0 without a snapshot.
         zxid: u64,
     },
     /// A session was opened.
     SessionOpened {
-        /// When.
+        /// The zxid of the entry.
         zxid: u64,
-        /// Its id.
+        /// The id of the session.
         session: u64,
     },
     /// A session ended.
     SessionEnded {
-        /// When.
+        /// The zxid of the entry.
         zxid: u64,
-        /// Its id.
+        /// The id of the session.
         session: u64,
     },
     /// A lock was granted.
     Granted {
-        /// When.
+        /// The zxid of the entry.
         zxid: u64,
-        /// The lock.
+        /// The path of the lock.
         lock: String,
         /// The lock node's name.
         ticket: String,
-        /// Whose it is.
+        /// The session that owns the lock node.
         session: u64,
-        /// Its fencing token.
+        /// The fencing token of the grant.
         token: u64,
-        /// How it holds.
+        /// The mode of the hold.
         #[serde(flatten)]
         mode: Mode,
     },
     /// A hold ended.
     Ended {
-        /// When.
+        /// The zxid of the entry.
         zxid: u64,
-        /// The lock.
+        /// The path of the lock.
         lock: String,
         /// The lock node's name.
         ticket: String,
-        /// Whose it was.
+        /// The session that owned the lock node.
         session: u64,
-        /// Its fencing token.
+        /// The fencing token of the grant.
         token: u64,
-        /// Why, where the lock remembers it.
+        /// The reason for the end, if the lock remembers it.
         #[serde(skip_serializing_if = "Option::is_none")]
         end: Option<&'static str>,
     },
     /// The last entry that is known to be committed.
     Applied {
-        /// Its zxid.
+        /// The zxid of the entry.
         zxid: u64,
-        /// Its index in the log.
+        /// The log index of the entry.
         index: u64,
-        /// Its term.
+        /// The term of the entry.
         term: u64,
-        /// SHA-256 of the state after it.
+        /// SHA-256 of the state after the entry, in hex.
         digest: String,
     },
 }
 
-/// How a ticket holds a lock.
+/// Mode in which a ticket holds a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "mode", rename_all = "kebab-case")]
 pub enum Mode {
-    /// Alone.
+    /// One holder, and no other.
     Exclusive,
-    /// Together with other readers.
+    /// Several holders, all of them readers.
     Read,
-    /// Alone, of a read/write lock.
+    /// One holder of a read/write lock.
     Write,
-    /// Alone, as a leader.
+    /// One holder, as the leader of an election.
     Latch,
     /// Permits of a semaphore.
     Lease {
-        /// So many.
+        /// The number of permits that the ticket has.
         permits: u32,
-        /// Of so many.
+        /// The number of permits that the semaphore has.
         limit: u32,
     },
 }
@@ -106,7 +106,7 @@ impl From<LockMode> for Mode {
     }
 }
 
-/// The word for an end.
+/// Returns the word for the reason of an end.
 pub(crate) fn word(end: TicketEnd) -> &'static str {
     match end {
         TicketEnd::Released => "released",

@@ -1,4 +1,4 @@
-//! Who holds which lock, entry after entry.
+//! Holders of all locks after each entry.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,9 +8,9 @@ use znode::{Error, SessionId, State, ZPath};
 use crate::Fact;
 use crate::facts::{Mode, word};
 
-/// Tickets that are read from a queue at a time: holders stand before those that wait.
+/// Tickets that are read from a queue at a time. Holders stand before waiters.
 const PAGE: usize = 64;
-/// Ends of tickets that are looked through for the reason of one.
+/// Ended tickets in a lock's history that are searched for the reason of an end.
 const PAST: usize = 256;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,19 +20,20 @@ struct Held {
     grant: Grant,
 }
 
-/// The holders of all locks, as the last entry left them.
+/// The holders of all locks after the last entry.
 #[derive(Debug, Default)]
 pub struct Holders {
     locks: BTreeMap<ZPath, BTreeMap<String, Held>>,
 }
 
 impl Holders {
-    /// All locks that are held.
+    /// Returns all locks that are held.
     pub fn known(&self) -> Vec<ZPath> {
         self.locks.keys().cloned().collect()
     }
 
-    /// Looks at these locks after the entry `zxid`, and tells what it ended and granted there.
+    /// Compares the holders of these locks after the entry `zxid` with those before it. Returns the
+    /// holds that ended and the grants.
     pub fn look(&mut self, state: &State, locks: impl IntoIterator<Item = ZPath>, zxid: u64) -> Vec<Fact> {
         let mut facts = Vec::new();
         for lock in locks.into_iter().collect::<BTreeSet<_>>() {
@@ -63,7 +64,7 @@ impl Holders {
         facts
     }
 
-    /// Locks whose holders are others than these.
+    /// Returns the locks whose holders in `state` differ from the known ones.
     pub fn differences(&self, state: &State) -> Vec<ZPath> {
         let root = ZPath::root();
         let all: BTreeSet<ZPath> = lock::paths(state, &root, None).cloned().chain(self.known()).collect();

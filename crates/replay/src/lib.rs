@@ -1,9 +1,9 @@
-//! What happened to locks and sessions, told from the log of a node that is stopped.
+//! Replay of a stopped node's log, which tells the facts about its locks and sessions.
 //!
-//! The newest snapshot and the committed entries behind it are applied once more by a plain loop
-//! ([`replay`]). What an entry granted and ended is found by comparing the holders of each lock
-//! that it touched before and after it ([`Holders`]), so a fact ([`Fact`]) does not depend on what
-//! the state machine says of itself.
+//! The newest snapshot and the committed entries behind it are applied again by a plain loop
+//! ([`replay`]). Grants and ends are found by comparing the holders of each touched lock before and
+//! after an entry ([`Holders`]). So a fact ([`Fact`]) does not depend on the replies and events of
+//! the state machine.
 
 mod facts;
 mod holders;

@@ -1,4 +1,4 @@
-//! The snapshot and the log of a node, applied once more.
+//! Snapshot and log of a node, applied again.
 
 use std::io;
 use std::path::PathBuf;
@@ -12,46 +12,46 @@ use crate::{Fact, Holders};
 /// Entries that are read at a time.
 const BATCH: u64 = 512;
 
-/// Whose data is read.
+/// The node whose data is read.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// Its data directory. It is opened as the node itself would: what a crash interrupted is put
-    /// in order.
+    /// The node's data directory. It is opened as by the node itself, so steps that a crash
+    /// interrupted are completed.
     pub data_dir: PathBuf,
     /// The cluster's name.
     pub cluster_id: String,
-    /// Its id.
+    /// The node's id.
     pub node_id: u64,
 }
 
-/// Why data cannot be replayed.
+/// Reason for which data cannot be replayed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is none.
+    /// The directory has no data of a node.
     #[error("{0} is no data directory of a node: it has no file `node`")]
     NoData(PathBuf),
-    /// It does not open.
+    /// The storage does not open.
     #[error(transparent)]
     Storage(#[from] storage::Error),
-    /// It cannot be read.
+    /// The log or the snapshot cannot be read.
     #[error("the log or the snapshot cannot be read: {0}")]
     Io(#[from] io::Error),
-    /// An entry or a record is none.
+    /// An entry of the log or a record of the snapshot cannot be decoded.
     #[error("{0} cannot be decoded: {1}")]
     Decode(String, znode::DecodeError),
-    /// The facts that were told do not lead to the state at the end.
+    /// The facts that were told do not lead to the final state.
     #[error("the holders of {0} are not those of whom the facts tell")]
     Disagree(ZPath),
 }
 
-/// Tells every fact of the data of a node that is stopped, up to the last entry that it knows to be
+/// Tells every fact in the data of a stopped node, up to the last entry that it knows to be
 /// committed.
 ///
 /// # Errors
-/// When the data cannot be read, or the facts do not explain the state.
+/// When the data cannot be read, or the facts do not lead to the final state.
 pub async fn replay(node: Node, mut tell: impl FnMut(Fact)) -> Result<(), Error> {
     let Node { data_dir, cluster_id, node_id } = node;
-    // The storage would begin a new one.
+    // Without this check the storage would begin a new directory.
     if !data_dir.join("node").is_file() {
         return Err(Error::NoData(data_dir));
     }
@@ -61,7 +61,7 @@ pub async fn replay(node: Node, mut tell: impl FnMut(Fact)) -> Result<(), Error>
         node_id,
         free_disk_min_bytes: 0,
         ballast_bytes: 0,
-        // Nothing is given up: there is no leader to have it sent by.
+        // Without peers a damaged node is refused: here no leader could send the state again.
         has_peers: false,
     })?;
     let (mut state, mut next) = begin(&storage)?;
@@ -87,7 +87,7 @@ pub async fn replay(node: Node, mut tell: impl FnMut(Fact)) -> Result<(), Error>
     Ok(())
 }
 
-/// The state of the newest snapshot, and the index of the entry behind it.
+/// Returns the state of the newest snapshot, and the index of the entry behind it.
 fn begin(storage: &Storage) -> Result<(State, u64), Error> {
     let Some(snapshot) = storage.snapshots.current() else { return Ok((State::default(), 0)) };
     let mut builder = StateBuilder::new();
@@ -125,7 +125,7 @@ fn apply(state: &mut State, holders: &mut Holders, entry: Entry, tell: &mut impl
     }
     let changed = applied.events.iter().filter(|event| event.kind != EventKind::ChildrenChanged);
     let touched = changed.filter_map(|event| event.path.parent());
-    // A lock node that lingers for its lock-delay changes nothing that a watcher hears of.
+    // A lock node that stays for its lock-delay causes no event, so all held locks are compared.
     let lingering = if expires { holders.known() } else { Vec::new() };
     holders.look(state, touched.chain(lingering), zxid).into_iter().for_each(tell);
     Ok(())

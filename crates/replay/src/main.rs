@@ -1,4 +1,4 @@
-//! `replay`: one line of JSON for each fact of the data of a node that is stopped.
+//! Program `replay`: prints one line of JSON for each fact in the data of a stopped node.
 
 use std::io::{BufWriter, Write as _};
 use std::path::PathBuf;

@@ -1,6 +1,6 @@
-//! A log that is written by hand tells what its entries did.
+//! Facts of logs that the tests write.
 
-// clippy's own exception covers the test functions, but not what they call.
+// clippy's exception covers the test functions, but not the functions that they call.
 #![allow(clippy::unwrap_used)]
 
 use openraft::EntryPayload;
@@ -26,7 +26,7 @@ fn open(session: u8) -> Request {
     })
 }
 
-/// In the session that the entry of this index has opened.
+/// Returns a request in the session that the entry with this index has opened.
 fn of(session: u8, op: Op) -> Request {
     Request::of(Credential { session: SessionId(u64::from(session)), secret_hash: [session; 16] }, op)
 }
@@ -45,8 +45,8 @@ fn expire(session: u8) -> Request {
     Request::new(Op::ExpireSessions { sessions: vec![SessionId(u64::from(session))], term: Term(1) })
 }
 
-/// What the log of these requests tells, from entry 1 on; all but the last `uncommitted` are
-/// committed.
+/// Returns the facts of a log with these requests from entry 1 on, all committed but the last
+/// `uncommitted` ones.
 async fn told(requests: Vec<Request>, uncommitted: u64) -> Vec<Fact> {
     let parent = tempfile::tempdir().unwrap();
     let data_dir = parent.path().join("data");

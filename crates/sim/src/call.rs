@@ -1,4 +1,4 @@
-//! What clients ask of nodes. It stands for the HTTP door: the same calls to the same handle.
+//! Calls of clients to nodes. They replace the HTTP door and reach the same handle of a node.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,35 +14,35 @@ use znode::{Applied, Credential, FencingToken, Request, SessionId, State, ZPath,
 /// A call's number, unique in a run.
 pub type CallId = u64;
 
-/// What a client asks.
+/// Request of a client.
 #[derive(Clone, Debug)]
 #[allow(clippy::large_enum_variant, reason = "there are as many as clients, one at a time each")]
 pub enum Call {
-    /// Write this.
+    /// A write.
     Propose(Request),
-    /// Show the state, as fresh as asked.
+    /// A read of the state, as fresh as asked.
     Read(Consistency),
     /// A heartbeat.
     Touch(Credential),
-    /// What happened since.
+    /// A long-poll for events.
     Events {
-        /// Where.
+        /// The watched znodes.
         key: WatchKey,
-        /// After which zxid.
+        /// The zxid after which events are wanted.
         since: Zxid,
     },
-    /// Raise the level to the highest that a member knows.
+    /// Raises the level to the highest that any member knows.
     Finalize,
-    /// Tell when the ticket holds, or is gone.
+    /// Waits until the ticket holds, or is gone.
     WaitGrant(ZPath),
-    /// Tell when the znode is there.
+    /// Waits until the znode exists.
     WaitExists(ZPath),
     /// An operator's order.
     Order(Order),
 }
 
 impl Call {
-    /// The session for which it counts as a heartbeat.
+    /// The session for which the call counts as a heartbeat.
     pub fn session(&self) -> Option<SessionId> {
         match self {
             Call::Propose(request) => request.credential.map(|credential| credential.session),
@@ -53,54 +53,54 @@ impl Call {
     }
 }
 
-/// What a wait came to.
+/// Result of a wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Waited {
-    /// The ticket holds.
+    /// The ticket holds the lock.
     Granted(FencingToken),
     /// The ticket is gone.
     Gone,
-    /// The znode is there.
+    /// The znode exists.
     Exists,
-    /// It is not so yet.
+    /// The deadline passed before the condition was true.
     NotYet,
     /// The node has stopped, is full, or cannot serve.
     Ended,
 }
 
-/// What a node answers.
+/// Answer of a node.
 #[derive(Clone, Debug)]
 pub enum Reply {
-    /// To [`Call::Propose`].
+    /// Answer to [`Call::Propose`].
     Applied(Result<Applied, Error>),
-    /// To [`Call::Read`].
+    /// Answer to [`Call::Read`].
     State(Result<Arc<State>, Error>),
-    /// To [`Call::Finalize`].
+    /// Answer to [`Call::Finalize`].
     Finalized(Result<Finalized, Error>),
-    /// To [`Call::Touch`].
+    /// Answer to [`Call::Touch`].
     Touched(Result<Touch, Error>),
-    /// To [`Call::Events`].
+    /// Answer to [`Call::Events`].
     Events(Result<EventBatch, EventsError>),
-    /// To [`Call::Order`].
+    /// Answer to [`Call::Order`].
     Ordered(Result<Done, OrderError>),
-    /// To the waits.
+    /// Answer to [`Call::WaitGrant`] or [`Call::WaitExists`].
     Waited {
-        /// What it came to.
+        /// The result of the wait.
         waited: Waited,
-        /// The wait was told late, or not at all, of what it waited for: the state of this node
-        /// that had it.
+        /// The zxid of this node's state in which the condition was true, if the wait was told of
+        /// that late or not at all.
         missed: Option<Zxid>,
     },
 }
 
-/// A wait looks by itself so often at what it waits to be told of.
+/// Time between two own looks of a wait at its condition.
 const LOOK_MS: u64 = 20;
-/// A wait that is told so long after the state had what it waited for, by the node's own clock, is
-/// told late. A change wakes those who wait in the same moment; a node that stands still sees
-/// neither. Two looks, so that a wait whose deadline meets the change itself is none.
+/// Time by the node's own clock after which a wait is told late. A change wakes its waiters in the
+/// same moment, and a paused node notices neither. Two looks, so that a wait whose deadline
+/// coincides with the change does not count.
 const LATE_MS: u64 = 2 * LOOK_MS;
 
-/// Does what is asked, within `within`.
+/// Carries out a call, within `within`.
 pub async fn serve(replica: &Replica, call: Call, within: Duration) -> Reply {
     let deadline = Instant::now() + within;
     match call {
@@ -122,7 +122,7 @@ pub async fn serve(replica: &Replica, call: Call, within: Duration) -> Reply {
 
 async fn wait(replica: &Replica, deadline: Instant, look: impl Fn(&State) -> Step<Waited>) -> Reply {
     let mut waiting = std::pin::pin!(replica.wait_for(deadline, &look));
-    // Since when it is so, and in which state.
+    // Time and state at which the condition was first seen to be true.
     let mut seen: Option<(Instant, Zxid)> = None;
     let ended = loop {
         tokio::select! {
@@ -131,7 +131,7 @@ async fn wait(replica: &Replica, deadline: Instant, look: impl Fn(&State) -> Ste
             () = sleep(Duration::from_millis(LOOK_MS)) => {}
         }
         let state = replica.state();
-        // A ticket that is gone is no miss: this wait watches its predecessor only.
+        // A ticket that is gone is no miss: this wait watches only the ticket's predecessor.
         let is_so = matches!(look(&state), Step::Ready(Waited::Granted(_) | Waited::Exists));
         seen = seen.or_else(|| Some((Instant::now(), state.last_zxid()))).filter(|_| is_so);
     };

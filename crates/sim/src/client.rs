@@ -1,4 +1,4 @@
-//! Clients: they open sessions, keep them alive, and do things in them, with retries under the same
+//! Clients: they open sessions, keep them alive, and make calls in them. A retry has the same
 //! idempotency key.
 
 use std::cell::RefCell;
@@ -15,95 +15,95 @@ use crate::hub::{Hub, MachineId};
 use crate::observation::{Lease, Observation};
 use crate::switchboard::Switchboard;
 
-/// How long a client waits for an answer. Longer than a node works on it.
+/// Time for which a client waits for an answer. Longer than a node works on a call.
 const PATIENCE: Duration = Duration::from_millis(2_500);
 /// Tries of one write before the client leaves it open.
 const TRIES: usize = 12;
 
-/// What clients of one run share. All of them live on one thread.
+/// Data that the clients of one run share. All clients run on one thread.
 #[derive(Clone)]
 pub struct Shared {
-    /// Time and trace.
+    /// The time and the trace.
     pub hub: Hub,
-    /// Calls on their way.
+    /// Calls under way.
     pub switchboard: Switchboard,
     /// The nodes that clients know of.
     pub nodes: Rc<RefCell<Vec<MachineId>>>,
-    /// What clients saw, for the invariants.
+    /// Observations of clients for the invariants.
     pub seen: Rc<RefCell<Vec<Observation>>>,
     /// All sessions.
     pub leases: Rc<RefCell<BTreeMap<SessionId, Rc<RefCell<Lease>>>>>,
-    /// The newest zxid that any client was told of.
+    /// The newest zxid that any client has seen.
     pub newest: Rc<RefCell<Zxid>>,
-    /// The longest pause between two things that a client does.
+    /// The longest pause between two actions of a client.
     pub pace_ms: u64,
-    /// Set when everything is mended: clients do nothing but stand in the queue of one lock.
+    /// Set when all faults are repaired: clients do nothing but wait in the queue of one lock.
     pub queueing: Rc<RefCell<bool>>,
-    /// Set when clients shall come to an end.
+    /// Set when clients should end.
     pub closing: Rc<RefCell<bool>>,
 }
 
 /// One client.
 pub struct Client {
-    /// Its machine.
+    /// The client's machine.
     pub id: MachineId,
-    /// What it shares.
+    /// Data shared by all clients.
     pub shared: Shared,
-    /// Its own random numbers.
+    /// Random numbers of the client.
     pub random: fastrand::Rng,
-    /// The newest zxid that it has seen.
+    /// The newest zxid that the client has seen.
     pub seen_zxid: Zxid,
-    /// The node that it talks to.
+    /// The node that the client calls.
     node: MachineId,
 }
 
 /// A session as its client knows it.
 #[derive(Clone)]
 pub struct Session {
-    /// The proof of it.
+    /// The session's id and secret.
     pub credential: Credential,
-    /// What is left of it by the client's own clock.
+    /// The session's lease by the client's own clock.
     pub lease: Rc<RefCell<Lease>>,
 }
 
-/// How a write went.
+/// Outcome of a write.
 #[derive(Clone, Debug)]
 pub enum Written {
-    /// It is done.
+    /// The write was done.
     Done(Applied),
-    /// It may be done.
+    /// The write may have been done.
     Unknown,
 }
 
 impl Client {
-    /// A client that has seen nothing yet.
+    /// Returns a client that has seen nothing yet.
     pub fn new(id: MachineId, shared: Shared, mut random: fastrand::Rng) -> Client {
         let node = any(&shared, &mut random);
         Client { id, shared, random, seen_zxid: Zxid(0), node }
     }
 
-    /// Whether it shall come to an end.
+    /// Tells whether the client should end.
     pub fn is_closing(&self) -> bool {
         *self.shared.closing.borrow()
     }
 
-    /// Waits up to so long.
+    /// Waits for a random time up to `max_ms`.
     pub async fn pause(&mut self, max_ms: u64) {
         let ms = 1 + self.random.u64(..=max_ms);
         sleep(Duration::from_millis(ms)).await;
     }
 
-    /// Waits as long as clients do between two things.
+    /// Waits for a random time up to the pause between two actions.
     pub async fn breathe(&mut self) {
         self.pause(self.shared.pace_ms).await;
     }
 
-    /// Goes to another node, as a client does that got no good answer.
+    /// Chooses another node, as after a bad answer.
     pub fn move_on(&mut self) {
         self.node = any(&self.shared, &mut self.random);
     }
 
-    /// Asks the node that it talks to. `None`: no answer.
+    /// Calls the present node. Returns `None` without an answer.
     pub async fn call(&mut self, call: Call) -> Option<Reply> {
         let session = call.session();
         self.is_heard(session);
@@ -116,7 +116,7 @@ impl Client {
         reply
     }
 
-    /// A request of a session is under way.
+    /// Notes that a request of a session is under way.
     fn is_heard(&self, session: Option<SessionId>) {
         let leases = self.shared.leases.borrow();
         if let Some(lease) = session.and_then(|session| leases.get(&session)) {
@@ -124,29 +124,29 @@ impl Client {
         }
     }
 
-    /// Tells the invariants.
+    /// Adds an observation for the invariants.
     pub fn observe(&self, observation: Observation) {
         self.shared.seen.borrow_mut().push(observation);
     }
 
-    /// The time on the client's own clock.
+    /// The time of the simulation, which is also the client's clock.
     pub fn now_ms(&self) -> u64 {
         self.shared.hub.now_ms()
     }
 
-    /// A key that no other client has.
+    /// Returns a random key, so that no other client has it.
     pub fn key(&mut self) -> RequestKey {
         let mut key = [0; 16];
         self.random.fill(&mut key);
         RequestKey(key)
     }
 
-    /// A request with a key, in a session.
+    /// Returns a request with a key in a session.
     pub fn request(&mut self, session: &Session, op: Op) -> Request {
         Request { key: Some(self.key()), ..Request::of(session.credential, op) }
     }
 
-    /// Like [`Client::write`], for an acquire, with the last attempt that it made.
+    /// Writes an acquire like [`Client::write`], and also returns the last attempt that it made.
     pub async fn acquire(&mut self, request: Request) -> (Written, Attempt) {
         let first = self.random.u64(1..u64::MAX / 2);
         let mut tries = 0;
@@ -174,7 +174,7 @@ impl Client {
                     self.observe(Observation::Acknowledged { client, key, applied: applied_clone, began_ms });
                     return Written::Done(applied);
                 }
-                // Without a key a second try could do it twice.
+                // Without a key, a second try could apply the write twice.
                 Some(Reply::Applied(Err(Error::Unknown { .. }))) | None if request.key.is_none() => break,
                 _ => self.move_on(),
             }
@@ -183,7 +183,7 @@ impl Client {
         Written::Unknown
     }
 
-    /// Something of this zxid was seen.
+    /// Notes that a state or entry of this zxid was seen.
     pub fn saw(&mut self, zxid: Zxid) {
         self.seen_zxid = self.seen_zxid.max(zxid);
         let mut newest = self.shared.newest.borrow_mut();
@@ -228,7 +228,7 @@ impl Client {
         }
     }
 
-    /// Sends a heartbeat of a session that is another client's, without its secret.
+    /// Sends a heartbeat for another client's session, with a wrong secret.
     pub async fn touch_as_a_stranger(&mut self) {
         let sessions: Vec<SessionId> = self.shared.leases.borrow().keys().copied().collect();
         let Some(session) = self.random.choice(sessions) else { return };
@@ -245,7 +245,7 @@ impl Client {
         }
     }
 
-    /// Reads whatever the node shows that it talks to.
+    /// Reads the state of the present node, of any age.
     pub async fn glimpse(&mut self) {
         let (node, asked_ms) = (self.node, self.now_ms());
         let consistency = Consistency::Local { min_zxid: Zxid(0) };
@@ -254,7 +254,7 @@ impl Client {
         }
     }
 
-    /// Heartbeats until the session is over.
+    /// Sends heartbeats until the session is over.
     pub async fn keep_alive(mut self, session: Session) {
         let third_ms = u64::from(session.lease.borrow().timeout_ms) / 3;
         while !session.lease.borrow().over && !self.is_closing() {
@@ -274,13 +274,13 @@ impl Client {
                     continue;
                 }
             }
-            // A client that forgets now and then.
+            // Now and then a client forgets its heartbeats.
             let lazy = if self.random.u8(..) < 6 { 5 } else { 1 };
             self.pause(third_ms * lazy).await;
         }
     }
 
-    /// Reads, and tells the invariants how fresh the answer was.
+    /// Reads, and records for the invariants how fresh the answer was.
     pub async fn read(&mut self, linearizable: bool) -> Option<std::sync::Arc<znode::State>> {
         let (floor, consistency) = match linearizable {
             true => (*self.shared.newest.borrow(), Consistency::Linearizable),
@@ -300,7 +300,7 @@ impl Client {
         }
     }
 
-    /// Waits on the node that it talks to.
+    /// Waits on the present node.
     pub async fn wait(&mut self, call: Call) -> Option<Waited> {
         let what = format!("{call:?}");
         match self.call(call).await {
@@ -314,13 +314,13 @@ impl Client {
         }
     }
 
-    /// The session's id.
+    /// The id of the session.
     pub fn session_id(session: &Session) -> SessionId {
         session.credential.session
     }
 }
 
-/// Any node that clients know of.
+/// Returns any node that clients know of.
 fn any(shared: &Shared, random: &mut fastrand::Rng) -> MachineId {
     let nodes = shared.nodes.borrow();
     let at = random.u64(1..=nodes.len().max(1) as u64) - 1;

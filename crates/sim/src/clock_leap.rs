@@ -1,19 +1,19 @@
-//! A leader whose time of day is set while time is counted.
+//! Test of a leader whose time of day is changed while a lock-delay and a TTL run.
 
 use znode::lock::{self, LockStatus};
 use znode::{
-    Acquire, Attempt, ClientInfo, Create, CreateMode, Credential, LockMode, Op, Request, RequestKey, SessionId, State,
-    ZPath, ZnodeOp,
+    Acquire, Attempt, Create, CreateMode, Credential, LockMode, Op, Request, RequestKey, SessionId, State, ZPath,
+    ZnodeOp,
 };
 
-use crate::failover::Machines;
+use crate::failover::{Machines, open_session};
 
 const HOUR_MS: i64 = 3_600_000;
 const DELAY_MS: u32 = 15_000;
 const TTL_MS: u64 = 40_000;
-/// Time runs a tenth faster while the wall clock is ahead.
+/// While the wall clock is ahead, the leader's time runs a tenth faster.
 const PACE: [u64; 2] = [10, 11];
-/// Until a silent session is expired, and a due znode collected.
+/// Time from a timeout or TTL to the entry that ends the session or deletes the znode.
 const TICKS_MS: u64 = 1_000;
 
 fn path(text: &str) -> ZPath {
@@ -21,13 +21,13 @@ fn path(text: &str) -> ZPath {
 }
 
 impl Machines {
-    /// Asks the leader for a write.
+    /// Proposes a write to the leader.
     fn write(&mut self, request: Request) {
         let (_, leader) = self.leader().unwrap();
         self.node(leader).propose(request);
     }
 
-    /// Runs until the leader has applied what is wanted. Answers when that is.
+    /// Runs until the leader's applied state is as wanted. Returns the time of that.
     fn run_until(&mut self, what: &str, wanted: impl Fn(&State) -> bool) -> u64 {
         let end = self.hub.now_ms() + 120_000;
         loop {
@@ -40,11 +40,10 @@ impl Machines {
         }
     }
 
-    /// Opens a session; sessions are told from each other by their secrets.
+    /// Opens a session.
     fn open(&mut self, secret: u8, timeout_ms: u32) -> Credential {
         let secret_hash = [secret; 16];
-        let (label, client) = (String::new(), ClientInfo::default());
-        self.write(Request::new(Op::OpenSession { secret_hash, timeout_ms, label, address: None, client }));
+        self.write(open_session(secret, timeout_ms));
         let opened = |state: &State| {
             let credential = |id| Credential { session: id, secret_hash };
             let mut all = state.sessions_from(SessionId(0)).map(|session| credential(session.id));
@@ -92,7 +91,7 @@ fn a_leader_whose_clock_is_set_ahead_by_an_hour_cuts_no_lock_delay_and_no_ttl_sh
     let [slow, fast] = PACE;
     let lasted = |from_ms: u64, to_ms: u64, asked_ms: u64| {
         let (took_ms, least_ms) = (to_ms - from_ms, asked_ms * slow / fast);
-        // A moment passes between an entry's time and what the simulation sees of it.
+        // A moment passes between an entry's time and the step in which the simulation sees it.
         assert!((least_ms - 100..asked_ms + TICKS_MS).contains(&took_ms), "{took_ms} ms of {asked_ms}");
     };
     lasted(expired_ms, granted_ms, DELAY_MS.into());

@@ -1,4 +1,4 @@
-//! One run: nodes, clients, faults and invariants, step by step.
+//! A run: nodes, clients, faults and invariants, step by step.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use znode::{LEVEL_MIN, Limits, Zxid};
 
 use crate::client;
-use crate::coverage::{Changes, Coverage};
+use crate::counts::{ACKNOWLEDGED, Counts, FAULTS, GRANTS};
 use crate::faults::Faults;
 use crate::history::History;
 use crate::hub::{Event, Hub};
@@ -20,65 +20,52 @@ use crate::invariants::{Invariants, World, nodes_can_apply};
 use crate::machine::{Clock, Fate, Node, Stepped};
 use crate::member_faults::{MemberFaults, Recruits, unsettled};
 use crate::observation::{NodeView, Observation, Standing};
-use crate::programs::Upgrades;
 use crate::switchboard::Switchboard;
 use crate::trace::Detail;
 use crate::{panics, workload};
 
-/// How long faults happen, in simulated time.
+/// Simulated time in which faults happen.
 const ACTIVE_MS: u64 = 15_000;
-/// How long clients go on afterwards.
+/// Time for which clients go on afterwards.
 const CALM_MS: u64 = 2_500;
-/// When every node must be ready at the latest, counted from the last fault.
+/// Time from the last fault within which every node must be ready.
 const READY_MS: u64 = 12_000;
-/// Every so many seeds one changes the members.
+/// Number of seeds of which one changes the members.
 const MEMBERS_EVERY: u64 = 4;
-/// When the changes of the members must be through at the latest, and every member ready, counted
-/// from the last fault.
+/// Time from the last fault within which the changes of the members must be complete, and every
+/// member ready.
 const SETTLED_MEMBERS_MS: u64 = 25_000;
-/// How long a client may still wait, after everything was mended, for an answer that was lost
-/// before.
+/// Time for which a client may still wait, after all faults are repaired, for an answer that was
+/// lost before.
 const SETTLED_MS: u64 = 3_000;
-/// How long clients then stand in one queue and nothing goes wrong.
+/// Time for which clients then stand in one queue without any fault.
 const QUEUEING_MS: u64 = 3_000;
-/// When all nodes must agree at the latest, counted from the last fault.
+/// Time from the last fault within which all nodes must agree.
 const CONVERGED_MS: u64 = 40_000;
 
-/// What to run.
+/// Parameters of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// Everything follows from it.
+    /// The seed, from which everything follows.
     pub seed: u64,
-    /// How much of the trace is kept.
+    /// The part of the trace that is kept.
     pub detail: Detail,
 }
 
-/// What a run came to.
+/// Result of a run.
 #[derive(Debug)]
 pub struct Outcome {
     /// The seed.
     pub seed: u64,
-    /// The hash of its trace.
+    /// The hash of the trace.
     pub hash: u64,
-    /// Events in the trace.
+    /// Number of events in the trace.
     pub events: u64,
-    /// Entries that were committed.
-    pub commits: u64,
-    /// Writes that clients were told of.
-    pub acknowledged: u64,
-    /// Grants that clients waited for when everything was mended, and were told of in time.
-    pub grants: u64,
-    /// Faults that were injected.
-    pub faults: u64,
-    /// Disks that failed among them: one whose process ended before its next flush has not.
-    pub disk_faults: u64,
-    /// What was hit.
-    pub coverage: Coverage,
-    /// Programs that nodes ran.
-    pub upgrades: Upgrades,
-    /// Simulated milliseconds.
+    /// What was seen.
+    pub counts: Counts,
+    /// Simulated time in milliseconds.
     pub simulated_ms: u64,
-    /// What went wrong.
+    /// The failure, if there was one.
     pub failure: Option<String>,
     /// The last events, if they were kept.
     pub last: Vec<String>,
@@ -93,16 +80,16 @@ struct Cluster {
     started: Instant,
     lives: JoinSet<()>,
     faults: Faults,
-    /// In seeds that change the members.
+    /// Faults of members; only in seeds that change the members.
     members: Option<MemberFaults>,
     history: History,
     invariants: Invariants,
     shown: Vec<(u64, Zxid, Option<znode::Term>)>,
-    /// What clients saw of entries that are not known to be committed yet, and when.
+    /// Observations of entries that are not known to be committed yet, with their times.
     early: VecDeque<(u64, Observation)>,
 }
 
-/// Whether an operator changes the members in this seed.
+/// Tells whether an operator changes the members in this seed.
 pub fn changes_members(seed: u64) -> bool {
     seed % MEMBERS_EVERY == MEMBERS_EVERY - 1
 }
@@ -130,7 +117,7 @@ fn config(random: &mut fastrand::Rng, nodes: u64) -> Config {
         heartbeat_ms: random.u64(election_timeout_min_ms / 10..=election_timeout_min_ms / 8),
         election_timeout_min_ms,
         election_timeout_max_ms: election_timeout_min_ms * random.u64(12..=20) / 10,
-        // The longer ones let answers wait for long that are on their way.
+        // Longer timeouts keep late answers waiting for long.
         peer_timeout_ms: if random.u8(..4) == 0 { random.u64(1_500..3_000) } else { random.u64(500..1_200) },
         snapshot_log_entries: random.u64(20..300),
         log_entries_kept: random.u64(0..50),
@@ -243,8 +230,7 @@ impl Cluster {
         self.invariants.end(&mut self.history)
     }
 
-    /// Waits until every node is ready, and lets clients wait for a lock while nothing goes wrong
-    /// any more.
+    /// Waits until every node is ready, then lets clients wait for a lock without any fault.
     fn mend(&mut self) -> Result<(), String> {
         let ready_ms = if self.members.is_some() { SETTLED_MEMBERS_MS } else { READY_MS };
         while let Some(why) = unsettled(&self.nodes, &self.faults, &self.history) {
@@ -306,10 +292,10 @@ impl Cluster {
         self.observe()
     }
 
-    /// What is due happens.
+    /// Handles all events that are due.
     fn deliver(&mut self) {
         loop {
-            // The guard must be gone before anything is dropped that may want it.
+            // The guard must be released before an event is dropped, as the drop may take it.
             let due = self.hub.lock().due();
             let Some(event) = due else { return };
             match event {
@@ -350,7 +336,7 @@ impl Cluster {
         }
     }
 
-    /// Shows the invariants what there is to see.
+    /// Shows the invariants the new observations.
     fn observe(&mut self) -> Result<(), String> {
         let now_ms = self.hub.now_ms();
         let standings: Vec<Standing> = self.nodes.iter().filter_map(|node| node.standing(now_ms)).collect();
@@ -382,8 +368,8 @@ impl Cluster {
             });
             self.invariants.node(&mut self.history, log, view)?;
         }
-        // A node may answer and die within one step: then no other node shows yet that the entry is
-        // committed. What clients saw is judged in its order, when the history has got there.
+        // A node may answer and die within one step, before another node shows that the entry is
+        // committed. So an observation is judged only once the history has reached it.
         self.early.extend(self.shared.seen.take().into_iter().map(|observation| (now_ms, observation)));
         while self.early.front().is_some_and(|(_, observation)| observation.zxid() <= self.history.last()) {
             let Some((seen_ms, observation)) = self.early.pop_front() else { break };
@@ -399,14 +385,14 @@ impl Cluster {
         first.is_some() && members().all(|node| zxid(node) == first && is_ready(node))
     }
 
-    /// Whether it is a member by the last membership that is known to be committed.
+    /// Tells whether a node is a member by the last membership that is known to be committed.
     fn is_member(&self, node: &Node) -> bool {
         self.history
             .membership()
             .map_or_else(|| self.history.was_member(node.id), |(_, membership)| membership.get_node(&node.id).is_some())
     }
 
-    /// Where this seed has an operator: what it orders, and what becomes of members.
+    /// Runs the operator and the faults of members, in a seed that has them.
     fn change_members(&mut self) -> Result<(), String> {
         let Some(members) = &mut self.members else { return Ok(()) };
         members.act(&mut self.nodes, &mut self.faults, &self.history)?;
@@ -414,7 +400,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Clients know the members.
+    /// Tells clients the present members.
     fn tell_clients(&self) {
         if self.members.is_some() {
             let members = self.nodes.iter().filter(|node| node.fate != Fate::Removed && self.is_member(node));
@@ -446,42 +432,36 @@ impl Cluster {
     }
 
     fn outcome(&self, seed: u64, failure: Option<String>) -> Outcome {
-        let disk_faults = self.nodes.iter().map(|node| node.log.failures()).sum();
+        // A disk whose process ended before its next flush has not failed.
+        let disk_faults: u64 = self.nodes.iter().map(|node| node.log.failures()).sum();
+        let mut counts = self.faults.watcher.counts.clone();
+        counts.merge(&self.history.changes, true);
+        counts.merge(&self.faults.programs.seen, true);
+        counts.note("entries", self.history.last_index());
+        counts.note(ACKNOWLEDGED, self.invariants.acknowledged());
+        counts.note(GRANTS, self.invariants.grants());
+        counts.note(FAULTS, self.faults.count + disk_faults);
+        counts.note("disks failed", disk_faults);
+        counts.note("leaders transferred", self.members.as_ref().map_or(0, |members| members.transfers));
+        let level = self.history.state(self.history.last()).map_or(LEVEL_MIN, znode::State::level);
+        counts.note("levels raised", u64::from(level > LEVEL_MIN));
         let shared = self.hub.lock();
         Outcome {
             seed,
             hash: shared.trace.hash(),
             events: shared.trace.events(),
-            commits: self.history.last_index(),
-            acknowledged: self.invariants.acknowledged(),
-            grants: self.invariants.grants(),
-            faults: self.faults.count + disk_faults,
-            disk_faults,
-            coverage: self.coverage(),
-            upgrades: self.upgrades(),
+            counts,
             simulated_ms: shared.now_ms,
             last: shared.trace.last().map(str::to_string).collect(),
             failure,
         }
     }
 
-    fn upgrades(&self) -> Upgrades {
-        let level = self.history.state(self.history.last()).map_or(LEVEL_MIN, znode::State::level);
-        Upgrades { level, ..self.faults.programs.seen }
-    }
-
-    fn coverage(&self) -> Coverage {
-        let transferred = self.members.as_ref().map_or(0, |members| members.transfers);
-        let mut coverage = self.faults.watcher.coverage.clone();
-        coverage.changes = Changes { transferred, ..self.history.changes };
-        coverage
-    }
-
-    /// Ends everything, in an order in which no task calls upon what is gone.
+    /// Drops everything in an order in which no task uses a part that is gone.
     fn clear(&mut self) {
         self.nodes.clear();
         loop {
-            // Not under the guard: connections want it when they are dropped.
+            // Not under the guard, as connections take it in their drop.
             let event = self.hub.any();
             let Some(event) = event else { break };
             drop(event);

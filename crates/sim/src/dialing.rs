@@ -1,4 +1,4 @@
-//! Connecting: a request goes there, an answer comes back.
+//! Connecting: a request goes to a machine, and an answer comes back.
 
 use std::io;
 
@@ -6,12 +6,12 @@ use replica::simulation::Duplex;
 
 use crate::hub::{Dialing, Event, Hub, MachineId};
 
-/// A request to connect has arrived at `to`, if it can.
+/// Handles a request to connect that arrives at `to`.
 pub(crate) fn connect(hub: &Hub, from: MachineId, to: MachineId, dialing: Dialing) {
     let door = {
         let shared = hub.lock();
-        // Nothing arrives, so nothing is answered, and the caller finds out by patience. The
-        // dialer is dropped without a word: that is what silence looks like to it.
+        // A request that does not arrive gets no answer, and the caller notices by its own timeout.
+        // For the caller, the drop of the channel looks like silence.
         if shared.network.is_cut(from, to) || !shared.network.is_up(to) {
             return;
         }

@@ -1,7 +1,8 @@
-//! When leaders are followed by others, and when not, on machines that do nothing else.
+//! Tests of failovers on machines without clients: the time until a new leader, and faults after
+//! which the leader stays.
 
 use replica::{Config, Readiness};
-use znode::{ClientInfo, Op, Request};
+use znode::{ClientInfo, Limits, Op, Request};
 
 use crate::hub::{Event, Hub, MachineId};
 use crate::machine::{Clock, Node, Stepped};
@@ -11,12 +12,12 @@ use crate::trace::Detail;
 const LEASE_MS: u64 = 250;
 const ELECTION_MIN_MS: u64 = 500;
 const HEARTBEAT_MS: u64 = 60;
-/// Bytes under way and steps of the simulation.
+/// Time for bytes under way and for steps of the simulation.
 const LEEWAY_MS: u64 = 30;
-/// Margin, turns, votes and flushes.
+/// Time for margin, turns, votes and flushes.
 const ELECTION_MS: u64 = 70;
 
-/// Three nodes, and no clients.
+/// Three nodes without clients.
 pub(crate) struct Machines {
     pub(crate) hub: Hub,
     pub(crate) nodes: Vec<Node>,
@@ -24,25 +25,38 @@ pub(crate) struct Machines {
 
 impl Machines {
     pub(crate) fn start(seed: u64) -> Machines {
-        storage::seed_random(Some(seed));
-        let hub = Hub::new(seed, Detail::Last);
-        hub.lock().network.calm();
-        let config = Config { members: Node::members(3), ..Config::default() };
-        let clock = Clock { rate: Clock::TRUE_RATE, ahead_ms: 0 };
-        let node = |id| Node::new(hub.clone(), id, config.clone(), clock, 1);
-        let mut machines = Machines { nodes: (1..=3).map(node).collect(), hub };
-        machines.nodes.iter_mut().for_each(|node| node.start().unwrap());
+        let mut machines = Machines::make(seed, Limits::default());
         machines.run_until_ready();
         machines
     }
 
+    /// Nodes that have only just been started.
+    pub(crate) fn make(seed: u64, limits: Limits) -> Machines {
+        storage::seed_random(Some(seed));
+        let hub = Hub::new(seed, Detail::Last);
+        hub.lock().network.calm();
+        let config = Config { members: Node::members(3), limits, ..Config::default() };
+        let clock = Clock { rate: Clock::TRUE_RATE, ahead_ms: 0 };
+        let node = |id| Node::new(hub.clone(), id, config.clone(), clock, 1);
+        let mut machines = Machines { nodes: (1..=3).map(node).collect(), hub };
+        machines.nodes.iter_mut().for_each(|node| node.start().unwrap());
+        machines
+    }
+
     pub(crate) fn step(&mut self) {
+        self.step_with(|nodes, event| match event {
+            Event::Flush { node, boot } => nodes[node as usize - 1].log.flushed(boot),
+            _ => panic!("there are no clients"),
+        });
+    }
+
+    /// The same, with what is done about flushes and what clients are answered.
+    pub(crate) fn step_with(&mut self, mut act: impl FnMut(&mut [Node], Event)) {
         self.hub.pass_step();
         loop {
             let due = self.hub.lock().due();
             match due {
                 None => break,
-                Some(Event::Flush { node, boot }) => self.nodes[node as usize - 1].log.flushed(boot),
                 Some(Event::Arrival(pipe)) => self.hub.lock().arrive(pipe),
                 Some(Event::Connect { from, to, dialing }) => crate::dialing::connect(&self.hub, from, to, dialing),
                 Some(Event::Connected { from, to, result, dialing }) => {
@@ -50,7 +64,7 @@ impl Machines {
                         drop(dialing.send(result));
                     }
                 }
-                Some(Event::Call { .. } | Event::Reply { .. }) => panic!("there are no clients"),
+                Some(event) => act(&mut self.nodes, event),
             }
         }
         for node in &mut self.nodes {
@@ -65,20 +79,31 @@ impl Machines {
         }
     }
 
-    /// Runs on until every node runs and knows the same leader, who leads.
+    /// Runs until every node is ready, which means that all know the same leader.
     fn run_until_ready(&mut self) {
         let end = self.hub.now_ms() + 60_000;
-        while self.nodes.iter().any(|node| !node.status.as_ref().is_some_and(|status| status.ready == Readiness::Ready))
-        {
+        while !self.are_ready() {
             assert!(self.hub.now_ms() < end, "not ready in a minute");
             self.step();
         }
     }
 
-    /// The term and who leads in it.
+    pub(crate) fn are_ready(&self) -> bool {
+        (1..=3).all(|id| self.ready(id) == Some(Readiness::Ready))
+    }
+
+    pub(crate) fn ready(&self, id: MachineId) -> Option<Readiness> {
+        self.nodes[id as usize - 1].status.as_ref().map(|status| status.ready)
+    }
+
+    /// The latest term with a leader, and that leader.
     pub(crate) fn leader(&self) -> Option<(u64, MachineId)> {
         let term = |node: &Node| node.status.as_ref().map_or(0, |status| status.term.0);
         self.nodes.iter().filter(|node| node.leads()).map(|node| (term(node), node.id)).max()
+    }
+
+    pub(crate) fn others(&self, than: MachineId) -> Vec<MachineId> {
+        (1..=3).filter(|id| *id != than).collect()
     }
 
     fn terms(&self) -> Vec<u64> {
@@ -89,8 +114,8 @@ impl Machines {
         &mut self.nodes[id as usize - 1]
     }
 
-    /// How long it takes until another leads once a leader is killed; then everything is as before,
-    /// but for the leader.
+    /// Kills the leader, and returns the time until another one leads. Afterwards all nodes run
+    /// again.
     fn kill_leader(&mut self, after_ms: u64, power: Option<u8>) -> u64 {
         self.run(after_ms);
         let (term, leader) = self.leader().unwrap();
@@ -106,12 +131,12 @@ impl Machines {
         took_ms
     }
 
-    /// Ends all connections between two machines, for those who chose them to find out.
+    /// Ends all connections between two machines, so that both notice.
     fn break_between(&mut self, one: MachineId, other: MachineId) {
         self.hub.lock().break_connections(|machines| machines.contains(&one) && machines.contains(&other));
     }
 
-    /// Ends everything, in an order in which no task calls upon what is gone.
+    /// Drops everything in an order in which no task uses a part that is gone.
     pub(crate) fn end(mut self) {
         self.nodes.clear();
         while let Some(event) = self.hub.any() {
@@ -122,7 +147,14 @@ impl Machines {
     }
 }
 
-/// Kills in different moments between two heartbeats.
+/// Opens a session; sessions are told from each other by their secrets.
+pub(crate) fn open_session(secret: u8, timeout_ms: u32) -> Request {
+    let (label, client) = (String::new(), ClientInfo::default());
+    Request::new(Op::OpenSession { secret_hash: [secret; 16], timeout_ms, label, address: None, client })
+}
+
+/// Kills the leader at different moments between two heartbeats. Returns the sorted times until the
+/// next leader.
 fn kills(seed: u64, power: Option<u8>) -> Vec<u64> {
     let mut machines = Machines::start(seed);
     let mut took: Vec<u64> = (0..9).map(|kill| machines.kill_leader(500 + 13 * kill, power)).collect();
@@ -134,9 +166,9 @@ fn kills(seed: u64, power: Option<u8>) -> Vec<u64> {
 #[test]
 fn a_leader_whose_process_ends_is_followed_as_soon_as_the_lease_is_over() {
     let took = kills(1, None);
-    // The followers may have heard it just before, or almost a heartbeat ago.
+    // At the kill, the last heartbeat of the leader is between zero and one heartbeat interval old.
     assert!(took[0] + HEARTBEAT_MS + LEEWAY_MS >= LEASE_MS, "the lease was cut short: {took:?}");
-    // A few bytes in a hundred take long.
+    // The median, as a few bytes in a hundred take long.
     assert!(took[took.len() / 2] <= LEASE_MS + ELECTION_MS, "{took:?}");
 }
 
@@ -150,7 +182,7 @@ fn a_leader_that_goes_without_a_word_has_the_whole_timeout() {
 fn connections_that_end_again_and_again_depose_nobody() {
     let mut machines = Machines::start(3);
     let (term, leader) = machines.leader().unwrap();
-    let others: Vec<MachineId> = (1..=3).filter(|id| *id != leader).collect();
+    let others = machines.others(leader);
     for round in 0..60 {
         machines.break_between(leader, others[round % 2]);
         if round % 3 == 0 {
@@ -166,7 +198,7 @@ fn connections_that_end_again_and_again_depose_nobody() {
 fn a_follower_that_alone_cannot_be_reached_by_the_leader_moves_no_term() {
     let mut machines = Machines::start(4);
     let (term, leader) = machines.leader().unwrap();
-    let alone = (1..=3).find(|id| *id != leader).unwrap();
+    let alone = machines.others(leader)[0];
     {
         let mut shared = machines.hub.lock();
         shared.network.cut(leader, alone);
@@ -174,8 +206,7 @@ fn a_follower_that_alone_cannot_be_reached_by_the_leader_moves_no_term() {
     }
     machines.break_between(leader, alone);
     machines.run(5_000);
-    let missed = machines.node(alone).status.as_ref().is_some_and(|status| status.ready != Readiness::Ready);
-    assert!(missed, "it hears nobody");
+    assert_ne!(machines.ready(alone), Some(Readiness::Ready), "it hears nobody");
     assert_eq!((machines.leader(), machines.terms()), (Some((term, leader)), vec![term; 3]));
     machines.hub.lock().heal();
     machines.run_until_ready();
@@ -184,19 +215,12 @@ fn a_follower_that_alone_cannot_be_reached_by_the_leader_moves_no_term() {
     machines.end();
 }
 
-/// How long a session of 4 s lives that its client has left, while leadership is handed over six
+/// Returns the lifetime of a session of 4 s without heartbeats, while leadership is handed over six
 /// times, every 900 ms.
 fn outlives_hand_overs() -> u64 {
     let mut machines = Machines::start(5);
-    let open = Op::OpenSession {
-        secret_hash: [7; 16],
-        timeout_ms: 4_000,
-        label: String::new(),
-        address: None,
-        client: ClientInfo::default(),
-    };
     let (_, leader) = machines.leader().unwrap();
-    machines.node(leader).propose(Request::new(open));
+    machines.node(leader).propose(open_session(7, 4_000));
     let there = |machines: &Machines| machines.nodes[0].replica().unwrap().state().session_count() > 0;
     let asked_ms = machines.hub.now_ms();
     while !there(&machines) {
@@ -222,6 +246,6 @@ fn outlives_hand_overs() -> u64 {
 #[test]
 fn hand_overs_prolong_no_session() {
     let lived_ms = outlives_hand_overs();
-    // Each gives back the time in which no leader listened.
+    // Each hand-over gives back the time in which no leader listened.
     assert!((4_000..6_000).contains(&lived_ms), "{lived_ms} ms");
 }

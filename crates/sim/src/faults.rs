@@ -1,70 +1,69 @@
-//! What goes wrong, when, and for how long: all from the seed.
+//! Faults of nodes, disks and network: their kinds, times and durations follow from the seed.
 
 use std::collections::BTreeSet;
 
-use crate::coverage::Watcher;
+use crate::counts::Watcher;
 use crate::hub::{CLIENTS_MAX, FIRST_CLIENT, Hub, MachineId};
 use crate::lease_faults::{Deed, LeaseFaults};
 use crate::machine::{Clock, Fate, Node};
 use crate::programs::Programs;
 
-/// What is broken now.
+/// Present faults of a run.
 pub struct Faults {
     random: fastrand::Rng,
     hub: Hub,
-    /// How seldom something happens, in milliseconds between two faults at most.
+    /// The longest pause between two faults, in milliseconds.
     calm_ms: u64,
     next_ms: u64,
     heal_ms: Option<u64>,
     calm_disks_ms: Option<u64>,
     restarts: Vec<(u64, MachineId)>,
-    /// Nodes that were ready since they last lost their disk, or since they first got one. Only
-    /// while all are may one lose its disk: one that has never been ready may not have joined yet,
-    /// and then it is no different from a wiped one. A majority of whole disks is what the promises
-    /// need.
+    /// Nodes that were ready since they last lost their disk, or since they first got one. A node
+    /// may lose its disk only while all nodes are in this set: one that was never ready may still
+    /// have to join, and is then like a wiped one. The guarantees need a majority of whole disks.
     whole: BTreeSet<MachineId>,
     election: Election,
     flush: Option<DecisiveFlush>,
     lease: LeaseFaults,
-    /// Which programs nodes run.
+    /// The programs that nodes run.
     pub(crate) programs: Programs,
-    /// What was hit.
+    /// Coverage of the faults.
     pub(crate) watcher: Watcher,
-    /// How many faults there were, but for disks that fail: [`crate::log_disk::LogDisk::failures`]
-    /// counts those.
+    /// Number of faults, without failing disks, which [`crate::log_disk::LogDisk::failures`]
+    /// counts.
     pub count: u64,
 }
 
-/// An election in which a voter loses power just behind its vote.
+/// An election in which a voter loses power right after its vote.
 #[derive(Clone, Copy)]
 enum Election {
-    /// None such.
+    /// There is no such election.
     Undisturbed,
-    /// The next that votes for another will be the one.
+    /// The next node that votes for another one loses power.
     Awaited,
-    /// It has voted.
+    /// A node has voted.
     Voted { voter: MachineId, candidate: MachineId, dark_ms: u64 },
 }
 
-/// A flush that shall fail at the one follower whose word makes a quorum.
+/// A flush that is to fail at the one follower whose acknowledgement makes a quorum.
 #[derive(Clone, Copy)]
 struct DecisiveFlush {
     leader: MachineId,
     follower: MachineId,
-    /// How often that follower's flushes had failed before.
+    /// Number of failed flushes of the follower before.
     failures: u64,
-    /// When it has failed: the end of both.
+    /// The time at which leader and follower are killed, once the flush has failed.
     dark_ms: Option<u64>,
 }
 
 impl Faults {
-    /// None yet.
+    /// Returns a run without faults yet.
     pub fn new(hub: Hub, mut random: fastrand::Rng) -> Faults {
         let calm_ms = [500, 1_500, 4_000][random.usize(..3)];
         let next_ms = random.u64(500..3_000);
         let restarts = Vec::new();
         let lease = LeaseFaults::new(hub.clone(), random.fork());
-        // Other builds must play the same seeds as before.
+        // Builds without this feature must play the same seeds as before.
         let programs =
             Programs::new(if cfg!(feature = "next-level") { random.fork() } else { fastrand::Rng::with_seed(0) });
         let (whole, election) = (BTreeSet::new(), Election::Undisturbed);
@@ -86,13 +85,13 @@ impl Faults {
         }
     }
 
-    /// Does what is due.
+    /// Carries out the faults and repairs that are due.
     ///
     /// # Errors
-    /// A node that cannot start again.
+    /// When a node cannot start again.
     pub fn act(&mut self, nodes: &mut [Node]) -> Result<(), String> {
         let now_ms = self.hub.now_ms();
-        self.watcher.look(nodes, now_ms);
+        self.watcher.look(nodes);
         self.restart(nodes, now_ms)?;
         if self.heal_ms.is_some_and(|at_ms| at_ms <= now_ms) {
             self.heal_ms = None;
@@ -129,16 +128,16 @@ impl Faults {
         }
     }
 
-    /// A node has ended; it is started again in a while.
+    /// Schedules the restart of a node that has ended.
     pub fn ended(&mut self, node: MachineId) {
         let at_ms = self.hub.now_ms() + 20 + self.random.u64(..2_000);
         self.restarts.push((at_ms, node));
     }
 
-    /// Starts nodes whose time has come.
+    /// Starts the nodes whose restart is due.
     ///
     /// # Errors
-    /// A node that cannot start again.
+    /// When a node cannot start again.
     pub fn restart(&mut self, nodes: &mut [Node], now_ms: u64) -> Result<(), String> {
         let due: Vec<MachineId> =
             self.restarts.extract_if(.., |(at_ms, _)| *at_ms <= now_ms).map(|due| due.1).collect();
@@ -156,12 +155,7 @@ impl Faults {
     fn strike(&mut self, nodes: &mut [Node], now_ms: u64) {
         let count = nodes.len();
         let chosen = self.random.usize(..count);
-        let fault = self.choose();
-        // Some aim at the leader.
-        let leader = || nodes.iter().position(Node::leads).unwrap_or(chosen);
-        let aim = if matches!(fault, "lease" | "disturbed election") { leader() } else { chosen };
-        self.watcher.hit(fault, nodes, aim, now_ms);
-        match fault {
+        match self.choose() {
             "kill" => self.kill(&mut nodes[chosen], false),
             "loss of power" => self.kill(&mut nodes[chosen], true),
             "end of all" => {
@@ -204,7 +198,7 @@ impl Faults {
                 nodes[chosen].log.slow_down(by_ms);
             }
             "other program" => self.change_program(&mut nodes[chosen]),
-            // These count when a flush has failed: the process may end before.
+            // Counted when a flush has failed, as the process may end before.
             "failing disk" => {
                 self.hub.lock().event(&[12, chosen as u64], || format!("the disk of node {} fails", chosen + 1));
                 nodes[chosen].log.fail();
@@ -240,7 +234,8 @@ impl Faults {
         }
     }
 
-    /// A clean stop, or none, and the next start is that of an upgrade or of the way back.
+    /// Ends a node's process, cleanly or not; the next start may be that of an upgrade or a
+    /// downgrade.
     fn change_program(&mut self, node: &mut Node) {
         if self.random.bool() { node.shut_down() } else { self.kill(node, false) }
     }
@@ -253,7 +248,7 @@ impl Faults {
         });
     }
 
-    /// Ends a process, and starts it again in a while.
+    /// Kills a process, and schedules its restart.
     pub(crate) fn kill(&mut self, node: &mut Node, power: bool) {
         if !node.runs() {
             return;
@@ -263,9 +258,9 @@ impl Faults {
         self.ended(node.id);
     }
 
-    /// The leader goes, and the first that votes for another shall lose power before anything is
-    /// flushed because of what comes of that vote. A chance in a million of itself, and the one
-    /// moment in which a vote can be forgotten.
+    /// Kills the leader. The first node that then votes for another one will lose power before it
+    /// flushes anything that follows from the vote. By chance this happens once in a million times,
+    /// and it is the one moment in which a vote can be forgotten.
     fn disturb_election(&mut self, nodes: &mut [Node], chosen: usize) {
         let leader = nodes.iter().position(Node::leads).unwrap_or(chosen);
         self.hub.lock().event(&[21, leader as u64], || "the next voter will lose power".into());
@@ -292,7 +287,7 @@ impl Faults {
                 let Some(voter) = nodes.iter_mut().find(|node| node.id == voter && node.runs()) else { return };
                 voter.kill(Some(0));
                 self.restarts.push((now_ms + 20 + self.random.u64(..150), voter.id));
-                // The one it voted for cannot tell the others that it won, if it won.
+                // The candidate must not be able to tell the others if it won.
                 let others = (1..=count).filter(|other| *other != candidate);
                 let cuts = others.flat_map(|other| [(candidate, other), (other, candidate)]).collect();
                 let for_ms = 500 + self.random.u64(..3_000);
@@ -302,8 +297,9 @@ impl Faults {
         }
     }
 
-    /// A follower's disk fails while the leader needs its word, for it hears of too few others.
-    /// What that follower has acknowledged wrongly is lost when the leader goes as well.
+    /// Fails a follower's disk while the leader needs that follower's acknowledgement, as most
+    /// other nodes are cut off. An acknowledgement without a flush is then lost when the leader
+    /// ends as well.
     fn fail_decisive_flush(&mut self, nodes: &mut [Node], chosen: usize) {
         let count = nodes.len();
         let all_run = count > 2 && nodes.iter().all(Node::runs);
@@ -330,14 +326,15 @@ impl Faults {
             None if nodes[follower as usize - 1].log.failures() > failures => {
                 flush.dark_ms = Some(now_ms + self.random.u64(1..1_000));
             }
-            // It was never asked to write.
+            // The follower was never asked to write.
             None if self.heal_ms.is_none() => self.flush = None,
             Some(dark_ms) if dark_ms <= now_ms => {
                 self.flush = None;
                 self.kill(&mut nodes[follower as usize - 1], false);
-                // What it has sent to those that were cut off goes with it.
+                // Bytes that the leader has sent to the cut-off nodes are lost with the
+                // connections.
                 self.hub.lock().break_connections(|machines| machines.contains(&leader));
-                // It comes back last, and hears what the others have agreed on.
+                // The leader comes back last, and then learns what the others have agreed on.
                 let leader = &mut nodes[leader as usize - 1];
                 if leader.runs() {
                     leader.kill(None);
@@ -368,12 +365,12 @@ impl Faults {
         }
     }
 
-    /// Whether this node was ready since it last lost its disk.
+    /// Tells whether this node was ready since it last lost its disk.
     pub(crate) fn is_whole(&self, node: MachineId) -> bool {
         self.whole.contains(&node)
     }
 
-    /// Whether that is so of all nodes, and none is dead.
+    /// Tells whether all nodes were ready since they last lost their disk, and no node is dead.
     pub(crate) fn is_all_whole(&self, nodes: &[Node]) -> bool {
         let is_fine = |node: &Node| match node.fate {
             Fate::Serves => self.is_whole(node.id),
@@ -383,7 +380,7 @@ impl Faults {
         nodes.iter().all(is_fine)
     }
 
-    /// A node loses its disk, if all others have theirs.
+    /// Wipes a node's disk, if all others have theirs.
     pub(crate) fn wipe(&mut self, nodes: &mut [Node], at: usize) {
         if !self.is_all_whole(nodes) || !nodes[at].runs() {
             return;
@@ -403,10 +400,10 @@ impl Faults {
             // One node alone, with or without its clients.
             0 => cuts.extend(others(chosen).flat_map(|other| [(chosen, other), (other, chosen)])),
             1 => cuts.extend(nodes(chosen).flat_map(|other| [(chosen, other), (other, chosen)])),
-            // It hears but is not heard; it is heard but does not hear.
+            // The node hears and is not heard; or it is heard and does not hear.
             2 => cuts.extend(nodes(chosen).map(|other| (chosen, other))),
             3 => cuts.extend(nodes(chosen).map(|other| (other, chosen))),
-            // Each node sees its neighbours only.
+            // Each node sees only its neighbours.
             4 => {
                 let next = chosen % count + 1;
                 cuts.extend([(chosen, next), (next, chosen)]);
@@ -422,7 +419,7 @@ impl Faults {
         self.cut(cuts, for_ms, [u64::from(kind), chosen]);
     }
 
-    /// Nothing gets over these links for a while.
+    /// Cuts these links for a while.
     pub(crate) fn cut(&mut self, cuts: Vec<(MachineId, MachineId)>, for_ms: u64, [kind, chosen]: [u64; 2]) {
         self.heal_ms = Some(self.hub.now_ms() + for_ms);
         let mut shared = self.hub.lock();

@@ -1,11 +1,11 @@
-//! The committed entries and the states that they lead to, applied once more by a plain loop.
+//! History: the committed entries and the states that they lead to, applied again by a plain loop.
 
 use std::collections::BTreeSet;
 
 use storage::Membership;
 use znode::{Applied, LogPosition, State, Term, Txn, Zxid, decode_txn};
 
-use crate::coverage::Changes;
+use crate::counts::Counts;
 use crate::log_disk::LogDisk;
 use crate::observation::Commit;
 
@@ -14,41 +14,41 @@ pub struct Entry {
     zxid: Zxid,
     /// The term in which it was written.
     pub term: Term,
-    /// What it says.
+    /// The transaction; `None` for another kind of entry.
     pub txn: Option<Txn>,
-    /// The members from here on, if it says so.
+    /// The membership from here on, if the entry has one.
     pub membership: Option<Membership>,
-    /// What it came to.
+    /// The result of the transaction.
     pub applied: Option<Applied>,
-    /// The state after it.
+    /// The state after the entry.
     pub state: State,
-    /// When a node first wrote it.
+    /// The time at which a node first wrote the entry.
     pub written_ms: u64,
-    /// When a node was first seen to have applied it.
+    /// The time at which a node was first seen to have applied the entry.
     pub seen_ms: u64,
     digest: Option<[u8; 32]>,
 }
 
-/// What was committed, from index 1 on.
+/// All committed entries, from index 1 on.
 #[derive(Default)]
 pub struct History {
     entries: Vec<Entry>,
     start: State,
     /// The index of the last membership.
     members: Option<u64>,
-    /// All that are, or were, members; from the beginning those that found.
+    /// All present and former members; at first the founders.
     ever_members: BTreeSet<u64>,
-    /// What the changes of the members came to.
-    pub changes: Changes,
+    /// Numbers of changes of the members.
+    pub changes: Counts,
 }
 
 impl History {
-    /// The last entry that is known to be committed.
+    /// The zxid of the last entry that is known to be committed.
     pub fn last(&self) -> Zxid {
         self.entries.last().map_or(Zxid(0), |entry| entry.zxid)
     }
 
-    /// How many entries are known to be committed: the index of the last one.
+    /// The index of the last entry that is known to be committed, which is also their number.
     pub fn last_index(&self) -> u64 {
         self.entries.len() as u64
     }
@@ -58,12 +58,12 @@ impl History {
         self.position(zxid).map(|position| position as u64 + 1)
     }
 
-    /// An entry; none at zero and behind the last.
+    /// The entry with this zxid; `None` at zero and behind the last entry.
     pub fn entry(&self, zxid: Zxid) -> Option<&Entry> {
         self.entries.get(self.position(zxid)?)
     }
 
-    /// The entries behind `since`, up to `upto`.
+    /// Returns the entries behind `since`, up to `upto`.
     pub fn between(&self, since: Zxid, upto: Zxid) -> impl Iterator<Item = &Entry> {
         let first = self.entries.partition_point(|entry| entry.zxid <= since);
         self.entries[first..].iter().take_while(move |entry| entry.zxid <= upto)
@@ -76,12 +76,12 @@ impl History {
         Some((index, self.entries.get(index as usize - 1)?.membership.as_ref()?))
     }
 
-    /// Whether this node is, or was, a member.
+    /// Tells whether this node is, or was, a member.
     pub fn was_member(&self, id: u64) -> bool {
         self.ever_members.contains(&id)
     }
 
-    /// These nodes found the cluster.
+    /// Sets the founders of the cluster.
     pub fn found(&mut self, founders: impl Iterator<Item = u64>) {
         self.ever_members = founders.collect();
     }
@@ -92,9 +92,13 @@ impl History {
             None => (vec![self.ever_members.clone()], self.ever_members.clone()),
         };
         let now: BTreeSet<u64> = membership.nodes().map(|(id, _)| *id).collect();
-        self.changes.note(&sets, membership.get_joint_config());
-        self.changes.added += now.difference(&members).count() as u64;
-        self.changes.removed += members.difference(&now).count() as u64;
+        match (&sets[..], &membership.get_joint_config()[..]) {
+            ([before], [now]) => self.changes.note("members promoted", now.difference(before).count() as u64),
+            ([_, _], [_]) => self.changes.note("members replaced", 1),
+            _ => {}
+        }
+        self.changes.note("members added", now.difference(&members).count() as u64);
+        self.changes.note("members removed", members.difference(&now).count() as u64);
         self.ever_members.extend(now);
         self.members = Some(index);
     }
@@ -115,11 +119,11 @@ impl History {
         Some(*entry.digest.get_or_insert_with(|| replica::Replica::digest(&entry.state)))
     }
 
-    /// A node has applied up to `upto`: what is new of it is committed, and stands in this node's
-    /// log, unless it came by snapshot.
+    /// Learns the entries that a node has applied up to `upto`, which are committed. New entries
+    /// are read from this node's log; entries that came by snapshot are not there.
     ///
     /// # Errors
-    /// An entry that cannot be read.
+    /// When an entry cannot be read.
     pub fn learn(&mut self, log: &LogDisk, upto: Zxid, now_ms: u64) -> Result<Vec<Zxid>, String> {
         let mut learnt = Vec::new();
         while self.last() < upto {
@@ -161,7 +165,7 @@ impl History {
         Ok(learnt)
     }
 
-    /// An entry for people.
+    /// Returns an entry in words for people.
     pub fn in_words(&self, zxid: Zxid) -> String {
         match self.entry(zxid) {
             Some(Entry { term, txn: Some(txn), applied: Some(applied), .. }) => {
@@ -176,7 +180,7 @@ impl History {
         }
     }
 
-    /// An entry as the invariants look at it.
+    /// Returns an entry in the form for invariants.
     pub fn commit(&self, zxid: Zxid, now_ms: u64) -> Option<Commit<'_>> {
         let position = self.position(zxid)?;
         let entry = &self.entries[position];

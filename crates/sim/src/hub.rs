@@ -1,4 +1,4 @@
-//! What all simulated machines share: the time, what is due when, the seed's random numbers and the
+//! Hub of all simulated machines: the time, the scheduled events, the seed's random numbers and the
 //! trace.
 
 use std::collections::BTreeMap;
@@ -15,50 +15,50 @@ use crate::votes::Votes;
 /// The time at which a simulation begins, in milliseconds since 1970.
 const EPOCH_MS: u64 = 1_700_000_000_000;
 
-/// A machine: nodes count from 1, clients from [`FIRST_CLIENT`].
+/// Id of a machine: nodes count from 1, clients from [`FIRST_CLIENT`].
 pub type MachineId = u64;
 
 /// The first client's machine.
 pub const FIRST_CLIENT: MachineId = 100;
 
-/// There are no more clients than that.
+/// The largest number of clients.
 pub const CLIENTS_MAX: u64 = if cfg!(feature = "next-level") { 10 } else { 9 };
 
 /// The operator's machine. It reaches every node that has a network.
 pub const OPERATOR: MachineId = FIRST_CLIENT + CLIENTS_MAX;
 
-/// Who waits for a connection.
+/// Channel to the task that waits for a connection.
 pub type Dialing = oneshot::Sender<std::io::Result<SimStream>>;
 
-/// Something that happens at a time.
+/// An event that happens at a time.
 pub enum Event {
     /// A flush of a node's log ends.
     Flush {
         /// The node.
         node: MachineId,
-        /// The start of the node that began it.
+        /// The number of the node's start in which the flush began.
         boot: u64,
     },
     /// Bytes arrive.
     Arrival(Pipe),
     /// A request to connect arrives.
     Connect {
-        /// Who dials.
+        /// The machine that dials.
         from: MachineId,
-        /// Who listens.
+        /// The machine that listens.
         to: MachineId,
-        /// Who waits.
+        /// The channel to the dialing task.
         dialing: Dialing,
     },
-    /// The answer to it arrives.
+    /// The answer to a request to connect arrives.
     Connected {
-        /// Who listens.
+        /// The machine that listens.
         from: MachineId,
-        /// Who dialed.
+        /// The machine that dialed.
         to: MachineId,
-        /// The connection, or why there is none.
+        /// The connection, or the error.
         result: std::io::Result<SimStream>,
-        /// Who waits.
+        /// The channel to the dialing task.
         dialing: Dialing,
     },
     /// A client's call arrives at a node.
@@ -67,9 +67,9 @@ pub enum Event {
         from: MachineId,
         /// The node.
         to: MachineId,
-        /// The call.
+        /// The id of the call.
         id: CallId,
-        /// What is asked.
+        /// The request.
         call: Call,
     },
     /// A node's answer arrives at a client.
@@ -78,37 +78,37 @@ pub enum Event {
         from: MachineId,
         /// The client.
         to: MachineId,
-        /// The call.
+        /// The id of the call.
         id: CallId,
-        /// What is answered.
+        /// The answer.
         reply: Reply,
     },
 }
 
-/// See [`Hub`]. Locked for moments only, and never while a node runs.
+/// Content of a [`Hub`]. Locked only briefly, and never while a node runs.
 pub struct Shared {
     /// Milliseconds since the simulation began.
     pub now_ms: u64,
-    /// How much time passes at once. Whatever is sent arrives in a later step.
+    /// The length of a step in milliseconds. Bytes that are sent arrive in a later step.
     pub step_ms: u64,
-    /// All randomness but that of Raft and of the clients.
+    /// Random numbers for everything but Raft and the clients.
     pub random: fastrand::Rng,
-    /// What happened.
+    /// The trace of events.
     pub trace: Trace,
-    /// Who can reach whom.
+    /// The network between all machines.
     pub network: Network,
-    /// Who voted for whom.
+    /// The votes of all nodes.
     pub votes: Votes,
     events: BTreeMap<(u64, u64), Event>,
     sequence: u64,
 }
 
-/// Shared by all machines. Clones are the same.
+/// Handle of the state that all machines share. Clones share it.
 #[derive(Clone)]
 pub struct Hub(Arc<Mutex<Shared>>);
 
 impl Hub {
-    /// A hub at the beginning of time.
+    /// Returns a hub at the beginning of time.
     pub fn new(seed: u64, detail: Detail) -> Hub {
         let mut random = fastrand::Rng::with_seed(seed);
         let step_ms = [1, 2, 2, 3, 5][random.usize(..5)];
@@ -127,12 +127,12 @@ impl Hub {
         })))
     }
 
-    /// Any event, due or not, to clear up.
+    /// Removes any event, due or not, to clear up.
     pub fn any(&self) -> Option<Event> {
         self.lock().any()
     }
 
-    /// The shared things, for a moment.
+    /// Locks the shared state, for a moment.
     pub fn lock(&self) -> MutexGuard<'_, Shared> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -150,20 +150,20 @@ impl Hub {
 }
 
 impl Shared {
-    /// Lets `event` happen in `delay_ms`, but not before the next step.
+    /// Schedules `event` in `delay_ms`, but not before the next step.
     pub fn schedule(&mut self, delay_ms: u64, event: Event) {
         self.sequence += 1;
         let at_ms = self.now_ms + delay_ms.max(self.step_ms);
         self.events.insert((at_ms, self.sequence), event);
     }
 
-    /// The next event that is due.
+    /// Removes the next event that is due.
     pub fn due(&mut self) -> Option<Event> {
         let first = self.events.first_entry()?;
         (first.key().0 <= self.now_ms).then(|| first.remove())
     }
 
-    /// Any event, due or not, to clear up.
+    /// Removes any event, due or not, to clear up.
     pub fn any(&mut self) -> Option<Event> {
         self.events.pop_first().map(|(_, event)| event)
     }
@@ -173,7 +173,7 @@ impl Shared {
         EPOCH_MS + self.now_ms
     }
 
-    /// An event for the trace.
+    /// Adds an event to the trace.
     pub fn event(&mut self, numbers: &[u64], words: impl FnOnce() -> String) {
         self.trace.event(self.now_ms, numbers, words);
     }

@@ -1,33 +1,36 @@
-//! Faults that aim at the leader's lease: each takes a few steps in the right order, which chance
-//! alone hardly ever makes.
+//! Faults that aim at the leader's lease. Each takes several steps in the right order, which chance
+//! alone rarely produces.
 
 use crate::hub::{CLIENTS_MAX, FIRST_CLIENT, Hub, MachineId};
 use crate::machine::Node;
 
-/// What is under way.
+/// A lease fault that is under way.
 #[derive(Clone, Debug)]
 enum Plot {
-    /// The answers of its followers to a leader are held back. When it has sent a little more, it
-    /// is cut off altogether, and deposed; then it gets the answers, and is still not heard.
+    /// The followers' answers to a leader are held back. After some more requests of the leader it
+    /// is cut off altogether, and deposed. Then it gets the answers, while its own packets still do
+    /// not pass.
     HeldAnswers { leader: MachineId, stage: usize, next_ms: u64 },
-    /// A leader and one other do not hear each other; when that one stands for election, those that
-    /// follow the leader are killed and started again at once, and do not hear it any more either.
+    /// A leader and one other node do not hear each other. When the other node stands for election,
+    /// the leader's followers are killed and restarted at once, and do not hear the leader any more
+    /// either.
     RestartInLease { leader: MachineId, candidate: MachineId, followers: Vec<MachineId>, stage: usize, next_ms: u64 },
-    /// A leader hands over because it stops, and what the others tell it comes late.
+    /// A leader hands over because it shuts down, and the packets of the other nodes to it come
+    /// late.
     SlowHandOver { next_ms: u64 },
 }
 
-/// What such a fault asks its owner to do.
+/// Action that a lease fault asks its owner to carry out.
 pub(crate) enum Deed {
     /// Kill this node, and start it again in so many milliseconds.
     Restart(MachineId, u64),
-    /// Shut this node down in good order.
+    /// Shut this node down.
     ShutDown(MachineId),
-    /// All is as before.
+    /// The fault is over, and all links can be healed.
     Over,
 }
 
-/// See the file. One at a time.
+/// The lease faults of a run, one at a time.
 pub(crate) struct LeaseFaults {
     hub: Hub,
     random: fastrand::Rng,
@@ -39,7 +42,7 @@ impl LeaseFaults {
         LeaseFaults { hub, random, plot: None }
     }
 
-    /// Begins one, if a node leads and all run. What it asks for, or `None`.
+    /// Begins a fault, if a node leads and all nodes run. Returns its actions, or `None`.
     pub(crate) fn begin(&mut self, nodes: &[Node]) -> Option<Vec<Deed>> {
         let leader = nodes.iter().find(|node| node.leads()).map(|node| node.id)?;
         if self.plot.is_some() || !nodes.iter().all(Node::runs) {
@@ -57,11 +60,11 @@ impl LeaseFaults {
             1 => {
                 let candidate = others.swap_remove(self.random.usize(..others.len()));
                 self.cut([(leader, candidate), (candidate, leader)].into_iter());
-                // Nothing is written meanwhile, or the others would not vote for one that has not
-                // heard of it.
+                // Cut off clients, so that no entry is written meanwhile. The others would not vote
+                // for a node without it.
                 let clients = FIRST_CLIENT..FIRST_CLIENT + CLIENTS_MAX;
                 self.cut(clients.flat_map(|client| nodes.iter().map(move |node| (client, node.id))));
-                // As many as the candidate needs beside itself.
+                // As many followers as the candidate needs beside itself.
                 others.truncate(nodes.len() / 2);
                 let next_ms = now_ms + 1_200 + self.random.u64(..1_000);
                 self.plot = Some(Plot::RestartInLease { leader, candidate, followers: others, stage: 0, next_ms });
@@ -75,11 +78,11 @@ impl LeaseFaults {
                 self.plot = Some(Plot::SlowHandOver { next_ms: now_ms + 1_500 });
             }
         }
-        self.hub.lock().event(&[22, leader], || format!("{:?}", self.plot));
+        self.hub.lock().event(&[23, leader], || format!("{:?}", self.plot));
         Some(deeds)
     }
 
-    /// Does what is due.
+    /// Carries out the steps that are due.
     pub(crate) fn follow(&mut self, nodes: &[Node]) -> Vec<Deed> {
         let now_ms = self.hub.now_ms();
         match &mut self.plot {
@@ -103,8 +106,8 @@ impl LeaseFaults {
                 let (leader, followers) = (*leader, followers.clone());
                 let mut shared = self.hub.lock();
                 match stage {
-                    // Just after they have answered the leader, and some time after the other one
-                    // has asked for votes: it asks again soon.
+                    // Just after the followers have answered the leader, and some time after the
+                    // candidate's last request for votes, as it will soon ask again.
                     0 => {
                         let since_ms = |from, to| now_ms - shared.network.sent_ms(from, to);
                         let asked_ms = since_ms(*candidate, followers[0]);
@@ -114,12 +117,13 @@ impl LeaseFaults {
                         }
                         (*stage, *next_ms) = (1, now_ms + 12);
                         followers.iter().for_each(|follower| shared.network.cut(leader, *follower));
-                        // It must lead still, or there is no lease.
+                        // Only a leader has a lease, so the restarts need one.
                         let leads = nodes.iter().any(|node| node.id == leader && node.leads());
                         let followers = followers.into_iter().filter(|_| leads);
                         followers.map(|follower| Deed::Restart(follower, self.random.u64(1..10))).collect()
                     }
-                    // Those answers have come by now. What they ask for now is not heard.
+                    // Those answers have arrived by now. From now on the leader does not hear the
+                    // followers' new requests.
                     1 => {
                         (*stage, *next_ms) = (2, now_ms + 1_000 + self.random.u64(..1_000));
                         followers.iter().for_each(|follower| shared.network.cut(*follower, leader));
@@ -140,12 +144,12 @@ impl LeaseFaults {
         }
     }
 
-    /// Whether one is under way, which other faults would spoil.
+    /// Tells whether a fault is under way, which other faults would spoil.
     pub(crate) fn is_under_way(&self) -> bool {
         self.plot.is_some()
     }
 
-    /// Ends what is under way.
+    /// Ends the fault that is under way.
     pub(crate) fn end(&mut self) {
         self.plot = None;
     }

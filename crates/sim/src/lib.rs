@@ -1,27 +1,26 @@
-//! A whole cluster in one thread from one seed.
+//! Simulation of a whole cluster in one thread from one seed.
 //!
-//! The nodes run the real `replica` over the real Raft; network, clocks and disks are simulated,
-//! and everything that is left to chance follows from the seed. So a run that fails can be played
-//! again, step by step.
+//! The nodes run the real `replica` over the real Raft. Network, clocks and disks are simulated,
+//! and all random choices follow from the seed. So a run that fails can be repeated step by step.
 //!
 //! ```text
-//! cluster.rs   one run, step by step             client.rs, workload.rs, operator.rs  what clients do
-//! machine.rs   a node: process, clock, disk      faults.rs                what goes wrong
-//! hub.rs       time, what is due, the trace      history.rs               the committed log, applied once more
+//! cluster.rs   one run, step by step             client.rs, workload.rs, operator.rs  clients and their work
+//! machine.rs   a node: process, clock, disk      faults.rs                kinds and times of faults
+//! hub.rs       time, due events, the trace       history.rs               the committed log, applied again
 //! network.rs   links and connections             member_faults.rs         members come, go and are replaced
-//! votes.rs     who voted for whom                invariants/              what must always be true
+//! votes.rs     votes on the nodes' disks         invariants/              conditions that must always be true
 //! programs.rs  older and newer programs
 //! log_disk.rs  a log that can lose its end
 //! ```
 //!
-//! docs/simulation.md says how it works and what it cannot show.
+//! docs/dev/simulation.md explains the method and its limits.
 
 pub mod call;
 pub mod client;
 #[cfg(test)]
 mod clock_leap;
 pub mod cluster;
-pub mod coverage;
+pub mod counts;
 mod dialing;
 #[cfg(test)]
 mod failover;

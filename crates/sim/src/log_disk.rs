@@ -1,10 +1,10 @@
 //! A Raft log on a disk that loses what was not flushed.
 //!
-//! Appends, votes and purges are writes into one stream, as in the real log. They are readable at
-//! once; a flush makes all before it durable and takes its time. A loss of power keeps some of the
-//! writes behind the last flush: the first of them, as many as chance says. So does any end of a
-//! process whose flush has failed: until then it reads what it wrote, and only the next process
-//! sees what is gone.
+//! Appends, votes and purges are writes into one stream, as in the real log. They can be read at
+//! once. A flush takes some time, and makes all earlier writes durable. A loss of power keeps some
+//! of the writes behind the last flush: a random number of the first of them. The end of a process
+//! whose flush has failed does the same: until then the process reads what it wrote, and only the
+//! next process notices the loss.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Debug;
@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 
 use crate::hub::{Event, Hub, MachineId};
 
-/// What the log holds.
+/// Content of the log.
 #[derive(Clone, Default)]
 struct Contents {
     vote: Option<Vote>,
@@ -57,7 +57,7 @@ impl Contents {
     }
 }
 
-/// Who is told when a flush is done.
+/// Receiver of a flush's result.
 enum Waiter {
     Raft(IOFlushed<TypeConfig>),
     Writer(oneshot::Sender<io::Result<()>>),
@@ -72,12 +72,12 @@ impl Waiter {
     }
 }
 
-/// An entry as some node once had it, for those who check.
+/// An entry that some node once had, for checks.
 #[derive(Clone, Debug)]
 pub struct Archived {
     /// The entry.
     pub entry: Entry,
-    /// When this node first wrote it.
+    /// The time at which this node first wrote the entry.
     pub written_ms: u64,
 }
 
@@ -85,33 +85,32 @@ struct Disk {
     current: Contents,
     durable: Contents,
     unflushed: VecDeque<Write>,
-    /// How many of `unflushed` the flush that is under way covers; none is under way when there is
-    /// none.
+    /// Number of writes in `unflushed` that the flush under way covers; `None` without a flush.
     flushing: Option<usize>,
     waiters: VecDeque<(u64, Waiter)>,
-    /// How many of this boot's writes have, or had, a waiter.
+    /// Counts of this boot's writes that have, or had, a waiter.
     waited_for: LogWrites,
-    /// Writes ever.
+    /// Number of all writes so far.
     written: u64,
-    /// Everything that was ever written, by index; what was purged too.
+    /// All entries that were ever written, by index, the purged ones included.
     archive: BTreeMap<u64, Archived>,
     boot: u64,
-    /// The next flush fails.
+    /// Whether the next flush fails.
     fails: bool,
-    /// A flush of this boot has failed.
+    /// Whether a flush of this boot has failed.
     failed: bool,
-    /// Boots in which a flush failed.
+    /// Number of boots in which a flush failed.
     failures: u64,
-    /// Whether a test wants to know of the next vote for another node.
+    /// Whether a test waits for the next vote for another node.
     watched: bool,
-    /// That vote's candidate.
+    /// The candidate of that vote.
     granted: Option<MachineId>,
-    /// Flushes take this long at most, and this much more while the disk is slow.
+    /// Longest time of a flush, and the additional time while the disk is slow.
     flush_ms: u64,
     slow_ms: u64,
 }
 
-/// A node's log. Outlives its processes. Clones share it.
+/// The log of a node, which outlives the node's processes. Clones share it.
 #[derive(Clone)]
 pub struct LogDisk {
     disk: Arc<Mutex<Disk>>,
@@ -120,7 +119,7 @@ pub struct LogDisk {
 }
 
 impl LogDisk {
-    /// An empty log.
+    /// Returns an empty log.
     pub fn new(hub: Hub, node: MachineId, flush_ms: u64) -> LogDisk {
         let disk = Disk {
             current: Contents::default(),
@@ -143,49 +142,50 @@ impl LogDisk {
         LogDisk { disk: Arc::new(Mutex::new(disk)), hub, node }
     }
 
-    /// The log as the next process opens it.
+    /// Opens the log for the next process.
     pub fn open(&self) -> MemoryLog {
         let mut disk = self.lock();
         disk.waited_for = LogWrites::default();
         MemoryLog { log: self.clone(), boot: disk.boot, writes: disk.waited_for.clone() }
     }
 
-    /// Entries as this node last had them, purged ones too.
+    /// Returns an entry as this node last had it, even if it was purged.
     pub fn archived(&self, index: u64) -> Option<Archived> {
         self.lock().archive.get(&index).cloned()
     }
 
-    /// Flushes take up to so much longer from now on.
+    /// Makes flushes take up to `by_ms` longer from now on.
     pub fn slow_down(&self, by_ms: u64) {
         self.lock().slow_ms = by_ms;
     }
 
-    /// The next flush fails, and all after it until the process ends. One that ends before has met
-    /// no failure.
+    /// Makes the next flush fail, and all later ones until the process ends. If the process ends
+    /// before a flush, there was no failure.
     pub fn fail(&self) {
         self.lock().fails = true;
     }
 
-    /// In how many lives of a process a flush has failed.
+    /// Number of boots in which a flush has failed.
     pub fn failures(&self) -> u64 {
         self.lock().failures
     }
 
-    /// Begins, or ends, to look out for a vote for another node.
+    /// Begins or ends to watch for a vote for another node.
     pub fn watch_votes(&self, watched: bool) {
         let mut disk = self.lock();
         disk.watched = watched;
         disk.granted = None;
     }
 
-    /// For whom this node has voted since [`LogDisk::watch_votes`], if for another. On disk or not.
+    /// Another node for which this one has voted since [`LogDisk::watch_votes`]. The vote may still
+    /// be unflushed then.
     pub fn granted(&self) -> Option<MachineId> {
         self.lock().granted
     }
 
-    /// The process ends. `power`: what was not flushed is lost, but for the first so many parts of
-    /// 256 of it. Returns as much for whatever else is on the disk: where a flush has failed,
-    /// something may be lost without a loss of power.
+    /// Ends the process. With `power`, unflushed writes are lost except for the first `power`/256
+    /// of them. Also returns that part for other data on the disk: after a failed flush, data may
+    /// be lost without a loss of power.
     pub fn crash(&self, power: Option<u8>) -> Option<u8> {
         let mut disk = self.lock();
         disk.boot += 1;
@@ -203,13 +203,13 @@ impl LogDisk {
         lost
     }
 
-    /// What a failed flush leaves, in parts of 256, if it lost anything.
+    /// Returns the part of 256 that is left after a failed flush; `None` if nothing is lost.
     fn lost_by_failure(&self, disk: &Disk) -> Option<u8> {
         if !disk.failed {
             return None;
         }
         let mut shared = self.hub.lock();
-        // The error may be all that went wrong: what was written is there.
+        // Sometimes the error is the whole damage, and all writes are there.
         let part = if shared.random.u8(..4) == 0 { None } else { Some(shared.random.u8(..)) };
         shared.event(&[22, self.node, part.map_or(256, u64::from)], || {
             let kept = part.map_or(256, u64::from);
@@ -218,7 +218,7 @@ impl LogDisk {
         part
     }
 
-    /// Everything is lost.
+    /// Loses everything.
     pub fn wipe(&self) {
         let mut disk = self.lock();
         disk.boot += 1;
@@ -231,7 +231,7 @@ impl LogDisk {
         disk.failed = false;
     }
 
-    /// The flush that was begun in this boot is done.
+    /// Completes the flush that was begun in this boot.
     pub fn flushed(&self, boot: u64) {
         let (told, result) = {
             let mut disk = self.lock();
@@ -265,7 +265,7 @@ impl LogDisk {
         }
     }
 
-    /// Begins a flush of everything that is written by now.
+    /// Begins a flush of all writes so far.
     fn flush(&self, disk: &mut Disk) {
         disk.flushing = Some(disk.unflushed.len());
         let mut shared = self.hub.lock();
@@ -282,12 +282,12 @@ impl LogDisk {
     }
 }
 
-/// One process's hold on a [`LogDisk`].
+/// Handle of one process on a [`LogDisk`].
 #[derive(Clone)]
 pub struct MemoryLog {
     log: LogDisk,
     boot: u64,
-    /// What waits for the disk.
+    /// Counts of the writes that wait for the disk.
     pub writes: LogWrites,
 }
 
@@ -414,7 +414,7 @@ mod tests {
 
     use super::*;
 
-    /// A disk, and the log on it: entry 0 is durable, the entries behind it are not flushed.
+    /// Returns a disk and the log on it: entry 0 is durable, the entries behind it are not flushed.
     fn written(seed: u64, unflushed: u64) -> (LogDisk, MemoryLog) {
         let disk = LogDisk::new(Hub::new(seed, Detail::Last), 1, 5);
         let mut log = disk.open();
@@ -434,7 +434,7 @@ mod tests {
         log.disk().unwrap().current.entries.keys().copied().collect()
     }
 
-    /// What the next process finds after a flush has failed, in many seeds.
+    /// Returns the entries that the next process finds after a failed flush, over many seeds.
     fn after_failure(power: Option<u8>) -> BTreeSet<Vec<u64>> {
         let found = |seed| {
             let (disk, log) = written(seed, 3);

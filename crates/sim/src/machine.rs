@@ -1,4 +1,4 @@
-//! One node: its disk, its clock, and its process while that runs.
+//! A node: its disk, its clock, and its process while it runs.
 
 use std::io;
 use std::pin::Pin;
@@ -24,10 +24,10 @@ use crate::observation::Standing;
 const BACKLOG: usize = 128;
 /// Clients' calls that wait to be begun.
 const CALLS_MAX: usize = 1_024;
-/// Time that a node has for a request.
+/// Time that a node has for a request of [`Node::propose`] or [`Node::hand_over`].
 const ASKED_MAX: Duration = Duration::from_secs(5);
 
-/// Where a process takes what arrives.
+/// Channels by which a process receives connections and calls.
 #[derive(Clone)]
 pub struct Door {
     /// Connections of peers.
@@ -36,63 +36,63 @@ pub struct Door {
     pub calls: mpsc::Sender<(MachineId, CallId, Call)>,
 }
 
-/// What a node's clock does.
+/// Clock of a node.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
-    /// Its seconds in ten thousand true ones; above that it is fast.
+    /// Seconds of this clock in ten thousand true ones; a larger number is a fast clock.
     pub rate: u64,
-    /// How far its time of day is ahead.
+    /// Time by which the time of day is ahead.
     pub ahead_ms: i64,
 }
 
 impl Clock {
-    /// The rate of a clock that is right.
+    /// The rate of a correct clock.
     pub const TRUE_RATE: u64 = 10_000;
 }
 
-/// Whether a node is there for good.
+/// Fate of a node: it serves, is dead, or was removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It serves, or comes back soon.
+    /// The node serves, or comes back soon.
     Serves,
-    /// It is dead, and comes back when it is replaced or everything is mended.
+    /// The node is dead, and comes back when it is replaced or all faults are repaired.
     Dead,
-    /// It was removed, and has ended because of that.
+    /// The node was removed, and has ended because of that.
     Removed,
 }
 
 /// A running process.
 struct Process {
     runtime: Runtime,
-    /// Its own beginning of time.
+    /// The beginning of time in the process's runtime.
     started: Instant,
     started_ms: u64,
     replica: oneshot::Receiver<Result<Replica, String>>,
     running: Option<Replica>,
     failed: oneshot::Receiver<String>,
-    /// Answers when a shutdown is through.
+    /// Resolves when a shutdown is complete.
     shut_down: Option<oneshot::Receiver<()>>,
 }
 
-/// See the file.
+/// A node of the simulation.
 pub struct Node {
-    /// Its id.
+    /// The id of the node.
     pub id: MachineId,
-    /// Its log.
+    /// The node's log.
     pub log: LogDisk,
-    /// Everything else on its disk.
+    /// All other data on the node's disk.
     pub disk: MemoryDisk,
-    /// Its clock.
+    /// The node's clock.
     pub clock: Clock,
-    /// Whether it is there for good.
+    /// The fate of the node.
     pub fate: Fate,
-    /// Until when its process is stopped.
+    /// The time until which the process is paused.
     pub paused_until_ms: u64,
-    /// When it was started last.
+    /// Number of the last start.
     pub boots: u64,
-    /// How often it has lost something that it wrote, or its disk.
+    /// Number of times that the node lost written data, or its disk.
     pub losses: u64,
-    /// What the process said of itself after its last step; asked on its own clock.
+    /// The status of the process after its last step, read on its own clock.
     pub status: Option<NodeStatus>,
     config: Config,
     hub: Hub,
@@ -100,23 +100,23 @@ pub struct Node {
     process: Option<Process>,
 }
 
-/// What a step of a process came to.
+/// Result of a step of a process.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Stepped {
-    /// Nothing special.
+    /// The process ran.
     Ran,
-    /// It does not run.
+    /// The process does not run.
     Down,
-    /// It has shut down in good order.
+    /// The process has shut down.
     Stopped,
-    /// It ended itself, and why.
+    /// The process ended itself, for this reason.
     Failed(String),
 }
 
 struct World {
     hub: Hub,
     node: MachineId,
-    /// How far its clock is ahead of the true time.
+    /// Time by which the clock is ahead of the true time.
     ahead_ms: Arc<AtomicI64>,
 }
 
@@ -134,7 +134,7 @@ impl simulation::World for World {
             }
             match connected.await {
                 Ok(result) => result.map(|stream| Box::new(stream) as Box<dyn Duplex>),
-                // Nothing comes back: the packets are lost.
+                // The packets are lost, so no answer comes.
                 Err(_) => std::future::pending().await,
             }
         })
@@ -146,7 +146,7 @@ impl simulation::World for World {
 }
 
 impl Node {
-    /// A node that does not run yet.
+    /// Returns a node that does not run yet.
     pub fn new(hub: Hub, id: MachineId, config: Config, clock: Clock, flush_ms: u64) -> Node {
         let log = LogDisk::new(hub.clone(), id, flush_ms);
         let config = Config { node_id: id, ..config };
@@ -168,47 +168,47 @@ impl Node {
         }
     }
 
-    /// Its members, as every node is told.
+    /// Returns the first members, as every node's configuration names them.
     pub fn members(count: u64) -> Vec<Member> {
         (1..=count).map(Node::member).collect()
     }
 
-    /// A node as a file names it.
+    /// Returns a member as a configuration names it.
     pub(crate) fn member(id: MachineId) -> Member {
         Member { id, peer_addr: format!("node-{id}"), http_addr: format!("node-{id}") }
     }
 
-    /// Its file names these members from its next start on.
+    /// Sets the members in the node's configuration from its next start on.
     pub(crate) fn set_members(&mut self, members: Vec<Member>) {
         self.config.members = members;
     }
 
-    /// Levels that its program knows.
+    /// The levels that the node's program knows.
     pub fn levels(&self) -> Levels {
         self.config.program.levels
     }
 
-    /// It runs this program from its next start on.
+    /// Sets the node's program from its next start on.
     pub fn run_program(&mut self, program: Program) {
         self.config.program = program;
     }
 
-    /// Whether it called itself the leader when it was last looked at.
+    /// Tells whether the node called itself the leader at the last look.
     pub fn leads(&self) -> bool {
         self.status.as_ref().is_some_and(|status| status.role == replica::Role::Leader)
     }
 
-    /// The term in which it called itself the leader when it was last looked at.
+    /// The term in which the node called itself the leader at the last look.
     pub fn leads_in(&self) -> Option<Term> {
         let status = self.status.as_ref()?;
         (status.role == replica::Role::Leader).then_some(status.term)
     }
 
-    /// What it takes itself for, if its process has run in this step.
+    /// The node's standing, if its process has run in this step.
     pub fn standing(&self, now_ms: u64) -> Option<Standing> {
         let process = self.process.as_ref()?;
         let replica = process.running.as_ref().filter(|_| now_ms >= self.paused_until_ms)?;
-        // It asks its own clock.
+        // The replica reads its own clock.
         let _entered = process.runtime.enter();
         let (leads, sure) = (self.leads_in(), replica.sure_to_lead());
         let applied = replica.state().last_zxid();
@@ -220,12 +220,7 @@ impl Node {
         Some(Standing { node, boot, losses, applied, leads, sure, term, voters })
     }
 
-    /// Whether it shuts down in good order.
-    pub fn is_stopping(&self) -> bool {
-        self.process.as_ref().is_some_and(|process| process.shut_down.is_some())
-    }
-
-    /// Whether its process runs.
+    /// Tells whether the node's process runs.
     pub fn runs(&self) -> bool {
         self.process.is_some()
     }
@@ -238,7 +233,7 @@ impl Node {
     /// Starts the process.
     ///
     /// # Errors
-    /// What the node says of its own disk: after a loss of power that must never be damaged.
+    /// The node's error about its own disk. A loss of power must never cause one.
     pub fn start(&mut self) -> Result<(), String> {
         let runtime = Builder::new_current_thread().enable_time().start_paused(true).build();
         let runtime = runtime.map_err(|error| error.to_string())?;
@@ -270,7 +265,7 @@ impl Node {
         };
         let started_ms = {
             let mut shared = self.hub.lock();
-            // What is still connected to the process before gets a reset for its next packet.
+            // Connections to the previous process get a reset with their next packet.
             shared.break_connections(|machines| machines.contains(&id));
             let presence = shared.network.presence.entry(id).or_default();
             presence.up = true;
@@ -296,7 +291,7 @@ impl Node {
         let until = process.started + elapsed;
         process.runtime.block_on(async {
             if self.paused_until_ms > 0 {
-                // The process stood still: all the time went by at once.
+                // The process was paused: all the time passed at once.
                 let gap = until.saturating_duration_since(Instant::now());
                 tokio::time::advance(gap).await;
             }
@@ -323,7 +318,7 @@ impl Node {
         Stepped::Ran
     }
 
-    /// Asks the process to shut down in good order.
+    /// Asks the process to shut down.
     pub fn shut_down(&mut self) {
         let Some(process) = &mut self.process else { return };
         let Some(replica) = process.running.clone() else { return };
@@ -335,12 +330,12 @@ impl Node {
         });
     }
 
-    /// Asks the node for a write, and for no answer.
+    /// Proposes a write to the node, without waiting for an answer.
     pub fn propose(&mut self, request: Request) {
         self.ask(|replica, deadline| async move { drop(replica.propose(request, deadline).await) });
     }
 
-    /// Asks the node to have another voter lead.
+    /// Asks the node to transfer leadership to another voter.
     pub fn hand_over(&mut self) {
         self.ask(|replica, deadline| async move { drop(replica.order(Order::Transfer { to: None }, deadline).await) });
     }
@@ -354,9 +349,8 @@ impl Node {
         process.runtime.spawn(async move { ask(replica, Instant::now() + ASKED_MAX).await });
     }
 
-    /// Ends the process at once. `power`: the machine goes as well and says nothing; of what was
-    /// not flushed, so many parts of 256 are on the disk all the same. After a flush that failed,
-    /// as many as chance says.
+    /// Kills the process at once. With `power` the whole machine goes silently, and `power`/256 of
+    /// the unflushed data stays on the disk. After a failed flush a random part stays.
     pub fn kill(&mut self, power: Option<u8>) {
         {
             let mut shared = self.hub.lock();
@@ -370,15 +364,15 @@ impl Node {
             });
         }
         self.hub.lock().close_all(self.id);
-        // Syncs of a snapshot never fail. But one disk holds both, and a log that lost something is
-        // not alone.
+        // Syncs of a snapshot never fail here. But log and snapshots share one disk, so the loss of
+        // log data extends to them.
         let lost = self.log.crash(power);
         self.losses += u64::from(lost.is_some());
         self.disk.crash(lost.map_or(usize::MAX, |part| self.disk.unsynced() * usize::from(part) / 256));
         self.drop_process();
     }
 
-    /// The process has ended of itself.
+    /// Handles the end of a process that ended by itself.
     pub fn bury(&mut self) {
         self.kill(None);
     }
@@ -397,12 +391,12 @@ impl Node {
         let Some(process) = self.process.take() else { return };
         let Process { runtime, replica, running, failed, shut_down, .. } = process;
         drop((replica, running, failed, shut_down));
-        // Its tasks go with it.
+        // The tasks of the process end with its runtime.
         drop(runtime);
     }
 }
 
-/// Serves clients.
+/// Serves the calls of clients.
 async fn answer(hub: Hub, node: MachineId, replica: Replica, mut calls: mpsc::Receiver<(MachineId, CallId, Call)>) {
     while let Some((client, id, call)) = calls.recv().await {
         let (hub, replica) = (hub.clone(), replica.clone());

@@ -6,13 +6,12 @@ use std::time::Instant;
 
 use clap::Parser;
 use sim::cluster::{Outcome, Plan, changes_members, run};
-use sim::coverage::Coverage;
-use sim::programs::Upgrades;
+use sim::counts::Counts;
 use sim::trace::Detail;
 use znode::{LEVEL_MAX, LEVEL_MIN};
 
-/// In so many seeds snapshots are written, sent and installed, logs purged, and members changed in
-/// every way.
+/// Number of seeds from which on a lack of coverage is a failure: in as many, snapshots are
+/// written, sent and installed, logs purged, and members changed in every way.
 const ENOUGH_SEEDS: u64 = 100;
 
 /// Runs simulated clusters, one for each seed, and checks what must always be true.
@@ -34,9 +33,6 @@ struct Args {
     /// Runs every seed twice and compares the traces.
     #[arg(long)]
     twice: bool,
-    /// Prints which fault hit a node in which role and phase, and what was never hit.
-    #[arg(long)]
-    coverage: bool,
     /// Shows what the nodes log, with `--seed`.
     #[arg(long)]
     logs: bool,
@@ -62,18 +58,8 @@ fn main() -> ExitCode {
 
 fn one(plan: Plan) -> ExitCode {
     let outcome = run(plan);
-    println!(
-        "seed {}: trace {:016x}, {} events, {} entries, {} writes acknowledged, {} grants in the calm, {} faults ({} disks), {} ms",
-        outcome.seed,
-        outcome.hash,
-        outcome.events,
-        outcome.commits,
-        outcome.acknowledged,
-        outcome.grants,
-        outcome.faults,
-        outcome.disk_faults,
-        outcome.simulated_ms
-    );
+    let Outcome { seed, hash, events, simulated_ms, counts, .. } = &outcome;
+    println!("seed {seed}: trace {hash:016x}, {events} events, {simulated_ms} ms, {}", counts.told());
     match outcome.failure {
         None => ExitCode::SUCCESS,
         Some(failure) => {
@@ -106,15 +92,12 @@ fn many(args: &Args) -> ExitCode {
         }
     }
     total.print(began);
-    if args.coverage {
-        println!("{}", total.coverage.table());
-    }
     if !total.failed.is_empty() {
         println!("failed seeds: {:?}", total.failed);
         return ExitCode::FAILURE;
     }
-    // A few seeds may well be without.
-    match total.is_vacuous().filter(|_| total.seeds >= ENOUGH_SEEDS) {
+    // A few seeds alone may lack some coverage.
+    match total.counts.is_vacuous().filter(|_| total.seeds >= ENOUGH_SEEDS) {
         Some(why) => {
             println!("vacuous: {why}");
             ExitCode::FAILURE
@@ -139,17 +122,7 @@ fn report(plan: Plan, failure: &str) {
 struct Total {
     seeds: u64,
     simulated_ms: u64,
-    commits: u64,
-    acknowledged: u64,
-    grants: u64,
-    /// Seeds without any.
-    without_grants: u64,
-    faults: u64,
-    disk_faults: u64,
-    coverage: Coverage,
-    upgrades: Upgrades,
-    /// Seeds in which the level was raised.
-    raised: u64,
+    counts: Counts,
     failed: Vec<u64>,
 }
 
@@ -157,54 +130,13 @@ impl Total {
     fn add(&mut self, outcome: &Outcome) {
         self.seeds += 1;
         self.simulated_ms += outcome.simulated_ms;
-        self.commits += outcome.commits;
-        self.acknowledged += outcome.acknowledged;
-        self.grants += outcome.grants;
-        self.without_grants += u64::from(outcome.grants == 0);
-        self.faults += outcome.faults;
-        self.disk_faults += outcome.disk_faults;
-        self.coverage.add(&outcome.coverage);
-        let Upgrades { upgrades, downgrades, turned_away, level } = outcome.upgrades;
-        self.upgrades.upgrades += upgrades;
-        self.upgrades.downgrades += downgrades;
-        self.upgrades.turned_away += turned_away;
-        self.raised += u64::from(level > LEVEL_MIN);
+        self.counts.add(&outcome.counts);
     }
 
     fn print(&self, began: Instant) {
-        let seconds = began.elapsed().as_secs_f64();
-        println!(
-            "{} seeds, {:.1} seeds/s, {:.2} simulated hours, {} entries, {} writes acknowledged, {} grants in the calm ({} seeds without), {} faults ({} disks), {} failed",
-            self.seeds,
-            self.seeds as f64 / seconds,
-            self.simulated_ms as f64 / 3_600_000.0,
-            self.commits,
-            self.acknowledged,
-            self.grants,
-            self.without_grants,
-            self.faults,
-            self.disk_faults,
-            self.failed.len()
-        );
-        println!("{}", self.coverage.told());
-        println!("{}", self.coverage.changes_told());
-        if LEVEL_MAX > LEVEL_MIN {
-            let Upgrades { upgrades, downgrades, turned_away, .. } = self.upgrades;
-            println!(
-                "programs: {upgrades} upgrades, {downgrades} the way back; the level was raised in {} seeds, and an old \
-                 program turned away {turned_away} times",
-                self.raised
-            );
-        }
-    }
-
-    /// Why these runs prove little.
-    fn is_vacuous(&self) -> Option<String> {
-        let Upgrades { downgrades, turned_away, .. } = self.upgrades;
-        let upgraded = downgrades > 0 && turned_away > 0 && self.raised > 0;
-        if LEVEL_MAX > LEVEL_MIN && !upgraded {
-            return Some("in no run the level was raised, a node went back, or an old program was turned away".into());
-        }
-        self.coverage.is_vacuous()
+        let rate = self.seeds as f64 / began.elapsed().as_secs_f64();
+        let hours = self.simulated_ms as f64 / 3_600_000.0;
+        let (seeds, failed, counts) = (self.seeds, self.failed.len(), self.counts.told());
+        println!("{seeds} seeds, {rate:.1} seeds/s, {hours:.2} simulated hours, {failed} failed; {counts}");
     }
 }

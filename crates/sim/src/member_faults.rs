@@ -1,10 +1,10 @@
-//! Changes of the members: what an operator orders, repeats and gives up, and faults that aim at
-//! the moments between the entries of a change.
+//! Changes of the members: orders of an operator, with repetitions and cancellations, and faults
+//! that aim at the moments between the entries of a change.
 //!
-//! The file of each founder stays that of the founding, and a node that joins is told the same
-//! founders. Where none of them is left with its data, the operator writes the present voters into
-//! the file of a node that has nothing. Bounds: no more than [`ALIVE_MAX`] nodes live, one is
-//! dead or without its data at most, and no order leaves fewer than three voters.
+//! The configuration of each founder stays that of the founding, and a node that joins gets the
+//! same founders. If no founder is left with its data, the operator writes the present voters into
+//! the configuration of a node without data. Bounds: at most [`ALIVE_MAX`] nodes live, at most one
+//! is dead or without its data, and no order leaves fewer than three voters.
 
 use std::collections::BTreeSet;
 
@@ -18,51 +18,51 @@ use crate::hub::{Hub, MachineId, OPERATOR};
 use crate::machine::{Clock, Fate, Node};
 use crate::switchboard::Switchboard;
 
-/// Nodes that live at once.
+/// Largest number of nodes that live at once.
 const ALIVE_MAX: usize = 6;
-/// No change is ordered that leaves fewer voters.
+/// Smallest number of voters that an order may leave.
 const VOTERS_MIN: usize = 3;
-/// How often an order is given before the operator leaves it.
+/// Number of times that the operator repeats an order.
 const TRIES: u32 = 8;
-/// How long the operator waits for an answer. Longer than a node works on it.
+/// Time for which the operator waits for an answer. Longer than a node works on it.
 const PATIENCE_MS: u64 = 4_000;
 
-/// What nodes that join are made of.
+/// Configuration of nodes that join.
 pub(crate) struct Recruits {
     pub(crate) config: Config,
     pub(crate) flush_ms: u64,
-    /// The rates that clocks have.
+    /// The rates of the nodes' clocks.
     pub(crate) rates: Vec<u64>,
 }
 
-/// What the operator wants now.
+/// Present order of the operator.
 struct Goal {
     order: Order,
     tries: u32,
     next_ms: u64,
-    /// The answer, and until when it is waited for.
+    /// The answer, and the time until which the operator waits for it.
     answer: Option<(oneshot::Receiver<Reply>, u64)>,
 }
 
-/// The leader dies just behind the next change of the members that stands in its log.
+/// A plan to kill the leader right after the next change of the members is in its log.
 struct Ambush {
-    /// The membership that it has now.
+    /// The index of the leader's present membership.
     index: u64,
     until_ms: u64,
     strike_ms: Option<u64>,
     power: bool,
 }
 
-/// The members, as the committed log has them.
+/// The members in the committed log.
 struct Known {
     voters: BTreeSet<MachineId>,
     /// Members without a vote.
     learners: Vec<MachineId>,
-    /// Voters that are about to go.
+    /// Voters that are about to be removed or replaced.
     leaving: BTreeSet<MachineId>,
 }
 
-/// See the file.
+/// Changes of the members in a run.
 pub(crate) struct MemberFaults {
     hub: Hub,
     switchboard: Switchboard,
@@ -71,7 +71,7 @@ pub(crate) struct MemberFaults {
     next_ms: u64,
     goal: Option<Goal>,
     ambush: Option<Ambush>,
-    /// Transfers that came to pass.
+    /// Number of successful transfers of leadership.
     pub(crate) transfers: u64,
 }
 
@@ -81,7 +81,7 @@ impl MemberFaults {
         MemberFaults { hub, switchboard, random, recruits, next_ms, goal: None, ambush: None, transfers: 0 }
     }
 
-    /// Does what is due.
+    /// Carries out the orders and faults that are due.
     pub(crate) fn act(&mut self, nodes: &mut Vec<Node>, faults: &mut Faults, history: &History) -> Result<(), String> {
         self.follow_ambush(nodes, faults);
         self.follow_goal(nodes);
@@ -95,13 +95,14 @@ impl MemberFaults {
         Ok(())
     }
 
-    /// From now on nothing is ordered. What was ordered goes on by itself.
+    /// Ends all orders. A change that was ordered goes on by itself.
     pub(crate) fn end(&mut self) {
         self.goal = None;
         self.ambush = None;
     }
 
-    /// Nodes that have lost their data, and do not run yet, are told whom to ask.
+    /// Writes members to ask into the configurations of nodes that have lost their data and do not
+    /// run.
     fn mend_files(&self, nodes: &mut [Node], faults: &Faults, history: &History) {
         let lost = |node: &Node| node.fate == Fate::Serves && !node.runs() && !faults.is_whole(node.id);
         if nodes.iter().any(lost)
@@ -113,7 +114,7 @@ impl MemberFaults {
         }
     }
 
-    /// Whom a node that has nothing asks first.
+    /// Returns the members that a node without data asks first.
     fn to_ask(&self, own: MachineId, faults: &Faults, known: &Known) -> Vec<Member> {
         let founders = &self.recruits.config.members;
         let can_tell = |id: &MachineId| *id != own && !known.leaving.contains(id) && faults.is_whole(*id);
@@ -138,26 +139,25 @@ impl MemberFaults {
             40..55 => self.remove(nodes, faults, known, dead),
             55..70 => {
                 let to = self.random.u64(..=nodes.len() as u64);
-                self.order(nodes, faults, "transfer", Order::Transfer { to: (to > 0).then_some(to) });
+                self.order(nodes, faults, Order::Transfer { to: (to > 0).then_some(to) });
             }
             70..76 => {
                 let of_all = self.random.u64(1..=nodes.len() as u64);
                 let id = self.random.choice(known.learners.clone()).unwrap_or(of_all);
-                self.order(nodes, faults, "promote", Order::Promote { id });
+                self.order(nodes, faults, Order::Promote { id });
             }
             76..84 => self.bury(nodes, faults, known),
             84..90 => {
                 if let Some(at) = self.any(nodes, |node| known.voters.contains(&node.id)) {
-                    faults.watcher.hit("lost disk", nodes, at, self.hub.now_ms());
                     faults.wipe(nodes, at);
                 }
             }
             90..98 => self.split(nodes, faults, known),
-            // An id that was used: to be refused.
+            // An id that was used, which must be refused.
             _ => {
                 let used = nodes.iter().filter(|node| node.fate == Fate::Removed).map(|node| node.id);
                 if let Some(id) = self.random.choice(used.collect::<Vec<_>>()) {
-                    self.order(nodes, faults, "used id", Order::Add(member(id)));
+                    self.order(nodes, faults, Order::Add(member(id)));
                 }
             }
         }
@@ -169,7 +169,7 @@ impl MemberFaults {
         self.random.choice(fitting)
     }
 
-    /// A new node, or one that an earlier order has not got in, is to be a member.
+    /// Orders to add a node, either a new one or one that an earlier order failed to add.
     fn add(
         &mut self,
         nodes: &mut Vec<Node>,
@@ -185,15 +185,15 @@ impl MemberFaults {
             None => self.recruit(nodes, faults, known)?,
         };
         let staying: Vec<MachineId> = known.voters.difference(&known.leaving).copied().collect();
-        let (replaces, kind) = match self.random.u32(..100) {
-            0..60 if dead.is_some() => (dead, "replace dead"),
-            60..85 => (self.random.choice(staying), "replace"),
-            _ => (None, "add"),
+        let replaces = match self.random.u32(..100) {
+            0..60 if dead.is_some() => dead,
+            60..85 => self.random.choice(staying),
+            _ => None,
         };
         let observer = replaces.is_none() && self.random.u32(..100) < 25;
         let manual = replaces.is_none() && !observer && self.random.u32(..100) < 15;
         let new = NewMember { observer, manual, replaces, ..member(id) };
-        self.order(nodes, faults, if observer { "add observer" } else { kind }, Order::Add(new));
+        self.order(nodes, faults, Order::Add(new));
         Ok(())
     }
 
@@ -209,7 +209,7 @@ impl MemberFaults {
         Ok(id)
     }
 
-    /// A voter goes, if those left are enough; the dead one first.
+    /// Orders to remove a member, if enough voters are left; preferably a dead one.
     fn remove(&mut self, nodes: &[Node], faults: &mut Faults, known: &Known, dead: Option<MachineId>) {
         let members = known.voters.iter().chain(&known.learners).copied().collect::<Vec<_>>();
         let Some(id) = dead.filter(|_| self.random.bool()).or_else(|| self.random.choice(members)) else { return };
@@ -219,15 +219,10 @@ impl MemberFaults {
         if known.voters.contains(&id) && (staying < VOTERS_MIN || live <= left.len() / 2) {
             return;
         }
-        let fault = match id {
-            _ if dead == Some(id) => "remove dead",
-            _ if nodes.iter().any(|node| node.id == id && node.leads()) => "remove leader",
-            _ => "remove",
-        };
-        self.order(nodes, faults, fault, Order::Remove { id, force: false });
+        self.order(nodes, faults, Order::Remove { id, force: false });
     }
 
-    /// A voter dies for good.
+    /// Kills a voter for good.
     fn bury(&mut self, nodes: &mut [Node], faults: &mut Faults, known: &Known) {
         let wants_leader = self.random.bool();
         let fit = |node: &Node| known.voters.contains(&node.id) && node.runs() && (!wants_leader || node.leads());
@@ -235,15 +230,14 @@ impl MemberFaults {
         if !faults.is_all_whole(nodes) || known.voters.len() < VOTERS_MIN {
             return;
         }
-        faults.watcher.hit("death", nodes, at, self.hub.now_ms());
         let power = self.random.bool().then(|| self.random.u8(..));
         nodes[at].kill(power);
         nodes[at].fate = Fate::Dead;
         faults.count += 1;
     }
 
-    /// The leader is alone with those that make a quorum only for one who counts wrongly: members
-    /// without a vote, or founders.
+    /// Cuts off the leader together with nodes that form a quorum only if it is counted wrongly:
+    /// over members without a vote, or over the founders.
     fn split(&mut self, nodes: &[Node], faults: &mut Faults, known: &Known) {
         let Some(leader) = nodes.iter().find(|node| node.leads()).map(|node| node.id) else { return };
         let mut side: BTreeSet<MachineId> = known.learners.iter().copied().chain([leader]).collect();
@@ -254,17 +248,15 @@ impl MemberFaults {
         let others: Vec<MachineId> = nodes.iter().map(|node| node.id).filter(|id| !side.contains(id)).collect();
         let cuts = side.iter().flat_map(|own| others.iter().flat_map(move |other| [(*own, *other), (*other, *own)]));
         let for_ms = 1_000 + self.random.u64(..3_000);
-        let at = leader as usize - 1;
-        faults.watcher.hit("split", nodes, at, self.hub.now_ms());
         faults.cut(cuts.collect(), for_ms, [8, leader]);
         faults.count += 1;
     }
 
-    /// The operator wants this from now on, and its leader may die of it.
-    fn order(&mut self, nodes: &[Node], faults: &mut Faults, fault: &'static str, order: Order) {
+    /// Sets the operator's order. With some probability the leader will be killed during the
+    /// change.
+    fn order(&mut self, nodes: &[Node], faults: &mut Faults, order: Order) {
         let now_ms = self.hub.now_ms();
         let leader = nodes.iter().position(Node::leads);
-        faults.watcher.hit(fault, nodes, leader.unwrap_or(0), now_ms);
         faults.count += 1;
         if self.random.u8(..3) == 0
             && let Some(replica) = leader.and_then(|at| nodes[at].replica())
@@ -289,7 +281,6 @@ impl MemberFaults {
             let power = ambush.power;
             self.ambush = None;
             if let Some(at) = leader {
-                faults.watcher.hit("death within a change", nodes, at, now_ms);
                 faults.count += 1;
                 faults.kill(&mut nodes[at], power);
             }
@@ -327,7 +318,7 @@ impl MemberFaults {
     }
 }
 
-/// Whether a person would not give this order once more.
+/// Tells whether a person would not repeat this order.
 fn is_final(said: &Result<Done, OrderError>) -> bool {
     match said {
         Ok(_) => true,
@@ -350,7 +341,8 @@ fn member(id: MachineId) -> NewMember {
     NewMember { id, peer_addr: addr.clone(), http_addr: addr, ..NewMember::default() }
 }
 
-/// The members that are committed. Before the first change those that founded.
+/// Returns the members of the last committed membership. Before the first change these are the
+/// founders.
 fn known(history: &History, nodes: &[Node]) -> Option<Known> {
     let Some((_, membership)) = history.membership() else {
         let founded = history.last_index() > 1;
@@ -368,8 +360,8 @@ fn known(history: &History, nodes: &[Node]) -> Option<Known> {
     Some(Known { voters, learners, leaving })
 }
 
-/// What is missing until the members are settled: one uniform membership that every member has, no
-/// change half done, every member ready, and each removed node ended.
+/// The reason for which the members are not settled. Settled means: one uniform membership that
+/// every member has, no change half done, every member ready, and each removed node ended.
 pub(crate) fn unsettled(nodes: &[Node], faults: &Faults, history: &History) -> Option<String> {
     let ready = |node: &Node| node.status.as_ref().is_some_and(|status| status.ready == replica::Readiness::Ready);
     let Some((index, membership)) = history.membership() else {
@@ -393,7 +385,8 @@ pub(crate) fn unsettled(nodes: &[Node], faults: &Faults, history: &History) -> O
             return (!ready(node) || has != Some(index))
                 .then(|| format!("member {id} is not ready, or has membership {has:?}"));
         }
-        // A node that was wiped and removed is none of the cluster's any more, and is told nothing.
+        // A node that was wiped and removed does not hear of its removal, as it no longer knows the
+        // cluster.
         let ended = node.fate == Fate::Removed || !history.was_member(id) || !faults.is_whole(id);
         (!ended).then(|| format!("node {id} was removed and has not ended"))
     })

@@ -1,9 +1,9 @@
-//! Links between machines: how long bytes take, and who cannot reach whom.
+//! Links between machines: the times of delivery, and cut links.
 //!
-//! A connection behaves as TCP does: its bytes arrive in order or not at all. What a packet's loss
-//! does to a connection is a delay for the retransmission; a cut link holds bytes back until it
-//! heals. Connections between the same machines overtake each other. Calls of clients are datagrams
-//! that may be lost: their connection broke.
+//! A connection behaves like TCP: its bytes arrive in order or not at all. The loss of a packet
+//! delays a connection by the time of a retransmission. A cut link holds bytes back until it heals.
+//! Connections between the same machines overtake each other. Calls of clients are datagrams that
+//! may be lost, which stands for a broken connection.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::task::Waker;
@@ -13,22 +13,22 @@ use crate::machine::Door;
 use crate::stream::SimStream;
 use crate::trace::hash_bytes;
 
-/// Bytes under way on one connection in one direction. Beyond: the sender waits.
+/// Bytes under way on one connection in one direction, beyond which the sender waits.
 pub const IN_FLIGHT_MAX: usize = 1 << 20;
 
-/// A connection's number.
+/// Number of a connection.
 pub type ConnectionId = u64;
 
-/// One direction of a connection: that into which `side` writes. The dialing machine is side 0.
+/// One direction of a connection: the one into which `side` writes. The dialing machine is side 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Pipe {
     /// The connection.
     pub connection: ConnectionId,
-    /// Who writes.
+    /// The side that writes.
     pub side: usize,
 }
 
-/// Both directions.
+/// Both directions of a connection.
 pub(crate) struct Connection {
     machines: [MachineId; 2],
     pub(crate) flows: [Flow; 2],
@@ -40,11 +40,11 @@ pub(crate) struct Flow {
     under_way: VecDeque<(u64, Vec<u8>)>,
     pub(crate) in_flight: usize,
     pub(crate) readable: VecDeque<u8>,
-    /// Arrival of the last bytes: those behind them come no earlier.
+    /// Arrival time of the last bytes. Bytes behind them arrive no earlier.
     last_ms: u64,
-    /// When the end of the stream arrives.
+    /// Arrival time of the end of the stream.
     ends_ms: Option<u64>,
-    /// The writing end is gone.
+    /// Whether the writing end is gone.
     closed: bool,
     pub(crate) ended: bool,
     pub(crate) broken: bool,
@@ -59,28 +59,28 @@ impl Flow {
     }
 }
 
-/// What a machine looks like from outside.
+/// State of a machine as others see it.
 #[derive(Default)]
 pub struct Presence {
-    /// It has power and a network.
+    /// Whether the machine has power and a network.
     pub up: bool,
-    /// Where its process takes connections and calls; none when it does not run.
+    /// The channels to its process; `None` when it does not run.
     pub door: Option<Door>,
 }
 
-/// See the file.
+/// The network between all machines.
 pub struct Network {
-    /// Every machine.
+    /// The presence of every machine.
     pub presence: BTreeMap<MachineId, Presence>,
     cut: BTreeSet<(MachineId, MachineId)>,
     slow: BTreeMap<(MachineId, MachineId), u64>,
-    /// When one machine last sent another something.
+    /// Time at which one machine last sent bytes to another.
     sent_ms: BTreeMap<(MachineId, MachineId), u64>,
     pub(crate) connections: BTreeMap<ConnectionId, Connection>,
     last_connection: ConnectionId,
-    /// Most deliveries take up to this long.
+    /// The longest time of most deliveries.
     spread_ms: u64,
-    /// A packet in so many is lost; 0 is never.
+    /// Number of packets of which one is lost; 0 for none.
     lost_one_in: u32,
 }
 
@@ -98,39 +98,39 @@ impl Network {
         }
     }
 
-    /// From now on nothing is lost, and most of it arrives soon.
+    /// Ends losses, and makes most deliveries fast.
     pub(crate) fn calm(&mut self) {
         (self.spread_ms, self.lost_one_in) = (1, 0);
     }
 
-    /// Whether nothing gets from one machine to the other.
+    /// Tells whether the link from one machine to the other is cut.
     pub fn is_cut(&self, from: MachineId, to: MachineId) -> bool {
         self.cut.contains(&(from, to))
     }
 
-    /// Whether the machine has power.
+    /// Tells whether the machine has power.
     pub fn is_up(&self, machine: MachineId) -> bool {
         self.presence.get(&machine).is_none_or(|presence| presence.up)
     }
 
-    /// When `from` last sent `to` something; at the beginning, if never.
+    /// The time at which `from` last sent bytes to `to`; 0 if never.
     pub fn sent_ms(&self, from: MachineId, to: MachineId) -> u64 {
         self.sent_ms.get(&(from, to)).copied().unwrap_or(0)
     }
 
-    /// Cuts one direction.
+    /// Cuts one direction of a link.
     pub fn cut(&mut self, from: MachineId, to: MachineId) {
         self.cut.insert((from, to));
     }
 
-    /// Makes one direction slow.
+    /// Makes one direction of a link slow.
     pub fn slow_down(&mut self, from: MachineId, to: MachineId, by_ms: u64) {
         self.slow.insert((from, to), by_ms);
     }
 }
 
 impl Shared {
-    /// How long something takes from one machine to the other.
+    /// Draws the time of a delivery from one machine to the other.
     pub fn latency_ms(&mut self, from: MachineId, to: MachineId) -> u64 {
         let spread_ms = self.network.spread_ms;
         let mut delay_ms = self.random.u64(..=spread_ms);
@@ -143,12 +143,12 @@ impl Shared {
         delay_ms + self.network.slow.get(&(from, to)).copied().unwrap_or(0)
     }
 
-    /// Whether this packet is lost.
+    /// Draws whether a packet is lost.
     pub fn loses(&mut self) -> bool {
         self.network.lost_one_in > 0 && self.random.u32(..self.network.lost_one_in) == 0
     }
 
-    /// Sets up a connection from `from` to `to` and gives its two ends.
+    /// Sets up a connection from `from` to `to`. Returns its two ends.
     pub fn connect(&mut self, hub: &Hub, from: MachineId, to: MachineId) -> [SimStream; 2] {
         self.network.last_connection += 1;
         let connection = self.network.last_connection;
@@ -157,7 +157,7 @@ impl Shared {
         [0, 1].map(|side| SimStream::new(hub.clone(), Pipe { connection, side }))
     }
 
-    /// Puts bytes on their way.
+    /// Sends bytes.
     pub(crate) fn send(&mut self, pipe: Pipe, bytes: &[u8]) {
         let Some([from, to]) = self.machines(pipe) else { return };
         let delay_ms = self.latency_ms(from, to);
@@ -171,7 +171,8 @@ impl Shared {
         self.schedule(delay_ms, Event::Arrival(pipe));
     }
 
-    /// One end was dropped: the other reads to the end, unless the machine went without a word.
+    /// Closes one end. The other end reads up to the end of the stream, unless the machine lost
+    /// power.
     pub(crate) fn close(&mut self, pipe: Pipe) {
         let Some([from, to]) = self.machines(pipe) else { return };
         let up = self.network.is_up(from);
@@ -185,7 +186,7 @@ impl Shared {
         flow.ends_ms = Some(flow.last_ms);
         let delay_ms = flow.last_ms - self.now_ms;
         self.schedule(delay_ms, Event::Arrival(pipe));
-        // What is on its way here is not read any more.
+        // Bytes on their way to the closed end are not read any more.
         let back = Pipe { side: 1 - pipe.side, ..pipe };
         if let Some(flow) = self.flow(back) {
             flow.under_way.clear();
@@ -194,7 +195,7 @@ impl Shared {
     }
 
     /// Closes all ends of a machine whose process ends, in the order of the connections. tokio
-    /// would drop them in an order that depends on how many tasks there were in earlier runs.
+    /// would drop them in an order that depends on the number of tasks in earlier runs.
     pub fn close_all(&mut self, machine: MachineId) {
         let ends = self.pipes(|machines, _| machines.contains(&machine));
         for pipe in ends {
@@ -204,7 +205,7 @@ impl Shared {
         }
     }
 
-    /// What is due on a pipe arrives, unless the link is cut.
+    /// Delivers the bytes of a pipe that are due, unless the link is cut.
     pub(crate) fn arrive(&mut self, pipe: Pipe) {
         let Some([from, to]) = self.machines(pipe) else { return };
         let now_ms = self.now_ms;
@@ -237,7 +238,7 @@ impl Shared {
         self.forget(pipe.connection);
     }
 
-    /// Heals everything: what was held is sent again after a while.
+    /// Heals all links. Bytes that were held are sent again after a while.
     pub fn heal(&mut self) {
         let broken = !self.network.cut.is_empty() || !self.network.slow.is_empty();
         self.network.cut.clear();
@@ -255,7 +256,7 @@ impl Shared {
         }
     }
 
-    /// Heals one direction of a link. What it held back arrives soon.
+    /// Heals one direction of a link. Bytes that were held arrive soon.
     pub fn heal_link(&mut self, from: MachineId, to: MachineId) {
         self.network.cut.remove(&(from, to));
         let held: Vec<Pipe> = self.pipes(|_, flow| flow.held);
@@ -270,7 +271,7 @@ impl Shared {
         }
     }
 
-    /// Breaks the connections for which `chosen` says so: both ends get an error.
+    /// Breaks the connections that `chosen` accepts: both ends get an error.
     pub fn break_connections(&mut self, chosen: impl Fn([MachineId; 2]) -> bool) {
         for pipe in self.pipes(|machines, _| chosen(machines)) {
             if let Some(flow) = self.flow(pipe) {
@@ -293,13 +294,13 @@ impl Shared {
         Some(&mut self.network.connections.get_mut(&pipe.connection)?.flows[pipe.side])
     }
 
-    /// The machine that writes and the one that reads.
+    /// The writing machine and the reading one.
     fn machines(&self, pipe: Pipe) -> Option<[MachineId; 2]> {
         let machines = self.network.connections.get(&pipe.connection)?.machines;
         Some([machines[pipe.side], machines[1 - pipe.side]])
     }
 
-    /// A connection that has ended in both directions is of no more use.
+    /// Removes a connection that has ended in both directions.
     fn forget(&mut self, connection: ConnectionId) {
         let over = |flow: &Flow| flow.ended && flow.under_way.is_empty();
         if self.network.connections.get(&connection).is_some_and(|connection| connection.flows.iter().all(over)) {

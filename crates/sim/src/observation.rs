@@ -1,4 +1,4 @@
-//! What clients and nodes show from outside: all that the invariants may look at.
+//! Observations of clients and nodes: all that the invariants may use.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -15,31 +15,31 @@ use crate::hub::MachineId;
 pub struct Lease {
     /// The session.
     pub session: SessionId,
-    /// Its timeout; while it is not known, the shortest that it may be.
+    /// The timeout; while it is not known, the shortest possible one.
     pub timeout_ms: u32,
-    /// The longest that its timeout may be.
+    /// The longest possible timeout.
     pub timeout_max_ms: u32,
-    /// When the last heartbeat that was acknowledged was sent.
+    /// The time at which the last acknowledged heartbeat was sent.
     pub sent_ms: u64,
-    /// When the last request of the session, or an answer to one, was under way: a node may have
-    /// taken it for a heartbeat.
+    /// The last time at which a request of the session, or its answer, was under way. A node may
+    /// have counted that as a heartbeat.
     pub heard_ms: u64,
-    /// The client knows that it is over, or has closed it.
+    /// Whether the client knows that the session is over, or has closed it.
     pub over: bool,
 }
 
-/// Something that a client saw.
+/// An observation of a client.
 #[derive(Clone, Debug)]
 pub enum Observation {
     /// A write was acknowledged.
     Acknowledged {
         /// The client.
         client: MachineId,
-        /// Its idempotency key.
+        /// The idempotency key.
         key: Option<RequestKey>,
-        /// What it was told.
+        /// The acknowledgement.
         applied: Applied,
-        /// When it first asked.
+        /// The time of the first try.
         began_ms: u64,
     },
     /// A node acknowledged the heartbeat of a client that does not have the session's secret.
@@ -47,9 +47,9 @@ pub enum Observation {
         /// The session.
         session: SessionId,
     },
-    /// A client entered a queue, and asked for a delay of the lock should its session expire.
+    /// A client entered a queue with a lock-delay for the expiry of its session.
     AskedForDelay {
-        /// Its lock node.
+        /// The lock node.
         ticket: ZPath,
         /// The delay.
         delay_ms: u32,
@@ -58,23 +58,23 @@ pub enum Observation {
     Glimpsed {
         /// The node.
         node: MachineId,
-        /// When it was asked.
+        /// The time of the request.
         asked_ms: u64,
         /// The zxid of the state.
         zxid: Zxid,
     },
     /// A session was opened.
     Opened {
-        /// The session; its client goes on writing to it.
+        /// The session, whose client updates it further.
         lease: Rc<RefCell<Lease>>,
     },
     /// A read was answered.
     Read {
         /// The client.
         client: MachineId,
-        /// Or local, with a minimum.
+        /// Whether the read was linearizable, and not local with a minimum.
         linearizable: bool,
-        /// The zxid that it must not be older than.
+        /// The smallest zxid that the state may have.
         floor: Zxid,
         /// The zxid of the state.
         zxid: Zxid,
@@ -83,20 +83,20 @@ pub enum Observation {
     Batch {
         /// The client.
         client: MachineId,
-        /// Where it watches.
+        /// The watched znodes.
         key: WatchKey,
-        /// Since when it asked.
+        /// The zxid after which events were asked for.
         since: Zxid,
-        /// What it got.
+        /// The events.
         batch: EventBatch,
     },
-    /// A wait ended without what it waited for, though that was there.
+    /// A wait ended without reporting its condition, although that was true.
     Missed {
         /// The client.
         client: MachineId,
-        /// What it waited for.
+        /// The call of the wait.
         what: String,
-        /// The state that had it.
+        /// The zxid of the state in which the condition was true.
         zxid: Zxid,
     },
     /// A client begins to wait for a lock.
@@ -106,7 +106,7 @@ pub enum Observation {
         /// The lock node.
         ticket: ZPath,
     },
-    /// A client does not wait any longer, and was not told that it holds.
+    /// A client gave up its wait before it was told of a grant.
     GaveUp {
         /// The lock node.
         ticket: ZPath,
@@ -119,14 +119,14 @@ pub enum Observation {
         lock: ZPath,
         /// The lock node.
         ticket: ZPath,
-        /// Its token.
+        /// The fencing token.
         token: FencingToken,
-        /// Its session.
+        /// The session.
         lease: Rc<RefCell<Lease>>,
-        /// Together with others.
+        /// Whether the client holds the lock together with readers.
         shared: bool,
     },
-    /// A client begins to let go of a lock: from now on it does not count on it.
+    /// A client begins to release a lock, and no longer counts on holding it.
     LetGo {
         /// The client.
         client: MachineId,
@@ -136,7 +136,7 @@ pub enum Observation {
 }
 
 impl Observation {
-    /// The newest entry that it tells of.
+    /// The newest entry that the observation depends on.
     pub fn zxid(&self) -> Zxid {
         match self {
             Observation::Acknowledged { applied, .. } => applied.zxid,
@@ -155,58 +155,58 @@ impl Observation {
     }
 }
 
-/// One entry that was committed.
+/// A committed entry.
 pub struct Commit<'a> {
-    /// Where.
+    /// The zxid of the entry.
     pub zxid: Zxid,
     /// The term in which it was written.
     pub term: Term,
-    /// What it says; none for blank entries and memberships.
+    /// The transaction; `None` for blank entries and memberships.
     pub txn: Option<&'a Txn>,
-    /// The members from here on, if it says so.
+    /// The members from here on, if the entry has a membership.
     pub membership: Option<&'a storage::Membership>,
-    /// What applying it came to.
+    /// The result of applying the transaction.
     pub applied: Option<&'a Applied>,
     /// The state before.
     pub before: &'a State,
     /// The state after.
     pub after: &'a State,
-    /// When a node first wrote it to its log.
+    /// The time at which a node first wrote the entry to its log.
     pub written_ms: u64,
-    /// Now.
+    /// The present time.
     pub now_ms: u64,
 }
 
-/// What a node that runs takes itself for.
+/// State of a running node as it sees itself.
 #[derive(Clone, Debug)]
 pub struct Standing {
-    /// Its id.
+    /// The id of the node.
     pub node: MachineId,
-    /// Which start of it.
+    /// The number of the node's start.
     pub boot: u64,
-    /// How often it has lost something that it wrote, or its disk.
+    /// Number of times that the node lost written data, or its disk.
     pub losses: u64,
-    /// What it has applied.
+    /// The zxid that the node has applied.
     pub applied: Zxid,
     /// The term in which it leads.
     pub leads: Option<Term>,
     /// The term in which it is sure to lead.
     pub sure: Option<Term>,
-    /// Its term.
+    /// The node's current term.
     pub term: Term,
-    /// The sets of voters in its log; none unless it leads or stands for election.
+    /// The sets of voters in the node's log; empty unless it leads or stands for election.
     pub voters: Vec<BTreeSet<MachineId>>,
 }
 
-/// A node as it stands after a step.
+/// Visible state of a node after a step.
 pub struct NodeView {
-    /// Its id.
+    /// The id of the node.
     pub node: MachineId,
-    /// Which start of it.
+    /// The number of the node's start.
     pub boot: u64,
-    /// Levels that its program knows.
+    /// Levels that the node's program knows.
     pub levels: Levels,
-    /// What it has applied and shows.
+    /// The state that the node has applied and shows.
     pub state: Arc<State>,
     /// The term in which it leads.
     pub leads: Option<Term>,

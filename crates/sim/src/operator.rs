@@ -1,12 +1,12 @@
-//! One who operates the cluster: raises its level when the members let it happen, and then leaves a
-//! note, which came with that level.
+//! An operator that raises the cluster's level when the members allow it. After that it writes a
+//! note, an operation that came with the new level.
 
 use znode::{LEVEL_MAX, Op, Request};
 
 use crate::call::{Call, Reply};
 use crate::client::Client;
 
-/// Asks now and then, of any node, from some time on.
+/// Orders the upgrade from any node now and then, after an initial pause.
 pub(crate) async fn upgrade(mut client: Client) {
     client.pause(12_000).await;
     while !client.is_closing() {
@@ -17,7 +17,7 @@ pub(crate) async fn upgrade(mut client: Client) {
             if raised {
                 drop(client.write(request).await);
             } else {
-                // Before the level is raised it is refused: the invariants see that it is.
+                // Before the level is raised, the note is refused; an invariant checks that.
                 drop(client.call(Call::Propose(request)).await);
             }
         }

@@ -1,4 +1,4 @@
-//! Panics of simulated code: tokio would keep them to itself.
+//! Panics of simulated code, which tokio would catch and hide.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Once;
@@ -8,14 +8,14 @@ thread_local! {
     static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// A run begins on this thread.
+/// Begins a run on this thread.
 pub(crate) fn begin(seed: u64) {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let next = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
             let Some(seed) = SEED.get() else { return next(panic) };
-            // With `panic = "abort"` this is the last chance to say which seed it was.
+            // With `panic = "abort"` this is the last chance to print the seed.
             if cfg!(panic = "abort") {
                 eprintln!("seed {seed}: {panic}");
                 std::process::exit(1);
@@ -28,12 +28,12 @@ pub(crate) fn begin(seed: u64) {
     PANIC.set(None);
 }
 
-/// The run is over: panics on this thread are its caller's again.
+/// Ends the run: later panics on this thread are not caught here.
 pub(crate) fn end() {
     SEED.set(None);
 }
 
-/// The first panic since, if there was one.
+/// Takes the first panic since the last call, if there was one.
 pub(crate) fn taken() -> Option<String> {
     PANIC.take()
 }

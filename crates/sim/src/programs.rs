@@ -1,67 +1,55 @@
-//! Which program a node runs: the one of this build, or an older one that does not know the newest
-//! level. At each start of a node chance says which, and until the level is raised a node may go
-//! forth and back.
+//! Programs of the nodes: the one of this build, or an older one that does not know the newest
+//! level. A random choice at each start of a node decides. Until the level is raised, a node may
+//! change back and forth.
 //!
-//! Only in builds with the feature `next-level`: the others know one level, and nothing older.
+//! Only in builds with the feature `next-level`; other builds know only one level, and no older
+//! program.
 
 use replica::Program;
 use znode::{LEVEL_MAX, LEVEL_MIN, Levels};
 
+use crate::counts::Counts;
 use crate::machine::Node;
 
-/// What was seen of programs in a run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Upgrades {
-    /// Starts of a node with a newer program than it ran before.
-    pub upgrades: u64,
-    /// The same with an older one.
-    pub downgrades: u64,
-    /// Nodes that ended because they did not know the cluster's level.
-    pub turned_away: u64,
-    /// The level that the committed entries came to.
-    pub level: u16,
-}
-
-/// Chooses programs.
+/// Chooser of programs.
 pub(crate) struct Programs {
     random: fastrand::Rng,
-    /// From then on all nodes run the newest program.
+    /// Whether all nodes run the newest program from now on.
     settled: bool,
-    pub(crate) seen: Upgrades,
+    pub(crate) seen: Counts,
 }
 
 impl Programs {
     pub(crate) fn new(random: fastrand::Rng) -> Programs {
-        Programs { random, settled: false, seen: Upgrades::default() }
+        Programs { random, settled: false, seen: Counts::default() }
     }
 
-    /// Faults are over.
+    /// Ends the use of older programs.
     pub(crate) fn settle(&mut self) {
         self.settled = true;
     }
 
-    /// Before a node is started: gives it the program that it will run. `level` is the highest that
-    /// any node shows.
+    /// Gives a node its program before a start. `level` is the highest one that any node shows.
     pub(crate) fn choose(&mut self, node: &mut Node, level: u16) {
         if LEVEL_MAX == LEVEL_MIN {
             return;
         }
-        // Few try an old program when it cannot run any more.
+        // Old programs are rarer once they can no longer run.
         let one_in = if level == LEVEL_MAX { 6 } else { 3 };
         let old = !self.settled && self.random.u8(..one_in) == 0;
         let max = if old { LEVEL_MAX - 1 } else { LEVEL_MAX };
         let before = node.levels().max;
-        self.seen.upgrades += u64::from(node.boots > 0 && max > before);
-        self.seen.downgrades += u64::from(node.boots > 0 && max < before);
+        self.seen.note("programs upgraded", u64::from(node.boots > 0 && max > before));
+        self.seen.note("programs downgraded", u64::from(node.boots > 0 && max < before));
         let levels = Levels { min: LEVEL_MIN, max };
         node.run_program(Program { version: format!("0.{max}.0"), levels });
     }
 
-    /// Whether a node may have ended so: it runs an old program, and says what to start. It is then
-    /// started again, at some time with the newer one.
+    /// Tells whether a node may have ended for the reason `why`: it runs an old program, and names
+    /// the program to start. It is then restarted, sooner or later with the newer one.
     pub(crate) fn may_end(&mut self, node: &Node, why: &str) -> bool {
         let may = why.contains("start a newer zlock") && node.levels().max < LEVEL_MAX;
-        self.seen.turned_away += u64::from(may);
+        self.seen.note("programs turned away", u64::from(may));
         may
     }
 }

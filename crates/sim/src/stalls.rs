@@ -1,56 +1,62 @@
-//! Disks that do not answer for a while, on machines that do nothing else wrong.
+//! Tests of disks that do not answer for a while, on machines without other faults.
 
 use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
 
-use replica::{Config, Error, Readiness};
+use replica::{Error, Readiness};
 use znode::{Create, Credential, Limits, Op, Request, SessionId, ZPath, ZnodeOp};
 
 use crate::call::{Call, Reply};
-use crate::hub::{Event, FIRST_CLIENT, Hub, MachineId};
-use crate::machine::{Clock, Node, Stepped};
-use crate::trace::Detail;
+use crate::failover::{Machines, open_session};
+use crate::hub::{Event, FIRST_CLIENT, MachineId};
 
 const SESSION_MS: u32 = 4_000;
-/// The bound for a disk, by default.
+/// The default time after which a disk counts as stalled.
 const STALL_MAX_MS: u64 = 2_000;
-/// What the issue of this asks for: from the stall on.
+/// Time from the stall within which leadership must be handed over.
 const HANDED_OVER_MS: u64 = 3_000;
 
-struct Machines {
-    hub: Hub,
-    nodes: Vec<Node>,
-    /// Flushes that have not ended, by node, while its disk stalls.
+struct Disks {
+    machines: Machines,
+    /// Flushes that have not ended, by node with a stalled disk.
     stalled: BTreeMap<MachineId, Vec<u64>>,
-    /// How much longer each flush takes.
+    /// Time by which each flush takes longer.
     slower_ms: u64,
-    /// Flushes that end then.
+    /// Flushes that are late, with their times.
     late: Vec<(u64, MachineId, u64)>,
     replies: BTreeMap<u64, Reply>,
     calls: u64,
-    /// Every node beats for one session.
+    /// Sessions, each of which gets the heartbeats of one node.
     sessions: Vec<Credential>,
-    /// When something was asked last, and written last.
+    /// Times of the last requests and of the last successful write.
     asked_ms: u64,
     written_ms: u64,
     pending: Option<(u64, String)>,
     acknowledged: Vec<String>,
     longest_gap_ms: u64,
-    /// Writes whose outcome stayed unknown.
+    /// Number of writes with an unknown outcome.
     unclear: usize,
 }
 
-impl Machines {
-    fn start(seed: u64) -> Machines {
-        storage::seed_random(Some(seed));
-        let hub = Hub::new(seed, Detail::Last);
-        hub.lock().network.calm();
+impl Deref for Disks {
+    type Target = Machines;
+
+    fn deref(&self) -> &Machines {
+        &self.machines
+    }
+}
+
+impl DerefMut for Disks {
+    fn deref_mut(&mut self) -> &mut Machines {
+        &mut self.machines
+    }
+}
+
+impl Disks {
+    fn start(seed: u64) -> Disks {
         let limits = Limits { session_timeout_min_ms: SESSION_MS, ..Limits::default() };
-        let config = Config { members: Node::members(3), limits, ..Config::default() };
-        let clock = Clock { rate: Clock::TRUE_RATE, ahead_ms: 0 };
-        let node = |id| Node::new(hub.clone(), id, config.clone(), clock, 1);
-        let mut machines = Machines {
-            nodes: (1..=3).map(node).collect(),
-            hub,
+        let mut disks = Disks {
+            machines: Machines::make(seed, limits),
             stalled: BTreeMap::new(),
             slower_ms: 0,
             late: Vec::new(),
@@ -64,26 +70,17 @@ impl Machines {
             longest_gap_ms: 0,
             unclear: 0,
         };
-        machines.nodes.iter_mut().for_each(|node| node.start().unwrap());
-        machines.run_until_ready();
+        disks.run_until_ready();
         for id in 1..=3 {
-            let secret_hash = [7; 16];
-            let open = Op::OpenSession {
-                secret_hash,
-                timeout_ms: SESSION_MS,
-                label: String::new(),
-                address: None,
-                client: znode::ClientInfo::default(),
-            };
-            let call = machines.ask(id, Call::Propose(Request::new(open)));
-            while !machines.replies.contains_key(&call) {
-                machines.step();
+            let call = disks.ask(id, Call::Propose(open_session(7, SESSION_MS)));
+            while !disks.replies.contains_key(&call) {
+                disks.step();
             }
-            let Some(Reply::Applied(Ok(opened))) = machines.replies.remove(&call) else { panic!("it is open") };
-            machines.sessions.push(Credential { session: SessionId(opened.zxid.0), secret_hash });
+            let Some(Reply::Applied(Ok(opened))) = disks.replies.remove(&call) else { panic!("it is open") };
+            disks.sessions.push(Credential { session: SessionId(opened.zxid.0), secret_hash: [7; 16] });
         }
-        machines.written_ms = machines.hub.now_ms();
-        machines
+        disks.written_ms = disks.hub.now_ms();
+        disks
     }
 
     fn ask(&mut self, node: MachineId, call: Call) -> u64 {
@@ -94,34 +91,26 @@ impl Machines {
     }
 
     fn step(&mut self) {
-        self.hub.pass_step();
-        let now_ms = self.hub.now_ms();
+        // Those that are late end at the beginning of a step, as all do.
+        let now_ms = self.hub.now_ms() + 1;
         let due: Vec<_> = self.late.extract_if(.., |(at_ms, ..)| *at_ms <= now_ms).collect();
         due.into_iter().for_each(|(_, node, boot)| self.flushed(node, boot));
-        loop {
-            let due = self.hub.lock().due();
-            match due {
-                None => break,
-                Some(Event::Flush { node, boot }) if self.slower_ms > 0 => {
-                    self.late.push((now_ms + self.slower_ms, node, boot));
-                }
-                Some(Event::Flush { node, boot }) => self.flushed(node, boot),
-                Some(Event::Arrival(pipe)) => self.hub.lock().arrive(pipe),
-                Some(Event::Connect { from, to, dialing }) => crate::dialing::connect(&self.hub, from, to, dialing),
-                Some(Event::Connected { result, dialing, .. }) => drop(dialing.send(result)),
-                Some(Event::Reply { id, reply, .. }) => drop(self.replies.insert(id, reply)),
-                Some(Event::Call { .. }) => panic!("calls do not travel here"),
-            }
-        }
-        for node in &mut self.nodes {
-            assert!(matches!(node.step(), Stepped::Ran | Stepped::Down));
-        }
+        let Disks { machines, stalled, slower_ms, late, replies, .. } = self;
+        machines.step_with(|nodes, event| match event {
+            Event::Flush { node, boot } if *slower_ms > 0 => late.push((now_ms + *slower_ms, node, boot)),
+            Event::Flush { node, boot } => match stalled.get_mut(&node) {
+                Some(stalled) => stalled.push(boot),
+                None => nodes[node as usize - 1].log.flushed(boot),
+            },
+            Event::Reply { id, reply, .. } => drop(replies.insert(id, reply)),
+            _ => panic!("calls do not travel here"),
+        });
     }
 
     fn flushed(&mut self, node: MachineId, boot: u64) {
         match self.stalled.get_mut(&node) {
             Some(stalled) => stalled.push(boot),
-            None => self.nodes[node as usize - 1].log.flushed(boot),
+            None => self.machines.nodes[node as usize - 1].log.flushed(boot),
         }
     }
 
@@ -131,10 +120,10 @@ impl Machines {
 
     fn recover(&mut self, node: MachineId) {
         let stalled = self.stalled.remove(&node).unwrap();
-        stalled.into_iter().for_each(|boot| self.nodes[node as usize - 1].log.flushed(boot));
+        stalled.into_iter().for_each(|boot| self.machines.nodes[node as usize - 1].log.flushed(boot));
     }
 
-    /// Runs while clients beat for their sessions and write, one after the other.
+    /// Runs while clients send heartbeats for their sessions, and writes one after the other.
     fn serve(&mut self, ms: u64) {
         let end = self.hub.now_ms() + ms;
         while self.hub.now_ms() < end {
@@ -147,7 +136,7 @@ impl Machines {
             self.asked_ms = now_ms;
             self.replies.retain(|_, reply| matches!(reply, Reply::Applied(_)));
             for (id, session) in (1..).zip(self.sessions.clone()) {
-                // Its client goes to the next node where one is dead.
+                // The session's client goes to the next node where one is dead.
                 let node = if self.nodes[id as usize - 1].runs() { id } else { id % 3 + 1 };
                 self.ask(node, Call::Touch(session));
             }
@@ -178,29 +167,16 @@ impl Machines {
         }
     }
 
-    fn ready(&self, id: MachineId) -> Option<Readiness> {
-        self.nodes[id as usize - 1].status.as_ref().map(|status| status.ready)
-    }
-
     fn run_until_ready(&mut self) {
         let end = self.hub.now_ms() + 60_000;
-        while (1..=3).any(|id| self.ready(id) != Some(Readiness::Ready)) {
+        while !self.are_ready() {
             assert!(self.hub.now_ms() < end, "not ready in a minute");
             self.step();
         }
     }
 
-    /// The term and who leads in it.
-    fn leader(&self) -> Option<(u64, MachineId)> {
-        let term = |node: &Node| node.status.as_ref().map_or(0, |status| status.term.0);
-        self.nodes.iter().filter(|node| node.leads()).map(|node| (term(node), node.id)).max()
-    }
-
-    fn others(&self, than: MachineId) -> Vec<MachineId> {
-        (1..=3).filter(|id| *id != than).collect()
-    }
-
-    /// Nothing that was acknowledged is lost, no session is, and the nodes agree.
+    /// Checks that all acknowledged writes and all sessions are there, and that all nodes become
+    /// ready.
     fn check(&mut self) {
         self.serve(2_000);
         self.run_until_ready();
@@ -219,16 +195,6 @@ impl Machines {
     fn last_zxid(&self) -> znode::Zxid {
         self.nodes.iter().map(|node| node.replica().unwrap().state().last_zxid()).max().unwrap()
     }
-
-    /// Ends everything: the nodes first, which use the rest.
-    fn end(mut self) {
-        self.nodes.clear();
-        while let Some(event) = self.hub.any() {
-            drop(event);
-        }
-        self.hub.lock().network.presence.clear();
-        storage::seed_random(None);
-    }
 }
 
 fn path(name: &str) -> ZPath {
@@ -242,7 +208,7 @@ fn create(name: &str) -> Request {
 #[test]
 fn a_leader_on_a_stalled_disk_hands_over_within_three_seconds_and_no_session_is_lost() {
     for seed in [1, 2] {
-        let mut machines = Machines::start(seed);
+        let mut machines = Disks::start(seed);
         machines.serve(1_000);
         let (term, leader) = machines.leader().unwrap();
         machines.stall(leader);
@@ -263,14 +229,14 @@ fn a_leader_on_a_stalled_disk_hands_over_within_three_seconds_and_no_session_is_
             "seed {seed}: who asks a node without a disk is told at once that nothing was done"
         );
         assert_eq!(machines.leader(), Some((newer, successor)), "seed {seed}: it comes back as a follower");
-        machines.end();
+        machines.machines.end();
     }
 }
 
 #[test]
 fn a_leader_on_a_stalled_disk_serves_on_while_there_is_no_steady_follower_to_hand_over_to() {
     for seed in [3, 4] {
-        let mut machines = Machines::start(seed);
+        let mut machines = Disks::start(seed);
         machines.serve(1_000);
         let (term, leader) = machines.leader().unwrap();
         let follower = machines.others(leader)[0];
@@ -287,13 +253,13 @@ fn a_leader_on_a_stalled_disk_serves_on_while_there_is_no_steady_follower_to_han
         machines.recover(leader);
         machines.check();
         assert!(machines.longest_gap_ms < HANDED_OVER_MS, "seed {seed}: {} ms", machines.longest_gap_ms);
-        machines.end();
+        machines.machines.end();
     }
 }
 
 #[test]
 fn a_leader_whose_disk_is_needed_for_a_quorum_keeps_leading_but_is_not_ready() {
-    let mut machines = Machines::start(5);
+    let mut machines = Disks::start(5);
     machines.serve(1_000);
     let (term, leader) = machines.leader().unwrap();
     let dead = machines.others(leader)[0];
@@ -306,12 +272,12 @@ fn a_leader_whose_disk_is_needed_for_a_quorum_keeps_leading_but_is_not_ready() {
     machines.nodes[dead as usize - 1].start().unwrap();
     machines.run_until_ready();
     machines.check();
-    machines.end();
+    machines.machines.end();
 }
 
 #[test]
 fn a_follower_on_a_stalled_disk_is_not_ready_and_neither_stands_nor_votes() {
-    let mut machines = Machines::start(6);
+    let mut machines = Disks::start(6);
     machines.serve(1_000);
     let (term, leader) = machines.leader().unwrap();
     let [stalled, other] = machines.others(leader)[..] else { panic!("there are two") };
@@ -322,7 +288,7 @@ fn a_follower_on_a_stalled_disk_is_not_ready_and_neither_stands_nor_votes() {
     machines.nodes[leader as usize - 1].kill(None);
     machines.serve(10_000);
     assert_eq!(machines.leader(), None, "the other one's vote is none without a disk");
-    let known = |machines: &Machines, id: MachineId| machines.nodes[id as usize - 1].status.as_ref().unwrap().term.0;
+    let known = |machines: &Disks, id: MachineId| machines.nodes[id as usize - 1].status.as_ref().unwrap().term.0;
     assert_eq!([known(&machines, stalled), known(&machines, other)], [term, term], "neither stood");
     machines.recover(stalled);
     machines.serve(3_000);
@@ -330,12 +296,12 @@ fn a_follower_on_a_stalled_disk_is_not_ready_and_neither_stands_nor_votes() {
     machines.nodes[leader as usize - 1].start().unwrap();
     machines.run_until_ready();
     machines.check();
-    machines.end();
+    machines.machines.end();
 }
 
 #[test]
 fn where_every_disk_is_slower_than_the_bound_leadership_does_not_go_round() {
-    let mut machines = Machines::start(7);
+    let mut machines = Disks::start(7);
     machines.serve(1_000);
     let before = machines.leader().unwrap();
     for slower_ms in [STALL_MAX_MS - 100, STALL_MAX_MS + 300, 3 * STALL_MAX_MS] {
@@ -348,5 +314,5 @@ fn where_every_disk_is_slower_than_the_bound_leadership_does_not_go_round() {
     machines.run_until_ready();
     machines.check();
     assert_eq!(machines.leader(), Some(before));
-    machines.end();
+    machines.machines.end();
 }

@@ -12,7 +12,7 @@ use crate::network::{IN_FLIGHT_MAX, Pipe};
 /// One end of a simulated connection.
 pub struct SimStream {
     hub: Hub,
-    /// The direction that this end writes.
+    /// The direction into which this end writes.
     pipe: Pipe,
 }
 

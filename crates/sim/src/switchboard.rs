@@ -1,4 +1,4 @@
-//! Calls of clients on their way there and back.
+//! Calls of clients and their answers on their way.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 use crate::call::{Call, CallId, Reply};
 use crate::hub::{Event, Hub, MachineId};
 
-/// Who waits for which answer. Clones are the same.
+/// Calls that wait for an answer. Clones share them.
 #[derive(Clone, Default)]
 pub struct Switchboard(Rc<RefCell<Waiting>>);
 
@@ -20,7 +20,7 @@ struct Waiting {
 }
 
 impl Switchboard {
-    /// Puts a call on its way. The answer may never come.
+    /// Sends a call. The answer may never come.
     pub fn call(&self, hub: &Hub, client: MachineId, node: MachineId, call: Call) -> oneshot::Receiver<Reply> {
         let (sender, answer) = oneshot::channel();
         let mut waiting = self.0.borrow_mut();
@@ -35,7 +35,7 @@ impl Switchboard {
         answer
     }
 
-    /// An answer has come.
+    /// Delivers an answer.
     pub fn answer(&self, id: CallId, reply: Reply) {
         if let Some(sender) = self.0.borrow_mut().answers.remove(&id) {
             let _ = sender.send(reply);

@@ -1,18 +1,18 @@
-//! What happened, as a hash of everything and, where asked for, as text.
+//! Trace of a run: a hash of all events, and optionally their text.
 
 use std::collections::VecDeque;
 
 /// Events that are kept for the end of a failed run.
 const KEPT: usize = 200;
 
-/// How much of a trace is put into words. The hash is the same for all.
+/// Part of a trace that is put into words. The hash is the same for all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detail {
-    /// The hash only: the fastest.
+    /// No text, only the hash: the fastest.
     Hash,
-    /// The last events are kept.
+    /// The text of the last events is kept.
     Last,
-    /// Every event is printed as it happens.
+    /// The text of every event is printed as it happens.
     All,
 }
 
@@ -26,12 +26,12 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// An empty trace.
+    /// Returns an empty trace.
     pub fn new(detail: Detail) -> Trace {
         Trace { detail, hash: 0xcbf2_9ce4_8422_2325, events: 0, last: VecDeque::new() }
     }
 
-    /// One event: what it is in numbers, for the hash, and in words, for people.
+    /// Adds an event: numbers for the hash, and words for people.
     pub fn event(&mut self, at_ms: u64, numbers: &[u64], words: impl FnOnce() -> String) {
         self.events += 1;
         self.mix(at_ms);
@@ -54,7 +54,7 @@ impl Trace {
         self.hash
     }
 
-    /// How many events there were.
+    /// The number of events so far.
     pub fn events(&self) -> u64 {
         self.events
     }
@@ -69,13 +69,13 @@ impl Trace {
     }
 }
 
-/// FNV-1a over words, with a shift that lets high bits count.
+/// Returns FNV-1a over words, with a shift that lets high bits count.
 fn mix(hash: u64, number: u64) -> u64 {
     let hash = (hash ^ number).wrapping_mul(0x0000_0100_0000_01b3);
     hash ^ (hash >> 29)
 }
 
-/// The hash of bytes.
+/// Returns the hash of bytes.
 pub fn hash_bytes(bytes: &[u8]) -> u64 {
     let mut hash = bytes.len() as u64;
     let (words, rest) = bytes.as_chunks::<8>();

@@ -1,4 +1,4 @@
-//! Who has voted for whom, as it stood on the disks of the nodes.
+//! Votes of all nodes, as they were on the nodes' disks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use storage::Vote;
 
 use crate::hub::MachineId;
 
-/// Every vote that was ever on a disk. A wiped node has given its votes all the same.
+/// All votes that were ever on a disk. Votes of a node count even after it was wiped.
 #[derive(Debug, Default)]
 pub struct Votes {
     given: BTreeMap<(u64, MachineId), BTreeSet<MachineId>>,
@@ -14,7 +14,7 @@ pub struct Votes {
 }
 
 impl Votes {
-    /// This vote is on the disk of `node`: given by it, or taken from the leader whom it follows.
+    /// Notes that a vote is on the disk of `node`: its own vote, or the vote of its leader.
     pub fn note(&mut self, node: MachineId, vote: &Vote) {
         let key = (vote.leader_id.term, vote.leader_id.voted_for);
         self.taken.entry(key).or_default().insert(node);
@@ -23,17 +23,18 @@ impl Votes {
         }
     }
 
-    /// Whether a majority of each of these sets has voted for `candidate` in `term`.
+    /// Tells whether a majority of each of these sets has voted for `candidate` in `term`.
     pub fn elect(&self, candidate: MachineId, term: u64, voters: &[BTreeSet<MachineId>]) -> bool {
         is_quorum(self.given.get(&(term, candidate)), voters)
     }
 
-    /// Whether a majority of each of these sets has voted for `leader` in `term`, or followed it.
+    /// Tells whether a majority of each of these sets has voted for `leader` in `term`, or followed
+    /// it.
     pub fn follow(&self, leader: MachineId, term: u64, voters: &[BTreeSet<MachineId>]) -> bool {
         is_quorum(self.taken.get(&(term, leader)), voters)
     }
 
-    /// Who voted for it.
+    /// Returns the nodes that voted for `candidate` in `term`.
     pub fn given(&self, candidate: MachineId, term: u64) -> Vec<MachineId> {
         self.given.get(&(term, candidate)).into_iter().flatten().copied().collect()
     }

@@ -1,4 +1,4 @@
-//! Things in words, for people who read a trace.
+//! Descriptions for people who read a trace.
 
 use storage::Membership;
 
@@ -6,7 +6,7 @@ use crate::call::Reply;
 
 const CHARS_MAX: usize = 240;
 
-/// A reply in one line.
+/// Returns a reply in one line.
 pub(crate) fn reply(reply: &Reply) -> String {
     match reply {
         Reply::State(Ok(state)) => format!("the state at {}", state.last_zxid()),
@@ -14,7 +14,7 @@ pub(crate) fn reply(reply: &Reply) -> String {
     }
 }
 
-/// Members in one line: the sets of voters, and what else is said of whom.
+/// Returns a membership in one line: the sets of voters, and the members with their properties.
 pub(crate) fn membership(membership: &Membership) -> String {
     let said = |(id, member): (&u64, &storage::Member)| {
         let marks: Vec<String> =
@@ -25,7 +25,7 @@ pub(crate) fn membership(membership: &Membership) -> String {
     format!("voters {:?} of the members {}", membership.get_joint_config(), members.join(", "))
 }
 
-/// The beginning of a line that may be long.
+/// Returns the first characters of a line that may be long.
 pub(crate) fn short(line: &str) -> &str {
     let end = line.char_indices().nth(CHARS_MAX).map_or(line.len(), |(at, _)| at);
     &line[..end]

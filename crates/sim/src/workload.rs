@@ -1,4 +1,4 @@
-//! What clients do all day.
+//! Workload of the clients.
 
 use std::rc::Rc;
 
@@ -15,9 +15,9 @@ use crate::client::{Client, Session, Shared, Written};
 use crate::hub::FIRST_CLIENT;
 use crate::observation::Observation;
 
-/// Directories that everything else is under.
+/// Parents of all other znodes.
 const DIRECTORIES: [&str; 4] = ["/queue", "/registers", "/present", "/locks"];
-/// Registers, and locks, that clients share.
+/// Number of registers, and of locks, that clients share.
 const SHARED_NAMES: u64 = 3;
 /// Waits for one grant before a client gives up.
 const WAITS: u32 = 4;
@@ -30,7 +30,7 @@ fn create(parent: &str, name: &str, mode: CreateMode, data: Vec<u8>) -> ZnodeOp 
     ZnodeOp::Create(Create { data, mode, ..Create::new(path(parent), name) })
 }
 
-/// Makes the directories. Other clients may have made them.
+/// Creates the parents. Other clients may have created them already.
 pub async fn prepare(client: &mut Client) {
     for directory in DIRECTORIES {
         let op = create("/", directory.trim_start_matches('/'), CreateMode::Persistent, Vec::new());
@@ -45,12 +45,13 @@ pub async fn prepare(client: &mut Client) {
     }
 }
 
-/// One session after the other, until the end.
+/// Opens one session after the other, until the run ends.
 pub async fn live(mut client: Client) {
     prepare(&mut client).await;
     while !client.is_closing() {
         let timeout_ms = client.random.u32(500..3_000);
-        // Some agree on it over a second connection only, as a ZooKeeper client may.
+        // Some sessions agree on this timeout only over a second connection, as a ZooKeeper client
+        // may do.
         let first_ms = if client.random.u8(..5) == 0 { 20_000 } else { timeout_ms };
         let Some(session) = client.open_session(first_ms).await else {
             client.move_on();
@@ -69,7 +70,7 @@ pub async fn live(mut client: Client) {
             act(&mut client, &session).await;
             client.breathe().await;
         }
-        // Some leave without a word: their sessions expire.
+        // Some clients leave without closing: their sessions expire.
         if client.random.bool() {
             let op = Op::CloseSession { session: Client::session_id(&session) };
             session.lease.borrow_mut().over = true;
@@ -134,7 +135,7 @@ async fn register(client: &mut Client, session: &Session) {
     client.write(request).await;
 }
 
-/// Shows or hides an ephemeral znode.
+/// Creates or deletes an ephemeral znode.
 async fn presence(client: &mut Client, session: &Session) {
     let name = format!("p{}", client.random.u64(..SHARED_NAMES * 2));
     let op = match client.random.u8(..3) {
@@ -145,7 +146,7 @@ async fn presence(client: &mut Client, session: &Session) {
     client.write(request).await;
 }
 
-/// Two registers at once, or none.
+/// Changes two registers in one transaction.
 async fn transfer(client: &mut Client, session: &Session) {
     let Some(state) = client.read(false).await else { return };
     let mut ops = Vec::new();
@@ -159,7 +160,7 @@ async fn transfer(client: &mut Client, session: &Session) {
     client.write(request).await;
 }
 
-/// Takes a lock, writes under its guard, and lets it go.
+/// Takes a lock, writes under its guard, and releases it.
 async fn lock_cycle(client: &mut Client, session: &Session, number: u64) {
     let lock = path(&format!("/locks/l{number}"));
     let mode = match (number, client.random.bool()) {
@@ -174,12 +175,12 @@ async fn lock_cycle(client: &mut Client, session: &Session, number: u64) {
     let request = client.request(session, Op::Acquire(acquire));
     let (written, attempt) = client.acquire(request).await;
     let Written::Done(applied) = written else {
-        // Perhaps it is in the queue, perhaps not. Only the end of the session settles that.
+        // The acquire may or may not be in the queue. Only the end of the session settles that.
         session.lease.borrow_mut().over = true;
         return;
     };
     let Ok(Reply::Acquired { ticket, held }) = applied.reply else { return };
-    // The hold of an owner that has come before goes on as it was asked for then.
+    // A hold of the owner that came earlier keeps the lock-delay of its own acquire.
     if mode == LockMode::Exclusive && !owned && lock_delay_ms > 0 {
         client.observe(Observation::AskedForDelay { ticket: ticket.clone(), delay_ms: lock_delay_ms });
     }
@@ -220,7 +221,7 @@ async fn look_for_grant(client: &mut Client, session: &Session, ticket: &ZPath) 
         state.node(ticket)?;
         match client.wait(Call::WaitGrant(ticket.clone())).await {
             Some(Waited::Granted(token)) => return Some(token),
-            // Another node may not know it yet; the next read tells.
+            // Another node may not have the ticket yet; the next read shows it.
             Some(Waited::Gone) | None => {}
             Some(_) => {}
         }
@@ -228,7 +229,7 @@ async fn look_for_grant(client: &mut Client, session: &Session, ticket: &ZPath) 
     None
 }
 
-/// Gives up the wait. The grant, if it came meanwhile.
+/// Gives up the wait. Returns the grant, if it came meanwhile.
 async fn withdraw(client: &mut Client, session: &Session, ticket: &ZPath, attempt: Attempt) -> Option<Held> {
     let op = Op::Withdraw { ticket: ticket.clone(), attempt, if_waiting: true };
     let request = client.request(session, op);
@@ -251,7 +252,7 @@ async fn hold(client: &mut Client, session: &Session, lock: &ZPath, ticket: &ZPa
     client.observe(Observation::LetGo { client: id, ticket: ticket.clone() });
 }
 
-/// Looks, now here and now there, so that a node which answers by itself is caught at it.
+/// Reads at varying nodes, to catch a node that answers by itself.
 pub async fn look(mut client: Client) {
     while !client.is_closing() {
         client.move_on();
@@ -277,7 +278,7 @@ pub async fn watch(mut client: Client, root: &'static str) {
                 since = Some(batch.upto);
                 client.observe(Observation::Batch { client: client.id, key: key.clone(), since: from, batch });
             }
-            // Too far behind: look afresh.
+            // Too far behind: read afresh.
             Some(Answer::Events(Err(replica::EventsError::Gone { .. }))) => since = None,
             _ => client.move_on(),
         }

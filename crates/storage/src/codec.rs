@@ -1,9 +1,9 @@
-//! Bytes of everything that is stored or sent to a peer.
+//! Byte formats of all records that are stored or sent to a peer.
 //!
 //! A record is a version byte and the bincode of one of the structs below. These mirror openraft's
-//! types field by field, so that an upgrade of openraft cannot change a byte on disk unnoticed.
-//! **The order of fields and variants is the format**: append only, and a change that an old reader
-//! would misread gets a new version. Golden bytes are frozen in `tests/golden`.
+//! types field by field, so an upgrade of openraft cannot silently change a byte on disk. **The
+//! order of fields and variants is the format**: only append, and raise the version for a change
+//! that an old reader would misread. Golden bytes are frozen in `tests/golden`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,35 +16,34 @@ use bytes::Bytes;
 
 use crate::raft::types::{Command, Entry, LogId, Member, Membership, Payload, SnapshotMeta, StoredMembership, Vote};
 
-/// The version that is written, and the newest that can be read.
+/// Version of records that are written, and the newest one that can be read.
 pub const VERSION: u8 = 1;
 
-/// No record claims more than this many bytes. A length that does is refused before anything is
-/// allocated.
+/// Largest size of a record in bytes. A length beyond it is refused before any allocation.
 pub const RECORD_BYTES_MAX: usize = 64 << 20;
 
-/// See [`decode_short`].
+/// Largest size of a record of [`decode_short`].
 const SHORT_BYTES_MAX: usize = 4 << 10;
 
 const CONFIG: Configuration<LittleEndian, Varint, Limit<RECORD_BYTES_MAX>> =
     bincode::config::standard().with_limit::<RECORD_BYTES_MAX>();
 
-/// Why bytes are not a record.
+/// Reason for which bytes are not a record.
 #[derive(Debug, thiserror::Error)]
 pub enum CodecError {
-    /// No bytes at all, so not even a version.
+    /// The input is empty and so has no version.
     #[error("an empty record")]
     Empty,
-    /// A version that this program does not know.
+    /// The record has a version that this program does not know.
     #[error("record version {found}, but this program reads up to {VERSION}")]
     Version {
         /// The version byte found.
         found: u8,
     },
-    /// Not what the type calls for.
+    /// The bytes do not fit the type.
     #[error("malformed record: {0}")]
     Malformed(String),
-    /// Bytes behind the record's end.
+    /// There are bytes behind the record's end.
     #[error("{0} bytes behind the end of a record")]
     Trailing(usize),
     /// The checksum at the end does not match.
@@ -58,14 +57,14 @@ impl From<CodecError> for std::io::Error {
     }
 }
 
-/// The record of `value`: version byte, then bincode.
+/// Returns the record of `value`: version byte, then bincode.
 pub fn encode<T: Encode>(value: &T) -> Vec<u8> {
     let mut bytes = vec![VERSION];
     bincode::encode_into_std_write(value, &mut bytes, CONFIG).expect("writing to memory does not fail");
     bytes
 }
 
-/// Reads a record that [`encode`] wrote.
+/// Reads a record of [`encode`].
 ///
 /// # Errors
 /// Any [`CodecError`] but `Checksum`; bytes behind the record's end are an error too.
@@ -73,19 +72,19 @@ pub fn decode<T: Decode<()>>(bytes: &[u8]) -> Result<T, CodecError> {
     decode_with(bytes, CONFIG)
 }
 
-/// The bincode of `value` without a version: of what stands in the log for each entry, where the
-/// directory's format is its version.
+/// Returns the bincode of `value` without a version. Entries of the log use it; the format of the
+/// directory is their version.
 pub(crate) fn encode_bare<T: Encode>(value: &T) -> Vec<u8> {
     bincode::encode_to_vec(value, CONFIG).expect("writing to memory does not fail")
 }
 
-/// Reads what [`encode_bare`] wrote.
+/// Reads the bytes of [`encode_bare`].
 pub(crate) fn decode_bare<T: Decode<()>>(bytes: &[u8]) -> Result<T, CodecError> {
     decode_body(bytes, CONFIG)
 }
 
-/// Like [`decode`], for a record of 4 KiB at most: what it claims is refused beyond that before
-/// anything is allocated.
+/// Reads a record of at most 4 KiB. Unlike [`decode`] it refuses larger lengths before any
+/// allocation.
 ///
 /// # Errors
 /// As [`decode`].
@@ -109,13 +108,12 @@ fn decode_body<T: Decode<()>, C: bincode::config::Config>(body: &[u8], config: C
     }
 }
 
-/// The CRC-32 of a record, for those who carry it where it may be damaged.
+/// Returns the CRC-32 of a record, for transports that may damage it.
 pub fn checksum(record: &[u8]) -> u32 {
     crc32fast::hash(record)
 }
 
-/// Like [`encode`], with a CRC-32 at the end, for records whose store has no checksum of its own
-/// that we trust.
+/// Returns the record of `value` with a CRC-32 at the end, for stores without a trusted checksum.
 pub fn seal<T: Encode>(value: &T) -> Vec<u8> {
     let mut bytes = encode(value);
     let checksum = crc32fast::hash(&bytes);
@@ -123,10 +121,11 @@ pub fn seal<T: Encode>(value: &T) -> Vec<u8> {
     bytes
 }
 
-/// Reads a record that [`seal`] wrote.
+/// Reads a record of [`seal`].
 ///
 /// # Errors
-/// Any [`CodecError`]. The version is looked at first, so that a newer format is not called damage.
+/// Any [`CodecError`]. The version is checked first, so that a newer format is not reported as
+/// damage.
 pub fn unseal<T: Decode<()>>(bytes: &[u8]) -> Result<T, CodecError> {
     let &found = bytes.first().ok_or(CodecError::Empty)?;
     if found > VERSION {
@@ -202,14 +201,14 @@ impl From<VoteRecord> for Vote {
     }
 }
 
-/// Whose log it is, and how much of it is sure to be on disk.
+/// Owner of a log, and the number of its bytes that are sure to be on disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct OwnerRecord {
-    /// Cluster and node.
+    /// Cluster and node, as `cluster/node`.
     pub owner: String,
-    /// Of the directory that the log is part of.
+    /// Incarnation of the data directory that the log is part of.
     pub incarnation: u64,
-    /// So many bytes of the log were on disk when this was written.
+    /// Bytes of the log that were on disk when this record was written.
     pub durable: u64,
 }
 
@@ -299,7 +298,7 @@ impl TryFrom<SnapshotMetaRecord> for SnapshotMeta {
 /// Mirror of [`Payload`].
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum PayloadRecord {
-    /// Nothing: a new leader's first entry.
+    /// No content: the first entry of a new leader.
     Blank,
     /// A command.
     Normal(Command),
@@ -332,9 +331,9 @@ impl TryFrom<PayloadRecord> for Payload {
 /// Mirror of [`Entry`].
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct EntryRecord {
-    /// Its position.
+    /// Position of the entry.
     pub log_id: LogIdRecord,
-    /// What it carries.
+    /// Content of the entry.
     pub payload: PayloadRecord,
 }
 
@@ -345,10 +344,10 @@ impl From<&Entry> for EntryRecord {
 }
 
 impl EntryRecord {
-    /// The entry itself.
+    /// Converts the record to an entry.
     ///
     /// # Errors
-    /// `Malformed` for a membership that openraft calls invalid.
+    /// `Malformed` for a membership that openraft refuses as invalid.
     pub fn into_entry(self) -> Result<Entry, CodecError> {
         Ok(Entry { log_id: self.log_id.into(), payload: self.payload.try_into()? })
     }

@@ -1,4 +1,4 @@
-//! The chunks of snapshots: a database for each.
+//! Databases of snapshots: one for the chunks of each.
 
 pub(crate) mod closers;
 pub(crate) mod copying;

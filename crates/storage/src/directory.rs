@@ -1,4 +1,4 @@
-//! The data directory: who may enter, its small records, its free space.
+//! The data directory: its lock, its small records and its free space.
 
 pub(crate) mod descriptors;
 pub(crate) mod disk_guard;

@@ -1,9 +1,10 @@
-//! Why a node's storage does not open.
+//! Reasons for which a node's storage does not open.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Why the storage does not open. Every message says what to do; see docs/storage-trouble.md.
+/// Reason for which the storage does not open. Every message says what to do; see
+/// docs/storage-trouble.md.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Another process has the directory open.
@@ -20,9 +21,9 @@ pub enum Error {
     OtherNode {
         /// The data directory.
         dir: PathBuf,
-        /// Whose data it holds.
+        /// The node whose data the directory holds.
         found: u64,
-        /// Who asked.
+        /// The node that wanted to open the directory.
         wanted: u64,
     },
     /// The directory belongs to a node of another cluster.
@@ -33,9 +34,9 @@ pub enum Error {
     OtherCluster {
         /// The data directory.
         dir: PathBuf,
-        /// Which cluster's data it holds.
+        /// The cluster whose data the directory holds.
         found: String,
-        /// Which one was asked for.
+        /// The cluster that the node is configured for.
         wanted: String,
     },
     /// A newer program wrote the directory.
@@ -61,7 +62,7 @@ pub enum Error {
         /// The only format that this program reads.
         known: u32,
     },
-    /// Something on disk is not what was written, or is gone.
+    /// Data on disk differs from what was written, or is gone.
     #[error(
         "{dir} is damaged: {what}. This node's data cannot be trusted. If a majority of the other nodes is healthy: \
          stop this node, move {dir} away and start it again; it comes back empty and fetches everything from the leader"
@@ -69,10 +70,10 @@ pub enum Error {
     Damaged {
         /// The data directory.
         dir: PathBuf,
-        /// What is wrong.
+        /// Description of the damage.
         what: String,
     },
-    /// There is something in a directory that was to be new.
+    /// The directory for a new node is not empty.
     #[error(
         "{dir} is not empty: a new node needs a directory of its own; move away what is there, or name another one"
     )]
@@ -80,21 +81,21 @@ pub enum Error {
         /// The directory.
         dir: PathBuf,
     },
-    /// No space is left, and there was no ballast to give up, or it is the next start that has what
-    /// that freed.
+    /// The disk is full. Either there was no ballast to give up, or only the next start can use the
+    /// space that it freed.
     #[error("the disk of {dir} is full, and opening needs some space; free some and start again ({source})")]
     DiskFull {
         /// The data directory.
         dir: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// Any other IO error.
     #[error("{doing}: {source}")]
     Io {
-        /// What was being done.
+        /// Operation that failed.
         doing: String,
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
 }
@@ -109,24 +110,24 @@ impl Error {
     }
 }
 
-/// Whether there is no space: on the disk, or for the user of this program.
+/// Checks for a lack of space: on the disk, or in the quota of the program's user.
 pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// Tells what is not as it was written from a disk that does not answer, or has no space. A copy
-/// that does not fit is of the latter kind.
+/// Tells damaged data from a disk that does not answer or is full. A copy of a snapshot that does
+/// not fit counts as a full disk.
 pub(crate) fn is_damage(error: &io::Error) -> bool {
     use io::ErrorKind::{InvalidData, InvalidInput, Other, UnexpectedEof};
     error.raw_os_error().is_none() && matches!(error.kind(), InvalidData | InvalidInput | Other | UnexpectedEof)
 }
 
-/// What was read is not what was written.
+/// Returns the error for data that differs from what was written.
 pub(crate) fn damaged(what: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
-/// Says what was being done when an IO error came.
+/// Adds the operation that failed to an IO error.
 pub(crate) trait Doing<T> {
     fn doing(self, what: impl FnOnce() -> String) -> Result<T, Error>;
 }

@@ -1,5 +1,5 @@
-//! Named places where a crash test can stop, fail or kill the process; nothing at all without the
-//! feature.
+//! Named places at which a crash test can stop, fail or kill the process. Without the feature
+//! `failpoints` they do nothing.
 
 /// All failpoints, for the test that dies at every one of them.
 #[cfg(feature = "failpoints")]
@@ -45,19 +45,19 @@ pub const FAILPOINTS: &[&str] = &[
 /// Passes the failpoint `name`.
 ///
 /// # Errors
-/// Only when a test told the failpoint to fail.
+/// Only if a test told the failpoint to fail.
 #[cfg(feature = "failpoints")]
 pub(crate) fn pass(name: &'static str) -> std::io::Result<()> {
     debug_assert!(FAILPOINTS.contains(&name), "{name} is missing in FAILPOINTS");
     match fail::eval(name, |how| how) {
         None => Ok(()),
-        // What a full disk answers, and what a failing one does.
+        // Errors of a full disk and of a failing one.
         Some(Some(how)) if how == "full" => Err(rustix::io::Errno::NOSPC.into()),
         Some(_) => Err(rustix::io::Errno::IO.into()),
     }
 }
 
-/// Passes the failpoint `name`: nothing happens in this build.
+/// Passes the failpoint `name`, which does nothing in this build.
 ///
 /// # Errors
 /// None in this build.
@@ -67,13 +67,13 @@ pub(crate) fn pass(_name: &'static str) -> std::io::Result<()> {
     Ok(())
 }
 
-/// How large a chunk of the log becomes, where a test wants another size.
+/// Size of a chunk of the log, if a test sets another one.
 #[cfg(feature = "failpoints")]
 pub(crate) fn chunk_bytes() -> Option<usize> {
     fail::eval("log.chunk-bytes", |bytes| bytes?.parse().ok()).flatten()
 }
 
-/// How large a chunk of the log becomes, where a test wants another size: never in this build.
+/// Size of a chunk of the log, if a test sets another one: `None` in this build.
 #[cfg(not(feature = "failpoints"))]
 #[inline(always)]
 pub(crate) fn chunk_bytes() -> Option<usize> {

@@ -1,12 +1,12 @@
-//! The first disk error, which is also the last: nothing is retried and nothing is served on.
+//! The first disk error of a node, which is also the last: no operation is retried or served after
+//! it.
 
 use std::io;
 use std::sync::Arc;
 
 use tokio::sync::watch;
 
-/// Where disk errors of one node's storage come together. Clones share it. Sticky: the first reason
-/// stays.
+/// First disk error of one node's storage. Clones share it. The first reason stays.
 #[derive(Clone, Debug)]
 pub struct Fatal(Arc<watch::Sender<Option<Arc<str>>>>);
 
@@ -20,15 +20,15 @@ impl Fatal {
         self.0.borrow().clone()
     }
 
-    /// Waits, for ever if all goes well, for the reason to stop. The program must then end without
-    /// writing on.
+    /// Waits for the reason to stop, and for ever if the disk never fails. The program must then
+    /// end without another write.
     pub async fn failed(&self) -> Arc<str> {
         let mut receiver = self.0.subscribe();
         let reason = receiver.wait_for(Option::is_some).await;
         reason.ok().and_then(|reason| reason.clone()).expect("the sender lives in self, and we waited for Some")
     }
 
-    /// Refuses when an earlier operation failed.
+    /// Refuses if an earlier operation failed.
     ///
     /// # Errors
     /// The first reason, again.

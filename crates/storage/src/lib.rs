@@ -1,56 +1,60 @@
-//! What a node keeps on disk: the Raft log, snapshots and its own identity. Durable before it says
-//! so.
+//! Storage of one node: the Raft log, snapshots and the node's identity. A call reports success
+//! only after its data is durable.
 //!
 //! ```text
 //! Storage::open ─┬─ LogStore       entries, vote, committed position     raft-log   log/
 //!                ├─ SnapshotStore  one current snapshot, chunk by chunk  sled       sled/, snapshot
-//!                ├─ NodeMeta       whose data this is                    a record   node
+//!                ├─ NodeMeta       identity of the node                  a record   node
 //!                └─ DiskGuard      free space, ballast                              ballast
 //! ```
 //!
-//! `replica` opens it, gives [`LogStore`] to openraft and writes and reads snapshots through
-//! [`SnapshotStore`]. The log is async and groups the flushes of many appends into one; the rest
-//! blocks on the disk and belongs on a thread that may. What an entry or a record means is none of
-//! this crate's business.
+//! The crate `replica` opens the storage, gives [`LogStore`] to openraft, and writes and reads
+//! snapshots through [`SnapshotStore`]. The log is async and groups the flushes of many appends
+//! into one. All other calls block on the disk and belong on a thread that may block. Entries and
+//! snapshot records are opaque bytes to this crate.
 //!
 //! Invariants:
 //!
-//! * What was reported durable survives the end of the process and of the machine, as far as the
-//!   disk keeps its word.
-//! * The first failed write, flush or fsync is the last: [`Fatal`] keeps its reason, and every
+//! * Data that was reported durable survives the end of the process and of the machine, if the disk
+//!   has written what it reported as synced.
+//! * The first failed write, flush or fsync is the last one: [`Fatal`] keeps its reason, and every
 //!   later call is refused.
-//! * `current` names a whole snapshot whose hash was verified, and never an older one than before.
-//! * The log begins no later than behind the current snapshot. A node whose snapshot is lost gives
-//!   its log up, but for its vote, and has no say before it has everything from a leader again.
-//! * A directory that is damaged, newer or another node's is refused with a message that says what
-//!   to do.
+//! * The record `snapshot` names a whole snapshot whose hash was verified, and never an older one
+//!   than before.
+//! * The log begins at most one entry behind the current snapshot. A node whose snapshot is lost
+//!   gives up its log except for its vote, and does not vote again before a leader has sent it
+//!   everything.
+//! * A data directory that is damaged, in a newer format, or owned by another node is refused
+//!   with a message that says what to do.
 //!
-//! No two files use each other:
+//! No two files import each other:
 //!
 //! ```text
 //! storage.rs   opens a data directory and checks that its parts fit together
-//! seeding.rs   makes one whose whole past is a snapshot
-//! memory.rs    a disk in memory, for simulations; no other file knows it
+//! seeding.rs   makes a data directory whose whole history is a snapshot
+//! memory.rs    a disk in memory, for simulations; no other file uses it
 //!
-//! log/         log_store.rs the log as openraft sees it · flushes.rs who waits for which flush
-//!              callback.rs the end of a flush · wal.rs records as raft-log wants them
-//!              tail.rs the end of the log after a power cut · log_writes.rs how much waits for the disk
-//! snapshots/   snapshot_store.rs which one is current · snapshot.rs reading one · snapshot_writer.rs making one
-//!              snapshot_receiver.rs taking one from a peer · chunk_writer.rs what both write
-//!              manifest.rs what one consists of
-//! databases/   database.rs the chunks of each snapshot · engine.rs what holds them · sled_engine.rs sled does
-//!              copying.rs the copy through which they are read · closers.rs databases that are being closed
-//! directory/   layout.rs names and lock · place.rs small records · node_meta.rs whose data it is
-//!              disk_guard.rs free space, ballast · page_cache.rs what only the page cache has
-//!              descriptors.rs a process that may open no more files
-//! raft/        types.rs the types of Raft · responder.rs the way of an answer · runtime.rs where it runs
-//!              watch.rs its watch channel
+//! log/         log_store.rs the log as openraft sees it · flushes.rs appends by flush
+//!              callback.rs the end of a flush · wal.rs records in raft-log's types
+//!              tail.rs the end of the log after a power cut · log_writes.rs counts of writes
+//! snapshots/   snapshot_store.rs the current one · snapshot.rs reading · snapshot_writer.rs writing
+//!              snapshot_receiver.rs receiving from a peer · chunk_writer.rs chunks of both
+//!              manifest.rs description and hash
+//! databases/   database.rs the chunks of each snapshot · engine.rs the trait of engines
+//!              sled_engine.rs sled · copying.rs copies for reading
+//!              closers.rs databases that are being closed
+//! directory/   layout.rs names and lock · place.rs small records · node_meta.rs identity of the node
+//!              disk_guard.rs free space, ballast · page_cache.rs pages that the disk may not have
+//!              descriptors.rs spare file descriptors
+//! raft/        types.rs the types of Raft · responder.rs the way of an answer
+//!              runtime.rs the async runtime · watch.rs its watch channel
 //!
-//! codec.rs     the bytes of records    error.rs      why a storage does not open
-//! fatal.rs     the first disk error    failpoint.rs  where crash tests strike
+//! codec.rs     the bytes of records    error.rs      errors of opening
+//! fatal.rs     the first disk error    failpoint.rs  places at which crash tests strike
 //! ```
 //!
-//! docs/storage-format.md describes the bytes, docs/storage-trouble.md each fault and its remedy.
+//! docs/dev/storage-format.md describes the bytes, docs/storage-trouble.md each fault and its
+//! remedy.
 
 pub mod codec;
 mod databases;

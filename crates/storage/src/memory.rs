@@ -1,7 +1,7 @@
-//! A disk in memory that loses at a crash what was not synced: for simulations.
+//! A disk in memory for simulations. A crash loses the writes that were not synced.
 //!
-//! Snapshots and the node's identity are written to it by the same code, in the same order and with
-//! the same syncs, as to sled. The Raft log is the simulation's own.
+//! Snapshots and the node's identity go through the same code, in the same order and with the same
+//! syncs, as on a real disk with sled. The Raft log of a simulation is elsewhere.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
@@ -21,18 +21,18 @@ use crate::snapshots::snapshot_store::SnapshotStore;
 
 type Trees = BTreeMap<String, BTreeMap<Vec<u8>, Vec<u8>>>;
 
-/// What outlives the process that has it open. Clones share it.
+/// Content of a node's disk, which outlives the simulated process. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryDisk(Arc<Mutex<Contents>>);
 
 #[derive(Debug, Default)]
 struct Contents {
-    /// As the process sees it.
+    /// Content as the process sees it.
     trees: Trees,
     synced: Trees,
-    /// What is in `trees` and not in `synced`, in order.
+    /// Writes that are in `trees` and not yet in `synced`, in order.
     unsynced: VecDeque<Write>,
-    /// Raised at each crash: what a dead process still holds is of no more use to it.
+    /// Number of crashes. A handle of an earlier boot gets errors.
     boot: u64,
 }
 
@@ -42,14 +42,14 @@ enum Write {
     RemoveAll { tree: String },
 }
 
-/// What [`MemoryDisk::open`] opened.
+/// Parts of a node's storage that [`MemoryDisk::open`] opened.
 #[derive(Clone)]
 pub struct MemoryParts {
     /// The snapshots.
     pub snapshots: SnapshotStore,
-    /// Whose data this is.
+    /// Identity of the node that owns the data.
     pub meta: NodeMeta,
-    /// Where errors of both come together.
+    /// Fatal error of both parts.
     pub fatal: Fatal,
 }
 
@@ -57,7 +57,7 @@ impl MemoryDisk {
     /// Opens the disk of a node, or begins it.
     ///
     /// # Errors
-    /// Any [`Error`] of damaged data, which a crash must never bring about.
+    /// Any [`Error`] of damaged data; no crash may cause one.
     pub fn open(&self, identity: Identity) -> Result<MemoryParts, Error> {
         let boot = self.lock().boot;
         let fatal = Fatal::new();
@@ -78,14 +78,14 @@ impl MemoryDisk {
         Ok(MemoryParts { snapshots, meta, fatal })
     }
 
-    /// Writes that a loss of power now would lose, or not: the disk may have written any number of
-    /// the first of them.
+    /// Number of writes that are not synced. A loss of power now keeps any number of the first of
+    /// them and loses the rest.
     pub fn unsynced(&self) -> usize {
         self.lock().unsynced.len()
     }
 
-    /// Loses power with the first `kept` unsynced writes on the platter. A node that has it open
-    /// gets errors from now on.
+    /// Simulates a loss of power: the first `kept` unsynced writes reach the disk. A node that has
+    /// the disk open gets errors from now on.
     pub fn crash(&self, kept: usize) {
         let mut contents = self.lock();
         contents.boot += 1;
@@ -120,7 +120,7 @@ fn apply(trees: &mut Trees, write: Write) {
     }
 }
 
-/// One process's hold on a [`MemoryDisk`].
+/// Handle of one simulated process on a [`MemoryDisk`].
 #[derive(Clone, Debug)]
 struct MemoryDatabase {
     disk: MemoryDisk,
@@ -150,7 +150,7 @@ impl MemoryDatabase {
     }
 }
 
-/// As sled's databases, but for the copies: nothing here is written by reading.
+/// Databases like those of sled but without copies, as a read changes nothing here.
 impl Engine for MemoryDatabase {
     fn lock(&self) -> io::Result<Option<Arc<File>>> {
         Ok(None)

@@ -1,4 +1,4 @@
-//! What openraft is told of this crate: the types of its Raft, and the runtime that it runs on.
+//! Types that openraft is parameterized with, and the async runtime for it.
 
 pub(crate) mod responder;
 pub(crate) mod runtime;

@@ -1,4 +1,5 @@
-//! Makes the data directory of a node whose whole past is one snapshot: that of a restored cluster.
+//! Makes the data directory of a node whose whole history is one snapshot, as in a restored
+//! cluster.
 
 use std::fs;
 use std::io;
@@ -9,10 +10,10 @@ use crate::error::{Doing, Error};
 use crate::raft::types::{SnapshotMeta, Vote};
 use crate::storage::{Storage, StorageConfig};
 
-/// What a file system itself puts into a new volume.
+/// Directory that a file system itself puts into a new volume.
 const OF_THE_FILE_SYSTEM: &str = "lost+found";
 
-/// What a new data directory begins with.
+/// First content of a new data directory.
 #[derive(Clone, Debug)]
 pub struct Seed {
     /// Uuid, zxid base and group of the cluster.
@@ -23,12 +24,14 @@ pub struct Seed {
 
 impl Storage {
     /// Makes a data directory with one snapshot, a log that begins behind it, and a vote for this
-    /// node in the snapshot's term, so that no other is elected in it. Durable on return. Blocking.
+    /// node in the snapshot's term, so that no other node is elected in that term. Durable on
+    /// return. Blocking.
     ///
-    /// What an interruption leaves is no member of any cluster: it knows the uuid, and has no vote.
+    /// A directory that was left half made knows the cluster's uuid, but it is no member of the
+    /// cluster.
     ///
     /// # Errors
-    /// When the directory has anything in it, and any error of the disk.
+    /// When the directory is not empty, and any error of the disk.
     pub fn begin_with(
         config: StorageConfig,
         seed: &Seed,
@@ -48,7 +51,8 @@ impl Storage {
             storage.log.begin_vote(&vote).doing(doing)?;
             storage.log.begin_behind(last).doing(doing)?;
         }
-        // Now it has everything that it must know to vote.
+        // Last: with this mark the node may vote, and by now it has everything that it needs for
+        // that.
         storage.meta.set_joined().doing(doing)?;
         Ok(storage)
     }
@@ -68,7 +72,8 @@ fn check_empty(dir: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whose data a directory has, without opening it; `None` when it has none.
+/// Identity of the node whose data a directory holds, without opening it; `None` for a directory
+/// without data.
 ///
 /// # Errors
 /// As [`Storage::open`].

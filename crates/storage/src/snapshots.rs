@@ -1,4 +1,4 @@
-//! Snapshots: written, received, read, and which of them is current.
+//! Snapshots: how they are written, received and read, and the record of the current one.
 
 pub(crate) mod chunk_writer;
 pub(crate) mod manifest;

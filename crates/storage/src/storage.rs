@@ -1,4 +1,4 @@
-//! Opens everything that a node has on disk, and checks that the parts fit together.
+//! Opens all parts of a node's data directory and checks that they fit together.
 
 use std::fs::File;
 use std::io;
@@ -23,10 +23,10 @@ use crate::fatal::Fatal;
 use crate::log::log_store::LogStore;
 use crate::snapshots::snapshot_store::{CURRENT, SnapshotStore};
 
-/// What to open, and as whom.
+/// Data directory to open, the identity of its node, and the limits of the disk.
 #[derive(Clone, Debug)]
 pub struct StorageConfig {
-    /// The data directory. Made, with mode 0700, when missing.
+    /// The data directory. Created with mode 0700 when missing.
     pub data_dir: PathBuf,
     /// The cluster's name.
     pub cluster_id: String,
@@ -36,52 +36,54 @@ pub struct StorageConfig {
     pub free_disk_min_bytes: u64,
     /// The size of the ballast file; 0 for none.
     pub ballast_bytes: u64,
-    /// Other nodes have the data as well: one that has lost its state can have it from a leader.
+    /// Whether other nodes have the data as well. A node with peers that has lost its state gets
+    /// the state from a leader; a node without peers refuses to open.
     pub has_peers: bool,
 }
 
-/// Everything that a node has on disk. Clones share it; the directory's lock is let go with the
-/// last one.
+/// All parts of a node's data directory. Clones share them; the last clone releases the directory's
+/// lock.
 #[derive(Clone)]
 pub struct Storage {
     /// The Raft log, the vote and the committed position.
     pub log: LogStore,
     /// The snapshots.
     pub snapshots: SnapshotStore,
-    /// Whose data this is.
+    /// Identity of the node that owns the data, and how far it has come in its cluster.
     pub meta: NodeMeta,
-    /// How much space is left.
+    /// Free space of the disk.
     pub disk: DiskGuard,
     fatal: Fatal,
-    // The last field: the lock goes after everything that it guards.
+    // The last field: fields drop in order, and the lock is released after everything that it
+    // guards.
     lock: Arc<File>,
 }
 
-/// Waits for the end of a data directory's use; keeps the directory's lock until it is dropped.
+/// Wait for the end of a data directory's use. Keeps the directory's lock until it is dropped.
 pub struct Closing {
     log: watch::Receiver<()>,
     _lock: Arc<File>,
 }
 
 impl Closing {
-    /// Returns when the last clone of [`Storage`] and of its log has gone and the log is closed.
-    /// The directory can be opened anew once this is dropped and its snapshots are closed, which an
-    /// open waits for, though not for long.
+    /// Returns when the last clone of [`Storage`] and of its log is gone and the log is closed. The
+    /// directory can be opened anew when this [`Closing`] is dropped and its snapshots are closed.
+    /// An open waits for that, but only for two seconds.
     pub async fn closed(mut self) {
         while self.log.changed().await.is_ok() {}
     }
 }
 
 impl Storage {
-    /// See [`Closing`].
+    /// Returns a [`Closing`] of this data directory.
     pub fn closing(&self) -> Closing {
         Closing { log: self.log.closing(), _lock: Arc::clone(&self.lock) }
     }
 
     /// Opens the data directory, or begins a new one. Blocking.
     ///
-    /// What a crash interrupted is put in order. What is damaged, another node's or newer is
-    /// refused and left alone.
+    /// Completes steps that a crash interrupted. A directory that is damaged, owned by another
+    /// node, or in a newer format is refused and left unchanged.
     ///
     /// # Errors
     /// Any [`Error`]; each says what to do.
@@ -97,8 +99,8 @@ impl Storage {
         let mut opened = open_parts(&layout, &identity, has_peers, &fatal, (&closers, spare));
         if opened.as_ref().is_err_and(Error::is_disk_full) && disk.drop_ballast().unwrap_or(false) {
             tracing::warn!(dir = %layout.dir.display(), "the disk is full; the ballast was given up to start");
-            // After an error of its own sled stays open as long as this process lives: then the
-            // next one has the space.
+            // After an error of its own, sled stays open until this process ends. The freed space
+            // then serves the next start.
             if fatal.reason().is_none() {
                 closers.rest();
                 opened = open_parts(&layout, &identity, has_peers, &fatal, (&closers, spare));
@@ -114,7 +116,7 @@ impl Storage {
         Ok(Storage { log, snapshots, meta, disk, fatal, lock })
     }
 
-    /// Where the errors of all parts come together: when it resolves, the node must stop.
+    /// Fatal error of all parts together. Once it has a reason, the node must stop.
     pub fn fatal(&self) -> &Fatal {
         &self.fatal
     }
@@ -135,8 +137,8 @@ fn open_parts(
 ) -> Result<Parts, Error> {
     let dir = &layout.dir;
     layout.tidy().doing(|| format!("tidying {}", dir.display()))?;
-    // Before anything is read: what is read counts as durable from then on. No more than that: the
-    // directory may have what belongs to others, such as `lost+found`.
+    // Before the first read, as data that was read counts as durable. Only these paths: the
+    // directory may contain entries of other programs, such as `lost+found`.
     let mut read = [dir.join(NODE), dir.join(CURRENT), layout.log(), layout.sled()].into_iter();
     let dropped = read.try_for_each(|path| drop_unwritten(&path)).and_then(|()| sync_dir(dir));
     dropped.doing(|| format!("syncing what is in {}", dir.display()))?;
@@ -177,10 +179,10 @@ fn open_parts(
     Ok(Parts { meta, snapshots, log })
 }
 
-/// Opens the log, and writes the owner into one that was never begun.
+/// Opens the log, and writes the owner into a log that was never begun.
 ///
-/// The log holds the vote. One that is lost, an older one, or another node's, would let this node
-/// vote twice in one term.
+/// The log holds the vote. A log that is lost, older, or another node's would let this node vote
+/// twice in one term, so it is refused.
 fn open_log(layout: &Layout, meta: &NodeMeta, fatal: &Fatal) -> Result<LogStore, Error> {
     let damaged = |what: String| Error::Damaged { dir: layout.dir.clone(), what };
     let opened = LogStore::open(&layout.log(), meta.incarnation(), fatal.clone());
@@ -198,8 +200,8 @@ fn open_log(layout: &Layout, meta: &NodeMeta, fatal: &Fatal) -> Result<LogStore,
         None if meta.log_begun() => return Err(damaged("its log, and with it the vote, is gone".into())),
         None => owner,
     };
-    // Before anything is written: what is written makes the log longer, and the next start would
-    // find it long enough.
+    // Before the first write: a write makes the log longer, and the next start would find it long
+    // enough.
     let (reaches, noted) = (log.end(), meta.log_bytes());
     if reaches < noted {
         return Err(damaged(format!("its log ends at byte {reaches}, but {noted} bytes of it were on disk")));
@@ -213,7 +215,8 @@ fn open_log(layout: &Layout, meta: &NodeMeta, fatal: &Fatal) -> Result<LogStore,
     Ok(log)
 }
 
-/// What is missing between the snapshot and the log, which must begin at most one entry behind it.
+/// Describes the entries that are missing between snapshot and log, if any. The log must begin at
+/// most one entry behind the snapshot.
 fn missing(log: &LogStore, snapshots: &SnapshotStore, lost: Option<String>) -> Option<String> {
     let purged = log.purged().as_ref().map(LogIdRecord::from);
     let contained = snapshots.current().and_then(|snapshot| snapshot.manifest().meta.last_log_id);
@@ -227,8 +230,8 @@ fn missing(log: &LogStore, snapshots: &SnapshotStore, lost: Option<String>) -> O
     None
 }
 
-/// Begins a new log that holds nothing but the vote of the old one. Until a leader has sent
-/// everything, this node has no vote: what it acknowledged is no longer in its log.
+/// Begins a new log with nothing but the vote of the old one. Entries that this node has
+/// acknowledged are gone from its log, so it does not vote until a leader has sent everything.
 fn give_up(layout: &Layout, meta: &NodeMeta, log: LogStore, fatal: &Fatal) -> Result<LogStore, Error> {
     let doing = || "replacing the log".to_string();
     let (owner, vote) = (log.owner(), log.vote());
@@ -244,8 +247,8 @@ fn give_up(layout: &Layout, meta: &NodeMeta, log: LogStore, fatal: &Fatal) -> Re
     open_log(layout, meta, fatal)
 }
 
-/// Keeps how far the log reaches where a log that is cut, or an older one in its place, cannot
-/// change it.
+/// Arranges that the length of the durable log is noted in [`NodeMeta`] at each new snapshot and at
+/// the close. There a log that was cut or replaced by an older one is found out.
 fn keep_witness(log: &LogStore, snapshots: &SnapshotStore, meta: &NodeMeta) {
     let noted = meta.clone();
     log.set_on_close(Box::new(move |bytes| {
@@ -257,7 +260,7 @@ fn keep_witness(log: &LogStore, snapshots: &SnapshotStore, meta: &NodeMeta) {
     snapshots.set_on_flip(Box::new(move || noted.set_log_bytes(log.durable.load(Ordering::Acquire))));
 }
 
-/// Tells damage from trouble with the system by the error's kind.
+/// Converts an IO error by its kind: damage becomes `Damaged`, anything else `Io`.
 fn describe(dir: &Path, doing: &str, error: io::Error) -> Error {
     if is_damage(&error) {
         return Error::Damaged { dir: dir.into(), what: format!("{doing}: {error}") };

@@ -1,4 +1,4 @@
-//! A client of the HTTP door of one node.
+//! HTTP client of one node.
 
 use std::time::Duration;
 
@@ -13,16 +13,16 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout, timeout_at};
 use zlock_client::api::{Cluster, Problem, headers};
 
-/// Within this long a node says how it is, or counts as unable to.
+/// Time within which a node must report its state, or counts as not ready.
 pub const SOON: Duration = Duration::from_secs(2);
 
-/// Why there is no answer.
+/// Reason for which there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoAnswer {
     /// There was no connection, so nothing was sent.
     #[error("not sent: {0}")]
     NotSent(String),
-    /// The request was sent, or a part of it, and the connection broke.
+    /// The request was sent at least in part, and the connection broke.
     #[error("broken: {0}")]
     Broken(String),
     /// The request was sent, and no answer came in time.
@@ -30,7 +30,7 @@ pub enum NoAnswer {
     TimedOut,
 }
 
-/// One request. A clone of it is a retry: it has the same idempotency key.
+/// One request. A clone is a retry with the same idempotency key.
 #[derive(Clone, Debug)]
 pub struct Call {
     method: Method,
@@ -49,22 +49,22 @@ impl Call {
         Call { method, target: target.into(), headers, body, within: None, wait: Duration::ZERO, only_looks }
     }
 
-    /// A GET, which has no effect.
+    /// Returns a GET, which has no effect.
     pub fn get(target: impl Into<String>) -> Call {
         Call::new(Method::GET, target)
     }
 
-    /// A POST with no body.
+    /// Returns a POST with no body.
     pub fn post(target: impl Into<String>) -> Call {
         Call::new(Method::POST, target)
     }
 
-    /// A PUT with no body.
+    /// Returns a PUT with no body.
     pub fn put(target: impl Into<String>) -> Call {
         Call::new(Method::PUT, target)
     }
 
-    /// A DELETE.
+    /// Returns a DELETE.
     pub fn delete(target: impl Into<String>) -> Call {
         Call::new(Method::DELETE, target)
     }
@@ -82,7 +82,7 @@ impl Call {
         self
     }
 
-    /// Makes the request in the session with this key.
+    /// Adds the session with this key to the request.
     pub fn session(self, key: impl AsRef<str>) -> Call {
         self.header(headers::SESSION, key.as_ref())
     }
@@ -104,31 +104,31 @@ impl Call {
         self.header("content-type", "application/json").body(body)
     }
 
-    /// Without an answer after this long it counts as lost, whatever the client's patience.
+    /// Sets the time after which a missing answer counts as lost, instead of the client's.
     pub fn within(mut self, within: Duration) -> Call {
         self.within = Some(within);
         self
     }
 
-    /// Waits so much longer for the answer: the request asks the node to wait.
+    /// Adds `wait` to the time for the answer, as the request asks the node to wait.
     pub fn waiting(mut self, wait: Duration) -> Call {
         self.wait = wait;
         self
     }
 
-    /// Says that the request has no effect worth knowing, whatever its method.
+    /// Marks the request as one without a relevant effect, for any method.
     pub fn harmless(mut self) -> Call {
         self.only_looks = true;
         self
     }
 
-    /// Whether the request has no effect worth knowing.
+    /// Tells whether the request has no relevant effect.
     pub fn only_looks(&self) -> bool {
         self.only_looks
     }
 }
 
-/// What a node answered.
+/// Answer of a node.
 #[derive(Clone, Debug)]
 pub struct Answer {
     /// The HTTP status.
@@ -140,20 +140,20 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// The body, which must be of this type and the status one of success.
+    /// Parses the body as a `T`. Panics for another body or an unsuccessful status.
     #[track_caller]
     pub fn json<T: DeserializeOwned>(&self) -> T {
         assert!((200..300).contains(&self.status), "{}: {}", self.status, self.text());
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.text()))
     }
 
-    /// The problem, which the body must be.
+    /// Parses the body as a problem. Panics for another body.
     #[track_caller]
     pub fn problem(&self) -> Problem {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {}: {}", self.status, self.text()))
     }
 
-    /// The zxid that the node tells in a header.
+    /// The zxid in the answer's header.
     pub fn zxid(&self) -> Option<u64> {
         self.headers.get(headers::ZXID)?.to_str().ok()?.parse().ok()
     }
@@ -163,19 +163,19 @@ impl Answer {
     }
 }
 
-/// How long a client waits.
+/// Time limits of a client.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
-    /// For a connection.
+    /// Time for a connection.
     pub connect: Duration,
-    /// For an answer, the connection included, unless the call says otherwise.
+    /// Time for an answer with its connection, unless the call sets another one.
     pub answer: Duration,
-    /// A connection that has rested this long is not used again.
+    /// Age at which an idle connection is not used again.
     pub idle: Duration,
 }
 
 impl Default for Patience {
-    /// Longer than any wait that a test asks for.
+    /// Returns limits beyond any wait in a test.
     fn default() -> Patience {
         let long = Duration::from_secs(100);
         Patience { connect: long, answer: long, idle: Duration::MAX }
@@ -190,12 +190,12 @@ struct Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        // Closes the socket at once, so that the node sees that the client is gone.
+        // The abort closes the socket at once, so that the node notices the end of the client.
         self.driver.abort();
     }
 }
 
-/// A client of one address, with one connection that is made when it is needed.
+/// Client of one address, with one connection that is opened when needed.
 pub struct Client {
     endpoint: String,
     patience: Patience,
@@ -203,12 +203,12 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client of this `host:port`. It connects at the first call.
+    /// Returns a client of this `host:port`. It connects at the first call.
     pub fn new(endpoint: &str) -> Client {
         Client::with_patience(endpoint, Patience::default())
     }
 
-    /// The same, with other times.
+    /// Returns a client of this `host:port` with the given time limits.
     pub fn with_patience(endpoint: &str, patience: Patience) -> Client {
         Client { endpoint: endpoint.to_owned(), patience, kept: None }
     }
@@ -219,8 +219,8 @@ impl Client {
     /// When no answer came.
     pub async fn send(&mut self, call: Call) -> Result<Answer, NoAnswer> {
         let deadline = Instant::now() + call.within.unwrap_or(self.patience.answer) + call.wait;
-        // Not kept meanwhile: a call that fails or is dropped half-way leaves no connection in an
-        // unknown state.
+        // Not kept meanwhile: after a failed or dropped call the state of its connection is
+        // unknown.
         let mut connection = self.connect(deadline).await.map_err(NoAnswer::NotSent)?;
         let request = self.request(call);
         let exchange = async {
@@ -237,7 +237,7 @@ impl Client {
         Ok(answer)
     }
 
-    /// Sends a request and cuts the connection after a while, without looking at the answer.
+    /// Sends a request and closes the connection after a while, without reading the answer.
     ///
     /// # Errors
     /// When nothing was sent.
@@ -248,12 +248,12 @@ impl Client {
         Ok(())
     }
 
-    /// Whether the node says, soon, that it can serve.
+    /// Checks that the node reports within [`SOON`] that it can serve.
     pub async fn is_ready(&mut self) -> bool {
         self.send(Call::get("/readyz").within(SOON)).await.is_ok_and(|answer| answer.status == 200)
     }
 
-    /// What the node says about itself and the ensemble, if it answers in time.
+    /// Returns the node's view of the cluster, if it answers in time.
     pub async fn cluster(&mut self, within: Duration) -> Option<Cluster> {
         let answer = self.send(Call::get("/v1/cluster").within(within)).await.ok()?;
         (answer.status == 200).then(|| answer.json())

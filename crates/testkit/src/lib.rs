@@ -1,4 +1,4 @@
-//! What the tests of whole processes share: `tests`, `jepsen` and `bench` use it, and no product
+//! Tools of tests with whole processes. `tests`, `jepsen` and `bench` use them, and no product
 //! crate does.
 //!
 //! ```text
@@ -9,8 +9,8 @@
 //!  until.rs    waiting for a condition
 //! ```
 //!
-//! Both clients send a request once and say what became of it. They never retry: a retry would hide
-//! what a test is about.
+//! Both clients send a request once and report the result. They never retry, as a retry would hide
+//! the effect under test.
 
 pub mod http;
 mod links;

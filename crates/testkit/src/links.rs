@@ -1,9 +1,9 @@
-//! The links between nodes: one user-space TCP proxy in front of every node's peer port. The same
-//! proxy stands between clients and a node.
+//! Links between nodes: one TCP proxy in front of every node's peer port. The same proxy can stand
+//! between clients and a node.
 //!
-//! Which node connects stands in the first frame: behind the cluster's name come the ids of both
-//! ends. So every directed link has a rule of its own, for each direction of the bytes. A cut link
-//! swallows bytes and keeps connections open, as a cable that was pulled does; when it heals, they
+//! The first frame of a connection has the cluster's name, followed by the ids of both ends. So
+//! every directed link has a rule of its own for each direction of the bytes. A cut link swallows
+//! bytes and keeps connections open, like a cable that was pulled; when it heals, the connections
 //! break. A link that holds keeps bytes and delivers them when it is let go.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -19,34 +19,35 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-/// What happens to bytes that one node sends to another.
+/// Rule for the bytes that one node sends to another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkRule {
-    /// They vanish.
+    /// Whether bytes vanish.
     pub cut: bool,
-    /// They wait until the rule ends, and then arrive all at once.
+    /// Whether bytes wait until the rule ends, and then arrive all at once.
     pub hold: bool,
-    /// They arrive so much later.
+    /// Time by which bytes arrive later.
     pub delay: Duration,
-    /// And up to this much later again, at random.
+    /// Largest additional random delay.
     pub jitter: Duration,
-    /// One of so many reads breaks the connection: TCP's form of loss. 0 is never.
+    /// Number of reads of which one, at random, breaks the connection, as loss does with TCP. 0 for
+    /// never.
     pub break_one_in: u32,
 }
 
-/// A caller that has not said who it is after this time is turned away.
+/// Time within which a caller must send its first frame.
 const HELLO_MAX: Duration = Duration::from_secs(2);
 
 impl LinkRule {
-    /// Bytes vanish.
+    /// Rule under which bytes vanish.
     pub const CUT: LinkRule = LinkRule { cut: true, ..LinkRule::PASS };
-    /// Bytes wait.
+    /// Rule under which bytes wait.
     pub const HOLD: LinkRule = LinkRule { hold: true, ..LinkRule::PASS };
-    /// Bytes pass.
+    /// Rule under which bytes pass.
     pub const PASS: LinkRule =
         LinkRule { cut: false, hold: false, delay: Duration::ZERO, jitter: Duration::ZERO, break_one_in: 0 };
 
-    /// Both rules at once.
+    /// Combines two rules.
     pub fn and(self, other: LinkRule) -> LinkRule {
         LinkRule {
             cut: self.cut || other.cut,
@@ -60,7 +61,7 @@ impl LinkRule {
 
 type Rules = BTreeMap<(u64, u64), LinkRule>;
 
-/// Proxies in front of all nodes. Dropping them ends every connection.
+/// Proxies in front of all nodes. The drop ends every connection.
 pub struct Links {
     addrs: Vec<String>,
     rules: watch::Sender<Rules>,
@@ -77,10 +78,10 @@ impl Drop for Links {
 }
 
 impl Links {
-    /// Starts a proxy for each of these peer addresses of the members of a cluster with this name.
+    /// Starts a proxy for each of these peer addresses of the members of the cluster `cluster_id`.
     ///
     /// # Errors
-    /// When a port cannot be had.
+    /// When a port cannot be bound.
     pub async fn start(cluster_id: &'static str, peers: &[String]) -> io::Result<Links> {
         Links::start_for(Some(cluster_id), peers).await
     }
@@ -104,31 +105,31 @@ impl Links {
         Ok(links)
     }
 
-    /// Where peers reach a node, from 1.
+    /// The address at which peers reach a node. Nodes count from 1.
     pub fn addr(&self, node: u64) -> &str {
         &self.addrs[(node - 1) as usize]
     }
 
-    /// Gives every directed link its rule; links that are not named pass everything.
+    /// Sets the rules of all directed links; links that are not named pass everything.
     pub fn set(&self, rules: BTreeMap<(u64, u64), LinkRule>) {
         self.rules.send_replace(rules);
     }
 
-    /// Bytes that were held and then delivered, while the one that they were for had not closed the
+    /// Number of bytes that were held and then delivered to a receiver that had not closed the
     /// connection.
     pub fn late_bytes(&self) -> u64 {
         self.late_bytes.load(Ordering::Relaxed)
     }
 }
 
-/// What may happen to what clients and a node send to each other.
+/// Rule for the bytes between clients and a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
     /// Bytes pass.
     Pass,
-    /// Bytes vanish, both ways, and connections stay open. They break when the rule ends.
+    /// Bytes vanish both ways, and connections stay open. They break when the rule ends.
     Cut,
-    /// Requests pass; when the first byte of an answer comes, the connection breaks.
+    /// Requests pass; the first byte of an answer breaks the connection.
     LoseAnswers,
 }
 
@@ -136,20 +137,20 @@ pub enum Rule {
 pub struct Proxy(Links);
 
 impl Proxy {
-    /// Listens on a port of its own.
+    /// Starts a proxy on a port of its own.
     ///
     /// # Panics
-    /// When no port can be had.
+    /// When no port can be bound.
     pub async fn start(target: &str) -> Proxy {
         Proxy(Links::start_for(None, &[target.to_owned()]).await.expect("a port is free"))
     }
 
-    /// Where it listens.
+    /// The address of the proxy.
     pub fn addr(&self) -> &str {
         self.0.addr(1)
     }
 
-    /// Changes the rule, for open connections too.
+    /// Changes the rule, also for open connections.
     pub fn set(&self, rule: Rule) {
         let [requests, answers] = match rule {
             Rule::Pass => [LinkRule::PASS; 2],
@@ -160,15 +161,15 @@ impl Proxy {
     }
 }
 
-/// Stands for all clients, where a node's id would.
+/// Id that stands for all clients in place of a node's id.
 const CLIENT: u64 = 0;
 
-/// One proxy.
+/// The proxy in front of one node.
 #[derive(Clone)]
 struct Entrance {
     to: u64,
     target: String,
-    /// `None` for clients: they do not say who they are.
+    /// `None` for clients, whose connections do not begin with ids.
     cluster_id: Option<&'static str>,
     rules: watch::Receiver<Rules>,
     late_bytes: Arc<AtomicU64>,
@@ -179,13 +180,13 @@ impl Entrance {
         loop {
             match listener.accept().await {
                 Ok((stream, _)) => _ = tokio::spawn(self.clone().carry(stream)),
-                // Out of descriptors, most likely: some will be given back.
+                // Most likely the process is out of descriptors, and some will be freed.
                 Err(_) => sleep(Duration::from_millis(50)).await,
             }
         }
     }
 
-    /// Carries one connection both ways until either side closes it or a rule breaks it.
+    /// Carries one connection both ways until one side closes it or a rule breaks it.
     async fn carry(self, inside: TcpStream) {
         let source = match self.cluster_id {
             None => CLIENT,
@@ -214,9 +215,9 @@ impl Entrance {
 /// One direction of a connection.
 struct Way<'a> {
     link: (u64, u64),
-    /// The sender has closed the connection.
+    /// Set when the sender has closed the connection.
     closed: &'a AtomicBool,
-    /// So has the one that the bytes are for.
+    /// Set when the receiver has closed the connection.
     gone: &'a AtomicBool,
     late_bytes: &'a AtomicU64,
 }
@@ -224,14 +225,14 @@ struct Way<'a> {
 /// Bytes on their way.
 struct Carried {
     due: Instant,
-    /// A rule has held them.
+    /// Whether a rule has held the bytes.
     held: bool,
     bytes: Vec<u8>,
 }
 
 impl Way<'_> {
-    /// Carries bytes. Delayed ones wait in a queue, so that delay costs no throughput. What was
-    /// sent before the sender closed the connection arrives, as it does with TCP.
+    /// Carries bytes. Delayed ones wait in a queue, so that a delay costs no throughput. Bytes that
+    /// were sent before the sender closed the connection arrive, as with TCP.
     async fn pump(&self, mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut rules: watch::Receiver<Rules>) {
         let mut queue: VecDeque<Carried> = VecDeque::new();
         let mut buffer = vec![0; 64 << 10];
@@ -239,7 +240,7 @@ impl Way<'_> {
         while !closed || !queue.is_empty() {
             let rule = rules.borrow_and_update().get(&self.link).copied().unwrap_or_default();
             if rule.cut {
-                // What is sent meanwhile is lost, so the connection is of no use afterwards.
+                // Bytes sent meanwhile are lost, so the connection cannot be used afterwards.
                 let _ = rules.wait_for(|rules| !rules.get(&self.link).is_some_and(|rule| rule.cut)).await;
                 return;
             }
@@ -275,8 +276,8 @@ impl Way<'_> {
     }
 }
 
-/// Who connects, read without taking anything off the stream. `None` when it closes or talks
-/// nonsense.
+/// Reads the id of the caller without taking bytes off the stream. Returns `None` when the stream
+/// closes or has no such frame.
 async fn caller(stream: &TcpStream, cluster_id: &str, to: u64) -> Option<u64> {
     let mut start = [0; 256];
     loop {
@@ -292,8 +293,8 @@ async fn caller(stream: &TcpStream, cluster_id: &str, to: u64) -> Option<u64> {
     }
 }
 
-/// The caller in the first frame: the cluster's name, then one byte each for the ids of the caller
-/// and of the one it calls.
+/// Returns the caller in the first frame: the cluster's name is followed by one byte each for the
+/// ids of the caller and the called node.
 fn caller_in(frame: &[u8], cluster_id: &str, to: u64) -> Option<u64> {
     let name = cluster_id.as_bytes();
     let at = frame.windows(name.len()).position(|window| window == name)? + name.len();

@@ -1,8 +1,8 @@
-//! Ports that stay ours while nodes are down.
+//! Ports that stay reserved for a test while its nodes are down.
 //!
-//! They lie below the range that the kernel gives to outgoing connections, which could otherwise
-//! take the port of a node that is down. A UDP socket on the first port of a block claims the block
-//! among processes that use this crate.
+//! The ports lie below the range of outgoing connections, which could otherwise take the port of a
+//! node that is down. A UDP socket on the first port of a block claims the block among all
+//! processes that use this crate.
 
 use std::io;
 use std::net::{TcpListener, UdpSocket};
@@ -11,7 +11,7 @@ const BLOCK: u16 = 16;
 const FIRST: u16 = 10_000;
 const BLOCKS: u16 = 1_300;
 
-/// Ports on 127.0.0.1 in a row, claimed until it is dropped.
+/// A row of ports on 127.0.0.1, claimed until the drop.
 pub struct Ports {
     first: u16,
     count: u16,
@@ -19,13 +19,13 @@ pub struct Ports {
 }
 
 impl Ports {
-    /// Claims so many ports that are all free.
+    /// Claims `count` free ports in a row.
     ///
     /// # Errors
-    /// When there are not as many free ones in a row.
+    /// When there are not as many free ports in a row.
     pub fn claim(count: u16) -> io::Result<Ports> {
         let blocks = count.div_ceil(BLOCK);
-        // Processes that begin at the same time look at different ones.
+        // Processes that begin at the same time start with different blocks.
         let start = u16::try_from(std::process::id() % u32::from(BLOCKS)).expect("it is below BLOCKS");
         (0..BLOCKS)
             .map(|step| (start + step) % BLOCKS)
@@ -40,18 +40,18 @@ impl Ports {
             .ok_or_else(|| io::Error::new(io::ErrorKind::AddrInUse, format!("no {count} ports in a row are free")))
     }
 
-    /// The n-th address.
+    /// The n-th address, from 0.
     ///
     /// # Panics
-    /// When not as many were claimed.
+    /// When fewer ports were claimed.
     pub fn addr(&self, n: u16) -> String {
         format!("127.0.0.1:{}", self.port(n))
     }
 
-    /// The n-th port.
+    /// The n-th port, from 0.
     ///
     /// # Panics
-    /// When not as many were claimed.
+    /// When fewer ports were claimed.
     pub fn port(&self, n: u16) -> u16 {
         assert!(n < self.count, "{} ports were claimed", self.count);
         self.first + n
@@ -64,8 +64,8 @@ mod tests {
 
     use super::*;
 
-    /// A process that another test of this program starts has a copy of every socket between its
-    /// fork and its exec: for that moment a port that was looked at is not free again.
+    /// Binds a port, and retries: a child of another test has a copy of every socket between its
+    /// fork and its exec, so a port that was just closed may not be free yet.
     fn bind(port: u16) -> TcpListener {
         let deadline = Instant::now() + Duration::from_secs(30);
         loop {
@@ -86,7 +86,7 @@ mod tests {
         assert_eq!(held.len(), 27);
         assert!(range(&one).chain(range(&two)).all(|port| (FIRST..FIRST + BLOCKS * BLOCK).contains(&port)));
         assert!(range(&one).all(|port| !range(&two).contains(&port)), "{} {}", one.first, two.first);
-        // Ports that are taken are passed over, without a claim, too.
+        // A new claim skips ports that are in use without a claim.
         let first = one.first;
         drop(one);
         assert_ne!(claim().first, first);

@@ -1,4 +1,4 @@
-//! Server processes: started, paused, killed, always by their ids.
+//! Server processes: started, paused and killed by their ids.
 
 use std::fs::{self, File};
 use std::io;
@@ -8,20 +8,20 @@ use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use tokio::signal::unix::{self, SignalKind};
 
-/// A server. Dropping it kills it.
+/// A server process. The drop kills it.
 pub struct Process {
     child: Child,
-    /// `zlock serve --until-stdin-ends` stops when this end is closed, so it never outlives the
-    /// tests.
+    /// The end of a pipe: `zlock serve --until-stdin-ends` stops when it is closed, so the server
+    /// never outlives the tests.
     _stdin: Option<ChildStdin>,
 }
 
-/// Gives the processes that this one starts the default disposition of SIGINT, SIGQUIT and SIGHUP,
-/// where this one ignores them: behind `&` in a script, or under nohup. A signal that is caught
-/// here has its default disposition in a program that is started.
+/// Restores the default disposition of SIGINT, SIGQUIT and SIGHUP for processes that this one
+/// starts, where this process ignores them: behind `&` in a script, or under nohup. This process
+/// catches them instead, and a caught signal has its default disposition in a started program.
 ///
 /// # Errors
-/// When the system takes no handler.
+/// When the system accepts no handler.
 ///
 /// # Panics
 /// Outside of tokio's runtime.
@@ -37,7 +37,7 @@ pub fn reset_ignored_signals() -> io::Result<()> {
     Ok(())
 }
 
-/// The command of a node that ends with the process that starts it.
+/// Returns the command of a node that ends with the process that starts it.
 pub fn serve(program: &Path, config: &Path) -> Command {
     let mut command = Command::new(program);
     command.arg("serve").arg("--config").arg(config).arg("--until-stdin-ends");
@@ -45,10 +45,10 @@ pub fn serve(program: &Path, config: &Path) -> Command {
 }
 
 impl Process {
-    /// Starts the command. Its lines are added to the file `log`.
+    /// Starts the command. Its output is appended to the file `log`.
     ///
     /// # Errors
-    /// When the log cannot be opened, or the program not be started.
+    /// When the log cannot be opened, or the program cannot be started.
     pub fn start(mut command: Command, log: &Path) -> io::Result<Process> {
         let log = File::options().create(true).append(true).open(log)?;
         command.stdin(Stdio::piped()).stdout(log.try_clone()?).stderr(log);
@@ -70,11 +70,11 @@ impl Process {
         signal(self.id(), which)
     }
 
-    /// SIGSTOP, and waits until no thread of the process runs any more: one that still does sees
-    /// its connections end.
+    /// Sends SIGSTOP, and waits until no thread of the process runs, as a running thread could
+    /// still notice that its connections end.
     ///
     /// # Errors
-    /// When the process has ended instead. How it ended can still be asked.
+    /// When the process has ended instead. Its exit status can still be read.
     pub fn pause(&self) -> io::Result<()> {
         self.signal(Signal::STOP)?;
         let until = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
@@ -88,7 +88,7 @@ impl Process {
         }
     }
 
-    /// SIGCONT.
+    /// Sends SIGCONT.
     ///
     /// # Errors
     /// As [`Process::signal`].
@@ -96,26 +96,26 @@ impl Process {
         self.signal(Signal::CONT)
     }
 
-    /// How the process ended, once it has.
+    /// The exit status of the process, once it has ended.
     ///
     /// # Errors
-    /// When the system cannot say.
+    /// When the system returns an error.
     pub fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
         self.child.try_wait()
     }
 
-    /// SIGTERM, and blocks until the process has ended.
+    /// Sends SIGTERM, and blocks until the process has ended.
     ///
     /// # Errors
-    /// When the system cannot say.
+    /// When the system returns an error.
     pub fn terminate(&mut self) -> io::Result<ExitStatus> {
         self.signal(Signal::TERM)?;
         self.child.wait()
     }
 
-    /// kill -9, and blocks until the process is gone. A stopped process dies of it too.
+    /// Sends SIGKILL, and blocks until the process is gone. A stopped process dies of it, too.
     pub fn kill(&mut self) {
-        // It may have ended before; then there is nothing to end.
+        // The process may have ended before.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -139,7 +139,7 @@ fn pid(id: u32) -> io::Result<Pid> {
     i32::try_from(id).ok().and_then(Pid::from_raw).ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
-/// The last lines of a log, as many as there are.
+/// Returns the last `count` lines of a log, or all if there are fewer.
 pub fn last_lines(log: &Path, count: usize) -> Vec<String> {
     let log = fs::read(log).unwrap_or_default();
     let log = String::from_utf8_lossy(&log);

@@ -1,13 +1,13 @@
-//! Waiting for a condition: the only place in the tests that lets time pass.
+//! Waits for a condition: the only place in the tests that lets time pass.
 
 use std::time::Duration;
 
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 
-/// How long a test waits for what must happen. Generous: machines that run tests are slow at times.
+/// Longest wait for a condition. Generous, as machines that run tests are slow at times.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Paces looks at a condition, and fails when patience is over.
+/// Paces the looks at a condition, and panics when the longest wait is over.
 pub struct Pace {
     what: String,
     began: Instant,
@@ -15,21 +15,21 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// `what` completes "waited in vain until ...".
+    /// Begins a wait. `what` completes "waited in vain until ...".
     pub fn new(what: &str) -> Pace {
         let mut ticks = interval(Duration::from_millis(20));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Pace { what: what.to_owned(), began: Instant::now(), ticks }
     }
 
-    /// Returns when it is time to look again; at once the first time.
+    /// Returns when it is time for the next look; at once the first time.
     pub async fn next(&mut self) {
         self.ticks.tick().await;
         assert!(self.began.elapsed() < PATIENCE, "waited in vain until {}", self.what);
     }
 }
 
-/// Looks until there is something. `what` completes "waited in vain until ...".
+/// Repeats `look` until it returns a value. `what` completes "waited in vain until ...".
 pub async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
     let mut pace = Pace::new(what);
     loop {

@@ -47,7 +47,10 @@ impl State {
     /// # Errors
     /// `TooManyOps`, as when it is applied.
     pub fn check_cost(&self, request: &Request) -> Result<(), Error> {
-        if request.key.is_some() || self.cost_of(&request.op) <= u64::from(self.limits.entry_cost_max) {
+        if request.key.is_some()
+            || request.turn.is_some()
+            || self.cost_of(&request.op) <= u64::from(self.limits.entry_cost_max)
+        {
             return Ok(());
         }
         // A refusal that is not for the cost may come first, and an earlier answer: only a copy of

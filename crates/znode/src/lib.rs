@@ -56,8 +56,8 @@ pub use tree::quota::{Quota, QuotaLimits};
 pub use tree::usage::Usage;
 pub use tree::znode::Znode;
 pub use words::acl::{
-    ADMIN, ALL, Acl, CREATE, DELETE, Identity, KEEPER, NOTHING, READ, SUPER, WRITE, fixed_acl, permits, super_user,
-    user,
+    ADMIN, ALL, Acl, CREATE, DELETE, IDENTITY_BYTES_MAX, Identity, KEEPER, NOTHING, READ, SUPER, WRITE, fixed_acl,
+    permits, super_user, user,
 };
 pub use words::client_info::{Actor, ClientInfo};
 pub use words::error::Error;

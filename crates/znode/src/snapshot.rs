@@ -291,7 +291,9 @@ impl StateBuilder {
             Record::Session { .. } => push_session(state, record)?,
             Record::Request { session, key, answered } => {
                 let restored = state.sessions.edit_requests(session, |requests| requests.restore(key, answered));
-                restored.ok_or_else(|| damaged("a request of no session"))?;
+                if !restored.ok_or_else(|| damaged("a request of no session"))? {
+                    return Err(damaged("a request twice"));
+                }
             }
             Record::Znode(record) => {
                 if record.queue.as_ref().is_some_and(|queue| queue.upgrade.is_some()) {

@@ -19,15 +19,15 @@
 //! - `faults`: what is wrong with it, and from when on
 //! - `disk`: all of it, and what is done to it
 //! - `filesystem`: the kernel's requests
-//! - `control`: the program around it, and the handle of the one that started it
+//! - `mount`: the disk in a directory, served by threads of this process
 
-mod control;
 mod disk;
 mod faults;
 mod file;
 mod filesystem;
+mod mount;
 mod tree;
 
-pub use control::{Mounted, Served, available, serve};
 pub use disk::{CAPACITY_BYTES, Disk};
 pub use file::{Cut, PAGE_BYTES};
+pub use mount::{Mounted, available};

@@ -22,7 +22,7 @@ fn disk(test: &str) -> Option<(TempDir, Mounted)> {
         return None;
     }
     let dir = tempfile::tempdir().unwrap();
-    let mounted = Mounted::start(Command::new(env!("CARGO_BIN_EXE_power-disk")).arg(dir.path()), dir.path()).unwrap();
+    let mounted = Mounted::on(dir.path()).unwrap();
     Some((dir, mounted))
 }
 
@@ -74,7 +74,7 @@ fn a_lock_keeps_others_out_until_its_holder_is_gone() {
 
 #[test]
 fn a_cut_keeps_what_was_synced_and_loses_of_the_rest() {
-    let Some((dir, mut mounted)) = disk("a_cut_keeps_what_was_synced_and_loses_of_the_rest") else { return };
+    let Some((dir, mounted)) = disk("a_cut_keeps_what_was_synced_and_loses_of_the_rest") else { return };
     let (mut holes, mut gone) = (0, 0);
     for seed in 0..60 {
         let (kept, new) = (dir.path().join("kept"), dir.path().join("new"));
@@ -86,7 +86,7 @@ fn a_cut_keeps_what_was_synced_and_loses_of_the_rest() {
         file.write_all_at(&[2; 16 * PAGE_BYTES], PAGE_BYTES as u64).unwrap();
         File::create(&new).unwrap().sync_all().unwrap();
         drop(file);
-        let cut = mounted.cut(seed).unwrap();
+        let cut = mounted.cut(seed);
         let bytes = fs::read(&kept).unwrap();
         assert_eq!(bytes[..PAGE_BYTES], [1; PAGE_BYTES], "seed {seed}");
         let survived: Vec<bool> = bytes[PAGE_BYTES..].chunks(PAGE_BYTES).map(|page| page[0] == 2).collect();
@@ -99,7 +99,7 @@ fn a_cut_keeps_what_was_synced_and_loses_of_the_rest() {
 
 #[test]
 fn what_a_killed_process_had_not_synced_is_lost_or_kept() {
-    let Some((dir, mut mounted)) = disk("what_a_killed_process_had_not_synced_is_lost_or_kept") else { return };
+    let Some((dir, mounted)) = disk("what_a_killed_process_had_not_synced_is_lost_or_kept") else { return };
     let (path, mut lost, mut kept) = (dir.path().join("a"), 0, 0);
     for seed in 0..30 {
         fs::write(&path, "durable\n").unwrap();
@@ -111,7 +111,7 @@ fn what_a_killed_process_had_not_synced_is_lost_or_kept() {
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
-        mounted.cut(seed).unwrap();
+        mounted.cut(seed);
         let text = fs::read_to_string(&path).unwrap();
         assert!(text.starts_with("durable\n"), "seed {seed}: {text:?}");
         lost += usize::from(!text.contains("unsynced"));
@@ -122,25 +122,25 @@ fn what_a_killed_process_had_not_synced_is_lost_or_kept() {
 
 #[test]
 fn an_fsync_hangs_until_it_is_let_go() {
-    let Some((dir, mut mounted)) = disk("an_fsync_hangs_until_it_is_let_go") else { return };
+    let Some((dir, mounted)) = disk("an_fsync_hangs_until_it_is_let_go") else { return };
     let file = File::create(dir.path().join("a")).unwrap();
     sync_dir(dir.path());
     for mends in [true, false] {
-        mounted.hang().unwrap();
+        mounted.hang();
         let syncing = file.try_clone().unwrap();
         file.write_all_at(b"x", 0).unwrap();
         let waiting = thread::spawn(move || syncing.sync_all());
-        while mounted.hung().unwrap() == 0 {
+        while mounted.hung() == 0 {
             thread::yield_now();
         }
         // The kernel lets nobody write to that file meanwhile; other files go on.
         fs::write(dir.path().join("b"), "y").unwrap();
         assert!(!waiting.is_finished());
         if mends {
-            mounted.mend().unwrap();
+            mounted.mend();
             waiting.join().unwrap().unwrap();
         } else {
-            mounted.drop_hung().unwrap();
+            mounted.drop_hung();
             assert_eq!(waiting.join().unwrap().unwrap_err().raw_os_error(), Some(5));
         }
         file.sync_all().unwrap();
@@ -149,36 +149,36 @@ fn an_fsync_hangs_until_it_is_let_go() {
 
 #[test]
 fn a_slow_fsync_takes_its_time_and_makes_durable() {
-    let Some((dir, mut mounted)) = disk("a_slow_fsync_takes_its_time_and_makes_durable") else { return };
+    let Some((dir, mounted)) = disk("a_slow_fsync_takes_its_time_and_makes_durable") else { return };
     let file = File::create(dir.path().join("a")).unwrap();
     sync_dir(dir.path());
     let delay = Duration::from_millis(80);
-    mounted.slow(delay).unwrap();
+    mounted.slow(delay);
     file.write_all_at(b"x", 0).unwrap();
     let began = Instant::now();
     file.sync_all().unwrap();
     assert!(began.elapsed() >= delay, "{:?}", began.elapsed());
-    assert_eq!((mounted.delayed().unwrap(), mounted.hung().unwrap()), (1, 0));
-    mounted.cut(1).unwrap();
+    assert_eq!((mounted.delayed(), mounted.hung()), (1, 0));
+    mounted.cut(1);
     assert_eq!(fs::read(dir.path().join("a")).unwrap(), b"x");
 }
 
 #[test]
 fn a_slow_fsync_ends_when_the_disk_is_mended() {
-    let Some((dir, mut mounted)) = disk("a_slow_fsync_ends_when_the_disk_is_mended") else { return };
+    let Some((dir, mounted)) = disk("a_slow_fsync_ends_when_the_disk_is_mended") else { return };
     for mends in [true, false] {
         let file = File::create(dir.path().join("a")).unwrap();
         file.write_all_at(b"x", 0).unwrap();
         // Longer than any test may take.
-        mounted.slow(Duration::from_secs(1_000_000)).unwrap();
+        mounted.slow(Duration::from_secs(1_000_000));
         let waiting = thread::spawn(move || file.sync_all());
-        while mounted.hung().unwrap() == 0 {
+        while mounted.hung() == 0 {
             thread::yield_now();
         }
         if mends {
-            mounted.mend().unwrap()
+            mounted.mend()
         } else {
-            mounted.drop_hung().unwrap()
+            mounted.drop_hung()
         }
         assert_eq!(waiting.join().unwrap().is_ok(), mends);
     }
@@ -186,26 +186,26 @@ fn a_slow_fsync_ends_when_the_disk_is_mended() {
 
 #[test]
 fn an_fsync_fails_and_forgets_what_it_should_have_written() {
-    let Some((dir, mut mounted)) = disk("an_fsync_fails_and_forgets_what_it_should_have_written") else { return };
+    let Some((dir, mounted)) = disk("an_fsync_fails_and_forgets_what_it_should_have_written") else { return };
     let file = File::create(dir.path().join("a")).unwrap();
     sync_dir(dir.path());
     file.write_all_at(b"lost", 0).unwrap();
-    mounted.fail().unwrap();
+    mounted.fail();
     assert_eq!(file.sync_data().unwrap_err().raw_os_error(), Some(5));
-    mounted.mend().unwrap();
+    mounted.mend();
     file.sync_data().unwrap();
     drop(file);
     assert_eq!(fs::read_to_string(dir.path().join("a")).unwrap(), "lost");
     // A process that is started later reads it from the disk.
     File::open(dir.path().join("a")).unwrap().sync_all().unwrap();
     assert_eq!(fs::read(dir.path().join("a")).unwrap(), [0; 4]);
-    mounted.cut(1).unwrap();
+    mounted.cut(1);
     assert!(!fs::read_to_string(dir.path().join("a")).unwrap().contains("lost"));
 }
 
 #[test]
-fn the_disk_goes_with_its_process() {
-    let Some((dir, mounted)) = disk("the_disk_goes_with_its_process") else { return };
+fn the_disk_goes_with_its_owner() {
+    let Some((dir, mounted)) = disk("the_disk_goes_with_its_owner") else { return };
     fs::write(dir.path().join("a"), "x").unwrap();
     drop(mounted);
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);

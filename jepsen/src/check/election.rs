@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use super::holds::Hold;
 use super::order::{self, Numbered};
-use super::stay::Stay;
-use super::{again, guarded};
+use super::queue;
 use crate::history::Operation;
 use crate::verdict::Verdict;
 
@@ -13,7 +13,7 @@ use crate::verdict::Verdict;
 /// what it `said`, and a `cursor`.
 pub(super) fn check(operations: &[Operation]) -> Verdict {
     let mut verdict = Verdict::default();
-    let stays = guarded::check_lock(operations, "leaders", &mut verdict);
+    let holds = queue::check_guarded(operations, "leaders", &mut verdict);
     let mut elections: BTreeMap<&str, Observed<'_>> = BTreeMap::new();
     for operation in operations {
         let Some(lock) = operation.text("lock") else { continue };
@@ -24,8 +24,8 @@ pub(super) fn check(operations: &[Operation]) -> Verdict {
             _ => {}
         }
     }
-    for stay in &stays {
-        elections.entry(stay.lock).or_default().stays.push(stay);
+    for hold in &holds {
+        elections.entry(hold.lock).or_default().holds.push(hold);
     }
     verdict.figure("observations", elections.values().map(|observed| observed.looks.len()).sum::<usize>());
     verdict.figure("proclamations", elections.values().map(|observed| observed.said.len()).sum::<usize>());
@@ -33,7 +33,6 @@ pub(super) fn check(operations: &[Operation]) -> Verdict {
         observed.check_order(lock, &mut verdict);
         observed.looks.iter().for_each(|look| observed.check_look(lock, look, &mut verdict));
     }
-    again::check(operations, &mut verdict);
     verdict
 }
 
@@ -42,7 +41,7 @@ pub(super) fn check(operations: &[Operation]) -> Verdict {
 struct Observed<'a> {
     looks: Vec<&'a Operation>,
     said: Vec<&'a Operation>,
-    stays: Vec<&'a Stay<'a>>,
+    holds: Vec<&'a Hold<'a>>,
 }
 
 /// The leader's token and the zxid at which it spoke last.
@@ -58,8 +57,8 @@ impl<'a> Observed<'a> {
         let mut words: BTreeMap<u64, Vec<Numbered<'_>>> = BTreeMap::new();
         for operation in self.looks.iter().copied() {
             let Some((token, spoke)) = seen(operation) else { continue };
-            leaders.push(Numbered { operation, number: token, may_repeat: true });
-            words.entry(token).or_default().push(Numbered { operation, number: spoke, may_repeat: true });
+            leaders.push(Numbered::of(operation, token, true));
+            words.entry(token).or_default().push(Numbered::of(operation, spoke, true));
         }
         order::check_rising("leader-order", &format!("{lock}: the leader with token"), &leaders, verdict);
         for (token, words) in words {
@@ -73,16 +72,16 @@ impl<'a> Observed<'a> {
     fn check_look(&self, lock: &str, look: &Operation, verdict: &mut Verdict) {
         let Some(at) = look.zxid else { return };
         let token = look.number("leads_with");
-        for stay in self.stays.iter().filter(|stay| stay.begin <= at) {
-            let leads = at <= stay.until;
+        for hold in self.holds.iter().filter(|hold| hold.begin <= at) {
+            let leads = at <= hold.until;
             let wrong = match token {
                 None => leads,
-                Some(token) => token < stay.token || leads && token != stay.token,
+                Some(token) => token < hold.token || leads && token != hold.token,
             };
             if wrong {
                 let shown = token.map_or_else(|| "nobody".to_owned(), |token| format!("the leader with token {token}"));
-                let detail = format!("{lock}: {shown} was seen at zxid {at}, and token {} led before", stay.token);
-                verdict.found("wrong-leader", detail, &[&stay.shown[..], &[look]].concat());
+                let detail = format!("{lock}: {shown} was seen at zxid {at}, and token {} led before", hold.token);
+                verdict.found("wrong-leader", detail, &[&hold.shown[..], &[look]].concat());
             }
         }
         let (Some((token, spoke)), Some(said)) = (seen(look), look.text("said")) else { return };

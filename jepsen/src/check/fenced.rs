@@ -3,8 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::set;
-use super::tenure;
+use super::{holds, set};
 use crate::history::Operation;
 use crate::verdict::Verdict;
 
@@ -13,7 +12,6 @@ use crate::verdict::Verdict;
 pub(super) fn check_fenced(operations: &[Operation]) -> Verdict {
     let mut verdict = check(operations, true);
     check_accepted(operations, "use", "seq", &mut verdict);
-    check_accepted(operations, "append", "version", &mut verdict);
     verdict
 }
 
@@ -34,16 +32,22 @@ pub(super) fn check_unguarded(operations: &[Operation]) -> Verdict {
 
 fn check(operations: &[Operation], guarded: bool) -> Verdict {
     let mut verdict = Verdict::default();
-    let tenures = tenure::tenures(operations);
-    tenure::check_tokens(&tenures, &mut verdict);
-    verdict.figure("grants", tenures.len());
+    let holds = holds::lasting(operations);
+    holds::check_own_tokens(&holds, &mut verdict);
+    verdict.figure("grants", holds.len());
     check_updates(operations, guarded, &mut verdict);
     verdict
 }
 
+/// Judges the znode that is written under a lock, `append` and at the end `read-all`: no write is
+/// lost, and none is taken under an older token.
+pub(super) fn check_znode(operations: &[Operation], verdict: &mut Verdict) {
+    check_updates(operations, true, verdict);
+}
+
 /// What was acknowledged, at the resource or in znodes, is there at the end; without the guard what
 /// is lost is counted only.
-pub(super) fn check_updates(operations: &[Operation], guarded: bool, verdict: &mut Verdict) {
+fn check_updates(operations: &[Operation], guarded: bool, verdict: &mut Verdict) {
     for (f, last_f, name) in [("append", "read-all", "znode"), ("use", "resource-read", "resource")] {
         let mut added: BTreeMap<&str, Vec<&Operation>> = BTreeMap::new();
         for operation in operations.iter().filter(|operation| operation.f == f) {
@@ -66,6 +70,9 @@ pub(super) fn check_updates(operations: &[Operation], guarded: bool, verdict: &m
         verdict.figure(&format!("{name}-updates-kept"), kept);
         verdict.figure(&format!("{name}-updates-lost"), lost);
     }
+    if guarded {
+        check_accepted(operations, "append", "version", verdict);
+    }
     let stale = |f: &str| operations.iter().filter(|op| op.f == f && op.error.as_deref().is_some_and(is_stale)).count();
     verdict.figure("old-tokens-refused", stale("use") + stale("append") + stale("resource-check"));
 }
@@ -76,7 +83,7 @@ fn is_stale(error: &str) -> bool {
 
 /// What is guarded counts its writes: the field `count` of an acknowledged `f`. In that order
 /// accepted tokens never fall.
-pub(super) fn check_accepted(operations: &[Operation], f: &str, count: &str, verdict: &mut Verdict) {
+fn check_accepted(operations: &[Operation], f: &str, count: &str, verdict: &mut Verdict) {
     let mut accepted: BTreeMap<&str, Vec<(u64, u64, &Operation)>> = BTreeMap::new();
     for operation in operations.iter().filter(|operation| operation.f == f && operation.is_ok()) {
         if let (Some(lock), Some(seq), Some(token)) =

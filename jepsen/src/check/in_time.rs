@@ -75,7 +75,7 @@ fn judge<'a>(place: &Place<'a>, request: &'a Operation, others: &[&Place<'a>], c
     // One who asks again is in the queue since it was told its place.
     let queued = if request.f == "await" { place.told } else { call };
     let free = free_since(place, others, queued.min(call), end)?;
-    let granted = place.held == Some(end);
+    let granted = place.held() == Some(end);
     let mut due = free.max(queued);
     if granted {
         due = due.max(call);
@@ -114,7 +114,7 @@ fn free_since(place: &Place<'_>, others: &[&Place<'_>], from: u64, end: u64) -> 
 fn found(place: &Place<'_>, request: &Operation, due: u64, others: &[&Operation], verdict: &mut Verdict) {
     let (lock, owner) = (place.parts[0].lock, place.owner);
     let (due_ms, after_ms) = (due / 1_000_000, (request.time.1 - due) / 1_000_000);
-    let told = if place.held == Some(request.time.1) { "was told only" } else { "was not told" };
+    let told = if place.held() == Some(request.time.1) { "was told only" } else { "was not told" };
     let detail = format!("{lock}: session {owner} could have it from {due_ms} ms on, and {told} {after_ms} ms later");
     let mut part = others.to_vec();
     part.extend(place.requests.iter().filter(|before| before.call <= request.call).rev().take(2));

@@ -3,36 +3,26 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::tenure::{self, Ends};
-use crate::history::{Kind, Operation};
+use super::ends::{self, Ends};
+use super::holds::{self, Clock};
+use crate::history::Operation;
 use crate::models::{LockModel, LockOp, ReentrantModel, ReentrantOp, RwLockModel, RwLockOp};
 use crate::verdict::Verdict;
 use crate::wgl::{self, Call, Model};
 
 /// Configurations that one search may look at.
 const CONFIGURATIONS_MAX: usize = 200_000;
-/// The same for each step of making a contradiction smaller.
-const SHRINK_CONFIGURATIONS_MAX: usize = 5_000;
+/// Operations that are shown before the one that no order explains.
+const SHOWN_BEFORE: usize = 8;
 
 /// Judges a mutex that knows its owner.
 pub(super) fn check_lock(operations: &[Operation]) -> Verdict {
-    check(operations, &LockModel, lock_op)
-}
-
-/// What was done to each lock, and may have been.
-pub fn calls_of_locks(operations: &[Operation]) -> BTreeMap<String, Vec<Call<LockOp>>> {
-    let ends = Ends::new(operations);
-    let calls = |part: Vec<&Operation>| calls(&part, &ends, &lock_op).1;
-    partition(operations).into_iter().map(|(lock, part)| (lock.to_owned(), calls(part))).collect()
-}
-
-fn lock_op(operation: &Operation, owner: u64) -> Option<LockOp> {
-    match operation.f.as_str() {
+    check(operations, &LockModel, |operation, owner| match operation.f.as_str() {
         "acquire" => Some(LockOp::Acquire(owner)),
         "release" => Some(LockOp::Release(owner)),
         "close" => Some(LockOp::Close(owner)),
         _ => None,
-    }
+    })
 }
 
 /// Judges a mutex that its owner may take again.
@@ -65,16 +55,16 @@ fn check<M: Model<Op: Clone + From<CloseOf>>>(
     op: impl Fn(&Operation, u64) -> Option<M::Op>,
 ) -> Verdict {
     let mut verdict = Verdict::default();
-    let tenures = tenure::tenures(operations);
-    // A reentrant holder gives back one hold at a time: which release ends the tenure is for the
+    let holds = holds::lasting(operations);
+    // A reentrant holder gives back one hold at a time: which release ends it is for the
     // search to say.
     let counted = operations.iter().any(|operation| operation.number("holds").is_some());
     if !counted {
-        tenure::check_exclusion(&tenures, &mut verdict);
+        holds::check_room("two-holders", &holds, Clock::History, &mut verdict);
     }
-    tenure::check_tokens(&tenures, &mut verdict);
-    tenure::check_kept(operations, &mut verdict);
-    verdict.figure("grants", tenures.len());
+    holds::check_own_tokens(&holds, &mut verdict);
+    ends::check_kept(operations, &mut verdict);
+    verdict.figure("grants", holds.len());
     let ends = Ends::new(operations);
     verdict.figure("sessions-lost", ends.lost.len());
     for (lock, part) in partition(operations) {
@@ -204,33 +194,13 @@ fn search<M: Model<Op: Clone>>(
 ) {
     match wgl::check(model, calls, CONFIGURATIONS_MAX) {
         wgl::Verdict::Linearizable => {}
-        wgl::Verdict::NotLinearizable { stuck_at, .. } => {
-            let part = wgl::shrink(model, calls, &cycles(subjects), stuck_at, SHRINK_CONFIGURATIONS_MAX);
-            let part: Vec<&Operation> = part.into_iter().map(|i| subjects[i]).collect();
+        wgl::Verdict::NotLinearizable { explained, stuck_at } => {
+            let before = explained.len().saturating_sub(SHOWN_BEFORE);
+            let part: Vec<&Operation> = explained[before..].iter().chain([&stuck_at]).map(|i| subjects[*i]).collect();
             verdict.found("not-linearizable", format!("{lock} does not behave as a lock"), &part);
         }
         wgl::Verdict::Unknown { configurations } => {
             verdict.doubt(format!("{lock}: gave up after {configurations} configurations"));
         }
     }
-}
-
-/// Acquires of one owner with the releases that undo them. A lock that is used less often is still
-/// a lock.
-fn cycles(subjects: &[&Operation]) -> Vec<Vec<usize>> {
-    let mut open: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
-    let mut cycles = Vec::new();
-    for (i, operation) in subjects.iter().enumerate() {
-        let Some(owner) = operation.number("owner") else { continue };
-        if operation.f == "close" || operation.outcome == Kind::Fail {
-            continue;
-        }
-        let cycle = open.entry(owner).or_default();
-        cycle.push(i);
-        if operation.f == "release" && operation.number("holds").unwrap_or(0) == 0 {
-            cycles.push(std::mem::take(cycle));
-        }
-    }
-    cycles.extend(open.into_values().filter(|cycle| !cycle.is_empty()));
-    cycles
 }

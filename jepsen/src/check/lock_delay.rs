@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::tenure::{self, Tenure};
-use super::{again, stay};
+use super::{again, holds};
 use crate::history::{Entry, Operation, Process};
 use crate::verdict::Verdict;
 
@@ -16,11 +15,11 @@ const ROUNDING_NS: u64 = 5 * MS;
 /// with `delay_ms`, `release` and `close`.
 pub(super) fn check(operations: &[Operation]) -> Verdict {
     let mut verdict = Verdict::default();
-    let tenures = tenure::tenures(operations);
-    stay::check_holders(operations, &mut verdict);
-    tenure::check_tokens(&tenures, &mut verdict);
+    let lasting = holds::lasting(operations);
+    holds::check_proven(operations, &mut verdict);
+    holds::check_own_tokens(&lasting, &mut verdict);
     again::check(operations, &mut verdict);
-    verdict.figure("grants", tenures.len());
+    verdict.figure("grants", lasting.len());
     verdict
 }
 
@@ -34,25 +33,23 @@ pub(super) fn check_delays(entries: &[Entry], operations: &[Operation], verdict:
         return;
     }
     let safe = safe_until(operations);
-    let mut by_lock: BTreeMap<&str, Vec<Tenure<'_>>> = BTreeMap::new();
-    for tenure in tenure::tenures(operations) {
-        by_lock.entry(tenure.lock).or_default().push(tenure);
-    }
+    let lasting = holds::lasting(operations);
     let mut kept = 0;
-    for (lock, tenures) in by_lock {
-        for tenure in tenures.iter().filter(|tenure| tenure.end.is_none()) {
-            let delay_ms = tenure.grant.number("delay_ms").unwrap_or(0);
-            let Some((safe_ns, promise)) = safe.get(&tenure.owner) else { continue };
-            let later = tenures.iter().filter(|other| other.owner != tenure.owner && other.token > tenure.token);
+    for (lock, holds) in holds::by_lock(&lasting) {
+        // What ended it is shown beside the grant.
+        for hold in holds.iter().filter(|hold| hold.shown.len() == 1) {
+            let delay_ms = hold.grant.number("delay_ms").unwrap_or(0);
+            let Some((safe_ns, promise)) = safe.get(&hold.owner) else { continue };
+            let later = holds.iter().filter(|other| other.owner != hold.owner && other.token > hold.token);
             let Some(next) = later.min_by_key(|other| other.grant.time.1) else { continue };
             let over = safe_ns + delay_ms * MS;
             if next.grant.time.1 + ROUNDING_NS < over {
                 let early_ms = (over - next.grant.time.1) / MS;
                 let detail = format!(
                     "{lock}: session {} holds it {early_ms} ms before the lock-delay of session {} can be over",
-                    next.owner, tenure.owner
+                    next.owner, hold.owner
                 );
-                verdict.found("granted-in-delay", detail, &[tenure.grant, promise, next.grant]);
+                verdict.found("granted-in-delay", detail, &[hold.grant, promise, next.grant]);
             } else {
                 kept += u64::from(delay_ms > 0);
             }

@@ -3,16 +3,16 @@
 mod again;
 mod calm;
 mod election;
+mod ends;
 mod ephemeral;
 mod fenced;
-mod guarded;
+mod holds;
 mod in_time;
 mod lock;
 mod lock_delay;
 mod mixed;
 mod multi;
-mod multi_lock;
-pub mod order;
+mod order;
 mod places;
 mod queue;
 mod register;
@@ -22,10 +22,9 @@ mod semaphore;
 mod sequential;
 mod session;
 mod set;
-pub mod stay;
-pub mod tenure;
+mod several;
 mod told_in_time;
-mod upgrade;
+mod waits;
 mod watch;
 mod worth;
 pub mod zones;
@@ -36,8 +35,6 @@ use crate::verdict::Verdict;
 
 pub use calm::SETTLE_NS;
 pub use in_time::GRANT_MAX_NS;
-pub use lock::calls_of_locks;
-pub use register::calls_of_registers;
 pub use worth::check_worth;
 
 /// What the harness can do to a cluster, and judge.
@@ -71,13 +68,10 @@ pub enum Workload {
     ExactlyOnce,
     /// Never more permits than there are, in the order of the queue.
     Semaphore,
-    /// Several locks at once are granted all or none.
-    MultiLock,
     /// One leader at a time, seen in order.
     Election,
-    /// From reading to writing and back, with no writer in between.
-    Upgrade,
-    /// All kinds of claims to the same locks.
+    /// All kinds of claims to the same locks: several at once all or none, from reading to writing
+    /// with no writer in between, never more permits than there are.
     Mixed,
     /// What was taken away is gone, and its token dead.
     Revoke,
@@ -85,82 +79,94 @@ pub enum Workload {
     LockDelay,
 }
 
+/// What is known of one workload.
+struct Row {
+    workload: Workload,
+    name: &'static str,
+    /// Judges its promise.
+    check: fn(&[Operation]) -> Verdict,
+    /// Functions whose acknowledged operations are judged by their zxid. One without it would be
+    /// left out of the judgment.
+    by_zxid: &'static [&'static str],
+    /// Figures of which none is zero after a run in which every part of the promise was judged.
+    needed: &'static [&'static str],
+}
+
+const fn row(
+    workload: Workload,
+    name: &'static str,
+    check: fn(&[Operation]) -> Verdict,
+    by_zxid: &'static [&'static str],
+    needed: &'static [&'static str],
+) -> Row {
+    Row { workload, name, check, by_zxid, needed }
+}
+
+/// What is done with places in queues, and under the locks. The other workloads with locks are
+/// judged by the clients' clock and by what answers say, no more.
+const QUEUED: &[&str] = &[
+    "acquire",
+    "again",
+    "append",
+    "await",
+    "downgrade",
+    "enqueue",
+    "listen",
+    "look",
+    "observe",
+    "proclaim",
+    "release",
+    "revoke",
+    "upgrade",
+];
+
+/// One row for each, in the order of the variants.
+#[rustfmt::skip]
+const ROWS: [Row; 18] = [
+    row(Workload::Register, "register", register::check, &["read", "write", "cas"], &["keys", "zxids-in-order"]),
+    row(Workload::Lock, "lock", lock::check_lock, &[], &["grants"]),
+    row(Workload::FencedLock, "fenced-lock", fenced::check_fenced, &[],
+        &["grants", "resource-updates-kept", "znode-updates-kept"]),
+    row(Workload::UnguardedLock, "unguarded-lock", fenced::check_unguarded, &[], &["grants"]),
+    row(Workload::ReentrantLock, "reentrant-lock", lock::check_reentrant, &[], &["grants"]),
+    row(Workload::RwLock, "rw-lock", lock::check_rw, &[], &["grants"]),
+    row(Workload::Queue, "queue", queue::check, &[], &["grants"]),
+    row(Workload::Sequential, "sequential", sequential::check_sequential, &["create", "delete"],
+        &["children", "zxids-in-order"]),
+    row(Workload::Ephemeral, "ephemeral", ephemeral::check, &[], &["ephemerals", "looks", "sessions"]),
+    row(Workload::Watch, "watch", watch::check, &["create", "write", "delete"], &["events", "watchers", "told-in-time"]),
+    row(Workload::Multi, "multi", multi::check, &["transfer", "read"], &["transfers", "zxids-in-order"]),
+    row(Workload::Session, "session", session::check, &["write", "local-read"], &["local-reads", "writes"]),
+    row(Workload::ExactlyOnce, "exactly-once", sequential::check_exactly_once, &[], &["acquires", "adds", "children"]),
+    row(Workload::Semaphore, "semaphore", semaphore::check, QUEUED, &["grants", "looks", "waits"]),
+    row(Workload::Election, "election", election::check, QUEUED,
+        &["leaders", "observations", "proclamations", "znode-updates-kept"]),
+    row(Workload::Mixed, "mixed", mixed::check, QUEUED,
+        &["downgrades", "granted-backfill", "granted-strict", "leases", "looks", "upgrades", "znode-updates-kept"]),
+    row(Workload::Revoke, "revoke", revoke::check, QUEUED, &["grants", "revocations", "znode-updates-kept"]),
+    row(Workload::LockDelay, "lock-delay", lock_delay::check, &[], &["delays-kept", "grants"]),
+];
+
 impl Workload {
     /// All of them.
-    pub const ALL: [Workload; 20] = [
-        Workload::Register,
-        Workload::Lock,
-        Workload::FencedLock,
-        Workload::UnguardedLock,
-        Workload::ReentrantLock,
-        Workload::RwLock,
-        Workload::Queue,
-        Workload::Sequential,
-        Workload::Ephemeral,
-        Workload::Watch,
-        Workload::Multi,
-        Workload::Session,
-        Workload::ExactlyOnce,
-        Workload::Semaphore,
-        Workload::MultiLock,
-        Workload::Election,
-        Workload::Upgrade,
-        Workload::Mixed,
-        Workload::Revoke,
-        Workload::LockDelay,
-    ];
+    pub fn all() -> impl Iterator<Item = Workload> {
+        ROWS.iter().map(|row| row.workload)
+    }
+
+    fn row(self) -> &'static Row {
+        &ROWS[self as usize]
+    }
 
     /// What it is called on the command line.
     pub fn name(self) -> &'static str {
-        match self {
-            Workload::Register => "register",
-            Workload::Lock => "lock",
-            Workload::FencedLock => "fenced-lock",
-            Workload::UnguardedLock => "unguarded-lock",
-            Workload::ReentrantLock => "reentrant-lock",
-            Workload::RwLock => "rw-lock",
-            Workload::Queue => "queue",
-            Workload::Sequential => "sequential",
-            Workload::Ephemeral => "ephemeral",
-            Workload::Watch => "watch",
-            Workload::Multi => "multi",
-            Workload::Session => "session",
-            Workload::ExactlyOnce => "exactly-once",
-            Workload::Semaphore => "semaphore",
-            Workload::MultiLock => "multi-lock",
-            Workload::Election => "election",
-            Workload::Upgrade => "upgrade",
-            Workload::Mixed => "mixed",
-            Workload::Revoke => "revoke",
-            Workload::LockDelay => "lock-delay",
-        }
+        self.row().name
     }
 
-    /// Whether its clients wait for each other's locks.
+    /// Whether its clients wait for each other's locks. Each client of `exactly-once` has a lock of
+    /// its own.
     pub fn has_locks(self) -> bool {
-        match self {
-            Workload::Lock
-            | Workload::FencedLock
-            | Workload::UnguardedLock
-            | Workload::ReentrantLock
-            | Workload::RwLock
-            | Workload::Queue
-            | Workload::Semaphore
-            | Workload::MultiLock
-            | Workload::Election
-            | Workload::Upgrade
-            | Workload::Mixed
-            | Workload::Revoke
-            | Workload::LockDelay => true,
-            // Each client of `exactly-once` has a lock of its own.
-            Workload::ExactlyOnce
-            | Workload::Register
-            | Workload::Sequential
-            | Workload::Ephemeral
-            | Workload::Watch
-            | Workload::Multi
-            | Workload::Session => false,
-        }
+        use Workload::{Ephemeral, ExactlyOnce, Multi, Register, Sequential, Session, Watch};
+        !matches!(self, Register | Sequential | Ephemeral | Watch | Multi | Session | ExactlyOnce)
     }
 
     /// Whether something has to come in time, as long as nothing is broken.
@@ -170,7 +176,7 @@ impl Workload {
 
     /// The workload of that name.
     pub fn from_name(name: &str) -> Option<Workload> {
-        Workload::ALL.into_iter().find(|workload| workload.name() == name)
+        Workload::all().find(|workload| workload.name() == name)
     }
 }
 
@@ -203,41 +209,7 @@ pub fn check(workload: Workload, entries: &[Entry]) -> Verdict {
 
 /// The same for operations that are paired already.
 pub fn check_operations(workload: Workload, operations: &[Operation]) -> Verdict {
-    let mut verdict = check_promise(workload, operations);
+    let mut verdict = (workload.row().check)(operations);
     worth::check_zxids(workload, operations, &mut verdict);
     verdict
-}
-
-fn check_promise(workload: Workload, operations: &[Operation]) -> Verdict {
-    match workload {
-        Workload::Register => {
-            let mut verdict = register::check(operations);
-            let is_read = |f: &str| match f {
-                "read" => Some(true),
-                "write" | "cas" => Some(false),
-                _ => None,
-            };
-            order::check_zxids(operations, is_read, &mut verdict);
-            verdict
-        }
-        Workload::Lock => lock::check_lock(operations),
-        Workload::FencedLock => fenced::check_fenced(operations),
-        Workload::UnguardedLock => fenced::check_unguarded(operations),
-        Workload::ReentrantLock => lock::check_reentrant(operations),
-        Workload::RwLock => lock::check_rw(operations),
-        Workload::Queue => queue::check(operations),
-        Workload::Sequential => sequential::check_sequential(operations),
-        Workload::Ephemeral => ephemeral::check(operations),
-        Workload::Watch => watch::check(operations),
-        Workload::Multi => multi::check(operations),
-        Workload::Session => session::check(operations),
-        Workload::ExactlyOnce => sequential::check_exactly_once(operations),
-        Workload::Semaphore => semaphore::check(operations),
-        Workload::MultiLock => multi_lock::check(operations),
-        Workload::Election => election::check(operations),
-        Workload::Upgrade => upgrade::check(operations),
-        Workload::Mixed => mixed::check(operations),
-        Workload::Revoke => revoke::check(operations),
-        Workload::LockDelay => lock_delay::check(operations),
-    }
 }

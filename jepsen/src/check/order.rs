@@ -5,26 +5,35 @@ use crate::verdict::Verdict;
 
 /// An operation with the number that it was answered.
 #[derive(Clone, Copy, Debug)]
-pub struct Numbered<'a> {
+pub(super) struct Numbered<'a> {
     /// The operation.
-    pub operation: &'a Operation,
+    pub(super) operation: &'a Operation,
+    /// When it was asked for.
+    pub(super) call: u64,
     /// Its number.
-    pub number: u64,
+    pub(super) number: u64,
     /// Whether a later operation may be answered the same number: reads may, writes may not.
-    pub may_repeat: bool,
+    pub(super) may_repeat: bool,
+}
+
+impl Numbered<'_> {
+    /// The number of an operation.
+    pub(super) fn of(operation: &Operation, number: u64, may_repeat: bool) -> Numbered<'_> {
+        Numbered { operation, call: operation.call, number, may_repeat }
+    }
 }
 
 /// Finds operations that were answered a number not above one that had been answered before they
 /// were invoked.
-pub fn check_rising(kind: &str, what: &str, items: &[Numbered<'_>], verdict: &mut Verdict) {
+pub(super) fn check_rising(kind: &str, what: &str, items: &[Numbered<'_>], verdict: &mut Verdict) {
     let mut by_call = items.to_vec();
-    by_call.sort_by_key(|item| item.operation.call);
+    by_call.sort_by_key(|item| item.call);
     let mut by_complete = items.to_vec();
     by_complete.sort_by_key(|item| item.operation.complete);
     let mut before = by_complete.into_iter().peekable();
     let mut highest: Option<Numbered<'_>> = None;
     for item in by_call {
-        while let Some(done) = before.next_if(|done| done.operation.complete < item.operation.call) {
+        while let Some(done) = before.next_if(|done| done.operation.complete < item.call) {
             if highest.is_none_or(|highest| highest.number < done.number) {
                 highest = Some(done);
             }
@@ -41,10 +50,11 @@ pub fn check_rising(kind: &str, what: &str, items: &[Numbered<'_>], verdict: &mu
 /// The zxids of writes and linearizable reads follow real time.
 ///
 /// `is_read` says which functions are linearizable reads; `None` leaves an operation out.
-pub fn check_zxids(operations: &[Operation], is_read: impl Fn(&str) -> Option<bool>, verdict: &mut Verdict) {
-    let items = operations.iter().filter(|operation| operation.is_ok()).filter_map(|operation| {
-        Some(Numbered { operation, number: operation.zxid?, may_repeat: is_read(&operation.f)? })
-    });
+pub(super) fn check_zxids(operations: &[Operation], is_read: impl Fn(&str) -> Option<bool>, verdict: &mut Verdict) {
+    let items = operations
+        .iter()
+        .filter(|operation| operation.is_ok())
+        .filter_map(|operation| Some(Numbered::of(operation, operation.zxid?, is_read(&operation.f)?)));
     let items: Vec<Numbered<'_>> = items.collect();
     verdict.figure("zxids-in-order", items.len());
     check_rising("zxid-order", "zxid", &items, verdict);

@@ -46,17 +46,30 @@ pub(super) struct Place<'a> {
     /// When its client was last told that it waits. What holds goes on to hold, so it had not held
     /// before.
     waits_until: u64,
-    /// When its client was told that it holds.
-    pub(super) held: Option<u64>,
-    /// The token that it was told, of a single lock.
-    token: Option<u64>,
+    /// The answer that told its client that it holds.
+    pub(super) grant: Option<&'a Operation>,
 }
 
 impl<'a> Place<'a> {
+    /// When its client was told that it holds.
+    pub(super) fn held(&self) -> Option<u64> {
+        self.grant.map(|grant| grant.time.1)
+    }
+
+    /// The token that it was told, of a single lock.
+    pub(super) fn token(&self) -> Option<u64> {
+        self.grant?.result.get("token")?.as_u64()
+    }
+
+    /// Whether this one was told its place, which others must not pass, before the other was asked
+    /// for.
+    pub(super) fn is_before(&self, other: &Place<'_>) -> bool {
+        self.told < other.from && !other.passes && !self.may_be_passed
+    }
+
     /// Whether the other one may ever stand before it.
     pub(super) fn may_wait_for(&self, other: &Place<'_>) -> bool {
-        let behind = self.told < other.from && !other.passes && !self.may_be_passed;
-        other.owner != self.owner && !behind && other.gone > self.from
+        other.owner != self.owner && !self.is_before(other) && other.gone > self.from
     }
 
     /// When what is known of it changes.
@@ -91,7 +104,7 @@ impl<'a> Place<'a> {
     }
 
     /// Whether the two may hold at the same time, as far as there is room.
-    fn fits_beside(&self, other: &Place<'_>) -> bool {
+    pub(super) fn fits_beside(&self, other: &Place<'_>) -> bool {
         let pairs = self.parts.iter().flat_map(|own| other.parts.iter().map(move |part| (own, part)));
         let mut meeting = pairs.filter(|(own, part)| own.lock == part.lock);
         meeting.all(|(own, part)| own.shared && part.shared || own.permits.is_some() && part.permits.is_some())
@@ -157,7 +170,7 @@ pub(super) fn places(operations: &[Operation]) -> Vec<Place<'_>> {
 fn displace(places: &mut [Place<'_>]) {
     let mut by_lock: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (i, place) in places.iter().enumerate() {
-        if let ([part], Some(_), Some(_)) = (&place.parts[..], place.held, place.token)
+        if let ([part], Some(_), Some(_)) = (&place.parts[..], place.grant, place.token())
             && part.permits.is_none()
         {
             by_lock.entry(part.lock).or_default().push(i);
@@ -168,11 +181,11 @@ fn displace(places: &mut [Place<'_>]) {
             let place = &places[*holder];
             let follows = |next: &&Place<'_>| {
                 next.owner != place.owner
-                    && next.token > place.token
-                    && next.held > place.held
+                    && next.token() > place.token()
+                    && next.held() > place.held()
                     && !place.fits_beside(next)
             };
-            let next = holders.iter().map(|next| &places[*next]).filter(follows).filter_map(|next| next.held).min();
+            let next = holders.iter().map(|next| &places[*next]).filter(follows).filter_map(Place::held).min();
             places[*holder].gone = next.map_or(place.gone, |next| place.gone.min(next));
         }
     }
@@ -201,8 +214,7 @@ fn take<'a>(operation: &'a Operation, owner: u64, open: &mut Vec<usize>, places:
         may_be_passed: operation.argument["policy"] == "backfill",
         requests: vec![operation],
         waits_until: if kept && !is_granted(operation) { operation.time.1 } else { 0 },
-        held: is_granted(operation).then_some(operation.time.1),
-        token: operation.result.get("token").and_then(Value::as_u64),
+        grant: is_granted(operation).then_some(operation),
     });
 }
 
@@ -213,8 +225,7 @@ fn ask_again<'a>(operation: &'a Operation, open: &[usize], places: &mut [Place<'
         if place.mode == mode && place.parts.iter().map(|part| part.lock).eq(parts.iter().map(|part| part.lock)) {
             place.requests.push(operation);
             if is_granted(operation) {
-                place.held.get_or_insert(operation.time.1);
-                place.token = operation.result.get("token").and_then(Value::as_u64);
+                place.grant.get_or_insert(operation);
             } else if operation.is_ok() {
                 place.waits_until = operation.time.1;
             }

@@ -1,158 +1,85 @@
-//! `queue`: the first to come is granted first, and alone.
+//! Locks that are asked for with places in a queue: the first to come is granted first, and alone
+//! but for those that fit beside it.
 
 use std::collections::BTreeMap;
 
-use super::tenure::{self, Ends};
+use super::ends::{self, Ends};
+use super::holds::{self, Clock, Hold};
+use super::places::{Place, places};
+use super::{again, fenced, waits};
 use crate::history::Operation;
 use crate::verdict::Verdict;
 
-/// One place in the queue of a lock.
-#[derive(Clone, Copy)]
-struct Place<'a> {
-    enqueue: &'a Operation,
-    /// The answer with the lock.
-    grant: Option<&'a Operation>,
-    /// The lock node's czxid, told with the grant.
-    token: Option<u64>,
-    together: Together,
-    /// A later one has to wait for it.
-    strict: bool,
-    /// From this index on it may have left the queue.
-    until: u64,
-    end: Option<&'a Operation>,
-}
-
-/// Who may hold beside a place.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Together {
-    Alone,
-    Readers,
-    Leases,
-}
-
-impl Together {
-    fn of(enqueue: &Operation) -> Together {
-        match enqueue.text("mode") {
-            Some("read") => Together::Readers,
-            _ if enqueue.number("permits").is_some() => Together::Leases,
-            _ => Together::Alone,
-        }
-    }
-}
-
-/// Judges `enqueue` (answers a ticket, with a token when it holds at once), `await` (answers the
-/// token) and `release`.
-///
-/// The order in the queue is that of the tokens, the czxids of the lock nodes; for one who never
-/// got a token it is the order in real time. Nobody may be granted while one before it is in the
-/// queue for sure.
+/// Judges `queue`: `enqueue` (answers a ticket, with a token when it holds at once), `await`
+/// (answers the token) and `release`.
 pub(super) fn check(operations: &[Operation]) -> Verdict {
     let mut verdict = Verdict::default();
-    let tenures = tenure::tenures(operations);
-    tenure::check_exclusion(&tenures, &mut verdict);
-    tenure::check_tokens(&tenures, &mut verdict);
-    tenure::check_kept(operations, &mut verdict);
-    verdict.figure("grants", tenures.len());
-    let locks = places(operations);
-    verdict.figure("enqueued", locks.values().map(Vec::len).sum::<usize>());
-    for (lock, mut places) in locks {
-        places.sort_by_key(|place| place.token.unwrap_or(u64::MAX));
-        overtaken(lock, places.iter().filter(|place| place.token.is_some()), &mut verdict);
-        overtaken_later(lock, &places, &mut verdict);
-    }
+    let holds = check_lasting(operations, &mut verdict);
+    holds::check_own_tokens(&holds, &mut verdict);
+    verdict.figure("grants", holds.len());
+    check_places(operations, true, &mut verdict);
     verdict
 }
 
+/// Judges locks whose holders lose nothing while their sessions live.
+pub(super) fn check_lasting<'a>(operations: &'a [Operation], verdict: &mut Verdict) -> Vec<Hold<'a>> {
+    let holds = holds::lasting(operations);
+    holds::check_room("two-holders", &holds, Clock::History, verdict);
+    ends::check_kept(operations, verdict);
+    holds
+}
+
+/// Judges a lock that is held alone and granted in the order of its queue, and the znode that it
+/// guards. The grants are counted under this name; answers with what the log proves of holders.
+///
+/// A holder may lose the lock at any time: what answers prove counts, and not when it was given
+/// back.
+pub(super) fn check_guarded<'a>(operations: &'a [Operation], grants: &str, verdict: &mut Verdict) -> Vec<Hold<'a>> {
+    let lasting = holds::lasting(operations);
+    holds::check_own_tokens(&lasting, verdict);
+    verdict.figure(grants, lasting.len());
+    let holds = holds::check_proven(operations, verdict);
+    waits::check_order(&waits::waits(operations), &holds, verdict);
+    fenced::check_znode(operations, verdict);
+    again::check(operations, verdict);
+    holds
+}
+
 /// Finds those who asked after another had been told its place, and were granted before it was gone
-/// from the queue.
+/// from the queue. With `by_token` the order of the tokens counts as well, which are the czxids of
+/// the lock nodes.
 ///
 /// A place with the policy `backfill` may be passed; readers hold beside readers, leases beside
 /// leases.
-pub(super) fn check_places(operations: &[Operation], verdict: &mut Verdict) {
-    for (lock, places) in places(operations) {
-        overtaken_later(lock, &places, verdict);
-    }
-}
-
-fn overtaken_later(lock: &str, places: &[Place<'_>], verdict: &mut Verdict) {
-    let mut order: Vec<(u64, bool, &Place<'_>)> = Vec::new();
-    for place in places {
-        order.push((place.enqueue.call, false, place));
-        if place.strict {
-            order.push((place.enqueue.complete, true, place));
-        }
-    }
-    order.sort_by_key(|(at, ..)| *at);
-    // Those that stay longest in the queue, of each kind.
-    let mut longest: [Option<&Place<'_>>; 3] = [None; 3];
-    for (_, is_told, place) in order {
-        let slot = &mut longest[place.together as usize];
-        if is_told {
-            *slot = [*slot, Some(place)].into_iter().flatten().max_by_key(|place| place.until);
-            continue;
-        }
-        let fits = |before: &Place<'_>| before.together == place.together && place.together != Together::Alone;
-        let before = longest.iter().flatten().filter(|before| !fits(before));
-        before.for_each(|before| overtakes(lock, before, place, verdict));
-    }
-}
-
-/// Nobody is granted while one that came before is in the queue.
-fn overtaken<'p, 'a: 'p>(lock: &str, places: impl Iterator<Item = &'p Place<'a>>, verdict: &mut Verdict) {
-    let mut longest: Option<&Place<'_>> = None;
-    for place in places {
-        if let Some(before) = longest {
-            overtakes(lock, before, place, verdict);
-        }
-        longest = [longest, Some(place)].into_iter().flatten().max_by_key(|place| place.until);
-    }
-}
-
-fn overtakes(lock: &str, before: &Place<'_>, place: &Place<'_>, verdict: &mut Verdict) {
-    let Some(grant) = place.grant else { return };
-    if before.until > grant.complete {
-        let owners = (place.enqueue.number("owner").unwrap_or(0), before.enqueue.number("owner").unwrap_or(0));
-        let detail =
-            format!("{lock}: session {} was granted while {}, who came before, was in the queue", owners.0, owners.1);
-        let part = [Some(before.enqueue), before.grant, before.end, Some(place.enqueue), Some(grant)];
-        verdict.found("overtaken", detail, &part.into_iter().flatten().collect::<Vec<_>>());
-    }
-}
-
-fn places(operations: &[Operation]) -> BTreeMap<&str, Vec<Place<'_>>> {
+pub(super) fn check_places(operations: &[Operation], by_token: bool, verdict: &mut Verdict) {
     let ends = Ends::new(operations);
-    let mut locks: BTreeMap<&str, Vec<Place<'_>>> = BTreeMap::new();
-    let mut open: BTreeMap<(u64, &str), usize> = BTreeMap::new();
-    for operation in operations.iter().filter(|operation| operation.is_ok()) {
-        let (Some(owner), Some(lock)) = (operation.number("owner"), operation.text("lock")) else { continue };
-        let places = locks.entry(lock).or_default();
-        let token = operation.number("token");
-        match operation.f.as_str() {
-            "enqueue" => {
-                let end = ends.first_after(owner, lock, operation.text("mode"), operation.call);
-                let until = ends.until(owner, operation, end);
-                open.insert((owner, lock), places.len());
-                let strict = operation.text("policy") != Some("backfill");
-                places.push(Place {
-                    enqueue: operation,
-                    grant: token.and(Some(operation)),
-                    token,
-                    together: Together::of(operation),
-                    strict,
-                    until,
-                    end,
-                });
+    let all = places(operations);
+    let mut locks: BTreeMap<&str, Vec<(&Place<'_>, u64)>> = BTreeMap::new();
+    let asked = |place: &&Place<'_>| place.requests[0].f == "enqueue" && place.requests[0].is_ok();
+    for place in all.iter().filter(asked) {
+        let (lock, enqueue) = (place.parts[0].lock, place.requests[0]);
+        let end = ends.first_after(place.owner, lock, enqueue.text("mode"), enqueue.call);
+        // From this index on it may have left the queue.
+        locks.entry(lock).or_default().push((place, ends.until(place.owner, enqueue, end)));
+    }
+    verdict.figure("enqueued", locks.values().map(Vec::len).sum::<usize>());
+    for (lock, places) in locks {
+        for (place, _) in &places {
+            let Some(grant) = place.grant else { continue };
+            let passed = |(before, until): &&(&Place<'_>, u64)| {
+                let first = before.is_before(place)
+                    || by_token && before.token().is_some_and(|token| Some(token) < place.token());
+                first && *until > grant.complete && before.owner != place.owner && !before.fits_beside(place)
+            };
+            if let Some((before, _)) = places.iter().find(passed) {
+                let owners = (place.owner, before.owner);
+                let detail = format!(
+                    "{lock}: session {} was granted while {}, who came before, was in the queue",
+                    owners.0, owners.1
+                );
+                let part = [Some(before.requests[0]), before.grant, Some(place.requests[0]), Some(grant)];
+                verdict.found("overtaken", detail, &part.into_iter().flatten().collect::<Vec<_>>());
             }
-            "await" if token.is_some() => {
-                if let Some(place) = open.get(&(owner, lock)).and_then(|i| places.get_mut(*i))
-                    && place.grant.is_none()
-                {
-                    place.grant = Some(operation);
-                    place.token = token;
-                }
-            }
-            _ => {}
         }
     }
-    locks
 }

@@ -4,14 +4,13 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use super::order;
 use super::zones::{self, ZoneVerdict};
 use crate::history::Operation;
 use crate::models::{RegisterModel, RegisterOp};
 use crate::verdict::Verdict;
 use crate::wgl::{self, Call};
 
-/// Configurations that one search may look at.
-const CONFIGURATIONS_MAX: usize = 200_000;
 /// A search that is only a second opinion gets so many.
 const SECOND_OPINION_MAX: usize = 20_000;
 /// Partitions up to this length get a second opinion.
@@ -29,14 +28,13 @@ pub(super) fn check(operations: &[Operation]) -> Verdict {
     for (key, operations) in keys {
         check_key(&key, &operations, &mut verdict);
     }
+    let is_read = |f: &str| match f {
+        "read" => Some(true),
+        "write" | "cas" => Some(false),
+        _ => None,
+    };
+    order::check_zxids(operations, is_read, &mut verdict);
     verdict
-}
-
-/// What was done to each register, and may have been.
-pub fn calls_of_registers(operations: &[Operation]) -> BTreeMap<String, Vec<Call<RegisterOp>>> {
-    let mut doubts = Verdict::default();
-    let mut calls = |key: &str, operations: &[&Operation]| calls(key, operations, &mut doubts).1;
-    by_key(operations).iter().map(|(key, operations)| (key.clone(), calls(key, operations))).collect()
 }
 
 fn by_key(operations: &[Operation]) -> BTreeMap<String, Vec<&Operation>> {
@@ -61,7 +59,7 @@ fn check_key(key: &str, operations: &[&Operation], verdict: &mut Verdict) {
             verdict.found(kind, format!("key {key} is not linearizable"), &part);
             second_opinion(key, &calls, false, verdict);
         }
-        ZoneVerdict::NotApplicable => search(key, &calls, &subjects, verdict),
+        ZoneVerdict::NotApplicable => verdict.doubt(format!("key {key}: a value was written twice")),
     }
 }
 
@@ -100,22 +98,6 @@ fn second_opinion(key: &str, calls: &[Call<RegisterOp>], good: bool, verdict: &m
     };
     if disagrees {
         verdict.doubt(format!("key {key}: the search and the zones disagree; one of the checkers is wrong"));
-    }
-}
-
-fn search(key: &str, calls: &[Call<RegisterOp>], subjects: &[&Operation], verdict: &mut Verdict) {
-    match wgl::check(&RegisterModel, calls, CONFIGURATIONS_MAX) {
-        wgl::Verdict::Linearizable => {}
-        wgl::Verdict::NotLinearizable { stuck_at, .. } => {
-            let is_read = |i: &usize| matches!(calls[*i].op, RegisterOp::Read(_));
-            let reads: Vec<Vec<usize>> = (0..calls.len()).filter(is_read).map(|i| vec![i]).collect();
-            let part = wgl::shrink(&RegisterModel, calls, &reads, stuck_at, SECOND_OPINION_MAX);
-            let part: Vec<&Operation> = part.into_iter().map(|i| subjects[i]).collect();
-            verdict.found("not-linearizable", format!("key {key} is not linearizable"), &part);
-        }
-        wgl::Verdict::Unknown { configurations } => {
-            verdict.doubt(format!("key {key}: gave up after {configurations} configurations"));
-        }
     }
 }
 

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::stay::Stay;
-use super::tenure::Ends;
-use super::{again, guarded};
+use super::ends::Ends;
+use super::holds::Hold;
+use super::queue;
 use crate::history::Operation;
 use crate::verdict::Verdict;
 
@@ -22,15 +22,14 @@ const WORKS_NS: u64 = 500_000_000;
 /// and `past`, what the lock remembers of a lost ticket.
 pub(super) fn check(operations: &[Operation]) -> Verdict {
     let mut verdict = Verdict::default();
-    let stays = guarded::check_lock(operations, "grants", &mut verdict);
+    let holds = queue::check_guarded(operations, "grants", &mut verdict);
     check_dead_tokens(operations, &mut verdict);
     let revokes: Vec<&Operation> = operations.iter().filter(|operation| operation.f == "revoke").collect();
     verdict.figure("revocations", revokes.iter().filter(|revoke| revoke.is_ok()).count());
-    check_asked(operations, &revokes, &stays, &mut verdict);
+    check_asked(operations, &revokes, &holds, &mut verdict);
     check_pasts(operations, &revokes, &mut verdict);
     check_ends(operations, &mut verdict);
     check_late(operations, &revokes, &mut verdict);
-    again::check(operations, &mut verdict);
     verdict
 }
 
@@ -72,16 +71,16 @@ fn names(revoke: &Operation, ticket: &str) -> bool {
 }
 
 /// The holder of the lock is asked, and hears of it at the latest at the zxid at which it was.
-fn check_asked(operations: &[Operation], revokes: &[&Operation], stays: &[Stay<'_>], verdict: &mut Verdict) {
+fn check_asked(operations: &[Operation], revokes: &[&Operation], holds: &[Hold<'_>], verdict: &mut Verdict) {
     for revoke in revokes.iter().filter(|revoke| revoke.is_ok()) {
         let (Some(lock), Some(at)) = (revoke.text("lock"), revoke.zxid) else { continue };
         // One that is taken away at once is not there any more at that zxid.
-        let holds = |stay: &&Stay<'_>| stay.lock == lock && stay.begin < at && at <= stay.until;
-        for stay in stays.iter().filter(holds) {
-            let ticket = stay.shown.iter().find_map(|operation| operation.text("ticket"));
+        let held = |hold: &&Hold<'_>| hold.lock == lock && hold.begin < at && at <= hold.until;
+        for hold in holds.iter().filter(held) {
+            let ticket = hold.shown.iter().find_map(|operation| operation.text("ticket"));
             if ticket.is_some_and(|ticket| !names(revoke, ticket)) {
-                let detail = format!("{lock}: session {} held it and was not asked", stay.owner);
-                verdict.found("not-asked", detail, &[&stay.shown[..], &[revoke]].concat());
+                let detail = format!("{lock}: session {} held it and was not asked", hold.owner);
+                verdict.found("not-asked", detail, &[&hold.shown[..], &[revoke]].concat());
             }
         }
         let hears = |op: &&Operation| op.f == "listen" && op.is_ok() && op.zxid.is_some_and(|zxid| zxid >= at);

@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::stay::{self, Clock};
-use super::{again, tenure};
+use super::{again, holds, queue, waits};
 use crate::history::Operation;
 use crate::verdict::Verdict;
 
@@ -11,18 +10,14 @@ use crate::verdict::Verdict;
 /// `look`, and `acquire`, which asks for another limit than the semaphore has.
 pub(super) fn check(operations: &[Operation]) -> Verdict {
     let mut verdict = Verdict::default();
-    let tenures = tenure::tenures(operations);
-    tenure::check_tokens(&tenures, &mut verdict);
-    tenure::check_kept(operations, &mut verdict);
-    stay::check_limit(&stay::of_tenures(&tenures), Clock::History, &mut verdict);
-    verdict.figure("grants", tenures.len());
-    stay::check_limit(&stay::stays(operations, Clock::History), Clock::History, &mut verdict);
-    let stays = stay::stays(operations, Clock::Log);
-    stay::check_limit(&stays, Clock::Log, &mut verdict);
-    let waits = stay::waits(operations);
+    let lasting = queue::check_lasting(operations, &mut verdict);
+    holds::check_own_tokens(&lasting, &mut verdict);
+    verdict.figure("grants", lasting.len());
+    let holds = holds::check_proven(operations, &mut verdict);
+    let waits = waits::waits(operations);
     verdict.figure("waits", waits.len());
-    stay::check_order(&waits, &stays, &mut verdict);
-    stay::check_looks(operations, &stays, &waits, &mut verdict);
+    waits::check_order(&waits, &holds, &mut verdict);
+    waits::check_looks(operations, &holds, &waits, &mut verdict);
     check_limits(operations, &mut verdict);
     again::check(operations, &mut verdict);
     verdict

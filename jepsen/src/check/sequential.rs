@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use super::ends::Ends;
 use super::order::{self, Numbered};
-use super::tenure;
 use crate::history::{Kind, Operation};
 use crate::verdict::Verdict;
 
@@ -50,7 +50,7 @@ fn check_creates(operations: &[Operation], verdict: &mut Verdict) {
                 let detail = format!("{parent}: number {number} was given twice");
                 verdict.found("number-given-twice", detail, &[other, operation]);
             }
-            rising.push(Numbered { operation, number, may_repeat: false });
+            rising.push(Numbered::of(operation, number, false));
         }
         order::check_rising("falling-number", "sequence number", &rising, verdict);
         let is_list = |op: &&Operation| op.f == "list" && op.is_ok() && op.text("parent") == Some(parent);
@@ -153,7 +153,7 @@ fn check_versions(counter: &str, adds: &[&Operation], count: Option<&Operation>,
         if let Some(other) = versions.insert(version, add) {
             verdict.found("version-given-twice", format!("{counter}: version {version}"), &[other, add]);
         }
-        rising.push(Numbered { operation: add, number: version, may_repeat: false });
+        rising.push(Numbered::of(add, version, false));
         let possible = begun.partition_point(|call| *call < add.complete) as u64;
         let sure = answered.partition_point(|complete| *complete < add.call) as u64 + 1;
         if version < sure {
@@ -170,14 +170,14 @@ fn check_versions(counter: &str, adds: &[&Operation], count: Option<&Operation>,
         verdict.found("applied-twice", detail, &[add]);
     }
     let last = count.and_then(|operation| Some((operation, operation.number("version")?)));
-    rising.extend(last.map(|(operation, number)| Numbered { operation, number, may_repeat: true }));
+    rising.extend(last.map(|(operation, number)| Numbered::of(operation, number, true)));
     order::check_rising("falling-version", &format!("{counter}: version"), &rising, verdict);
 }
 
 /// An acquire that was sent several times holds once, and a release that was sent several times is
 /// answered as the first.
 fn check_cycles(operations: &[Operation], verdict: &mut Verdict) {
-    let lost = tenure::Ends::new(operations).lost;
+    let lost = Ends::new(operations).lost;
     let acquires = operations.iter().filter(|operation| operation.f == "acquire" && operation.is_ok());
     verdict.figure("acquires", acquires.count());
     for operation in operations {

@@ -20,8 +20,6 @@ pub(super) struct SetFigures {
     pub(super) lost: usize,
     /// Acknowledged and there.
     pub(super) kept: usize,
-    /// Of unknown outcome, and there.
-    pub(super) recovered: usize,
 }
 
 /// Compares additions with the elements at the end. Lost ones are findings only when `judge_lost`.
@@ -58,7 +56,6 @@ pub(super) fn check(
                 let detail = format!("{what}: {element} was refused and is there");
                 verdict.found("refused-but-there", detail, &[addition, last]);
             }
-            (Kind::Info | Kind::Invoke, 1..) => figures.recovered += 1,
             _ => {}
         }
     }

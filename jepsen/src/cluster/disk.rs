@@ -7,10 +7,7 @@
 //! would soon have all the space that it promises.
 //!
 //! For losses of power, and for fsyncs that are slow or hang, a node has a FUSE disk
-//! (`power-disk`), which this program serves in a process of its own. Where none can be mounted, an
-//! image stands for the machine's disk when the power goes. It has what the kernel was made to
-//! write by fsync, and what it wrote of its own will, `sync_file_range` included; all the rest is
-//! in the page cache and goes with the power.
+//! (`power-disk`), which this program serves.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -19,17 +16,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use power_disk::{Cut, Mounted};
+use power_disk::{Cut, Disk, Mounted};
 
 /// Of the tmpfs.
 const DISK_BYTES: u64 = 512 << 20;
 /// Of the image, as its filesystem sees it. It fits, so that the image can be full by itself too.
 const IMAGE_BYTES: u64 = 384 << 20;
-/// Of an image that is copied when the power goes: image and copy must find room on the tmpfs.
-const POWERED_IMAGE_BYTES: u64 = 200 << 20;
-/// Mount options of that image. No journal commit but those that an fsync asks for: the copy is not
-/// made at one instant.
-const POWERED_OPTIONS: &str = "loop,commit=300";
 /// The name of the file that takes the space.
 const FILLER: &str = ".jepsen-filler";
 
@@ -45,21 +37,18 @@ pub enum DiskKind {
     Full,
     /// Its fsync can fail.
     FailingFsync,
-    /// It can lose what was not fsynced.
-    PowerLoss,
-    /// Its fsync can be slow or hang.
-    Slow,
+    /// It can lose what was not fsynced, and its fsync can be slow or hang.
+    Powered,
 }
 
 impl DiskKind {
     /// The kind that does what both do.
     pub fn with(self, other: DiskKind) -> Option<DiskKind> {
-        use DiskKind::{FailingFsync, Full, PowerLoss, Slow};
         match (self, other) {
             (one, other) if one == other => Some(one),
-            (Full, FailingFsync) | (FailingFsync, Full) => Some(FailingFsync),
-            // A FUSE disk does both, and an image loses power only.
-            (PowerLoss, Slow) | (Slow, PowerLoss) => Some(Slow),
+            (DiskKind::Full, DiskKind::FailingFsync) | (DiskKind::FailingFsync, DiskKind::Full) => {
+                Some(DiskKind::FailingFsync)
+            }
             _ => None,
         }
     }
@@ -114,51 +103,39 @@ impl Disks {
         let disk = dir.join("disk");
         fs::create_dir_all(&disk)?;
         let disk = fs::canonicalize(disk)?;
-        if kind == DiskKind::Slow || (kind == DiskKind::PowerLoss && power_disk::available().is_ok()) {
-            return self.mount_powered(&disk);
+        if kind == DiskKind::Powered {
+            self.powered.push(Mounted::on(&disk)?);
+            let data = disk.join("data");
+            fs::create_dir_all(&data)?;
+            File::open(disk)?.sync_all()?;
+            return Ok(data);
         }
         run(Command::new("mount").args(["-t", "tmpfs", "-o", &format!("size={DISK_BYTES}"), "jepsen"]).arg(&disk))?;
         self.mounted.push(disk.clone());
-        let (bytes, journal, options) = match kind {
-            DiskKind::Full => {
-                let data = disk.join("data");
-                fs::create_dir_all(&data)?;
-                return Ok(data);
-            }
-            DiskKind::FailingFsync => (IMAGE_BYTES, "^has_journal", "loop,discard"),
-            // Of these two only the loss of power comes here.
-            DiskKind::PowerLoss | DiskKind::Slow => (POWERED_IMAGE_BYTES, "has_journal", POWERED_OPTIONS),
-        };
-        let image = disk.join("image");
-        File::create(&image)?.set_len(bytes)?;
-        run(Command::new("mkfs.ext4").args(["-q", "-F", "-O", journal]).arg(&image))?;
-        let inner = disk.join("inner");
-        fs::create_dir_all(&inner)?;
-        run(Command::new("mount").args(["-o", options]).arg(&image).arg(&inner))?;
-        self.mounted.push(inner.clone());
-        let data = inner.join("data");
+        let mut below = disk.clone();
+        if kind == DiskKind::FailingFsync {
+            let image = disk.join("image");
+            File::create(&image)?.set_len(IMAGE_BYTES)?;
+            run(Command::new("mkfs.ext4").args(["-q", "-F", "-O", "^has_journal"]).arg(&image))?;
+            below = disk.join("inner");
+            fs::create_dir_all(&below)?;
+            run(Command::new("mount").args(["-o", "loop,discard"]).arg(&image).arg(&below))?;
+            self.mounted.push(below.clone());
+        }
+        let data = below.join("data");
         fs::create_dir_all(&data)?;
-        Ok(data)
-    }
-
-    fn mount_powered(&mut self, disk: &Path) -> io::Result<PathBuf> {
-        let mut program = Command::new(std::env::current_exe()?);
-        self.powered.push(Mounted::start(program.arg("disk").arg(disk), disk)?);
-        let data = disk.join("data");
-        fs::create_dir_all(&data)?;
-        File::open(disk)?.sync_all()?;
         Ok(data)
     }
 
     /// Makes every fsync on that disk slow or hang.
     ///
     /// # Errors
-    /// When the disk is none whose fsyncs can be delayed, or does not answer.
+    /// When the disk is none whose fsyncs can be delayed.
     pub fn impair(&mut self, data_dir: &Path, how: Impaired) -> io::Result<()> {
-        let disk = self.powered(data_dir).ok_or_else(|| io::Error::other("it is no FUSE disk"))?;
+        let disk = self.powered(data_dir)?;
         match how {
-            Impaired::Slow(delay) => disk.slow(delay)?,
-            Impaired::Hanging => disk.hang()?,
+            Impaired::Slow(delay) => disk.slow(delay),
+            Impaired::Hanging => disk.hang(),
         }
         self.impaired.insert(data_dir.to_owned());
         Ok(())
@@ -168,42 +145,28 @@ impl Disks {
     ///
     /// # Errors
     /// As for `impair`.
-    pub fn delayed(&mut self, data_dir: &Path) -> io::Result<u64> {
-        self.powered(data_dir).ok_or_else(|| io::Error::other("it is no FUSE disk"))?.delayed()
+    pub fn delayed(&self, data_dir: &Path) -> io::Result<u64> {
+        self.powered(data_dir).map(|disk| disk.delayed())
     }
 
     /// All fsyncs work, and those that wait have worked.
-    ///
-    /// # Errors
-    /// When a disk does not answer.
-    pub fn mend(&mut self) -> io::Result<()> {
-        self.impaired.clone().iter().try_for_each(|data_dir| self.mend_one(data_dir))
+    pub fn mend(&mut self) {
+        self.impaired.clone().iter().for_each(|data_dir| self.mend_one(data_dir));
     }
 
     /// The same for one disk, if anything is wrong with it.
-    ///
-    /// # Errors
-    /// When the disk does not answer.
-    pub fn mend_one(&mut self, data_dir: &Path) -> io::Result<()> {
-        let impaired = self.recovers(data_dir);
-        self.powered(data_dir).filter(|_| impaired).map_or(Ok(()), Mounted::mend)
+    pub fn mend_one(&mut self, data_dir: &Path) {
+        self.recover(data_dir, Disk::mend);
     }
 
     /// All fsyncs work, and those that wait have failed: their processes are to end.
-    ///
-    /// # Errors
-    /// When a disk does not answer.
-    pub fn let_go(&mut self) -> io::Result<()> {
-        self.impaired.clone().iter().try_for_each(|data_dir| self.let_go_of(data_dir))
+    pub fn let_go(&mut self) {
+        self.impaired.clone().iter().for_each(|data_dir| self.let_go_of(data_dir));
     }
 
     /// The same for one disk, if anything is wrong with it.
-    ///
-    /// # Errors
-    /// When the disk does not answer.
-    pub fn let_go_of(&mut self, data_dir: &Path) -> io::Result<()> {
-        let impaired = self.recovers(data_dir);
-        self.powered(data_dir).filter(|_| impaired).map_or(Ok(()), Mounted::drop_hung)
+    pub fn let_go_of(&mut self, data_dir: &Path) {
+        self.recover(data_dir, Disk::drop_hung);
     }
 
     /// Whether nothing has been wrong with the fsyncs of that disk for so long.
@@ -211,29 +174,26 @@ impl Disks {
         !self.impaired.contains(data_dir) && self.mended.get(data_dir).is_none_or(|mended| mended.elapsed() > time)
     }
 
-    fn recovers(&mut self, data_dir: &Path) -> bool {
-        let impaired = self.impaired.remove(data_dir);
-        if impaired {
+    fn recover(&mut self, data_dir: &Path, how: fn(&Disk)) {
+        if self.impaired.remove(data_dir) {
             self.mended.insert(data_dir.to_owned(), Instant::now());
+            let _ = self.powered(data_dir).map(|disk| how(disk));
         }
-        impaired
     }
 
-    fn powered(&mut self, data_dir: &Path) -> Option<&mut Mounted> {
-        self.powered.iter_mut().find(|disk| data_dir.starts_with(disk.dir()))
+    fn powered(&self, data_dir: &Path) -> io::Result<&Mounted> {
+        let disk = self.powered.iter().find(|disk| data_dir.starts_with(disk.dir()));
+        disk.ok_or_else(|| io::Error::other("it is no FUSE disk"))
     }
 
     /// Takes everything from the disk that `data_dir` lies on that was not written to it, as when
     /// the power goes. The node must have been killed. The seed decides what survives of what was
-    /// not synced, on a disk that can choose.
+    /// not synced.
     ///
     /// # Errors
-    /// When the disk does not answer, or the image cannot be copied or mounted again.
+    /// When the disk is none that loses power.
     pub fn lose_power(&mut self, data_dir: &Path, seed: u64) -> io::Result<Cut> {
-        let cut = match self.powered(data_dir) {
-            Some(disk) => disk.cut(seed)?,
-            None => lose_power_of_image(data_dir).map(|()| Cut::default())?,
-        };
+        let cut = self.powered(data_dir)?.cut(seed);
         self.losses.nodes += 1;
         let sum = &mut self.losses.cut;
         sum.pages_kept += cut.pages_kept;
@@ -258,14 +218,6 @@ impl Disks {
             run(Command::new("cp").args(["-r", "--sparse=always"]).arg(disk.dir().join("data")).arg(beside))?;
         }
         Ok(())
-    }
-}
-
-/// Which disks lose power here, as results say it.
-pub fn power_lost_by() -> String {
-    match power_disk::available() {
-        Ok(()) => "FUSE disks that lose pages and names at random".to_owned(),
-        Err(why) => format!("ext4 images, which keep the order of writes, because there is no FUSE disk here: {why}"),
     }
 }
 
@@ -296,18 +248,6 @@ pub fn fill(data_dir: &Path) -> io::Result<()> {
 pub fn fill_below(data_dir: &Path) -> io::Result<()> {
     let disk = data_dir.parent().and_then(Path::parent).unwrap_or(data_dir);
     fill_file(&disk.join(FILLER))
-}
-
-fn lose_power_of_image(data_dir: &Path) -> io::Result<()> {
-    let inner = data_dir.parent().unwrap_or(data_dir);
-    let disk = inner.parent().unwrap_or(inner);
-    let (image, kept) = (disk.join("image"), disk.join("kept"));
-    run(Command::new("cp").arg("--sparse=always").arg(&image).arg(&kept))?;
-    // This writes the rest into the old image, which nobody will read again. Lazily, because a node
-    // that runs may see the same mount in its own namespace.
-    run(Command::new("umount").arg("-l").arg(inner))?;
-    fs::rename(&kept, &image)?;
-    run(Command::new("mount").args(["-o", POWERED_OPTIONS]).arg(&image).arg(inner))
 }
 
 /// Gives the space back.

@@ -79,7 +79,7 @@ impl Drop for Cluster {
         for node in &mut self.nodes {
             node.condemn();
         }
-        let _ = self.disks.let_go();
+        self.disks.let_go();
     }
 }
 
@@ -142,26 +142,18 @@ impl Cluster {
     }
 
     /// kill -9 of a node; returns when the process is gone. Its disk answers again, if it did not.
-    ///
-    /// # Errors
-    /// When the disk cannot be told.
-    pub fn kill(&mut self, id: u64) -> Result<(), String> {
+    pub fn kill(&mut self, id: u64) {
         let node = &mut self.nodes[(id - 1) as usize];
         node.condemn();
-        self.disks.let_go_of(&node.data_dir).map_err(|error| format!("disk of node {id}: {error}"))?;
+        self.disks.let_go_of(&node.data_dir);
         node.kill();
-        Ok(())
     }
 
     /// SIGTERM, and waits for the end. Its disk answers again, if it did not.
-    ///
-    /// # Errors
-    /// When the disk cannot be told.
-    pub async fn stop(&mut self, id: u64) -> Result<(), String> {
+    pub async fn stop(&mut self, id: u64) {
         let node = &mut self.nodes[(id - 1) as usize];
-        self.disks.mend_one(&node.data_dir).map_err(|error| format!("disk of node {id}: {error}"))?;
+        self.disks.mend_one(&node.data_dir);
         node.stop().await;
-        Ok(())
     }
 
     /// Why a node says that it is not ready, or that it does not answer; nothing when it is.

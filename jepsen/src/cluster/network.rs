@@ -9,9 +9,10 @@ use super::CLUSTER_ID;
 use super::namespaces::{self, Namespaces};
 
 /// Which way to break links.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub enum NetworkKind {
     /// A user-space TCP proxy for each link. Needs nothing.
+    #[value(name = "proxy")]
     Proxies,
     /// Network namespaces on a bridge. Needs root.
     Namespaces,
@@ -21,6 +22,14 @@ impl NetworkKind {
     /// Namespaces where they can be had, unless links are to be slow.
     pub fn best(with_delay: bool) -> NetworkKind {
         if !with_delay && namespaces::available().is_ok() { NetworkKind::Namespaces } else { NetworkKind::Proxies }
+    }
+
+    /// What it is called on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            NetworkKind::Proxies => "proxy",
+            NetworkKind::Namespaces => "namespaces",
+        }
     }
 
     /// What results say.

@@ -3,7 +3,6 @@
 mod one;
 mod table;
 
-use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use jepsen::check::Workload;
@@ -11,44 +10,17 @@ use jepsen::cluster::NetworkKind;
 use jepsen::needs;
 use jepsen::nemesis::Fault;
 use jepsen::runner::Options;
+use jepsen::verdict::Validity;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::args::{self, All};
-use crate::{exit_code, harness_failed, say};
+use crate::say;
 
 use table::{Cell, Table};
 
-/// What is run when nothing is named: everything there is, and some of it together.
-const NEMESES: [&str; 27] = [
-    "none",
-    "kill",
-    "kill-leader",
-    "kill-majority",
-    "kill-all",
-    "stop-leader",
-    "pause",
-    "pause-leader",
-    "restart-in-lease",
-    "partition",
-    "asymmetric",
-    "flapping",
-    "slow",
-    "loss",
-    "held-answers",
-    "wipe",
-    "clock",
-    "clock-steps",
-    "clock-rates",
-    "disk-full",
-    "fsync",
-    "slow-disk",
-    "disk-stall",
-    "power-loss",
-    "memory",
-    "cpu",
-    "kill+pause-leader+partition",
-];
+/// Faults that are not run by themselves: parts of `partition`, and those that need an operator.
+const LEFT_OUT: [&str; 7] = ["halves", "isolate-leader", "ring", "one-way", "stop", "transfer", "upgrade"];
 
 /// One run that is still to be made.
 pub(crate) struct Planned {
@@ -56,23 +28,14 @@ pub(crate) struct Planned {
     options: Options,
 }
 
-/// Runs the matrix. The exit code is the worst of all runs; 2 when it was interrupted.
-pub(crate) async fn run(all: &All) -> ExitCode {
-    let seed = all.common.seed();
-    let (mut table, planned) = match prepare(all, seed) {
-        Ok(prepared) => prepared,
-        Err(why) => return harness_failed(&why),
-    };
+/// Runs the matrix. The verdict is the worst of all runs.
+pub(crate) async fn run(all: &All) -> Result<Validity, String> {
+    let (mut table, planned) = prepare(all, all.common.seed())?;
     let grace = all.common.time.saturating_add(all.grace);
     let done = run_all(planned, &mut table, all.parallel as usize, grace).await;
-    if let Err(why) = table.write() {
-        return harness_failed(&why);
-    }
+    table.write()?;
     say(&table.markdown());
-    match done {
-        Ok(()) => exit_code(table.worst()),
-        Err(why) => harness_failed(&why),
-    }
+    done.map(|()| table.worst())
 }
 
 /// The table so far, and the runs that are missing in it. Everything that can be refused is refused
@@ -80,10 +43,10 @@ pub(crate) async fn run(all: &All) -> ExitCode {
 fn prepare(all: &All, seed: u64) -> Result<(Table, Vec<Planned>), String> {
     std::fs::create_dir_all(&all.common.store).map_err(|error| format!("the store: {error}"))?;
     let mut planned = Vec::new();
-    for (i, (workload, nemesis)) in cells(all)?.into_iter().enumerate() {
-        let parts: Vec<String> = nemesis.split('+').map(str::to_owned).collect();
+    for (i, (workload, cell)) in cells(all).into_iter().enumerate() {
+        let parts: Vec<String> = cell.nemesis.split('+').map(str::to_owned).collect();
         let options = all.common.options(workload, args::faults(&parts)?, seed + i as u64)?;
-        planned.push(Planned { cell: Cell { workload: workload.name().to_owned(), nemesis }, options });
+        planned.push(Planned { cell, options });
     }
     let mut asked: Vec<(&[Fault], NetworkKind)> =
         planned.iter().map(|planned| (planned.options.faults.as_slice(), planned.options.network)).collect();
@@ -99,16 +62,26 @@ fn prepare(all: &All, seed: u64) -> Result<(Table, Vec<Planned>), String> {
 
 /// Workload and nemesis of every run. Nemeses are the outer loop: one that nothing survives shows
 /// early.
-fn cells(all: &All) -> Result<Vec<(Workload, String)>, String> {
-    let mut workloads = all.workloads.iter().map(|name| args::workload(name)).collect::<Result<Vec<_>, _>>()?;
-    if workloads.is_empty() {
-        workloads = Workload::ALL
-            .into_iter()
-            .filter(|workload| all.common.door().is_ok_and(|door| door.has(*workload)))
-            .collect();
+fn cells(all: &All) -> Vec<(Workload, Cell)> {
+    let door = all.common.door;
+    let every = || Workload::all().filter(|workload| door.has(*workload)).collect();
+    let workloads: Vec<Workload> = if all.workloads.is_empty() { every() } else { all.workloads.clone() };
+    let nemeses = if all.nemeses.is_empty() { nemeses() } else { all.nemeses.clone() };
+    let mut cells = Vec::new();
+    for round in 0..all.rounds {
+        for nemesis in &nemeses {
+            let cell = |workload: &Workload| Cell { workload: workload.name().into(), nemesis: nemesis.clone(), round };
+            cells.extend(workloads.iter().map(|workload| (*workload, cell(workload))));
+        }
     }
-    let nemeses = if all.nemeses.is_empty() { NEMESES.map(str::to_owned).to_vec() } else { all.nemeses.clone() };
-    Ok(nemeses.iter().flat_map(|nemesis| workloads.iter().map(|workload| (*workload, nemesis.clone()))).collect())
+    cells
+}
+
+/// What is run when nothing is named: everything there is, and some of it together.
+fn nemeses() -> Vec<String> {
+    let alone = Fault::all().map(Fault::name).filter(|name| !LEFT_OUT.contains(name));
+    let all = ["none", "partition"].into_iter().chain(alone).chain(["kill+pause-leader+partition"]);
+    all.map(str::to_owned).collect()
 }
 
 async fn run_all(planned: Vec<Planned>, table: &mut Table, parallel: usize, limit: Duration) -> Result<(), String> {

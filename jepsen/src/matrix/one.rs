@@ -1,15 +1,14 @@
 //! One run of the matrix, in a process of its own: whatever becomes of it, the others go on.
 
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use jepsen::cluster::disk;
+use jepsen::runner::Results;
 use jepsen::store;
-use jepsen::verdict::Validity;
 use rustix::process::{Pid, Signal, kill_process_group};
-use serde::Deserialize;
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -20,79 +19,14 @@ use super::table::Row;
 /// How long a run may take to end its nodes and take its networks down when it is told to.
 const END_MAX: Duration = Duration::from_secs(20);
 
-/// What `results.json` has that the table needs.
-#[derive(Deserialize)]
-struct Stored {
-    valid: Validity,
-    ok: u64,
-    fail: u64,
-    info: u64,
-    faults: std::collections::BTreeMap<String, u64>,
-    checker: Judged,
-    convergence: Judged,
-    alarms: Vec<String>,
-}
-
-#[derive(Deserialize)]
-struct Judged {
-    findings: Vec<Found>,
-    #[serde(default)]
-    doubts: Vec<String>,
-}
-
-#[derive(Deserialize)]
-struct Found {
-    kind: String,
-}
-
-impl Stored {
-    /// The kinds of what was found, then the doubts.
-    fn why(self) -> Vec<String> {
-        let judged = [self.checker, self.convergence];
-        let mut why: Vec<String> = self.alarms;
-        for Judged { findings, doubts } in judged {
-            why.extend(findings.into_iter().map(|found| found.kind));
-            why.extend(doubts);
-        }
-        why.dedup();
-        why
-    }
-}
-
 /// Makes the run, within the limit, unless all are to stop.
 pub(super) async fn run(planned: Planned, limit: Duration, stopped: watch::Receiver<bool>) -> Row {
-    let (cell, options, began) = (planned.cell, planned.options, Instant::now());
-    let mut row = Row {
-        cell,
-        valid: Validity::Unknown,
-        ok: 0,
-        fail: 0,
-        info: 0,
-        faults: Default::default(),
-        seed: options.seed,
-        command: store::command(&options),
-        why: Vec::new(),
-        dir: PathBuf::new(),
-        seconds: 0,
-    };
+    let Planned { cell, options } = planned;
     let result = match store::new_run(&options.store, options.workload.name()) {
-        Ok(dir) => {
-            row.dir.clone_from(&dir);
-            supervise(&store::arguments(&options), &dir, limit, stopped).await
-        }
+        Ok(dir) => supervise(&store::arguments(&options), &dir, limit, stopped).await,
         Err(error) => Err(format!("the store: {error}")),
     };
-    row.seconds = began.elapsed().as_secs();
-    match result {
-        Ok(stored) => {
-            row.valid = stored.valid;
-            (row.ok, row.fail, row.info) = (stored.ok, stored.fail, stored.info);
-            row.faults.clone_from(&stored.faults);
-            row.why = stored.why();
-        }
-        Err(why) => row.why = vec![why],
-    }
-    row
+    Row { cell, results: result.unwrap_or_else(|why| Results::lost(&options, why)) }
 }
 
 async fn supervise(
@@ -100,7 +34,7 @@ async fn supervise(
     dir: &Path,
     limit: Duration,
     mut stopped: watch::Receiver<bool>,
-) -> Result<Stored, String> {
+) -> Result<Results, String> {
     let failed = |error: std::io::Error| format!("the run could not be started: {error}");
     let log = File::create(dir.join("harness.log")).map_err(failed)?;
     let mut command = Command::new(std::env::current_exe().map_err(failed)?);
@@ -139,7 +73,7 @@ async fn cut(child: &mut Child, dir: &Path) {
 }
 
 /// What the run has written, or how it ended without.
-fn read(dir: &Path, status: ExitStatus) -> Result<Stored, String> {
+fn read(dir: &Path, status: ExitStatus) -> Result<Results, String> {
     if let Ok(bytes) = std::fs::read(dir.join("results.json")) {
         return serde_json::from_slice(&bytes).map_err(|error| format!("results.json: {error}"));
     }

@@ -1,14 +1,12 @@
 //! What came of the runs so far: `matrix.json` for programs, `matrix.md` for people.
 
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
+use jepsen::runner::Results;
 use jepsen::verdict::Validity;
 use serde::{Deserialize, Serialize};
 
 use crate::args::Common;
-use crate::word;
 
 /// Which run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,41 +15,28 @@ pub(crate) struct Cell {
     pub(crate) workload: String,
     /// The faults, `a+b` for both in one run.
     pub(crate) nemesis: String,
+    /// How often the same was run before.
+    pub(crate) round: u64,
 }
 
 /// What came of one run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Row {
-    #[serde(flatten)]
     pub(crate) cell: Cell,
-    pub(crate) valid: Validity,
-    pub(crate) ok: u64,
-    pub(crate) fail: u64,
-    pub(crate) info: u64,
-    /// How often each fault was made.
-    pub(crate) faults: BTreeMap<String, u64>,
-    pub(crate) seed: u64,
-    pub(crate) command: String,
-    /// What was found, or why nothing can be said.
-    pub(crate) why: Vec<String>,
-    /// Where everything lies.
-    pub(crate) dir: PathBuf,
-    /// How long the whole of it took.
-    pub(crate) seconds: u64,
+    pub(crate) results: Results,
 }
 
 impl Row {
-    /// One line for people.
+    fn faults(&self) -> u64 {
+        self.results.faults.values().sum()
+    }
+
+    /// The line of the table.
     pub(crate) fn told(&self) -> String {
-        let (workload, nemesis) = (&self.cell.workload, &self.cell.nemesis);
-        let why: String = self.why.iter().map(|why| format!("; {why}")).collect();
-        let made: u64 = self.faults.values().sum();
-        format!(
-            "{workload} under {nemesis}: {} ({} ok, {made} faults, seed {}){why}",
-            word(self.valid),
-            self.ok,
-            self.seed
-        )
+        let (Cell { workload, nemesis, .. }, Results { ok, fail, info, seed, .. }) = (&self.cell, &self.results);
+        let (verdict, why) = (self.results.valid.word(), self.results.why().join("; ").replace('|', "/"));
+        let faults = self.faults();
+        format!("| {workload} | {nemesis} | {verdict} | {ok} | {fail} | {info} | {faults} | {seed} | {why} |")
     }
 }
 
@@ -81,7 +66,7 @@ impl Table {
         if table.settings != settings(common) {
             return Err(format!("{} is of other settings: {}", path.display(), table.settings));
         }
-        table.runs.retain(|row| row.valid != Validity::Unknown);
+        table.runs.retain(|row| row.results.valid != Validity::Unknown);
         table.store.clone_from(&common.store);
         table.seed = seed;
         Ok(table)
@@ -96,7 +81,7 @@ impl Table {
     }
 
     pub(crate) fn worst(&self) -> Validity {
-        self.runs.iter().map(|row| row.valid).max().unwrap_or(Validity::Unknown)
+        self.runs.iter().map(|row| row.results.valid).max().unwrap_or(Validity::Unknown)
     }
 
     pub(crate) fn path(&self) -> PathBuf {
@@ -112,7 +97,7 @@ impl Table {
 
     /// The table for people.
     pub(crate) fn markdown(&self) -> String {
-        let count = |valid| self.runs.iter().filter(|row| row.valid == valid).count();
+        let count = |valid| self.runs.iter().filter(|row| row.results.valid == valid).count();
         let sum = |of: fn(&Row) -> u64| -> u64 { self.runs.iter().map(of).sum() };
         let mut text = format!(
             "{} runs: {} valid, {} INVALID, {} unknown; {} ok operations, {} faults. Each: `jepsen test --workload W --nemesis N --seed S {}`\n\n",
@@ -120,22 +105,14 @@ impl Table {
             count(Validity::Valid),
             count(Validity::Invalid),
             count(Validity::Unknown),
-            sum(|row| row.ok),
-            sum(|row| row.faults.values().sum()),
+            sum(|row| row.results.ok),
+            sum(Row::faults),
             self.settings
         );
         text.push_str("| workload | nemesis | verdict | ok | fail | info | faults | seed | |\n|---|---|---|---|---|---|---|---|---|\n");
         let mut rows: Vec<&Row> = self.runs.iter().collect();
         rows.sort_by_key(|row| &row.cell.workload);
-        for row in rows {
-            let Row { cell: Cell { workload, nemesis }, ok, fail, info, seed, .. } = row;
-            let faults: u64 = row.faults.values().sum();
-            let (verdict, why) = (word(row.valid), row.why.join("; ").replace('|', "/"));
-            let _ = writeln!(
-                text,
-                "| {workload} | {nemesis} | {verdict} | {ok} | {fail} | {info} | {faults} | {seed} | {why} |"
-            );
-        }
+        rows.iter().for_each(|row| text.push_str(&(row.told() + "\n")));
         text
     }
 }
@@ -151,9 +128,14 @@ fn replace(path: &Path, text: &str) -> Result<(), String> {
 fn settings(common: &Common) -> String {
     let (time, calm, fault) = (common.time.as_millis(), common.calm.as_millis(), common.fault.as_millis());
     let mut text = format!(
-        "--nodes {} --time {time}ms --concurrency {} --rate {} --calm {calm}ms --fault {fault}ms --network {} --door {} --snapshots {}",
-        common.nodes, common.concurrency, common.rate, common.network, common.door, common.snapshots
+        "--nodes {} --time {time}ms --concurrency {} --rate {} --calm {calm}ms --fault {fault}ms --door {} --snapshots {}",
+        common.nodes,
+        common.concurrency,
+        common.rate,
+        common.door.name(),
+        common.snapshots
     );
+    common.network.iter().for_each(|network| text.push_str(&format!(" --network {}", network.name())));
     common.set.iter().for_each(|setting| text.push_str(&format!(" --set '{setting}'")));
     text
 }
@@ -174,19 +156,10 @@ mod tests {
     }
 
     fn row(workload: &str, valid: Validity) -> Row {
-        Row {
-            cell: Cell { workload: workload.into(), nemesis: "kill+pause".into() },
-            valid,
-            ok: 10,
-            fail: 2,
-            info: 1,
-            faults: [("kill".to_owned(), 3), ("pause".to_owned(), 2)].into(),
-            seed: 7,
-            command: String::new(),
-            why: vec!["stale-read".into(), "a|b".into()],
-            dir: PathBuf::new(),
-            seconds: 60,
-        }
+        let faults = [("kill".to_owned(), 3), ("pause".to_owned(), 2)].into();
+        let alarms = vec!["panicked".into(), "a|b".into()];
+        let results = Results { valid, ok: 10, fail: 2, info: 1, seed: 7, faults, alarms, ..Results::default() };
+        Row { cell: Cell { workload: workload.into(), nemesis: "kill+pause".into(), round: 0 }, results }
     }
 
     #[test]
@@ -212,7 +185,7 @@ mod tests {
         let text = table.markdown();
         assert!(text.starts_with("1 runs: 0 valid, 1 INVALID, 0 unknown; 10 ok operations, 5 faults."), "{text}");
         let line = text.lines().last().unwrap();
-        assert_eq!(line, "| lock | kill+pause | INVALID | 10 | 2 | 1 | 5 | 7 | stale-read; a/b |");
+        assert_eq!(line, "| lock | kill+pause | INVALID | 10 | 2 | 1 | 5 | 7 | panicked; a/b |");
     }
 
     #[test]

@@ -1,8 +1,10 @@
-//! Wall clocks jump far.
+//! Wall clocks jump far; single ones step a little, or go at another rate.
+
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::kind::{Doing, Kind, Scene};
+use super::kind::{Doing, Kind, Outcome, Scene, between};
 use crate::cluster::Clock;
 
 /// All wall clocks jump by up to an hour, forwards and backwards.
@@ -19,5 +21,67 @@ impl Kind for Jumps {
             }
             Ok(json!({"offsets_s": offsets}))
         })
+    }
+}
+
+/// What the clocks do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    /// They step by 200 ms to 5 s, both ways.
+    Steps,
+    /// They go at half to double their rate.
+    Rates,
+}
+
+/// Again and again the clock of one node changes: in half of the faults always that of the leader.
+pub(super) struct ClockSteps {
+    change: Change,
+    leader_only: bool,
+    changes: u64,
+}
+
+impl ClockSteps {
+    pub(super) fn new(change: Change) -> ClockSteps {
+        ClockSteps { change, leader_only: false, changes: 0 }
+    }
+
+    async fn change(&mut self, scene: &mut Scene<'_>) -> Result<Value, String> {
+        let id = if self.leader_only { scene.leader().await } else { scene.one() };
+        let clock = match self.change {
+            Change::Steps => {
+                let step = scene.rng.i64(200..=5_000);
+                Clock::offset(if scene.rng.bool() { step } else { -step })
+            }
+            Change::Rates => Clock { offset_ms: 0, rate_permille: scene.rng.u32(500..=2_000) },
+        };
+        scene.cluster.node(id).set_clock(clock).map_err(|error| error.to_string())?;
+        self.changes += 1;
+        Ok(json!({"node": id, "offset_ms": clock.offset_ms, "rate": f64::from(clock.rate_permille) / 1e3}))
+    }
+}
+
+impl Kind for ClockSteps {
+    fn begin<'a>(&'a mut self, mut scene: Scene<'a>) -> Doing<'a, Value> {
+        Box::pin(async move {
+            self.leader_only = scene.rng.bool();
+            let first = self.change(&mut scene).await?;
+            Ok(json!({"leader_only": self.leader_only, "first": first}))
+        })
+    }
+
+    fn go_on<'a>(&'a mut self, mut scene: Scene<'a>) -> Doing<'a, Option<Duration>> {
+        Box::pin(async move {
+            self.change(&mut scene).await?;
+            Ok(Some(between(scene.rng, 100, 1_000)))
+        })
+    }
+
+    fn end<'a>(&'a mut self, _scene: Scene<'a>) -> Doing<'a, Outcome> {
+        let (changes, figure) = match self.change {
+            Change::Steps => (self.changes, "clock-steps"),
+            Change::Rates => (self.changes, "clock-rates"),
+        };
+        let told = json!({"changes": changes});
+        Box::pin(async move { Ok(Outcome { told, figures: vec![(figure, changes)], ..Outcome::default() }) })
     }
 }

@@ -1,8 +1,8 @@
 //! A disk takes no more, or loses what it took.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::kind::{Doing, Kind, Scene, nodes};
+use super::kind::{Doing, Kind, Scene};
 use crate::cluster::{Breakage, disk};
 
 /// The disk of one node breaks so.
@@ -19,7 +19,7 @@ impl Kind for BrokenDisk {
                 Breakage::LosesWrites => disk::fill_below(&node.data_dir),
             };
             filled.map_err(|error| format!("disk of node {one}: {error}"))?;
-            Ok(nodes(&[one]))
+            Ok(json!({"nodes": [one]}))
         })
     }
 }

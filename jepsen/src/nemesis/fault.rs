@@ -1,25 +1,20 @@
 //! The kinds of faults there are: name, what each needs of the machine, how one is made.
 
-use super::asymmetric::Asymmetric;
-use super::clock::Jumps;
-use super::clock_steps::{Change, ClockSteps};
+use super::clock::{Change, ClockSteps, Jumps};
 use super::disk::BrokenDisk;
 use super::disk_stall::DiskStall;
 use super::flapping::Flapping;
 use super::held_answers::HeldAnswers;
-use super::kill::Kill;
 use super::kind::{Kind, Whom};
 use super::links::{Loss, Slow};
-use super::partition::{Halves, IsolateLeader, OneWay, Ring};
-use super::pause::Pause;
+use super::partition::{self, Cut};
 use super::power_loss::PowerLoss;
 use super::restart_in_lease::RestartInLease;
 use super::scarce::{Kept, Scarce};
 use super::slow_disk::SlowDisk;
-use super::stop::Stop;
+use super::strike::{How, Strike};
 use super::transfer::Transfer;
 use super::upgrade::Upgrade;
-use super::wipe::Wipe;
 use crate::cluster::Breakage;
 use crate::cluster::cgroup::Resource;
 use crate::cluster::disk::DiskKind;
@@ -120,39 +115,38 @@ struct Row {
 
 const FULL: Need = Need::Disk(DiskKind::Full);
 const FSYNC: Need = Need::Disk(DiskKind::FailingFsync);
-const SLOW: Need = Need::Disk(DiskKind::Slow);
-const POWER: Need = Need::Disk(DiskKind::PowerLoss);
+const POWERED: Need = Need::Disk(DiskKind::Powered);
 
 /// One row for each, in the order of the variants.
 #[rustfmt::skip]
 const ROWS: [Row; 31] = [
-    Row { fault: Fault::Kill, name: "kill", need: Need::Nothing, make: || Box::new(Kill(Whom::One)) },
-    Row { fault: Fault::KillLeader, name: "kill-leader", need: Need::Nothing, make: || Box::new(Kill(Whom::Leader)) },
-    Row { fault: Fault::KillMajority, name: "kill-majority", need: Need::Nothing, make: || Box::new(Kill(Whom::Majority)) },
-    Row { fault: Fault::KillAll, name: "kill-all", need: Need::Nothing, make: || Box::new(Kill(Whom::All)) },
-    Row { fault: Fault::Stop, name: "stop", need: Need::Nothing, make: || Box::new(Stop(Whom::One)) },
-    Row { fault: Fault::StopLeader, name: "stop-leader", need: Need::Nothing, make: || Box::new(Stop(Whom::Leader)) },
-    Row { fault: Fault::Pause, name: "pause", need: Need::Nothing, make: || Box::new(Pause(Whom::One)) },
-    Row { fault: Fault::PauseLeader, name: "pause-leader", need: Need::Nothing, make: || Box::new(Pause(Whom::Leader)) },
-    Row { fault: Fault::Halves, name: "halves", need: Need::Nothing, make: || Box::new(Halves) },
-    Row { fault: Fault::IsolateLeader, name: "isolate-leader", need: Need::Nothing, make: || Box::new(IsolateLeader) },
-    Row { fault: Fault::Ring, name: "ring", need: Need::Nothing, make: || Box::new(Ring) },
-    Row { fault: Fault::OneWay, name: "one-way", need: Need::Nothing, make: || Box::new(OneWay) },
+    Row { fault: Fault::Kill, name: "kill", need: Need::Nothing, make: || Box::new(Strike(How::Kill, Whom::One)) },
+    Row { fault: Fault::KillLeader, name: "kill-leader", need: Need::Nothing, make: || Box::new(Strike(How::Kill, Whom::Leader)) },
+    Row { fault: Fault::KillMajority, name: "kill-majority", need: Need::Nothing, make: || Box::new(Strike(How::Kill, Whom::Majority)) },
+    Row { fault: Fault::KillAll, name: "kill-all", need: Need::Nothing, make: || Box::new(Strike(How::Kill, Whom::All)) },
+    Row { fault: Fault::Stop, name: "stop", need: Need::Nothing, make: || Box::new(Strike(How::Stop, Whom::One)) },
+    Row { fault: Fault::StopLeader, name: "stop-leader", need: Need::Nothing, make: || Box::new(Strike(How::Stop, Whom::Leader)) },
+    Row { fault: Fault::Pause, name: "pause", need: Need::Nothing, make: || Box::new(Strike(How::Pause, Whom::One)) },
+    Row { fault: Fault::PauseLeader, name: "pause-leader", need: Need::Nothing, make: || Box::new(Strike(How::Pause, Whom::Leader)) },
+    Row { fault: Fault::Halves, name: "halves", need: Need::Nothing, make: || Box::new(Cut(partition::halves)) },
+    Row { fault: Fault::IsolateLeader, name: "isolate-leader", need: Need::Nothing, make: || Box::new(Cut(partition::isolate_leader)) },
+    Row { fault: Fault::Ring, name: "ring", need: Need::Nothing, make: || Box::new(Cut(partition::ring)) },
+    Row { fault: Fault::OneWay, name: "one-way", need: Need::Nothing, make: || Box::new(Cut(partition::one_way)) },
     Row { fault: Fault::Slow, name: "slow", need: Need::Delays, make: || Box::new(Slow) },
     Row { fault: Fault::Loss, name: "loss", need: Need::Nothing, make: || Box::new(Loss) },
-    Row { fault: Fault::Wipe, name: "wipe", need: Need::Nothing, make: || Box::new(Wipe) },
+    Row { fault: Fault::Wipe, name: "wipe", need: Need::Nothing, make: || Box::new(Strike(How::Wipe, Whom::One)) },
     Row { fault: Fault::Clock, name: "clock", need: Need::Faketime, make: || Box::new(Jumps) },
     Row { fault: Fault::DiskFull, name: "disk-full", need: FULL, make: || Box::new(BrokenDisk(Breakage::Full)) },
     Row { fault: Fault::Fsync, name: "fsync", need: FSYNC, make: || Box::new(BrokenDisk(Breakage::LosesWrites)) },
-    Row { fault: Fault::PowerLoss, name: "power-loss", need: POWER, make: || Box::new(PowerLoss::default()) },
+    Row { fault: Fault::PowerLoss, name: "power-loss", need: POWERED, make: || Box::new(PowerLoss::default()) },
     Row { fault: Fault::HeldAnswers, name: "held-answers", need: Need::Delays, make: || Box::new(HeldAnswers::default()) },
     Row { fault: Fault::RestartInLease, name: "restart-in-lease", need: Need::Nothing, make: || Box::new(RestartInLease::default()) },
     Row { fault: Fault::Flapping, name: "flapping", need: Need::Nothing, make: || Box::new(Flapping::default()) },
-    Row { fault: Fault::Asymmetric, name: "asymmetric", need: Need::Nothing, make: || Box::new(Asymmetric) },
+    Row { fault: Fault::Asymmetric, name: "asymmetric", need: Need::Nothing, make: || Box::new(Cut(partition::asymmetric)) },
     Row { fault: Fault::ClockSteps, name: "clock-steps", need: Need::Faketime, make: || Box::new(ClockSteps::new(Change::Steps)) },
     Row { fault: Fault::ClockRates, name: "clock-rates", need: Need::Faketime, make: || Box::new(ClockSteps::new(Change::Rates)) },
-    Row { fault: Fault::SlowDisk, name: "slow-disk", need: SLOW, make: || Box::new(SlowDisk::default()) },
-    Row { fault: Fault::DiskStall, name: "disk-stall", need: SLOW, make: || Box::new(DiskStall::default()) },
+    Row { fault: Fault::SlowDisk, name: "slow-disk", need: POWERED, make: || Box::new(SlowDisk::default()) },
+    Row { fault: Fault::DiskStall, name: "disk-stall", need: POWERED, make: || Box::new(DiskStall::default()) },
     Row { fault: Fault::Memory, name: "memory", need: Need::Group(Resource::Memory), make: || Box::new(Scarce::new(Kept::Memory)) },
     Row { fault: Fault::Cpu, name: "cpu", need: Need::Group(Resource::Cpu), make: || Box::new(Scarce::new(Kept::Cpu)) },
     Row { fault: Fault::Upgrade, name: "upgrade", need: Need::NextProgram, make: || Box::new(Upgrade::default()) },

@@ -5,7 +5,7 @@ use std::future::{Future, ready};
 use std::pin::Pin;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use testkit::LinkRule;
 
 use crate::cluster::Cluster;
@@ -144,11 +144,6 @@ fn together(links: &BTreeMap<&'static str, Rules>) -> Rules {
 /// These links, all with one rule.
 pub(super) fn rules(links: impl IntoIterator<Item = (u64, u64)>, rule: LinkRule) -> Rules {
     links.into_iter().map(|link| (link, rule)).collect()
-}
-
-/// What the history says of faults that meet nodes.
-pub(super) fn nodes(ids: &[u64]) -> Value {
-    json!({"nodes": ids})
 }
 
 /// A time between two, at random.

@@ -1,77 +1,78 @@
-//! The network falls apart.
+//! Links are cut, until everything is mended.
 
 use serde_json::{Value, json};
 use testkit::LinkRule;
 
 use super::kind::{Doing, Kind, Scene, rules};
 
-/// Two parts, of which one has a majority.
-pub(super) struct Halves;
+/// Directed links, and what the history says of them.
+type Links = (Vec<(u64, u64)>, Value);
 
-impl Kind for Halves {
-    fn begin<'a>(&'a mut self, mut scene: Scene<'a>) -> Doing<'a, Value> {
-        Box::pin(async move {
-            let mut all = scene.all();
-            scene.rng.shuffle(&mut all);
-            let (one, other) = all.split_at(all.len() / 2);
-            let crosses = |(a, b): &(u64, u64)| one.contains(a) != one.contains(b);
-            let cut = scene.pairs().into_iter().filter(crosses);
-            scene.set_links(rules(cut, LinkRule::CUT))?;
-            Ok(json!({"parts": [one, other]}))
-        })
-    }
-}
+/// Cuts the links that are chosen so, when this node leads.
+pub(super) struct Cut(pub(super) fn(&mut Scene<'_>, u64) -> Links);
 
-/// The leader is cut off from all others.
-pub(super) struct IsolateLeader;
-
-impl Kind for IsolateLeader {
+impl Kind for Cut {
     fn begin<'a>(&'a mut self, mut scene: Scene<'a>) -> Doing<'a, Value> {
         Box::pin(async move {
             let leader = scene.leader().await;
-            let cut = scene.pairs().into_iter().filter(|(a, b)| *a == leader || *b == leader);
+            let (cut, told) = (self.0)(&mut scene, leader);
             scene.set_links(rules(cut, LinkRule::CUT))?;
-            Ok(json!({"leader": leader}))
+            Ok(told)
         })
     }
+}
+
+fn links(scene: &Scene<'_>, cut: impl Fn(u64, u64) -> bool) -> Vec<(u64, u64)> {
+    scene.pairs().into_iter().filter(|(a, b)| cut(*a, *b)).collect()
+}
+
+/// Two parts, of which one has a majority.
+pub(super) fn halves(scene: &mut Scene<'_>, _leader: u64) -> Links {
+    let mut all = scene.all();
+    scene.rng.shuffle(&mut all);
+    let (one, other) = all.split_at(all.len() / 2);
+    (links(scene, |a, b| one.contains(&a) != one.contains(&b)), json!({"parts": [one, other]}))
+}
+
+/// The leader is cut off from all others.
+pub(super) fn isolate_leader(scene: &mut Scene<'_>, leader: u64) -> Links {
+    (links(scene, |a, b| a == leader || b == leader), json!({"leader": leader}))
 }
 
 /// Every node sees a majority, but no two the same.
-pub(super) struct Ring;
-
-impl Kind for Ring {
-    fn begin<'a>(&'a mut self, mut scene: Scene<'a>) -> Doing<'a, Value> {
-        Box::pin(async move {
-            let mut ring = scene.all();
-            scene.rng.shuffle(&mut ring);
-            // On a ring each node sees its neighbours: itself and half of the others, rounded up.
-            let reach = ring.len().div_ceil(2) / 2;
-            let place = |node: u64| ring.iter().position(|other| *other == node).unwrap_or(0);
-            let apart = |(a, b): &(u64, u64)| {
-                let gap = place(*a).abs_diff(place(*b));
-                gap.min(ring.len() - gap) > reach
-            };
-            // Three nodes on a ring all see each other: one link goes.
-            let lone = (ring[0], ring[ring.len() - 1]);
-            let is_lone = |(a, b): &(u64, u64)| ring.len() <= 3 && [(*a, *b), (*b, *a)].contains(&lone);
-            let cut = scene.pairs().into_iter().filter(|link| apart(link) || is_lone(link));
-            scene.set_links(rules(cut, LinkRule::CUT))?;
-            Ok(json!({"ring": ring}))
-        })
-    }
+pub(super) fn ring(scene: &mut Scene<'_>, _leader: u64) -> Links {
+    let mut ring = scene.all();
+    scene.rng.shuffle(&mut ring);
+    // On a ring each node sees its neighbours: itself and half of the others, rounded up.
+    let reach = ring.len().div_ceil(2) / 2;
+    let place = |node: u64| ring.iter().position(|other| *other == node).unwrap_or(0);
+    // Three nodes on a ring all see each other: one link goes.
+    let lone = |gap: usize| ring.len() <= 3 && gap == ring.len() - 1;
+    let apart = |a, b| {
+        let gap = place(a).abs_diff(place(b));
+        gap.min(ring.len() - gap) > reach || lone(gap)
+    };
+    (links(scene, apart), json!({"ring": ring}))
 }
 
 /// One node is heard by none but hears all, or hears none but is heard.
-pub(super) struct OneWay;
+pub(super) fn one_way(scene: &mut Scene<'_>, _leader: u64) -> Links {
+    let (node, deaf) = (scene.one(), scene.rng.bool());
+    let cut = links(scene, |a, b| node == if deaf { b } else { a });
+    (cut, json!({"node": node, "is": if deaf { "deaf" } else { "dumb" }}))
+}
 
-impl Kind for OneWay {
-    fn begin<'a>(&'a mut self, mut scene: Scene<'a>) -> Doing<'a, Value> {
-        Box::pin(async move {
-            let (node, deaf) = (scene.one(), scene.rng.bool());
-            let blocked = |(a, b): &(u64, u64)| if deaf { *b == node } else { *a == node };
-            let cut = scene.pairs().into_iter().filter(blocked);
-            scene.set_links(rules(cut, LinkRule::CUT))?;
-            Ok(json!({"node": node, "is": if deaf { "deaf" } else { "dumb" }}))
-        })
-    }
+/// One direction of one link: from the leader to a follower, back, or between two followers where
+/// there are two. `one-way` does the same to one node and all others.
+pub(super) fn asymmetric(scene: &mut Scene<'_>, leader: u64) -> Links {
+    let mut followers = scene.others(leader);
+    scene.rng.shuffle(&mut followers);
+    let (from, to) = match (scene.rng.u8(..3), &followers[..]) {
+        (0, [one, ..]) => (leader, *one),
+        (2, [one, other, ..]) => (*one, *other),
+        (_, [one, ..]) => (*one, leader),
+        // One node has no links.
+        _ => (leader, leader),
+    };
+    (links(scene, |a, b| (a, b) == (from, to)), json!({"leader": leader, "deaf": to, "to": from}))
 }

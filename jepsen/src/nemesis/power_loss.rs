@@ -17,7 +17,7 @@ impl Kind for PowerLoss {
             let one = scene.one();
             let ids = if scene.rng.bool() { scene.all() } else { vec![one] };
             for id in &ids {
-                scene.cluster.kill(*id)?;
+                scene.cluster.kill(*id);
             }
             let mut lost = Vec::new();
             for id in &ids {

@@ -62,9 +62,9 @@ impl Upgrade {
             Step::Restart(id, which) => {
                 self.restarts += 1;
                 if scene.rng.bool() {
-                    scene.cluster.stop(id).await?
+                    scene.cluster.stop(id).await
                 } else {
-                    scene.cluster.kill(id)?
+                    scene.cluster.kill(id)
                 }
                 scene.cluster.node(id).run_program(which)?;
                 // One at a time: the next only when all are there again.
@@ -80,7 +80,7 @@ impl Upgrade {
                 Ok(())
             }
             Step::TurnedAway(id) => {
-                scene.cluster.kill(id)?;
+                scene.cluster.kill(id);
                 scene.cluster.node(id).run_program(Which::First)?;
                 let ended = scene.cluster.node(id).start_to_the_end().await.map_err(|error| error.to_string())?;
                 if ended.code != Some(REFUSED) || !ended.last_lines.iter().any(|line| line.contains(WORDS)) {

@@ -3,7 +3,7 @@
 
 use serde_json::json;
 
-use super::door::{AccountDoor, Seen};
+use super::door::{Door, Doors, Seen};
 use super::patience::Patience;
 use super::{ROOT, Work, make_root};
 use crate::answer::Answer;
@@ -14,8 +14,8 @@ const ACCOUNTS: u64 = 5;
 const INITIAL: i64 = 100;
 
 /// Accounts in znodes.
-pub struct Bank<D> {
-    door: D,
+pub struct Bank {
+    doors: Doors,
 }
 
 fn path(account: u64) -> String {
@@ -27,13 +27,13 @@ fn marker() -> String {
     format!("{ROOT}/multi/marker")
 }
 
-impl<D: AccountDoor> Bank<D> {
+impl Bank {
     /// Accounts that are reached at this door.
-    pub fn new(door: D) -> Bank<D> {
-        Bank { door }
+    pub fn new(doors: Doors) -> Bank {
+        Bank { doors }
     }
 
-    async fn transfer(&self, door: &D, client: &mut Client) -> Answer {
+    async fn transfer(&self, door: &Door, client: &mut Client) -> Answer {
         let from = client.rng.u64(..ACCOUNTS);
         let to = (from + client.rng.u64(1..ACCOUNTS)) % ACCOUNTS;
         let amount = client.rng.i64(1..=10);
@@ -57,7 +57,7 @@ impl<D: AccountDoor> Bank<D> {
 
     /// Looks at all accounts; the transaction says whether all of it is true at once. A look that
     /// shows one moment is an operation of its own.
-    async fn read(&self, door: &D, client: &mut Client) -> Answer {
+    async fn read(&self, door: &Door, client: &mut Client) -> Answer {
         let look = if door.looks_at_once() { "snapshot" } else { "read" };
         client.invoke(look, json!({}));
         let paths: Vec<String> = (0..ACCOUNTS).map(path).collect();
@@ -82,11 +82,15 @@ impl<D: AccountDoor> Bank<D> {
     }
 }
 
-impl<D: AccountDoor> Work for Bank<D> {
-    type Worker = D;
+impl Work for Bank {
+    type Worker = Door;
+
+    fn name(&self) -> &'static str {
+        "multi"
+    }
 
     async fn prepare(&self, client: &mut Client) -> Result<(), String> {
-        make_root(client, "multi").await?;
+        make_root(client, self.name()).await?;
         client.ensure(&marker(), "").await?;
         client.invoke("open-accounts", json!({}));
         for account in 0..ACCOUNTS {
@@ -96,11 +100,11 @@ impl<D: AccountDoor> Work for Bank<D> {
         Ok(())
     }
 
-    fn worker(&self, _index: usize) -> D {
-        self.door.fresh()
+    fn worker(&self, index: usize) -> Door {
+        self.doors.of_worker(index)
     }
 
-    async fn step(&self, door: &mut D, client: &mut Client) -> Result<(), String> {
+    async fn step(&self, door: &mut Door, client: &mut Client) -> Result<(), String> {
         door.enter(client).await?;
         let answer = match client.rng.u8(..3) {
             0 => self.read(door, client).await,
@@ -111,7 +115,7 @@ impl<D: AccountDoor> Work for Bank<D> {
     }
 
     async fn finish(&self, client: &mut Client) -> Result<(), String> {
-        let (mut door, patience) = (self.door.fresh(), Patience::new());
+        let (mut door, patience) = (self.doors.of_worker(0), Patience::new());
         loop {
             door.enter(client).await?;
             let answer = self.read(&door, client).await;

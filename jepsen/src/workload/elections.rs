@@ -1,23 +1,20 @@
 //! `election`: campaign, proclaim and write under the token, pause for longer than the session,
 //! resign; others observe.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde_json::json;
 use zlock_client::api::Election;
 
-use super::again::{Used, again};
-use super::owner::SESSION_TIMEOUT_MS;
+use super::pool::Pool;
 use super::waiter::{Place, Tickets, Waiter, owned};
-use super::{Made, Work, epoch, guarded, make_root};
+use super::{Work, guarded};
 use crate::answer::Effect;
 use crate::client::{Client, Session};
 use crate::http::Call;
 
 /// As short as zlock allows: pauses are to be longer.
 const LEADER_TIMEOUT_MS: u64 = 2_000;
-const EPOCH: Duration = Duration::from_secs(20);
 /// How long an observer waits for something new.
 const WAIT: Duration = Duration::from_millis(1_000);
 /// What a leader does before it resigns.
@@ -29,16 +26,13 @@ const OBSERVER_ONE_IN: usize = 4;
 
 /// Elections that many workers stand for.
 pub struct Elections {
-    count: u64,
-    next_element: AtomicU64,
-    used: Used,
-    made: Made,
+    pool: Pool,
 }
 
 /// One who stands, or looks on.
 pub enum Participant {
     /// Stands.
-    Candidate(Candidate),
+    Candidate(Box<Candidate>),
     /// Looks on.
     Observer(Observer),
 }
@@ -59,25 +53,14 @@ pub struct Observer {
 impl Elections {
     /// Elections for so many workers: few enough that each has candidates.
     pub fn new(concurrency: usize) -> Elections {
-        Elections {
-            count: (concurrency as u64 / 4).max(1),
-            next_element: AtomicU64::new(0),
-            used: Used::default(),
-            made: Made::default(),
-        }
-    }
-
-    fn any(&self, client: &mut Client) -> String {
-        format!("{}/election/{}-{}", super::ROOT, epoch(client, EPOCH), client.rng.u64(..self.count))
+        Elections { pool: Pool::new("election", concurrency / 4) }
     }
 
     async fn campaign(&self, candidate: &mut Candidate, session: Session, client: &mut Client) -> Result<(), String> {
-        let lock = self.any(client);
-        self.made.ensure(client, &guarded::path(&lock), "").await?;
-        self.used.note(&lock);
+        let lock = self.pool.take_guarded(client).await?;
         candidate.deeds_left = DEEDS;
-        let call = Call::post(format!("/v1/elections{lock}?keep=true&label=candidate"));
-        candidate.waiter.enqueue(session, Tickets::One, json!({"lock": lock}), call, client).await;
+        let call = Call::post(format!("/v1/elections{lock}?label=candidate"));
+        candidate.waiter.enqueue(session, (Tickets::One, json!({"lock": lock}), call), client).await;
         Ok(())
     }
 
@@ -85,7 +68,7 @@ impl Elections {
     /// any more stands again.
     async fn lead(&self, candidate: &mut Candidate, session: Session, place: Place, client: &mut Client) {
         candidate.deeds_left -= 1;
-        let element = self.next_element.fetch_add(1, Ordering::Relaxed);
+        let element = self.pool.fresh();
         let mut value = owned(&place.value, &session);
         value["element"] = element.into();
         let token = value["token"].as_u64();
@@ -106,7 +89,7 @@ impl Elections {
 
     /// Asks who leads, from the last answer on: over any node.
     async fn observe(&self, observer: &mut Observer, client: &mut Client) {
-        let election = self.any(client);
+        let election = self.pool.any(client);
         // Observers stay with an election, as long as it is one of the present ones.
         let of_epoch = |name: &str| name.rsplit_once('-').map(|(epoch, _)| epoch.to_owned());
         if of_epoch(&election) != of_epoch(&observer.election) {
@@ -142,8 +125,8 @@ impl Elections {
 impl Work for Elections {
     type Worker = Participant;
 
-    async fn prepare(&self, client: &mut Client) -> Result<(), String> {
-        make_root(client, "election").await.map(|_| ())
+    fn name(&self) -> &'static str {
+        self.pool.name
     }
 
     fn worker(&self, index: usize) -> Participant {
@@ -151,7 +134,7 @@ impl Work for Elections {
             return Participant::Observer(Observer::default());
         }
         let waiter = Waiter::with_timeout(LEADER_TIMEOUT_MS);
-        Participant::Candidate(Candidate { waiter, deeds_left: 0 })
+        Participant::Candidate(Box::new(Candidate { waiter, deeds_left: 0 }))
     }
 
     async fn step(&self, worker: &mut Participant, client: &mut Client) -> Result<(), String> {
@@ -181,12 +164,6 @@ impl Work for Elections {
     }
 
     async fn finish(&self, client: &mut Client) -> Result<(), String> {
-        let session = client.open_session(SESSION_TIMEOUT_MS).await?;
-        for lock in self.used.all() {
-            guarded::read_at_the_end(&lock, client).await?;
-            let call = Call::post(format!("/v1/elections{lock}"));
-            again(&session, Tickets::One, json!({"lock": lock}), &call, client).await;
-        }
-        Ok(())
+        self.pool.read_and_acquire_again(client, "elections", "").await
     }
 }

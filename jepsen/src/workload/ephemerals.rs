@@ -3,11 +3,11 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use serde_json::{Value, json};
-use zlock_client::api::{KeptAlive, OpenSession, SessionOpened};
+use serde_json::json;
 
-use super::{Work, make_root};
-use crate::answer::{Answer, Effect};
+use super::Work;
+use super::own_session::OwnSession;
+use crate::answer::Answer;
 use crate::client::Client;
 use crate::history::Kind;
 use crate::http::Call;
@@ -29,7 +29,7 @@ pub struct Ephemerals {
 /// A worker and its session, which it keeps alive itself.
 #[derive(Default)]
 pub struct Owner {
-    session: Option<(u64, String)>,
+    session: Option<OwnSession>,
     made: u64,
 }
 
@@ -38,28 +38,15 @@ impl Ephemerals {
         self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn open(&self, owner: &mut Owner, client: &mut Client) {
-        let wish = OpenSession { timeout_ms: Some(SESSION_TIMEOUT_MS), label: "jepsen".into(), client: None };
-        let mut opened = None;
-        let result = |answer: &mut Answer| -> Option<Value> {
-            let session: SessionOpened = answer.read(Effect::Write)?;
-            let value =
-                json!({"owner": session.id, "timeout_ms": session.timeout_ms, "safe_for_ms": session.safe_for_ms});
-            opened = Some((session.id, session.session));
-            Some(value)
-        };
-        client.operate("open", json!({}), Call::post("/v1/sessions").json(&wish), result).await;
-        owner.session = opened;
-    }
-
-    async fn create(&self, owner: &mut Owner, (id, key): &(u64, String), client: &mut Client) -> Answer {
+    async fn create(&self, owner: &mut Owner, session: &OwnSession, client: &mut Client) -> Answer {
+        let id = session.id;
         owner.made += 1;
         let path = format!("{}/ephemeral/s{id}-{}", super::ROOT, owner.made);
-        let call = Call::post(format!("/v1/znodes{path}?mode=ephemeral")).session(key);
+        let call = Call::post(format!("/v1/znodes{path}?mode=ephemeral")).session(&session.key);
         let value = json!({"owner": id, "path": path});
         let (answer, _) = client.operate("create", value, call, |_| None).await;
         if answer.outcome != Kind::Fail {
-            self.nodes().push((path, *id));
+            self.nodes().push((path, id));
         }
         answer
     }
@@ -68,8 +55,7 @@ impl Ephemerals {
     async fn look(&self, f: &str, path: &str, owner: u64, client: &mut Client) -> Option<bool> {
         let mut value = json!({"owner": owner, "path": path});
         client.invoke(f, value.clone());
-        let node = client.any_node();
-        let answer = client.http.send(node, Call::get(format!("/v1/znodes{path}"))).await;
+        let answer = client.send(Call::get(format!("/v1/znodes{path}"))).await;
         let exists = answer.is_ok();
         if !exists && !answer.is_problem("no-node") {
             client.end_as(&answer, f, value);
@@ -79,27 +65,13 @@ impl Ephemerals {
         client.end(Kind::Ok, f, value, None, Some(&answer));
         Some(exists)
     }
-
-    async fn keep_alive(&self, (id, key): &(u64, String), client: &mut Client) -> Answer {
-        let call = Call::post(format!("/v1/sessions/{id}/keepalive")).session(key).harmless();
-        let result = |answer: &mut Answer| -> Option<Value> {
-            let kept: KeptAlive = answer.read(Effect::Read)?;
-            Some(json!({"owner": id, "safe_for_ms": kept.safe_for_ms}))
-        };
-        client.operate("keepalive", json!({"owner": id}), call, result).await.0
-    }
-
-    fn abandon(&self, id: u64, client: &mut Client) {
-        client.invoke("abandon", json!({"owner": id}));
-        client.end(Kind::Ok, "abandon", json!({"owner": id}), None, None);
-    }
 }
 
 impl Work for Ephemerals {
     type Worker = Owner;
 
-    async fn prepare(&self, client: &mut Client) -> Result<(), String> {
-        make_root(client, "ephemeral").await.map(|_| ())
+    fn name(&self) -> &'static str {
+        "ephemeral"
     }
 
     fn worker(&self, _index: usize) -> Owner {
@@ -107,12 +79,12 @@ impl Work for Ephemerals {
     }
 
     async fn step(&self, owner: &mut Owner, client: &mut Client) -> Result<(), String> {
-        let Some(session) = owner.session.take() else {
-            self.open(owner, client).await;
+        let Some(mut session) = owner.session.take() else {
+            owner.session = OwnSession::open(SESSION_TIMEOUT_MS, client).await;
             return Ok(());
         };
         let answer = match client.rng.u8(..100) {
-            0..45 => self.keep_alive(&session, client).await,
+            0..45 => session.keep_alive(client).await,
             45..60 => self.create(owner, &session, client).await,
             60..92 => {
                 let recent = self.nodes().iter().rev().take(RECENT).cloned().collect::<Vec<_>>();
@@ -123,12 +95,12 @@ impl Work for Ephemerals {
                 return Ok(());
             }
             92..96 => {
-                let call = Call::delete(format!("/v1/sessions/{}", session.0)).session(&session.1);
-                client.operate("close", json!({"owner": session.0}), call, |_| None).await;
+                let call = Call::delete(format!("/v1/sessions/{}", session.id)).session(&session.key);
+                client.operate("close", json!({"owner": session.id}), call, |_| None).await;
                 return Ok(());
             }
             _ => {
-                self.abandon(session.0, client);
+                session.abandon(client);
                 return Ok(());
             }
         };
@@ -139,8 +111,8 @@ impl Work for Ephemerals {
     }
 
     async fn settle(&self, owner: Owner, client: &mut Client) -> Result<(), String> {
-        if let Some((id, _)) = owner.session {
-            self.abandon(id, client);
+        if let Some(session) = owner.session {
+            session.abandon(client);
         }
         Ok(())
     }

@@ -5,15 +5,15 @@
 //! With the guard the resource refuses tokens below the highest it has seen, and the znode is
 //! written with `If-Lock`.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::json;
 
-use super::door::held;
-use super::{Made, Work, epoch, guarded, make_root, waits};
+use super::door::{Taken, Wish};
+use super::pool::Pool;
+use super::{Work, guarded, waits};
 use crate::client::{Client, Session};
 use crate::history::Kind;
 use crate::http::Call;
@@ -21,7 +21,6 @@ use crate::http::Call;
 /// As short as zlock allows: pauses are to be longer.
 const SESSION_TIMEOUT_MS: u64 = 2_000;
 const WAIT: Duration = Duration::from_millis(500);
-const EPOCH: Duration = Duration::from_secs(20);
 /// Writes under one hold.
 const USES: u32 = 3;
 /// One write in so many is interrupted by a pause.
@@ -38,11 +37,8 @@ struct Resource {
 /// Locks with something to protect.
 pub struct Fenced {
     guarded: bool,
-    count: u64,
-    next_element: AtomicU64,
+    pool: Pool,
     resources: Mutex<BTreeMap<String, Resource>>,
-    used: Mutex<BTreeSet<String>>,
-    made: Made,
 }
 
 /// A worker, its session and the lock that it believes to hold.
@@ -59,50 +55,38 @@ struct Held {
     uses_left: u32,
 }
 
-fn lock_of<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Fenced {
     /// Locks for so many workers, with or without the guard.
     pub fn new(guarded: bool, concurrency: usize) -> Fenced {
-        Fenced {
-            guarded,
-            count: (concurrency as u64 / 4).max(1),
-            next_element: AtomicU64::new(0),
-            resources: Mutex::default(),
-            used: Mutex::default(),
-            made: Made::default(),
-        }
+        let pool = Pool::new(if guarded { "fenced-lock" } else { "unguarded-lock" }, concurrency / 4);
+        Fenced { guarded, pool, resources: Mutex::default() }
     }
 
-    fn root(&self) -> String {
-        format!("{}/{}", super::ROOT, if self.guarded { "fenced-lock" } else { "unguarded-lock" })
+    fn resources(&self) -> MutexGuard<'_, BTreeMap<String, Resource>> {
+        self.resources.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn acquire(&self, user: &mut User, session: &Session, client: &mut Client) -> Result<(), String> {
-        let lock = format!("{}/{}-{}", self.root(), epoch(client, EPOCH), client.rng.u64(..self.count));
-        self.made.ensure(client, &guarded::path(&lock), "").await?;
-        lock_of(&self.used).insert(lock.clone());
+    async fn acquire(&self, user: &mut User, session: &mut Session, client: &mut Client) -> Result<(), String> {
+        let lock = self.pool.take_guarded(client).await?;
         let wait = waits::next(WAIT, &mut client.rng);
         let mut value = json!({"lock": lock, "owner": session.id, "wait_ms": wait.as_millis() as u64});
-        let asked = value.clone();
-        let call = Call::post(format!("/v1/locks{lock}?wait={}ms", wait.as_millis()));
-        let mut grant = None;
-        let result = |answer: &mut crate::answer::Answer| {
-            let (ticket, token, _) = held(answer)?;
-            value["token"] = token.into();
-            grant = Some((ticket, token));
-            Some(value)
+        client.invoke("acquire", value.clone());
+        let wish = Wish { lock: &lock, mode: "exclusive", reentrant: false, wait };
+        let answer = match session.acquire(&wish, client).await {
+            Ok((Taken { ticket, token, .. }, answer)) => {
+                value["token"] = token.into();
+                user.held = Some(Held { lock, ticket, token, uses_left: USES });
+                answer
+            }
+            Err(answer) => answer,
         };
-        client.operate("acquire", asked, call.session(&session.key).waiting(wait), result).await;
-        user.held = grant.map(|(ticket, token)| Held { lock, ticket, token, uses_left: USES });
+        client.end_as(&answer, "acquire", value);
         Ok(())
     }
 
     /// Reads the resource's set, thinks, and writes it back with one element more.
     async fn use_resource(&self, held: &Held, session: &Session, client: &mut Client) {
-        let element = self.next_element.fetch_add(1, Ordering::Relaxed);
+        let element = self.pool.fresh();
         let mut value = json!({"lock": held.lock, "owner": session.id, "token": held.token, "element": element});
         client.invoke("use", value.clone());
         let seen = self.with_resource(held, |resource| resource.elements.clone());
@@ -128,7 +112,7 @@ impl Fenced {
     /// Looks at the resource, or changes it; with the guard only for a token that is not below the
     /// highest seen.
     fn with_resource<T>(&self, held: &Held, work: impl FnOnce(&mut Resource) -> T) -> Option<T> {
-        let mut resources = lock_of(&self.resources);
+        let mut resources = self.resources();
         let resource = resources.entry(held.lock.clone()).or_default();
         if self.guarded && held.token < resource.highest_token {
             return None;
@@ -139,7 +123,7 @@ impl Fenced {
 
     /// The same with a znode.
     async fn append(&self, held: &Held, session: &Session, client: &mut Client) {
-        let element = self.next_element.fetch_add(1, Ordering::Relaxed);
+        let element = self.pool.fresh();
         let value = json!({"lock": held.lock, "owner": session.id, "token": held.token, "element": element});
         guarded::append(value, self.guarded.then_some(held.token), session, PAUSE_ONE_IN, client).await;
     }
@@ -155,8 +139,8 @@ impl Fenced {
 impl Work for Fenced {
     type Worker = User;
 
-    async fn prepare(&self, client: &mut Client) -> Result<(), String> {
-        make_root(client, self.root().rsplit('/').next().unwrap_or_default()).await.map(|_| ())
+    fn name(&self) -> &'static str {
+        self.pool.name
     }
 
     fn worker(&self, _index: usize) -> User {
@@ -164,13 +148,13 @@ impl Work for Fenced {
     }
 
     async fn step(&self, user: &mut User, client: &mut Client) -> Result<(), String> {
-        let session = match user.session.take() {
+        let mut session = match user.session.take() {
             Some(session) => session,
             None => client.open_session(SESSION_TIMEOUT_MS).await?,
         };
         let mut keep = true;
         match user.held.take() {
-            None => self.acquire(user, &session, client).await?,
+            None => self.acquire(user, &mut session, client).await?,
             Some(held) if held.uses_left == 0 => keep = self.release(held, &session, client).await,
             Some(mut held) => {
                 held.uses_left -= 1;
@@ -189,15 +173,13 @@ impl Work for Fenced {
     }
 
     async fn finish(&self, client: &mut Client) -> Result<(), String> {
-        let locks: Vec<String> = lock_of(&self.used).iter().cloned().collect();
-        for lock in locks {
-            let elements = lock_of(&self.resources).get(&lock).map(|resource| resource.elements.clone());
+        for lock in self.pool.all_used() {
+            let elements = self.resources().get(&lock).map(|resource| resource.elements.clone());
             let value = json!({"lock": lock});
             client.invoke("resource-read", value.clone());
             let done = json!({"lock": lock, "elements": elements.unwrap_or_default()});
             client.end(Kind::Ok, "resource-read", done, None, None);
-            guarded::read_at_the_end(&lock, client).await?;
         }
-        Ok(())
+        self.pool.read_at_the_end(client).await
     }
 }

@@ -8,9 +8,12 @@ use crate::answer::{Answer, Effect};
 use crate::client::{Client, Session};
 use crate::http::Call;
 
+/// Behind the name of a lock: its znode.
+const SUFFIX: &str = "-data";
+
 /// The znode of a lock.
 pub(super) fn path(lock: &str) -> String {
-    format!("{lock}-data")
+    format!("{lock}{SUFFIX}")
 }
 
 fn url(lock: &str) -> String {
@@ -19,8 +22,7 @@ fn url(lock: &str) -> String {
 
 /// Reads the list. The answer is what it is not when it could not be read.
 pub(super) async fn read(lock: &str, client: &mut Client) -> Result<String, Answer> {
-    let node = client.any_node();
-    let mut answer = client.http.send(node, Call::get(url(lock))).await;
+    let mut answer = client.send(Call::get(url(lock))).await;
     match answer.read::<ZnodeInfo>(Effect::Read) {
         Some(node) => Ok(node.data.unwrap_or_default()),
         None => Err(answer),
@@ -44,8 +46,7 @@ pub(super) async fn write(
     if let Some(token) = guard {
         call = call.header(headers::IF_LOCK, format!("{lock};{token}"));
     }
-    let node = client.any_node();
-    let mut answer = client.http.send(node, call).await;
+    let mut answer = client.send(call).await;
     if let Some(set) = answer.read::<NodeSet>(Effect::Write) {
         value["version"] = set.stat.version.into();
     }
@@ -85,8 +86,9 @@ pub(super) async fn maybe_pause(session: &Session, one_in: u32, client: &mut Cli
     }
 }
 
-/// The last look at the list: `read-all`.
-pub(super) async fn read_at_the_end(lock: &str, client: &mut Client) -> Result<(), String> {
+/// The last look at the list in a znode: `read-all`.
+pub(super) async fn read_at_the_end(path: &str, client: &mut Client) -> Result<(), String> {
+    let lock = path.strip_suffix(SUFFIX).unwrap_or(path);
     final_read(client, "read-all", json!({"lock": lock}), Call::get(url(lock)), |answer| {
         let node = serde_json::from_slice::<ZnodeInfo>(&answer.body).ok();
         let data = node.and_then(|node| node.data).unwrap_or_default();

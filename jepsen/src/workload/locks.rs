@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::door::{LockDoor, Wish};
+use super::door::{Doors, Wish};
 use super::owner::Owner;
-use super::{ROOT, Work, epoch, make_root, waits};
+use super::{ROOT, Work, epoch, waits};
 use crate::answer::Answer;
-use crate::client::Client;
+use crate::client::{Client, Session};
 
 /// How long an acquire waits in the queue.
 const WAIT: Duration = Duration::from_millis(400);
@@ -29,8 +29,8 @@ pub enum LockKind {
 }
 
 /// Locks that many workers want.
-pub struct Locks<D> {
-    door: D,
+pub struct Locks {
+    doors: Doors,
     kind: LockKind,
     /// Locks in use at the same time.
     count: u64,
@@ -45,31 +45,23 @@ struct Held {
 }
 
 /// A worker with its session.
-pub struct Holder<D: LockDoor> {
-    owner: Owner<D>,
+pub struct Holder {
+    owner: Owner,
     held: Option<Held>,
 }
 
-impl<D: LockDoor> Holder<D> {
-    fn after(&mut self, session: D::Session, answer: &Answer, client: &mut Client) {
+impl Holder {
+    fn after(&mut self, session: Session, answer: &Answer, client: &mut Client) {
         if !self.owner.after(session, answer, client) {
             self.held = None;
         }
     }
 }
 
-impl<D: LockDoor> Locks<D> {
+impl Locks {
     /// Locks for so many workers: few enough that they meet.
-    pub fn new(door: D, kind: LockKind, concurrency: usize) -> Locks<D> {
-        Locks { door, kind, count: (concurrency as u64 / 4).max(1) }
-    }
-
-    fn name(&self) -> &'static str {
-        match self.kind {
-            LockKind::Plain => "lock",
-            LockKind::Reentrant => "reentrant-lock",
-            LockKind::ReadWrite => "rw-lock",
-        }
+    pub fn new(doors: Doors, kind: LockKind, concurrency: usize) -> Locks {
+        Locks { doors, kind, count: (concurrency as u64 / 4).max(1) }
     }
 
     /// Answers say how often the lock is held.
@@ -88,19 +80,20 @@ impl<D: LockDoor> Locks<D> {
         (lock, mode)
     }
 
-    async fn acquire(&self, worker: &mut Holder<D>, mut session: D::Session, client: &mut Client) {
+    async fn acquire(&self, worker: &mut Holder, mut session: Session, client: &mut Client) {
         let (lock, mode) = match &worker.held {
             Some(held) => (held.lock.clone(), held.mode),
             None => self.any(client),
         };
         let wait = waits::next(WAIT, &mut client.rng);
-        let mut value = json!({"lock": lock, "owner": D::id(&session), "mode": mode});
-        if D::node_waits(&session) {
+        let mut value = json!({"lock": lock, "owner": session.id, "mode": mode});
+        // Over HTTP a node does the waiting, so that it has to end in time.
+        if session.zk.is_none() {
             value["wait_ms"] = (wait.as_millis() as u64).into();
         }
         client.invoke("acquire", value.clone());
         let wish = Wish { lock: &lock, mode, reentrant: self.counts_holds(), wait };
-        let answer = match D::acquire(&mut session, &wish, client).await {
+        let answer = match session.acquire(&wish, client).await {
             Ok((taken, answer)) => {
                 value["token"] = taken.token.into();
                 if self.counts_holds() {
@@ -115,11 +108,11 @@ impl<D: LockDoor> Locks<D> {
         worker.after(session, &answer, client);
     }
 
-    async fn release(&self, worker: &mut Holder<D>, mut session: D::Session, mut held: Held, client: &mut Client) {
-        let mut value = json!({"lock": held.lock, "owner": D::id(&session), "mode": held.mode});
+    async fn release(&self, worker: &mut Holder, mut session: Session, mut held: Held, client: &mut Client) {
+        let mut value = json!({"lock": held.lock, "owner": session.id, "mode": held.mode});
         client.invoke("release", value.clone());
         held.holds = 0;
-        let answer = match D::release(&mut session, &held.ticket, client).await {
+        let answer = match session.release(&held.ticket, client).await {
             Ok((holds, answer)) => {
                 if self.counts_holds() {
                     held.holds = holds;
@@ -139,18 +132,22 @@ impl<D: LockDoor> Locks<D> {
     }
 }
 
-impl<D: LockDoor> Work for Locks<D> {
-    type Worker = Holder<D>;
+impl Work for Locks {
+    type Worker = Holder;
 
-    async fn prepare(&self, client: &mut Client) -> Result<(), String> {
-        make_root(client, self.name()).await.map(|_| ())
+    fn name(&self) -> &'static str {
+        match self.kind {
+            LockKind::Plain => "lock",
+            LockKind::Reentrant => "reentrant-lock",
+            LockKind::ReadWrite => "rw-lock",
+        }
     }
 
-    fn worker(&self, _index: usize) -> Holder<D> {
-        Holder { owner: Owner::new(self.door.fresh()), held: None }
+    fn worker(&self, index: usize) -> Holder {
+        Holder { owner: Owner::new(self.doors.of_worker(index)), held: None }
     }
 
-    async fn step(&self, worker: &mut Holder<D>, client: &mut Client) -> Result<(), String> {
+    async fn step(&self, worker: &mut Holder, client: &mut Client) -> Result<(), String> {
         let Some(session) = worker.owner.session(client).await? else { return Ok(()) };
         let again = self.counts_holds() && client.rng.bool();
         match worker.held.take() {

@@ -1,142 +1,162 @@
 //! `mixed`: readers, writers, upgrades, downgrades, leases of a semaphore and multi-locks, all in
-//! the same few locks.
+//! the same few locks; and beside each lock a list that its writers write.
+//!
+//! A reader may read the list, upgrade, and write it back with one element more.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use zlock_client::api::{LockMode, LockWish};
 
-use serde_json::{Value, json};
-use zlock_client::api::{AcquireAll, LockMode, LockWish, Policy};
-
-use super::again::{Used, again};
-use super::conversions::Convertible;
-use super::owner::SESSION_TIMEOUT_MS;
-use super::waiter::{Place, Tickets, look};
-use super::{Work, epoch, make_root};
+use super::pool::Pool;
+use super::waiter::{Place, Tickets, Waiter, look, owned};
+use super::wishes::{LIMIT, PARTS_MAX, PERMITS_MAX, all_again, lease, one, several, told, wish};
+use super::{Work, guarded};
+use crate::answer::Answer;
 use crate::client::{Client, Session};
 use crate::http::Call;
 
-const EPOCH: Duration = Duration::from_secs(15);
-/// How many permits each lock has for leases.
-const LIMIT: u32 = 4;
-/// How many one lease asks for at most.
-const PERMITS_MAX: u32 = 3;
-/// How many locks a multi-lock has at most.
-const PARTS_MAX: usize = 3;
-
 /// Locks that are wanted in every way.
 pub struct Mixed {
-    count: u64,
-    next_upgrade: AtomicU64,
-    used: Used,
+    pool: Pool,
 }
 
 /// A worker with its places.
 #[derive(Default)]
 pub struct Mixer {
-    places: Convertible,
-    /// Its reader is not upgraded, and its writer not downgraded, any more.
+    waiter: Waiter,
+    /// The writer that its reader became, or that it was before it was downgraded.
+    writer: Option<Place>,
+    /// What was read under the lock and not yet written back.
+    list: Option<String>,
+    /// It has done what it came for.
     done: bool,
+}
+
+impl Mixer {
+    /// What the waiter has now is the writer; the reader stays beside it, unless the session has
+    /// gone.
+    fn writer_was_used(&mut self, reader: Place) {
+        self.writer = self.waiter.place.take();
+        self.waiter.place = self.waiter.owner.has_session().then_some(reader);
+    }
+
+    /// The writer reads on, and then lets go of the write lock.
+    async fn downgrade(&mut self, session: Session, place: Place, client: &mut Client) {
+        let call = Call::post(format!("/v1/locks{}?mode=read&owner=worker", place.lock()));
+        let asked = (Tickets::One, told(&wish(place.lock().to_owned(), LockMode::Read)), call);
+        self.waiter.ask("downgrade", session, asked, client).await;
+        if !self.waiter.owner.has_session() {
+            self.writer = None;
+        } else if self.waiter.place.is_some() {
+            self.writer = Some(place);
+        } else {
+            self.waiter.place = Some(place);
+        }
+    }
 }
 
 impl Mixed {
     /// Locks for so many workers: few enough that all kinds meet.
     pub fn new(concurrency: usize) -> Mixed {
-        let count = (concurrency as u64 / 3).max(PARTS_MAX as u64);
-        Mixed { count, next_upgrade: AtomicU64::new(0), used: Used::default() }
-    }
-
-    fn names(&self, epoch: u64) -> Vec<String> {
-        (0..self.count).map(|i| format!("{}/mixed/{epoch}-{i}", super::ROOT)).collect()
+        Mixed { pool: Pool::new("mixed", (concurrency / 3).max(PARTS_MAX)) }
     }
 
     /// A place of any kind.
-    async fn enqueue(&self, worker: &mut Mixer, session: Session, client: &mut Client) {
-        worker.done = false;
-        let epoch = epoch(client, EPOCH);
-        self.used.note(&epoch.to_string());
-        let mut names = self.names(epoch);
-        client.rng.shuffle(&mut names);
-        if client.rng.u8(..10) < 4 {
+    async fn enqueue(&self, worker: &mut Mixer, session: Session, client: &mut Client) -> Result<(), String> {
+        (worker.list, worker.done) = (None, false);
+        let mut names = self.pool.take_all(client);
+        let asked = if client.rng.u8(..10) < 4 {
             names.truncate(client.rng.usize(1..=PARTS_MAX));
-            let locks = names.into_iter().map(|name| wish(name, client)).collect();
-            let policy = if client.rng.u8(..3) == 0 { Policy::Backfill } else { Policy::Strict };
-            return several(worker, session, locks, policy, client).await;
-        }
-        let wish = wish(names.remove(0), client);
-        let value = told(&wish);
-        let mode = value["mode"].as_str().unwrap_or_default();
-        let permits = match (wish.permits, wish.limit) {
-            (Some(permits), Some(limit)) => format!("&permits={permits}&limit={limit}"),
-            _ => "&owner=worker".to_owned(),
+            let locks = names.into_iter().map(|name| in_any_way(name, client)).collect();
+            several(locks, "worker", client)
+        } else {
+            let wish = in_any_way(names.remove(0), client);
+            self.pool.guard(client, &wish.path).await?;
+            let (tickets, value, call) = one(&wish);
+            (tickets, value, if wish.permits.is_none() { call.query("owner=worker") } else { call })
         };
-        let call = Call::post(format!("/v1/locks{}?mode={mode}{permits}&keep=true", wish.path));
-        worker.places.waiter.enqueue(session, Tickets::One, value, call, client).await;
+        worker.waiter.enqueue(session, asked, client).await;
+        Ok(())
+    }
+
+    /// Reads under the read lock; then asks to write as well. One of two that want to write has to
+    /// stop reading.
+    async fn upgrade(&self, worker: &mut Mixer, session: Session, place: Place, client: &mut Client) {
+        let Ok(list) = guarded::read(place.lock(), client).await else {
+            worker.waiter.place = Some(place);
+            return worker.waiter.owner.keep(session);
+        };
+        worker.list = Some(list);
+        let call = Call::post(format!("/v1/locks{}?upgrade={}", place.lock(), place.ticket));
+        let mut value = told(&wish(place.lock().to_owned(), LockMode::Write));
+        // Tells this upgrade from all others.
+        value["upgrade"] = self.pool.fresh().into();
+        let answer = worker.waiter.ask("upgrade", session, (Tickets::One, value, call), client).await;
+        worker.writer_was_used(place);
+        worker.done = answer.is_problem("upgrade-conflict");
+    }
+
+    /// Writes back what was read, with one element more, and goes on as a writer.
+    async fn write(&self, worker: &mut Mixer, session: Session, writer: Place, client: &mut Client) {
+        let lock = writer.lock().to_owned();
+        let mut value = owned(&writer.value, &session);
+        value["element"] = self.pool.fresh().into();
+        client.invoke("append", value.clone());
+        let list = match worker.list.take() {
+            Some(list) => Ok(list),
+            None => guarded::read(&lock, client).await,
+        };
+        let token = value["token"].as_u64();
+        let answer: Answer = match list {
+            Ok(list) => guarded::write(&lock, token, list, &mut value, client).await,
+            Err(answer) => answer,
+        };
+        client.end_as(&answer, "append", value);
+        worker.done = true;
+        worker.waiter.after(session, &answer, client);
+        worker.waiter.place = worker.waiter.owner.has_session().then_some(writer);
     }
 
     /// A step of one whose reader became a writer, or the other way round.
     async fn use_writer(&self, worker: &mut Mixer, session: Session, writer: Place, client: &mut Client) {
-        let reader = worker.places.waiter.place.take();
-        if !writer.held && client.rng.u8(..20) > 0 {
-            worker.places.waiter.wait(session, writer, client).await;
+        let reader = worker.waiter.place.take();
+        let leaves = client.rng.u8(..20) == 0;
+        if !writer.held && !leaves {
+            worker.waiter.wait(session, writer, client).await;
+        } else if writer.held && !worker.done {
+            self.write(worker, session, writer, client).await;
         } else {
-            worker.places.waiter.release(session, writer, client).await;
+            worker.waiter.release(session, writer, client).await;
         }
         if let Some(reader) = reader {
-            worker.places.writer_was_used(reader);
+            worker.writer_was_used(reader);
         }
-        worker.done = true;
     }
 
-    /// A step of one that holds a single lock, and may hold it in another way.
+    /// A step of one that holds.
     async fn use_place(&self, worker: &mut Mixer, session: Session, place: Place, client: &mut Client) {
-        let changes = client.rng.bool() && !worker.done;
-        match place.value["mode"].as_str() {
-            Some("read") if changes => {
-                let upgrade = self.next_upgrade.fetch_add(1, Ordering::Relaxed);
-                let answer = worker.places.upgrade(session, place, upgrade, client).await;
-                worker.done = answer.is_problem("upgrade-conflict");
-            }
-            Some("write") if changes => worker.places.downgrade(session, place, client).await,
-            _ => worker.places.waiter.release(session, place, client).await,
+        let goes_on = client.rng.u8(..20) < 12;
+        match (place.value["mode"].as_str(), worker.done) {
+            (Some("read"), false) if goes_on => self.upgrade(worker, session, place, client).await,
+            (Some("write"), false) => self.write(worker, session, place, client).await,
+            (Some("write"), true) if goes_on => worker.downgrade(session, place, client).await,
+            _ => worker.waiter.release(session, place, client).await,
         }
     }
-}
-
-async fn several(worker: &mut Mixer, session: Session, locks: Vec<LockWish>, policy: Policy, client: &mut Client) {
-    let value = json!({"locks": locks.iter().map(told).collect::<Value>(), "policy": policy});
-    let call = Call::post("/v1/multilocks?keep=true").json(&all(locks, policy, "worker"));
-    worker.places.waiter.enqueue(session, Tickets::Several, value, call, client).await;
 }
 
 /// A lock to read, to write, or some of its permits.
-fn wish(path: String, client: &mut Client) -> LockWish {
-    let (mode, permits) = match client.rng.u8(..6) {
-        0 | 1 => (LockMode::Read, None),
-        2 | 3 => (LockMode::Write, None),
-        _ => (LockMode::Semaphore, Some(client.rng.u32(1..=PERMITS_MAX))),
-    };
-    LockWish { path, mode, permits, limit: permits.and(Some(LIMIT)) }
-}
-
-/// What the history says of a lock that is asked for.
-fn told(wish: &LockWish) -> Value {
-    let mut value = json!({"lock": wish.path, "mode": wish.mode});
-    if let (Some(permits), Some(limit)) = (wish.permits, wish.limit) {
-        value["permits"] = permits.into();
-        value["limit"] = limit.into();
+fn in_any_way(path: String, client: &mut Client) -> LockWish {
+    match client.rng.u8(..6) {
+        0 | 1 => wish(path, LockMode::Read),
+        2 | 3 => wish(path, LockMode::Write),
+        _ => lease(path, client.rng.u32(1..=PERMITS_MAX), LIMIT),
     }
-    value
-}
-
-fn all(locks: Vec<LockWish>, policy: Policy, owner: &str) -> AcquireAll {
-    AcquireAll { locks, policy, owner: owner.to_owned(), ..AcquireAll::default() }
 }
 
 impl Work for Mixed {
     type Worker = Mixer;
 
-    async fn prepare(&self, client: &mut Client) -> Result<(), String> {
-        make_root(client, "mixed").await.map(|_| ())
+    fn name(&self) -> &'static str {
+        self.pool.name
     }
 
     fn worker(&self, _index: usize) -> Mixer {
@@ -144,40 +164,32 @@ impl Work for Mixed {
     }
 
     async fn step(&self, worker: &mut Mixer, client: &mut Client) -> Result<(), String> {
-        let Some(session) = worker.places.waiter.owner.session(client).await? else { return Ok(()) };
-        if let Some(writer) = worker.places.writer.take() {
+        let Some(session) = worker.waiter.owner.session(client).await? else { return Ok(()) };
+        if let Some(writer) = worker.writer.take() {
             self.use_writer(worker, session, writer, client).await;
             return Ok(());
         }
         let die = client.rng.u8(..20);
-        match worker.places.waiter.place.take() {
-            None => self.enqueue(worker, session, client).await,
+        match worker.waiter.place.take() {
+            None => self.enqueue(worker, session, client).await?,
             Some(place) if die < 3 => {
                 look(place.lock(), client).await;
-                worker.places.waiter.place = Some(place);
-                worker.places.waiter.keep(session);
+                worker.waiter.place = Some(place);
+                worker.waiter.owner.keep(session);
             }
             Some(place) if place.held => self.use_place(worker, session, place, client).await,
-            Some(place) if die == 3 => worker.places.waiter.release(session, place, client).await,
-            Some(place) => worker.places.waiter.wait(session, place, client).await,
+            Some(place) if die == 3 => worker.waiter.release(session, place, client).await,
+            Some(place) => worker.waiter.wait(session, place, client).await,
         }
         Ok(())
     }
 
     async fn settle(&self, worker: Mixer, client: &mut Client) -> Result<(), String> {
-        worker.places.waiter.owner.settle(client).await
+        worker.waiter.owner.settle(client).await
     }
 
     async fn finish(&self, client: &mut Client) -> Result<(), String> {
-        let session = client.open_session(SESSION_TIMEOUT_MS).await?;
-        let epochs: Vec<u64> = self.used.all().iter().filter_map(|epoch| epoch.parse().ok()).collect();
-        for epoch in epochs {
-            let alone = |path| LockWish { path, mode: LockMode::Exclusive, permits: None, limit: None };
-            let locks: Vec<LockWish> = self.names(epoch).into_iter().map(alone).collect();
-            let value = json!({"locks": locks.iter().map(told).collect::<Value>(), "policy": Policy::Strict});
-            let call = Call::post("/v1/multilocks").json(&all(locks, Policy::Strict, ""));
-            again(&session, Tickets::Several, value, &call, client).await;
-        }
-        Ok(())
+        self.pool.read_at_the_end(client).await?;
+        all_again(&self.pool, client).await
     }
 }

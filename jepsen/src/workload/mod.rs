@@ -4,32 +4,30 @@
 //! pace of the run. After the last fault is healed each worker settles and the workload reads what
 //! is left.
 
-mod again;
 mod bank;
-mod conversions;
 mod delays;
-pub mod door;
+mod door;
 mod elections;
 mod ephemerals;
 mod fenced;
 mod guarded;
 mod locks;
 mod mixed;
-mod multi_locks;
+mod own_session;
 mod owner;
 mod patience;
-mod queue;
+mod pool;
+mod queues;
 mod register;
 mod retries;
 mod revokes;
-mod semaphores;
 mod sequences;
 mod sessions;
 mod stretches;
-mod upgrades;
 mod waiter;
 mod waits;
 mod watchers;
+mod wishes;
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -43,20 +41,18 @@ use crate::http::Call;
 
 pub use bank::Bank;
 pub use delays::Delays;
+pub use door::Doors;
 pub use elections::Elections;
 pub use ephemerals::Ephemerals;
 pub use fenced::Fenced;
 pub use locks::{LockKind, Locks};
 pub use mixed::Mixed;
-pub use multi_locks::MultiLocks;
-pub use queue::Queue;
+pub use queues::{QueueKind, Queues};
 pub use register::Registers;
 pub use retries::Retries;
 pub use revokes::Revokes;
-pub use semaphores::Semaphores;
 pub use sequences::Sequences;
 pub use sessions::Sessions;
-pub use upgrades::Upgrades;
 pub use watchers::Watchers;
 
 /// Everything that the harness makes lies below this znode.
@@ -67,8 +63,13 @@ pub trait Work: Send + Sync + Sized + 'static {
     /// What one worker remembers from step to step.
     type Worker: Send + 'static;
 
+    /// What it is called: all that it makes lies below a znode of that name.
+    fn name(&self) -> &'static str;
+
     /// Makes what all workers need.
-    fn prepare(&self, client: &mut Client) -> impl Future<Output = Result<(), String>> + Send;
+    fn prepare(&self, client: &mut Client) -> impl Future<Output = Result<(), String>> + Send {
+        make_root(client, self.name())
+    }
 
     /// A worker that has done nothing yet.
     fn worker(&self, index: usize) -> Self::Worker;
@@ -103,14 +104,17 @@ impl Made {
         self.paths.lock().await.insert(path.to_owned());
         Ok(())
     }
+
+    /// All of them.
+    pub(crate) async fn all(&self) -> BTreeSet<String> {
+        self.paths.lock().await.clone()
+    }
 }
 
 /// Makes `/jepsen` and a znode below it.
-pub(crate) async fn make_root(client: &mut Client, name: &str) -> Result<String, String> {
+pub(crate) async fn make_root(client: &mut Client, name: &str) -> Result<(), String> {
     client.ensure(ROOT, "").await?;
-    let path = format!("{ROOT}/{name}");
-    client.ensure(&path, "").await?;
-    Ok(path)
+    client.ensure(&format!("{ROOT}/{name}"), "").await
 }
 
 /// Which of the stretches of this length the run is in. Names with it keep the parts that a checker

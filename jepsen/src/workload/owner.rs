@@ -5,9 +5,9 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::door::{Http, SessionDoor, is_over};
+use super::door::{Door, is_over};
 use crate::answer::Answer;
-use crate::client::Client;
+use crate::client::{Client, Session};
 
 /// Longer than any fault lasts: these sessions are not meant to end by themselves.
 pub(super) const SESSION_TIMEOUT_MS: u64 = 60_000;
@@ -15,17 +15,17 @@ pub(super) const SESSION_TIMEOUT_MS: u64 = 60_000;
 const SETTLE_MAX: Duration = Duration::from_secs(60);
 
 /// Who owns locks: one session at a time.
-pub(super) struct Owner<D: SessionDoor = Http> {
-    door: D,
+pub(super) struct Owner {
+    door: Door,
     timeout_ms: u64,
-    session: Option<D::Session>,
+    session: Option<Session>,
     /// Sessions in which something of unknown outcome was done: closing them ends the doubt.
-    to_close: Vec<D::Session>,
+    to_close: Vec<Session>,
 }
 
 impl Default for Owner {
     fn default() -> Owner {
-        Owner::new(Http)
+        Owner::new(Door::Http)
     }
 }
 
@@ -36,16 +36,16 @@ impl Owner {
     }
 }
 
-impl<D: SessionDoor> Owner<D> {
+impl Owner {
     /// One whose sessions are opened at this door.
-    pub(super) fn new(door: D) -> Owner<D> {
+    pub(super) fn new(door: Door) -> Owner {
         Owner { door, timeout_ms: SESSION_TIMEOUT_MS, session: None, to_close: Vec::new() }
     }
 
     /// The session to act in. `None` when this step went into closing one that is in doubt.
-    pub(crate) async fn session(&mut self, client: &mut Client) -> Result<Option<D::Session>, String> {
+    pub(crate) async fn session(&mut self, client: &mut Client) -> Result<Option<Session>, String> {
         if let Some(session) = self.to_close.pop() {
-            if !close::<D>(&session, client).await {
+            if !close(&session, client).await {
                 self.to_close.push(session);
             }
             return Ok(None);
@@ -62,18 +62,18 @@ impl<D: SessionDoor> Owner<D> {
     }
 
     /// Takes the session out of its hands: it is not closed.
-    pub(super) fn take_session(&mut self) -> Option<D::Session> {
+    pub(super) fn take_session(&mut self) -> Option<Session> {
         self.session.take()
     }
 
     /// Keeps the session: nothing was done in it.
-    pub(crate) fn keep(&mut self, session: D::Session) {
+    pub(crate) fn keep(&mut self, session: Session) {
         self.session = Some(session);
     }
 
     /// Keeps the session, or leaves it when it ended or holds something unknown. False when it is
     /// left: what was held in it is held no more, or will not be.
-    pub(crate) fn after(&mut self, session: D::Session, answer: &Answer, client: &mut Client) -> bool {
+    pub(crate) fn after(&mut self, session: Session, answer: &Answer, client: &mut Client) -> bool {
         if client.take_crashed() {
             self.to_close.push(session);
             return false;
@@ -93,10 +93,10 @@ impl<D: SessionDoor> Owner<D> {
         self.to_close.extend(self.session.take());
         let deadline = Instant::now() + SETTLE_MAX;
         while let Some(session) = self.to_close.last() {
-            if close::<D>(session, client).await {
+            if close(session, client).await {
                 self.to_close.pop();
             } else if Instant::now() > deadline {
-                return Err(format!("session {} could not be closed", D::id(session)));
+                return Err(format!("session {} could not be closed", session.id));
             } else {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
@@ -106,7 +106,7 @@ impl<D: SessionDoor> Owner<D> {
 
     /// As `after`, for operations that are tried until they are answered: a refusal may mean that
     /// the session has ended, and closing it finds out.
-    pub(crate) fn after_tries(&mut self, session: D::Session, answer: &Answer, client: &mut Client) -> bool {
+    pub(crate) fn after_tries(&mut self, session: Session, answer: &Answer, client: &mut Client) -> bool {
         let doubtful = client.take_crashed() || !answer.is_ok();
         if doubtful {
             self.to_close.push(session);
@@ -118,10 +118,10 @@ impl<D: SessionDoor> Owner<D> {
 }
 
 /// Closes a session of which something is not known. True when that is over.
-async fn close<D: SessionDoor>(session: &D::Session, client: &mut Client) -> bool {
-    let value = json!({"owner": D::id(session)});
+async fn close(session: &Session, client: &mut Client) -> bool {
+    let value = json!({"owner": session.id});
     client.invoke("close", value.clone());
-    let answer = D::close(session, client).await;
+    let answer = session.close(client).await;
     client.end_as(&answer, "close", value);
     client.take_crashed();
     answer.is_ok() || is_over(&answer)

@@ -38,11 +38,13 @@ impl Patience {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::answer::{Effect, Ending, judge};
+    use testkit::http::NoAnswer;
+
+    use crate::answer::{Effect, judge};
 
     #[tokio::test]
     async fn a_read_that_is_never_answered_is_told_of() {
-        let answer = judge(Effect::Read, Ending::TimedOut, None, 1);
+        let answer = judge(Effect::Read, Err(NoAnswer::TimedOut), 1);
         assert_eq!(Patience::new().after("key 0-1", &answer).await, Ok(()));
         let over = Patience { deadline: Instant::now().checked_sub(PAUSE).expect("the machine runs for longer") };
         let told = "key 0-1 was not read at the end: timed-out";

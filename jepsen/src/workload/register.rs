@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use serde_json::json;
 
-use super::door::RegisterDoor;
+use super::door::{Door, Doors};
 use super::patience::Patience;
 use super::stretches::{Stretches, keys};
 use super::{ROOT, Work, make_root};
@@ -14,8 +14,8 @@ use crate::answer::Answer;
 use crate::client::Client;
 
 /// Registers that are empty at first. Every value is written once.
-pub struct Registers<D> {
-    door: D,
+pub struct Registers {
+    doors: Doors,
     /// Reads may be old: the negative control.
     local_reads: bool,
     next_value: AtomicU64,
@@ -26,13 +26,13 @@ pub struct Registers<D> {
     making: tokio::sync::Mutex<()>,
 }
 
-impl<D: RegisterDoor> Registers<D> {
+impl Registers {
     /// Registers that nobody has written.
     ///
     /// With `negative`, reads are local, so stale ones must be found.
-    pub fn new(door: D, negative: bool) -> Registers<D> {
+    pub fn new(doors: Doors, negative: bool) -> Registers {
         Registers {
-            door,
+            doors,
             local_reads: negative,
             next_value: AtomicU64::new(1),
             last: Mutex::default(),
@@ -51,7 +51,7 @@ impl<D: RegisterDoor> Registers<D> {
 
     /// Makes the keys of a new stretch, in one try. When the cluster is broken just then, the old
     /// keys go on in use.
-    async fn renew(&self, stretch: u64, door: &D, client: &mut Client) {
+    async fn renew(&self, stretch: u64, door: &Door, client: &mut Client) {
         let Ok(_making) = self.making.try_lock() else { return };
         for key in keys(stretch) {
             if !door.make(client, &path(&key)).await {
@@ -61,7 +61,7 @@ impl<D: RegisterDoor> Registers<D> {
         self.stretches.add(stretch);
     }
 
-    async fn read(&self, door: &D, client: &mut Client, key: &str) -> Answer {
+    async fn read(&self, door: &Door, client: &mut Client, key: &str) -> Answer {
         client.invoke("read", json!([key, null]));
         let (value, answer) = match door.read(client, &path(key), !self.local_reads).await {
             Ok((seen, answer)) => (seen.value, answer),
@@ -74,7 +74,7 @@ impl<D: RegisterDoor> Registers<D> {
         answer
     }
 
-    async fn write(&self, door: &D, client: &mut Client, key: &str) -> Answer {
+    async fn write(&self, door: &Door, client: &mut Client, key: &str) -> Answer {
         let new = self.fresh();
         client.invoke("write", json!([key, new]));
         let answer = door.write(client, &path(key), new, None).await;
@@ -82,7 +82,7 @@ impl<D: RegisterDoor> Registers<D> {
     }
 
     /// Looks, and sets under the condition that the version is still the one that was looked at.
-    async fn cas(&self, door: &D, client: &mut Client, key: &str, old: i64) -> Answer {
+    async fn cas(&self, door: &Door, client: &mut Client, key: &str, old: i64) -> Answer {
         let new = self.fresh();
         let value = json!([key, [old, new]]);
         client.invoke("cas", value.clone());
@@ -118,22 +118,26 @@ fn path(key: &str) -> String {
     format!("{ROOT}/register/{key}")
 }
 
-impl<D: RegisterDoor> Work for Registers<D> {
-    type Worker = D;
+impl Work for Registers {
+    type Worker = Door;
+
+    fn name(&self) -> &'static str {
+        "register"
+    }
 
     async fn prepare(&self, client: &mut Client) -> Result<(), String> {
-        make_root(client, "register").await?;
+        make_root(client, self.name()).await?;
         for key in keys(0) {
             client.ensure(&path(&key), "").await?;
         }
         Ok(())
     }
 
-    fn worker(&self, _index: usize) -> D {
-        self.door.fresh()
+    fn worker(&self, index: usize) -> Door {
+        self.doors.of_worker(index)
     }
 
-    async fn step(&self, door: &mut D, client: &mut Client) -> Result<(), String> {
+    async fn step(&self, door: &mut Door, client: &mut Client) -> Result<(), String> {
         door.enter(client).await?;
         if let Some(stretch) = self.stretches.next(client) {
             self.renew(stretch, door, client).await;
@@ -151,7 +155,7 @@ impl<D: RegisterDoor> Work for Registers<D> {
     /// Reads every key once more: what was acknowledged last to a key may be lost long after its
     /// stretch.
     async fn finish(&self, client: &mut Client) -> Result<(), String> {
-        let mut door = self.door.fresh();
+        let mut door = self.doors.of_worker(0);
         for key in self.stretches.all_keys() {
             let patience = Patience::new();
             loop {

@@ -169,8 +169,12 @@ fn lock(worker: usize) -> String {
 impl Work for Retries {
     type Worker = Insistent;
 
+    fn name(&self) -> &'static str {
+        "exactly-once"
+    }
+
     async fn prepare(&self, client: &mut Client) -> Result<(), String> {
-        make_root(client, "exactly-once").await?;
+        make_root(client, self.name()).await?;
         client.ensure(&parent(), "").await?;
         client.ensure(&counter(), "").await
     }

@@ -1,22 +1,19 @@
 //! `revoke`: hold a lock and write under it; ask for it back, with a deadline or without; some
 //! holders give up when they are asked, others go on until they are refused.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use zlock_client::api::{LockHistory, Revoked, Ticket};
 
-use super::again::{Used, again};
-use super::owner::SESSION_TIMEOUT_MS;
+use super::pool::Pool;
 use super::waiter::{Place, Tickets, Waiter, owned};
-use super::{Made, Work, epoch, guarded, make_root};
+use super::{Work, guarded};
 use crate::answer::Effect;
 use crate::client::{Client, Session};
 use crate::http::Call;
 
-const EPOCH: Duration = Duration::from_secs(15);
 /// How long a holder waits at a time until it is asked for its lock.
 const WAIT: Duration = Duration::from_millis(500);
 /// What a holder does before it gives the lock back by itself.
@@ -29,10 +26,7 @@ const REVOKER_ONE_IN: usize = 5;
 
 /// Locks that are asked back.
 pub struct Revokes {
-    count: u64,
-    next_element: AtomicU64,
-    used: Used,
-    made: Made,
+    pool: Pool,
     /// Sessions whose holders never give anything back.
     stubborn: Mutex<Vec<Session>>,
 }
@@ -52,30 +46,15 @@ pub struct Holder {
 impl Revokes {
     /// Locks for so many workers: few enough that each has waiters.
     pub fn new(concurrency: usize) -> Revokes {
-        Revokes {
-            count: (concurrency as u64 / 4).max(1),
-            next_element: AtomicU64::new(0),
-            used: Used::default(),
-            made: Made::default(),
-            stubborn: Mutex::default(),
-        }
-    }
-
-    /// A lock, and whether it is one that a client may ask for at once. The others show who is
-    /// late: nobody would be where the next one soon asks at once.
-    fn any(&self, client: &mut Client) -> (String, bool) {
-        let (epoch, number) = (epoch(client, EPOCH), client.rng.u64(..self.count));
-        (format!("{}/revoke/{epoch}-{number}", super::ROOT), (epoch + number) % 2 == 1)
+        Revokes { pool: Pool::new("revoke", concurrency / 4), stubborn: Mutex::default() }
     }
 
     async fn enqueue(&self, holder: &mut Holder, session: Session, client: &mut Client) -> Result<(), String> {
-        let (lock, _) = self.any(client);
-        self.made.ensure(client, &guarded::path(&lock), "").await?;
-        self.used.note(&lock);
+        let lock = self.pool.take_guarded(client).await?;
         (holder.stubborn, holder.holds_since) = (client.rng.bool(), None);
         holder.deeds_left = DEEDS;
-        let call = Call::post(format!("/v1/locks{lock}?keep=true"));
-        holder.waiter.enqueue(session, Tickets::One, json!({"lock": lock}), call, client).await;
+        let call = Call::post(format!("/v1/locks{lock}"));
+        holder.waiter.enqueue(session, (Tickets::One, json!({"lock": lock}), call), client).await;
         Ok(())
     }
 
@@ -89,7 +68,7 @@ impl Revokes {
         let mut asked = false;
         let answer = if holder.stubborn || client.rng.u8(..3) == 0 {
             let token = value["token"].as_u64();
-            value["element"] = self.next_element.fetch_add(1, Ordering::Relaxed).into();
+            value["element"] = self.pool.fresh().into();
             guarded::append(value, token, &session, u32::MAX, client).await
         } else {
             let target = format!("/v1/tickets{}?until=revoked&wait={}ms", place.ticket, WAIT.as_millis());
@@ -114,9 +93,12 @@ impl Revokes {
         holder.waiter.after(session, &answer, client);
     }
 
-    /// Asks the holder of a lock, or for a moment from now on.
+    /// Asks the holder of a lock, or for a moment from now on. Of every other lock only with time
+    /// to give it up: they show who is late, and nobody would be where the next one soon asks at
+    /// once.
     async fn ask(&self, client: &mut Client) {
-        let (lock, at_once) = self.any(client);
+        let (epoch, number) = self.pool.place(client);
+        let (lock, at_once) = (self.pool.lock((epoch, number)), (epoch + number) % 2 == 1);
         let deadline_ms = match client.rng.u8(..6) {
             0 => None,
             1 if at_once => Some(0),
@@ -165,8 +147,8 @@ async fn past(lost: &Value, client: &mut Client) {
 impl Work for Revokes {
     type Worker = Holder;
 
-    async fn prepare(&self, client: &mut Client) -> Result<(), String> {
-        make_root(client, "revoke").await.map(|_| ())
+    fn name(&self) -> &'static str {
+        self.pool.name
     }
 
     fn worker(&self, index: usize) -> Holder {
@@ -208,15 +190,11 @@ impl Work for Revokes {
     }
 
     async fn finish(&self, client: &mut Client) -> Result<(), String> {
-        let session = client.open_session(SESSION_TIMEOUT_MS).await?;
-        for lock in self.used.all() {
-            guarded::read_at_the_end(&lock, client).await?;
+        for lock in self.pool.all_used() {
             while !revoke(&lock, Some(500), client).await {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
-            let call = Call::post(format!("/v1/locks{lock}"));
-            again(&session, Tickets::One, json!({"lock": lock}), &call, client).await;
         }
-        Ok(())
+        self.pool.read_and_acquire_again(client, "locks", "").await
     }
 }

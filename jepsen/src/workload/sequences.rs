@@ -78,10 +78,14 @@ impl Sequences {
 impl Work for Sequences {
     type Worker = Option<Child>;
 
+    fn name(&self) -> &'static str {
+        "sequential"
+    }
+
     async fn prepare(&self, client: &mut Client) -> Result<(), String> {
-        let root = make_root(client, "sequential").await?;
+        make_root(client, self.name()).await?;
         for parent in 0..PARENTS {
-            client.ensure(&format!("{root}/p{parent}"), "").await?;
+            client.ensure(&format!("{}/sequential/p{parent}", super::ROOT), "").await?;
         }
         Ok(())
     }

@@ -35,8 +35,12 @@ impl Work for Sessions {
     /// The last zxid that the client saw.
     type Worker = u64;
 
+    fn name(&self) -> &'static str {
+        "session"
+    }
+
     async fn prepare(&self, client: &mut Client) -> Result<(), String> {
-        make_root(client, "session").await?;
+        make_root(client, self.name()).await?;
         for key in 0..KEYS {
             client.ensure(&path(key), "0").await?;
         }

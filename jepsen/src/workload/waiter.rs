@@ -8,6 +8,7 @@ use zlock_client::api::{LockQueue, MultiTicket, Ticket};
 
 use super::owner::Owner;
 use super::waits;
+use super::wishes::Asked;
 use crate::answer::{Answer, Effect};
 use crate::client::{Client, Session};
 use crate::http::Call;
@@ -137,15 +138,10 @@ impl Waiter {
             && let Some(place) = &self.place
         {
             look(place.lock(), client).await;
-            self.keep(session);
+            self.owner.keep(session);
             return None;
         }
         self.step(die == 3, session, client).await
-    }
-
-    /// Goes on with the session: nothing was done in it.
-    pub(super) fn keep(&mut self, session: Session) {
-        self.owner.keep(session);
     }
 
     /// One whose sessions live for so long without it.
@@ -153,32 +149,19 @@ impl Waiter {
         Waiter { owner: Owner::with_timeout(timeout_ms), place: None }
     }
 
-    /// Asks for a place, with a call that keeps it: `enqueue`.
-    pub(super) async fn enqueue(
-        &mut self,
-        session: Session,
-        tickets: Tickets,
-        value: Value,
-        call: Call,
-        client: &mut Client,
-    ) {
-        self.ask("enqueue", session, tickets, value, call, client).await;
+    /// Asks for a place: `enqueue`.
+    pub(super) async fn enqueue(&mut self, session: Session, asked: Asked, client: &mut Client) {
+        self.ask("enqueue", session, asked, client).await;
     }
 
     /// The same under another name.
-    pub(super) async fn ask(
-        &mut self,
-        f: &str,
-        session: Session,
-        tickets: Tickets,
-        value: Value,
-        call: Call,
-        client: &mut Client,
-    ) -> Answer {
+    pub(super) async fn ask(&mut self, f: &str, session: Session, asked: Asked, client: &mut Client) -> Answer {
+        let (tickets, value, call) = asked;
+        let call = call.query("keep=true").session(&session.key);
         let mut result = owned(&value, &session);
         let mut place = None;
         let (answer, _) = client
-            .operate(f, result.clone(), call.session(&session.key), |answer| {
+            .operate(f, result.clone(), call, |answer| {
                 let (ticket, held) = tickets.read(answer, Effect::Write, &mut result)?;
                 result["ticket"] = ticket.clone().into();
                 place = Some(Place { value: result.clone(), ticket, held, tickets });

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::door::{Change, Poll, WatchDoor};
+use super::door::{Change, Door, Doors, Following, Poll};
 use super::{ROOT, Work, make_root};
 use crate::answer::Answer;
 use crate::client::Client;
@@ -16,27 +16,27 @@ const NODES: u64 = 12;
 const LAST_WAIT: Duration = Duration::from_millis(200);
 
 /// One root with watchers.
-pub struct Watchers<D> {
-    door: D,
+pub struct Watchers {
+    doors: Doors,
     /// Nothing is watched between two polls: the negative control.
     careless: bool,
     watchers: usize,
 }
 
 /// A worker: a follower, or one that changes znodes.
-pub struct Worker<D: WatchDoor> {
-    door: D,
-    follower: Option<Follower<D::Place>>,
+pub struct Worker {
+    door: Door,
+    follower: Option<Follower>,
 }
 
 /// A watcher: what it is called, where it is, and how many nodes in a row had no events from there
 /// on.
-struct Follower<P> {
+struct Follower {
     watcher: u64,
     /// 0 when it has to begin anew.
     since: u64,
     gone: u64,
-    place: P,
+    place: Following,
 }
 
 fn root() -> String {
@@ -48,15 +48,15 @@ fn marker() -> String {
     format!("{ROOT}/watch-marker")
 }
 
-impl<D: WatchDoor> Watchers<D> {
+impl Watchers {
     /// A third of the workers watch, two at least. With `negative`, nothing is watched between two
     /// polls, so lost events must be found.
-    pub fn new(door: D, concurrency: usize, negative: bool) -> Watchers<D> {
+    pub fn new(doors: Doors, concurrency: usize, negative: bool) -> Watchers {
         let watchers = (concurrency / 3).max(2).min(concurrency.saturating_sub(1));
-        Watchers { door, careless: negative, watchers }
+        Watchers { doors, careless: negative, watchers }
     }
 
-    async fn change(&self, door: &D, client: &mut Client) -> Answer {
+    async fn change(&self, door: &Door, client: &mut Client) -> Answer {
         let path = format!("{}/n{}", root(), client.rng.u64(..NODES));
         let (f, change) = match client.rng.u8(..4) {
             0 => ("create", Change::Create),
@@ -70,15 +70,9 @@ impl<D: WatchDoor> Watchers<D> {
         answer
     }
 
-    async fn poll(
-        &self,
-        door: &mut D,
-        follower: &mut Follower<D::Place>,
-        wait: Duration,
-        client: &mut Client,
-    ) -> Answer {
+    async fn poll(&self, door: &mut Door, follower: &mut Follower, wait: Duration, client: &mut Client) -> Answer {
         let (watcher, since) = (follower.watcher, follower.since);
-        let value = json!({"watcher": watcher, "since": since, "children": door.tells_children()});
+        let value = json!({"watcher": watcher, "since": since, "children": !door.follows_one_node()});
         client.invoke("poll", value.clone());
         let poll = Poll { since, wait, careless: self.careless };
         match door.poll(client, &root(), &mut follower.place, poll).await {
@@ -104,7 +98,7 @@ impl<D: WatchDoor> Watchers<D> {
     }
 
     /// Begins, or begins anew after the events have gone, at the present state.
-    async fn reset(&self, door: &mut D, follower: &mut Follower<D::Place>, client: &mut Client) -> Answer {
+    async fn reset(&self, door: &mut Door, follower: &mut Follower, client: &mut Client) -> Answer {
         let mut value = json!({"watcher": follower.watcher});
         client.invoke("reset", value.clone());
         let answer = match door.reset(client, &root(), &mut follower.place).await {
@@ -120,20 +114,24 @@ impl<D: WatchDoor> Watchers<D> {
     }
 }
 
-impl<D: WatchDoor> Work for Watchers<D> {
-    type Worker = Worker<D>;
+impl Work for Watchers {
+    type Worker = Worker;
+
+    fn name(&self) -> &'static str {
+        "watch"
+    }
 
     async fn prepare(&self, client: &mut Client) -> Result<(), String> {
-        make_root(client, "watch").await?;
+        make_root(client, self.name()).await?;
         client.ensure(&marker(), "").await
     }
 
-    fn worker(&self, index: usize) -> Worker<D> {
-        let follower = Follower { watcher: index as u64, since: 0, gone: 0, place: D::Place::default() };
-        Worker { door: self.door.fresh(), follower: (index < self.watchers).then_some(follower) }
+    fn worker(&self, index: usize) -> Worker {
+        let follower = Follower { watcher: index as u64, since: 0, gone: 0, place: Following::default() };
+        Worker { door: self.doors.of_worker(index), follower: (index < self.watchers).then_some(follower) }
     }
 
-    async fn step(&self, Worker { door, follower }: &mut Worker<D>, client: &mut Client) -> Result<(), String> {
+    async fn step(&self, Worker { door, follower }: &mut Worker, client: &mut Client) -> Result<(), String> {
         door.enter(client).await?;
         let answer = match follower {
             None => self.change(door, client).await,
@@ -147,7 +145,7 @@ impl<D: WatchDoor> Work for Watchers<D> {
         Ok(())
     }
 
-    async fn settle(&self, Worker { mut door, follower }: Worker<D>, client: &mut Client) -> Result<(), String> {
+    async fn settle(&self, Worker { mut door, follower }: Worker, client: &mut Client) -> Result<(), String> {
         let Some(mut follower) = follower.filter(|follower| follower.since > 0) else { return Ok(()) };
         let answer = client.insist(Call::get(format!("/v1/znodes{}", root())), |_| false).await?;
         let target = answer.zxid.unwrap_or(0);

@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
+use jepsen::history::read_jsonl;
+
 const STALE: &str = r#"
 {"index":0,"time":1000,"process":0,"type":"invoke","f":"write","value":["k",1]}
 {"index":1,"time":2000,"process":0,"type":"ok","f":"write","value":["k",1],"node":1,"zxid":7}
@@ -42,4 +44,10 @@ fn a_good_one_ends_with_0_and_one_that_is_none_with_2() {
             .replace(r#""type":"ok","f":"write""#, r#""type":"info","f":"write""#),
     );
     assert_eq!(code, 2, "a process that goes on after an unknown outcome: {said}");
+}
+
+#[test]
+fn a_line_that_is_no_entry_is_named() {
+    assert_eq!(read_jsonl(STALE).unwrap().len(), 5);
+    assert!(read_jsonl("{}").unwrap_err().starts_with("line 1: "));
 }

@@ -7,9 +7,9 @@ use crate::written::{bad, doubtful, good};
 use jepsen::check::Workload;
 
 /// The workloads with locks that are held alone, ...
-const ALONE: [Workload; 4] = [Workload::MultiLock, Workload::Election, Workload::Upgrade, Workload::Revoke];
+const ALONE: [Workload; 3] = [Workload::Mixed, Workload::Election, Workload::Revoke];
 /// ... those of them whose holders write to a znode, ...
-const GUARDED: [Workload; 3] = [Workload::Election, Workload::Upgrade, Workload::Revoke];
+const GUARDED: [Workload; 3] = [Workload::Election, Workload::Mixed, Workload::Revoke];
 /// ... and those in which nobody passes anybody, so that a token belongs to one session.
 const IN_ORDER: [Workload; 2] = [Workload::Election, Workload::Revoke];
 

@@ -265,7 +265,7 @@ fn several_locks_wait_for_all_that_came_before() {
             200..6200 1 await {{"locks":{second},"policy":"strict","owner":2,"wait_ms":6000}} -> ok"#
         )
     };
-    let found = |release| judge(Workload::MultiLock, &history(release)).has("lost-grant");
+    let found = |release| judge(Workload::Mixed, &history(release)).has("lost-grant");
     assert_eq!([found("release"), found("noted")], [true, false]);
 }
 

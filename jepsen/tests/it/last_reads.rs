@@ -7,8 +7,7 @@ use std::sync::Arc;
 use jepsen::client::Client;
 use jepsen::history::{Kind, Operation, operations};
 use jepsen::recorder::Recorder;
-use jepsen::workload::door::Http;
-use jepsen::workload::{Bank, Registers, Work};
+use jepsen::workload::{Bank, Doors, Registers, Work};
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -76,13 +75,13 @@ async fn reads(work: impl Work, refusals: Refusals) -> Vec<Operation> {
     let mut client = Client::new(&[endpoint], &recorder, 7);
     work.prepare(&mut client).await.unwrap();
     work.finish(&mut client).await.unwrap();
-    let operations = operations(&recorder.finish(dir.path()).unwrap()).unwrap();
+    let operations = operations(&recorder.finish().unwrap()).unwrap();
     operations.into_iter().filter(|operation| operation.f == "read").collect()
 }
 
 #[tokio::test]
 async fn every_register_is_read_at_the_end() {
-    let reads = reads(Registers::new(Http, false), Refusals { word: "GET", count: 3 }).await;
+    let reads = reads(Registers::new(Doors::default(), false), Refusals { word: "GET", count: 3 }).await;
     let answered: Vec<_> = reads.iter().filter(|read| read.is_ok()).map(|read| read.result.clone()).collect();
     let keys: Vec<_> = (0..5).map(|key| json!([format!("0-{key}"), 100])).collect();
     assert_eq!(answered, keys);
@@ -92,7 +91,7 @@ async fn every_register_is_read_at_the_end() {
 #[tokio::test]
 async fn the_accounts_are_read_until_all_of_it_was_true_at_once() {
     for word in ["GET", "POST /v1/txn"] {
-        let reads = reads(Bank::new(Http), Refusals { word, count: 3 }).await;
+        let reads = reads(Bank::new(Doors::default()), Refusals { word, count: 3 }).await;
         let outcomes: Vec<Kind> = reads.iter().map(|read| read.outcome).collect();
         assert_eq!(outcomes, [Kind::Fail, Kind::Fail, Kind::Fail, Kind::Ok], "{word}");
     }

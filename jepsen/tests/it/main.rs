@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod check_command;
-mod edn;
 mod ended_nodes;
 mod held_alone;
 mod in_time;

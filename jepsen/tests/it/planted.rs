@@ -461,7 +461,7 @@ fn an_answer_without_the_zxid_that_it_is_judged_by_is_in_doubt() {
 
 #[test]
 fn a_run_in_which_nothing_was_judged_is_in_doubt() {
-    for workload in Workload::ALL {
+    for workload in Workload::all() {
         let mut verdict = judge(workload, "");
         check_worth(workload, &mut verdict);
         assert_eq!(verdict.valid, Validity::Unknown, "{workload:?}: {verdict:#?}");

@@ -105,7 +105,7 @@ fn a_queue_that_shows_other_holders_than_there_are_is_found() {
 
 #[test]
 fn a_lock_that_nobody_gets_any_more_is_found() {
-    for workload in [Workload::Semaphore, Workload::MultiLock] {
+    for workload in [Workload::Semaphore, Workload::Mixed] {
         good(workload, r#"9 again {"lock":"l","owner":9} -> ok +"token":20 zxid=20"#);
         bad(workload, "not-granted-again", r#"9 again {"lock":"l","owner":9} -> fail error=not-acquired"#);
         doubtful(workload, "no lock was asked for", r#"0 enqueue {"lock":"l","owner":1} -> fail error=unavailable"#);
@@ -131,9 +131,9 @@ fn multi_locks_that_meet_and_both_hold_are_found() {
             r#"{{"owner":2,"policy":"backfill","locks":[{{"lock":"c","mode":"write"}},{part}}}]}} -> ok +"locks":[{{"lock":"c","mode":"write","token":11}},{part},"token":11}}] zxid=11"#
         )
     };
-    good(Workload::MultiLock, &two_multi_locks(&with(r#"{"lock":"b","mode":"read""#), 12));
-    bad(Workload::MultiLock, "two-holders", &two_multi_locks(&with(r#"{"lock":"b","mode":"write""#), 12));
-    bad(Workload::MultiLock, "two-holders", &two_multi_locks(&with(r#"{"lock":"a","mode":"read""#), 12));
+    good(Workload::Mixed, &two_multi_locks(&with(r#"{"lock":"b","mode":"read""#), 12));
+    bad(Workload::Mixed, "two-holders", &two_multi_locks(&with(r#"{"lock":"b","mode":"write""#), 12));
+    bad(Workload::Mixed, "two-holders", &two_multi_locks(&with(r#"{"lock":"a","mode":"read""#), 12));
 }
 
 #[test]
@@ -144,9 +144,9 @@ fn a_multi_lock_that_holds_some_of_its_locks_is_found() {
         )
     };
     let (c, d) = (r#"{"lock":"c","mode":"write","token":11}"#, r#"{"lock":"d","mode":"write""#);
-    good(Workload::MultiLock, &two_multi_locks(&second(&format!(r#"{c},{d},"token":11}}"#)), 12));
-    bad(Workload::MultiLock, "partly-held", &two_multi_locks(&second(&format!("{c},{d}}}")), 12));
-    bad(Workload::MultiLock, "partly-held", &two_multi_locks(&second(c), 12));
+    good(Workload::Mixed, &two_multi_locks(&second(&format!(r#"{c},{d},"token":11}}"#)), 12));
+    bad(Workload::Mixed, "partly-held", &two_multi_locks(&second(&format!("{c},{d}}}")), 12));
+    bad(Workload::Mixed, "partly-held", &two_multi_locks(&second(c), 12));
 }
 
 #[test]
@@ -161,8 +161,8 @@ fn a_multi_lock_that_holds_one_lock_while_it_waits_for_another_is_found() {
             9 again {{"owner":9,"locks":[{{"lock":"a"}}]}} -> ok zxid=20"#
         )
     };
-    good(Workload::MultiLock, &history("[]"));
-    bad(Workload::MultiLock, "holds-while-it-waits", &history("[2]"));
+    good(Workload::Mixed, &history("[]"));
+    bad(Workload::Mixed, "holds-while-it-waits", &history("[2]"));
 }
 
 #[test]
@@ -179,10 +179,10 @@ fn only_a_backfill_multi_lock_may_be_passed() {
             9 again {{"owner":9,"locks":[{{"lock":"a"}}]}} -> ok zxid=20"#
         )
     };
-    bad(Workload::MultiLock, "overtaken", &history("strict", "write"));
-    good(Workload::MultiLock, &history("backfill", "write"));
+    bad(Workload::Mixed, "overtaken", &history("strict", "write"));
+    good(Workload::Mixed, &history("backfill", "write"));
     // Readers may hold together, so this says nothing.
-    good(Workload::MultiLock, &history("strict", "read"));
+    good(Workload::Mixed, &history("strict", "read"));
 }
 
 #[test]
@@ -199,8 +199,8 @@ fn readers_of_one_grant_may_share_a_token_and_a_writer_has_its_own() {
             9 again {{"lock":"a","owner":9}} -> ok +"token":20 zxid=20"#
         )
     };
-    good(Workload::MultiLock, &history("read"));
-    bad(Workload::MultiLock, "falling-token", &history("write"));
+    good(Workload::Mixed, &history("read"));
+    bad(Workload::Mixed, "falling-token", &history("write"));
 }
 
 /// Two leaders, one after the other, with what is seen meanwhile.
@@ -283,22 +283,22 @@ fn a_reader_or_a_writer_beside_an_upgraded_writer_is_found() {
         )
     };
     let held = r#"+"token":11 zxid=11"#;
-    good(Workload::Upgrade, &an_upgrade(held, ""));
-    bad(Workload::Upgrade, "two-holders", &an_upgrade(held, &other("read", 12, 13)));
-    bad(Workload::Upgrade, "two-holders", &an_upgrade(held, &other("write", 12, 13)));
+    good(Workload::Mixed, &an_upgrade(held, ""));
+    bad(Workload::Mixed, "two-holders", &an_upgrade(held, &other("read", 12, 13)));
+    bad(Workload::Mixed, "two-holders", &an_upgrade(held, &other("write", 12, 13)));
     // While it waits to write it still reads: others who did before may go on, and nobody writes.
     let await_it = r#"0 await {"lock":"l","owner":1,"mode":"write","upgrade":1} -> ok +"token":11 zxid=14"#;
     let waits = |mode: &str| {
         let other = other(mode, 12, 13).replace(r#""token":12"#, r#""token":9"#);
         an_upgrade("zxid=11", &format!("{other}\n{await_it}")).replace(r#""token":10"#, r#""token":8"#)
     };
-    good(Workload::Upgrade, &waits("read"));
-    bad(Workload::Upgrade, "two-holders", &waits("write"));
+    good(Workload::Mixed, &waits("read"));
+    bad(Workload::Mixed, "two-holders", &waits("write"));
     // The log alone shows it, when the clients' times do not.
     let late = other("read", 16, 18).replace("owner\":2", "owner\":3");
-    good(Workload::Upgrade, &format!("{}{late}", an_upgrade(held, "")));
+    good(Workload::Mixed, &format!("{}{late}", an_upgrade(held, "")));
     let early = other("read", 12, 18);
-    bad(Workload::Upgrade, "two-holders", &format!("{}{early}", an_upgrade(held, "")));
+    bad(Workload::Mixed, "two-holders", &format!("{}{early}", an_upgrade(held, "")));
 }
 
 #[test]
@@ -306,21 +306,21 @@ fn a_second_upgrade_is_refused_and_a_first_one_is_not() {
     let second = |end: &str| format!(r#"1 upgrade {{"lock":"l","owner":2,"mode":"write","upgrade":2}} -> {end}"#);
     let refused = second("fail error=upgrade-conflict");
     let waits = |second: &str| an_upgrade("zxid=11", second);
-    good(Workload::Upgrade, &waits(&refused));
+    good(Workload::Mixed, &waits(&refused));
     let both = format!(
         "{}\n{}\n{}",
         second("ok zxid=12"),
         r#"1 await {"lock":"l","owner":2,"mode":"write","upgrade":2} -> ok zxid=13"#,
         r#"0 await {"lock":"l","owner":1,"mode":"write","upgrade":1} -> ok +"token":11 zxid=14"#,
     );
-    bad(Workload::Upgrade, "two-upgrades", &waits(&both));
+    bad(Workload::Mixed, "two-upgrades", &waits(&both));
     let alone = format!("{refused}\n9 again {{\"lock\":\"l\",\"owner\":9}} -> ok +\"token\":20 zxid=20");
-    bad(Workload::Upgrade, "refused-alone", &alone);
+    bad(Workload::Mixed, "refused-alone", &alone);
     let over = format!("{}\n{refused}", waits(""));
-    bad(Workload::Upgrade, "refused-alone", &over);
+    bad(Workload::Mixed, "refused-alone", &over);
     // One of unknown outcome may be there still.
     good(
-        Workload::Upgrade,
+        Workload::Mixed,
         &format!("{}\n{alone}", second("info").replace("owner\":2", "owner\":3").replace("1 up", "5 up")),
     );
 }
@@ -339,9 +339,9 @@ fn a_write_between_the_read_and_the_upgrade_is_found_and_a_downgrade_that_waits(
             9 again {{"lock":"l","owner":9}} -> ok +"token":20 zxid=20"#
         )
     };
-    good(Workload::Upgrade, &history("[1]", r#"+"token":12 zxid=12"#));
-    bad(Workload::Upgrade, "lost-update", &history("[]", r#"+"token":12 zxid=12"#));
-    bad(Workload::Upgrade, "downgrade-waits", &history("[1]", "zxid=12"));
+    good(Workload::Mixed, &history("[1]", r#"+"token":12 zxid=12"#));
+    bad(Workload::Mixed, "lost-update", &history("[]", r#"+"token":12 zxid=12"#));
+    bad(Workload::Mixed, "downgrade-waits", &history("[1]", "zxid=12"));
 }
 
 /// A holder that is asked for its lock with a deadline, with what it does then.

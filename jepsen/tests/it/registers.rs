@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use jepsen::check::zones::{ZoneVerdict, decide};
-use jepsen::models::{LockModel, LockOp, RegisterModel, RegisterOp};
+use jepsen::models::{RegisterModel, RegisterOp};
 use jepsen::wgl::{self, Call, Verdict};
 
 /// A history of a real register: every operation takes effect at a moment between its call and its
@@ -116,21 +116,4 @@ fn the_search_gives_up_on_what_it_cannot_decide_instead_of_guessing() {
     calls[last].op = RegisterOp::Read(Some(-1));
     assert!(!matches!(wgl::check(&RegisterModel, &calls, 3_000), Verdict::Linearizable));
     assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
-}
-
-#[test]
-fn a_contradiction_is_made_small() {
-    let mut calls = Vec::new();
-    for round in 0..50 {
-        let (owner, at) = (round % 5, round * 10);
-        calls.push(Call { op: LockOp::Acquire(owner), call: at, complete: Some(at + 2) });
-        calls.push(Call { op: LockOp::Release(owner), call: at + 5, complete: Some(at + 7) });
-    }
-    calls.push(Call { op: LockOp::Acquire(9), call: 403, complete: Some(404) });
-    let Verdict::NotLinearizable { stuck_at, .. } = wgl::check(&LockModel, &calls, 100_000) else {
-        panic!("two holders were missed")
-    };
-    let cycles: Vec<Vec<usize>> = (0..50).map(|i| vec![2 * i, 2 * i + 1]).collect();
-    let part = wgl::shrink(&LockModel, &calls, &cycles, stuck_at, 5_000);
-    assert!(part.contains(&100) && part.len() <= 3, "{part:?}");
 }

@@ -273,7 +273,7 @@ fn folders(uses: &Uses) -> Uses {
 
 #[test]
 fn folders_use_those_that_their_row_of_the_architecture_names() {
-    let text = std::fs::read_to_string(crate::root().join("docs/architecture.md")).unwrap();
+    let text = std::fs::read_to_string(crate::root().join("docs/dev/architecture.md")).unwrap();
     let mut findings = Vec::new();
     for name in LAYERED {
         let start = format!("| `{name}/");

@@ -132,7 +132,7 @@ fn no_comment_is_wider_than_a_page() {
     none(findings);
 }
 
-/// A subject is a noun: docs/style.md, which names the words that are none.
+/// A subject is a noun: docs/dev/style.md, which names the words that are none.
 #[test]
 fn no_page_and_no_comment_has_a_subject_that_is_a_riddle() {
     let riddles = [concat!("who", "ever"), concat!("some", "body")];
@@ -141,7 +141,7 @@ fn no_page_and_no_comment_has_a_subject_that_is_a_riddle() {
         words.into_iter().any(|word| riddles.contains(&&*word.to_lowercase()))
     };
     let mut findings = Vec::new();
-    for file in texts(".md").into_iter().chain(texts(".rs")).filter(|file| file.path != "docs/style.md") {
+    for file in texts(".md").into_iter().chain(texts(".rs")).filter(|file| file.path != "docs/dev/style.md") {
         let is_page = file.path.ends_with(".md");
         let prose = file.text.lines().enumerate().filter(|(_, line)| is_page || line.trim_start().starts_with("//"));
         findings.extend(prose.filter(|(_, line)| riddle(line)).map(|(at, _)| format!("{}:{}", file.path, at + 1)));
@@ -174,16 +174,14 @@ fn is_path(words: &str) -> bool {
     words.starts_with("crates/") && !words.contains(['{', '*', '<', ' '])
 }
 
-/// A page that names a file or a directory of the sources names one that is there. Decisions and
-/// the changelog tell of former times.
+/// A page that names a file or a directory of the sources names one that is there. Decisions tell
+/// of former times.
 #[test]
 fn every_source_file_that_a_page_names_is_there() {
     let names: BTreeSet<String> =
         texts(".rs").into_iter().filter_map(|file| Some(file.path.rsplit('/').next()?.to_owned())).collect();
     let mut findings = Vec::new();
-    for page in
-        texts(".md").iter().filter(|page| !page.path.contains("decisions/") && !page.path.ends_with("changelog.md"))
-    {
+    for page in texts(".md").iter().filter(|page| !page.path.contains("decisions/")) {
         for (number, line) in (1..).zip(page.text.lines()) {
             let named = quoted(line).filter_map(|words| words.rsplit(['/', ' ']).next());
             let files = named.filter(|name| name.ends_with(".rs") && !name.contains(['{', '*', '<']));
@@ -201,7 +199,7 @@ fn every_source_file_that_a_page_names_is_there() {
 fn every_identifier_of_the_page_on_style_is_in_the_sources() {
     let sources: String = texts(".rs").into_iter().map(|file| file.text).collect();
     let words: BTreeSet<&str> = sources.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
-    let page = std::fs::read_to_string(root().join("docs/style.md")).unwrap();
+    let page = std::fs::read_to_string(root().join("docs/dev/style.md")).unwrap();
     let is_identifier = |word: &&str| {
         let plain = word.chars().all(|c| c.is_alphanumeric() || c == '_');
         plain
@@ -215,7 +213,7 @@ fn every_identifier_of_the_page_on_style_is_in_the_sources() {
     none(
         named
             .filter(|(_, word)| !words.contains(word))
-            .map(|(number, word)| format!("docs/style.md:{number}: {word}"))
+            .map(|(number, word)| format!("docs/dev/style.md:{number}: {word}"))
             .collect(),
     );
 }

@@ -1,4 +1,4 @@
-//! The rules of docs/architecture.md and docs/style.md that a machine can check.
+//! The rules of docs/dev/architecture.md and docs/dev/style.md that a machine can check.
 
 #![allow(clippy::unwrap_used)]
 
@@ -8,6 +8,7 @@ mod manifests;
 mod mutations;
 mod next_level;
 mod sources;
+mod words;
 
 use std::path::{Path, PathBuf};
 

@@ -6,8 +6,8 @@ use toml::Table;
 
 use crate::{none, root, texts};
 
-/// Crates of this workspace and those of them that they may use. The table in docs/architecture.md
-/// says the same.
+/// Crates of this workspace and those of them that they may use. The table in
+/// docs/dev/architecture.md says the same.
 const EDGES: &[(&str, &[&str])] = &[
     ("znode", &[]),
     ("storage", &[]),
@@ -99,17 +99,17 @@ fn the_state_machine_has_no_way_to_be_impure() {
 
 #[test]
 fn the_table_in_the_architecture_names_every_edge() {
-    let text = std::fs::read_to_string(root().join("docs/architecture.md")).unwrap();
+    let text = std::fs::read_to_string(root().join("docs/dev/architecture.md")).unwrap();
     let crates = dependencies(false);
     let mut findings = Vec::new();
     for (name, allowed) in EDGES.iter().filter(|(name, _)| crates.contains_key(*name)) {
         let Some(row) = text.lines().find(|line| line.starts_with(&format!("| `{name}` |"))) else {
-            findings.push(format!("{name} has no row in docs/architecture.md"));
+            findings.push(format!("{name} has no row in docs/dev/architecture.md"));
             continue;
         };
         for used in crates[*name].iter().filter(|used| allowed.contains(&used.as_str())) {
             if !row.contains(&format!("`{used}`")) {
-                findings.push(format!("the row of {name} in docs/architecture.md does not list {used}"));
+                findings.push(format!("the row of {name} in docs/dev/architecture.md does not list {used}"));
             }
         }
     }

@@ -80,7 +80,7 @@ fn the_texts_of_each_bug_stand_once_in_their_files() {
 /// The table says of each bug what it does and what finds it.
 #[test]
 fn the_table_of_planted_bugs_names_each_of_them() {
-    let page = std::fs::read_to_string(root().join("docs/planted-bugs.md")).unwrap();
+    let page = std::fs::read_to_string(root().join("docs/dev/planted-bugs.md")).unwrap();
     let rows = || page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` | "));
     let mut findings = Vec::new();
     let planted: Vec<Table> =

@@ -83,7 +83,7 @@ fn nothing_is_left_behind() {
         for (number, line) in file.text.lines().enumerate() {
             for left in LEFT_OVERS.iter().filter(|left| line.contains(**left)) {
                 // The style guide names what it forbids.
-                if file.path != "docs/style.md" {
+                if file.path != "docs/dev/style.md" {
                     findings.push(format!("{}:{}: {left}", file.path, number + 1));
                 }
             }

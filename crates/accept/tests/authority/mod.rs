@@ -1,14 +1,10 @@
-//! Certificates for tests, and clients that show them.
-
-mod connector;
+//! Certificates for tests.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use rcgen::{BasicConstraints, Certificate, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use tempfile::TempDir;
-
-pub(crate) use connector::Connector;
 
 const DAY: Duration = Duration::from_secs(86_400);
 

@@ -147,14 +147,19 @@ impl ZooKeeper {
         CreateRequest { path: path.to_owned(), data: data.into(), acl, flags }
     }
 
+    /// One transaction: the answer's error and body.
+    pub(crate) async fn multi(&mut self, ops: &[MultiOp]) -> Result<(i32, Vec<u8>), Error> {
+        self.queue(op::MULTI, |out| write_multi(ops, out));
+        self.flush().await?;
+        self.next_answer().await
+    }
+
     /// Creates many znodes in one transaction.
     pub(crate) async fn create_all(&mut self, paths: impl Iterator<Item = String>, data: &[u8]) -> Result<(), Error> {
         let creation =
             |path: String| MultiOp::Create(op::CREATE, ZooKeeper::creation(&path, data, create_flags::PERSISTENT));
         let ops: Vec<MultiOp> = paths.map(creation).collect();
-        self.queue(op::MULTI, |out| write_multi(&ops, out));
-        self.flush().await?;
-        let (code, body) = self.next_answer().await?;
+        let (code, body) = self.multi(&ops).await?;
         let results = read_multi_results(&mut Input::new(&body)).map_err(|_| Error::answer("multi", &body))?;
         let done = results.iter().all(|result| matches!(result, MultiResult::Created(..)));
         if code == error::OK && done { Ok(()) } else { Err(Error::Answer(format!("multi: error {code}"))) }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use rustix::process::{Resource, Rlimit, getrlimit, setpriority_process, setrlimit};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, timeout_at};
@@ -95,6 +96,21 @@ impl Tally {
         self.sent.fetch_add(count, Ordering::Relaxed);
     }
 
+    /// One request over HTTP: its status.
+    pub(crate) async fn ask(
+        &self,
+        client: &mut Rest,
+        method: &str,
+        path: &str,
+        key: Option<&str>,
+        body: &[u8],
+    ) -> Result<u16, Error> {
+        self.sent(1);
+        let status = client.call(method, path, key, body).await?;
+        self.answer((200..300).contains(&status));
+        Ok(status)
+    }
+
     /// A server answered it.
     pub(crate) fn answer(&self, done: bool) {
         let count = if done { &self.done } else { &self.refused };
@@ -127,6 +143,15 @@ where
             return;
         }
     }
+}
+
+/// So many clients that do the same at once.
+pub(crate) async fn swarm<F>(count: usize, until: Instant, tally: &Tally, turn: impl Fn(usize) -> F)
+where
+    F: Future<Output = Result<(), Error>>,
+{
+    let turn = &turn;
+    join_all((0..count).map(|number| again(until, tally, move || turn(number)))).await;
 }
 
 /// Traffic under way.

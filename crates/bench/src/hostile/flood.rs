@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::time::{Instant, sleep};
 
-use super::attack::{Tally, Target, again};
+use super::attack::{Tally, Target, again, swarm};
 use crate::error::Error;
 
 /// Locks that a listing shows, and sessions that hold them.
@@ -64,18 +64,14 @@ impl Repeated<'_> {
 
     /// Sends it again and again, over a new connection when one ends.
     pub(crate) async fn send(&self, target: &Target, until: Instant, tally: &Tally) {
-        let one = |number: usize| {
-            again(until, tally, move || async move {
-                let node = if self.at_follower { target.follower } else { number % target.rest.len() };
-                let mut client = target.rest_at(node, number).await?;
-                loop {
-                    tally.sent(1);
-                    let status = client.call(self.method, self.path, None, self.body).await?;
-                    tally.answer((200..300).contains(&status));
-                }
-            })
-        };
-        join_all((0..self.connections).map(one)).await;
+        swarm(self.connections, until, tally, |number| async move {
+            let node = if self.at_follower { target.follower } else { number % target.rest.len() };
+            let mut client = target.rest_at(node, number).await?;
+            loop {
+                tally.ask(&mut client, self.method, self.path, None, self.body).await?;
+            }
+        })
+        .await;
     }
 }
 
@@ -90,54 +86,46 @@ pub(crate) async fn send_large_bodies(target: &Target, until: Instant, tally: &T
 pub(crate) async fn leave_data_unread(target: &Target, until: Instant, tally: &Tally) {
     let body = vec![b'x'; LARGE];
     let body = &body[..];
-    let one = |number: usize| {
-        again(until, tally, move || async move {
-            let path = format!("/v1/znodes/unread-{}", number % 8);
-            let mut client = target.rest(number).await?;
-            tally.sent(1);
-            let status = client.call("PUT", &path, None, body).await?;
-            tally.answer((200..300).contains(&status));
-            if status >= 300 {
-                return Err(Error::Answer(format!("{path}: {status}")));
-            }
-            client.begin("GET", &path, "\r\n").await?;
-            until_it_ends(&client).await
-        })
-    };
-    join_all((0..1_200).map(one)).await;
+    swarm(1_200, until, tally, |number| async move {
+        let path = format!("/v1/znodes/unread-{}", number % 8);
+        let mut client = target.rest(number).await?;
+        let status = tally.ask(&mut client, "PUT", &path, None, body).await?;
+        if status >= 300 {
+            return Err(Error::Answer(format!("{path}: {status}")));
+        }
+        client.begin("GET", &path, "\r\n").await?;
+        until_it_ends(&client).await
+    })
+    .await;
 }
 
 /// Asks for long pages and reads nothing.
 pub(crate) async fn leave_pages_unread(target: &Target, until: Instant, tally: &Tally) {
-    let one = |number: usize| {
-        again(until, tally, move || async move {
-            let mut client = target.rest(number).await?;
-            // As many as the sockets' buffers cannot take.
-            for _ in 0..16 {
-                client.begin("GET", "/v1/locks?limit=1000&queues=true", "\r\n").await?;
-            }
-            tally.sent(16);
-            until_it_ends(&client).await
-        })
-    };
-    join_all((0..600).map(one)).await;
+    swarm(600, until, tally, |number| async move {
+        let mut client = target.rest(number).await?;
+        // As many as the sockets' buffers cannot take.
+        for _ in 0..16 {
+            client.begin("GET", "/v1/locks?limit=1000&queues=true", "\r\n").await?;
+        }
+        tally.sent(16);
+        until_it_ends(&client).await
+    })
+    .await;
 }
 
 /// Long polls, whose heads are as long as they may be or short.
 pub(crate) async fn wait(target: &Target, connections: usize, head_bytes: usize, until: Instant, tally: &Tally) {
     let filler = format!("x-filler: {}\r\n\r\n", "x".repeat(head_bytes));
     let filler = if head_bytes == 0 { "\r\n" } else { filler.as_str() };
-    let one = |number: usize| {
-        again(until, tally, move || async move {
-            let mut client = target.rest(number).await?;
-            client.begin("GET", "/v1/znodes?watch=children&wait=60s", filler).await?;
-            tally.sent(1);
-            let status = client.answer().await?;
-            tally.answer((200..300).contains(&status));
-            Ok(())
-        })
-    };
-    join_all((0..connections).map(one)).await;
+    swarm(connections, until, tally, |number| async move {
+        let mut client = target.rest(number).await?;
+        client.begin("GET", "/v1/znodes?watch=children&wait=60s", filler).await?;
+        tally.sent(1);
+        let status = client.answer().await?;
+        tally.answer((200..300).contains(&status));
+        Ok(())
+    })
+    .await;
 }
 
 /// Connections that say nothing, and writes of large bodies over some that were there before.
@@ -147,42 +135,34 @@ pub(crate) async fn idle_and_write(target: &Target, until: Instant, tally: &Tall
     let write = again(until, tally, move || async move {
         let mut client = target.rest(0).await?;
         for number in 0..70 {
-            tally.sent(1);
-            let status = client.call("PUT", &format!("/v1/znodes/idle-{}", number % 4), None, body).await?;
-            tally.answer((200..300).contains(&status));
+            tally.ask(&mut client, "PUT", &format!("/v1/znodes/idle-{}", number % 4), None, body).await?;
         }
         Ok(())
     });
-    let idle = |number: usize| {
-        again(until, tally, move || async move {
-            let client = target.rest(number).await?;
-            tally.sent(1);
-            client.ended().await;
-            Err(Error::Gone)
-        })
-    };
-    tokio::join!(write, join_all((0..1_000 * target.rest.len()).map(idle)));
+    let idle = swarm(1_000 * target.rest.len(), until, tally, |number| async move {
+        let client = target.rest(number).await?;
+        tally.sent(1);
+        client.ended().await;
+        Err(Error::Gone)
+    });
+    tokio::join!(write, idle);
 }
 
 /// Fills the state with znodes.
 pub(crate) async fn fill_state(target: &Target, until: Instant, tally: &Tally) {
     let body = vec![b'x'; LARGE];
     let body = &body[..];
-    let one = |number: usize| {
-        again(until, tally, move || async move {
-            let mut client = target.rest(number).await?;
-            loop {
-                tally.sent(1);
-                let path = format!("/v1/znodes/full-{number}-?mode=persistent-sequential");
-                let status = client.call("POST", &path, None, body).await?;
-                tally.answer((200..300).contains(&status));
-                if status >= 300 {
-                    sleep(PROBE).await;
-                }
+    swarm(8, until, tally, |number| async move {
+        let mut client = target.rest(number).await?;
+        loop {
+            let path = format!("/v1/znodes/full-{number}-?mode=persistent-sequential");
+            let status = tally.ask(&mut client, "POST", &path, None, body).await?;
+            if status >= 300 {
+                sleep(PROBE).await;
             }
-        })
-    };
-    join_all((0..8).map(one)).await;
+        }
+    })
+    .await;
 }
 
 /// A client that reads nothing does not see the end of its connection, but in what it sends.

@@ -1,9 +1,8 @@
 //! Hostile traffic over HTTP.
 
-use futures_util::future::join_all;
 use tokio::time::Instant;
 
-use super::attack::{Tally, Target, again};
+use super::attack::{Tally, Target, swarm};
 use crate::error::Error;
 
 /// A head that promises a body of 4 MiB, and its first byte.
@@ -16,39 +15,33 @@ const CLIENTS: usize = 12;
 
 /// Keeps so many requests open whose bodies do not come.
 pub(crate) async fn hold_bodies(target: &Target, count: usize, rest: &str, until: Instant, tally: &Tally) {
-    let hold = |number: usize| {
-        again(until, tally, move || async move {
-            let mut client = target.rest(number).await?;
-            client.begin("POST", &format!("/v1/znodes/held-{number}"), rest).await?;
-            tally.sent(1);
-            // No is all that the server can say, when it has waited for long enough; and then the
-            // connection ends.
-            let status = client.answer().await?;
-            tally.answer((200..300).contains(&status));
-            Ok(())
-        })
-    };
-    join_all((0..count).map(hold)).await;
+    swarm(count, until, tally, |number| async move {
+        let mut client = target.rest(number).await?;
+        client.begin("POST", &format!("/v1/znodes/held-{number}"), rest).await?;
+        tally.sent(1);
+        // No is all that the server can say, when it has waited for long enough; and then the
+        // connection ends.
+        let status = client.answer().await?;
+        tally.answer((200..300).contains(&status));
+        Ok(())
+    })
+    .await;
 }
 
 /// Writes with keys, whose answers the cluster keeps for as long as the sessions last.
 pub(crate) async fn fill_with_replies(target: &Target, until: Instant, tally: &Tally) {
-    let fill = |number: usize| {
-        again(until, tally, move || async move {
-            let mut client = target.rest(number).await?;
-            client.open_session(60_000).await?;
-            // As many as are remembered for one session.
-            for key in 0..64 {
-                let path = format!("/v1/znodes/kept-{number}-?mode=persistent-sequential");
-                let key = format!("{number:08x}-0000-4000-8000-{key:012x}");
-                tally.sent(1);
-                let status = client.call("POST", &path, Some(&key), &[b'x'; 100]).await?;
-                tally.answer((200..300).contains(&status));
-            }
-            Ok(())
-        })
-    };
-    join_all((0..CLIENTS).map(fill)).await;
+    swarm(CLIENTS, until, tally, |number| async move {
+        let mut client = target.rest(number).await?;
+        client.open_session(60_000).await?;
+        // As many as are remembered for one session.
+        for key in 0..64 {
+            let path = format!("/v1/znodes/kept-{number}-?mode=persistent-sequential");
+            let key = format!("{number:08x}-0000-4000-8000-{key:012x}");
+            tally.ask(&mut client, "POST", &path, Some(&key), &[b'x'; 100]).await?;
+        }
+        Ok(())
+    })
+    .await;
 }
 
 /// Opens sessions and does nothing in them.
@@ -63,18 +56,14 @@ pub(crate) async fn ask_digests(target: &Target, until: Instant, tally: &Tally) 
 
 /// The same request again and again, over a new connection when the node has no room.
 async fn repeat(target: &Target, (method, path, body): (&str, &str, &[u8]), until: Instant, tally: &Tally) {
-    let one = |number: usize| {
-        again(until, tally, move || async move {
-            let mut client = target.rest(number).await?;
-            loop {
-                tally.sent(1);
-                let status = client.call(method, path, None, body).await?;
-                tally.answer((200..300).contains(&status));
-                if status >= 500 {
-                    return Err(Error::Answer(format!("{path}: {status}")));
-                }
+    swarm(CLIENTS, until, tally, |number| async move {
+        let mut client = target.rest(number).await?;
+        loop {
+            let status = tally.ask(&mut client, method, path, None, body).await?;
+            if status >= 500 {
+                return Err(Error::Answer(format!("{path}: {status}")));
             }
-        })
-    };
-    join_all((0..CLIENTS).map(one)).await;
+        }
+    })
+    .await;
 }

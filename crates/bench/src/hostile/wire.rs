@@ -2,15 +2,14 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use futures_util::future::join_all;
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use jute::{
     Acl, AddWatchRequest, CreateRequest, Input, MultiOp, MultiResult, PathOnly, PathVersion, PathWatch, Record as _,
-    SetDataRequest, SetWatches, create_flags, error, op, read_multi_results, write_multi,
+    SetDataRequest, SetWatches, create_flags, error, op, read_multi_results,
 };
 use tokio::time::{Instant, sleep};
 
-use super::attack::{Sizes, Tally, Target, again};
+use super::attack::{Sizes, Tally, Target, swarm};
 use crate::client::{ZooKeeper, connect_from};
 use crate::error::Error;
 
@@ -69,9 +68,7 @@ async fn create_batch(
         Some(client) => client,
         None => target.wire(node, SESSION_MS).await?,
     };
-    connected.queue(op::MULTI, |out| write_multi(ops, out));
-    connected.flush().await?;
-    let (code, body) = connected.next_answer().await?;
+    let (code, body) = connected.multi(ops).await?;
     let results = read_multi_results(&mut Input::new(&body)).map_err(|_| Error::answer("multi", &body))?;
     let there = |result: &MultiResult| matches!(result, MultiResult::Error(error::NODE_EXISTS));
     let made = code == error::OK && results.iter().all(|result| matches!(result, MultiResult::Created(..)));
@@ -105,41 +102,35 @@ pub(crate) async fn recount(target: &Target, until: Instant, tally: &Tally) {
     let pair = [MultiOp::Create(op::CREATE, set), MultiOp::Delete(take)];
     let ops: Vec<MultiOp> = pair.iter().cycle().take(BATCH).cloned().collect();
     let ops = &ops;
-    let one = |number: usize| {
-        again(until, tally, move || async move {
-            let mut client = target.wire(number, SESSION_MS).await?;
-            let directory = ZooKeeper::creation(&format!("/zookeeper/quota{BIG}"), b"", create_flags::PERSISTENT);
-            client.call(op::CREATE, &directory).await?;
-            loop {
-                client.queue(op::MULTI, |out| write_multi(ops, out));
-                client.flush().await?;
-                tally.sent(1);
-                tally.answer(client.next_answer().await?.0 == error::OK);
-            }
-        })
-    };
-    join_all((0..4).map(one)).await;
+    swarm(4, until, tally, |number| async move {
+        let mut client = target.wire(number, SESSION_MS).await?;
+        let directory = ZooKeeper::creation(&format!("/zookeeper/quota{BIG}"), b"", create_flags::PERSISTENT);
+        client.call(op::CREATE, &directory).await?;
+        loop {
+            tally.sent(1);
+            tally.answer(client.multi(ops).await?.0 == error::OK);
+        }
+    })
+    .await;
 }
 
 /// Thousands of small questions, each about the whole subtree.
 pub(crate) async fn ask_sizes(target: &Target, until: Instant, tally: &Tally) {
-    let one = |number: usize| {
-        again(until, tally, move || async move {
-            let mut client = target.wire(number, SESSION_MS).await?;
-            loop {
-                for _ in 0..1_000 {
-                    let which = PathOnly { path: BIG.into() };
-                    client.queue(op::GET_ALL_CHILDREN_NUMBER, |out| which.write(out));
-                }
-                client.flush().await?;
-                tally.sent(1_000);
-                for _ in 0..1_000 {
-                    tally.answer(client.next_answer().await?.0 == error::OK);
-                }
+    swarm(3, until, tally, |number| async move {
+        let mut client = target.wire(number, SESSION_MS).await?;
+        loop {
+            for _ in 0..1_000 {
+                let which = PathOnly { path: BIG.into() };
+                client.queue(op::GET_ALL_CHILDREN_NUMBER, |out| which.write(out));
             }
-        })
-    };
-    join_all((0..3).map(one)).await;
+            client.flush().await?;
+            tally.sent(1_000);
+            for _ in 0..1_000 {
+                tally.answer(client.next_answer().await?.0 == error::OK);
+            }
+        }
+    })
+    .await;
 }
 
 /// Sessions with many ephemeral znodes, whose connections are open.
@@ -155,11 +146,8 @@ pub(crate) async fn sessions_with_ephemerals(target: &Target) -> Result<Vec<ZooK
                 MultiOp::Create(op::CREATE, ZooKeeper::creation(&path, b"", create_flags::EPHEMERAL))
             };
             let ops: Vec<MultiOp> = (batch..(batch + BATCH).min(each)).map(creation).collect();
-            client.queue(op::MULTI, |out| write_multi(&ops, out));
-            client.flush().await?;
-            let (code, _) = client.next_answer().await?;
-            if code != error::OK {
-                return Err(Error::Answer(format!("ephemerals: error {code}")));
+            if client.multi(&ops).await?.0 != error::OK {
+                return Err(Error::Answer("ephemerals are refused".into()));
             }
         }
         Ok(client)
@@ -169,154 +157,138 @@ pub(crate) async fn sessions_with_ephemerals(target: &Target) -> Result<Vec<ZooK
 
 /// Znodes whose ACLs are long and all different.
 pub(crate) async fn fill_with_acls(target: &Target, until: Instant, tally: &Tally) {
-    let one = |number: usize| {
-        again(until, tally, move || async move {
-            let mut client = target.wire(number, SESSION_MS).await?;
-            // Different from those of an earlier connection, too.
-            let at = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
-            for znode in 0_u64.. {
-                let entry = |entry: usize| Acl {
-                    perms: 31,
-                    scheme: "digest".into(),
-                    id: format!("{entry:0>180}-{number}-{znode}-{at}:x"),
-                };
-                let acl = (0..64).map(entry).collect();
-                let path = format!("/acl-{number}-");
-                let request =
-                    CreateRequest { path, data: Vec::new().into(), acl, flags: create_flags::PERSISTENT_SEQUENTIAL };
-                tally.sent(1);
-                tally.answer(client.call(op::CREATE, &request).await?.0 == error::OK);
-            }
-            Ok(())
-        })
-    };
-    join_all((0..6).map(one)).await;
+    swarm(6, until, tally, |number| async move {
+        let mut client = target.wire(number, SESSION_MS).await?;
+        // Different from those of an earlier connection, too.
+        let at = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
+        for znode in 0_u64.. {
+            let entry = |entry: usize| Acl {
+                perms: 31,
+                scheme: "digest".into(),
+                id: format!("{entry:0>180}-{number}-{znode}-{at}:x"),
+            };
+            let acl = (0..64).map(entry).collect();
+            let path = format!("/acl-{number}-");
+            let request =
+                CreateRequest { path, data: Vec::new().into(), acl, flags: create_flags::PERSISTENT_SEQUENTIAL };
+            tally.sent(1);
+            tally.answer(client.call(op::CREATE, &request).await?.0 == error::OK);
+        }
+        Ok(())
+    })
+    .await;
 }
 
 /// Connections without a word.
 pub(crate) async fn stay_silent(target: &Target, until: Instant, tally: &Tally) {
-    let one = |number: usize| {
-        again(until, tally, move || async move {
-            let stream = connect_from(target.source(number), &target.wire[number % target.wire.len()]).await?;
-            tally.sent(1);
-            // Until the server has had enough of it.
-            let ended = async {
-                while stream.readable().await.is_ok() {
-                    if stream.try_read(&mut [0; 64]).is_ok_and(|read| read == 0) {
-                        return;
-                    }
+    swarm(target.sizes.connections * target.wire.len(), until, tally, |number| async move {
+        let stream = connect_from(target.source(number), &target.wire[number % target.wire.len()]).await?;
+        tally.sent(1);
+        // Until the server has had enough of it.
+        let ended = async {
+            while stream.readable().await.is_ok() {
+                if stream.try_read(&mut [0; 64]).is_ok_and(|read| read == 0) {
+                    return;
                 }
-            };
-            ended.await;
-            Err(Error::Gone)
-        })
-    };
-    join_all((0..target.sizes.connections * target.wire.len()).map(one)).await;
+            }
+        };
+        ended.await;
+        Err(Error::Gone)
+    })
+    .await;
 }
 
 /// Long answers that are never read.
 pub(crate) async fn leave_unread(target: &Target, until: Instant, tally: &Tally) {
-    let one = |number: usize| {
-        again(until, tally, move || async move {
-            let mut client = target.wire(number, SESSION_MS).await?;
-            for _ in 0..16 {
-                let which = PathWatch { path: WIDE.into(), watch: false };
-                client.queue(op::GET_CHILDREN, |out| which.write(out));
-            }
-            client.flush().await?;
-            tally.sent(16);
-            // Who reads nothing does not see the end of its connection. What it sends then does not
-            // arrive.
-            loop {
-                sleep(PROBE).await;
-                client.send_ping().await?;
-            }
-        })
-    };
-    join_all((0..100).map(one)).await;
+    swarm(100, until, tally, |number| async move {
+        let mut client = target.wire(number, SESSION_MS).await?;
+        for _ in 0..16 {
+            let which = PathWatch { path: WIDE.into(), watch: false };
+            client.queue(op::GET_CHILDREN, |out| which.write(out));
+        }
+        client.flush().await?;
+        tally.sent(16);
+        // Who reads nothing does not see the end of its connection. What it sends then does not
+        // arrive.
+        loop {
+            sleep(PROBE).await;
+            client.send_ping().await?;
+        }
+    })
+    .await;
 }
 
 /// Many small questions at once, on many connections.
 pub(crate) async fn pipeline(target: &Target, until: Instant, tally: &Tally) {
     const QUESTIONS: u64 = 900;
-    let one = |number: usize| {
-        again(until, tally, move || async move {
-            let mut client = target.wire(number, SESSION_MS).await?;
-            loop {
-                for _ in 0..QUESTIONS {
-                    let which = PathWatch { path: "/zookeeper".into(), watch: false };
-                    client.queue(op::EXISTS, |out| which.write(out));
-                }
-                client.flush().await?;
-                tally.sent(QUESTIONS);
-                for _ in 0..QUESTIONS {
-                    tally.answer(client.next_answer().await?.0 == error::OK);
-                }
+    swarm(1_000, until, tally, |number| async move {
+        let mut client = target.wire(number, SESSION_MS).await?;
+        loop {
+            for _ in 0..QUESTIONS {
+                let which = PathWatch { path: "/zookeeper".into(), watch: false };
+                client.queue(op::EXISTS, |out| which.write(out));
             }
-        })
-    };
-    join_all((0..1_000).map(one)).await;
+            client.flush().await?;
+            tally.sent(QUESTIONS);
+            for _ in 0..QUESTIONS {
+                tally.answer(client.next_answer().await?.0 == error::OK);
+            }
+        }
+    })
+    .await;
 }
 
 /// Watches on paths that are as long as they may be.
 pub(crate) async fn set_long_watches(target: &Target, until: Instant, tally: &Tally) {
     const EACH: usize = 100_000;
     const AT_ONCE: usize = 1_000;
-    let one = |number: usize| {
-        again(until, tally, move || async move {
-            let mut client = target.wire(number, SESSION_MS).await?;
-            for batch in (0..EACH).step_by(AT_ONCE) {
-                let path = |watch: usize| format!("/{number:0>200}/{:0>200}/{:0>200}/{:0>200}/{watch:0>200}", 1, 2, 3);
-                let exist = (batch..batch + AT_ONCE).map(path).collect();
-                let set = SetWatches { exist, ..SetWatches::default() };
-                client.queue(op::SET_WATCHES, |out| set.write(out));
-                client.flush().await?;
-                tally.sent(1);
-                tally.answer(client.next_answer().await?.0 == error::OK);
-            }
-            loop {
-                sleep(PROBE).await;
-                client.send_ping().await?;
-            }
-        })
-    };
-    join_all((0..10).map(one)).await;
+    swarm(10, until, tally, |number| async move {
+        let mut client = target.wire(number, SESSION_MS).await?;
+        for batch in (0..EACH).step_by(AT_ONCE) {
+            let path = |watch: usize| format!("/{number:0>200}/{:0>200}/{:0>200}/{:0>200}/{watch:0>200}", 1, 2, 3);
+            let exist = (batch..batch + AT_ONCE).map(path).collect();
+            let set = SetWatches { exist, ..SetWatches::default() };
+            client.queue(op::SET_WATCHES, |out| set.write(out));
+            client.flush().await?;
+            tally.sent(1);
+            tally.answer(client.next_answer().await?.0 == error::OK);
+        }
+        loop {
+            sleep(PROBE).await;
+            client.send_ping().await?;
+        }
+    })
+    .await;
 }
 
 /// Changes each of which many connections are told of.
 pub(crate) async fn change_what_many_watch(target: &Target, until: Instant, tally: &Tally) {
     const WATCHING: usize = 500;
     let directory = |number: usize| format!("/storm-{}", number % target.wire.len());
-    let watching = |number: usize| {
-        again(until, tally, move || async move {
-            let mut client = target.wire(number, SESSION_MS).await?;
-            let watch = AddWatchRequest { path: directory(number), mode: 1 };
-            client.call(op::ADD_WATCH, &watch).await?;
-            loop {
-                client.until_event(&format!("{}/{}", directory(number), BATCH - 1)).await?;
-            }
-        })
-    };
-    let changing = |number: usize| {
-        again(until, tally, move || async move {
-            let mut client = target.wire(number, SESSION_MS).await?;
-            let path = |znode: usize| format!("{}/{znode}", directory(number));
-            let _ = client.create(&directory(number), b"").await;
-            for znode in 0..BATCH {
-                let _ = client.create(&path(znode), b"").await;
-            }
-            let set = |znode| {
-                MultiOp::SetData(SetDataRequest { path: path(znode), data: b"x".as_slice().into(), version: -1 })
-            };
-            let ops: Vec<MultiOp> = (0..BATCH).map(set).collect();
-            loop {
-                client.queue(op::MULTI, |out| write_multi(&ops, out));
-                client.flush().await?;
-                tally.sent(1);
-                tally.answer(client.next_answer().await?.0 == error::OK);
-                sleep(Duration::from_millis(100)).await;
-            }
-        })
-    };
-    tokio::join!(join_all((0..WATCHING).map(watching)), join_all((0..target.wire.len()).map(changing)));
+    let directory = &directory;
+    let watching = swarm(WATCHING, until, tally, |number| async move {
+        let mut client = target.wire(number, SESSION_MS).await?;
+        let watch = AddWatchRequest { path: directory(number), mode: 1 };
+        client.call(op::ADD_WATCH, &watch).await?;
+        loop {
+            client.until_event(&format!("{}/{}", directory(number), BATCH - 1)).await?;
+        }
+    });
+    let changing = swarm(target.wire.len(), until, tally, |number| async move {
+        let mut client = target.wire(number, SESSION_MS).await?;
+        let path = |znode: usize| format!("{}/{znode}", directory(number));
+        let _ = client.create(&directory(number), b"").await;
+        for znode in 0..BATCH {
+            let _ = client.create(&path(znode), b"").await;
+        }
+        let set =
+            |znode| MultiOp::SetData(SetDataRequest { path: path(znode), data: b"x".as_slice().into(), version: -1 });
+        let ops: Vec<MultiOp> = (0..BATCH).map(set).collect();
+        loop {
+            tally.sent(1);
+            tally.answer(client.multi(&ops).await?.0 == error::OK);
+            sleep(Duration::from_millis(100)).await;
+        }
+    });
+    tokio::join!(watching, changing);
 }

@@ -1,64 +1,63 @@
-//! Who a client is, for people.
+//! Descriptions of a client for people.
 
 use serde::{Deserialize, Serialize};
 
-/// What a client says of itself when it opens a session. Each text is at most as long as a label,
-/// without control characters
-/// and invisible ones.
+/// Description that a client gives of itself when it opens a session. Each text is at most as long
+/// as a label and has no control or invisible characters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ClientDetails {
-    /// The name of its machine.
+    /// The name of the client's machine.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub host: String,
-    /// The number of its process.
+    /// The number of the client's process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
-    /// The name of its program.
+    /// The name of the client's program.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub program: String,
 }
 
-/// The client of a session: what it said of itself, which nothing proves, and where the node saw
-/// it.
+/// The client of a session: its description of itself, which is not verified, and the address that
+/// the node saw.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ClientInfo {
-    /// The name of its machine.
+    /// The name of the client's machine.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub host: String,
-    /// The number of its process.
+    /// The number of the client's process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
-    /// The name of its program.
+    /// The name of the client's program.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub program: String,
-    /// The other end of the connection over which it opened the session.
+    /// The client's address in the connection over which it opened the session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
 }
 
-/// Who asked for a ticket, took it away, or deleted it. Empty parts are not known.
+/// The client that asked for a ticket, took it away, or deleted it. Unknown parts are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Actor {
     /// The session that asked; absent for a request without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<u64>,
-    /// Its label.
+    /// The label of that session.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub label: String,
-    /// Whom the request came from, as ACLs name it, without what proves it: `x509:CN=ops`,
-    /// `digest:bob`.
+    /// The identity behind the request, as ACLs name it, without the part that proves it:
+    /// `x509:CN=ops`, `digest:bob`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub identity: String,
-    /// The client of the session, or, of a request without one, its address.
+    /// The client of the session. For a request without one, only the address of the client.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ClientInfo>,
 }
 
-/// `web-1, pid 71, backup, 10.0.0.7`: in one line, without what is not known.
+/// Writes `web-1, pid 71, backup, 10.0.0.7`: one line without the unknown parts.
 impl std::fmt::Display for ClientInfo {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let parts = [
@@ -71,7 +70,7 @@ impl std::fmt::Display for ClientInfo {
     }
 }
 
-/// `session 7 digest:bob (web-1, pid 71)`: in one line, without what is not known.
+/// Writes `session 7 digest:bob (web-1, pid 71)`: one line without the unknown parts.
 impl std::fmt::Display for Actor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let session = self.session.map(|session| format!("session {session}"));
@@ -80,7 +79,7 @@ impl std::fmt::Display for Actor {
         let client = self.client.as_ref().map(ToString::to_string).unwrap_or_default();
         match (who.is_empty(), client.is_empty()) {
             (false, false) => write!(f, "{who} ({client})"),
-            // Of a request without a session there may be no more than its address.
+            // For a request without a session, the address may be all that is known.
             _ => write!(f, "{who}{client}"),
         }
     }

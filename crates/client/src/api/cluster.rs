@@ -1,53 +1,54 @@
-//! The node, its ensemble and its version.
+//! Nodes, the ensemble, its members and versions.
 
 use serde::{Deserialize, Serialize};
 
-/// `GET /v1/cluster`: the answering node's view.
+/// Answer of `GET /v1/cluster`: the cluster as the answering node knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Cluster {
     /// The cluster's name.
     pub cluster_id: String,
-    /// Tells it from any other cluster of the same name; none before it is founded.
+    /// UUID that distinguishes the cluster from others of the same name; null before the cluster is
+    /// founded.
     #[serde(default)]
     pub cluster_uuid: Option<String>,
-    /// The level of the log's format that its nodes write; see docs/formats.md.
+    /// The level of the log's format that the cluster's nodes write; see docs/dev/formats.md.
     #[serde(default = "first_level")]
     pub level: u16,
     /// The answering node.
     pub node_id: u64,
-    /// Its role: `leader`, `follower`, `candidate`, `learner` or `stopped`.
+    /// The role of the answering node: `leader`, `follower`, `candidate`, `learner` or `stopped`.
     pub role: String,
-    /// Who leads, as far as it knows.
+    /// The id of the leader, as far as the node knows.
     pub leader: Option<u64>,
-    /// The term that it knows.
+    /// The latest term that the node knows.
     pub term: u64,
-    /// The last entry in its log.
+    /// The last entry in the node's log.
     pub last_log_zxid: u64,
-    /// The last entry that it knows to be committed.
+    /// The last entry that the node knows to be committed.
     pub committed_zxid: u64,
-    /// The last entry that it has applied.
+    /// The last entry that the node has applied.
     pub applied_zxid: u64,
-    /// Its newest durable snapshot.
+    /// The node's newest durable snapshot.
     pub snapshot: SnapshotInfo,
     /// The ensemble.
     pub members: Vec<MemberInfo>,
-    /// Open sessions.
+    /// The number of open sessions.
     pub sessions: u64,
-    /// Znodes.
+    /// The number of znodes.
     pub znodes: u64,
-    /// The subtree below the root that weighs most, where every client may know its name.
+    /// The largest subtree below the root, if every client may know its name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub largest_subtree: Option<LargestSubtree>,
-    /// Locks with clients in their queue that do not see each other.
+    /// The number of locks whose queues have clients that do not see each other.
     pub mixed_locks: u64,
-    /// Waits that this node keeps.
+    /// The number of waits that this node keeps.
     pub watches: u64,
-    /// Proposals of this node on their way.
+    /// The number of this node's proposals under way.
     pub proposals: u64,
-    /// `ready`, or why not; as `/readyz`.
+    /// `ready`, or the reason for not being ready, as in `/readyz`.
     pub ready: String,
-    /// What it has applied, with `digest=true`.
+    /// The state that the node has applied; only with `digest=true`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<StateDigest>,
 }
@@ -56,26 +57,26 @@ fn first_level() -> u16 {
     1
 }
 
-/// The applied state of one node, for comparison with another's.
+/// The applied state of one node, for comparison with another node's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct StateDigest {
-    /// The last entry that is in it.
+    /// The last entry in the state.
     pub zxid: u64,
-    /// SHA-256 of the whole of it in hex: equal on all nodes at equal zxid.
+    /// SHA-256 of the whole state in hex. All nodes have the same digest at the same zxid.
     #[cfg_attr(feature = "schema", schema(pattern = "^[0-9a-f]{64}$"))]
     pub digest: String,
 }
 
-/// What one child of the root weighs, with all below it.
+/// The size of one child of the root with all znodes below it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct LargestSubtree {
-    /// The child of the root.
+    /// The path of the child.
     pub path: String,
-    /// By estimate; what sessions own is not among it.
+    /// The estimated bytes of the subtree, without the znodes that sessions own.
     pub bytes: u64,
-    /// How much one subtree may have.
+    /// The largest size that one subtree may have, in bytes.
     pub bytes_max: u64,
 }
 
@@ -83,9 +84,9 @@ pub struct LargestSubtree {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct SnapshotInfo {
-    /// The last entry in it; 0 when there is none.
+    /// The last entry in the snapshot; 0 when there is no snapshot.
     pub zxid: u64,
-    /// Its length in bytes.
+    /// The length of the snapshot in bytes.
     pub bytes: u64,
 }
 
@@ -93,76 +94,77 @@ pub struct SnapshotInfo {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct MemberInfo {
-    /// Its node id.
+    /// The node id of the member.
     pub id: u64,
-    /// `host:port` for peers.
+    /// `host:port` of the member's peer listener.
     pub peer_addr: String,
-    /// `host:port` of its HTTP door.
+    /// `host:port` of the member's HTTP door.
     pub http_addr: String,
-    /// `leader` or `follower`, as the answering node sees it; `unknown` while it knows no leader.
+    /// `leader` or `follower`, as the answering node sees it; `unknown` while that node knows no
+    /// leader.
     pub role: String,
 }
 
-/// `GET /readyz`.
+/// Answer of `GET /readyz`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Readiness {
-    /// `ready` (200), or why clients should go elsewhere (503).
+    /// `ready` (200), or the reason for which clients should use another node (503).
     pub ready: String,
 }
 
-/// `GET /v1/cluster/health`: the cluster as the answering node knows it.
+/// Answer of `GET /v1/cluster/health`: the cluster's health as the answering node knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ClusterHealth {
     /// The answering node.
     pub node_id: u64,
-    /// Who leads, as far as it knows.
+    /// The id of the leader, as far as the node knows.
     pub leader: Option<u64>,
-    /// Whether there is a leader with a quorum, and nothing wrong is known of any member.
+    /// Whether there is a leader with a quorum and no fault of any member is known.
     pub healthy: bool,
-    /// How many voters may fail from now on, so that the rest still is a quorum. Only the leader
-    /// knows.
+    /// The number of voters that may fail from now on and leave a quorum. Only the leader knows it.
     pub failure_tolerance: Option<u64>,
-    /// Members with a vote.
+    /// The number of members with a vote.
     pub voters: u64,
-    /// Members without.
+    /// The number of members without a vote.
     pub learners: u64,
-    /// All of them.
+    /// All members.
     pub members: Vec<MemberHealth>,
 }
 
-/// A member, as the answering node knows it.
+/// A member's health as the answering node knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct MemberHealth {
-    /// Its node id.
+    /// The node id of the member.
     pub id: u64,
     /// `leader`, `voter` or `learner`.
     pub role: String,
-    /// Whether it was heard lately; nothing where the answering node cannot know.
+    /// Whether the member was heard lately; null if the answering node cannot know.
     pub reachable: Option<bool>,
-    /// How long ago it was heard.
+    /// The time in milliseconds since the member was heard.
     pub last_contact_ms: Option<u64>,
-    /// How many committed entries it lacks.
+    /// The number of committed entries that the member lacks.
     pub lag: Option<u64>,
 }
 
-/// `/v1/admin/drain`: whether an operator has drained the answering node.
+/// Answer of `/v1/admin/drain`: whether an operator has drained the answering node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Drain {
     /// The answering node.
     pub node_id: u64,
-    /// Whether it is drained: not ready, until that is taken back.
+    /// Whether the node is drained: it is not ready until the drain is taken back.
     pub draining: bool,
-    /// Whether it leads all the same: no other member could take over.
+    /// Whether the drained node still leads because no other member could take over.
     pub leads: bool,
-    /// Who leads, as far as it knows.
+    /// The id of the leader, as far as the node knows.
     pub leader: Option<u64>,
 }
 
-/// `/v1/admin/upgrade`: the level of the format that the cluster is at, and what its members run.
+/// Answer of `/v1/admin/upgrade`: the level of the cluster's format and the versions of its
+/// members.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Upgrade {
@@ -174,42 +176,43 @@ pub struct Upgrade {
     pub members: Vec<MemberUpgrade>,
 }
 
-/// What a member runs, as the leader knows it.
+/// The program of a member, as the leader knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct MemberUpgrade {
-    /// Its node id.
+    /// The node id of the member.
     pub id: u64,
-    /// The version of its program. Null where that is not known: it was not met, or is too old to
-    /// say so.
+    /// The version of the member's program. Null when unknown: the leader has not met the member,
+    /// or the program is too old to state its version.
     pub version: Option<String>,
-    /// The lowest level that its program knows; null as above.
+    /// The lowest level that the member's program knows; null when unknown.
     pub level_min: Option<u16>,
-    /// The highest.
+    /// The highest level that the member's program knows; null when unknown.
     pub level_max: Option<u16>,
-    /// Whether it leads, or follows the leader.
+    /// Whether the member leads, or follows the leader.
     pub reachable: bool,
 }
 
-/// `/v1/admin/members`: who is a member, as the leader knows it.
+/// Answer of `/v1/admin/members`: the members as the leader knows them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Members {
-    /// The index of the entry of the log with the membership that rules.
+    /// The log index of the entry with the membership in force.
     pub index: u64,
     /// Whether that entry is committed.
     pub committed: bool,
-    /// Whether a change is half done: both sets of voters must agree to everything meanwhile.
+    /// Whether a change is half done. Until it is complete, both sets of voters must agree to
+    /// everything.
     pub joint: bool,
-    /// The node that knows this: the leader, or the node that was asked where no leader answers.
+    /// The node that knows this: the leader, or the node that was asked if no leader answers.
     pub told_by: u64,
-    /// Who leads.
+    /// The id of the leader.
     pub leader: Option<u64>,
-    /// How many more voters may fail before the cluster stops.
+    /// The number of voters that may still fail before the cluster stops.
     pub failure_tolerance: u64,
     /// All members, by id.
     pub members: Vec<MemberState>,
-    /// Ids of nodes that were removed: they are never used again.
+    /// The nodes that were removed. Their ids are never used again.
     pub removed: Vec<RemovedMember>,
 }
 
@@ -217,23 +220,23 @@ pub struct Members {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct MemberState {
-    /// Its node id.
+    /// The node id of the member.
     pub id: u64,
-    /// `host:port` of its peer listener.
+    /// `host:port` of the member's peer listener.
     pub peer_addr: String,
-    /// `host:port` of its HTTP door.
+    /// `host:port` of the member's HTTP door.
     pub http_addr: String,
     /// `voter`, `learner` or `observer`.
     pub role: String,
-    /// Where it stands.
+    /// The zone in which the member runs.
     pub zone: Option<String>,
-    /// Whether it is being removed.
+    /// Whether the member is being removed.
     pub removing: bool,
-    /// The member that it is to take the place of.
+    /// The member that this one is to replace.
     pub replaces: Option<u64>,
-    /// How many entries of the log it lacks; null where that is not known.
+    /// The number of entries that the member lacks; null when unknown.
     pub lag_entries: Option<u64>,
-    /// How long ago it followed the leader, in milliseconds; null where it has not.
+    /// The time in milliseconds since the member followed the leader; null if it has not yet.
     pub last_contact_ms: Option<u64>,
 }
 
@@ -241,27 +244,27 @@ pub struct MemberState {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct RemovedMember {
-    /// Its node id.
+    /// The node id of the former member.
     pub id: u64,
-    /// The zxid at which it was removed.
+    /// The zxid at which the member was removed.
     pub zxid: u64,
 }
 
-/// `PUT /v1/admin/leader`: another member leads.
+/// Answer of `PUT /v1/admin/leader`: leadership went to another member.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Transfer {
-    /// Who led before.
+    /// The node that led before.
     pub from: u64,
-    /// Who leads now.
+    /// The node that leads now.
     pub to: u64,
-    /// In which term.
+    /// The term of the new leader.
     pub term: u64,
-    /// How long it took, in milliseconds.
+    /// The duration of the transfer in milliseconds.
     pub took_ms: u64,
 }
 
-/// `GET /livez`: the process runs and answers.
+/// Answer of `GET /livez`: the process runs and answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Liveness {
@@ -269,11 +272,11 @@ pub struct Liveness {
     pub live: bool,
 }
 
-/// `GET /version`.
+/// Answer of `GET /version`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Version {
-    /// `zlock`.
+    /// The name of the program: `zlock`.
     pub name: String,
     /// The version of the program.
     pub version: String,

@@ -1,4 +1,4 @@
-//! Durations as clients write them.
+//! Durations in the form in which clients write them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,8 +7,8 @@ use std::time::Duration;
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A duration in milliseconds, written `30s`, `250ms`, `5m` or `1h`. Only 0 needs no unit: `30`
-/// would be read as 30 seconds by one and as 30 milliseconds by another.
+/// A duration in milliseconds, written `30s`, `250ms`, `5m` or `1h`. Only 0 needs no unit: a bare
+/// `30` could mean seconds or milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schema", schema(
@@ -22,10 +22,10 @@ pub struct Millis(pub u64);
 /// A text that is not a duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DurationError {
-    /// A number, and no unit.
+    /// The text is a number without a unit.
     #[error("{0} has no unit: write {0}ms or {0}s")]
     NoUnit(u64),
-    /// Anything else.
+    /// The text is no number with a known unit, or the duration is too large.
     #[error("not a duration: write a number and its unit, such as 30s or 250ms; units are ms, s, m and h")]
     Malformed,
 }
@@ -102,8 +102,8 @@ impl<'de> Deserialize<'de> for Millis {
     }
 }
 
-/// A field whose name ends in `_ms`: a JSON number of milliseconds, and no text, which would have a
-/// unit of its own.
+/// Deserializes a field whose name ends in `_ms`: a JSON number of milliseconds. A text is refused,
+/// as it would have a unit of its own.
 pub(crate) fn number_of_ms<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
     struct MsVisitor;
 
@@ -118,7 +118,7 @@ pub(crate) fn number_of_ms<'de, D: Deserializer<'de>>(deserializer: D) -> Result
             Ok(Some(ms))
         }
 
-        /// To JSON Schema 30000.0 is an integer.
+        /// Accepts whole numbers such as 30000.0, which JSON Schema counts as integers.
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it was looked at")]
         fn visit_f64<E: de::Error>(self, ms: f64) -> Result<Option<u64>, E> {
             const WHOLE_MAX: f64 = 9_007_199_254_740_992.0;

@@ -1,41 +1,42 @@
-//! Elections.
+//! Elections, their leaders and candidates.
 
 use serde::{Deserialize, Serialize};
 
-/// `GET /v1/elections/{path}`: who leads.
+/// Answer of `GET /v1/elections/{path}`: the leader of an election.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Election {
-    /// The election.
+    /// The path of the election.
     pub election: String,
-    /// Who stands, the leader included.
+    /// The number of candidates, the leader included.
     pub candidates: u32,
-    /// Who leads; absent when no candidate does.
+    /// The leader; absent when no candidate leads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leader: Option<Leader>,
-    /// Ask again with `after` set to this to wait for another leader or another value.
+    /// The value of `after` for the next request, which waits for another leader or another value.
     #[cfg_attr(feature = "schema", schema(pattern = r"^[0-9]+\.[0-9]+$"))]
     pub cursor: String,
 }
 
-/// A leader and what it said last. The value is text when it is UTF-8, else base64.
+/// A leader and the value that it proclaimed last. The value is text when it is UTF-8, else base64.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Leader {
-    /// Its lock node.
+    /// The path of the leader's lock node.
     pub ticket: String,
-    /// Its session; absent for a persistent znode that a client put there.
+    /// The leader's session; absent for a persistent znode that a client put there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<u64>,
-    /// Who, within the session.
+    /// The owner within the session.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub owner: String,
-    /// What it proclaimed, or its label until it did.
+    /// The value that the leader proclaimed; before that, its label.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<String>,
-    /// The same when it is not UTF-8.
+    /// The value in base64, when it is not UTF-8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_base64: Option<String>,
-    /// What it shows to resources. Rises with every leader.
+    /// The token that the leader shows to resources. Every leader's token is larger than that of
+    /// the one before.
     pub fencing_token: u64,
 }

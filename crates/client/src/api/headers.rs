@@ -1,27 +1,30 @@
-//! The names of the headers, in lower case as HTTP libraries want them.
+//! Names of the headers, in lower case as HTTP libraries require them.
 
-/// Request: `<id>.<secret>`, the session that the request is made in. Counts as its heartbeat.
+/// Request: `<id>.<secret>`, the session of the request. The header counts as a heartbeat of that
+/// session.
 pub const SESSION: &str = "zlock-session";
 /// Request: a UUID, or up to 128 printable ASCII characters, that marks retries of one write as the
 /// same write.
 pub const IDEMPOTENCY_KEY: &str = "idempotency-key";
-/// Request: with `consistency=local`, the read must not be older than this zxid.
+/// Request: the smallest zxid that a read with `consistency=local` may have.
 pub const MIN_ZXID: &str = "zlock-min-zxid";
 /// Request: `<lock path>;<token>`; the write is refused unless the token holds the lock when the
 /// write is applied.
 pub const IF_LOCK: &str = "if-lock";
-/// Request, behind `/v1/fence/`: the lock. For the proxy to set, whatever its client sends.
+/// Request, behind `/v1/fence/`: the lock. The proxy must set it in every request, even if its
+/// client sent one.
 pub const FENCE_LOCK: &str = "zlock-lock";
 /// Request, behind `/v1/fence/`: the fencing token that the proxy's client shows.
 pub const FENCE_TOKEN: &str = "zlock-token";
-/// Request, behind `/v1/fence/`: the proxy's own credentials, as in `Authorization`, which is the
-/// other request's there. For the proxy to set, whatever its client sends.
+/// Request, behind `/v1/fence/`: the proxy's own credentials in the form of `Authorization`, as
+/// that header belongs to the client's request there. The proxy must set it in every request, even
+/// if its client sent one.
 pub const FENCE_AUTHORIZATION: &str = "zlock-authorization";
-/// Answer: the zxid that the answer speaks of: the write's own, or that of the state that was read.
+/// Answer: the zxid of the write, or of the state that was read.
 pub const ZXID: &str = "zlock-zxid";
-/// Answer: clients that queue for the lock and do not see each other; absent when all is well.
+/// Answer: clients in the lock's queue that do not see each other; absent when all of them do.
 pub const MIXED_FAMILIES: &str = "zlock-mixed-families";
-/// Answer: the node that answered.
+/// Answer: the id of the answering node.
 pub const NODE: &str = "zlock-node";
-/// Answer: the node that leads, as far as the answering node knows; `none` when it knows of none.
+/// Answer: the id of the leader, as far as the answering node knows; `none` without a known leader.
 pub const LEADER: &str = "zlock-leader";

@@ -1,122 +1,124 @@
-//! What is remembered: past tickets of a lock, and sessions that have ended.
+//! History: past tickets of a lock, and sessions that have ended.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Actor, ClientInfo, LockMode};
 
-/// Why a ticket ended.
+/// Reason for the end of a ticket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum TicketEnd {
-    /// It held, and its session gave it back.
+    /// The ticket held the lock, and its session released it.
     Released,
-    /// Its session was closed.
+    /// The ticket's session was closed.
     Closed,
-    /// Its session expired.
+    /// The ticket's session expired.
     Expired,
-    /// It was asked to give up and did not within the deadline.
+    /// A client asked for the lock back, and the ticket was not released within the deadline.
     Revoked,
-    /// Its wait was over, its session gave it up before it held, or its client had gone before it
-    /// had the answer.
+    /// The wait ended, the session gave the ticket up before it held, or the client was gone before
+    /// the answer reached it.
     Withdrawn,
     /// Another client deleted the lock node.
     Admin,
-    /// It was never let in: waiting would have closed a cycle.
+    /// The ticket never entered the queue, as its wait would have closed a cycle.
     Deadlock,
 }
 
-/// A ticket that has ended. Times are milliseconds since 1970, by the leader's clock.
+/// A ticket that has ended. Times are in milliseconds since 1970, by the leader's clock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct EndedTicket {
-    /// The lock node's path; absent when none was made.
+    /// The path of the lock node; absent when none was created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ticket: Option<String>,
-    /// How it wanted the lock.
+    /// The mode in which the ticket wanted the lock.
     pub mode: LockMode,
-    /// Its session.
+    /// The session of the ticket.
     pub session: u64,
-    /// Who, within the session.
+    /// The owner within the session.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub owner: String,
-    /// The lock node's data, if that was a short text.
+    /// The data of the lock node, if that was a short text.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub label: String,
-    /// The entry in which it entered the queue.
+    /// The zxid of the entry in which the ticket entered the queue.
     pub enqueued_zxid: u64,
-    /// When that was.
+    /// The time at which the ticket entered the queue.
     pub enqueued_ms: u64,
-    /// The entry in which it became a holder; absent when it waited in vain.
+    /// The zxid of the entry in which the ticket became a holder; absent if it never did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub granted_zxid: Option<u64>,
-    /// When that was.
+    /// The time at which the ticket became a holder; absent if it never did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub granted_ms: Option<u64>,
-    /// The token that it had as a holder.
+    /// The fencing token of the ticket; absent if it never held the lock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fencing_token: Option<u64>,
-    /// The entry in which it ended.
+    /// The zxid of the entry in which the ticket ended.
     pub ended_zxid: u64,
-    /// When that was.
+    /// The time at which the ticket ended.
     pub ended_ms: u64,
-    /// Why.
+    /// The reason for the end.
     pub end: TicketEnd,
-    /// The label of its session.
+    /// The label of the ticket's session.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub session_label: String,
-    /// The client of its session.
+    /// The client of the ticket's session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ClientInfo>,
-    /// With `revoked` and `admin`, as far as it is known: who did it.
+    /// The client that ended the ticket, if known; only with `revoked` and `admin`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<Actor>,
 }
 
-/// `GET /v1/locks/{path}?history=true`.
+/// Answer of `GET /v1/locks/{path}?history=true`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct LockHistory {
-    /// The lock.
+    /// The path of the lock.
     pub lock: String,
-    /// The last tickets that ended, the newest end first.
+    /// The tickets that ended last, the newest end first.
     pub history: Vec<EndedTicket>,
 }
 
-/// How a session ended: part of the problem that a look at it answers.
+/// End of a session: a part of the problem with which a request for that session is answered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct SessionEnded {
-    /// Its id.
+    /// The id of the session.
     pub id: u64,
-    /// `closed` by its client, `expired`, or `restored`: ended when the cluster was restored.
+    /// The reason for the end: `closed` by its client, `expired`, or `restored` when the cluster
+    /// was.
     pub why: SessionEnd,
-    /// The entry in which it ended.
+    /// The zxid of the entry in which the session ended.
     pub ended_zxid: u64,
-    /// When that was, in milliseconds since 1970, by the leader's clock.
+    /// The time at which the session ended, in milliseconds since 1970, by the leader's clock.
     pub ended_ms: u64,
-    /// When it was opened.
+    /// The time at which the session was opened, in milliseconds since 1970, by the leader's clock.
     pub opened_ms: u64,
-    /// Its timeout.
+    /// The timeout of the session in milliseconds.
     pub timeout_ms: u32,
-    /// Free text of the one who opened it.
+    /// The label with which the session was opened.
     pub label: String,
-    /// How many ephemeral znodes went with it.
+    /// The number of ephemeral znodes that were deleted with the session.
     pub ephemeral_count: u32,
-    /// Its client, where the request may read a lock that remembers a ticket of the session.
+    /// The client of the session, if the request may read a lock that remembers a ticket of the
+    /// session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ClientInfo>,
 }
 
-/// Why a session ended.
+/// Reason for the end of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum SessionEnd {
-    /// Its client closed it.
+    /// The client closed the session.
     Closed,
-    /// Nothing was heard of it for its timeout.
+    /// No heartbeat of the session arrived for its timeout.
     Expired,
-    /// The cluster was restored from a backup, which no session outlives.
+    /// The cluster was restored from a backup, which ends all sessions.
     Restored,
 }

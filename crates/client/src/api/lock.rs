@@ -4,196 +4,209 @@ use serde::{Deserialize, Serialize};
 
 use super::{Actor, ClientInfo};
 
-/// How a contender wants a lock.
+/// Mode in which a contender wants a lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum LockMode {
-    /// Alone.
+    /// One holder, and no other.
     #[default]
     Exclusive,
-    /// Together with other readers.
+    /// Several holders, all of them readers.
     Read,
-    /// Alone, among readers.
+    /// One holder among readers.
     Write,
-    /// Alone, in an election.
+    /// One holder, as the leader of an election.
     Latch,
-    /// Some of the permits of a semaphore.
+    /// A number of permits of a semaphore.
     Semaphore,
 }
 
-/// Where a ticket stands: the answer to an acquire and to a look at a ticket.
+/// State of a ticket: the answer to an acquire and to a request for a ticket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(tag = "state", rename_all = "lowercase")]
 pub enum Ticket {
-    /// It holds the lock (200).
+    /// The ticket holds the lock (200).
     Held {
-        /// The lock node's path.
+        /// The path of the lock node.
         ticket: String,
-        /// The lock.
+        /// The path of the lock.
         lock: String,
-        /// What to show to resources. Rises with every grant of the lock.
+        /// The token to show to resources. Every grant of the lock has a larger one.
         fencing_token: u64,
-        /// How often the owner holds it; each needs its release.
+        /// The number of acquires that the owner has made; each needs its own release.
         holds: u32,
-        /// How long, from the moment the request was sent, the session, and so the lock, cannot be
-        /// lost. 0 when the request came without the session or the leader could not be asked.
+        /// The time in milliseconds, from the sending of the request, for which the session, and so
+        /// the lock, cannot be lost. 0 for a request without the session, and when the leader did
+        /// not answer.
         safe_for_ms: u64,
-        /// A client wants it back.
+        /// The request of a client that wants the lock back; absent when there is none.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         revoke: Option<RevokeRequest>,
     },
-    /// It waits (202).
+    /// The ticket waits (202).
     Waiting {
-        /// The lock node's path.
+        /// The path of the lock node.
         ticket: String,
-        /// The lock.
+        /// The path of the lock.
         lock: String,
-        /// Contenders before it in the queue, holders included.
+        /// The number of contenders before the ticket in the queue, holders included.
         position: u32,
-        /// The contender whose going may make it the holder.
+        /// The contender whose end may make this ticket the holder.
         predecessor: String,
-        /// A client wants it back.
+        /// The request of a client that wants the ticket back; absent when there is none.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         revoke: Option<RevokeRequest>,
     },
 }
 
-/// A ticket is asked for: finish, and release it.
+/// Request to finish and release a ticket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct RevokeRequest {
-    /// The entry that asked first.
+    /// The zxid of the first such request.
     pub zxid: u64,
-    /// When that was, in milliseconds since 1970, by the leader's clock.
+    /// The time of the first request, in milliseconds since 1970, by the leader's clock.
     pub asked_ms: u64,
-    /// The session that asked; absent when none did.
+    /// The session of the request; absent for a request without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<u64>,
-    /// From when on the ticket may be taken away; absent for never.
+    /// The time from which on the ticket may be taken away, in milliseconds since 1970; absent for
+    /// never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due_ms: Option<u64>,
-    /// Who asked, as far as it is known; only where a lock's queue is shown.
+    /// The client that asked, if known; only where a lock's queue is shown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub actor: Option<Box<Actor>>,
 }
 
-/// `POST /v1/revoke/{path}`.
+/// Answer of `POST /v1/revoke/{path}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Revoked {
-    /// The tickets that were asked for; none when no ticket holds the lock.
+    /// The tickets that were asked for; empty when no ticket holds the lock.
     pub tickets: Vec<String>,
-    /// The transaction.
+    /// The zxid of the transaction.
     pub zxid: u64,
 }
 
-/// Clients that queue for a lock beside others whose lock nodes they do not count: they may hold it
-/// at the same time. With `data`, Curator's clients wait for a child that is no ticket.
+/// Clients in a lock's queue that do not count the lock nodes of other clients there, so both may
+/// hold the lock at the same time. With `data`, Curator's clients wait for a child that is no
+/// ticket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct BlindSpot {
-    /// Whose clients, by the names of their lock nodes: `curator`, `curator-rw`, `curator-latch`,
-    /// `kazoo`, `kazoo-reader`, `kazoo-semaphore`, `zookeeper-recipe`; `zlock` with `data`.
+    /// The kind of clients, by the names of their lock nodes: `curator`, `curator-rw`,
+    /// `curator-latch`, `kazoo`, `kazoo-reader`, `kazoo-semaphore`, `zookeeper-recipe`; `zlock`
+    /// with `data`.
     pub clients: String,
-    /// What they do not see; also `other`, `zlock`, `zlock-reader`, `zlock-semaphore` and `data`.
+    /// The kind of nodes that those clients do not see: one of the same names, or `other`, `zlock`,
+    /// `zlock-reader`, `zlock-semaphore` or `data`.
     pub unseen: String,
-    /// Name of the first child that is `data`.
+    /// The name of the first child that is `data`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub child: Option<String>,
 }
 
-/// One edge of a cycle of waits: an owner that waits, and the ticket in its way, which is the next
-/// one's in the cycle.
+/// One edge of a cycle of waits: an owner that waits, and the ticket in its way. The ticket belongs
+/// to the owner of the next edge.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct WaitsFor {
-    /// The session of the one that waits.
+    /// The session of the owner that waits.
     pub session: u64,
-    /// Its owner within the session.
+    /// The owner within the session.
     pub owner: String,
-    /// What it waits for.
+    /// The lock for which the owner waits.
     pub lock: String,
-    /// The ticket in its way.
+    /// The ticket in the owner's way.
     pub blocker: String,
 }
 
-/// `DELETE /v1/tickets/{ticket}`.
+/// Answer of `DELETE /v1/tickets/{ticket}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Released {
-    /// Holds that are left on the ticket; 0 when the lock node is gone.
+    /// The number of holds that are left on the ticket; 0 when the lock node is gone.
     pub holds: u32,
-    /// The transaction.
+    /// The zxid of the transaction.
     pub zxid: u64,
 }
 
-/// One in a lock's queue.
+/// A contender in a lock's queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Contender {
     /// The lock node's path.
     pub ticket: String,
-    /// Contenders before it.
+    /// The number of contenders before this one.
     pub position: u32,
-    /// How it wants the lock; told by its name when another client made it.
+    /// The mode in which the contender wants the lock. For a lock node of another kind of client
+    /// the mode follows from the node's name.
     pub mode: LockMode,
-    /// Its session; absent for a persistent znode that a client put into the queue.
+    /// The contender's session; absent for a persistent znode that a client put into the queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<u64>,
-    /// The label of its session.
+    /// The label of the contender's session.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub session_label: String,
-    /// The client of its session.
+    /// The client of the contender's session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ClientInfo>,
-    /// Who, within the session.
+    /// The owner within the session.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub owner: String,
-    /// The lock node's data, if that is text.
+    /// The data of the lock node, if that is text.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub label: String,
-    /// When it entered the queue, in milliseconds since 1970, by the leader's clock.
+    /// The time at which the contender entered the queue, in milliseconds since 1970, by the
+    /// leader's clock.
     pub since_ms: u64,
-    /// Its czxid: the fencing token that it has, or will have when it holds the lock.
+    /// The czxid of the lock node: the fencing token that the contender has, or will have as a
+    /// holder.
     pub fencing_token: u64,
-    /// Since when it holds the lock; absent while it waits.
+    /// The time since which the contender holds the lock, in milliseconds since 1970; absent while
+    /// it waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_since_ms: Option<u64>,
-    /// A client wants it back.
+    /// The request of a client that wants the ticket back; absent when there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revoke: Option<RevokeRequest>,
-    /// Acquires that share the ticket.
+    /// The number of acquires that share the ticket.
     pub holds: u32,
-    /// In a semaphore: the permits that it has, or wants.
+    /// The number of permits that the contender has or wants; only in a semaphore.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub permits: Option<u32>,
-    /// In a managed lock: the priority with which it waits; 0 when absent.
+    /// The priority with which the contender waits; only in a managed lock, and 0 when absent.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub priority: u32,
-    /// Its session expired while it held the lock: until when it keeps others out.
+    /// The end of the lock-delay of a holder whose session expired, in milliseconds since 1970.
+    /// Until then no other contender gets the lock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lingers_until_ms: Option<u64>,
-    /// In a list of locks, if the leader answers: how long ago its session was heard, in
-    /// milliseconds; of a leader that is new since when it leads.
+    /// The time in milliseconds since the session was heard; only in a list of locks that the
+    /// leader answers. A new leader counts from the beginning of its term for a session that it has
+    /// not heard.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heard_ms_ago: Option<u64>,
-    /// The same: when its session expires if it is not heard, in milliseconds from now.
+    /// The time in milliseconds until the session expires unless it is heard; only in a list of
+    /// locks that the leader answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_in_ms: Option<u64>,
 }
 
-/// `PUT /v1/locks/{path}`: what a lock is. What is left out is as in any lock.
+/// Body of `PUT /v1/locks/{path}`: the settings of a lock. A setting that is left out gets its
+/// default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct LockSettings {
-    /// Only acquires enter the queue, not lock nodes that clients make themselves: there may be
-    /// priorities and hand-overs.
+    /// Whether only acquires enter the queue, and no lock nodes that clients create themselves. A
+    /// managed lock can have priorities and hand-overs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub managed: bool,
-    /// How many may wait.
+    /// The largest number of contenders that may wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(maximum = 4294967295_u64))]
     pub waiters_max: Option<u32>,
@@ -203,15 +216,15 @@ pub struct LockSettings {
     pub limit: Option<u32>,
 }
 
-/// The settings of a lock were set.
+/// Answer to a change of a lock's settings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct LockSet {
-    /// The lock.
+    /// The path of the lock.
     pub lock: String,
-    /// Its settings.
+    /// The settings that the lock has now.
     pub settings: LockSettings,
-    /// The transaction.
+    /// The zxid of the transaction.
     pub zxid: u64,
 }
 
@@ -223,74 +236,76 @@ fn is_zero(number: &u32) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Permits {
-    /// How many there are.
+    /// The number of permits that the semaphore has.
     pub limit: u32,
-    /// How many of them are taken.
+    /// The number of permits that are taken.
     pub held: u32,
 }
 
-/// `GET /v1/locks/{path}`: a page of the queue. A lock that no client wants has an empty one.
+/// Answer of `GET /v1/locks/{path}`: a page of the queue. A lock without contenders has an empty
+/// queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct LockQueue {
-    /// The lock.
+    /// The path of the lock.
     pub lock: String,
-    /// All contenders, holders included.
+    /// The number of contenders, holders included.
     pub contenders: u32,
-    /// Of a semaphore.
+    /// The permits; only of a semaphore.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub permits: Option<Permits>,
-    /// What was set for the lock; absent when nothing was.
+    /// The settings of the lock; absent when there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settings: Option<LockSettings>,
-    /// Who holds it: one, or several readers. They come first in the queue.
+    /// The holders, which come first in the queue: one, or several readers.
     pub holders: Vec<Contender>,
-    /// Dead holders whose lock-delay is not over: no ticket holds, and others still wait.
+    /// The holders whose sessions have expired and whose lock-delay is not over. No ticket holds
+    /// the lock in that time, and the waiters still wait.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lingering: Vec<Contender>,
-    /// Who waits, in order.
+    /// The waiters, in order.
     pub waiters: Vec<Contender>,
-    /// Clients that queue here and do not see each other; not there when all is well.
+    /// The clients in the queue that do not see each other; absent when there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub blind_spots: Vec<BlindSpot>,
-    /// Ask again with `from` set to this for the next page; absent on the last one.
+    /// The value of `from` for the next page; absent on the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<usize>,
 }
 
-/// A lock in a list: one that has contenders.
+/// A lock in a list. The list has locks with contenders only.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct LockSummary {
-    /// The lock.
+    /// The path of the lock.
     pub lock: String,
-    /// All contenders, holders included.
+    /// The number of contenders, holders included.
     pub contenders: u32,
-    /// The first in the queue.
+    /// The first contender in the queue.
     pub first: Contender,
-    /// With `queues=true`: the first page of the queue. Absent also where it cannot be shown.
+    /// The first page of the queue; only with `queues=true`, and absent where it cannot be shown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<LockQueue>,
 }
 
-/// `GET /v1/locks?prefix=`: a page of locks by path.
+/// Answer of `GET /v1/locks?prefix=`: a page of locks, sorted by path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct LockList {
-    /// The page.
+    /// The locks on this page.
     pub locks: Vec<LockSummary>,
-    /// Ask again with `after` set to this for the next page; absent on the last one.
+    /// The value of `after` for the next page; absent on the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
 
-/// `GET /v1/simple-locks/{path}`.
+/// Answer of `GET /v1/simple-locks/{path}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct SimpleLock {
-    /// The lock, and the znode that it is.
+    /// The path of the lock, which is also its znode.
     pub lock: String,
-    /// Who holds it; absent when no ticket does.
+    /// The holder; absent when no ticket holds the lock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holder: Option<SimpleHolder>,
 }
@@ -299,20 +314,21 @@ pub struct SimpleLock {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct SimpleHolder {
-    /// Its session; absent for a znode that is not ephemeral.
+    /// The holder's session; absent for a znode that is not ephemeral.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<u64>,
-    /// The label of its session.
+    /// The label of the holder's session.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub session_label: String,
-    /// The client of its session.
+    /// The client of the holder's session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ClientInfo>,
-    /// Who, within the session.
+    /// The owner within the session.
     pub owner: String,
-    /// What it shows to resources.
+    /// The token that the holder shows to resources.
     pub fencing_token: u64,
-    /// Since when, in milliseconds since 1970, by the leader's clock.
+    /// The time since which the holder has the lock, in milliseconds since 1970, by the leader's
+    /// clock.
     pub since_ms: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Several locks at once.
+//! Acquires of several locks at once.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,106 +6,108 @@ use serde::{Deserialize, Serialize};
 use super::ZnodePath;
 use super::{LockMode, Millis};
 
-/// `POST /v1/multilocks`: all of the locks or none.
+/// Body of `POST /v1/multilocks`, which acquires all of the locks or none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AcquireAll {
-    /// Each lock once. The ticket of the first stands for all.
+    /// The locks, each of them once. The ticket of the first one stands for all.
     #[cfg_attr(feature = "schema", schema(min_items = 1, max_items = 64))]
     pub locks: Vec<LockWish>,
-    /// Whether others may pass while it waits.
+    /// Whether other contenders may pass while the multi-lock waits.
     #[serde(default)]
     pub policy: Policy,
-    /// Who, within the session: an equal owner that asks for the same locks again holds them once
-    /// more; and the one whose waits are looked at for deadlocks. Empty is none.
+    /// The owner within the session. An equal owner that asks for the same locks again holds them
+    /// once more. Deadlocks are found among the waits of owners. Empty for no owner.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[cfg_attr(feature = "schema", schema(max_length = 256))]
     pub owner: String,
-    /// Free text for people; becomes the data of all lock nodes.
+    /// Free text for people, which becomes the data of all lock nodes.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[cfg_attr(feature = "schema", schema(max_length = 256))]
     pub label: String,
-    /// If the session expires while it holds the locks, others are kept out of them for this long.
+    /// The time for which others are kept out of the locks if the session expires while it holds
+    /// them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lock_delay: Option<Millis>,
-    /// How long to wait for the locks; not together with `wait` in the query.
+    /// The time to wait for the locks; not together with `wait` in the query.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait: Option<Millis>,
-    /// Stay in the queues when the wait ends or the client goes; not together with `keep` in the
-    /// query.
+    /// Whether to stay in the queues when the wait ends or the client goes; not together with
+    /// `keep` in the query.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keep: Option<bool>,
 }
 
-/// One of the locks.
+/// A lock in the request for a multi-lock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct LockWish {
-    /// The lock.
+    /// The path of the lock.
     #[cfg_attr(feature = "schema", schema(value_type = ZnodePath))]
     pub path: String,
-    /// How it is wanted; not `latch`.
+    /// The mode in which the lock is wanted; not `latch`.
     #[serde(default)]
     pub mode: LockMode,
-    /// Of a semaphore: how many permits; 1 when absent.
+    /// The number of permits that are wanted, only of a semaphore; 1 when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(minimum = 1, maximum = 4294967295_u64))]
     pub permits: Option<u32>,
-    /// Of a semaphore: how many there are.
+    /// The number of permits that the semaphore has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(minimum = 1, maximum = 4294967295_u64))]
     pub limit: Option<u32>,
 }
 
-/// What a waiting multi-lock does to those who come later.
+/// Policy of a waiting multi-lock towards contenders that come later.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Policy {
-    /// They wait behind it, on each of its locks.
+    /// Later contenders wait behind the multi-lock, on each of its locks.
     #[default]
     Strict,
-    /// They pass while it waits for another of its locks.
+    /// Later contenders pass while the multi-lock waits for another of its locks.
     Backfill,
 }
 
-/// Where a multi-lock stands.
+/// State of a multi-lock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(tag = "state", rename_all = "lowercase")]
 pub enum MultiTicket {
-    /// It holds all its locks (200).
+    /// The multi-lock holds all its locks (200).
     Held {
-        /// The ticket that stands for all: to ask with, and to release.
+        /// The ticket that stands for all locks in later requests and in the release.
         ticket: String,
-        /// Its locks, in the order of the request that made it.
+        /// The locks, in the order of the request that created the multi-lock.
         locks: Vec<HeldPart>,
-        /// How many acquires of the same owner share it.
+        /// The number of acquires of the same owner that share the multi-lock.
         holds: u32,
-        /// As in a ticket.
+        /// The time in milliseconds, from the sending of the request, for which the locks cannot be
+        /// lost, as in a ticket.
         safe_for_ms: u64,
     },
-    /// It holds none of them (202).
+    /// The multi-lock waits and holds none of its locks (202).
     Waiting {
-        /// The ticket that stands for all.
+        /// The ticket that stands for all locks.
         ticket: String,
         /// The lock nodes, in the order of the request.
         tickets: Vec<String>,
-        /// An owner that it waits for.
+        /// An owner for which the multi-lock waits.
         predecessor: String,
     },
 }
 
-/// One of the locks that a multi-lock holds.
+/// A lock that a multi-lock holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct HeldPart {
-    /// The lock.
+    /// The path of the lock.
     pub lock: String,
-    /// The lock node in its queue.
+    /// The lock node in the queue of this lock.
     pub ticket: String,
-    /// What to show to the resource behind this lock.
+    /// The token to show to the resource behind this lock.
     pub fencing_token: u64,
 }

@@ -2,7 +2,7 @@
 
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
-/// What a path segment must not hold as it is (RFC 3986, `pchar`), and the percent sign.
+/// Bytes that a path segment must not contain unescaped (RFC 3986, `pchar`), and the percent sign.
 const ESCAPED: &AsciiSet = &CONTROLS
     .add(b' ')
     .add(b'"')
@@ -20,7 +20,7 @@ const ESCAPED: &AsciiSet = &CONTROLS
     .add(b'|')
     .add(b'}');
 
-/// A znode path as a URL or a header can hold it.
+/// Escapes a znode path for a URL or a header.
 pub fn encode_path(path: &str) -> String {
     utf8_percent_encode(path, ESCAPED).to_string()
 }
@@ -39,8 +39,8 @@ pub struct ZnodeName(pub String);
     pattern = r"^/(?!.*/{2})(?!(?:.*/)?\.{1,2}(?:/|$))(?:[ -~\u00a0-\ud7ff\uf900-\uffef]*[ -.0-~\u00a0-\ud7ff\uf900-\uffef])?$")]
 pub struct ZnodePath(pub String);
 
-/// The path of a znode behind a route, with its first slash or without. Slashes may be encoded
-/// (`%2F`): they separate names as plain ones do. It is decoded once.
+/// The path of a znode behind a route, with or without its first slash. Slashes may be encoded
+/// (`%2F`): they separate names as plain ones do. The path is decoded once.
 #[cfg(feature = "schema")]
 #[derive(utoipa::ToSchema)]
 #[schema(value_type = String, min_length = 1, max_length = 1024,

@@ -1,42 +1,43 @@
-//! What can go wrong, as RFC 9457 says it.
+//! Problems in the format of RFC 9457.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Contender, SessionEnded, TicketEnd, WaitsFor};
 
-/// What every problem's `type` begins with. The rest is the problem's name, and the anchor in
-/// docs/http-api.md.
+/// First part of every problem's `type`. The rest is the problem's name, which is also the anchor
+/// in docs/http-api.md.
 pub const PROBLEM_TYPE_BASE: &str = "urn:zlock:problem:";
 
-/// Whether the request may have had an effect.
+/// Effect that a failed request may have had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
-    /// It had none and, sent again, would be refused again unless the state or the request changes.
+    /// The request had no effect. A repeated request is refused again unless the state or the
+    /// request changes.
     Refused,
-    /// It had none: retry freely, here or on another node.
+    /// The request had no effect. It may be repeated freely, here or on another node.
     Unavailable,
-    /// It may have had one. Retry with the same `Idempotency-Key`.
+    /// The request may have had an effect. Repeat it with the same `Idempotency-Key`.
     Unknown,
 }
 
-/// A problem, as `application/problem+json`.
+/// A problem, sent as `application/problem+json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Problem {
-    /// A URI that names the kind of problem: what programs should look at.
+    /// A URI that names the kind of problem; programs should decide by it.
     #[serde(rename = "type")]
     #[cfg_attr(feature = "schema", schema(pattern = "^urn:zlock:problem:[a-z-]+$"))]
     pub type_uri: String,
-    /// The kind in words.
+    /// The kind of problem in words.
     pub title: String,
-    /// The HTTP status.
+    /// The HTTP status of the answer.
     #[cfg_attr(feature = "schema", schema(minimum = 400, maximum = 599))]
     pub status: u16,
     /// This case in words.
     pub detail: String,
-    /// Whether the request may have had an effect.
+    /// The effect that the request may have had.
     pub outcome: Outcome,
     /// ZooKeeper's name for the error, or zlock's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -44,26 +45,28 @@ pub struct Problem {
     /// ZooKeeper's number for the error, or one of zlock's own from -1001 down.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<i32>,
-    /// The znode that it is about.
+    /// The znode that caused the problem.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// In a multi: which operation failed, counted from 0.
+    /// The index of the operation that failed, counted from 0; only in a multi.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub op_index: Option<u32>,
-    /// With `session-expired`, when a session is looked at that has ended: how.
+    /// The end of the session; with `session-expired`, in the answer to a request for a session
+    /// that has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<SessionEnded>,
-    /// With `ticket-gone`, while its lock remembers: why.
+    /// The reason for the ticket's end; with `ticket-gone`, while its lock remembers the ticket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end: Option<TicketEnd>,
-    /// With `not-acquired` and `not-holder`, when the request may read the lock: the first of those
-    /// who hold it.
+    /// The first holder of the lock; with `not-acquired` and `not-holder`, if the request may read
+    /// the lock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holder: Option<Box<Contender>>,
-    /// With `deadlock`: who waits for whom, from the one who asked back to it.
+    /// The cycle of waits, from the owner that asked back to the same owner; with `deadlock`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cycle: Vec<WaitsFor>,
-    /// Where in history the answer stands; with `gone`, the smallest `since` that can be answered.
+    /// The zxid of the state behind the answer; with `events-gone`, the smallest `since` that can
+    /// be answered.
     pub zxid: u64,
 }
 
@@ -76,10 +79,10 @@ macro_rules! problem_types {
         }
 
         impl ProblemType {
-            /// Every kind.
+            /// All kinds of problems.
             pub const ALL: &'static [ProblemType] = &[$(ProblemType::$variant),*];
 
-            /// The last part of the type URI.
+            /// Returns the last part of the type URI.
             pub fn slug(self) -> &'static str {
                 match self { $(ProblemType::$variant => $slug,)* }
             }
@@ -89,7 +92,7 @@ macro_rules! problem_types {
                 match self { $(ProblemType::$variant => &[$($status),+],)* }
             }
 
-            /// The kind in words.
+            /// Returns the kind of problem in words.
             pub fn title(self) -> &'static str {
                 match self { $(ProblemType::$variant => $title,)* }
             }
@@ -100,39 +103,39 @@ macro_rules! problem_types {
 problem_types! {
     /// A parameter, header, path or body breaks a rule.
     BadRequest = "bad-request", [400], "The request breaks a rule";
-    /// A page of somewhere else is behind the request.
+    /// The request comes from a web page of another origin.
     ForeignOrigin = "foreign-origin", [403], "Pages of other places may not ask this node";
     /// The request calls the node by a name that is not its own.
     ForeignHost = "foreign-host", [421], "The node is not known by this name";
-    /// No such route.
+    /// The server has no such route.
     NoRoute = "no-route", [404], "There is nothing at this URL";
     /// The route does not take the method.
     MethodNotAllowed = "method-not-allowed", [405], "The method is not allowed here";
-    /// A client sent its request too slowly.
+    /// The client sent its request too slowly.
     RequestTimeout = "request-timeout", [408], "The request came too slowly";
-    /// The body is too large, or a text of the request: a label, an owner.
+    /// The body is too large, or a text in the request such as a label or an owner.
     BodyTooLarge = "body-too-large", [413], "The body or a text of the request is too large";
     /// The URI is too long.
     UriTooLong = "uri-too-long", [414], "The URI is too long";
-    /// Too many or too long headers.
+    /// The request has too many or too long headers.
     HeadersTooLarge = "headers-too-large", [431], "The headers are too large";
     /// The body is not of the type that the route takes.
     UnsupportedMediaType = "unsupported-media-type", [415], "The content type is not taken here";
-    /// No znode at the path.
+    /// There is no znode at the path.
     NoNode = "no-node", [404], "There is no znode at the path";
-    /// No such session (when looking at one).
+    /// There is no such session. Answered to a request for a session.
     NoSession = "no-session", [404], "There is no such session";
-    /// The ACL does not permit it.
+    /// The ACL does not permit the operation.
     NoAuth = "no-auth", [403], "The ACL does not permit this";
     /// `If-Match` does not match.
     BadVersion = "bad-version", [412], "The version does not match";
-    /// Ephemeral znodes have no children.
+    /// The parent is ephemeral, and ephemeral znodes have no children.
     NoChildrenForEphemerals = "no-children-for-ephemerals", [409], "Ephemeral znodes cannot have children";
-    /// The path is taken.
+    /// There is already a znode at the path.
     NodeExists = "node-exists", [409], "There is a znode at the path already";
     /// The znode has children.
     NotEmpty = "not-empty", [409], "The znode has children";
-    /// The session is closed or expired, or never was.
+    /// The session is closed or expired, or never existed.
     SessionExpired = "session-expired", [410], "The session has ended";
     /// The session's secret is wrong.
     AuthFailed = "auth-failed", [403], "The session's secret is wrong";
@@ -140,7 +143,7 @@ problem_types! {
     SessionRequired = "session-required", [401], "The request needs a session";
     /// The route is for operators.
     OperatorOnly = "operator-only", [401], "This is for operators";
-    /// What is asked for came with a later level than the cluster's.
+    /// The request needs a higher level than the cluster's.
     LevelTooLow = "level-too-low", [409], "The cluster is at too low a level";
     /// Not all members know the level.
     MembersNotReady = "members-not-ready", [409], "Not all members are ready for this level";
@@ -148,27 +151,27 @@ problem_types! {
     NoMember = "no-member", [404], "There is no such member";
     /// The node is a member already.
     AlreadyMember = "already-member", [409], "The node is a member already";
-    /// The id was a member's that was removed.
+    /// The id belonged to a member that was removed.
     IdUsedBefore = "id-used-before", [409], "The id was used before";
-    /// The node that is to be a member does not answer as one.
+    /// The node that is to become a member does not answer as one.
     MemberUnreachable = "member-unreachable", [409], "The node does not answer as a member to be";
-    /// The node that is to be a member has data of something else.
+    /// The node that is to become a member has data of another cluster or node.
     MemberHasOtherData = "member-has-other-data", [409], "The node has other data";
     /// Another change of the members is under way.
     ChangeInProgress = "change-in-progress", [409], "Another change of the members is under way";
-    /// There are as many members without a vote as may be.
+    /// The cluster already has as many members without a vote as it may have.
     TooManyLearners = "too-many-learners", [409], "There are too many members without a vote";
-    /// The learner lacks too much to become a voter.
+    /// The learner lacks too many entries to become a voter.
     LearnerLagging = "learner-lagging", [409], "The learner lacks too much";
     /// The learner does not follow the leader.
     LearnerSilent = "learner-silent", [409], "The learner does not follow the leader";
-    /// The voters that would be left are no quorum that is in contact.
+    /// The remaining voters that are in contact would be no quorum.
     WouldLoseQuorum = "would-lose-quorum", [409], "The quorum would be lost";
-    /// The last voter stays.
+    /// The last voter cannot be removed.
     LastVoter = "last-voter", [409], "This is the last voter";
     /// Another node answers at the new address.
     AnotherNodeAnswers = "another-node-answers", [409], "Another node answers there";
-    /// Leadership did not go where it was to go.
+    /// Leadership did not go to the wanted member.
     TransferFailed = "transfer-failed", [409], "Leadership was not transferred";
     /// An ACL is malformed.
     InvalidAcl = "invalid-acl", [400], "The ACL is malformed";
@@ -176,7 +179,7 @@ problem_types! {
     QuotaExceeded = "quota-exceeded", [507], "The state is full";
     /// The lock is not held with the token: 403 at the fence, which a proxy understands.
     LockNotHeld = "lock-not-held", [403, 412], "The lock is not held with that token";
-    /// The ticket is another session's.
+    /// The ticket belongs to another session.
     NotOwner = "not-owner", [403], "The ticket belongs to another session";
     /// The session does not hold the lock.
     NotHolder = "not-holder", [404], "This session does not hold the lock";
@@ -197,55 +200,55 @@ problem_types! {
     Superseded = "superseded", [409], "A later attempt of the same request has the ticket";
     /// The key was used for another request.
     RequestKeyReused = "idempotency-key-reused", [422], "The idempotency key was used for another request";
-    /// The key was used and its reply is no longer kept.
+    /// The key was used, and its reply is no longer kept.
     RequestKeyEvicted = "idempotency-key-evicted", [409], "The outcome of this idempotency key is no longer known";
     /// Sequence numbers have run out.
     SequenceExhausted = "sequence-exhausted", [409], "Sequence numbers have run out under this parent";
-    /// A bound of the state was reached by something that exists.
+    /// A bound of the state was reached by an object that exists.
     LimitReached = "limit-reached", [409, 413], "A limit of the state is reached";
-    /// Too many of something at present.
+    /// There are too many of these objects at present.
     TooMany = "too-many", [429], "There are too many of these at present";
-    /// Events since then are no longer kept.
+    /// The events since the given zxid are no longer kept.
     EventsGone = "events-gone", [410], "The events since then are no longer kept";
-    /// Nothing was done; try again.
+    /// The node cannot serve the request now. It did nothing.
     Unavailable = "unavailable", [503], "The node cannot serve this now";
-    /// Nothing was done: the cluster was restored from a backup a short time ago.
+    /// The cluster was restored from a backup a short time ago, and did nothing.
     Restoring = "restoring", [503], "The cluster was restored and grants no lock yet";
-    /// It may have been done.
+    /// The request may have been carried out.
     Unknown = "outcome-unknown", [504], "The outcome is unknown";
     /// The semaphore has another limit.
     LimitDiffers = "limit-differs", [409], "The semaphore has another limit";
-    /// Only acquires enter the lock's queue.
+    /// The lock is managed: only acquires enter its queue.
     LockManaged = "lock-managed", [409], "The lock is managed: only acquires enter its queue";
-    /// Only managed locks can do this.
+    /// The lock is not managed, and only managed locks can do this.
     LockNotManaged = "lock-not-managed", [409], "The lock is not managed";
     /// The lock cannot be handed over to the named waiter.
     HandOverRefused = "hand-over-refused", [409], "The lock cannot be handed over to that ticket";
-    /// The owner has a ticket of one of the locks, and not of the same set.
+    /// The owner already has a ticket of one of the locks, but not of the same set.
     Overlap = "overlap", [409], "The owner has some of these locks already";
-    /// A bug.
+    /// The node met a bug.
     Internal = "internal", [500], "The node met a bug";
 }
 
 impl ProblemType {
-    /// The type URI.
+    /// Returns the type URI.
     pub fn uri(self) -> String {
         format!("{PROBLEM_TYPE_BASE}{}", self.slug())
     }
 
-    /// The kind behind a type URI.
+    /// Returns the kind behind a type URI.
     pub fn from_uri(uri: &str) -> Option<ProblemType> {
         ProblemType::from_slug(uri.strip_prefix(PROBLEM_TYPE_BASE)?)
     }
 
-    /// The kind behind the last part of a type URI.
+    /// Returns the kind behind the last part of a type URI.
     pub fn from_slug(slug: &str) -> Option<ProblemType> {
         ProblemType::ALL.iter().copied().find(|kind| kind.slug() == slug)
     }
 }
 
 impl Problem {
-    /// The kind of problem; `None` for one that this version does not know.
+    /// Returns the kind of problem; `None` for a kind that this version does not know.
     pub fn kind(&self) -> Option<ProblemType> {
         ProblemType::from_uri(&self.type_uri)
     }

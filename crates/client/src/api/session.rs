@@ -4,61 +4,64 @@ use serde::{Deserialize, Serialize};
 
 use super::{ClientDetails, ClientInfo};
 
-/// `POST /v1/sessions`. An empty body asks for the defaults.
+/// Body of `POST /v1/sessions`. An empty body asks for the defaults.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct OpenSession {
-    /// The wish, a number of milliseconds; the answer says what was agreed. Default 30 s.
+    /// The wanted timeout in milliseconds, 30 s when absent. The answer has the timeout that was
+    /// agreed.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "super::duration::number_of_ms")]
     #[cfg_attr(feature = "schema", schema(maximum = 9007199254740991_u64))]
     pub timeout_ms: Option<u64>,
-    /// Free text for people: who are you?
+    /// Free text that tells people who the client is.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[cfg_attr(feature = "schema", schema(max_length = 256))]
     pub label: String,
-    /// Which program asks, where: shown to those who may read what the session holds.
+    /// The program and machine of the client, shown to those who may read what the session holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ClientDetails>,
 }
 
-/// A session was opened. No client is told the secret again.
+/// Answer to the opening of a session. The secret is not sent again later.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct SessionOpened {
-    /// Its id: the zxid that opened it.
+    /// The id of the session: the zxid that opened it.
     pub id: u64,
-    /// 128 random bits in hex. Who has it can act as the session.
+    /// The secret: 128 random bits in hex. A client with the secret can act as the session.
     #[cfg_attr(feature = "schema", schema(pattern = "^[0-9a-f]{32}$"))]
     pub secret: String,
     /// `<id>.<secret>`, ready for the header `Zlock-Session`.
     #[cfg_attr(feature = "schema", schema(pattern = r"^[0-9]+\.[0-9a-f]{32}$"))]
     pub session: String,
-    /// The agreed timeout.
+    /// The agreed timeout in milliseconds.
     pub timeout_ms: u32,
-    /// What was asked for, when that is out of bounds and the nearest bound was agreed instead.
+    /// The wanted timeout, if it was out of bounds and the nearest bound was agreed instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_asked_ms: Option<u64>,
-    /// How long, from the moment the request was sent, the session cannot expire.
+    /// The time in milliseconds, from the sending of the request, for which the session cannot
+    /// expire.
     pub safe_for_ms: u64,
 }
 
-/// Keeps the secret out of logs.
+/// Shows the id and the timeout, but not the secret.
 impl std::fmt::Debug for SessionOpened {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "SessionOpened({}.***, {} ms)", self.id, self.timeout_ms)
     }
 }
 
-/// A keep-alive that the leader took.
+/// Answer to a keep-alive that the leader accepted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct KeptAlive {
-    /// The session.
+    /// The id of the session.
     pub id: u64,
-    /// Its timeout.
+    /// The timeout of the session in milliseconds.
     pub timeout_ms: u32,
-    /// How long, from the moment the request was sent, the session cannot expire.
+    /// The time in milliseconds, from the sending of the request, for which the session cannot
+    /// expire.
     pub safe_for_ms: u64,
 }
 
@@ -66,35 +69,36 @@ pub struct KeptAlive {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct SessionInfo {
-    /// Its id.
+    /// The id of the session.
     pub id: u64,
-    /// Its timeout.
+    /// The timeout of the session in milliseconds.
     pub timeout_ms: u32,
-    /// Free text of the one who opened it.
+    /// The label with which the session was opened.
     pub label: String,
-    /// When it was opened, in milliseconds since 1970, by the leader's clock.
+    /// The time at which the session was opened, in milliseconds since 1970, by the leader's clock.
     pub opened_ms: u64,
-    /// How many ephemeral znodes it owns.
+    /// The number of ephemeral znodes that the session owns.
     pub ephemeral_count: u64,
-    /// The client that opened it. Told to the session itself, to the super user, and where the
-    /// request may read a znode that the session owns: that znode's lock tells it, too.
+    /// The client that opened the session. Shown to the session itself, to the super user, and to
+    /// requests that may read a znode of the session, as the lock of that znode shows it, too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ClientInfo>,
-    /// Their paths, sorted; only when one session is asked for, and at most `limit` of them.
+    /// The paths of the ephemeral znodes, sorted; only in the answer for a single session, and at
+    /// most `limit` of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ephemerals: Vec<String>,
-    /// Ask again with `after` set to this for the rest of the paths.
+    /// The value of `after` for the rest of the paths; absent when there are no more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
 
-/// `GET /v1/sessions`: a page of sessions by id.
+/// Answer of `GET /v1/sessions`: a page of sessions, sorted by id.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct SessionList {
-    /// The page.
+    /// The sessions on this page.
     pub sessions: Vec<SessionInfo>,
-    /// Ask again with `after` set to this for the next page; absent on the last one.
+    /// The value of `after` for the next page; absent on the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<u64>,
 }

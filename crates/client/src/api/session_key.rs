@@ -1,18 +1,19 @@
-//! The value of the header `Zlock-Session`.
+//! The session key: the value of the header `Zlock-Session`.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A session's id and its secret: `<id>.<32 hex digits>`.
+/// Id and secret of a session, written `<id>.<32 hex digits>`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct SessionKey {
-    /// The session's id; not 0.
+    /// The id of the session, never 0.
     pub id: u64,
-    /// 128 random bits.
+    /// The secret: 128 random bits.
     pub secret: [u8; 16],
 }
 
-/// A text that is not a session key. Says nothing about the text: it may be a secret.
+/// Error for a text that is not a session key. The message does not repeat the text, as it may be a
+/// secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a session: write <id>.<secret> as the open of the session answered it")]
 pub struct SessionKeyError;
@@ -34,7 +35,7 @@ impl FromStr for SessionKey {
         if hex.len() != 32 {
             return Err(SessionKeyError);
         }
-        // This is read with every request over HTTP.
+        // Written by hand for speed: every request over HTTP is parsed here.
         let mut secret = [0; 16];
         for (byte, pair) in secret.iter_mut().zip(hex.as_bytes().chunks_exact(2)) {
             *byte = digit(pair[0])? << 4 | digit(pair[1])?;
@@ -58,7 +59,7 @@ impl fmt::Display for SessionKey {
     }
 }
 
-/// Keeps the secret out of logs.
+/// Shows the id, but not the secret.
 impl fmt::Debug for SessionKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "SessionKey({}.***)", self.id)

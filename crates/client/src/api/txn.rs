@@ -1,4 +1,4 @@
-//! Several operations at once.
+//! Transactions of several operations.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,23 +6,23 @@ use serde::{Deserialize, Serialize};
 use super::ZnodePath;
 use super::{AclEntry, Millis, Mode, Stat};
 
-/// `POST /v1/txn`: all of it happens, or none.
+/// Body of `POST /v1/txn`: operations that are applied all together or not at all.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Txn {
-    /// In order.
+    /// The operations in order.
     pub ops: Vec<TxnOp>,
 }
 
-/// One operation. `version` -1, or none, is any.
+/// One operation of a transaction. A `version` of -1, or an absent one, matches any version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(tag = "op", rename_all = "snake_case", deny_unknown_fields)]
 pub enum TxnOp {
     /// Creates a znode.
     Create {
-        /// Where; for the sequential modes the part before the ten digits.
+        /// The path of the new znode; for the sequential modes, the part before the ten digits.
         #[cfg_attr(feature = "schema", schema(value_type = ZnodePath))]
         path: String,
         /// The data as text.
@@ -34,16 +34,16 @@ pub enum TxnOp {
         /// The create mode.
         #[serde(default)]
         mode: Mode,
-        /// For the TTL modes.
+        /// The time to live, for the TTL modes.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ttl: Option<Millis>,
-        /// The ACL; open when absent.
+        /// The ACL; open to all when absent.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         acl: Option<Vec<AclEntry>>,
     },
     /// Deletes a znode without children.
     Delete {
-        /// Where.
+        /// The path of the znode.
         #[cfg_attr(feature = "schema", schema(value_type = ZnodePath))]
         path: String,
         /// The expected version.
@@ -52,7 +52,7 @@ pub enum TxnOp {
     },
     /// Replaces a znode's data.
     Set {
-        /// Where.
+        /// The path of the znode.
         #[cfg_attr(feature = "schema", schema(value_type = ZnodePath))]
         path: String,
         /// The data as text.
@@ -65,9 +65,9 @@ pub enum TxnOp {
         #[serde(default = "any_version")]
         version: i32,
     },
-    /// Fails unless the znode exists with the version.
+    /// Fails unless the znode exists with the expected version.
     Check {
-        /// Where.
+        /// The path of the znode.
         #[cfg_attr(feature = "schema", schema(value_type = ZnodePath))]
         path: String,
         /// The expected version.
@@ -80,34 +80,34 @@ fn any_version() -> i32 {
     -1
 }
 
-/// The transaction was applied.
+/// Answer to a transaction that was applied.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct TxnDone {
-    /// Its zxid; the same for all operations.
+    /// The zxid of the transaction, the same for all operations.
     pub zxid: u64,
-    /// One for each operation, in order.
+    /// One result for each operation, in order.
     pub results: Vec<TxnResult>,
 }
 
-/// What one operation did.
+/// Result of one operation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(tag = "op", rename_all = "snake_case")]
 pub enum TxnResult {
     /// A znode was created.
     Create {
-        /// Where, ten digits included.
+        /// The path of the znode, with the ten digits of a sequential one.
         path: String,
-        /// Its facts.
+        /// The stat of the znode.
         stat: Stat,
     },
-    /// Data was set.
+    /// The data was set.
     Set {
-        /// The facts after it.
+        /// The stat of the znode after the operation.
         stat: Stat,
     },
-    /// A delete or a check: done.
+    /// A delete or a check succeeded.
     Done,
 }
 

@@ -1,6 +1,6 @@
-//! Characters that a reader does not see: they hide in a text, or turn its order around.
+//! Characters that are invisible or change the order of a text.
 
-/// Unicode's format characters (Cf), and its separators of lines and paragraphs (Zl, Zp), as of
+/// Format characters of Unicode (Cf) and its separators of lines and paragraphs (Zl, Zp), as of
 /// Unicode 16.
 const UNSEEN: [(char, char); 21] = [
     ('\u{ad}', '\u{ad}'),
@@ -26,8 +26,9 @@ const UNSEEN: [(char, char); 21] = [
     ('\u{e0020}', '\u{e007f}'),
 ];
 
-/// Whether a character is invisible or changes the direction of a text. Nodes refuse it in labels
-/// and owners, and `zlock` escapes it. Control characters are not among them.
+/// Tells whether a character is invisible or changes the direction of a text. Nodes refuse such a
+/// character in labels and owners, and the program `zlock` escapes it. Control characters are not
+/// among them.
 pub fn is_unseen(c: char) -> bool {
     !c.is_ascii() && UNSEEN.iter().any(|(first, last)| (*first..=*last).contains(&c))
 }

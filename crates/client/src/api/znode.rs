@@ -7,43 +7,43 @@ use serde::{Deserialize, Serialize};
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
-    /// Stays until it is deleted.
+    /// A znode that stays until it is deleted.
     #[default]
     Persistent,
-    /// Goes with its session.
+    /// A znode that is deleted with its session.
     Ephemeral,
-    /// Persistent, with ten digits behind the name.
+    /// A persistent znode with ten digits appended to the name.
     PersistentSequential,
-    /// Ephemeral, with ten digits behind the name.
+    /// An ephemeral znode with ten digits appended to the name.
     EphemeralSequential,
-    /// Collected some time after its last child went.
+    /// A znode that is deleted some time after its last child.
     Container,
-    /// Collected when it has no children and was not set for its TTL.
+    /// A znode that is deleted when it has no children and its data was not set for its TTL.
     PersistentTtl,
-    /// The same, with ten digits behind the name.
+    /// A TTL znode with ten digits appended to the name.
     PersistentSequentialTtl,
 }
 
-/// ZooKeeper's Stat, all eleven fields.
+/// Stat of a znode with all eleven fields of ZooKeeper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Stat {
     /// The zxid that created the znode.
     pub czxid: u64,
-    /// The zxid that last set its data.
+    /// The zxid that last set the data.
     pub mzxid: u64,
-    /// When it was created, in milliseconds since 1970, by the leader's clock.
+    /// The time of the creation, in milliseconds since 1970, by the leader's clock.
     pub ctime_ms: u64,
-    /// When its data was last set.
+    /// The time at which the data was last set, in milliseconds since 1970, by the leader's clock.
     pub mtime_ms: u64,
-    /// How often its data was set. The `ETag`.
+    /// The number of times that the data was set, which is also the `ETag`.
     pub version: i32,
-    /// How often its list of children changed.
+    /// The number of changes to the list of children.
     pub cversion: i32,
-    /// How often its ACL was set.
+    /// The number of times that the ACL was set.
     pub aversion: i32,
-    /// The session of an ephemeral znode, 0 for a persistent one. Containers and TTL znodes carry
-    /// ZooKeeper's marks, which are larger than 2^53.
+    /// The session of an ephemeral znode, 0 for a persistent one. Containers and TTL znodes have
+    /// ZooKeeper's special values here, which are larger than 2^53.
     #[cfg_attr(feature = "schema", schema(format = "uint64", maximum = 18446744073709551615_u64))]
     pub ephemeral_owner: u64,
     /// The length of the data in bytes.
@@ -54,11 +54,11 @@ pub struct Stat {
     pub pzxid: u64,
 }
 
-/// A znode. The data is text when it is UTF-8, else base64.
+/// A znode with its data, which is text when it is UTF-8, else base64.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ZnodeInfo {
-    /// Where.
+    /// The path of the znode.
     pub path: String,
     /// The data, when it is UTF-8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -66,66 +66,66 @@ pub struct ZnodeInfo {
     /// The data in base64 (RFC 4648, padded), when it is not UTF-8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_base64: Option<String>,
-    /// Its facts.
+    /// The stat of the znode.
     pub stat: Stat,
 }
 
-/// A znode was created.
+/// Answer to the creation of a znode.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Created {
-    /// Where, ten digits included.
+    /// The path of the znode, with the ten digits of a sequential one.
     pub path: String,
-    /// Its facts.
+    /// The stat of the znode.
     pub stat: Stat,
-    /// The transaction.
+    /// The zxid of the transaction.
     pub zxid: u64,
 }
 
-/// Data or ACL were set.
+/// Answer to a change of a znode's data or ACL.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct NodeSet {
-    /// Where.
+    /// The path of the znode.
     pub path: String,
-    /// The facts after it.
+    /// The stat of the znode after the change.
     pub stat: Stat,
-    /// The transaction.
+    /// The zxid of the transaction.
     pub zxid: u64,
 }
 
-/// A znode or session was deleted.
+/// Answer to the deletion of a znode or session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Deleted {
-    /// The transaction.
+    /// The zxid of the transaction.
     pub zxid: u64,
 }
 
-/// A child with its facts.
+/// A child with its stat.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct NamedStat {
     /// The child's name.
     pub name: String,
-    /// Its facts.
+    /// The stat of the child.
     pub stat: Stat,
 }
 
-/// `?children` and `?children=stat`: a page of children by name.
+/// Answer of `?children` and `?children=stat`: a page of children, sorted by name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Children {
-    /// The parent.
+    /// The path of the parent.
     pub path: String,
-    /// Its facts.
+    /// The stat of the parent.
     pub stat: Stat,
-    /// The names, sorted.
+    /// The names of the children.
     pub children: Vec<String>,
-    /// With `?children=stat`: the facts of the same children.
+    /// The stats of the same children; only with `?children=stat`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stats: Option<Vec<NamedStat>>,
-    /// Ask again with `after` set to this for the next page; absent on the last one.
+    /// The value of `after` for the next page; absent on the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
@@ -138,26 +138,26 @@ pub struct AclEntry {
     /// Letters out of `cdrwa`: create, delete, read, write, admin.
     #[cfg_attr(feature = "schema", schema(pattern = "^[cdrwa]*$"))]
     pub perms: String,
-    /// `world`, `auth`, `digest`, `ip`, ...
+    /// The scheme: `world`, `auth`, `digest`, `ip`, ...
     pub scheme: String,
-    /// Whom the entry is about; `anyone` for `world`.
+    /// The identity in the scheme; `anyone` for `world`.
     #[cfg_attr(feature = "schema", schema(max_length = 255))]
     pub id: String,
 }
 
-/// `?acl`.
+/// Answer of `?acl`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct AclInfo {
-    /// Where.
+    /// The path of the znode.
     pub path: String,
-    /// The list.
+    /// The ACL.
     pub acl: Vec<AclEntry>,
-    /// The facts; `aversion` is what `If-Match` compares when the ACL is set.
+    /// The stat of the znode. When the ACL is set, `If-Match` is compared with `aversion`.
     pub stat: Stat,
 }
 
-/// ZooKeeper's event types.
+/// Kind of a change; all but `granted` are ZooKeeper's event types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
@@ -166,36 +166,36 @@ pub enum EventKind {
     Created,
     /// The znode was deleted.
     Deleted,
-    /// Its data was set.
+    /// The znode's data was set.
     DataChanged,
-    /// A child of it was created or deleted.
+    /// A child of the znode was created or deleted.
     ChildrenChanged,
-    /// The lock node got its lock. Told of semaphores, of locks in whose queue a multi-lock waits
-    /// or waited, and of managed locks; of other locks a grant follows from a deletion. ZooKeeper
+    /// The lock node got its lock. Sent for semaphores, for locks in whose queue a multi-lock waits
+    /// or waited, and for managed locks. For other locks a grant follows from a deletion. ZooKeeper
     /// has no such event.
     Granted,
 }
 
-/// A change.
+/// A change of a znode.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct EventInfo {
-    /// The transaction that made it.
+    /// The zxid of the transaction that made the change.
     pub zxid: u64,
-    /// What happened.
+    /// The kind of the change.
     pub kind: EventKind,
-    /// To which znode.
+    /// The path of the changed znode.
     pub path: String,
 }
 
-/// `?watch=`: what happened since `since`; empty when the wait ended first. Ask again with `since`
-/// set to `upto`.
+/// Answer of `?watch=`: the changes after `since`; empty when the wait ended first. A request with
+/// `since` set to `upto` continues from there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Events {
-    /// In order of zxid.
+    /// The changes in order of zxid.
     pub events: Vec<EventInfo>,
-    /// Everything up to here is in the answer or did not match.
+    /// The zxid up to which the answer has all changes that match.
     pub upto: u64,
 }
 

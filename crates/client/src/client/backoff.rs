@@ -1,9 +1,9 @@
-//! How long to wait before the next try.
+//! Pauses between tries.
 
 use std::time::Duration;
 
-/// Exponential backoff with full jitter: a random part of a bound that doubles. Clients that failed
-/// together do not come back together.
+/// Exponential backoff with full jitter: each pause is a random part of a bound that doubles.
+/// Clients that failed together do not come back together.
 #[derive(Clone, Debug)]
 pub(crate) struct Backoff {
     bound: Duration,
@@ -15,7 +15,7 @@ impl Backoff {
         Backoff { bound: first.min(max), max }
     }
 
-    /// The next pause. `fraction` is a random number from 0 to 1.
+    /// Returns the next pause. `fraction` is a random number from 0 to 1.
     pub(crate) fn next(&mut self, fraction: f64) -> Duration {
         let pause = self.bound.mul_f64(fraction.clamp(0.0, 1.0));
         self.bound = self.bound.saturating_mul(2).min(self.max);

@@ -1,18 +1,19 @@
-//! Barriers, on the znode that Curator's DistributedBarrier makes: closed while it is there.
+//! Barriers, on the znode of Curator's DistributedBarrier: a barrier is closed while the znode
+//! exists.
 
 use crate::api::{AclEntry, Mode, ProblemType};
 use crate::client::Client;
 use crate::{Error, WatchKind};
 
 impl Client {
-    /// A barrier: who asks to pass waits while it is closed.
+    /// Returns the barrier at `path`. Clients that ask to pass wait while it is closed.
     pub fn barrier(&self, path: impl Into<String>) -> DistributedBarrier {
         DistributedBarrier { client: self.clone(), path: path.into(), acl: Vec::new() }
     }
 }
 
-/// A barrier. Made by [`Client::barrier`]. Curator's DistributedBarrier at the same path is the
-/// same barrier.
+/// A barrier, made by [`Client::barrier`]. It is the same barrier as Curator's DistributedBarrier
+/// at the same path.
 #[derive(Clone, Debug)]
 pub struct DistributedBarrier {
     client: Client,
@@ -21,7 +22,8 @@ pub struct DistributedBarrier {
 }
 
 impl DistributedBarrier {
-    /// The ACL of the znodes that closing it makes, instead of an open one.
+    /// Sets the ACL of the znodes that [`DistributedBarrier::close`] creates. Without it they are
+    /// open to all.
     pub fn acl(mut self, acl: &[AclEntry]) -> DistributedBarrier {
         self.acl = acl.to_vec();
         self
@@ -30,7 +32,7 @@ impl DistributedBarrier {
     /// Waits until the barrier is open.
     ///
     /// # Errors
-    /// As any read; ask again.
+    /// As any read. The call may be repeated.
     #[doc(alias = "waitOnBarrier")]
     pub async fn pass(&self) -> Result<(), Error> {
         while let Some((_, zxid)) = self.client.look(&self.path).await? {
@@ -39,8 +41,8 @@ impl DistributedBarrier {
         Ok(())
     }
 
-    /// Closes it. That it was closed already is no error. Missing directories are made, as
-    /// containers.
+    /// Closes the barrier. A barrier that is closed already is no error. Missing parent znodes are
+    /// created as containers.
     ///
     /// # Errors
     /// As any write.
@@ -54,7 +56,7 @@ impl DistributedBarrier {
         }
     }
 
-    /// Opens it: all who wait pass. That it was open already is no error.
+    /// Opens the barrier: all waiting clients pass. A barrier that is open already is no error.
     ///
     /// # Errors
     /// As any write.
@@ -69,7 +71,7 @@ impl DistributedBarrier {
     async fn make_directories(&self) -> Result<(), Error> {
         let ends = self.path.match_indices('/').map(|(at, _)| at).filter(|end| *end > 0);
         let mut missing = Vec::new();
-        // The deepest first: this client need not be permitted to create anything in those above.
+        // The deepest first, as this client may lack the permission to create children higher up.
         for end in ends.rev() {
             match self.make(&self.path[..end], Mode::Container).await {
                 Err(error) if error.is_no_node() => missing.push(end),
@@ -85,7 +87,7 @@ impl DistributedBarrier {
         Ok(())
     }
 
-    /// Makes a znode, if there is none.
+    /// Creates a znode, if it does not exist.
     async fn make(&self, path: &str, mode: Mode) -> Result<(), Error> {
         let create = self.client.create(path, "").mode(mode);
         let create = if self.acl.is_empty() { create } else { create.acl(&self.acl) };

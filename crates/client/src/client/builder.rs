@@ -1,4 +1,4 @@
-//! What a client can be told before it is built.
+//! Builder of a client, with all its settings.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -17,30 +17,30 @@ use crate::client::secure::{Connector, Pem, Trust};
 use crate::client::transport::Timeouts;
 
 const POLL_MIN: Duration = Duration::from_millis(1);
-/// A node refuses more than 10 min.
+/// Upper bound of `poll_time`. A node refuses more than 10 min.
 const POLL_MAX: Duration = Duration::from_mins(9);
 
 impl Client {
-    /// A client of these nodes, each `host:port`. One is enough to work; all of them are needed to
-    /// outlive any. `unix:/path` is the admin socket of a node on this machine: by it the client is
-    /// an operator.
+    /// Returns a builder for a client of these nodes, each `host:port`. One node is enough to work.
+    /// With all of them, the client survives the failure of any. `unix:/path` is the admin socket
+    /// of a node on this machine, which makes the client an operator.
     pub fn builder<E: Into<String>>(endpoints: impl IntoIterator<Item = E>) -> ClientBuilder {
         ClientBuilder::new(endpoints.into_iter().map(Into::into).collect())
     }
 
-    /// A client with all settings as they come, whose session is open.
+    /// Returns a client with default settings and an open session.
     ///
     /// # Errors
-    /// As [`ClientBuilder::build`], and when no node opens a session in time. `Unavailable` comes
-    /// within a second when nothing listens at any endpoint, or TLS is refused at all of them, and
-    /// names each with what happened there.
+    /// As [`ClientBuilder::build`], and when no node opens a session in time. If nothing listens at
+    /// any endpoint, or all of them refuse TLS, `Unavailable` comes within a second. It names each
+    /// endpoint with its error.
     pub async fn connect<E: Into<String>>(endpoints: impl IntoIterator<Item = E>) -> Result<Client, Error> {
         let client = Client::builder(endpoints).build()?;
         client.session().await?;
         Ok(client)
     }
 
-    /// As [`Client::connect`], to the nodes and as the identity that the environment names: see
+    /// Connects with the endpoints and the identity from the environment: see
     /// [`ClientBuilder::from_env`].
     ///
     /// # Errors
@@ -52,7 +52,7 @@ impl Client {
     }
 }
 
-/// Builds a [`Client`]. Made by [`Client::builder`] and [`ClientBuilder::from_env`].
+/// Builder of a [`Client`]. Made by [`Client::builder`] and [`ClientBuilder::from_env`].
 #[derive(Clone)]
 pub struct ClientBuilder {
     endpoints: Vec<String>,
@@ -62,7 +62,7 @@ pub struct ClientBuilder {
     user: Option<User>,
 }
 
-/// Who the client says that it is.
+/// Name and password of the client.
 #[derive(Clone)]
 struct User {
     name: String,
@@ -85,108 +85,108 @@ impl ClientBuilder {
         }
     }
 
-    /// How long the cluster keeps the session without a heartbeat: 30 s when not given. The cluster
-    /// grants 2 s to 5 min unless it is set otherwise, and moves what is beyond to the nearest:
-    /// [`Client::session_timeout`] says what was granted.
+    /// Sets the time for which the cluster keeps the session without a heartbeat: 30 s by default.
+    /// The cluster grants 2 s to 5 min unless it is configured otherwise, and moves other values to
+    /// the nearest bound. [`Client::session_timeout`] returns the granted value.
     ///
-    /// What a client that died held is free after this time; a client that is cut off for longer
-    /// loses what it holds.
+    /// The locks of a client that died are free after this time. A client that is cut off for
+    /// longer loses its locks.
     pub fn session_timeout(mut self, timeout: Duration) -> ClientBuilder {
         self.session.timeout_ms = Some(Millis::from(timeout).0);
         self
     }
 
-    /// Free text for people who look at the list of sessions.
+    /// Sets the session's label: free text for people who look at the list of sessions.
     pub fn label(mut self, label: impl Into<String>) -> ClientBuilder {
         self.session.label = label.into();
         self
     }
 
-    /// The name of the program, for people who look at who holds a lock; the name that it was
-    /// started by when not given. The names of the machine and of the process go with it. Nodes
-    /// refuse control characters and more than 256 bytes.
+    /// Sets the name of the program, for people who look for the holder of a lock. By default it is
+    /// the name by which the program was started. The name of the machine and the number of the
+    /// process are sent with it. Nodes refuse control characters and more than 256 bytes.
     pub fn program(mut self, program: impl Into<String>) -> ClientBuilder {
         self.session.client.get_or_insert_default().program = program.into();
         self
     }
 
-    /// How long a call may take with all its tries; 15 s when not given. Waiting for a lock or an
-    /// event has its own time.
+    /// Sets the time that a call may take with all its tries; 15 s by default. Waits for a lock or
+    /// an event have their own time.
     pub fn operation_timeout(mut self, timeout: Duration) -> ClientBuilder {
         self.timeouts.operation = timeout;
         self
     }
 
-    /// How long one try may take before another node is asked; 2 s when not given.
+    /// Sets the time of one try, after which another node is asked; 2 s by default.
     pub fn attempt_timeout(mut self, timeout: Duration) -> ClientBuilder {
         self.timeouts.attempt = timeout;
         self
     }
 
-    /// How long a connection may take; 1 s when not given.
+    /// Sets the time that a connection may take; 1 s by default.
     pub fn connect_timeout(mut self, timeout: Duration) -> ClientBuilder {
         self.timeouts.connect = timeout;
         self
     }
 
-    /// How long one long-poll lasts before it is asked again, maybe of another node; 10 s when not
-    /// given.
+    /// Sets the length of one long-poll, after which the request is repeated, perhaps to another
+    /// node; 10 s by default.
     ///
-    /// A node that hangs is noticed after this time by those who wait at it. Waits for a lock are
-    /// asked again after a third of the session's timeout where that is sooner. From 1 ms to 9 min;
+    /// A waiting client notices a hung node after this time. A wait for a lock is repeated after a
+    /// third of the session's timeout if that is shorter. The bounds are 1 ms and 9 min;
     /// [`ClientBuilder::build`] refuses other times.
     pub fn poll_time(mut self, time: Duration) -> ClientBuilder {
         self.timeouts.poll = time;
         self
     }
 
-    /// A PEM file with the authorities that may have signed the nodes' certificates, and no others.
-    /// For endpoints that begin with `https://`, which are all of them or none. Without it, the
-    /// authorities that this system trusts count.
+    /// Sets a PEM file with the only authorities that may have signed the nodes' certificates. For
+    /// endpoints that begin with `https://`; either all endpoints do, or none. Without this
+    /// setting, the authorities of the system are trusted.
     pub fn ca(mut self, file: impl Into<PathBuf>) -> ClientBuilder {
         self.trust.ca = Some(Pem::File(file.into()));
         self
     }
 
-    /// The same as PEM text.
+    /// Sets the authorities of [`ClientBuilder::ca`] as PEM text.
     pub fn ca_pem(mut self, text: impl Into<Vec<u8>>) -> ClientBuilder {
         self.trust.ca = Some(Pem::Text(text.into()));
         self
     }
 
-    /// The authorities that this system trusts, beside those of [`ClientBuilder::ca`]. They are
+    /// Trusts the authorities of the system in addition to those of [`ClientBuilder::ca`]. They are
     /// found where OpenSSL finds them, `SSL_CERT_FILE` and `SSL_CERT_DIR` included.
     pub fn native_roots(mut self) -> ClientBuilder {
         self.trust.native_roots = true;
         self
     }
 
-    /// PEM files with a certificate and its private key, to show to nodes that ask: its subject is
-    /// who the client is in ACLs.
+    /// Sets PEM files with a certificate and its private key, which are shown to nodes that ask. In
+    /// ACLs the certificate's subject is the client's identity.
     pub fn certificate(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> ClientBuilder {
         self.trust.own = Some((Pem::File(certificate.into()), Pem::File(key.into())));
         self
     }
 
-    /// The same as PEM texts.
+    /// Sets the certificate and key of [`ClientBuilder::certificate`] as PEM texts.
     pub fn certificate_pem(mut self, certificate: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> ClientBuilder {
         self.trust.own = Some((Pem::Text(certificate.into()), Pem::Text(key.into())));
         self
     }
 
-    /// Who the client is in ACLs of the scheme `digest`, and a super user where the node's
-    /// `super_digest` is of this name and password. They go with every request (`Authorization:
-    /// Basic`), readable on the way unless the endpoints are https.
+    /// Sets the client's identity in ACLs of the scheme `digest`. The client is a super user where
+    /// the node's `super_digest` has this name and password. Both are sent with every request
+    /// (`Authorization: Basic`), and can be read on the way unless the endpoints are https.
     pub fn user(mut self, name: impl Into<String>, password: impl Into<String>) -> ClientBuilder {
         self.user = Some(User { name: name.into(), password: password.into() });
         self
     }
 
-    /// Builds the client. Nothing is sent before the first call.
+    /// Builds the client. No request is sent before the first call.
     ///
     /// # Errors
-    /// `Refused` when there is no endpoint, or one that is not `host:port`, or what was said about
-    /// TLS, the user or the time of a poll cannot be used.
+    /// `Refused` when there is no endpoint, an endpoint is not `host:port`, or the settings for
+    /// TLS, the user or the time of a poll are invalid.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
@@ -227,7 +227,7 @@ impl User {
     }
 }
 
-/// Without the password, and without keys.
+/// Shows neither the password nor keys.
 impl fmt::Debug for ClientBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let user = self.user.as_ref().map(|user| &user.name);
@@ -237,8 +237,8 @@ impl fmt::Debug for ClientBuilder {
     }
 }
 
-/// `host:port`, with or without `http://` or `https://` before it, or `unix:/path`; whether it is
-/// the one with TLS.
+/// Parses `host:port`, with or without `http://` or `https://` before it, or `unix:/path`. The bool
+/// is true for `https://`.
 fn addr(text: &str) -> Result<(bool, String), Error> {
     let text = text.trim();
     if let Some(path) = text.strip_prefix(UNIX) {
@@ -252,7 +252,7 @@ fn addr(text: &str) -> Result<(bool, String), Error> {
     let secure = text.strip_prefix("https://");
     let bare = secure.or_else(|| text.strip_prefix("http://")).unwrap_or(text).trim_end_matches('/');
     let parts = bare.rsplit_once(':').filter(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
-    // An IPv6 address needs brackets, or its last group is taken for the port.
+    // An IPv6 address needs brackets. Without them its last group looks like a port.
     let host = parts.map(|(host, _)| host).filter(|host| !host.contains(':') || host.starts_with('['));
     match host {
         Some(host) if host.bytes().all(|b| b.is_ascii_graphic() && b != b'/' && b != b'@') => {
@@ -325,7 +325,7 @@ mod tests {
         refused(of(Duration::ZERO), "poll_time: 0ns is not from 1ms to 540s");
         refused(of(Duration::from_secs(541)), "poll_time: 541s is not from 1ms to 540s");
         assert!(of(Duration::from_secs(540)).build().is_ok() && of(Duration::from_millis(1)).build().is_ok());
-        // Nodes refuse a program's name that they do not take.
+        // A name that nodes refuse is sent as it is, and not shortened.
         let named = of(POLL_MIN).program("x".repeat(300));
         assert_eq!(named.session.client.unwrap().program.len(), 300);
     }

@@ -1,4 +1,4 @@
-//! One request, before it has an address.
+//! A request without the address of a node.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -14,28 +14,28 @@ use serde::de::DeserializeOwned;
 use crate::client::clock::Moment;
 use crate::client::error::Error;
 
-/// Where znodes are.
+/// Route of znodes.
 pub(crate) const ZNODES: &str = "/v1/znodes";
 
-/// Which node is asked first.
+/// Node that is preferred for a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Prefer {
-    /// The leader: it saves a hop where the request must reach it anyway.
+    /// The leader, which saves a hop if the request must reach it anyway.
     Leader,
-    /// Any: spreads what every node can answer.
+    /// Any node, which spreads requests that every node can answer.
     Any,
 }
 
-/// Whether a call may be sent again when it is not known what became of it.
+/// Permission to repeat a call whose outcome is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Repeat {
-    /// It reads, or carries an idempotency key, or doing it twice does no harm.
+    /// The call reads, or carries an idempotency key, or does no harm when done twice.
     Safe,
-    /// Only when it certainly did not arrive.
+    /// The call may be repeated only if it certainly did not arrive.
     OnlyIfUnsent,
 }
 
-/// One request. Cloned and sent again, it is a retry of itself.
+/// One request. A clone that is sent again is a retry of the same request.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(crate) method: Method,
@@ -44,9 +44,9 @@ pub(crate) struct Call {
     pub(crate) body: Bytes,
     pub(crate) prefer: Prefer,
     pub(crate) repeat: Repeat,
-    /// How long the node was asked to wait before it answers.
+    /// Time for which the node is asked to wait before it answers.
     pub(crate) wait: Duration,
-    /// How long one try may take beyond `wait`; the client's setting when absent.
+    /// Time that one try may take beyond `wait`; the client's setting when absent.
     pub(crate) attempt_timeout: Option<Duration>,
 }
 
@@ -64,17 +64,17 @@ impl Call {
         }
     }
 
-    /// A read.
+    /// Returns a read.
     pub(crate) fn get(target: String) -> Call {
         Call::new(Method::GET, target, Prefer::Any, Repeat::Safe)
     }
 
-    /// A write. It may be repeated once it has a key.
+    /// Returns a write. It may be repeated once it has a key.
     pub(crate) fn write(method: Method, target: String) -> Call {
         Call::new(method, target, Prefer::Leader, Repeat::OnlyIfUnsent)
     }
 
-    /// An acquire of a lock.
+    /// Returns an acquire of a lock.
     pub(crate) fn acquire(target: Target) -> Call {
         Call::write(Method::POST, target.finish())
     }
@@ -86,25 +86,25 @@ impl Call {
         Ok(self)
     }
 
-    /// Makes the request in a session.
+    /// Adds the session to the request.
     pub(crate) fn session(mut self, key: &HeaderValue) -> Call {
         self.headers.insert(HeaderName::from_static(headers::SESSION), key.clone());
         self
     }
 
-    /// Marks every sending of this call as the same.
+    /// Adds the idempotency key, which marks every sending of this call as the same write.
     pub(crate) fn key(self, key: uuid::Uuid) -> Call {
         let call = self.header(headers::IDEMPOTENCY_KEY, &key.to_string()).expect("a UUID is ASCII");
         call.repeatable()
     }
 
-    /// Says that doing it twice does no harm.
+    /// Marks a call as harmless when done twice.
     pub(crate) fn repeatable(mut self) -> Call {
         self.repeat = Repeat::Safe;
         self
     }
 
-    /// Whether it changes nothing, so that nothing is unknown when its answer is lost.
+    /// Checks for a read. The loss of a read's answer leaves no unknown outcome.
     pub(crate) fn is_read(&self) -> bool {
         self.method == Method::GET
     }
@@ -143,17 +143,17 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// `route` as it is.
+    /// Returns a target of `route` alone.
     pub(crate) fn route(route: &str) -> Target {
         Target { text: route.into(), has_query: false }
     }
 
-    /// `route` with a znode path behind it.
+    /// Returns a target of `route` with a znode path behind it.
     ///
     /// # Errors
-    /// A path that does not begin with a slash is refused here, because the URL would be another
-    /// one. So is the root where a lock or another recipe is wanted: it has none, and its URL would
-    /// be a list.
+    /// A path without a leading slash is refused here, because it would form another URL. The root
+    /// is refused for locks and other recipes: no recipe works on it, and its URL would be that of
+    /// a list.
     pub(crate) fn path(route: &str, path: &str) -> Result<Target, Error> {
         let refused = |detail: String| Err(Error::refused_here(ProblemType::BadRequest, detail));
         if !path.starts_with('/') {
@@ -185,13 +185,13 @@ impl Target {
     }
 }
 
-/// What a node answered, when it did what it was asked to.
+/// Successful answer of a node.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     pub(crate) body: Bytes,
-    /// The zxid that the answer stands at.
+    /// The zxid of the write, or of the state that was read.
     pub(crate) zxid: u64,
-    /// When the try that was answered was sent: what `safe_for_ms` counts from.
+    /// Time at which the answered try was sent. `safe_for_ms` counts from it.
     pub(crate) sent: Moment,
 }
 
@@ -218,7 +218,7 @@ mod tests {
         assert_eq!(error.code(), Some(ProblemType::BadRequest));
     }
 
-    // Asked for as a lock, the answer would be the list of locks.
+    // As a lock's path, the root would ask for the list of locks.
     #[test]
     fn the_root_is_a_znode_and_no_lock() {
         assert!(Target::path(ZNODES, "/").is_ok());

@@ -1,9 +1,10 @@
-//! A place in a lock's queue, from the request for it to its release: what must not be left behind.
+//! A place in a lock's queue, from the request for it to its release. A claim gives back what it
+//! took.
 //!
-//! A claim is armed from the moment its request may have left. Dropping an armed claim gives the
-//! place back in the background, waiting or held, for as long as the session lives; what is not
-//! given back by then goes with the session. Every request of a claim carries a key, so nothing is
-//! taken or given back twice.
+//! A claim is armed from the moment at which its request may have left. Dropping an armed claim
+//! gives the place back in the background, waiting or held, for as long as the session lives; after
+//! that the place goes with the session. Every request of a claim carries a key, so a place is
+//! taken and given back only once.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,33 +22,34 @@ use crate::client::session::Session;
 use crate::client::window::Slot;
 use crate::{Error, Loss};
 
-/// Where simple locks are.
+/// Route of simple locks.
 pub(crate) const SIMPLE_LOCKS: &str = "/v1/simple-locks";
-/// Between two rounds of giving back what could not be given back.
+/// Pause between two rounds of giving a place back.
 const GIVE_BACK_PAUSE: Duration = Duration::from_millis(250);
-/// One wait for a grant lasts at most this part of the session's timeout.
+/// Part of the session's timeout that one wait for a grant lasts at most.
 const POLL_PART: u32 = 3;
 
-/// What says where a claim stands: an answer of the HTTP API.
+/// Answer of the HTTP API with the state of a claim.
 pub(crate) trait Place: DeserializeOwned {
-    /// What is known of a claim that was granted.
+    /// Content of a grant.
     type Grant;
 
-    /// Where a ticket is asked about.
+    /// Route at which a ticket is asked for.
     const ROUTE: &'static str;
 
-    /// The ticket; the grant, and how long it is safe, when it was granted.
+    /// Returns the ticket. For a granted claim, also returns the grant and the milliseconds for
+    /// which it is safe.
     fn stands(self) -> (String, Option<(Self::Grant, u64)>);
 
-    /// The one token of a grant, if it has one.
+    /// Returns the fencing token of a grant, if there is a single one.
     fn token(grant: &Self::Grant) -> Option<u64>;
 }
 
-/// A claim to a lock, to several, or to whatever has a ticket.
+/// A claim to a lock, to several locks, or to another object with a ticket.
 pub(crate) struct Claim {
     client: Client,
     pub(crate) session: Arc<Session>,
-    /// Sent again with its key, it says which ticket it got.
+    /// The acquire. Sent again with its key, it returns the ticket that it got.
     enqueue: Call,
     /// Keeps that key, or that of the release, in the state's memory while it is not known what
     /// became of it: of the enqueue as long as there is no ticket.
@@ -56,20 +58,20 @@ pub(crate) struct Claim {
     kind: Kind,
     release_key: uuid::Uuid,
     armed: bool,
-    /// What is known of its end, once it is granted.
+    /// Facts about the end of the claim, once it is granted.
     fate: Arc<Fate>,
 }
 
-/// What a claim is a claim to.
+/// Kind of object that a claim is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A place in a queue, or several.
+    /// A place in a queue, or in several queues.
     Queue,
-    /// A simple lock, which is held or not there.
+    /// A simple lock, which has no queue.
     Simple,
 }
 
-/// A claim that was granted.
+/// Content of a granted claim.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Grant {
     pub(crate) token: u64,
@@ -181,18 +183,18 @@ impl Claim {
     ) -> Result<(Claim, Option<P::Grant>), Error> {
         let enter = async || {
             let session = client.session().await?;
-            // Before it is sent: its answer may be lost.
+            // Noted before the request is sent, as its answer may be lost.
             session.note_delay(lock_delay);
             Claim::enter_in::<P>(client, session, acquire.clone(), kind).await
         };
         match enter().await {
-            // The session had ended without a sign.
+            // The session had ended unnoticed.
             Err(error) if error.code() == Some(ProblemType::SessionExpired) => enter().await,
             entered => entered,
         }
     }
 
-    /// The same in a given session.
+    /// Asks for a place in the given session.
     pub(crate) async fn enter_in<P: Place>(
         client: &Client,
         session: Arc<Session>,
@@ -227,13 +229,13 @@ impl Claim {
         Ok((claim, grant))
     }
 
-    /// Waits until the claim is granted; until the deadline, or for ever. `None` when the deadline
-    /// came first.
+    /// Waits until the claim is granted: until the deadline, or for ever. Returns `None` when the
+    /// deadline came first.
     ///
     /// # Errors
     /// `Refused` with `TicketGone` when a client removed the claim from the queue, with
-    /// `SessionExpired` when the session was lost. That no node answers is no reason to give up
-    /// while the session lives.
+    /// `SessionExpired` when the session was lost. While the session lives, the wait goes on even
+    /// if no node answers.
     async fn granted<P: Place>(&mut self, deadline: Option<Moment>) -> Result<Option<P::Grant>, Error> {
         let ticket = self.ticket().to_owned();
         loop {
@@ -241,11 +243,13 @@ impl Claim {
             if left.is_zero() {
                 return Ok(None);
             }
-            // A grant that a hung node does not tell of is heard at another one while the session
-            // lives, and the others wait no longer than for a client that has died.
+            // Bounded by the session's timeout: a grant that a hung node does not report is then
+            // found at another node. Other contenders wait no longer for this client than for one
+            // that has died.
             let poll = self.client.inner.transport.timeouts.poll.min(self.session.timeout() / POLL_PART);
             let wait = left.min(poll);
-            // The node counts whole milliseconds; a wait of none would make this a busy loop.
+            // At least 1 ms, as the node counts whole milliseconds and a wait of 0 would make this
+            // a busy loop.
             let wait_ms = Millis::from(wait).max(Millis(1));
             let target = Target::path(P::ROUTE, &ticket)?.with("wait", wait_ms);
             let call = Call::get(target.finish()).session(self.session.key()).waiting(wait);
@@ -270,7 +274,8 @@ impl Claim {
         }
     }
 
-    /// Whether what was granted is held: not when the session was lost before the answer came.
+    /// Checks that the granted place is held. It is not if the session was lost before the answer
+    /// came.
     ///
     /// # Errors
     /// `Refused` with `SessionExpired`.
@@ -281,7 +286,7 @@ impl Claim {
         }
     }
 
-    /// The lock node's path.
+    /// The path of the lock node.
     pub(crate) fn ticket(&self) -> &str {
         &self.ticketed().ticket
     }
@@ -302,17 +307,16 @@ impl Claim {
         &self.fate
     }
 
-    /// How much longer what was granted cannot be lost by expiry; nothing once it is known to be
-    /// lost.
+    /// Time for which the granted place cannot be lost by expiry; zero once it is known to be lost.
     pub(crate) fn safe_for(&self) -> Duration {
         if self.fate.is_gone() { Duration::ZERO } else { self.session.safe_for() }
     }
 
-    /// Gives the place back, held or waiting. Answers how many holds are left.
+    /// Gives the place back, held or waiting. Returns the number of holds that are left.
     ///
     /// # Errors
-    /// `Refused` when there was nothing to give back any more. After another error it goes on in
-    /// the background when the claim is dropped.
+    /// `Refused` when there was no place any more. After another error the drop of the claim goes
+    /// on with it in the background.
     pub(crate) async fn give_back(&mut self) -> Result<u32, Error> {
         let call = self.ticketed().release(self.kind, None)?.key(self.release_key).session(self.session.key());
         let deadline = self.client.deadline();
@@ -328,10 +332,10 @@ impl Claim {
         Ok(answer?.json::<Released>()?.holds)
     }
 
-    /// Gives the place back after work that needed it: false when it was gone before, or may have
-    /// been by the clock.
+    /// Gives the place back after work that needed it. Returns false if the place was lost before,
+    /// or may have been by the clock.
     ///
-    /// After an error that does not tell, giving it back goes on in the background.
+    /// After an error with an unknown outcome, giving it back goes on in the background.
     pub(crate) async fn was_held_to_the_end(&mut self) -> bool {
         if self.safe_for().is_zero() {
             return false;
@@ -343,8 +347,8 @@ impl Claim {
         !is_gone
     }
 
-    /// Gives the place back to one who waits. After an error it is still held, or the error says
-    /// that it is not known.
+    /// Gives the place to the waiter `to`. After `Refused` the place is still held; after another
+    /// error that is unknown.
     pub(crate) async fn hand_over(&mut self, to: &str) -> Result<(), Error> {
         let call = self.ticketed().release(self.kind, Some(to))?.key(uuid::Uuid::new_v4());
         self.client.write_in(&self.session, call).await?;
@@ -353,12 +357,12 @@ impl Claim {
         Ok(())
     }
 
-    /// Leaves the place to its session: no task gives it back.
+    /// Disarms the claim: the place stays until its session ends.
     pub(crate) fn forget(&mut self) {
         self.armed = false;
     }
 
-    /// Notes where the ticket stands.
+    /// Notes the ticket in an answer, and returns its grant if there is one.
     fn stands<P: Place>(&mut self, place: P, sent: Moment) -> Option<P::Grant> {
         let (ticket, grant) = place.stands();
         let fencing_token = grant.as_ref().and_then(|(grant, _)| P::token(grant));
@@ -370,7 +374,7 @@ impl Claim {
     }
 }
 
-/// Without the session's key, which its calls have.
+/// Shows the session without its key.
 impl fmt::Debug for Claim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ticket = self.ticket.as_ref().map(|ticketed| ticketed.ticket.as_str());
@@ -403,22 +407,22 @@ pub(crate) fn without_end<T>(waited: Option<T>) -> Result<T, Error> {
     waited.ok_or_else(|| Error::unknown("a wait without an end has ended"))
 }
 
-/// What every answer about a claim has.
+/// Part that all answers about a claim have.
 #[derive(Clone, Debug, serde::Deserialize)]
 struct Ticketed {
     ticket: String,
-    /// When it is held, and has one.
+    /// The fencing token of a held ticket, if there is a single one.
     #[serde(default)]
     fencing_token: Option<u64>,
 }
 
 impl Ticketed {
-    /// The call that gives the place back, to one who waits or to the next one.
+    /// Returns the call that gives the place back, to the waiter `to` or to the next one.
     fn release(&self, kind: Kind, to: Option<&str>) -> Result<Call, Error> {
         let target = match kind {
             Kind::Queue => Target::path(Ticket::ROUTE, &self.ticket)?,
-            // By its token: no other owner's is given back, and a retry is answered as the first
-            // one.
+            // With its token, so that no other owner's lock is given back, and a retry gets the
+            // same answer.
             Kind::Simple => Target::path(SIMPLE_LOCKS, &self.ticket)?.with_some("fencing_token", self.fencing_token),
         };
         Ok(Call::write(Method::DELETE, target.with_some("to", to).finish()))
@@ -431,7 +435,7 @@ impl Claim {
         let session = Arc::clone(&self.session);
         tokio::select! {
             () = self.leave() => {}
-            // The place goes with the session.
+            // The place ends with the session.
             _ = session.ended() => {}
         }
     }
@@ -440,7 +444,7 @@ impl Claim {
         loop {
             match self.round().await {
                 Err(Error::Unavailable { .. } | Error::Unknown { .. }) => tokio::time::sleep(GIVE_BACK_PAUSE).await,
-                // Given back, or there was nothing to give back.
+                // The place is given back, or there was none.
                 Ok(()) | Err(Error::Refused { .. }) => return,
             }
         }

@@ -1,7 +1,7 @@
 //! The client's own clock.
 //!
-//! Linux stops `std::time::Instant` while the machine sleeps, and the servers go on counting. A
-//! deadline that says when a lock may be lost must go on counting too, so it is kept on
+//! On Linux `std::time::Instant` stops while the machine sleeps, and the time of the servers goes
+//! on. The deadline after which a lock may be lost must go on too, so it is kept on
 //! `CLOCK_BOOTTIME`.
 
 use std::time::Duration;
@@ -13,12 +13,12 @@ const CLOCK: ClockId = ClockId::Boottime;
 #[cfg(not(target_os = "linux"))]
 const CLOCK: ClockId = ClockId::Monotonic;
 
-/// A moment on a clock that never goes back and does not stop while the machine sleeps.
+/// A moment on a clock that never goes back and goes on while the machine sleeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Moment(Duration);
 
 impl Moment {
-    /// The beginning of time, for tests that look at no clock.
+    /// The beginning of time, for tests without a clock.
     #[cfg(test)]
     pub(crate) const ZERO: Moment = Moment(Duration::ZERO);
 
@@ -28,17 +28,17 @@ impl Moment {
         Moment(Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0)))
     }
 
-    /// The moment so much later; the end of time when that is too far.
+    /// Returns the moment `wait` later, or the end of time when that is too far.
     pub(crate) fn after(self, wait: Duration) -> Moment {
         Moment(self.0.saturating_add(wait))
     }
 
-    /// How long until `later`; zero when that is past.
+    /// Returns the time from this moment to `later`; zero when `later` is earlier.
     pub(crate) fn until(self, later: Moment) -> Duration {
         later.0.saturating_sub(self.0)
     }
 
-    /// How long from now until this moment; zero when it is past.
+    /// Returns the time from now to this moment; zero when it is past.
     pub(crate) fn remaining(self) -> Duration {
         Moment::now().until(self)
     }

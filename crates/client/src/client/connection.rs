@@ -20,23 +20,23 @@ use crate::client::call::Call;
 use crate::client::clock::Moment;
 use crate::client::secure::{Connector, Stream, refusal, words};
 
-/// A node or a balancer may close idle connections at any time; one that has rested this long is
-/// not used again.
+/// Age at which an idle connection is not used again: a node or a balancer may close it at any
+/// time.
 const IDLE_MAX: Duration = Duration::from_secs(10);
-/// Idle connections that are kept per endpoint; more are closed.
+/// Idle connections that are kept for each endpoint; others are closed.
 const IDLE_COUNT_MAX: usize = 16;
-/// The longest answer that is read: pages and data are far below it.
+/// Longest answer that is read. Pages and data are far smaller.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
-/// How an endpoint begins that is the path of a socket of a node on this machine.
+/// Prefix of an endpoint that is the socket of a node on this machine.
 pub(crate) const UNIX: &str = "unix:";
 
-/// How this client comes to a node.
+/// TLS settings and identity for connections to nodes.
 #[derive(Clone, Default)]
 pub(crate) struct Approach {
-    /// For nodes that speak TLS.
+    /// Connector for nodes with TLS.
     pub(crate) connector: Option<Connector>,
-    /// Proves an identity, with every request.
+    /// Credentials that are sent with every request.
     pub(crate) authorization: Option<HeaderValue>,
 }
 
@@ -56,38 +56,39 @@ struct Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        // Closes the socket at once: the node sees that no caller waits any more.
+        // The abort closes the socket at once, so that the node notices that no caller waits any
+        // more.
         self.driver.abort();
     }
 }
 
-/// How one try ended.
+/// Result of one try.
 #[derive(Debug)]
 pub(crate) enum Ending {
     /// The node answered.
     Answered(Reply),
-    /// There is no connection to the node: it is not there, or TLS was refused.
+    /// There is no connection to the node: the node is down, or TLS was refused.
     Unreachable(String),
     /// The request did not leave.
     NotSent(String),
-    /// It can never leave: it is no request.
+    /// The request is invalid, and can never be sent.
     Unsendable(String),
-    /// It may have arrived.
+    /// The request may have arrived, and no answer came.
     Lost(String),
 }
 
-/// How an answer ended that was passed on as it came.
+/// Result of a try whose answer is passed on as it comes.
 #[derive(Debug)]
 pub(crate) enum Passed {
-    /// To its end: so many bytes.
+    /// The answer was passed on to its end, with this number of bytes.
     All(u64),
-    /// Not to its end.
+    /// The answer broke off.
     Part(String),
-    /// There was none, or it was none to pass on.
+    /// No byte was passed on: the answer is missing or unsuccessful.
     Nothing(Ending),
 }
 
-/// An answer as it came.
+/// Answer of a node with its whole body.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) status: u16,
@@ -97,7 +98,7 @@ pub(crate) struct Reply {
 }
 
 impl Reply {
-    /// A header that is a number.
+    /// Parses a header as a number.
     pub(crate) fn number(&self, name: &str) -> Option<u64> {
         self.headers.get(name)?.to_str().ok()?.parse().ok()
     }
@@ -116,7 +117,7 @@ impl Pool {
         &self.addr
     }
 
-    /// Sends a call once. Dropping the future closes its connection.
+    /// Sends a call once. Dropping the future closes the connection.
     pub(crate) async fn exchange(&self, call: &Call, timeout: Duration, connect_timeout: Duration) -> Ending {
         let request = match self.request(call) {
             Ok(request) => request,
@@ -139,8 +140,8 @@ impl Pool {
         }
     }
 
-    /// Sends a call once, and passes the answer's bytes on as they come, if it is a good one.
-    /// `silence` is how long none may come.
+    /// Sends a call once, and passes the bytes of a successful answer to `take` as they come.
+    /// `silence` is the longest time without any bytes.
     pub(crate) async fn pass_on(
         &self,
         call: &Call,
@@ -164,7 +165,8 @@ impl Pool {
             Err(_) => return Passed::Nothing(Ending::Lost(format!("no answer within {} s", silence.as_secs()))),
         };
         if !response.status().is_success() {
-            return Passed::Nothing(whole(response, sent).await);
+            let refusal = tokio::time::timeout(silence, whole(response, sent)).await;
+            return Passed::Nothing(refusal.unwrap_or_else(|_| Ending::Lost("the answer did not end in time".into())));
         }
         let (mut body, mut bytes) = (response.into_body(), 0);
         loop {
@@ -187,7 +189,7 @@ impl Pool {
         *request.uri_mut() = call.target.parse().map_err(|error| format!("the URL: {error}"))?;
         *request.headers_mut() = call.headers.clone();
         let host = match self.socket_path() {
-            // By whatever path, it is this machine.
+            // A socket of this machine, at any path.
             Some(_) => HeaderValue::from_static("localhost"),
             None => self.addr.parse().expect("the builder checked that the address is ASCII"),
         };
@@ -224,7 +226,7 @@ impl Pool {
         connector.connect(host, stream).await
     }
 
-    /// The socket of a node on this machine, where the endpoint is one.
+    /// Returns the path of the socket, if the endpoint is a socket of this machine.
     fn socket_path(&self) -> Option<&str> {
         self.addr.strip_prefix(UNIX)
     }
@@ -238,8 +240,8 @@ impl Pool {
     }
 }
 
-/// Connects to the first address that answers. Each has its share of the time: one that drops
-/// packets must not use up that of the others.
+/// Connects to the first address that answers. Each address gets an equal share of the time, so
+/// that one that drops packets does not use up the time of the others.
 async fn connect_any(addrs: &[SocketAddr], within: Duration) -> io::Result<TcpStream> {
     let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for addr in addrs {
@@ -253,7 +255,7 @@ async fn connect_any(addrs: &[SocketAddr], within: Duration) -> io::Result<TcpSt
     Err(failed)
 }
 
-/// An answer with its whole body.
+/// Reads the whole body of an answer.
 async fn whole(response: Response<Incoming>, sent: Moment) -> Ending {
     let (head, body) = response.into_parts();
     match Limited::new(body, ANSWER_BYTES_MAX).collect().await {
@@ -273,32 +275,32 @@ impl Connection {
         }
     }
 
-    /// Until the head of the answer is there.
+    /// Sends the request and waits for the head of the answer.
     async fn begin(&mut self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Ending> {
         if let Err(error) = self.sender.ready().await {
-            // It says no more than that the connection has ended. Why, its driver knows.
+            // This error only says that the connection has ended; the driver knows the cause.
             return Err(match (&mut self.driver).await {
                 Ok(Err(why)) => self.failed(&why, Ending::NotSent),
                 Ok(Ok(())) | Err(_) => self.failed(&error, Ending::NotSent),
             });
         }
         self.sender.try_send_request(request).await.map_err(|mut error| {
-            // hyper gives the request back when it has not begun to write it.
+            // hyper returns the request if it has not begun to write it.
             let ending = if error.take_message().is_some() { Ending::NotSent } else { Ending::Lost };
             self.failed(error.error(), ending)
         })
     }
 
-    /// How a try ended that the connection failed under.
+    /// Converts an error of the connection to the result of the try.
     fn failed(&self, error: &hyper::Error, ending: fn(String) -> Ending) -> Ending {
         match refusal(error) {
-            // The node reads no request before it has ended the handshake.
+            // The node reads no request before the end of the handshake.
             Some(why) => Ending::Unreachable(why),
             None if error.is_parse() && !self.with_tls => {
                 let advice = "the answer is no HTTP; an address with TLS is written https://HOST:PORT";
                 ending(format!("{}: {advice}", words(error)))
             }
-            // A node that stops does so too, and so do its other doors.
+            // A stopping node and its doors for other protocols do so, too.
             None if error.is_incomplete_message() => {
                 let advice = "it closed the connection without an answer; it may be a port for other than HTTP";
                 ending(advice.to_owned())
@@ -325,8 +327,25 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_refusal_that_does_not_end_is_given_up() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let pool = Pool::new(listener.local_addr().unwrap().to_string(), Approach::default());
+        let node = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let _ = stream.read(&mut [0; 4_096]).await;
+            stream.write_all(b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 9\r\n\r\n{").await.unwrap();
+            // Until the client closes the connection.
+            stream.read(&mut [0; 1]).await
+        });
+        let (call, silence) = (Call::get("/v1/admin/backup".into()), Duration::from_millis(100));
+        let passed = pool.pass_on(&call, Duration::from_secs(30), silence, &mut |_| Ok(())).await;
+        assert!(matches!(passed, Passed::Nothing(Ending::Lost(_))), "{passed:?}");
+        assert_eq!(node.await.unwrap().unwrap(), 0);
+    }
+
+    #[tokio::test]
     async fn an_address_that_drops_packets_leaves_time_for_the_next() {
-        // Its queue is full: what else comes is dropped.
+        // The listener's queue is full, and further connections are dropped.
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let full = socket.listen(1).unwrap();
@@ -343,7 +362,7 @@ mod tests {
         assert!(error.to_string().contains(&format!("no connection to {silent} within 100ms")), "{error}");
     }
 
-    /// One call to a listener that answers every connection with the given bytes.
+    /// Sends one call to a listener that answers every connection with `answer`.
     async fn call_answered_with(answer: &'static [u8]) -> Ending {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let pool = Pool::new(listener.local_addr().unwrap().to_string(), Approach::default());
@@ -380,7 +399,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_call_without_tls_to_an_address_with_tls_says_how_that_is_written() {
-        // The alert that rustls answers to an HTTP request.
+        // The alert of rustls to an HTTP request.
         let ending = call_answered_with(b"\x15\x03\x03\x00\x02\x02\x32").await;
         assert!(matches!(&ending, Ending::Lost(why) if why.contains("is written https://HOST:PORT")), "{ending:?}");
     }

@@ -6,30 +6,32 @@
 //! /start/ready     all have entered; a persistent znode
 //! ```
 //!
-//! To enter is: make one's member; when `count` members are there, make `ready`; else wait for
-//! either. `ready` is made in a transaction that checks one's own member. So a slow client cannot
-//! make it for members that have left by then: they wait for the slow client's member to go.
+//! To enter, a client creates its member. When `count` members exist, it creates `ready`; otherwise
+//! it waits for more members or for `ready`. The transaction that creates `ready` checks the
+//! client's own member. So a slow client cannot create it for members that have left by then, as
+//! these wait until the slow client's member is gone.
 //!
-//! To leave is: delete one's member; wait until every member is gone that was there at that zxid;
-//! delete `ready` when it is alone. Members are told apart by czxid, because the same client may be
-//! back under its name for the next round.
+//! To leave, a client deletes its member, and waits until every member is gone that existed at the
+//! zxid of that deletion. It deletes `ready` when no member is left. Members are told apart by
+//! czxid, because a client may be back under its name for the next round.
 
 use crate::api::{AclEntry, Mode, ProblemType, TxnOp};
 use crate::client::Client;
 use crate::{Error, WatchKind};
 
-/// The child whose presence says that all have entered.
+/// Child that exists when all members have entered.
 const READY: &str = "ready";
 
 impl Client {
-    /// A double barrier for so many members: all begin together, and all end together.
+    /// Returns a member of a double barrier for `count` members, which begin together and end
+    /// together.
     pub fn double_barrier(&self, path: impl Into<String>, count: u32) -> DistributedDoubleBarrier {
         let member = uuid::Uuid::new_v4().to_string();
         DistributedDoubleBarrier { client: self.clone(), path: path.into(), count, member, acl: None }
     }
 }
 
-/// A member of a double barrier. Made by [`Client::double_barrier`]; a clone is the same member.
+/// A member of a double barrier, made by [`Client::double_barrier`]. A clone is the same member.
 /// Members of Curator's DistributedDoubleBarrier at the same path belong to the same barrier.
 #[derive(Clone, Debug)]
 pub struct DistributedDoubleBarrier {
@@ -41,32 +43,33 @@ pub struct DistributedDoubleBarrier {
 }
 
 impl DistributedDoubleBarrier {
-    /// The ACL of the znode `ready`, instead of an open one. Members have the ACL of the barrier's
-    /// directory.
+    /// Sets the ACL of the znode `ready`. Without it `ready` is open to all. Members have the ACL
+    /// of the barrier's directory.
     pub fn acl(mut self, acl: &[AclEntry]) -> DistributedDoubleBarrier {
         self.acl = Some(acl.to_vec());
         self
     }
 
-    /// Enters, and waits until all have. A member that goes on waiting after a dropped future
-    /// enters again; one that does not should [`DistributedDoubleBarrier::leave`].
+    /// Enters, and waits until all members have entered. After a dropped future the member can go
+    /// on waiting with another call; otherwise it should [`DistributedDoubleBarrier::leave`].
     ///
     /// # Errors
-    /// As any write; ask again. `Refused` with `TicketGone` when the member was removed, with its
-    /// session for example.
+    /// As any write; the call may be repeated. `Refused` with `TicketGone` when the member was
+    /// removed, for example with its session.
     pub async fn enter(&self) -> Result<(), Error> {
         if self.count == 0 {
             return Err(Error::refused_here(ProblemType::BadRequest, "count: how many members, at least 1"));
         }
-        // One entry of the log, with the directories. Repeated, it is the same member.
+        // One entry of the log creates the member with its directories. A repeated call finds the
+        // same member.
         self.client.group(&self.path).join(&self.member, "").await?;
         loop {
             let Some((before, zxid)) = self.client.look(&self.path).await? else { return Err(self.gone()) };
             if self.client.exists(&self.ready()).await?.is_some() {
                 return Ok(());
             }
-            // `ready` itself may have been counted before it went. Now it is not there, or all have
-            // entered.
+            // The count may have included `ready` before it was deleted. At this point it does not
+            // exist, or all have entered.
             if before.stat.num_children >= self.count && self.has_all().await? {
                 return self.make_ready().await;
             }
@@ -77,17 +80,17 @@ impl DistributedDoubleBarrier {
         }
     }
 
-    /// Leaves, and waits until all have that had entered by then.
+    /// Leaves, and waits until all members have left that had entered by then.
     ///
     /// # Errors
-    /// As any write; ask again.
+    /// As any write; the call may be repeated.
     pub async fn leave(&self) -> Result<(), Error> {
         let left = self.client.group(&self.path).left(&self.member).await?;
         let others = match self.client.children_with_stats(&self.path).await {
             Err(error) if error.is_no_node() => return Ok(()),
             others => others?,
         };
-        // Who came later is there for the next round.
+        // Members that came later belong to the next round.
         for other in others.iter().filter(|other| other.name != READY && other.stat.czxid < left.zxid) {
             self.until_gone(&self.child(&other.name), other.stat.czxid).await?;
         }
@@ -118,7 +121,7 @@ impl DistributedDoubleBarrier {
         }
     }
 
-    /// Waits until a znode is not there, or is another one.
+    /// Waits until a znode does not exist, or is one with another czxid.
     async fn until_gone(&self, path: &str, czxid: u64) -> Result<(), Error> {
         while let Some((page, zxid)) = self.client.look(path).await? {
             if page.stat.czxid != czxid {
@@ -167,8 +170,8 @@ mod tests {
         )
     }
 
-    // The others may have met, and left, while this client was slow: then its member is missing in
-    // the transaction.
+    // The other members may have met and left while this client was slow. Then its own member is
+    // missing in the transaction.
     #[tokio::test]
     async fn who_is_no_member_any_more_does_not_say_that_all_have_entered() {
         let (addr, mut requests) = fake_node(async |request: String| match request.split_once(' ').unwrap() {

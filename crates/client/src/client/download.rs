@@ -1,4 +1,4 @@
-//! A backup: an answer that is longer than memory should be.
+//! Backups, which are answers that may be larger than memory.
 
 use std::io;
 use std::time::Duration;
@@ -12,20 +12,20 @@ use crate::client::connection::Passed;
 use crate::client::tries::Tries;
 use crate::client::verdict::{Verdict, judge};
 
-/// How long a node may say nothing in the middle of a backup.
+/// Longest silence of a node in the middle of a backup.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
-/// Between two rounds through the endpoints.
+/// Pause between two rounds through the endpoints.
 const PAUSE: Duration = Duration::from_millis(200);
 
 impl Client {
-    /// Passes the bytes of a backup to `take` as they come, and answers how many there were.
-    /// `local` asks for what one node has, without a quorum. For operators.
+    /// Passes the bytes of a backup to `take` as they come, and returns their number. With `local`,
+    /// one node answers from its own state without a quorum. For operators.
     ///
-    /// Whether the backup is whole, its reader must see: it ends with a hash.
+    /// The reader must check that the backup is complete; a backup ends with a hash.
     ///
     /// # Errors
-    /// As any read, before the first byte came; the first error of `take`; `Unavailable` when the
-    /// node broke off in the middle.
+    /// As any read, before the first byte; the first error of `take` as `Unavailable`;
+    /// `Unavailable` when the node broke off in the middle.
     pub async fn backup(&self, local: bool, mut take: impl FnMut(Bytes) -> io::Result<()>) -> Result<u64, Error> {
         let call = Call::get(Target::route("/v1/admin/backup").with_some("local", local.then_some(true)).finish());
         let (transport, deadline) = (&self.inner.transport, self.deadline());

@@ -1,4 +1,4 @@
-//! Elections: one of many leads, and says something that all can see.
+//! Elections: one of several candidates leads, and proclaims a value that all can read.
 
 use std::fmt;
 use std::ops::Deref;
@@ -17,13 +17,14 @@ use crate::{Error, Guard, Loss};
 const ROUTE: &str = "/v1/elections";
 
 impl Client {
-    /// An election. Curator's `LeaderLatch` on the same path stands in the same one.
+    /// Returns the election at `path`. Curator's `LeaderLatch` at the same path takes part in the
+    /// same election.
     pub fn election(&self, path: impl Into<String>) -> Election {
         Election { client: self.clone(), path: path.into(), lock_delay: None }
     }
 }
 
-/// An election. Made by [`Client::election`].
+/// An election, made by [`Client::election`].
 #[derive(Clone, Debug)]
 pub struct Election {
     client: Client,
@@ -32,14 +33,14 @@ pub struct Election {
 }
 
 impl Election {
-    /// If the leader's session *expires*, no candidate leads for so much longer.
+    /// Sets the time for which no candidate leads after the session of a leader *expired*.
     pub fn lock_delay(mut self, delay: Duration) -> Election {
         self.lock_delay = Some(delay);
         self
     }
 
-    /// Stands for election and waits to lead, in order. `label` is what others see until this
-    /// leader proclaims something. Dropping the future ends the candidacy, in the background.
+    /// Stands for election, and waits in order to lead. `label` is the value that others see until
+    /// this leader proclaims one. Dropping the future ends the candidacy in the background.
     ///
     /// # Errors
     /// As [`crate::Lock::acquire`].
@@ -47,8 +48,9 @@ impl Election {
         Ok(self.leads(self.candidacy(label).acquire().await?))
     }
 
-    /// Stands for election for so long. `None` when the time was over first; this client stands no
-    /// more then. Zero is a try: it leads when no other candidate does, and never stands.
+    /// Stands for election for at most `wait`. Returns `None` when the time was over first; the
+    /// candidacy has then ended. A `wait` of zero is a single try: it leads when there is no other
+    /// candidate, and never joins the queue.
     ///
     /// # Errors
     /// As [`Election::campaign`].
@@ -68,7 +70,7 @@ impl Election {
         Leadership { client: self.client.clone(), path: self.path.clone(), guard }
     }
 
-    /// Who leads; `None` when no candidate does.
+    /// Returns the leader; `None` when no candidate leads.
     ///
     /// # Errors
     /// As any read.
@@ -76,13 +78,13 @@ impl Election {
         Ok(self.client.read::<View>(Target::path(ROUTE, &self.path)?).await?.0.leader)
     }
 
-    /// The leaders from now on, and what they say.
+    /// Returns the observer of the leaders from now on and of the values that they proclaim.
     pub fn observe(&self) -> Observer {
         Observer { election: self.clone(), cursor: None }
     }
 }
 
-/// Leadership: a [`Guard`] that can speak. Dropping it, or releasing its guard, resigns.
+/// Leadership: a [`Guard`] that can proclaim values. Dropping it, or releasing its guard, resigns.
 pub struct Leadership {
     client: Client,
     path: String,
@@ -96,10 +98,10 @@ impl fmt::Debug for Leadership {
 }
 
 impl Leadership {
-    /// Says something to all who observe.
+    /// Proclaims a value to all observers.
     ///
     /// # Errors
-    /// `Refused` with `LockNotHeld` when this is no longer the leader.
+    /// `Refused` with `LockNotHeld` when this client is no longer the leader.
     pub async fn proclaim(&self, value: impl Into<Bytes>) -> Result<NodeSet, Error> {
         let target = Target::path(ROUTE, &self.path)?.with("ticket", self.guard.ticket());
         let target = target.with("fencing_token", self.guard.fencing_token());
@@ -111,8 +113,8 @@ impl Leadership {
         })
     }
 
-    /// Works as the leader, then resigns. When the leadership is lost first, the work is dropped
-    /// where it waits, as by [`Guard::run`].
+    /// Runs the work as the leader, then resigns. When the leadership is lost first, the work is
+    /// dropped at its next wait, as by [`Guard::run`].
     ///
     /// ```no_run
     /// # async fn example(client: zlock_client::Client) -> Result<(), zlock_client::Error> {
@@ -134,7 +136,7 @@ impl Leadership {
         self.guard.end(done).await
     }
 
-    /// Gives the leadership up: the next candidate leads.
+    /// Gives up the leadership: the next candidate leads.
     ///
     /// # Errors
     /// As [`Guard::release`].
@@ -144,7 +146,7 @@ impl Leadership {
 }
 
 impl From<Leadership> for Guard {
-    /// The guard alone: it still leads, and says nothing more.
+    /// Returns the guard alone, which still leads but cannot proclaim.
     fn from(leadership: Leadership) -> Guard {
         leadership.guard
     }
@@ -158,7 +160,7 @@ impl Deref for Leadership {
     }
 }
 
-/// The leaders of an election, one after the other. Made by [`Election::observe`].
+/// Stream of the leaders of an election, made by [`Election::observe`].
 #[derive(Clone, Debug)]
 pub struct Observer {
     election: Election,
@@ -166,12 +168,12 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// The present leader the first time; then the next leader, or the next thing that the leader
-    /// says. `None` when no candidate leads. Leaders who lead for a moment only may be passed over.
+    /// Returns the present leader at the first call; then the next leader, or the next value of the
+    /// same one. `None` when no candidate leads. Leaders who lead only briefly may be passed over.
     /// Dropping the future loses nothing.
     ///
     /// # Errors
-    /// As any read; ask again.
+    /// As any read. The call may be repeated.
     pub async fn next(&mut self) -> Result<Option<Leader>, Error> {
         loop {
             let Election { client, path, .. } = &self.election;

@@ -1,29 +1,29 @@
-//! Which node to ask next.
+//! Choice of the node for the next try.
 
 use std::time::Duration;
 
 use crate::client::call::Prefer;
 use crate::client::clock::Moment;
 
-/// After its first failure an endpoint is passed over for this long; twice as long after each
-/// further one.
+/// Time for which an endpoint is passed over after its first failure; doubled after each further
+/// one.
 const COOL_FIRST: Duration = Duration::from_millis(100);
 const COOL_MAX: Duration = Duration::from_secs(5);
 
-/// The endpoints, and what their answers and failures have taught.
+/// The endpoints, and facts from their answers and failures.
 #[derive(Debug)]
 pub(crate) struct Endpoints {
     list: Vec<Endpoint>,
-    /// The node that leads, as the last answer said.
+    /// The leader, as named by the last answer.
     leader: Option<u64>,
 }
 
 #[derive(Debug)]
 struct Endpoint {
-    /// Which node answers there.
+    /// The node that answers at the endpoint.
     node: Option<u64>,
     failures: u32,
-    /// Until when others are asked first.
+    /// Time until which other endpoints are asked first.
     cool_until: Option<Moment>,
 }
 
@@ -34,8 +34,8 @@ impl Endpoints {
         Endpoints { list, leader: None }
     }
 
-    /// The endpoint for the next try, by its index. `failed` is the one that this call has just
-    /// tried in vain; `pick` draws a number below its argument.
+    /// Chooses the endpoint for the next try, by its index. `failed` is the endpoint of the last
+    /// try of this call; `pick` draws a number below its argument.
     pub(crate) fn choose(
         &self,
         prefer: Prefer,
@@ -54,37 +54,37 @@ impl Endpoints {
         if !usable.is_empty() {
             return usable[pick(usable.len())];
         }
-        // No node is known to be well: the one that rests the longest, and not the same again when
-        // there are others.
+        // All endpoints rest: the one whose rest ends first, and not the failed one again if there
+        // are others.
         let others = (0..self.list.len()).filter(|index| self.list.len() == 1 || Some(*index) != failed);
         others.min_by_key(|index| self.list[*index].cool_until).expect("there is an endpoint")
     }
 
-    /// An endpoint whose last answer was one.
+    /// Returns an endpoint that has answered without a later failure.
     pub(crate) fn live(&self) -> Option<usize> {
         self.list.iter().position(|one| one.node.is_some() && one.cool_until.is_none())
     }
 
-    /// Whether some other endpoint may be asked at once.
+    /// Checks for another endpoint that may be asked at once.
     pub(crate) fn has_other(&self, failed: usize, now: Moment) -> bool {
         let others = self.list.iter().enumerate().filter(|(index, _)| *index != failed);
         others.into_iter().any(|(_, one)| one.cool_until.is_none_or(|until| until <= now))
     }
 
-    /// An endpoint answered, whatever it said: who it is, and whom it takes for the leader.
+    /// Notes any answer of an endpoint: its node, and the leader that it named.
     pub(crate) fn answered(&mut self, index: usize, node: Option<u64>, leader: Option<u64>) {
         let endpoint = &mut self.list[index];
         endpoint.node = node.or(endpoint.node);
         self.leader = leader;
     }
 
-    /// An endpoint did what it was asked to.
+    /// Notes that an endpoint carried out the request.
     pub(crate) fn succeeded(&mut self, index: usize) {
         self.list[index].failures = 0;
         self.list[index].cool_until = None;
     }
 
-    /// An endpoint did not answer, or could not serve.
+    /// Notes that an endpoint failed to answer or to serve.
     pub(crate) fn failed(&mut self, index: usize, now: Moment) {
         let endpoint = &mut self.list[index];
         let rest = COOL_FIRST.saturating_mul(1 << endpoint.failures.min(16)).min(COOL_MAX);

@@ -1,4 +1,4 @@
-//! What the environment says of a client: the same variables as those of the command line.
+//! Settings of a client from the environment: the same variables as those of the command line.
 
 use std::env::VarError;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use crate::client::builder::{ClientBuilder, bad};
 use crate::{Client, Error};
 
 impl ClientBuilder {
-    /// What the environment says:
+    /// Returns a builder with the settings in the environment:
     ///
     /// | variable | is |
     /// |---|---|
@@ -17,24 +17,24 @@ impl ClientBuilder {
     /// | `ZLOCK_USER` | `name:password`, as [`ClientBuilder::user`] |
     /// | `ZLOCK_USER_FILE` | a file that has them in its first line |
     ///
-    /// An empty variable counts as one that is not set. What is said later with the builder's
-    /// methods wins.
+    /// An empty variable counts as one that is not set. Settings made later with the builder's
+    /// methods replace these.
     ///
     /// # Errors
-    /// `Refused` when `ZLOCK_ENDPOINTS` is not set, half of a pair is missing, the file cannot be
-    /// read, or a variable is not UTF-8.
+    /// `Refused` when `ZLOCK_ENDPOINTS` is missing, half of a pair is missing, the file is
+    /// unreadable, or a variable is not UTF-8.
     pub fn from_env() -> Result<ClientBuilder, Error> {
         from_variables(|name| std::env::var(name))
     }
 }
 
-/// The variables that are read.
+/// Variables that are read.
 const NAMES: [&str; 6] =
     ["ZLOCK_ENDPOINTS", "ZLOCK_CA", "ZLOCK_CERTIFICATE", "ZLOCK_KEY", "ZLOCK_USER", "ZLOCK_USER_FILE"];
 
 fn from_variables(variable: impl Fn(&str) -> Result<String, VarError>) -> Result<ClientBuilder, Error> {
-    // Not one that is not set: with another authority than the one that is meant nodes would be
-    // trusted.
+    // Refused, and not passed over: with another authority than the intended one the wrong nodes
+    // would be trusted.
     if let Some(name) = NAMES.into_iter().find(|name| matches!(variable(name), Err(VarError::NotUnicode(_)))) {
         return Err(bad(format!("{name} is not UTF-8")));
     }
@@ -65,7 +65,7 @@ fn from_variables(variable: impl Fn(&str) -> Result<String, VarError>) -> Result
     }
 }
 
-/// The text is never part of the error: it has a password.
+/// Sets the user from `name:password`. The error never contains the text, as it has a password.
 fn with_user(builder: ClientBuilder, text: &str, place: &str) -> Result<ClientBuilder, Error> {
     let (name, password) = text.split_once(':').ok_or_else(|| bad(format!("{place}: write name:password")))?;
     Ok(builder.user(name, password))

@@ -1,31 +1,32 @@
-//! What can go wrong, in three kinds that are never mixed.
+//! Errors of calls, in three kinds that are never mixed.
 
 use crate::api::{Problem, ProblemType};
 
-/// Why a call did not do what it was asked to.
+/// Failure of a call. The kind tells whether the call may have been carried out.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
-    /// The cluster said no, and nothing was done. The same call is refused again unless the state
-    /// or the call changes.
+    /// The cluster refused the call, and nothing was done. The same call is refused again unless
+    /// the state or the call changes.
     #[error("refused: {message}")]
     Refused {
-        /// What kind of refusal; `None` for one that this version does not know.
+        /// The kind of refusal; `None` for a kind that this version does not know.
         code: Option<ProblemType>,
-        /// In words.
+        /// The refusal in words.
         message: String,
-        /// All that the cluster said: ZooKeeper's code, the path, which operation of a transaction.
+        /// The whole problem document: ZooKeeper's code, the path, the index of the operation in a
+        /// transaction.
         problem: Box<Problem>,
     },
-    /// No node could take the call in time, and nothing was done.
+    /// No node accepted the call in time. Nothing was done.
     #[error("unavailable: {reason}")]
     Unavailable {
-        /// What the last node said, or why it could not be reached.
+        /// The answer of the last node, or the reason for which it could not be reached.
         reason: String,
     },
-    /// The call was sent and no answer came: it may have been done, or may still be.
+    /// The call was sent and no answer came: it may have been carried out, or may still be.
     #[error("outcome unknown: {reason}")]
     Unknown {
-        /// What is known.
+        /// The facts that are known.
         reason: String,
     },
 }
@@ -39,17 +40,17 @@ impl Error {
         }
     }
 
-    /// Whether the call was certainly not carried out.
+    /// Tells whether the call was certainly not carried out.
     pub fn did_nothing(&self) -> bool {
         !matches!(self, Error::Unknown { .. })
     }
 
-    /// Whether there is no znode at the path.
+    /// Tells whether there is no znode at the path.
     pub fn is_no_node(&self) -> bool {
         self.code() == Some(ProblemType::NoNode)
     }
 
-    /// Whether it says that there is no such ticket any more.
+    /// Tells whether the error says that the ticket is gone.
     pub(crate) fn is_gone(&self, ticket: &str) -> bool {
         match self {
             Error::Refused { code: Some(ProblemType::NoNode | ProblemType::TicketGone), problem, .. } => {
@@ -59,7 +60,7 @@ impl Error {
         }
     }
 
-    /// What a problem document that refuses says.
+    /// Converts the problem document of a refusal.
     pub(crate) fn refused(problem: Problem) -> Error {
         let message = match &problem.path {
             Some(path) if !problem.detail.contains(path.as_str()) => format!("{} ({path})", problem.detail),
@@ -68,8 +69,8 @@ impl Error {
         Error::Refused { code: problem.kind(), message, problem: Box::new(problem) }
     }
 
-    /// A refusal of the client's own, for what no node needs to be asked. Its status is 0: nobody
-    /// answered.
+    /// Returns a refusal by the client itself, for a call that no node needs to see. Its status is
+    /// 0, as no node answered.
     pub(crate) fn refused_here(kind: ProblemType, detail: impl Into<String>) -> Error {
         let problem = serde_json::json!({
             "type": kind.uri(),
@@ -82,7 +83,7 @@ impl Error {
         Error::refused(serde_json::from_value(problem).expect("it has all that a problem must have"))
     }
 
-    /// The session is gone, and what was waiting in it with it.
+    /// Returns the error for a wait whose session was lost.
     pub(crate) fn session_lost(detail: &str) -> Error {
         Error::refused_here(ProblemType::SessionExpired, detail)
     }

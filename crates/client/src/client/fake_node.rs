@@ -1,12 +1,12 @@
-//! A node of which a test says what it answers.
+//! A node with answers that a test chooses.
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
-/// Starts a node. `answer` is given the method and the target of a request, and makes the JSON of
-/// its answer; when it never ends there is none. A problem document is answered with its status.
-/// Answers the address, and every method and target as it comes.
+/// Starts a node. `answer` gets the method and the target of a request, and returns the JSON of the
+/// answer. If its future never ends, the node does not answer. A problem document is sent with its
+/// status. Returns the address, and a channel of the methods and targets as they come.
 pub(crate) async fn fake_node<A, F>(answer: A) -> (String, mpsc::UnboundedReceiver<String>)
 where
     A: Fn(String) -> F + Clone + Send + 'static,
@@ -41,7 +41,7 @@ where
             continue;
         }
         let request = head.lines().next().unwrap().trim_end_matches(" HTTP/1.1").to_owned();
-        // No task listens any more when the test ends.
+        // The channel is closed when the test has ended.
         let _ = tell.send(request.clone());
         let answer = answer(request).await;
         let status = answer.split_once(r#""status":"#).and_then(|(_, rest)| rest.get(..3)).unwrap_or("200");

@@ -1,4 +1,4 @@
-//! What is known of the end of a lock that was held.
+//! Facts about the end of a lock that was held.
 
 use std::fmt;
 use std::future::Future;
@@ -7,43 +7,43 @@ use tokio::sync::watch;
 
 use crate::api::Actor;
 
-/// Why a lock is held no more.
+/// Reason for which a lock is no longer held.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Loss {
     /// The session has expired, or may have: its deadline passed on this machine's clock, or the
-    /// cluster said that it is gone.
+    /// cluster reported that it is gone.
     #[error("the session has expired, or may have")]
     Expired,
     /// The session was closed: by [`crate::Client::close`], or by another program that has its key.
     #[error("the session was closed")]
     Closed,
-    /// It was asked for with a deadline ([`crate::Client::revoke`]), and taken away then.
+    /// A client asked for the lock with a deadline ([`crate::Client::revoke`]), and the lock was
+    /// taken away then.
     #[error("it was revoked{}", By(by.as_deref(), ""))]
     Revoked {
-        /// Who asked, as far as the lock's past tells, or [`crate::Guard::revoked`] has told of a
-        /// session.
+        /// The client that asked, if the lock's history or [`crate::Guard::revoked`] has named it.
         by: Option<Box<Actor>>,
     },
     /// Another client deleted the lock node, as `zlock release` does.
     #[error("its lock node was deleted{}", By(by.as_deref(), " by another client"))]
     Deleted {
-        /// Who did it, as far as the lock's past tells.
+        /// The client that deleted the lock node, if the lock's history names it.
         by: Option<Box<Actor>>,
     },
-    /// It was given back in its own session, by another guard of the same owner for example.
+    /// The lock was released in its own session, for example by another guard of the same owner.
     #[error("it was released in its own session")]
     Released,
-    /// [`crate::Guard::hand_over`] gave it to another.
+    /// The lock was given to another contender by [`crate::Guard::hand_over`].
     #[error("it was handed over")]
     HandedOver,
-    /// The lock node is gone. Why, the cluster no longer knows, does not tell this client, or did
-    /// not tell in time.
+    /// The lock node is gone. The reason is unknown: the cluster has forgotten it, hides it from
+    /// this client, or answered too late.
     #[error("it is gone, and why is not known")]
     Unknown,
 }
 
-/// ` by session 7 (web-1, pid 71)`, or other words when nothing is known of the client.
+/// Writes ` by session 7 (web-1, pid 71)`, or the given words when the client is unknown.
 struct By<'a>(Option<&'a Actor>, &'static str);
 
 impl fmt::Display for By<'_> {
@@ -55,7 +55,7 @@ impl fmt::Display for By<'_> {
     }
 }
 
-/// What is known of the end of one claim, to all who may tell of it or ask.
+/// Facts about the end of one claim, shared by all tasks that learn them or ask for them.
 #[derive(Debug, Default)]
 pub(crate) struct Fate(watch::Sender<Known>);
 
@@ -67,22 +67,23 @@ struct Known {
 }
 
 impl Fate {
-    /// Whether it is known to be held no more.
+    /// Tells whether the claim is known to be no longer held.
     pub(crate) fn is_gone(&self) -> bool {
         self.0.borrow().gone
     }
 
-    /// Why, when that is known.
+    /// The reason, when that is known.
     pub(crate) fn loss(&self) -> Option<Loss> {
         self.0.borrow().loss.clone()
     }
 
-    /// It is held no more.
+    /// Notes that the claim is no longer held.
     pub(crate) fn tell_gone(&self) {
         self.0.send_if_modified(|known| !std::mem::replace(&mut known.gone, true));
     }
 
-    /// It is held no more, and this is why. What was told first stays. Answers what stands.
+    /// Notes that the claim is no longer held, with the reason. The first reason stays, and is
+    /// returned.
     pub(crate) fn tell(&self, loss: Loss) -> Loss {
         self.0.send_if_modified(|known| {
             let news = known.loss.is_none();
@@ -93,7 +94,7 @@ impl Fate {
         self.loss().unwrap_or(Loss::Unknown)
     }
 
-    /// A session asked for it.
+    /// Notes that a session asked for the claim.
     pub(crate) fn note_asked(&self, by: Option<u64>) {
         self.0.send_if_modified(|known| {
             known.asked_by = by.or(known.asked_by);
@@ -101,16 +102,16 @@ impl Fate {
         });
     }
 
-    /// Who asked for it, when that was told.
+    /// The session that asked for the claim, if that was told.
     pub(crate) fn asked_by(&self) -> Option<u64> {
         self.0.borrow().asked_by
     }
 
-    /// Returns when it is known to be held no more.
+    /// Returns when the claim is known to be no longer held.
     pub(crate) fn gone(&self) -> impl Future<Output = ()> + use<> {
         let mut known = self.0.subscribe();
         async move {
-            // When the sender has gone, so has the guard that could ask.
+            // If the sender is gone, so is the guard that could ask.
             let _ = known.wait_for(|known| known.gone).await;
         }
     }

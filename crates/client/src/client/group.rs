@@ -1,4 +1,4 @@
-//! Groups: who is there.
+//! Groups: sets of members that are present.
 
 use crate::api::{Deleted, Group as GroupView, GroupMember};
 use bytes::Bytes;
@@ -11,13 +11,13 @@ use crate::client::call::{Call, Target};
 const GROUPS: &str = "/v1/groups";
 
 impl Client {
-    /// A group: who is there.
+    /// Returns the group at `path`.
     pub fn group(&self, path: impl Into<String>) -> Group {
         Group { client: self.clone(), path: path.into() }
     }
 }
 
-/// A group. Made by [`Client::group`].
+/// A group of members that are present, made by [`Client::group`].
 #[derive(Clone, Debug)]
 pub struct Group {
     client: Client,
@@ -25,33 +25,32 @@ pub struct Group {
 }
 
 impl Group {
-    /// Joins for as long as the session lives, or until [`Group::leave`]. `data` is what the member
-    /// says of itself.
+    /// Joins the group for as long as the session lives, or until [`Group::leave`]. `data` is
+    /// published with the member.
     ///
     /// # Errors
-    /// `Refused` with `NodeExists` when another session has that name.
+    /// `Refused` with `NodeExists` when another session has a member with that name.
     pub async fn join(&self, member: &str, data: impl Into<Bytes>) -> Result<GroupMember, Error> {
         let target = Target::path(GROUPS, &self.path)?.with("member", member);
         self.client.write(Call::write(Method::POST, target.finish()).body(data.into())).await
     }
 
-    /// Leaves.
+    /// Leaves the group.
     ///
     /// # Errors
-    /// `Refused` with `LockNotHeld` when the name is another session's.
+    /// `Refused` with `LockNotHeld` when the member belongs to another session.
     pub async fn leave(&self, member: &str) -> Result<(), Error> {
         self.left(member).await.map(drop)
     }
 
-    /// Leaves, and says where in history that was.
+    /// Leaves the group, and returns the zxid of that.
     pub(crate) async fn left(&self, member: &str) -> Result<Deleted, Error> {
         let target = Target::path(GROUPS, &self.path)?.with("member", member);
         self.client.write(Call::write(Method::DELETE, target.finish())).await
     }
 
-    /// Who is there: all members by name, and the zxid to continue from. Of a group of several
-    /// pages it is that of the first, so that nothing which happened while they were read is
-    /// missed.
+    /// Returns all members by name, and the zxid to continue from. For a group of several pages it
+    /// is the zxid of the first page, so that no change during the reading is missed.
     ///
     /// # Errors
     /// As any read.
@@ -66,11 +65,11 @@ impl Group {
         Ok((members, changed.unwrap_or_default()))
     }
 
-    /// Waits until a member has joined or left since the answer that ended with `since`, then says
-    /// who is there.
+    /// Waits until a member has joined or left after the zxid `since` of an earlier answer. Returns
+    /// the members and the zxid as [`Group::members`].
     ///
     /// # Errors
-    /// As any read; ask again.
+    /// As any read. The call may be repeated.
     pub async fn changed(&self, since: u64) -> Result<(Vec<GroupMember>, u64), Error> {
         loop {
             let target = Target::path(GROUPS, &self.path)?.with("since", since).with("limit", 1);
@@ -87,7 +86,7 @@ mod tests {
     use super::*;
     use crate::client::fake_node::fake_node;
 
-    // Continued from the last page's zxid, what changed between the pages would be missed.
+    // With the zxid of the last page, changes between the pages would be missed.
     #[tokio::test]
     async fn what_changes_between_two_pages_is_not_missed() {
         let (addr, _requests) = fake_node(async |request: String| {

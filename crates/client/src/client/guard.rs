@@ -12,9 +12,9 @@ use crate::{Error, Loss, SessionState};
 
 /// A lock that is held, until it is released, dropped, or lost with its session.
 ///
-/// Dropping it releases the lock in the background. [`Guard::release`] waits and says whether that
-/// worked. A program that ends right after should release explicitly, or call
-/// [`crate::Client::close`]: what runs in the background ends with it.
+/// Dropping the guard releases the lock in the background. [`Guard::release`] waits for the
+/// cluster's answer. A program that ends right after should release explicitly, or call
+/// [`crate::Client::close`], as the background work ends with the program.
 pub struct Guard {
     claim: Claim,
     lock: String,
@@ -34,77 +34,78 @@ impl Guard {
         taken.map(|(claim, grant)| Guard::new(claim, lock.to_owned(), grant)).transpose()
     }
 
-    /// What to show to the resource that the lock protects. Rises with every grant of the lock.
+    /// The token to show to the resource that the lock protects. Every grant of the lock has a
+    /// larger one.
     pub fn fencing_token(&self) -> u64 {
         self.grant.token
     }
 
-    /// The lock's path.
+    /// The path of the lock.
     pub fn lock(&self) -> &str {
         &self.lock
     }
 
-    /// The lock node's path: what others see of this holder, and what is given back.
+    /// The path of the lock node. Other clients see this holder by it.
     pub fn ticket(&self) -> &str {
         self.claim.ticket()
     }
 
-    /// How often this owner held the lock when it was acquired, this guard included.
+    /// The number of holds of this owner when the lock was acquired, this guard included.
     pub fn holds(&self) -> u32 {
         self.grant.holds
     }
 
-    /// The session that the lock is held in.
+    /// The id of the session in which the lock is held.
     pub fn session_id(&self) -> u64 {
         self.claim.session.id
     }
 
-    /// The session's state.
+    /// The state of the session in which the lock is held.
     pub fn session_state(&self) -> SessionState {
         self.claim.session.state()
     }
 
-    /// Until when the lock cannot be lost by expiry, by this machine's clock. Heartbeats move it
-    /// on.
+    /// The time until which the lock cannot be lost by expiry, by this machine's clock. Heartbeats
+    /// move it on.
     ///
-    /// Compare with it right before each step that needs the lock. Where the machine may sleep, ask
-    /// [`Guard::safe_for`] again: `Instant` does not count that time.
+    /// Compare the clock with it right before each step that needs the lock. If the machine may
+    /// sleep, ask [`Guard::safe_for`] again instead, as `Instant` does not count that time.
     pub fn safe_until(&self) -> Instant {
         Instant::now() + self.safe_for()
     }
 
-    /// How much longer the lock cannot be lost by expiry; zero when it may be lost already, or is
-    /// known to be.
+    /// The time for which the lock cannot be lost by expiry; zero when it may be lost already, or
+    /// is known to be.
     pub fn safe_for(&self) -> Duration {
         self.claim.safe_for()
     }
 
-    /// Whether the lock is held at this moment, as far as this client knows: not after the
-    /// session's deadline, nor after anything has told that the lock is gone. That is
-    /// [`Guard::lost`] while it is awaited, [`Guard::revoked`], an upgrade or a hand-over, and a
-    /// write of this client with `if_lock` that was refused. It asks no node: a lock that another
-    /// client takes away is noticed by one of these, so await `lost` beside the work, or let
-    /// [`Guard::run`] do so.
+    /// Tells whether the lock is held at this moment, as far as this client knows. False after the
+    /// session's deadline, and once this client has heard that the lock is gone. A client hears of
+    /// the loss by [`Guard::lost`] while it is awaited, by [`Guard::revoked`], an upgrade or a
+    /// hand-over, and by a refused write with `if_lock`. This call asks no node. To notice that
+    /// another client takes the lock away, await `lost` beside the work, or use [`Guard::run`].
     pub fn is_safe(&self) -> bool {
         !self.safe_for().is_zero()
     }
 
-    /// Returns when the lock is lost, or may be, and says why: the session's own deadline has
+    /// Returns when the lock is lost, or may be, with the reason: the session's deadline has
     /// passed, the session has ended, or the lock node was removed. By the clock this is never
-    /// later than the moment at which another may be granted. Dropping the future loses nothing.
+    /// later than the moment at which another contender may get the lock. Dropping the future loses
+    /// nothing.
     pub async fn lost(&self) -> Loss {
         self.holding().lost().await
     }
 
-    /// Returns when [`Guard::lost`] does, without asking why, which takes a request: for what is to
-    /// be stopped at once. Dropping the future loses nothing.
+    /// Returns when the lock is lost, like [`Guard::lost`] but without the reason, which takes a
+    /// request. For work that must stop at once. Dropping the future loses nothing.
     pub async fn gone(&self) {
         self.holding().gone().await;
     }
 
-    /// Runs the work while the lock is held, then releases it. When the lock is lost first, the
-    /// work is dropped where it waits. Work that does not wait, or runs in a task of its own, is
-    /// not stopped by that.
+    /// Runs the work while the lock is held, then releases the lock. When the lock is lost first,
+    /// the work is dropped at its next wait. Work without a wait, and work in a task of its own,
+    /// runs on.
     ///
     /// ```no_run
     /// # async fn example(guard: zlock_client::Guard) -> Result<(), zlock_client::Loss> {
@@ -114,16 +115,16 @@ impl Guard {
     /// ```
     ///
     /// # Errors
-    /// Why the lock was lost; also when only the clock or the release tells of it: then the work
-    /// has ended, and not under the lock to its end.
+    /// The reason for which the lock was lost. Also when only the clock or the release shows the
+    /// loss: the work has then run to its end, but not under the lock all the time.
     pub async fn run<T>(self, work: impl AsyncFnOnce(&Guard) -> T) -> Result<T, Loss> {
-        // Why is asked when the work is dropped.
+        // The reason is asked for after the work is dropped.
         let done = while_held(self.gone(), work(&self)).await;
         self.end(done).await
     }
 
-    /// Ends work under the lock: releases it after work that is done, and says why the lock was
-    /// lost otherwise.
+    /// Ends work under the lock. Releases the lock after work that is done; otherwise returns the
+    /// reason for which the lock was lost.
     pub(crate) async fn end<T>(mut self, done: Option<T>) -> Result<T, Loss> {
         match done {
             Some(done) if self.claim.was_held_to_the_end().await => Ok(done),
@@ -131,21 +132,22 @@ impl Guard {
         }
     }
 
-    /// Returns when a client asks the holder to give the lock up, and says who and until when: by
-    /// [`crate::Client::revoke`], or by writing `__REVOKE__` (Curator) or `unlock` (ZooKeeper's
-    /// recipes) into the lock node. Go on to a good place, then release; with a deadline the lock
-    /// is taken away then, which [`Guard::lost`] tells. A simple lock cannot be asked for.
+    /// Returns when a client asks the holder to give the lock up, with the client and the deadline.
+    /// A client asks by [`crate::Client::revoke`], or by writing `__REVOKE__` (Curator) or `unlock`
+    /// (ZooKeeper's recipes) into the lock node. The holder should reach a safe point, then
+    /// release. At the deadline, if there is one, the lock is taken away, which [`Guard::lost`]
+    /// reports. Never returns for a simple lock, as clients cannot ask for one.
     pub async fn revoked(&self) -> RevokeRequest {
         self.holding().revoked().await
     }
 
-    /// Takes the lock to write, too, where this guard reads: nobody writes in between, and new
-    /// readers wait. Releasing the answer is the way back to reading. Dropping the future leaves it
-    /// at reading.
+    /// Takes the lock to write, too, where this guard reads: no other client writes in between, and
+    /// new readers wait. Releasing the returned guard goes back to reading. Dropping the future
+    /// leaves this guard at reading.
     ///
     /// # Errors
-    /// `Refused` with `UpgradeConflict`, at once, when another reader is being upgraded: each would
-    /// wait for the other.
+    /// `Refused` with `UpgradeConflict`, at once, when another reader is being upgraded, as each
+    /// would wait for the other.
     pub async fn upgrade(&self) -> Result<Guard, Error> {
         let target = Target::path("/v1/locks", &self.lock)?.with("upgrade", self.ticket()).with("keep", true);
         let (client, session) = (self.claim.client(), self.claim.session.clone());
@@ -159,34 +161,34 @@ impl Guard {
         Guard::new(claim, self.lock.clone(), grant)
     }
 
-    /// Releases the lock and waits until the cluster has confirmed it. Answers how many holds of
-    /// the same owner are left.
+    /// Releases the lock and waits until the cluster has confirmed it. Returns the number of holds
+    /// of the same owner that are left.
     ///
     /// # Errors
-    /// `Refused` when there was nothing to release any more (`NoNode`, `SessionExpired`): the lock
-    /// had been lost. After `Unavailable` and `Unknown` the release goes on in the background, as
-    /// after a drop.
+    /// `Refused` when the lock had been lost before (`NoNode`, `SessionExpired`). After
+    /// `Unavailable` and `Unknown` the release goes on in the background, as after a drop.
     pub async fn release(mut self) -> Result<u32, Error> {
         self.claim.give_back().await
     }
 
-    /// Keeps the lock for the rest of the session, and gives the guard up.
+    /// Keeps the lock for the rest of the session, and consumes the guard.
     pub fn leak(mut self) {
         self.claim.forget();
     }
 
-    /// Gives the lock to the named waiter, before all others, in one entry: all holds of the ticket
-    /// are given back. `to` is a ticket in the lock's queue ([`crate::Lock::queue`]). For managed
+    /// Gives the lock to the waiter `to` before all others, in one entry of the log, with all holds
+    /// of the ticket. `to` is a ticket in the lock's queue ([`crate::Lock::queue`]). For managed
     /// locks ([`crate::Client::set_lock`]). Afterwards the guard holds nothing.
     ///
     /// # Errors
-    /// `Refused` with `HandOverRefused` when that ticket does not wait, with `LockNotManaged`; the
-    /// lock is still held then. After `Unknown` it may be the other's: drop the guard.
+    /// `Refused` with `HandOverRefused` when that ticket does not wait, or with `LockNotManaged`;
+    /// the lock is still held then. After `Unknown` the lock may belong to the waiter: drop the
+    /// guard.
     pub async fn hand_over(&mut self, to: &str) -> Result<(), Error> {
         self.claim.hand_over(to).await
     }
 
-    /// What a write that is to be made under this lock tells of, if it is refused.
+    /// The claim behind the guard. A refused write under this lock is noted in its fate.
     pub(crate) fn claim(&self) -> &Claim {
         &self.claim
     }

@@ -1,4 +1,4 @@
-//! A lock node that is held, and what its holder hears of it.
+//! A lock node that is held, and the events that concern its holder.
 
 use std::time::Duration;
 
@@ -9,13 +9,14 @@ use crate::client::claim::{Claim, Kind, SIMPLE_LOCKS};
 use crate::client::watch::{WatchKind, Watcher};
 use crate::{Error, EventKind, Loss};
 
-/// After a look that failed.
+/// Pause after a failed request.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How long to ask why a lock is gone. The loss itself is known then, and to be told soon matters
-/// more.
+/// Longest time to ask for the reason of a loss. The loss itself is known by then, and must be
+/// reported soon.
 const WHY_MAX: Duration = Duration::from_millis(500);
 
-/// Does the work until it ends, or until what it needs is gone: then it is dropped where it waits.
+/// Runs the work until it ends, or until `gone` resolves: then the work is dropped at its next
+/// wait.
 pub(crate) async fn while_held<T>(gone: impl Future<Output = ()>, work: impl Future<Output = T>) -> Option<T> {
     tokio::select! {
         biased;
@@ -24,17 +25,17 @@ pub(crate) async fn while_held<T>(gone: impl Future<Output = ()>, work: impl Fut
     }
 }
 
-/// A lock node of a claim that was granted.
+/// The lock node of a granted claim.
 pub(crate) struct Holding<'a> {
     pub(crate) claim: &'a Claim,
-    /// The lock node's path.
+    /// The path of the lock node.
     pub(crate) node: &'a str,
-    /// The zxid at which it was granted.
+    /// The zxid at which the lock was granted.
     pub(crate) token: u64,
 }
 
 impl Holding<'_> {
-    /// Returns when the lock is held no more. Why is not asked.
+    /// Returns when the lock is no longer held. Does not ask for the reason.
     pub(crate) async fn gone(&self) {
         let fate = self.claim.fate();
         if fate.loss().is_some() {
@@ -48,7 +49,7 @@ impl Holding<'_> {
         }
     }
 
-    /// Returns when the lock is held no more, and says why.
+    /// Returns when the lock is no longer held, with the reason.
     pub(crate) async fn lost(&self) -> Loss {
         let fate = self.claim.fate();
         if let Some(loss) = fate.loss() {
@@ -57,7 +58,7 @@ impl Holding<'_> {
         let taken_away = async {
             tokio::select! {
                 () = fate.gone() => {}
-                // Told at once, whatever is still to be asked.
+                // Noted at once, before the request for the reason.
                 () = self.removed() => fate.tell_gone(),
             }
             self.why().await
@@ -70,10 +71,11 @@ impl Holding<'_> {
         fate.tell(loss)
     }
 
-    /// Why the lock node is gone, as the lock remembers it.
+    /// Asks for the reason for which the lock node is gone, in the lock's history.
     async fn why(&self) -> Loss {
         if self.claim.kind() == Kind::Simple {
-            // Its end is not remembered. The session lives, so there is one other way.
+            // A simple lock has no history. The session lives, so only another client can have
+            // deleted the znode.
             return Loss::Deleted { by: None };
         }
         let Some(past) = tokio::time::timeout(WHY_MAX, self.past()).await.ok().flatten() else { return Loss::Unknown };
@@ -88,14 +90,14 @@ impl Holding<'_> {
         }
     }
 
-    /// What the lock remembers of the ticket.
+    /// Reads the ticket's entry in the lock's history.
     async fn past(&self) -> Option<EndedTicket> {
         let (lock, _) = self.node.rsplit_once('/')?;
         let past = self.claim.client().lock_history(lock).await.ok()?.history;
         past.into_iter().find(|past| past.ticket.as_deref() == Some(self.node))
     }
 
-    /// The session that asked for the lock, when that was told.
+    /// The session that asked for the lock, if that was told.
     fn asker(&self) -> Option<Box<Actor>> {
         let session = self.claim.fate().asked_by()?;
         Some(Box::new(Actor { session: Some(session), ..Actor::default() }))
@@ -108,7 +110,8 @@ impl Holding<'_> {
             match watcher.next_batch().await {
                 Ok(events) if events.iter().any(|event| event.kind == EventKind::Deleted) => return,
                 Ok(_) => {}
-                // No longer known what happened since: look whether it is still there instead.
+                // The events since then are no longer kept: read whether the lock node is still
+                // there.
                 Err(error) if error.code() == Some(ProblemType::EventsGone) => match self.look().await {
                     Ok(Some(zxid)) => watcher.resume_from(zxid),
                     Ok(None) => return,
@@ -119,7 +122,7 @@ impl Holding<'_> {
         }
     }
 
-    /// Returns when a client asks for the lock. Never for a simple lock, nor for one that is lost.
+    /// Returns when a client asks for the lock. Never returns for a simple lock or a lost one.
     pub(crate) async fn revoked(&self) -> RevokeRequest {
         if self.claim.kind() == Kind::Simple {
             return std::future::pending().await;
@@ -131,7 +134,7 @@ impl Holding<'_> {
                     return request;
                 }
                 Ok(None) => {}
-                // `lost` says why.
+                // The loss is reported by `lost`.
                 Err(error) if error.code() == Some(ProblemType::TicketGone) => {
                     self.claim.fate().tell_gone();
                     return std::future::pending().await;
@@ -141,11 +144,11 @@ impl Holding<'_> {
         }
     }
 
-    /// The zxid at which the lock node was there; `None` when it is gone.
+    /// Returns a zxid at which the lock node existed; `None` when it is gone.
     async fn look(&self) -> Result<Option<u64>, Error> {
         let client = self.claim.client();
         if self.claim.kind() == Kind::Simple {
-            // It has no ticket, and by now the znode may be another holder's.
+            // A simple lock has no ticket, and by now the znode may belong to another holder.
             let (view, answer) = client.read::<SimpleLock>(Target::path(SIMPLE_LOCKS, self.node)?).await?;
             let is_own = view.holder.is_some_and(|holder| holder.fencing_token == self.token);
             return Ok(is_own.then_some(answer.zxid));
@@ -157,7 +160,7 @@ impl Holding<'_> {
         }
     }
 
-    /// One long-poll for a client that wants the lock.
+    /// Makes one long-poll for a client that wants the lock.
     async fn asked(&self) -> Result<Option<RevokeRequest>, Error> {
         let client = self.claim.client();
         let target = Target::path("/v1/tickets", self.node)?.with("until", "revoked");
@@ -166,7 +169,7 @@ impl Holding<'_> {
         }
     }
 
-    /// What happens to the lock node since it was made.
+    /// Returns a watcher of the lock node's events since it was granted.
     fn watcher(&self) -> Watcher {
         let mut watcher = self.claim.client().watch(self.node, WatchKind::Exists);
         watcher.resume_from(self.token);

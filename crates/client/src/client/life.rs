@@ -1,33 +1,33 @@
-//! How long a session is safe: arithmetic on moments, no clock and no task.
+//! Time for which a session is safe: arithmetic on moments, without a clock or a task.
 
 use std::time::Duration;
 
 use crate::client::clock::Moment;
 
-/// How a session is, as far as its client can know.
+/// State of a session, as far as its client can know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionState {
-    /// A heartbeat was answered lately.
+    /// A heartbeat was answered recently.
     Connected,
-    /// No heartbeat was answered for half of the time that the session is safe. It still holds what
-    /// it holds.
+    /// No heartbeat was answered for half of the time for which the session is safe. The session
+    /// still holds its locks and znodes.
     Suspended,
     /// The session has ended, or may have: the client's own deadline has passed, or the cluster
-    /// said so. Everything that was held in it is lost. Final: the next write opens another
-    /// session.
+    /// reported it. All locks and ephemeral znodes of the session are lost. Final: the next write
+    /// opens another session.
     Lost,
-    /// The client closed it. Final.
+    /// The client closed the session. Final.
     Closed,
 }
 
 impl SessionState {
-    /// Whether what was held in the session may be another client's by now.
+    /// Tells whether the session's locks may belong to another client by now.
     pub fn is_final(self) -> bool {
         matches!(self, SessionState::Lost | SessionState::Closed)
     }
 }
 
-/// What the answered heartbeats promise.
+/// Promise of the answered heartbeats.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Life {
     heard: Moment,
@@ -35,13 +35,13 @@ pub(crate) struct Life {
 }
 
 impl Life {
-    /// The answer to a request that was sent at `sent` said that the session is safe for so long
-    /// from then.
+    /// Starts from the answer to a request that was sent at `sent`: the session is safe for
+    /// `safe_for` from that time on.
     pub(crate) fn new(sent: Moment, safe_for: Duration) -> Life {
         Life { heard: sent, safe_until: sent.after(safe_for) }
     }
 
-    /// Another answer. One that was overtaken by a later one changes nothing.
+    /// Notes another answer. An answer that promises less than an earlier one changes nothing.
     pub(crate) fn heard(&mut self, sent: Moment, safe_for: Duration) {
         if sent.after(safe_for) > self.safe_until {
             *self = Life::new(sent, safe_for);
@@ -52,7 +52,7 @@ impl Life {
         self.safe_until
     }
 
-    /// The state at a moment, unless the session has ended before.
+    /// Returns the state at a moment, for a session that has not ended.
     pub(crate) fn at(&self, now: Moment) -> SessionState {
         if now >= self.safe_until {
             SessionState::Lost
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn the_deadline_counts_from_the_sending() {
-        // Sent at 1 s, and answered whenever: the answer says 10 s.
+        // Sent at 1 s; the time of the answer does not matter. The answer promises 10 s.
         let life = Life::new(at_ms(1_000), Duration::from_secs(10));
         check(&life, 1_000, SessionState::Connected);
         check(&life, 6_000, SessionState::Connected);

@@ -1,4 +1,4 @@
-//! Locks, before they are held.
+//! Locks and their settings before an acquire.
 
 use std::time::Duration;
 
@@ -12,39 +12,39 @@ use crate::client::guard::Guard;
 use crate::{Error, Loss};
 
 impl Client {
-    /// An exclusive lock. Nothing is asked before it is acquired.
+    /// Returns an exclusive lock. No request is sent before an acquire.
     pub fn lock(&self, path: impl Into<String>) -> Lock {
         Lock::new(self.clone(), path.into(), None)
     }
 
-    /// A lock that readers share.
+    /// Returns a lock that readers share.
     pub fn rw_lock(&self, path: impl Into<String>) -> RwLock {
         RwLock { client: self.clone(), path: path.into() }
     }
 }
 
-/// Why work under a lock did not run to its end, from [`Lock::with`].
+/// Reason for which work under a lock did not run to its end, from [`Lock::with`].
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum WithError {
-    /// The lock was not acquired, and the work was not begun.
+    /// The lock was not acquired. The work did not begin.
     #[error("the lock was not acquired: {0}")]
     NotAcquired(#[from] Error),
-    /// The lock was lost, and the work was dropped where it waited, unless it had ended already.
+    /// The lock was lost. The work was dropped at its next wait, unless it had ended already.
     #[error("the lock was lost: {0}")]
     Lost(#[from] Loss),
 }
 
-/// A lock that can be acquired. Made by [`Client::lock`] and [`RwLock`]; a value that asks nothing
-/// by itself.
+/// A lock that can be acquired, made by [`Client::lock`] and [`RwLock`]. The value itself sends no
+/// request.
 #[derive(Clone, Debug)]
 pub struct Lock {
     client: Client,
     /// Of the lock, or of the election that it is.
     pub(crate) route: &'static str,
     path: String,
-    /// As the query says it; the plain mode is not said.
+    /// Mode in the query's spelling; `None` for the exclusive mode.
     mode: Option<&'static str>,
-    /// Of a semaphore: how many permits, and of how many, unless as many as are set.
+    /// Permits that are wanted of a semaphore, and its limit unless the set one counts.
     pub(crate) permits: Option<(u32, Option<u32>)>,
     owner: Option<String>,
     label: Option<String>,
@@ -58,51 +58,52 @@ impl Lock {
         Lock { client, route: "/v1/locks", path, mode, permits, owner, label, lock_delay, priority }
     }
 
-    /// A name within the session. The same owner, in the same mode, holds the lock once more
-    /// instead of queueing behind itself; without a name every acquire is its own owner.
+    /// Sets the owner, a name within the session. The same owner, in the same mode, holds the lock
+    /// once more instead of queueing behind itself. Without a name every acquire has an owner of
+    /// its own.
     pub fn owner(mut self, owner: impl Into<String>) -> Lock {
         self.owner = Some(owner.into());
         self
     }
 
-    /// Free text for people who look at the queue.
+    /// Sets the label: free text for people who look at the queue.
     pub fn label(mut self, label: impl Into<String>) -> Lock {
         self.label = Some(label.into());
         self
     }
 
-    /// If the session *expires* while it holds the lock, others are kept out for so much longer.
-    /// For resources that do not check fencing tokens. A session in which such a lock was asked for
-    /// is not closed once it is lost: it expires.
+    /// Sets the time for which other contenders are kept out after the session *expired* while it
+    /// held the lock. For resources that do not check fencing tokens. Once a session in which such
+    /// a lock was asked for is lost, it is not closed but left to expire.
     pub fn lock_delay(mut self, delay: Duration) -> Lock {
         self.lock_delay = Some(delay);
         self
     }
 
-    /// Who waits with a higher one is sooner; 0 when nothing is said. For managed locks
-    /// ([`Client::set_lock`]).
+    /// Sets the priority: a waiter with a higher one gets the lock earlier; 0 by default. For
+    /// managed locks ([`Client::set_lock`]).
     pub fn priority(mut self, priority: u32) -> Lock {
         self.priority = Some(priority);
         self
     }
 
-    /// The lock's path.
+    /// The path of the lock.
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// Waits for the lock, in order. Dropping the future leaves the queue, in the background.
+    /// Waits for the lock, in order. Dropping the future leaves the queue in the background.
     ///
     /// # Errors
-    /// `Unavailable` and `Unknown` when no node takes the request in time. Once it is in the queue
-    /// it waits as long as its session lives: then `Refused` with `SessionExpired`, also when the
-    /// session was lost before the grant was known.
+    /// `Unavailable` and `Unknown` when no node takes the request in time. Once the request is in
+    /// the queue, it waits as long as its session lives. After that, `Refused` with
+    /// `SessionExpired`, also when the session was lost before the grant was known.
     pub async fn acquire(&self) -> Result<Guard, Error> {
         without_end(self.queue_up(None).await?)
     }
 
-    /// Waits for the lock for so long. `None` when the time was over first; this client has left
-    /// the queue then.
+    /// Waits for the lock for at most `wait`. Returns `None` when the time was over first; this
+    /// client has then left the queue. A `wait` of zero is a [`Lock::try_acquire`].
     ///
     /// # Errors
     /// As [`Lock::acquire`].
@@ -110,7 +111,7 @@ impl Lock {
         if wait.is_zero() { self.try_acquire().await } else { self.queue_up(Some(Moment::now().after(wait))).await }
     }
 
-    /// Takes the lock if it is free. Never queues.
+    /// Takes the lock if it is free. Never queues. Returns `None` for a lock that is taken.
     ///
     /// # Errors
     /// As [`Lock::acquire`].
@@ -119,9 +120,9 @@ impl Lock {
         Guard::of(Claim::take::<Ticket>(&self.client, acquire, Kind::Queue, self.lock_delay).await?, &self.path)
     }
 
-    /// Waits for the lock, runs the work while it is held, and releases it. When the lock is lost
-    /// first, the work is dropped where it waits. What the work answers is answered, errors of its
-    /// own included.
+    /// Waits for the lock, runs the work while the lock is held, and releases it. When the lock is
+    /// lost first, the work is dropped at its next wait. Returns the value of the work, which may
+    /// be an error of its own.
     ///
     /// ```no_run
     /// # async fn example(client: zlock_client::Client) -> Result<(), zlock_client::WithError> {
@@ -141,7 +142,7 @@ impl Lock {
         Ok(self.acquire().await?.run(work).await?)
     }
 
-    /// Who holds the lock and who waits: the first page.
+    /// Returns the first page of the lock's queue: holders and waiters.
     ///
     /// # Errors
     /// As any read.
@@ -149,7 +150,7 @@ impl Lock {
         self.client.lock_queue(&self.path).await
     }
 
-    /// Whether a fencing token is a present holder's: for resource servers.
+    /// Tells whether a fencing token belongs to a present holder. For resource servers.
     ///
     /// # Errors
     /// As any read.
@@ -163,8 +164,8 @@ impl Lock {
     }
 
     async fn queue_up(&self, deadline: Option<Moment>) -> Result<Option<Guard>, Error> {
-        // The place is kept when a poll ends, breaks or moves to another node; a claim that is
-        // dropped gives it back.
+        // The place is kept when a poll ends, breaks off or moves to another node. A dropped claim
+        // gives it back.
         let acquire = Call::acquire(self.target()?.with("keep", true));
         Guard::of(Claim::wait::<Ticket>(&self.client, acquire, self.lock_delay, deadline).await?, &self.path)
     }
@@ -179,7 +180,7 @@ impl Lock {
     }
 }
 
-/// A lock that readers share and writers have alone. Made by [`Client::rw_lock`].
+/// A lock that readers share and a writer has alone, made by [`Client::rw_lock`].
 #[derive(Clone, Debug)]
 pub struct RwLock {
     client: Client,
@@ -187,12 +188,12 @@ pub struct RwLock {
 }
 
 impl RwLock {
-    /// The lock as a reader wants it.
+    /// Returns the lock in the mode of a reader.
     pub fn read(&self) -> Lock {
         Lock::new(self.client.clone(), self.path.clone(), Some("read"))
     }
 
-    /// The lock as a writer wants it.
+    /// Returns the lock in the mode of a writer.
     pub fn write(&self) -> Lock {
         Lock::new(self.client.clone(), self.path.clone(), Some("write"))
     }

@@ -1,5 +1,5 @@
-//! Tests of how a lock ends: what tells of it, what its guard says from then on, and what becomes
-//! of the work under it.
+//! Tests of the loss of a lock: its signs, the state of its guard from then on, and the end of the
+//! work under it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,7 @@ const HELD: &str = r#"{"state":"held","ticket":"/l/_c_x-lock-0000000000","lock":
 const ALL_HELD: &str = r#"{"state":"held","ticket":"/zlock/multi/7","locks":[{"lock":"/l","ticket":"/l/_c_x-lock-0000000000","fencing_token":7}],"holds":1,"safe_for_ms":58800}"#;
 const DELETED: &str = r#"{"events":[{"zxid":9,"kind":"deleted","path":"/l/_c_x-lock-0000000000"}],"upto":9}"#;
 
-/// What the lock remembers of the ticket.
+/// Returns the lock's history with the ticket.
 fn history(end: &str) -> String {
     let by = match end {
         "admin" | "revoked" => r#","by":{"session":8,"client":{"host":"web-1","pid":71}}"#,
@@ -27,7 +27,7 @@ fn history(end: &str) -> String {
     )
 }
 
-/// Who takes the lock away, as the lock remembers it.
+/// Returns the client that takes the lock away, as the history names it.
 fn actor() -> Option<Box<Actor>> {
     let client = ClientInfo { host: "web-1".into(), pid: Some(71), ..ClientInfo::default() };
     Some(Box::new(Actor { session: Some(8), client: Some(client), ..Actor::default() }))
@@ -40,8 +40,8 @@ fn problem(kind: ProblemType, status: u16, path: &str) -> String {
     )
 }
 
-/// A node that grants the lock and says so until `taken` holds true; then the lock node is gone,
-/// and `end` is why.
+/// Starts a node that grants the lock and reports it as held until `taken` is true. Then the lock
+/// node is gone, for the reason `end`.
 async fn node(end: &'static str) -> (Client, watch::Sender<bool>) {
     let (taken, seen) = watch::channel(false);
     let (addr, _requests) = fake_node(move |request: String| {
@@ -127,7 +127,7 @@ async fn a_loss_is_told_at_once_although_nothing_says_why() {
     assert_eq!(guard.lost().await, Loss::Unknown);
 }
 
-// Without anything that awaits `lost`.
+// No task awaits `lost` here.
 #[tokio::test]
 async fn a_guard_is_not_safe_once_anything_has_told_of_the_loss() {
     let (client, guard, _taken) = held("admin").await;
@@ -159,7 +159,7 @@ async fn another_clients_refusal_tells_nothing_of_a_guard() {
     assert!(guard.is_safe(), "the other one may not be permitted to read the lock");
 }
 
-/// Notes that it is dropped.
+/// Sets its flag in the drop.
 struct Dropped(Arc<AtomicBool>);
 
 impl Drop for Dropped {
@@ -173,7 +173,7 @@ async fn work_under_a_lock_is_dropped_when_the_lock_is_lost() {
     let (client, taken) = node("admin").await;
     let dropped = Arc::new(AtomicBool::new(false));
     let flag = Dropped(Arc::clone(&dropped));
-    // As a program would: in a task of its own.
+    // In a task of its own, as in a program.
     let working = tokio::spawn(async move {
         client
             .lock("/l")
@@ -195,7 +195,7 @@ async fn work_that_ends_under_its_lock_answers_and_releases() {
     let (client, taken) = node("admin").await;
     let done = client.lock("/l").with(async |guard| guard.fencing_token() + 1).await;
     assert_eq!(done.unwrap(), 8);
-    // The lock goes while the work does not wait: only the release tells.
+    // The lock is lost while the work does not wait: only the release reports it.
     let lock = client.lock("/l");
     let late = lock.with(async |_| {
         taken.send_replace(true);
@@ -203,8 +203,8 @@ async fn work_that_ends_under_its_lock_answers_and_releases() {
     assert!(matches!(late.await, Err(WithError::Lost(Loss::Deleted { .. }))));
 }
 
-/// A node whose sessions are safe for a short time only, and that knows nothing of the client's
-/// clock: it gives everything back as if it were held.
+/// Starts a node whose sessions are safe for a short time only. It does not know the client's
+/// clock, and takes every release as if the lock were held.
 async fn short_lived() -> Client {
     let (addr, _requests) = fake_node(async |request: String| {
         let answer = match request.as_str() {
@@ -220,7 +220,7 @@ async fn short_lived() -> Client {
     Client::builder([addr]).build().unwrap()
 }
 
-/// Work that does not wait, until the session may be gone.
+/// Blocks until the session may be gone, like work that does not wait.
 fn work_past(deadline: Instant) {
     while Instant::now() < deadline {
         std::thread::sleep(deadline.saturating_duration_since(Instant::now()));

@@ -1,4 +1,4 @@
-//! Several locks at once: all or none.
+//! Multi-locks: several locks that are acquired together or not at all.
 
 use std::fmt;
 use std::time::Duration;
@@ -16,13 +16,13 @@ use crate::client::holding::{Holding, while_held};
 use crate::{Error, Loss, WithError};
 
 impl Client {
-    /// Locks that are taken together. Add them with [`MultiLock::and`].
+    /// Returns an empty multi-lock. Add locks with [`MultiLock::and`].
     pub fn multi_lock(&self) -> MultiLock {
         MultiLock { client: self.clone(), wish: AcquireAll::default() }
     }
 }
 
-/// Locks that are taken together, all or none. Made by [`Client::multi_lock`].
+/// Locks that are acquired together or not at all, made by [`Client::multi_lock`].
 #[derive(Clone, Debug)]
 pub struct MultiLock {
     client: Client,
@@ -30,47 +30,47 @@ pub struct MultiLock {
 }
 
 impl MultiLock {
-    /// And this lock, in this mode.
+    /// Adds a lock with the mode in which it is wanted.
     pub fn and(mut self, path: impl Into<String>, mode: LockMode) -> MultiLock {
         self.wish.locks.push(LockWish { path: path.into(), mode, permits: None, limit: None });
         self
     }
 
-    /// And so many permits of a semaphore, with the limit as in [`Client::semaphore`].
+    /// Adds permits of a semaphore, with the limit as in [`Client::semaphore`].
     pub fn and_permits(mut self, path: impl Into<String>, permits: u32, limit: impl Into<Option<u32>>) -> MultiLock {
         let (permits, limit) = (Some(permits), limit.into());
         self.wish.locks.push(LockWish { path: path.into(), mode: LockMode::Semaphore, permits, limit });
         self
     }
 
-    /// While it waits for one of the locks, others may take the rest.
+    /// Lets other contenders take the other locks while the multi-lock waits for one of them.
     pub fn backfill(mut self) -> MultiLock {
         self.wish.policy = Policy::Backfill;
         self
     }
 
-    /// A name within the session. The same owner that asks for the same locks in the same modes
-    /// holds them once more; other sets that meet its own tickets are refused with `Overlap`. Waits
-    /// that would close a cycle of owners are refused with `Deadlock`. Without a name every acquire
-    /// is its own owner.
+    /// Sets the owner, a name within the session. The same owner that asks for the same locks in
+    /// the same modes holds them once more. Another set of locks that meets tickets of its own
+    /// owner is refused with `Overlap`. Waits that would close a cycle of owners are refused with
+    /// `Deadlock`. Without a name every acquire has an owner of its own.
     pub fn owner(mut self, owner: impl Into<String>) -> MultiLock {
         self.wish.owner = owner.into();
         self
     }
 
-    /// Free text for people who look at the queues.
+    /// Sets the label: free text for people who look at the queues.
     pub fn label(mut self, label: impl Into<String>) -> MultiLock {
         self.wish.label = label.into();
         self
     }
 
-    /// As [`crate::Lock::lock_delay`], for all of them.
+    /// Sets the delay of [`crate::Lock::lock_delay`] for all locks.
     pub fn lock_delay(mut self, delay: Duration) -> MultiLock {
         self.wish.lock_delay = Some(Millis::from(delay));
         self
     }
 
-    /// Waits for all of them. Dropping the future leaves all queues, in the background.
+    /// Waits for all locks. Dropping the future leaves all queues in the background.
     ///
     /// # Errors
     /// As [`crate::Lock::acquire`].
@@ -78,7 +78,7 @@ impl MultiLock {
         without_end(self.queue_up(None).await?)
     }
 
-    /// Waits for all of them for so long. `None` when the time was over first.
+    /// Waits for all locks for at most `wait`. Returns `None` when the time was over first.
     ///
     /// # Errors
     /// As [`MultiLock::acquire`].
@@ -86,7 +86,7 @@ impl MultiLock {
         if wait.is_zero() { self.try_acquire().await } else { self.queue_up(Some(Moment::now().after(wait))).await }
     }
 
-    /// Takes all of them if all are free.
+    /// Takes all locks if all are free; returns `None` otherwise.
     ///
     /// # Errors
     /// As [`MultiLock::acquire`].
@@ -95,7 +95,7 @@ impl MultiLock {
         MultiGuard::of(taken)
     }
 
-    /// Waits for all of them, runs the work while they are held, and releases them: as
+    /// Waits for all locks, runs the work while they are held, and releases them, as
     /// [`crate::Lock::with`].
     ///
     /// # Errors
@@ -118,7 +118,7 @@ impl MultiLock {
     }
 }
 
-/// Several locks that are held, until they are released, dropped, or lost: all together.
+/// Several locks that are held until they are released, dropped, or lost, all together.
 pub struct MultiGuard {
     claim: Claim,
     parts: Vec<HeldPart>,
@@ -132,42 +132,42 @@ impl MultiGuard {
         Ok(Some(MultiGuard { claim, parts, holds }))
     }
 
-    /// How often this owner held them when they were acquired, this guard included.
+    /// The number of holds of this owner when the locks were acquired, this guard included.
     pub fn holds(&self) -> u32 {
         self.holds
     }
 
-    /// The locks with their fencing tokens, in the order in which they were asked for first.
+    /// The locks with their fencing tokens, in the order of the first acquire.
     pub fn parts(&self) -> &[HeldPart] {
         &self.parts
     }
 
-    /// The fencing token of one of the locks.
+    /// The fencing token of one of the locks; `None` when `lock` is not among them.
     pub fn fencing_token(&self, lock: &str) -> Option<u64> {
         self.parts.iter().find(|part| part.lock == lock).map(|part| part.fencing_token)
     }
 
-    /// As [`crate::Guard::safe_for`].
+    /// The time for which the locks cannot be lost by expiry, as [`crate::Guard::safe_for`].
     pub fn safe_for(&self) -> Duration {
         self.claim.safe_for()
     }
 
-    /// As [`crate::Guard::is_safe`].
+    /// Tells whether the locks are held at this moment, as [`crate::Guard::is_safe`].
     pub fn is_safe(&self) -> bool {
         !self.safe_for().is_zero()
     }
 
-    /// Returns when the locks are lost, or may be, and says why, as [`crate::Guard::lost`] does:
-    /// one that is taken away takes all of them along.
+    /// Returns when the locks are lost, or may be, with the reason, as [`crate::Guard::lost`]. The
+    /// loss of one lock is the loss of all.
     pub async fn lost(&self) -> Loss {
-        // They go in one entry, so one of them tells of all.
+        // All locks are lost in one entry of the log, so the first lock node shows it for all.
         match self.parts.first() {
             Some(part) => self.holding(part).lost().await,
             None => self.claim.session.ended().await,
         }
     }
 
-    /// As [`crate::Guard::gone`]: returns when they are held no more, and asks nothing.
+    /// Returns when the locks are no longer held, without the reason, as [`crate::Guard::gone`].
     pub async fn gone(&self) {
         match self.parts.first() {
             Some(part) => self.holding(part).gone().await,
@@ -175,21 +175,21 @@ impl MultiGuard {
         }
     }
 
-    /// Runs the work while the locks are held, as [`crate::Guard::run`].
+    /// Runs the work while the locks are held, then releases them, as [`crate::Guard::run`].
     ///
     /// # Errors
     /// As [`crate::Guard::run`].
     pub async fn run<T>(mut self, work: impl AsyncFnOnce(&MultiGuard) -> T) -> Result<T, Loss> {
         match while_held(self.gone(), work(&self)).await {
             Some(done) if self.claim.was_held_to_the_end().await => Ok(done),
-            // Why is asked when the work is dropped.
+            // The reason is asked for after the work is dropped.
             _ => Err(self.lost().await),
         }
     }
 
-    /// Returns when a client asks for one of the locks, and says for which, as
-    /// [`crate::Guard::revoked`] does. With a deadline all of them are taken away then. Asks with a
-    /// request of its own for each lock.
+    /// Returns when a client asks for one of the locks, with that lock, as
+    /// [`crate::Guard::revoked`]. At the deadline, if there is one, all locks are taken away. Sends
+    /// a request of its own for each lock.
     pub async fn revoked(&self) -> (&HeldPart, RevokeRequest) {
         let asked = self.parts.iter().map(async |part| (part, self.holding(part).revoked().await));
         match asked.collect::<FuturesUnordered<_>>().next().await {
@@ -202,8 +202,8 @@ impl MultiGuard {
         Holding { claim: &self.claim, node: &part.ticket, token: part.fencing_token }
     }
 
-    /// Releases all of them and waits until the cluster has confirmed it. Answers how many holds of
-    /// the same owner are left.
+    /// Releases all locks and waits until the cluster has confirmed it. Returns the number of holds
+    /// of the same owner that are left.
     ///
     /// # Errors
     /// As [`crate::Guard::release`].

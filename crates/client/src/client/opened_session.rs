@@ -1,4 +1,4 @@
-//! A client's session, for others to be used too.
+//! A client's session, for use by other programs too.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,66 +8,67 @@ use crate::client::session::Session;
 use crate::{Error, Loss, SessionState};
 
 impl Client {
-    /// The present session, opening one if there is none: for what else is to be done in it than
-    /// this client does.
+    /// Returns the present session, for requests that this client does not offer. Opens a session
+    /// if there is none.
     ///
     /// # Errors
-    /// When no node opens one in time.
+    /// When no node opens a session in time.
     pub async fn open_session(&self) -> Result<OpenedSession, Error> {
         Ok(OpenedSession { session: self.session().await?, client: self.clone() })
     }
 }
 
-/// A session of a client, to be used by others too: another program of this machine, for example.
-/// It is kept alive as long as the client, a guard or a clone of this is there. From
+/// A session of a client for use by others too, for example by another program on this machine. It
+/// is kept alive as long as the client, a guard or a clone of this value exists. From
 /// [`crate::Client::open_session`].
 #[derive(Clone, Debug)]
 pub struct OpenedSession {
     session: Arc<Session>,
-    /// Closes it when the last clone is gone.
+    /// The client, which closes the session when its last clone is gone.
     client: Client,
 }
 
 impl OpenedSession {
-    /// Its id.
+    /// The id of the session.
     pub fn id(&self) -> u64 {
         self.session.id
     }
 
-    /// `<id>.<secret>`, the value of the header `Zlock-Session`: a program that has it can act as
-    /// the session. As others may ask for locks with a delay in it, the session is not closed when
-    /// it is lost, but left to expire.
+    /// The value of the header `Zlock-Session`, `<id>.<secret>`. A program that has it can act as
+    /// the session. After this call a lost session is not closed but left to expire, as other
+    /// programs may have asked for locks with a delay in it.
     pub fn header_value(&self) -> &str {
         self.session.note_any_delay();
         self.session.key().to_str().unwrap_or_default()
     }
 
-    /// How long the cluster keeps it without hearing from it.
+    /// The time for which the cluster keeps the session without a heartbeat.
     pub fn timeout(&self) -> Duration {
         self.session.timeout()
     }
 
-    /// Its state.
+    /// The state of the session.
     pub fn state(&self) -> SessionState {
         self.session.state()
     }
 
-    /// How much longer it cannot be lost by expiry, as [`crate::Guard::safe_for`].
+    /// The time for which the session cannot be lost by expiry, as [`crate::Guard::safe_for`].
     pub fn safe_for(&self) -> Duration {
         self.session.safe_for()
     }
 
-    /// Returns when it is lost, or closed, and says which. Dropping the future loses nothing.
+    /// Returns when the session is lost or closed, with the reason. Dropping the future loses
+    /// nothing.
     pub async fn lost(&self) -> Loss {
         self.session.ended().await
     }
 
-    /// Closes it, as [`crate::Client::close`] does, when it still lives: for a program that must
-    /// know whether the session was there to the end. A heartbeat asks for that first.
+    /// Closes the session, as [`crate::Client::close`], after a heartbeat has shown that it still
+    /// lives. For a program that must know whether the session lasted to the end.
     ///
     /// # Errors
-    /// `Refused` with `SessionExpired` when it had ended before: it is lost then. Else as
-    /// [`crate::Client::close`].
+    /// `Refused` with `SessionExpired` when the session had ended before: then it is lost.
+    /// Otherwise as [`crate::Client::close`].
     pub async fn close(&self) -> Result<(), Error> {
         self.confirm().await?;
         self.client.close().await
@@ -79,8 +80,8 @@ impl OpenedSession {
         }
         let deadline = self.client.deadline().min(self.session.safe_until());
         match self.session.heartbeat(&self.client.inner.transport, deadline).await {
-            // An answer was lost before the one that told, and of such a call not even a refusal is
-            // believed.
+            // The answer of an earlier try was lost. After that, `judge` reports even a refusal as
+            // unknown.
             Err(Error::Unknown { .. }) if !deadline.is_past() => {
                 self.session.heartbeat(&self.client.inner.transport, deadline).await
             }

@@ -1,4 +1,4 @@
-//! What is for operators: by the admin socket of a node, or as an identity that operates.
+//! Calls for operators, over the admin socket of a node or with an operator's identity.
 
 use hyper::Method;
 
@@ -10,17 +10,18 @@ use crate::client::call::{Call, Prefer};
 const DRAIN: &str = "/v1/admin/drain";
 
 impl Client {
-    /// Drains the node that this client has as its only endpoint: another leads, and it is not
-    /// ready, until that is taken back or it stops. All else goes on.
+    /// Drains the node that is this client's only endpoint: another node leads, and this node is
+    /// not ready, until the drain is taken back or the node stops. The node goes on with everything
+    /// else.
     ///
     /// # Errors
-    /// `Refused` with `OperatorOnly` where the client is no operator, and where it has several
-    /// endpoints, because any of them would be drained.
+    /// `Refused` with `OperatorOnly` where the client is no operator. `Refused` with `BadRequest`
+    /// when the client has several endpoints, as any of them could be drained.
     pub async fn drain(&self) -> Result<Drain, Error> {
         self.of_one_node(Method::PUT).await
     }
 
-    /// Takes that back.
+    /// Takes a drain back.
     ///
     /// # Errors
     /// As [`Client::drain`].
@@ -32,7 +33,7 @@ impl Client {
         if self.inner.transport.addrs().count() != 1 {
             return Err(crate::client::builder::bad("a drain is of one node: a client of one endpoint asks for it"));
         }
-        // Done twice it is done once.
+        // Safe to repeat, as a second drain changes nothing.
         let call = Call::write(method, DRAIN.into()).repeatable().prefer(Prefer::Any);
         self.inner.transport.send(&call, self.deadline()).await?.json()
     }

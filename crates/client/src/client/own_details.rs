@@ -1,14 +1,14 @@
-//! What a client says of itself when it opens a session, so that people who wait for it know whom
-//! to ask.
+//! Description that a client gives of itself when it opens a session, for people in search of the
+//! holder of a lock.
 
 use std::path::Path;
 
 use crate::api::{ClientDetails, is_unseen};
 
-/// As long as a label may be.
+/// Length of a label in bytes, at most.
 const TEXT_MAX: usize = 256;
 
-/// This machine, this process, and the name of its program.
+/// Returns the names of this machine and program, and the number of this process.
 pub(crate) fn own_details() -> ClientDetails {
     let program = std::env::args_os().next().or_else(|| std::env::current_exe().ok().map(Into::into));
     let name = program.as_deref().map(Path::new).and_then(Path::file_name);
@@ -19,8 +19,8 @@ pub(crate) fn own_details() -> ClientDetails {
     }
 }
 
-/// A text that a node takes: no control characters, none that is not seen, and no longer than may
-/// be.
+/// Removes control characters and invisible ones, and cuts the text to the length that a node
+/// accepts.
 fn plain(text: &str) -> String {
     let mut plain: String = text.chars().filter(|c| !c.is_control() && !is_unseen(*c)).collect();
     let end = (0..=TEXT_MAX.min(plain.len())).rev().find(|at| plain.is_char_boundary(*at));

@@ -1,4 +1,4 @@
-//! What must never be shown: a test that looks at every `Debug` of this crate.
+//! Test that no `Debug` of this crate shows a secret.
 
 use std::fmt::Debug;
 
@@ -7,11 +7,10 @@ use crate::api::LockMode;
 use crate::Client;
 use crate::client::fake_node::fake_node;
 
-/// The session's secret, a password and a private key. The password too as the header has it, in
-/// base64.
+/// A session's secret, a password and a private key. The password also in base64, as in the header.
 const SECRETS: [&str; 4] =
     ["5ec2e70000000000000000000000ce2d", "pa55word", "YWxpY2U6cGE1NXdvcmQ=", "BEGIN PRIVATE KEY"];
-/// More than this in one line of a log tells internals that are of no use there.
+/// Longest output of a `Debug`. A longer line in a log has internals that are of no use there.
 const LENGTH_MAX: usize = 600;
 
 #[track_caller]

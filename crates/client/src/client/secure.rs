@@ -1,5 +1,5 @@
-//! TLS, as a client needs it: whom nodes are known by, what this client shows to nodes that ask,
-//! and what TLS says when it refuses.
+//! TLS of the client: trusted authorities, the client's own certificate, and the errors of refused
+//! handshakes.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -18,28 +18,28 @@ use tokio_rustls::rustls::{
     AlertDescription, CertificateError, ClientConfig, Error as TlsError, InvalidMessage, RootCertStore,
 };
 
-/// PEM text, or the file that has it.
+/// PEM text, or the path of a file with it.
 #[derive(Clone)]
 pub(crate) enum Pem {
-    /// Read when the client is built.
+    /// A file that is read when the client is built.
     File(PathBuf),
-    /// As it was given. It may be a private key.
+    /// The text itself, which may be a private key.
     Text(Vec<u8>),
 }
 
-/// What is known about TLS before the first connection.
+/// TLS settings before the first connection.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Trust {
-    /// The authorities that may have signed the nodes' certificates. Without any, those of this
-    /// system.
+    /// The authorities that may have signed the nodes' certificates; those of the system when
+    /// absent.
     pub(crate) ca: Option<Pem>,
-    /// Those of this system, too.
+    /// Whether the authorities of the system are trusted in addition.
     pub(crate) native_roots: bool,
     /// A certificate and its private key, for nodes that ask.
     pub(crate) own: Option<(Pem, Pem)>,
 }
 
-/// Takes connections through the handshake. Cheap to clone.
+/// Carries out handshakes. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Connector(TlsConnector);
 
@@ -51,7 +51,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Socket for T {}
 pub(crate) type Stream = Box<dyn Socket>;
 
 impl Trust {
-    /// Whether anything was said that is of no use without TLS.
+    /// Checks for settings that are of no use without TLS.
     pub(crate) fn is_set(&self) -> bool {
         self.ca.is_some() || self.own.is_some() || self.native_roots
     }
@@ -75,7 +75,7 @@ impl Pem {
         Ok(found)
     }
 
-    /// PKCS#8, PKCS#1 or SEC1.
+    /// Reads a private key in PKCS#8, PKCS#1 or SEC1.
     fn key(&self) -> Result<PrivateKeyDer<'static>, String> {
         PrivateKeyDer::from_pem_slice(&self.read()?).map_err(|error| match error {
             pem::Error::NoItemsFound => {
@@ -86,7 +86,7 @@ impl Pem {
     }
 }
 
-/// Where it comes from, and never what it is.
+/// Writes the source of the text and never its content.
 impl fmt::Display for Pem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -103,10 +103,10 @@ impl fmt::Debug for Pem {
 }
 
 impl Connector {
-    /// Reads what is trusted and what is shown.
+    /// Reads the trusted authorities and the own certificate.
     ///
     /// # Errors
-    /// What cannot be used, in words that begin with a code.
+    /// A description of the invalid setting, which begins with a code.
     pub(crate) fn load(trust: &Trust) -> Result<Connector, String> {
         let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()))
             .with_safe_default_protocol_versions()
@@ -121,13 +121,13 @@ impl Connector {
                 })?
             }
         };
-        // A certificate that has expired is refused by the next connection.
+        // Without resumption, the next connection refuses a certificate that has expired.
         config.resumption = Resumption::disabled();
         Ok(Connector(TlsConnector::from(Arc::new(config))))
     }
 
-    /// The handshake with the node that is known by `host`: a name, or an IP address, with or
-    /// without brackets.
+    /// Carries out the handshake with the node `host`: a name, or an IP address with or without
+    /// brackets.
     pub(crate) async fn connect(&self, host: &str, stream: TcpStream) -> Result<Stream, String> {
         let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         let name = ServerName::try_from(bare.to_owned()).map_err(|error| format!("{host}: {error}"))?;
@@ -165,7 +165,7 @@ fn roots(trust: &Trust) -> Result<Arc<RootCertStore>, String> {
     Ok(Arc::new(roots))
 }
 
-/// What an error says, with what is behind it.
+/// Returns the message of an error with those of its causes.
 pub(crate) fn words(error: &(dyn StdError + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -179,8 +179,7 @@ pub(crate) fn words(error: &(dyn StdError + 'static)) -> String {
     text
 }
 
-/// What is to be said of a handshake that this client has given up, with what to do where that is
-/// known.
+/// Returns the message for a handshake that this client gave up, with advice where there is some.
 fn unfinished(error: &io::Error) -> String {
     let tls = error.get_ref().and_then(|inside| inside.downcast_ref::<TlsError>());
     let advice = match tls {
@@ -195,16 +194,17 @@ fn unfinished(error: &io::Error) -> String {
     format!("TLS: {}{advice}", words(error))
 }
 
-/// What is to be said when the node has ended the handshake because of this client's certificate.
-/// In TLS 1.3 a client hears of that after its side of the handshake, with the first answer that it
-/// waits for: then its request was not read.
+/// Returns the message if the node ended the handshake because of this client's certificate. In TLS
+/// 1.3 this alert comes after the client's side of the handshake, with the first answer: then the
+/// request was not read.
 pub(crate) fn refusal(error: &(dyn StdError + 'static)) -> Option<String> {
     let mut cause = Some(error);
     while let Some(error) = cause {
         if let Some(TlsError::AlertReceived(alert)) = error.downcast_ref::<TlsError>() {
             return about_certificate(*alert);
         }
-        // The source of an `io::Error` is that of what is inside of it, and not what is inside.
+        // The source of an `io::Error` is the source of the error inside it, so the inner error is
+        // visited first.
         cause = match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
             Some(inside) => Some(inside),
             None => error.source(),
@@ -241,7 +241,7 @@ mod tests {
         let alert = |alert| io::Error::new(io::ErrorKind::InvalidData, TlsError::AlertReceived(alert));
         let wanted = refusal(&alert(AlertDescription::CertificateRequired)).unwrap();
         assert!(wanted.contains("asks for a client's certificate"), "{wanted}");
-        // As hyper has it.
+        // In the form in which hyper wraps it.
         let behind = io::Error::other(alert(AlertDescription::UnknownCA));
         let unknown = refusal(&behind).unwrap();
         assert!(unknown.contains("does not take this client's certificate (alert UnknownCA)"), "{unknown}");

@@ -1,19 +1,19 @@
-//! Semaphores: so many at once.
+//! Semaphores: locks with a number of permits.
 
 use crate::client::Client;
 use crate::client::lock::Lock;
 use crate::{Error, Guard};
 
 impl Client {
-    /// A semaphore of so many permits. The first client says how many, or [`Client::set_lock`]; a
-    /// client that says another number is refused with `LimitDiffers`. With `None` those that are
-    /// set count.
+    /// Returns a semaphore of `limit` permits. The first client, or [`Client::set_lock`], sets the
+    /// limit; a client with another limit is refused with `LimitDiffers`. With `None` the limit
+    /// that is set counts.
     pub fn semaphore(&self, path: impl Into<String>, limit: impl Into<Option<u32>>) -> Semaphore {
         Semaphore { client: self.clone(), path: path.into(), limit: limit.into() }
     }
 }
 
-/// Permits that are taken and given back. Made by [`Client::semaphore`].
+/// A semaphore whose permits are acquired like locks, made by [`Client::semaphore`].
 #[derive(Clone, Debug)]
 pub struct Semaphore {
     client: Client,
@@ -22,7 +22,7 @@ pub struct Semaphore {
 }
 
 impl Semaphore {
-    /// So many permits, all or none: a [`Lock`] that is acquired as any other.
+    /// Returns a [`Lock`] for a number of permits, which are acquired all together or not at all.
     pub fn permits(&self, permits: u32) -> Lock {
         let mut lock = Lock::new(self.client.clone(), self.path.clone(), Some("semaphore"));
         lock.permits = Some((permits, self.limit));
@@ -37,7 +37,7 @@ impl Semaphore {
         self.permits(1).acquire().await
     }
 
-    /// Takes one permit if there is one.
+    /// Takes one permit if there is one; returns `None` otherwise.
     ///
     /// # Errors
     /// As [`Semaphore::acquire`].

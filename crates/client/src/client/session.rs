@@ -1,9 +1,9 @@
-//! One session, and the task that keeps it alive.
+//! A session, and the task that keeps it alive.
 //!
-//! The client fences itself: `safe_until` counts from the moment a heartbeat was *sent*, on the
-//! client's own clock, and when it passes without a newer answer the session is lost, whatever the
-//! cluster may think. The cluster cannot have expired it before: it counts the same time, from the
-//! heartbeat's arrival.
+//! The client fences itself: `safe_until` counts from the moment at which a heartbeat was *sent*,
+//! on the client's own clock. When that time passes without a newer answer, the session is lost for
+//! the client, even if the cluster still has it. The cluster cannot have expired it earlier, as it
+//! counts the same time from the arrival of the heartbeat.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,23 +26,23 @@ use crate::client::window::{Slot, Window};
 /// A change of a session's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionEvent {
-    /// The session's id.
+    /// The id of the session.
     pub session: u64,
-    /// Its state from now on.
+    /// The new state of the session.
     pub state: SessionState,
 }
 
 /// A session of this client.
 pub(crate) struct Session {
     pub(crate) id: u64,
-    /// The value of the header; secret.
+    /// The value of the session header, which is secret.
     key: HeaderValue,
     timeout: Duration,
     life: Mutex<Life>,
     state: watch::Sender<SessionState>,
     events: broadcast::Sender<SessionEvent>,
     pub(crate) window: Arc<Window>,
-    /// Whether a lock with a delay was asked for in it.
+    /// Whether a lock with a delay was asked for in the session.
     delays: AtomicBool,
 }
 
@@ -54,8 +54,8 @@ impl Session {
         events: broadcast::Sender<SessionEvent>,
         deadline: Moment,
     ) -> Result<Arc<Session>, Error> {
-        // Without a session there is no key. An open whose answer was lost leaves a session that
-        // no caller uses, and that ends by itself.
+        // An idempotency key needs a session, so the open has none. An open whose answer was lost
+        // leaves an unused session, which expires.
         let call = Call::write(Method::POST, "/v1/sessions".into()).json(wish).repeatable();
         let answer = transport.send(&call, deadline).await?;
         let opened: SessionOpened = answer.json()?;
@@ -77,7 +77,7 @@ impl Session {
         Ok(session)
     }
 
-    /// The value of the session's header.
+    /// The value of the session header.
     pub(crate) fn key(&self) -> &HeaderValue {
         &self.key
     }
@@ -86,10 +86,10 @@ impl Session {
         self.timeout
     }
 
-    /// The state at this moment: by the clock, not by when a task last ran.
+    /// Returns the state at this moment, by the clock and not by the last run of a task.
     ///
-    /// Who is told that the session is lost acts on it, and gives nothing back, for example. So it
-    /// stays lost then, though an answer may be there already that would have kept it.
+    /// Callers act on a lost session: for example, they give nothing back. Therefore the session
+    /// stays lost from then on, even if an answer that would have kept it has already arrived.
     pub(crate) fn state(&self) -> SessionState {
         let told = *self.state.borrow();
         if told.is_final() {
@@ -106,12 +106,12 @@ impl Session {
         self.life().safe_until()
     }
 
-    /// Whether something held in the session is certainly still held in it.
+    /// Tells whether the locks of the session are certainly still held.
     pub(crate) fn is_safe(&self) -> bool {
         !self.state().is_final()
     }
 
-    /// How much longer it cannot be lost; nothing once it has ended.
+    /// The time for which the session cannot be lost; zero once it has ended.
     pub(crate) fn safe_for(&self) -> Duration {
         if self.is_safe() { self.safe_until().remaining() } else { Duration::ZERO }
     }
@@ -124,7 +124,7 @@ impl Session {
         self.loss()
     }
 
-    /// What its end is to what was held in it.
+    /// The reason of the loss for the session's locks.
     fn loss(&self) -> Loss {
         match self.state() {
             SessionState::Closed => Loss::Closed,
@@ -132,24 +132,23 @@ impl Session {
         }
     }
 
-    /// An answer to a request that was sent at `sent` said how long the session is safe.
+    /// Notes the answer to a request that was sent at `sent`: the session is safe for that long.
     pub(crate) fn heard(&self, sent: Moment, safe_for_ms: u64) {
         self.life().heard(sent, Duration::from_millis(safe_for_ms));
         self.refresh();
     }
 
-    /// The cluster said that the session has ended, or the clock did.
+    /// Notes that the session has ended, by the cluster's answer or by the clock.
     pub(crate) fn lose(&self) {
         self.set(SessionState::Lost);
     }
 
-    /// One heartbeat, which is tried until the deadline. What its answer says of the session is
-    /// noted.
+    /// Sends one heartbeat, which is tried until the deadline, and notes the facts in its answer.
     pub(crate) async fn heartbeat(&self, transport: &Transport, deadline: Moment) -> Result<(), Error> {
         let attempt = (self.timeout / 6).min(transport.timeouts.attempt);
         let call = Call::write(Method::POST, format!("/v1/sessions/{}/keepalive", self.id));
-        // Through any node: followers pass heartbeats on together, and the leader need not know
-        // every client.
+        // Through any node: followers pass heartbeats on together, so that the leader need not have
+        // a connection to every client.
         let call = call.session(&self.key).repeatable().prefer(Prefer::Any).attempt_timeout(attempt);
         let answer = transport.send_now(&call, deadline).await.inspect_err(|error| self.notice(error))?;
         self.heard(answer.sent, answer.json::<KeptAlive>()?.safe_for_ms);
@@ -165,7 +164,7 @@ impl Session {
         slot.map_err(|_| Error::unavailable("an earlier write of this session is still unfinished"))
     }
 
-    /// Notes what an error says about the session.
+    /// Notes an error that says that the session has ended.
     pub(crate) fn notice(&self, error: &Error) {
         if matches!(error.code(), Some(ProblemType::SessionExpired | ProblemType::AuthFailed)) {
             self.lose();
@@ -179,19 +178,19 @@ impl Session {
         }
     }
 
-    /// Notes that a lock with a delay may be asked for in it.
+    /// Notes that a lock with a delay may be asked for in the session.
     pub(crate) fn note_any_delay(&self) {
         self.delays.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the session is lost and must end by its timeout: only then the delay of its locks
-    /// begins. Closed, it would give them to others at once.
+    /// Tells whether the session is lost and must end by its timeout, as only then the delay of its
+    /// locks begins. A close would give the locks to others at once.
     fn must_expire(&self) -> bool {
         self.delays.load(Ordering::Relaxed) && self.state() == SessionState::Lost
     }
 
-    /// Closes the session: its ephemerals and locks go at once. One that must expire is left to do
-    /// so.
+    /// Closes the session: its ephemeral znodes and locks go at once. A session that must expire is
+    /// left alone.
     pub(crate) async fn close(&self, transport: &Transport, deadline: Moment) -> Result<(), Error> {
         if self.must_expire() {
             return Ok(());
@@ -204,13 +203,13 @@ impl Session {
         let call = Call::write(Method::DELETE, format!("/v1/sessions/{}", self.id)).session(&self.key).repeatable();
         match transport.send_now(&call, deadline).await {
             Ok(_) => Ok(()),
-            // It is gone, which is what was wanted; maybe an earlier try did it.
+            // The session is gone already, perhaps by an earlier try.
             Err(error) if error.code() == Some(ProblemType::SessionExpired) => Ok(()),
             Err(error) => Err(error),
         }
     }
 
-    /// Brings what is told up to the clock.
+    /// Updates the published state by the clock.
     fn refresh(&self) {
         let state = self.life().at(Moment::now());
         self.set(state);
@@ -218,7 +217,7 @@ impl Session {
 
     fn set(&self, state: SessionState) {
         let changed = self.state.send_if_modified(|told| {
-            // The end is final.
+            // A final state stays.
             let changed = !told.is_final() && *told != state;
             if changed {
                 *told = state;
@@ -231,7 +230,7 @@ impl Session {
     }
 
     fn tell(&self, state: SessionState) {
-        // No listener is no error.
+        // A send without listeners is no error.
         let _ = self.events.send(SessionEvent { session: self.id, state });
     }
 
@@ -240,30 +239,30 @@ impl Session {
     }
 }
 
-/// Without its key.
+/// Shows the session without its key.
 impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Session").field("id", &self.id).field("state", &*self.state.borrow()).finish_non_exhaustive()
     }
 }
 
-/// Keeps a session alive until it ends, and tells that it has.
+/// Keeps a session alive until it ends, and publishes its end.
 async fn keep(session: Arc<Session>, transport: Arc<Transport>) {
     tokio::select! {
         _ = session.ended() => {}
         () = beat(&session, &transport) => {}
         () = fence(&session) => {}
     }
-    // Whichever of them saw the deadline pass: from here on no other task would tell it.
+    // Any of the three may have seen the deadline pass. After this task no other would publish it.
     session.refresh();
     if *session.state.borrow() == SessionState::Lost && !session.must_expire() {
-        // The cluster may think otherwise, and then others would wait for what this client no
-        // longer dares to use.
+        // The cluster may still have the session, and others would wait for locks that this client
+        // no longer uses.
         let _ = session.delete(&transport, Moment::now().after(session.timeout)).await;
     }
 }
 
-/// Looks at the clock. In short steps: a tokio timer does not count the time that the machine
+/// Checks the clock in short steps, as a tokio timer does not count the time for which the machine
 /// sleeps.
 async fn fence(session: &Session) {
     let step = (session.timeout / 50).clamp(Duration::from_millis(10), Duration::from_millis(500));
@@ -273,12 +272,12 @@ async fn fence(session: &Session) {
     }
 }
 
-/// Sends heartbeats until the session has ended, by the cluster's word or by the clock.
+/// Sends heartbeats until the session has ended, by the cluster's answer or by the clock.
 async fn beat(session: &Session, transport: &Transport) {
     while !session.state().is_final() {
-        // Clients that opened their sessions together shall not beat together.
+        // A random part keeps clients that opened their sessions together from sending together.
         tokio::time::sleep(session.timeout.mul_f64(0.2 + 0.05 * fastrand::f64())).await;
-        // What it says of the session is noted.
+        // The heartbeat itself notes the answer or the error.
         let _ = session.heartbeat(transport, session.safe_until()).await;
     }
 }
@@ -299,10 +298,10 @@ mod tests {
             window: Arc::default(),
             delays: AtomicBool::new(false),
         };
-        // A guard that is dropped now, for example: it is not given back, as it goes with the
+        // For example, a guard that is dropped now gives nothing back, as its lock ends with the
         // session.
         assert_eq!(session.state(), SessionState::Lost);
-        // The answer to a heartbeat that had waited in the socket while this process was stopped.
+        // The answer to a heartbeat, which had waited in the socket while this process was stopped.
         session.heard(Moment::now(), 10_000);
         assert_eq!(session.state(), SessionState::Lost);
         assert_eq!(session.ended().await, Loss::Expired);

@@ -1,8 +1,8 @@
-//! Simple locks: one ephemeral znode that is there or not.
+//! Simple locks: one ephemeral znode that exists or not.
 //!
-//! Every try is a request of its own, with its own key: it is done once, and sent again it says
-//! what became of it. Between tries the client watches for the znode to go. So a try that is
-//! dropped leaves nothing that could be granted later.
+//! Every try is a request with a key of its own, so it is applied once, and a repetition returns
+//! the same result. Between tries the client watches for the deletion of the znode. So a dropped
+//! try leaves nothing that could be granted later.
 
 use std::time::Duration;
 
@@ -15,19 +15,19 @@ use crate::client::claim::{Claim, Kind, SIMPLE_LOCKS, without_end};
 use crate::client::clock::Moment;
 use crate::{Error, Guard, WatchKind, WithError};
 
-/// After a look that failed.
+/// Pause after a failed request.
 const PAUSE: Duration = Duration::from_millis(250);
 
 impl Client {
-    /// A lock that is one ephemeral znode. No client queues: all who wait try again when it goes,
-    /// and the quickest has it. For few contenders.
+    /// Returns a lock that is one ephemeral znode. It has no queue: all waiting clients try again
+    /// when the znode is deleted, and the fastest gets the lock. For few contenders.
     pub fn simple_lock(&self, path: impl Into<String>) -> SimpleLock {
         SimpleLock { client: self.clone(), path: path.into(), owner: None }
     }
 }
 
-/// A simple lock that can be acquired. Made by [`Client::simple_lock`]; a value that asks nothing
-/// by itself.
+/// A simple lock that can be acquired, made by [`Client::simple_lock`]. The value itself sends no
+/// request.
 #[derive(Clone, Debug)]
 pub struct SimpleLock {
     client: Client,
@@ -36,24 +36,24 @@ pub struct SimpleLock {
 }
 
 impl SimpleLock {
-    /// A name within the session, which others see. A client that acquires as an owner that holds
-    /// already has the lock, too, and one release frees it: do not share a name. Without one every
-    /// acquire has a name of its own.
+    /// Sets the owner, a name within the session that others see. An acquire with the name of an
+    /// owner that already holds the lock succeeds, and one release frees the lock: do not share a
+    /// name. Without a name every acquire has an owner of its own.
     pub fn owner(mut self, owner: impl Into<String>) -> SimpleLock {
         self.owner = Some(owner.into());
         self
     }
 
-    /// Waits for the lock, in no order.
+    /// Waits for the lock, in no particular order.
     ///
     /// # Errors
-    /// As [`crate::Lock::acquire`]: it waits as long as its session lives. Also `Refused` when the
-    /// znode of the lock may not be read.
+    /// As [`crate::Lock::acquire`]: the call waits as long as its session lives. Also `Refused`
+    /// when the client may not read the znode of the lock.
     pub async fn acquire(&self) -> Result<Guard, Error> {
         without_end(self.wait(None).await?)
     }
 
-    /// Waits for the lock for so long. `None` when the time was over first.
+    /// Waits for the lock for at most `wait`. Returns `None` when the time was over first.
     ///
     /// # Errors
     /// As [`SimpleLock::acquire`].
@@ -61,7 +61,7 @@ impl SimpleLock {
         self.wait(Some(Moment::now().after(wait))).await
     }
 
-    /// Takes the lock if it is free.
+    /// Takes the lock if it is free; returns `None` otherwise.
     ///
     /// # Errors
     /// As [`crate::Lock::acquire`].
@@ -72,7 +72,7 @@ impl SimpleLock {
         Guard::of(Claim::take::<Ticket>(&self.client, call, Kind::Simple, None).await?, &self.path)
     }
 
-    /// Waits for the lock, runs the work while it is held, and releases it: as
+    /// Waits for the lock, runs the work while it is held, and releases it, as
     /// [`crate::Lock::with`].
     ///
     /// # Errors
@@ -81,7 +81,7 @@ impl SimpleLock {
         Ok(self.acquire().await?.run(work).await?)
     }
 
-    /// Who holds the lock.
+    /// Returns the holder of the lock; `None` when there is none.
     ///
     /// # Errors
     /// As any read.
@@ -104,13 +104,13 @@ impl SimpleLock {
         }
     }
 
-    /// Returns when the znode is not there, or may not have been for a moment.
+    /// Returns when the znode is gone, or may have been gone for a moment.
     ///
     /// # Errors
-    /// `Refused`, with `SessionExpired` when the session was lost. That no node answers is no
-    /// reason to give up while the session lives.
+    /// `Refused`, with `SessionExpired` when the session was lost. While the session lives, the
+    /// wait goes on even if no node answers.
     async fn gone(&self) -> Result<(), Error> {
-        // That of the try, but for one that was lost since.
+        // The session of the try, unless that was lost since.
         let session = self.client.session().await?;
         let gone = async {
             loop {
@@ -131,7 +131,7 @@ impl SimpleLock {
         if view.holder.is_none() {
             return Ok(());
         }
-        // Whatever happens to it first: the next try says what it was.
+        // Any event ends the wait; the next try shows what it was.
         self.client.changed_since(&self.path, WatchKind::Exists, answer.zxid).await
     }
 }
@@ -144,14 +144,14 @@ mod tests {
 
     const SESSION: &str = r#"{"id":5,"secret":"00","session":"5.00","timeout_ms":60000,"safe_for_ms":SAFE}"#;
 
-    /// A refusal, as a node answers it.
+    /// Returns a refusal in the form of a node's answer.
     fn refusal(kind: ProblemType, status: u16) -> String {
         let (kind, title) = (kind.uri(), kind.title());
         format!(r#"{{"type":"{kind}","title":"{title}","status":{status},"detail":"d","outcome":"refused","zxid":9}}"#)
     }
 
-    /// How a wait ends for a lock that another client holds. `look` is what the node answers to all
-    /// that comes after the try; `None` is silence.
+    /// Returns the error of a wait for a lock that another client holds. `look` is the node's
+    /// answer to all requests after the try; with `None` it does not answer.
     async fn ended(safe_ms: u32, look: Option<String>) -> Error {
         let (addr, _requests) = fake_node(move |request: String| {
             let look = look.clone();
@@ -168,7 +168,7 @@ mod tests {
         })
         .await;
         let client = Client::connect([addr]).await.unwrap();
-        // A wait that goes on is no error: its time is over in the end.
+        // A wait that does not end early would return `Ok(None)` after this time.
         client.simple_lock("/l").acquire_within(Duration::from_secs(60)).await.unwrap_err()
     }
 

@@ -1,4 +1,5 @@
-//! Sends calls until one is answered: endpoints in turn, pauses in between, a deadline at the end.
+//! Sends calls until one is answered: to the endpoints in turn, with pauses in between, up to a
+//! deadline.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,29 +17,29 @@ use crate::client::error::Error;
 use crate::client::tries::Tries;
 use crate::client::verdict::{Verdict, judge};
 
-/// How long things may take.
+/// Time limits of calls.
 #[derive(Clone, Debug)]
 pub(crate) struct Timeouts {
-    /// For a connection.
+    /// Time for a connection.
     pub(crate) connect: Duration,
-    /// For one try, beyond the time that the node was asked to wait.
+    /// Time for one try, beyond the time that the node was asked to wait.
     pub(crate) attempt: Duration,
-    /// For a call with all its tries.
+    /// Time for a call with all its tries.
     pub(crate) operation: Duration,
-    /// How long one long-poll lasts.
+    /// Length of one long-poll.
     pub(crate) poll: Duration,
 }
 
-/// Pauses between tries.
+/// Bounds of the pauses between tries.
 const PAUSE_FIRST: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// Short calls at once. More wait for their turn.
+/// Short calls at the same time. Further ones wait for their turn.
 const CALLS_MAX: usize = 128;
-/// Long-polls at once. More wait for their turn; apart from the short calls, so that a release
-/// never waits for a poll.
+/// Long-polls at the same time. Further ones wait for their turn. They are counted apart from short
+/// calls, so that a release never waits for a poll.
 const POLLS_MAX: usize = 1_024;
 
-/// The way to the nodes.
+/// Connections to all nodes.
 pub(crate) struct Transport {
     pools: Vec<Pool>,
     endpoints: Mutex<Endpoints>,
@@ -57,23 +58,23 @@ impl Transport {
         Transport { pools, endpoints, reached: AtomicBool::new(false), timeouts, calls, polls }
     }
 
-    /// The way to each endpoint, in the order in which they were given.
+    /// The connections to each endpoint, in the order in which the endpoints were given.
     pub(crate) fn pools(&self) -> &[Pool] {
         &self.pools
     }
 
-    /// The addresses, in the order in which they were given.
+    /// The addresses of the endpoints, in the order in which they were given.
     pub(crate) fn addrs(&self) -> impl Iterator<Item = &str> {
         self.pools.iter().map(Pool::addr)
     }
 
-    /// The address of one whose last answer was one.
+    /// The address of an endpoint that has answered without a later failure.
     pub(crate) fn live_addr(&self) -> Option<&str> {
         let live = self.endpoints().live()?;
         Some(self.pools[live].addr())
     }
 
-    /// When a call that begins now must have ended.
+    /// Deadline of a call that begins now.
     pub(crate) fn deadline(&self) -> Moment {
         Moment::now().after(self.timeouts.operation)
     }
@@ -81,14 +82,15 @@ impl Transport {
     /// Sends a call until it is answered.
     ///
     /// # Errors
-    /// `Unavailable` at the deadline when certainly no try had an effect, else `Unknown`; refusals
-    /// as they come. Sooner, when no endpoint has ever answered and none leads to a node: then the
-    /// endpoints are wrong, or the cluster is down.
+    /// `Unavailable` at the deadline when certainly no try had an effect, else `Unknown`. Refusals
+    /// as they come. Earlier when every endpoint is unreachable and has always been: the endpoints
+    /// are wrong, or the cluster is down.
     pub(crate) async fn send(&self, call: &Call, deadline: Moment) -> Result<Answer, Error> {
         self.send_in_turn(call, deadline).await.map(|(answer, _)| answer)
     }
 
-    /// The same, with the endpoint that has answered, for [`Transport::send_to`].
+    /// Sends a call until it is answered, and also returns the endpoint of the answer for
+    /// [`Transport::send_to`].
     pub(crate) async fn send_in_turn(&self, call: &Call, deadline: Moment) -> Result<(Answer, usize), Error> {
         let turns = if call.wait.is_zero() { &self.calls } else { &self.polls };
         let Ok(turn) = tokio::time::timeout(deadline.remaining(), turns.acquire()).await else {
@@ -98,7 +100,7 @@ impl Transport {
         self.send_until_answered(call, deadline).await
     }
 
-    /// As [`Transport::send`], however many calls are on their way: for heartbeats.
+    /// Sends a call like [`Transport::send`], but without waiting for other calls. For heartbeats.
     pub(crate) async fn send_now(&self, call: &Call, deadline: Moment) -> Result<Answer, Error> {
         self.send_until_answered(call, deadline).await.map(|(answer, _)| answer)
     }
@@ -138,10 +140,10 @@ impl Transport {
         }
     }
 
-    /// Asks one endpoint, once.
+    /// Sends a call to one endpoint, once.
     ///
     /// # Errors
-    /// As [`Transport::send`], where another try is not made.
+    /// As [`Transport::send`], without further tries.
     pub(crate) async fn send_to(&self, index: usize, call: &Call) -> Result<Answer, Error> {
         let ending = self.attempt(index, call, self.timeouts.operation).await;
         match judge(self.pools[index].addr(), ending, call.repeat, false) {
@@ -158,7 +160,7 @@ impl Transport {
         if let Ending::Answered(reply) = &ending {
             self.reached.store(true, Ordering::Relaxed);
             let (node, leader) = (reply.number(headers::NODE), reply.number(headers::LEADER));
-            // Something that is no node, a proxy for example, names neither.
+            // An answer of another program, such as a proxy, names no node.
             if node.is_some() {
                 self.endpoints().answered(index, node, leader);
             }
@@ -166,7 +168,8 @@ impl Transport {
         ending
     }
 
-    /// How long to pause: not at all, in essence, while another node can be asked.
+    /// Notes a failure, and returns the pause before the next try. The node's `Retry-After` counts
+    /// only if no other endpoint can be asked.
     fn after_failure(&self, index: usize, backoff: &mut Backoff, retry_after: Option<Duration>) -> Duration {
         let now = Moment::now();
         let mut endpoints = self.endpoints();
@@ -190,7 +193,7 @@ mod tests {
     use super::*;
     use crate::Client;
 
-    /// An address where nothing listens.
+    /// Returns an address at which nothing listens.
     async fn dead() -> String {
         TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string()
     }
@@ -199,7 +202,7 @@ mod tests {
     async fn endpoints_where_nothing_listens_are_named_at_once() {
         let (one, other) = (dead().await, dead().await);
         let endpoints = [one.clone(), other.clone(), "no-such-host.invalid:1".into()];
-        // It would be tried for a day.
+        // Without an early end, the call would be tried for a day.
         let client = Client::builder(endpoints).operation_timeout(Duration::from_secs(86_400)).build().unwrap();
         let error = client.session_id().await.unwrap_err();
         assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
@@ -218,7 +221,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap().to_string();
         tokio::spawn(async move {
-            // Takes the request, and hangs up without a word.
+            // Reads the request, and closes the connection without an answer.
             while let Ok((mut stream, _)) = listener.accept().await {
                 let _ = stream.read(&mut [0; 4_096]).await;
             }
@@ -240,7 +243,7 @@ mod tests {
         });
         let patience = Duration::from_millis(300);
         let client = Client::builder([addr]).operation_timeout(patience).build().unwrap();
-        // It has answered, though not with a znode.
+        // The node has answered, but not with a znode.
         assert!(matches!(client.get("/a").await, Err(Error::Unknown { .. })));
         let began = Instant::now();
         assert!(matches!(client.get("/a").await, Err(Error::Unavailable { .. })));

@@ -1,18 +1,17 @@
-//! What the tries of one call met, endpoint by endpoint.
+//! Results of the tries of one call, by endpoint.
 
-/// How often each endpoint may be out of reach, for a client that has never reached any, before it
-/// gives up.
+/// Failed connections to each endpoint after which a client gives up if it has never had an answer.
 const CHANCES: u32 = 2;
 
-/// The tries of one call. As long as the list of endpoints is.
+/// Tries of one call, with one element for each endpoint.
 #[derive(Debug)]
 pub(crate) struct Tries(Vec<Tried>);
 
 #[derive(Clone, Debug, Default)]
 struct Tried {
-    /// How the last try there ended.
+    /// Result of the last try at the endpoint.
     reason: Option<String>,
-    /// Tries, since the last one that found a node, that did not.
+    /// Number of tries without a connection since the last one with a connection.
     unreachable: u32,
 }
 
@@ -21,20 +20,20 @@ impl Tries {
         Tries(vec![Tried::default(); endpoints])
     }
 
-    /// A try at an endpoint failed, for a reason that names it.
+    /// Notes a failed try at an endpoint. The reason names the endpoint.
     pub(crate) fn failed(&mut self, index: usize, reason: String, unreachable: bool) {
         let tried = &mut self.0[index];
         tried.reason = Some(reason);
         tried.unreachable = if unreachable { tried.unreachable + 1 } else { 0 };
     }
 
-    /// Whether no endpoint leads to a node, as far as tries can tell.
+    /// Tells whether no endpoint leads to a node, as far as the tries show.
     pub(crate) fn are_hopeless(&self) -> bool {
         self.0.iter().all(|tried| tried.unreachable >= CHANCES)
     }
 
-    /// What is to be said when there was no answer: of every endpoint that was tried, how the last
-    /// try ended.
+    /// Returns the message for a call without an answer: the result of the last try at every
+    /// endpoint that was tried.
     pub(crate) fn words(&self) -> String {
         let reasons: Vec<&str> = self.0.iter().filter_map(|tried| tried.reason.as_deref()).collect();
         if reasons.is_empty() { "there was no time to ask a node".to_owned() } else { reasons.join("; ") }

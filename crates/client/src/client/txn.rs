@@ -1,4 +1,4 @@
-//! Several writes at once.
+//! Transactions of several writes.
 
 use crate::api::{Mode, Txn, TxnDone, TxnOp};
 use base64::Engine as _;
@@ -10,17 +10,17 @@ use crate::client::call::Call;
 use crate::client::znodes::LockCheck;
 use crate::{Error, Guard};
 
-/// Any version will do.
+/// Version that matches any version.
 const ANY: i32 = -1;
 
 impl Client {
-    /// A transaction: all of it is done, or nothing.
+    /// Returns an empty transaction. Its operations are applied all together or not at all.
     pub fn txn(&self) -> Transaction {
         Transaction { client: self.clone(), ops: Vec::new(), guard: None }
     }
 }
 
-/// Operations that are done together, in order. Made by [`Client::txn`].
+/// Operations that are applied together, in order, made by [`Client::txn`].
 #[derive(Clone, Debug)]
 #[must_use = "nothing is sent until it is committed"]
 pub struct Transaction {
@@ -30,57 +30,57 @@ pub struct Transaction {
 }
 
 impl Transaction {
-    /// Creates a persistent znode.
+    /// Adds the creation of a persistent znode.
     pub fn create(self, path: impl Into<String>, data: impl AsRef<[u8]>) -> Transaction {
         self.create_with(path, data, Mode::Persistent)
     }
 
-    /// Creates a znode in a mode without a TTL.
+    /// Adds the creation of a znode in a mode without a TTL.
     pub fn create_with(self, path: impl Into<String>, data: impl AsRef<[u8]>, mode: Mode) -> Transaction {
         let (data, data_base64) = words(data.as_ref());
         self.op(TxnOp::Create { path: path.into(), data, data_base64, mode, ttl: None, acl: None })
     }
 
-    /// Sets data, if the version is this one; `None` is any.
+    /// Adds a change of a znode's data, which requires this version; `None` matches any version.
     pub fn set(self, path: impl Into<String>, data: impl AsRef<[u8]>, version: Option<i32>) -> Transaction {
         let (data, data_base64) = words(data.as_ref());
         self.op(TxnOp::Set { path: path.into(), data, data_base64, version: version.unwrap_or(ANY) })
     }
 
-    /// Deletes, if the version is this one; `None` is any.
+    /// Adds the deletion of a znode, which requires this version; `None` matches any version.
     pub fn delete(self, path: impl Into<String>, version: Option<i32>) -> Transaction {
         self.op(TxnOp::Delete { path: path.into(), version: version.unwrap_or(ANY) })
     }
 
-    /// Goes on only if the znode is there, with this version; `None` is any.
+    /// Adds a check that the znode exists with this version; `None` matches any version.
     pub fn check(self, path: impl Into<String>, version: Option<i32>) -> Transaction {
         self.op(TxnOp::Check { path: path.into(), version: version.unwrap_or(ANY) })
     }
 
-    /// Any operation, as the HTTP API writes it.
+    /// Adds any operation of the HTTP API.
     pub fn op(mut self, op: TxnOp) -> Transaction {
         self.ops.push(op);
         self
     }
 
-    /// Only while the guard holds its lock, checked where the transaction is applied.
+    /// Requires that the guard holds its lock at the moment at which the transaction is applied.
     pub fn if_lock(mut self, guard: &Guard) -> Transaction {
         self.guard = Some(LockCheck::of(guard, &self.client));
         self
     }
 
-    /// Sends it.
+    /// Sends the transaction.
     ///
     /// # Errors
-    /// `Refused` with what the first operation that fails is refused for; `op_index` in its problem
-    /// says which one.
+    /// `Refused` for the reason of the first operation that fails; `op_index` in the problem is its
+    /// index.
     pub async fn commit(self) -> Result<TxnDone, Error> {
         let call = Call::write(Method::POST, "/v1/txn".into()).json(&Txn { ops: self.ops });
         LockCheck::write(self.guard.as_ref(), &self.client, call).await
     }
 }
 
-/// Data as JSON carries it: text when it is UTF-8, else base64.
+/// Returns data in the form of JSON: text when it is UTF-8, else base64.
 fn words(data: &[u8]) -> (Option<String>, Option<String>) {
     match std::str::from_utf8(data) {
         Ok(text) => (Some(text.to_owned()), None),

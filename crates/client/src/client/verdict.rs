@@ -1,4 +1,4 @@
-//! What the end of a try means: the one place that decides what is repeated.
+//! Verdict on a try: the one place that decides which calls are repeated.
 
 use std::time::Duration;
 
@@ -9,28 +9,28 @@ use crate::client::call::{Answer, Repeat};
 use crate::client::connection::{Ending, Reply};
 use crate::client::error::Error;
 
-/// What to do after a try.
+/// Next step after a try.
 #[derive(Debug)]
 pub(crate) enum Verdict {
-    /// It was done.
+    /// The call was carried out.
     Done(Answer),
-    /// Asking again would not help.
+    /// The call failed, and a repetition would not help.
     Failed(Error),
-    /// Try again.
+    /// The call should be tried again.
     Again {
-        /// For the error, if there is no time left.
+        /// Reason for the error, if there is no time left.
         reason: String,
         /// Whether this try may have had an effect.
         maybe_done: bool,
         /// Whether there was not even a connection.
         unreachable: bool,
-        /// When the node itself expects to be able to.
+        /// Time after which the node expects to be able to serve the call.
         retry_after: Option<Duration>,
     },
 }
 
-/// Judges a try. `addr` is whom it asked. `maybe_done` says whether an earlier try of the same call
-/// may have had an effect.
+/// Judges a try. `addr` is the endpoint that was asked. `maybe_done` tells whether an earlier try
+/// of the same call may have had an effect.
 pub(crate) fn judge(addr: &str, ending: Ending, repeat: Repeat, maybe_done: bool) -> Verdict {
     let undone = |reason: String, unreachable: bool| {
         let reason = format!("{addr}: {reason}");
@@ -58,7 +58,8 @@ fn lost(reason: String, repeat: Repeat) -> Verdict {
 
 fn problem(addr: &str, reply: &Reply, repeat: Repeat, maybe_done: bool) -> Verdict {
     let Ok(problem) = serde_json::from_slice::<Problem>(&reply.body) else {
-        // Something else than a node, a proxy for example: it may have passed the request on.
+        // The answer comes from another program, such as a proxy, which may have passed the request
+        // on.
         return lost(format!("{addr}: status {} without a problem document", reply.status), repeat);
     };
     let reason = || format!("{addr}: {}: {}", problem.title, problem.detail);
@@ -72,8 +73,8 @@ fn problem(addr: &str, reply: &Reply, repeat: Repeat, maybe_done: bool) -> Verdi
         (Outcome::Refused, Some(ProblemType::RequestKeyEvicted)) => {
             Verdict::Failed(Error::Unknown { reason: reason() })
         }
-        // The session remembered what its keys did; it is not known any more what an earlier try
-        // did.
+        // The results of the keys went with the session, so the effect of an earlier try is no
+        // longer known.
         (Outcome::Refused, Some(ProblemType::SessionExpired)) if maybe_done => {
             Verdict::Failed(Error::Unknown { reason: reason() })
         }
@@ -103,7 +104,7 @@ mod tests {
         )
     }
 
-    /// `done`, `refused`, `unknown`, `again` or `again, maybe done`.
+    /// Checks for `done`, `refused`, `unknown`, `again` or `again, maybe done`.
     #[track_caller]
     fn check(ending: Ending, repeat: Repeat, maybe_done: bool, expected: &str) {
         let verdict = judge("a:1", ending, repeat, maybe_done);
@@ -142,7 +143,7 @@ mod tests {
         check(says(ProblemType::SessionExpired, "refused"), Repeat::Safe, false, "refused");
         check(says(ProblemType::SessionExpired, "refused"), Repeat::Safe, true, "unknown");
         check(says(ProblemType::RequestKeyEvicted, "refused"), Repeat::Safe, true, "unknown");
-        // Told by the key's own memory: the lost try was refused as well.
+        // Answered from the memory of the key: the lost try was refused as well.
         check(says(ProblemType::BadVersion, "refused"), Repeat::Safe, true, "refused");
     }
 

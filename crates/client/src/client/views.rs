@@ -1,4 +1,5 @@
-//! What there is to see of a cluster: nodes, sessions, locks; and asking for a lock.
+//! Reads of a cluster's nodes, members, sessions and locks; changes of members; requests for a
+//! lock.
 
 use std::time::Duration;
 
@@ -12,33 +13,33 @@ use crate::Error;
 use crate::client::Client;
 use crate::client::call::{Call, Prefer, Target};
 
-/// A node that is to be a member.
+/// A node that is to become a member.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NewMember {
-    /// Its node id.
+    /// The node id of the new member.
     pub id: u64,
-    /// `host:port` of its peer listener.
+    /// `host:port` of the member's peer listener.
     pub peer_addr: String,
-    /// `host:port` of its HTTP door.
+    /// `host:port` of the member's HTTP door.
     pub http_addr: String,
-    /// It serves and never votes.
+    /// Whether the member serves and never votes.
     pub observer: bool,
-    /// It becomes a voter only when it is promoted, and not of itself.
+    /// Whether the member becomes a voter only by [`Client::promote_member`], and not by itself.
     pub manual: bool,
-    /// Where it stands, for people.
+    /// The zone of the member, as free text for people.
     pub zone: Option<String>,
-    /// The voter that it takes the place of.
+    /// The voter that the member replaces.
     pub replaces: Option<u64>,
 }
 
-/// How a cursor begins that only the node can read which gave it.
+/// First character of a cursor that only the node that gave it can read.
 const SEALED: char = '~';
-/// How often a list goes on without its cursor.
+/// Times that a list goes on after the loss of its cursor.
 const CURSORS_LOST_MAX: u32 = 3;
 
 impl Client {
-    /// What every endpoint says about itself and the cluster, in the order in which the endpoints
-    /// were given. Each is asked once.
+    /// Returns the state of the cluster as each endpoint knows it, in the order in which the
+    /// endpoints were given. Each endpoint is asked once.
     pub async fn status(&self) -> Vec<(String, Result<Cluster, Error>)> {
         let transport = &self.inner.transport;
         let asked = transport.addrs().enumerate().map(|(index, addr)| async move {
@@ -48,8 +49,8 @@ impl Client {
         futures_util::future::join_all(asked).await
     }
 
-    /// The first page of a lock's queue, holders first. A lock that no client wants has an empty
-    /// one.
+    /// Returns the first page of a lock's queue, holders first. A lock without contenders has an
+    /// empty queue.
     ///
     /// # Errors
     /// As any read.
@@ -57,7 +58,8 @@ impl Client {
         Ok(self.read(Target::path("/v1/locks", path)?).await?.0)
     }
 
-    /// The locks at and below a path that have contenders, with the first in each queue.
+    /// Returns the locks at and below a path that have contenders, each with the first contender in
+    /// its queue.
     ///
     /// # Errors
     /// As any read.
@@ -65,8 +67,9 @@ impl Client {
         self.list_locks(prefix, None).await
     }
 
-    /// The same, each with the first page of its queue, and with how long the sessions have been
-    /// silent if the leader answers. A page of locks is one request.
+    /// Returns the locks of [`Client::locks`], each with the first page of its queue. If the leader
+    /// answers, the contenders have the time since their sessions were heard. A page of locks takes
+    /// one request.
     ///
     /// # Errors
     /// As any read.
@@ -80,12 +83,12 @@ impl Client {
         loop {
             let target = Target::route("/v1/locks").with("prefix", prefix).with_some("after", after.as_deref());
             let call = Call::get(target.with_some("queues", queues).finish());
-            // It alone knows when sessions were heard.
+            // Only the leader knows the times at which sessions were heard.
             let call = if queues.is_some() { call.prefer(Prefer::Leader) } else { call };
             let answer = if after.as_ref().is_some_and(|after| after.starts_with(SEALED)) {
                 match transport.send_to(endpoint, &call).await {
-                    // The node is away, or was started again: any other one goes on behind the last
-                    // lock that is known.
+                    // The node does not answer, or was restarted and lost the cursor. Any other
+                    // node goes on behind the last lock of the list.
                     Err(_) if again > 0 => {
                         again -= 1;
                         after = locks.last().map(|last| last.lock.clone());
@@ -107,7 +110,7 @@ impl Client {
         }
     }
 
-    /// What a lock remembers of its past: the tickets that ended last, the newest end first.
+    /// Returns the history of a lock: the tickets that ended last, the newest end first.
     ///
     /// # Errors
     /// As any read.
@@ -115,21 +118,21 @@ impl Client {
         Ok(self.read(Target::path("/v1/locks", path)?.with("history", true)).await?.0)
     }
 
-    /// Says what a lock is: managed, so that only acquires enter its queue, with so many waiters at
-    /// most, a semaphore of so many permits. What is left out is as in any lock; the default takes
-    /// all back.
+    /// Sets the settings of a lock: whether it is managed, so that only acquires enter its queue,
+    /// the largest number of waiters, and the permits of a semaphore. A setting that is left out
+    /// gets its default.
     ///
     /// # Errors
-    /// `Refused` with `NotEmpty` when a client is in the queue and it is to become, or to be no
-    /// longer, managed or a semaphore. Another limit of a semaphore and another number of waiters
-    /// can be set at any time.
+    /// `Refused` with `NotEmpty` when the queue has contenders and the change would start or end
+    /// that the lock is managed or a semaphore. The limit of a semaphore and the number of waiters
+    /// can be changed at any time.
     pub async fn set_lock(&self, path: &str, settings: LockSettings) -> Result<LockSet, Error> {
         let target = Target::path("/v1/locks", path)?;
         self.write(Call::write(Method::PUT, target.finish()).json(&settings)).await
     }
 
-    /// Asks those who hold a lock, or the holder of one ticket, to give it up. With a deadline it
-    /// is taken away from them then; a deadline of zero does so at once.
+    /// Asks the holders of a lock, or the holder of one ticket, to give it up. At the deadline, if
+    /// there is one, it is taken away; a deadline of zero takes it away at once.
     ///
     /// # Errors
     /// As any write.
@@ -138,7 +141,7 @@ impl Client {
         self.write(Call::write(Method::POST, target.finish())).await
     }
 
-    /// The level that the cluster is at, and what its members run. For operators.
+    /// Returns the level of the cluster, and the programs of its members. For operators.
     ///
     /// # Errors
     /// As any read; `Refused` with `OperatorOnly`.
@@ -146,17 +149,17 @@ impl Client {
         Ok(self.read(Target::route("/v1/admin/upgrade")).await?.0)
     }
 
-    /// Raises the cluster's level, for good: to this one, or to the highest that a member knows.
+    /// Raises the cluster's level for good: to `level`, or to the highest that any member knows.
     /// For operators.
     ///
     /// # Errors
-    /// As any write; `Refused` with `MembersNotReady` when not every member knows it.
+    /// As any write; `Refused` with `MembersNotReady` when a member does not know the level.
     pub async fn finalize_upgrade(&self, level: Option<u16>) -> Result<Upgrade, Error> {
         let target = Target::route("/v1/admin/upgrade").with_some("level", level);
         self.write(Call::write(Method::PUT, target.finish())).await
     }
 
-    /// Who is a member, as the leader knows it. For operators.
+    /// Returns the members as the leader knows them. For operators.
     ///
     /// # Errors
     /// As any read; `Refused` with `OperatorOnly`.
@@ -164,10 +167,10 @@ impl Client {
         Ok(self.read(Target::route("/v1/admin/members")).await?.0)
     }
 
-    /// Takes in a member; it is started already, and waits. For operators.
+    /// Adds a member, whose node must already be started and waiting. For operators.
     ///
     /// # Errors
-    /// As any write; `Refused` with what is in the way.
+    /// As any write; `Refused` with the obstacle.
     pub async fn add_member(&self, member: &NewMember) -> Result<Members, Error> {
         let NewMember { id, peer_addr, http_addr, observer, manual, zone, replaces } = member;
         let target = Target::route("/v1/admin/members").with("id", id).with("peer_addr", peer_addr);
@@ -176,28 +179,29 @@ impl Client {
         self.write(Call::write(Method::POST, target.finish())).await
     }
 
-    /// Makes a voter of a learner. For operators.
+    /// Makes a learner a voter. For operators.
     ///
     /// # Errors
-    /// As any write; `Refused` with what is in the way.
+    /// As any write; `Refused` with the obstacle.
     pub async fn promote_member(&self, id: u64) -> Result<Members, Error> {
         let target = Target::route(&format!("/v1/admin/members/{id}/promote"));
         self.write(Call::write(Method::POST, target.finish())).await
     }
 
-    /// Removes a member for good; with `force` also if the quorum is lost by it. For operators.
+    /// Removes a member for good; with `force` even if that loses the quorum. For operators.
     ///
     /// # Errors
-    /// As any write; `Refused` with what is in the way.
+    /// As any write; `Refused` with the obstacle.
     pub async fn remove_member(&self, id: u64, force: bool) -> Result<Members, Error> {
         let target = Target::route(&format!("/v1/admin/members/{id}")).with("force", force);
         self.write(Call::write(Method::DELETE, target.finish())).await
     }
 
-    /// Says where a member is from now on. For operators.
+    /// Changes the addresses or the zone of a member; `None` keeps the present value. For
+    /// operators.
     ///
     /// # Errors
-    /// As any write; `Refused` with what is in the way.
+    /// As any write; `Refused` with the obstacle.
     pub async fn update_member(
         &self,
         id: u64,
@@ -210,7 +214,8 @@ impl Client {
         self.write(Call::write(Method::PUT, target.finish())).await
     }
 
-    /// Lets another voter lead: this one, or the one that is furthest. For operators.
+    /// Makes another voter the leader: `to`, or the voter that is furthest in the log. For
+    /// operators.
     ///
     /// # Errors
     /// As any write; `Refused` with `TransferFailed`.
@@ -219,7 +224,7 @@ impl Client {
         self.write(Call::write(Method::PUT, target.finish())).await
     }
 
-    /// The open sessions, by id.
+    /// Returns the open sessions, by id.
     ///
     /// # Errors
     /// As any read.
@@ -228,10 +233,10 @@ impl Client {
         self.pages(target, |page: SessionList| (page.sessions, page.next)).await
     }
 
-    /// One session, with the first page of its ephemeral znodes.
+    /// Returns one session, with the first page of its ephemeral znodes.
     ///
     /// # Errors
-    /// `Refused` with `NoSession` when it is not open.
+    /// `Refused` with `NoSession` when the session is not open.
     pub async fn session_info(&self, id: u64) -> Result<SessionInfo, Error> {
         Ok(self.read(Target::route(&format!("/v1/sessions/{id}"))).await?.0)
     }
@@ -302,7 +307,7 @@ mod tests {
         let lock = r#"{"lock":"/l","contenders":1,"first":{"ticket":"/l/x-0000000000","position":0,"mode":"exclusive","since_ms":1,"fencing_token":1,"holds":1}}"#;
         let bad = ProblemType::BadRequest.uri();
         let (addr, mut requests) = fake_node(move |request: String| {
-            // It was started again in between.
+            // The node was restarted in between.
             let answer = match request.split_once("after=").map(|(_, after)| after) {
                 None => format!(r#"{{"locks":[{lock}],"next":"/l"}}"#),
                 Some("%2Fl") => r#"{"locks":[],"next":"~old"}"#.to_owned(),

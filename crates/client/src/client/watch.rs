@@ -1,4 +1,4 @@
-//! Events, as a stream that can be taken up where it was left.
+//! Watches: streams of events that can be resumed.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -11,16 +11,16 @@ use crate::Error;
 use crate::client::Client;
 use crate::client::call::{Target, ZNODES};
 
-/// What is watched.
+/// Events that a watch covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchKind {
-    /// The znode: created, deleted, data changed.
+    /// Creation, deletion and data changes of the znode.
     Data,
-    /// The znode: created, deleted.
+    /// Creation and deletion of the znode.
     Exists,
-    /// The znode's children; and the znode: created, deleted.
+    /// Creation and deletion of the znode and of its children.
     Children,
-    /// Everything at and below the path.
+    /// All events at and below the path.
     Subtree,
 }
 
@@ -36,15 +36,15 @@ impl fmt::Display for WatchKind {
 }
 
 impl Client {
-    /// Events about a path, from the moment of the first call of [`Watcher::next`], or of
-    /// [`Watcher::start`]. To miss nothing after a read, continue from it: [`Watcher::resume_from`]
-    /// with the read's zxid.
+    /// Returns a watcher of a path. Events count from the first call of [`Watcher::next`] or of
+    /// [`Watcher::start`]. To miss nothing after a read, continue from the read:
+    /// [`Watcher::resume_from`] with its zxid.
     pub fn watch(&self, path: impl Into<String>, kind: WatchKind) -> Watcher {
         Watcher { client: self.clone(), path: path.into(), kind, position: None, events: VecDeque::new() }
     }
 
-    /// Returns when something has happened after a zxid, or may have and is no longer known. What
-    /// it was says a look.
+    /// Returns when an event has happened after a zxid, or may have and is no longer kept. The
+    /// caller must read what changed.
     pub(crate) async fn changed_since(&self, path: &str, kind: WatchKind, zxid: u64) -> Result<(), Error> {
         let mut watcher = self.watch(path, kind);
         watcher.resume_from(zxid);
@@ -55,31 +55,32 @@ impl Client {
     }
 }
 
-/// A watch that loses nothing: it asks on from where the last answer ended, at whichever node
-/// answers.
+/// A watch that loses no event: each request continues from the end of the last answer, at any
+/// node.
 #[derive(Clone, Debug)]
 pub struct Watcher {
     client: Client,
     path: String,
     kind: WatchKind,
-    /// Everything up to here was in an answer.
+    /// The zxid up to which all events were in an answer.
     position: Option<u64>,
-    /// Events of the last answer that no caller took yet.
+    /// Events of the last answer that no caller has taken yet.
     events: VecDeque<EventInfo>,
 }
 
 impl Watcher {
-    /// Continues after a zxid: of a read, of a write, or [`Watcher::position`] of an earlier
-    /// watcher, of this program or of one that ran before.
+    /// Continues after a zxid: of a read, of a write, or the [`Watcher::position`] of an earlier
+    /// watcher of this or a previous program.
     pub fn resume_from(&mut self, zxid: u64) {
         self.events.clear();
         self.position = Some(zxid);
     }
 
-    /// The zxid up to which every event was taken. `None` before the watch has begun.
+    /// The zxid up to which all events were taken. `None` before the watch has begun.
     pub fn position(&self) -> Option<u64> {
         match self.events.front() {
-            // Events of one zxid come together; those that were not taken count as not seen.
+            // Events of one zxid come together. An untaken event makes its whole zxid count as
+            // unseen.
             Some(event) => Some(event.zxid - 1),
             None => self.position,
         }
@@ -96,12 +97,12 @@ impl Watcher {
         Ok(())
     }
 
-    /// The next event. Dropping the future loses nothing.
+    /// Returns the next event. Dropping the future loses no event.
     ///
     /// # Errors
     /// `Refused` with `EventsGone` when events after [`Watcher::position`] are no longer kept: read
-    /// afresh, then [`Watcher::resume_from`] that read. After `Unavailable` and `Unknown`, ask
-    /// again: it goes on where it was.
+    /// afresh, then [`Watcher::resume_from`] the zxid of that read. After `Unavailable` and
+    /// `Unknown` the call may be repeated: it continues where it was.
     pub async fn next(&mut self) -> Result<EventInfo, Error> {
         loop {
             if let Some(event) = self.events.pop_front() {
@@ -111,8 +112,8 @@ impl Watcher {
         }
     }
 
-    /// What one answer brought, all events of a zxid together; empty when nothing happened for one
-    /// long-poll. Dropping the future loses nothing.
+    /// Returns the events of one answer, with all events of a zxid together; empty when nothing
+    /// happened during one long-poll. Dropping the future loses no event.
     ///
     /// # Errors
     /// As [`Watcher::next`].
@@ -123,8 +124,8 @@ impl Watcher {
         Ok(self.events.drain(..).collect())
     }
 
-    /// The events as a stream. An error is an item, and the stream goes on after it;
-    /// [`Watcher::next`] says which errors need more than that.
+    /// Returns the events as a stream. An error is an item, and the stream goes on after it;
+    /// [`Watcher::next`] lists the errors that need more than that.
     pub fn into_stream(self) -> impl Stream<Item = Result<EventInfo, Error>> + Send {
         futures_util::stream::unfold(self, |mut watcher| async move { Some((watcher.next().await, watcher)) })
     }
@@ -132,7 +133,7 @@ impl Watcher {
     async fn fetch(&mut self) -> Result<(), Error> {
         self.start().await?;
         let page = self.poll(self.client.inner.transport.timeouts.poll).await?;
-        // Together, and after the last await: a dropped future has changed nothing.
+        // Both after the last await, so that a dropped future has changed nothing.
         self.position = Some(page.upto);
         self.events.extend(page.events);
         Ok(())

@@ -1,15 +1,16 @@
-//! Keeps retries within the memory of the state.
+//! Window of a session's writes, which keeps retries within the memory of the state.
 //!
-//! The state remembers the answers of a session's last 64 keyed writes. A retry that comes later
-//! learns only that it was done, and one that comes after another 1,024 keys would be done again.
-//! So a write may begin only while every unfinished one is among the last few that began.
+//! The state remembers the answers of a session's last 64 keyed writes. A later retry learns only
+//! that the write was done, and after another 1,024 keys the write would be applied again. So a
+//! write may begin only while every unfinished one is among the last few that began.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-/// Less than the 64 answers that the state keeps: a try of a finished write may be applied late.
+/// Smaller than the 64 answers that the state keeps, as a try of a finished write may be applied
+/// late.
 const SPAN: u64 = 48;
 
 /// The writes of one session.
@@ -25,7 +26,7 @@ struct Open {
     unfinished: BTreeSet<u64>,
 }
 
-/// A write that has begun; dropping it ends it.
+/// A write that has begun. Dropping the slot ends the write.
 #[derive(Debug)]
 pub(crate) struct Slot {
     window: Arc<Window>,
@@ -36,7 +37,7 @@ impl Window {
     /// Begins a write, as soon as the oldest unfinished one is near enough.
     pub(crate) async fn enter(self: &Arc<Window>) -> Slot {
         loop {
-            // Asked for before the look, so that no move between the look and the wait is missed.
+            // Registered before the look, so that no move between the look and the wait is missed.
             let moved = self.moved.notified();
             if let Some(number) = self.try_enter() {
                 return Slot { window: Arc::clone(self), number };

@@ -1,4 +1,4 @@
-//! Znodes: create, read, set, delete.
+//! Znodes: creation, reads, changes and deletion.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,21 +22,21 @@ use crate::{Error, Guard};
 /// A znode as it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Znode {
-    /// Where.
+    /// The path of the znode.
     pub path: String,
     /// The data.
     pub data: Bytes,
-    /// Its facts.
+    /// The stat of the znode.
     pub stat: Stat,
-    /// The state that was read: what a watch continues from.
+    /// The zxid of the state that was read, from which a watch can continue.
     pub zxid: u64,
 }
 
 impl Client {
-    /// A znode's data and facts.
+    /// Returns a znode's data and stat.
     ///
     /// # Errors
-    /// `Refused` with `NoNode` when there is none; see [`Error`].
+    /// `Refused` with `NoNode` when there is no such znode; see [`Error`].
     pub async fn get(&self, path: &str) -> Result<Znode, Error> {
         let (info, answer) = self.read::<ZnodeInfo>(Target::path(ZNODES, path)?).await?;
         let data = match (info.data, info.data_base64) {
@@ -50,7 +50,7 @@ impl Client {
         Ok(Znode { path: info.path, data, stat: info.stat, zxid: answer.zxid })
     }
 
-    /// A znode's facts; `None` when there is none.
+    /// Returns a znode's stat; `None` when there is no such znode.
     ///
     /// # Errors
     /// As any read.
@@ -58,10 +58,10 @@ impl Client {
         Ok(self.look(path).await?.map(|(page, _)| page.stat))
     }
 
-    /// A znode's facts with the name of its first child, and the zxid at which they were so; `None`
-    /// when there is none.
+    /// Returns a znode's stat with the name of its first child, and the zxid of the read; `None`
+    /// when there is no such znode.
     pub(crate) async fn look(&self, path: &str) -> Result<Option<(Children, u64)>, Error> {
-        // A page of one child is the smallest answer that has the facts.
+        // A page of one child is the smallest answer with the stat.
         match self.read(Target::path(ZNODES, path)?.with("children", true).with("limit", 1)).await {
             Ok((page, answer)) => Ok(Some((page, answer.zxid))),
             Err(error) if error.is_no_node() => Ok(None),
@@ -69,8 +69,8 @@ impl Client {
         }
     }
 
-    /// The names of a znode's children, sorted. Read page by page: a long list is not of one
-    /// moment.
+    /// Returns the names of a znode's children, sorted. They are read page by page, so a long list
+    /// is not of one moment.
     ///
     /// # Errors
     /// `Refused` with `NoNode` when there is no such znode.
@@ -78,7 +78,7 @@ impl Client {
         self.pages(children(path, "true"), |page: Children| (page.children, page.next)).await
     }
 
-    /// The children with their facts, sorted by name; read as [`Client::children`].
+    /// Returns the children with their stats, sorted by name; read as [`Client::children`].
     ///
     /// # Errors
     /// As [`Client::children`].
@@ -86,7 +86,7 @@ impl Client {
         self.pages(children(path, "stat"), |page: Children| (page.stats.unwrap_or_default(), page.next)).await
     }
 
-    /// A znode's ACL.
+    /// Returns a znode's ACL.
     ///
     /// # Errors
     /// `Refused` with `NoNode` when there is no such znode.
@@ -94,7 +94,7 @@ impl Client {
         Ok(self.read(Target::path(ZNODES, path)?.with("acl", true)).await?.0)
     }
 
-    /// Sets a znode's ACL, whatever it was.
+    /// Replaces a znode's ACL.
     ///
     /// # Errors
     /// `Refused` with `InvalidAcl`, `NoNode` or `NoAuth`; see [`Error`].
@@ -103,7 +103,7 @@ impl Client {
         self.write(Call::write(Method::PUT, target.finish()).json(&acl)).await
     }
 
-    /// Creates a znode. Await the answer, after more is said where needed: `client.create("/a",
+    /// Prepares the creation of a znode. Add options and await it: `client.create("/a",
     /// "x").ephemeral().await`.
     pub fn create(&self, path: impl Into<String>, data: impl Into<Bytes>) -> Create {
         Create {
@@ -117,12 +117,12 @@ impl Client {
         }
     }
 
-    /// Sets a znode's data. Await the answer.
+    /// Prepares a change of a znode's data. Await it to send it.
     pub fn set(&self, path: impl Into<String>, data: impl Into<Bytes>) -> Set {
         Set { client: self.clone(), path: path.into(), data: data.into(), version: None, guard: None }
     }
 
-    /// Deletes a znode without children. Await the answer.
+    /// Prepares the deletion of a znode without children. Await it to send it.
     pub fn delete(&self, path: impl Into<String>) -> Delete {
         Delete { client: self.clone(), path: path.into(), version: None, guard: None }
     }
@@ -133,14 +133,14 @@ fn children(path: &str, word: &str) -> impl Fn(Option<String>) -> Result<Target,
     move |after| Ok(Target::path(ZNODES, path)?.with("children", word).with_some("after", after))
 }
 
-/// A write's `If-Lock`: it is refused with `LockNotHeld` unless the token holds the lock when it is
-/// applied.
+/// The header `If-Lock` of a write. The write is refused with `LockNotHeld` unless the token holds
+/// the lock when the write is applied.
 #[derive(Clone, Debug)]
 pub(crate) struct LockCheck {
     value: String,
     lock: String,
-    /// Of a guard of the same client, which hears of a refusal. To another client a lock that it
-    /// may not read is refused, too.
+    /// Fate of a guard of the same client, to note a refusal. `None` for another client's guard: a
+    /// client is refused in the same way for a lock that it may not read.
     fate: Option<Arc<Fate>>,
 }
 
@@ -178,7 +178,7 @@ fn if_match(call: Call, version: Option<i32>) -> Result<Call, Error> {
     }
 }
 
-/// A create, from [`Client::create`]. Does nothing until it is awaited.
+/// The creation of a znode, from [`Client::create`]. Sent when it is awaited.
 #[derive(Clone, Debug)]
 #[must_use = "nothing is sent until it is awaited"]
 pub struct Create {
@@ -192,18 +192,20 @@ pub struct Create {
 }
 
 impl Create {
-    /// In one of ZooKeeper's create modes.
+    /// Sets one of ZooKeeper's create modes.
     pub fn mode(mut self, mode: Mode) -> Create {
         self.mode = mode;
         self
     }
 
-    /// Goes with the session.
+    /// Makes the znode ephemeral: it is deleted with the session.
     pub fn ephemeral(self) -> Create {
         self.mode(Mode::Ephemeral)
     }
 
-    /// Persistent, and collected when it has no children and was not set for so long.
+    /// Makes the znode persistent with a TTL: it is deleted when it has had no children and no
+    /// change of its data for that time. Replaces any other mode except a persistent sequential
+    /// one.
     pub fn ttl(mut self, ttl: Duration) -> Create {
         self.mode = match self.mode {
             Mode::PersistentSequential | Mode::PersistentSequentialTtl => Mode::PersistentSequentialTtl,
@@ -213,14 +215,15 @@ impl Create {
         self
     }
 
-    /// With this ACL instead of an open one.
+    /// Sets the ACL. Without it the znode is open to all. The id of an entry must not contain a
+    /// comma: set such an entry with [`Client::set_acl`] or in a [`Client::txn`].
     pub fn acl(mut self, acl: &[AclEntry]) -> Create {
         let entry = |entry: &AclEntry| format!("{}:{}:{}", entry.scheme, entry.id, entry.perms);
         self.acl = Some(acl.iter().map(entry).collect::<Vec<_>>().join(","));
         self
     }
 
-    /// Only while the guard holds its lock, checked where the write is applied.
+    /// Requires that the guard holds its lock at the moment at which the write is applied.
     pub fn if_lock(mut self, guard: &Guard) -> Create {
         self.guard = Some(LockCheck::of(guard, &self.client));
         self
@@ -235,7 +238,7 @@ impl Create {
     }
 }
 
-/// A set, from [`Client::set`]. Does nothing until it is awaited.
+/// A change of a znode's data, from [`Client::set`]. Sent when it is awaited.
 #[derive(Clone, Debug)]
 #[must_use = "nothing is sent until it is awaited"]
 pub struct Set {
@@ -247,13 +250,13 @@ pub struct Set {
 }
 
 impl Set {
-    /// Only if the data's version is this one.
+    /// Requires this version of the data.
     pub fn version(mut self, version: i32) -> Set {
         self.version = Some(version);
         self
     }
 
-    /// Only while the guard holds its lock, checked where the write is applied.
+    /// Requires that the guard holds its lock at the moment at which the write is applied.
     pub fn if_lock(mut self, guard: &Guard) -> Set {
         self.guard = Some(LockCheck::of(guard, &self.client));
         self
@@ -265,7 +268,7 @@ impl Set {
     }
 }
 
-/// A delete, from [`Client::delete`]. Does nothing until it is awaited.
+/// The deletion of a znode, from [`Client::delete`]. Sent when it is awaited.
 #[derive(Clone, Debug)]
 #[must_use = "nothing is sent until it is awaited"]
 pub struct Delete {
@@ -276,13 +279,13 @@ pub struct Delete {
 }
 
 impl Delete {
-    /// Only if the data's version is this one.
+    /// Requires this version of the data.
     pub fn version(mut self, version: i32) -> Delete {
         self.version = Some(version);
         self
     }
 
-    /// Only while the guard holds its lock, checked where the write is applied.
+    /// Requires that the guard holds its lock at the moment at which the write is applied.
     pub fn if_lock(mut self, guard: &Guard) -> Delete {
         self.guard = Some(LockCheck::of(guard, &self.client));
         self

@@ -258,8 +258,9 @@ impl Leadership {
                 self.propose_as_duty(Op::SetNote { text: "the level was raised".into() }).await;
             }
             Duty::EndGrace => {
-                tracing::info!("the grace period of the restored cluster is over: locks are granted from here on");
-                self.propose_request(end_of_grace()).await;
+                if self.propose_request(end_of_grace()).await {
+                    tracing::info!("the grace period of the restored cluster is over: locks are granted from here on");
+                }
             }
             Duty::SetLimits => {
                 self.propose_as_duty(Op::SetLimits(self.proposer.config.limits.clone())).await;

@@ -137,9 +137,10 @@ impl Members {
             put(mark::REPLACES, old.to_string().as_bytes());
         }
         let NewMember { id, peer_addr, http_addr, .. } = new;
+        let member = Member { peer_addr: peer_addr.clone(), http_addr: http_addr.clone(), extra };
+        self.change(ChangeMembers::AddNodes(BTreeMap::from([(id, member)])), &membership).await?;
         tracing::info!(id, peer_addr, http_addr, replaces = new.replaces, "a member is added");
-        let member = Member { peer_addr, http_addr, extra };
-        self.change(ChangeMembers::AddNodes(BTreeMap::from([(id, member)])), &membership).await
+        Ok(())
     }
 
     /// Checks whether it may be added, as far as this leader knows without asking it.
@@ -171,10 +172,14 @@ impl Members {
             return refused(RefusedOrder::ChangeInProgress, why);
         }
         let others = membership.nodes().filter(|(id, member)| !is_voter(**id) && is_observer(member) == new.observer);
-        let max = if new.observer { OBSERVERS_MAX } else { LEARNERS_MAX };
-        if others.count() >= max || membership.nodes().count() >= MEMBERS_MAX {
-            let what = if new.observer { "observers" } else { "learners that are no voters yet" };
-            return refused(RefusedOrder::TooManyLearners, format!("there are {max} {what} already"));
+        let (max, what) = match new.observer {
+            true => (OBSERVERS_MAX, "observers"),
+            false => (LEARNERS_MAX, "learners that are no voters yet"),
+        };
+        for (count, max, what) in [(others.count(), max, what), (membership.nodes().count(), MEMBERS_MAX, "members")] {
+            if count >= max {
+                return refused(RefusedOrder::TooManyLearners, format!("there are {max} {what} already"));
+            }
         }
         Ok(())
     }
@@ -327,5 +332,35 @@ fn outcome(done: Option<Result<(), RaftError<TypeConfig, ClientWriteError<TypeCo
             Err(OrderError::refused(RefusedOrder::BadOrder, error.to_string()))
         }
         error => Err(OrderError::Unknown(error.to_string())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::write::propose::tests::leader;
+
+    #[tokio::test]
+    async fn what_has_no_room_for_a_member_is_named() {
+        let data_dir = tempfile::TempDir::new().unwrap();
+        let node = leader(&data_dir).await;
+        let membership = |voters: u64, others: u64, observe: bool| {
+            let role = |id| (id > voters && observe).then(|| (mark::ROLE.to_owned(), mark::OBSERVER.to_vec()));
+            let member = |id| Member { extra: role(id).into_iter().collect(), ..Member::default() };
+            let nodes: BTreeMap<_, _> = (1..=voters + others).map(|id| (id, member(id))).collect();
+            StoredMembership::new(None, Membership::new(vec![(1..=voters).collect()], nodes).unwrap())
+        };
+        let addr = || "localhost:1".to_owned();
+        let new =
+            |observer| NewMember { id: 99, peer_addr: addr(), http_addr: addr(), observer, ..NewMember::default() };
+        let why = |observer, membership| match node.operators.members.may_add(&new(observer), &membership) {
+            Err(OrderError::Refused { kind: RefusedOrder::TooManyLearners, why }) => why,
+            other => format!("{other:?}"),
+        };
+        assert_eq!(why(false, membership(3, 2, false)), "there are 2 learners that are no voters yet already");
+        assert_eq!(why(true, membership(3, 8, true)), "there are 8 observers already");
+        assert_eq!(why(true, membership(MEMBERS_MAX as u64, 0, false)), "there are 32 members already");
+        assert_eq!(why(false, membership(MEMBERS_MAX as u64 - 1, 0, false)), "Ok(())");
+        node.shutdown().await;
     }
 }

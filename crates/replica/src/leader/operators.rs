@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use storage::codec;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::leader::members::Members;
 use crate::leader::orders::{Done, NewMember, Order, OrderError, RefusedOrder};
@@ -18,6 +18,7 @@ use crate::write::retry::Retry;
 const ORDER_MAX: Duration = Duration::from_secs(15);
 
 /// Carries orders out.
+#[derive(Clone)]
 pub(crate) struct Operators {
     pub(crate) consensus: Arc<Consensus>,
     pub(crate) life: Arc<Life>,
@@ -33,7 +34,7 @@ impl Operators {
         loop {
             let why = match self.consensus.heard_leader() {
                 Some(leader) if leader == self.consensus.node_id => match self.consensus.leading_term() {
-                    Some((term, true)) => return self.carry_out(order, term).await,
+                    Some((term, true)) => return self.carry_out(order, term, deadline).await,
                     _ => "the leader has no quorum".to_owned(),
                 },
                 Some(leader) => match self.pass_on(leader, &order, deadline).await {
@@ -74,7 +75,7 @@ impl Operators {
             return Answer::NotLeader(self.consensus.leader());
         };
         let done = match codec::decode::<Order>(order) {
-            Ok(order) => self.carry_out(order, term).await,
+            Ok(order) => self.carry_out(order, term, Instant::now() + ORDER_MAX).await,
             Err(error) => {
                 let why = format!("the leader, an older zlock perhaps, does not know this order: {error}");
                 Err(OrderError::refused(RefusedOrder::BadOrder, why))
@@ -83,7 +84,26 @@ impl Operators {
         Answer::Order(codec::encode(&done))
     }
 
-    async fn carry_out(&self, order: Order, term: u64) -> Result<Done, OrderError> {
+    /// Carries an order out, and waits for its end until the deadline. The order goes on when its
+    /// operator hangs up: a leader that has begun to hand over, and stops halfway, takes no
+    /// heartbeats any more.
+    async fn carry_out(&self, order: Order, term: u64, deadline: Instant) -> Result<Done, OrderError> {
+        let (operators, stopped) = (self.clone(), self.life.stopped());
+        let carried_out = tokio::spawn(async move {
+            tokio::select! {
+                biased;
+                done = operators.steps(order, term) => done,
+                () = stopped.wait() => Err(OrderError::Unknown("the node is shutting down".into())),
+            }
+        });
+        match timeout_at(deadline, carried_out).await {
+            Ok(Ok(done)) => done,
+            Ok(Err(ended)) => Err(OrderError::Unknown(ended.to_string())),
+            Err(_) => Err(OrderError::Unknown("the order is under way, and was not done before its deadline".into())),
+        }
+    }
+
+    async fn steps(&self, order: Order, term: u64) -> Result<Done, OrderError> {
         match order {
             Order::Members => {}
             Order::Add(new) => self.add(new).await?,
@@ -149,5 +169,31 @@ impl Operators {
              name and node_id = {id}"
         );
         Err(OrderError::refused(kind, why))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::write::propose::tests::leader;
+
+    #[tokio::test]
+    async fn an_order_is_not_waited_for_longer_than_until_its_deadline() {
+        let data_dir = tempfile::TempDir::new().unwrap();
+        let node = leader(&data_dir).await;
+        // Connections wait there, and nothing answers.
+        let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = silent.local_addr().unwrap().to_string();
+        let new = NewMember { id: 2, peer_addr: addr.clone(), http_addr: addr, ..NewMember::default() };
+        let order = |within_ms| {
+            node.operators.order(Order::Add(new.clone()), Instant::now() + Duration::from_millis(within_ms))
+        };
+        let done = order(200).await;
+        assert!(matches!(&done, Err(OrderError::Unknown(why)) if why.contains("deadline")), "{done:?}");
+        let done = order(30_000).await;
+        assert!(matches!(&done, Err(OrderError::Refused { kind: RefusedOrder::MemberUnreachable, .. })), "{done:?}");
+        node.shutdown().await;
     }
 }

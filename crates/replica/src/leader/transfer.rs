@@ -36,9 +36,9 @@ impl Transfer {
         if to == Some(own) {
             return Ok(Done::Transferred { from: own, to: own, term, took_ms: 0 });
         }
-        let to = self.target(to, term)?;
-        {
-            let _held = self.hold();
+        let to = {
+            let _held = self.hold(term)?;
+            let to = self.target(to, term)?;
             let in_step = async {
                 while self.consensus.lag(to) != Some(0) {
                     sleep(LOOK).await;
@@ -54,7 +54,8 @@ impl Transfer {
             if !self.consensus.hand_over_to(to, term).await {
                 return Err(OrderError::Unavailable("Raft has ended".into()));
             }
-        }
+            to
+        };
         let leader = self.next_leader(term).await;
         let took_ms = began.elapsed().as_millis() as u64;
         match leader {
@@ -82,9 +83,15 @@ impl Transfer {
         Ok(to)
     }
 
-    fn hold(&self) -> Held<'_> {
-        self.consensus.holds.send_replace(true);
-        Held(&self.consensus)
+    /// Lets proposals wait. Refused while another transfer is under way: the first of the two that
+    /// ends would let them go on before the other one.
+    fn hold(&self, term: u64) -> Result<Held<'_>, OrderError> {
+        let holds = &self.consensus.holds;
+        if self.consensus.hands_over_in(term) || !holds.send_if_modified(|held| !std::mem::replace(held, true)) {
+            let why = "leadership is changing hands already: look who leads in a second, and try again";
+            return Err(OrderError::refused(RefusedOrder::ChangeInProgress, why));
+        }
+        Ok(Held(&self.consensus))
     }
 
     /// The next leader that this node hears of, and its term.
@@ -107,5 +114,32 @@ impl Transfer {
         };
         let patience = 4 * self.consensus.election_timeout_max;
         timeout(patience, heard).await.ok().flatten()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::write::propose::tests::leader;
+
+    #[tokio::test]
+    async fn the_second_of_two_transfers_is_refused_and_lets_no_proposal_go_on() {
+        let data_dir = tempfile::TempDir::new().unwrap();
+        let node = leader(&data_dir).await;
+        let (consensus, transfer) = (&node.consensus, &node.operators.transfer);
+        let (term, _) = consensus.leading_term().unwrap();
+        let is_refused = |done: Result<Done, OrderError>| {
+            assert!(matches!(done, Err(OrderError::Refused { kind: RefusedOrder::ChangeInProgress, .. })), "{done:?}");
+        };
+        let first = transfer.hold(term).unwrap();
+        is_refused(transfer.transfer(Some(2), term).await);
+        assert!(*consensus.holds.borrow(), "proposals wait for the first");
+        drop(first);
+        assert!(!*consensus.holds.borrow());
+        // And until the next term, when the first has asked its successor.
+        assert!(consensus.hand_over_to(2, term).await);
+        is_refused(transfer.transfer(Some(3), term).await);
+        assert!(!*consensus.holds.borrow());
+        node.shutdown().await;
     }
 }

@@ -25,7 +25,7 @@
 //! the bound.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -54,9 +54,14 @@ pub(crate) struct DiskWatch {
     uncommitted: Mutex<Waiting>,
     /// Tells whether this node leads, and entries are committed in time.
     commits: AtomicBool,
-    /// The term of the leader that Raft was not told of; 0 when there is none.
-    term: AtomicU64,
-    leader: AtomicU64,
+    noted: Mutex<Noted>,
+}
+
+/// The leader that Raft was not told of, and its term; 0 when there is none.
+#[derive(Clone, Copy, Default)]
+struct Noted {
+    term: u64,
+    leader: u64,
 }
 
 /// Writes that wait, and since when, as far as looks tell.
@@ -104,8 +109,7 @@ impl DiskWatch {
             waiting: waiting(),
             uncommitted: waiting(),
             commits: AtomicBool::new(false),
-            term: AtomicU64::new(0),
-            leader: AtomicU64::new(0),
+            noted: Mutex::default(),
         }
     }
 
@@ -149,10 +153,10 @@ impl DiskWatch {
     /// Notes the leader of a term that cannot be told to Raft now. False when one of a later term
     /// is known.
     pub(crate) fn follow(&self, term: u64, leader: u64) -> bool {
-        let known = self.term.load(Ordering::Acquire);
+        let mut noted = self.noted();
+        let known = noted.term;
         if known < term {
-            self.leader.store(leader, Ordering::Release);
-            self.term.store(term, Ordering::Release);
+            *noted = Noted { term, leader };
         }
         known <= term
     }
@@ -164,8 +168,12 @@ impl DiskWatch {
 
     /// The same, and its term.
     pub(crate) fn noted_above(&self, term: u64) -> Option<(u64, u64)> {
-        let noted = self.term.load(Ordering::Acquire);
-        (noted > term).then(|| (self.leader.load(Ordering::Acquire), noted))
+        let Noted { leader, term: noted } = *self.noted();
+        (noted > term).then_some((leader, noted))
+    }
+
+    fn noted(&self) -> MutexGuard<'_, Noted> {
+        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Looks at the log's writes. Returns how long the oldest has waited when that has become too
@@ -249,6 +257,25 @@ mod tests {
         assert!(look(10, Some((9, 8))));
         assert!(!look(10, None));
         assert!(look(10, Some((9, 7))), "another term counts anew");
+    }
+
+    /// A leader with another one's term would be asked for what it cannot know.
+    #[test]
+    fn a_leader_that_was_noted_is_told_with_its_own_term() {
+        let watch = DiskWatch::new(LogWrites::default(), &Config::default());
+        let enough = AtomicBool::new(false);
+        let terms = std::thread::scope(|threads| {
+            let follows = threads.spawn(|| {
+                let still = (1..).take_while(|_| !enough.load(Ordering::Relaxed));
+                still.inspect(|term| assert!(watch.follow(*term, *term))).last().unwrap()
+            });
+            let torn = (0..200_000).find_map(|_| watch.noted_above(0).filter(|(leader, term)| leader != term));
+            enough.store(true, Ordering::Relaxed);
+            assert_eq!(torn, None, "leader and term");
+            follows.join().unwrap()
+        });
+        assert!(!watch.follow(terms - 1, 1), "one of a later term is known");
+        assert_eq!((watch.leader_above(terms - 1), watch.leader_above(terms)), (Some(terms), None));
     }
 
     #[test]

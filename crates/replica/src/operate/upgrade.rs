@@ -92,7 +92,7 @@ impl Upgrade {
             return Ok(Finalized::NotReady { level, status });
         }
         // What is asked of this node next is answered at the new level.
-        if self.proposer.view.applied_at_least(at, deadline).await {
+        if self.proposer.is_applied_here(at, deadline).await {
             return Ok(Finalized::Done(status));
         }
         Err(Error::unknown("the level is raised, but this node has not caught up with it in time"))

@@ -91,7 +91,7 @@ impl Proposer {
             };
             match tried {
                 Try::Applied { at, applied } => {
-                    if self.view.applied_at_least(at, deadline).await {
+                    if self.is_applied_here(at, deadline).await {
                         return Ok(applied);
                     }
                     return Err(Error::unknown("the write is done, but this node has not caught up with it in time"));
@@ -100,6 +100,18 @@ impl Proposer {
                 Try::Again(reason) => tries.again(&self.life, &self.consensus, reason).await?,
             }
         }
+    }
+
+    /// Waits until an entry that is committed is applied here; false when the deadline or the end
+    /// of the node comes first. Other waits end when this node cannot serve; with this one an
+    /// answer that is known would be lost.
+    pub(crate) async fn is_applied_here(&self, at: Zxid, deadline: Instant) -> bool {
+        while !self.view.applied_at_least(at, deadline).await {
+            if Instant::now() >= deadline || self.life.end().is_some() {
+                return false;
+            }
+        }
+        true
     }
 
     /// A peer's proposal. It is not passed on: the peer finds the leader itself.
@@ -418,6 +430,23 @@ pub(crate) mod tests {
         let exists = |name: &str| state.node(&ZPath::parse(name).unwrap()).is_some();
         assert!(exists("/overdue") && exists("/own-3") && exists("/peer-4") && !exists("/own-4") && !exists("/peer-5"));
         node.shutdown().await;
+    }
+
+    #[tokio::test]
+    async fn a_write_that_is_done_is_waited_for_also_while_its_node_cannot_serve() {
+        let data_dir = tempfile::TempDir::new().unwrap();
+        let node = leader(&data_dir).await;
+        let next = Zxid(node.view.applied().0 + 1);
+        let mut waits = std::pin::pin!(node.proposer.is_applied_here(next, soon()));
+        assert_eq!(waits.as_mut().now_or_never(), None);
+        node.view.suspend(true);
+        assert_eq!(waits.as_mut().now_or_never(), None, "the outcome is known");
+        node.view.suspend(false);
+        node.proposer.propose(create("next"), soon()).await.unwrap();
+        assert!(waits.await);
+        let waits = node.proposer.is_applied_here(Zxid(u64::MAX), soon());
+        let (applied, ()) = tokio::join!(waits, node.shutdown());
+        assert!(!applied);
     }
 
     fn multi(ops: usize) -> Vec<u8> {

@@ -1,9 +1,10 @@
 //! Members come, go and are replaced while the ensemble serves.
 
+use futures_util::FutureExt;
 use replica::{Done, Failure, NewMember, Order, OrderError, RefusedOrder, Replica};
 use tokio::time::timeout;
 
-use crate::ensemble::{Ensemble, LONG, create, eventually, soon, write};
+use crate::ensemble::{Ensemble, LONG, create, eventually, open_session, soon, write};
 
 /// Three founders, and places for more nodes that are told to join.
 async fn three_of(size: usize) -> Ensemble {
@@ -83,6 +84,27 @@ async fn a_dead_voter_is_replaced_by_one_order_and_may_not_come_back() {
     removed.shutdown().await;
     let again = new_member(&ensemble, dead);
     refused(order(ensemble.node(3), Order::Add(again)).await, RefusedOrder::IdUsedBefore);
+    ensemble.stop_all().await;
+}
+
+/// A leader that has told its successor of the sessions, and does not ask it to lead, would
+/// acknowledge no heartbeat any more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_order_that_nobody_waits_for_is_done_to_its_end() {
+    let mut ensemble = Ensemble::started(3, |_| {}).await;
+    let leader = ensemble.leader().await;
+    let (node, id) = (ensemble.node(leader), leader as u64 + 1);
+    let session = open_session(node, 60_000).await.session;
+    let listens = || node.silences(&[session]).is_some_and(|silences| silences[0].is_some());
+    eventually("it listens to the session", listens).await;
+    eventually("another one leads", || {
+        // It is no more once the order has begun.
+        if node.sure_to_lead().is_some() {
+            let _ = node.order(Order::Transfer { to: None }, soon()).now_or_never();
+        }
+        node.leader().is_some_and(|leader| leader.id != id)
+    })
+    .await;
     ensemble.stop_all().await;
 }
 

@@ -181,8 +181,8 @@ pub(crate) async fn enter(mut call: Call, route: &str, mode: Option<LockMode>) -
     Ok(answer)
 }
 
-/// Proposes an acquire, with a heartbeat beside it. Its waiter stays in the queue if it is to `keep`
-/// its place.
+/// Proposes an acquire, with a heartbeat beside it. Its waiter stays in the queue if it is to
+/// `keep` its place.
 pub(crate) fn propose(call: &mut Call, op: Op, lock: &ZPath, keep: bool) -> Result<(Heartbeat, Waiter), Problem> {
     let credential = call.caller.session()?;
     let attempt = new_attempt()?;
@@ -336,7 +336,8 @@ pub(crate) async fn until<T: Send>(
     wanted: impl Fn(&State, LockStatus) -> Option<T> + Send + Sync,
 ) -> Result<Result<T, WaitEnd>, Problem> {
     let replica = &door.replica;
-    // One watch: the ticket itself tells when it is granted the lock or asked for, and when it goes.
+    // One watch: the ticket itself tells when it is granted the lock or asked for, and when it
+    // goes.
     let step = |state: &State| match lock::status(state, ticket).map(|status| wanted(state, status)) {
         Ok(Some(now)) => Step::Ready(Ok(now)),
         Ok(None) => Step::Watch(WatchKey::Node(ticket.clone())),

@@ -38,7 +38,7 @@ const PIECES_WAITING: usize = 4;
 #[utoipa::path(get, path = "/v1/admin/backup", operation_id = "adminBackup", tag = "admin",
     params(("local" = Option<bool>, Query, description = "what this node has applied, without asking whether there is \
         more: for a node without a quorum")),
-    responses((status = 200, description = "The file; docs/storage-format.md describes it. It is whole if its last 32 \
+    responses((status = 200, description = "The file; docs/dev/storage-format.md describes it. It is whole if its last 32 \
         bytes are the SHA-256 of those before", body = Vec<u8>, content_type = "application/octet-stream",
         example = "the bytes of the file")))]
 pub(crate) async fn save(operator: Operator, mut call: Call) -> Answer {

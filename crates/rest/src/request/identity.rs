@@ -10,7 +10,7 @@ use axum::http::header::HeaderMap;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use sha1::{Digest, Sha1};
-use znode::{Identity, super_user};
+use znode::{IDENTITY_BYTES_MAX, Identity, super_user};
 
 use crate::http::peer::Peer;
 use crate::problem::Problem;
@@ -37,6 +37,9 @@ pub(crate) fn identities(
     if scheme.eq_ignore_ascii_case("basic") {
         let proof = BASE64_STANDARD.decode(proof.trim()).map_err(|_| bad("Basic is followed by base64"))?;
         let id = digest(&proof).ok_or_else(|| bad("Basic is followed by base64 of user:password"))?;
+        if id.len() > IDENTITY_BYTES_MAX {
+            return Err(bad(&format!("a user's name with the hash behind it has at most {IDENTITY_BYTES_MAX} bytes")));
+        }
         if id == super_digest {
             identities.extend(super_user(&id));
         } else {
@@ -86,6 +89,13 @@ mod tests {
         assert_eq!(proven(&["Basic c3VwZXI6dGVzdA=="]).unwrap(), all);
         assert_eq!(proven(&["basic  c3VwZXI6dGVzdDE="]).unwrap().len(), 2);
         assert_eq!(proven(&["Bearer x"]).unwrap(), ["x509:CN=a"]);
+        let of_bytes = |bytes: usize| {
+            let proof = format!("{}:x", "u".repeat(bytes - ":".len() - 28));
+            let value = format!("Basic {}", BASE64_STANDARD.encode(proof));
+            proven(&[value.leak()]).map(|identities| identities[1].len() - "digest:".len())
+        };
+        assert_eq!(of_bytes(IDENTITY_BYTES_MAX).unwrap(), IDENTITY_BYTES_MAX);
+        assert!(of_bytes(IDENTITY_BYTES_MAX + 1).is_err());
         for bad in [&["Basic !"][..], &["Basic bm9jb2xvbg=="], &["Basic /zo="], &["Bearer x", "Bearer x"]] {
             assert!(proven(bad).is_err(), "{bad:?}");
         }

@@ -3,8 +3,8 @@
 #[path = "../../../accept/tests/authority/mod.rs"]
 mod authority;
 
-use accept::{Acceptor, AcceptorConfig, Clients, Listeners, Networks};
-use authority::{Authority, Connector, Files};
+use accept::{Acceptor, AcceptorConfig, Clients, Connector, ConnectorConfig, Listeners, Networks};
+use authority::{Authority, Files};
 use axum::http::Method;
 use rest::RestConfig;
 use serde_json::json;
@@ -212,7 +212,7 @@ impl SecureDoor {
     /// What a client with a person's certificate is answered; an error when it is not let in.
     async fn ask(&self, name: Option<&str>, request: &str) -> std::io::Result<String> {
         let own = name.map(|name| self.files.put("client", &self.authority.client(name, 30)));
-        let connector = Connector::load(&self.files.path("ca.pem"), own);
+        let connector = Connector::load(&ConnectorConfig { ca: self.files.path("ca.pem"), own }).unwrap();
         let asked = async {
             // With one place only: the connection before may not have gone yet.
             loop {

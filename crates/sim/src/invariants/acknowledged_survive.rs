@@ -1,5 +1,5 @@
-//! What was acknowledged stays: it is in the log that every node comes to have, with the outcome
-//! that was told.
+//! An acknowledged write survives: the log that every node comes to have contains it, with the
+//! outcome that was told.
 //!
 //! Source: durability, ZooKeeper's "Reliability" (zookeeperOver, "Guarantees"): once an update has
 //! been applied, it persists. A node that acknowledges before its disk has the entry breaks it at
@@ -13,7 +13,7 @@ use crate::observation::Observation;
 
 #[derive(Default)]
 pub(super) struct AcknowledgedSurvive {
-    /// Told to clients, but not seen to be applied anywhere yet.
+    /// Writes that were told to clients and that no node is seen to have applied yet.
     open: Vec<Applied>,
 }
 
@@ -21,8 +21,8 @@ fn check(applied: &Applied, history: &History) -> Result<(), String> {
     let Some(committed) = history.entry(applied.zxid).and_then(|entry| entry.applied.as_ref()) else {
         return Err(format!("a write was acknowledged at {}, and there is another entry", applied.zxid));
     };
-    // A repeated key is told its first zxid and its first answer; for a repeated acquire both are
-    // of the repetition.
+    // A repeated key gets its first zxid and its first reply. A repeated acquire gets both of the
+    // repetition.
     if committed.zxid == applied.zxid && committed.reply != applied.reply {
         return Err(format!("at {} a client was told {:?}, not {:?}", applied.zxid, applied.reply, committed.reply));
     }

@@ -1,7 +1,7 @@
-//! What a node shows never goes back while it runs.
+//! The state that a node shows never goes back while the node runs.
 //!
 //! Source: ZooKeeper's guarantee of a single system image (zookeeperOver, "Guarantees"). After a
-//! restart a node has to read its log again; what it then answers is held to the client's own zxid,
+//! restart a node has to read its log again. Its answers are then held to the client's own zxid,
 //! which `reads_are_fresh` checks.
 
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
-//! Where a holder that asked for a delay expires, no other holds the lock before the delay is over
-//! by the time on the log.
+//! After the expiry of a holder with a lock-delay, no other contender holds the lock before the
+//! delay is over by the time on the log.
 //!
 //! Source: Consul's lock-delay (sessions, "lock-delay"), and docs/recipes.md.
 
@@ -15,7 +15,8 @@ use crate::observation::{Commit, Observation};
 #[derive(Default)]
 pub(super) struct DelaysLast {
     asked: BTreeMap<ZPath, u32>,
-    /// Locks whose holder has expired: whose it was, and until when they are closed.
+    /// Locks whose holder has expired: the holder's ticket, and the time until which they are
+    /// closed.
     closed: BTreeMap<ZPath, (ZPath, u64)>,
 }
 

@@ -1,4 +1,4 @@
-//! An ephemeral znode's session is open, but for a lock node that lingers for its lock-delay.
+//! The session of an ephemeral znode is open, except for a lock node that stays for its lock-delay.
 //!
 //! Source: ZooKeeper (zookeeperProgrammers, "Ephemeral Nodes"); it was broken there by
 //! ZOOKEEPER-1208 and ZOOKEEPER-2355. An expiry takes the session and its znodes in one entry.
@@ -11,7 +11,7 @@ use crate::observation::Commit;
 
 pub(super) struct EphemeralsHaveOwners;
 
-/// Where the workload makes ephemeral znodes.
+/// Parents under which the workload creates ephemeral znodes.
 const PLACES: [&str; 4] = ["/present", "/locks/l0", "/locks/l1", "/locks/l2"];
 
 impl Invariant for EphemeralsHaveOwners {

@@ -1,9 +1,9 @@
-//! A request with an idempotency key is done once, however often it was tried.
+//! A request with an idempotency key is applied once, for any number of tries.
 //!
 //! Source: the promise of `Idempotency-Key` in docs/http-api.md; Ongaro's dissertation, section
-//! 6.3. A key that was withdrawn may be used afresh, by another try: one that was on its way when
-//! the ticket was withdrawn finds the key unused, queues, and the door that made it withdraws it
-//! in its turn. An acquire that is repeated only tells where its ticket stands.
+//! 6.3. A withdrawn key may be used again by another try of the same request: a try that was under
+//! way during the withdrawal finds the key unused and queues, and then its door withdraws it. A
+//! repeated acquire only reports the state of its ticket.
 
 use std::collections::BTreeMap;
 
@@ -15,17 +15,17 @@ use crate::observation::{Commit, Observation};
 
 #[derive(Default)]
 pub(super) struct ExactlyOnce {
-    /// What each key changed.
+    /// Changes by session and key.
     done: BTreeMap<(SessionId, RequestKey), Done>,
-    /// Where, by key alone: in this workload no two sessions share one.
+    /// Zxid by key alone: in this workload no two sessions share a key.
     by_key: BTreeMap<RequestKey, Zxid>,
 }
 
 struct Done {
     at: Zxid,
-    /// The tries of an acquire that have queued. None of another request.
+    /// The tries of an acquire that have queued; empty for another request.
     attempts: Vec<Attempt>,
-    /// Its ticket has left the queue since.
+    /// Whether the ticket has left the queue since.
     withdrawn: bool,
 }
 
@@ -37,7 +37,7 @@ impl Invariant for ExactlyOnce {
     fn committed(&mut self, commit: &Commit<'_>, _: &History) -> Result<(), String> {
         let (Some(txn), Some(applied)) = (commit.txn, commit.applied) else { return Ok(()) };
         if let (Op::Withdraw { ticket, .. }, Ok(Reply::Withdrawn)) = (&txn.request.op, &applied.reply) {
-            // The key stands in the ticket's name.
+            // The name of a ticket contains its key.
             let named = |key: &RequestKey| {
                 let dashed = key.to_string();
                 ticket.as_str().contains(&dashed) || ticket.as_str().contains(&dashed.replace('-', ""))
@@ -48,7 +48,7 @@ impl Invariant for ExactlyOnce {
         let (Some(credential), Some(key)) = (&txn.request.credential, txn.request.key) else {
             return Ok(());
         };
-        // A repeated acquire has no events: its ticket is there already.
+        // A repeated acquire has no events, as its ticket already exists.
         let changed = !applied.events.is_empty() || matches!(applied.reply, Ok(Reply::Released { .. }));
         if applied.zxid != commit.zxid || !changed || matches!(txn.request.op, Op::Withdraw { .. }) {
             return Ok(());

@@ -1,8 +1,8 @@
-//! When everything is mended, a client that waits for a lock is told soon that it holds it.
+//! After all faults are repaired, a client that waits for a lock is soon told that it holds it.
 //!
 //! Source: a waiter whose turn has come is woken, the promise of ZooKeeper's lock recipe
-//! (zookeeperRecipes, "Locks"). By what it is woken does not matter here: the committed log says
-//! when the lock node holds, and the client when it heard of it.
+//! (zookeeperRecipes, "Locks"). The kind of the wake-up does not matter here: the committed log has
+//! the time of the grant, and the client the time at which it was told.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -15,16 +15,16 @@ use super::{Calm, Invariant};
 use crate::history::History;
 use crate::observation::{Commit, Observation};
 
-/// A client is told this soon after the entry that made it the holder was committed. That is less
-/// than one wait at a node takes (700 ms), so that a wait which sleeps through the grant is found,
-/// and more than what may lie between: a heartbeat tells the client's node of the commit (75 ms at
-/// most), two packets may be late by 100 ms each, and a client between two waits reads first.
+/// Time within which a client is told after the commit of the entry that made it the holder. It is
+/// shorter than one wait at a node (700 ms), so that a wait that sleeps through the grant is found.
+/// It is longer than the possible delays: a heartbeat tells the client's node of the commit (at
+/// most 75 ms), two packets may be late by 100 ms each, and a client between two waits reads first.
 const TOLD_MS: u64 = 600;
 
 struct Waiter {
     client: u64,
     since_ms: u64,
-    /// When the entry that made it the holder was committed.
+    /// The commit time of the entry that made the client the holder.
     held_ms: Option<u64>,
 }
 
@@ -38,8 +38,8 @@ impl GrantsAreTold {
         GrantsAreTold { calm, waiters: BTreeMap::new() }
     }
 
-    /// Judges a wait that has come to its end, or goes on. In time: whether it was one in which
-    /// nothing went wrong.
+    /// Judges a wait that has ended or goes on. For a wait in time, tells whether it lay wholly in
+    /// the calm.
     fn judge(&self, ticket: &ZPath, waiter: &Waiter, now_ms: u64) -> Result<bool, String> {
         let (Some(held_ms), Some(calm_ms)) = (waiter.held_ms, self.calm.borrow().from_ms) else { return Ok(false) };
         if now_ms > held_ms.max(waiter.since_ms).max(calm_ms) + TOLD_MS {
@@ -63,7 +63,7 @@ impl Invariant for GrantsAreTold {
 
     fn committed(&mut self, commit: &Commit<'_>, _: &History) -> Result<(), String> {
         for (ticket, waiter) in &mut self.waiters {
-            // One that has gone again, with its session, is not told.
+            // A ticket that is gone again, with its session, is not told.
             let held_ms = waiter.held_ms.unwrap_or(commit.now_ms);
             waiter.held_ms = holds(commit.after, ticket).then_some(held_ms);
         }

@@ -1,7 +1,8 @@
-//! A node that was a member and is none any more never is one again under this id.
+//! A node that was removed never becomes a member again under the same id.
 //!
-//! Source: docs/operating.md ("ids are never used again"). A second node of an id may have voted
-//! otherwise than the first one, and what the first one acknowledged is not on its disk.
+//! Source: docs/operating.md ("ids are never used again"). A second node with an id may vote
+//! otherwise than the first one did, and its disk does not have the entries that the first one
+//! acknowledged.
 
 use std::collections::BTreeSet;
 

@@ -1,8 +1,8 @@
-//! No node meets an entry that its program cannot apply, or a state that it cannot read; and no
-//! entry is above the level of the cluster.
+//! Every node can apply each entry and read each state that it meets, and no entry is above the
+//! level of the cluster.
 //!
-//! Source: docs/formats.md. A node that is put back to an older program after the level was raised
-//! ends, and says which program to start.
+//! Source: docs/dev/formats.md. A node that runs an older program after the level was raised ends,
+//! and names the program to start.
 
 use super::Invariant;
 use crate::history::History;

@@ -1,7 +1,7 @@
-//! What must always be true: one file each, with where the demand comes from.
+//! Invariants: conditions that must always be true. Each has a file, with the source of the demand.
 //!
-//! An invariant sees each committed entry once and in order, each change of what a node shows, and
-//! what clients saw. The first that does not hold ends the run.
+//! An invariant sees each committed entry once and in order, each change of a node's visible state,
+//! and the observations of clients. The first violation ends the run.
 
 mod acknowledged_survive;
 mod applied_rises;
@@ -37,7 +37,7 @@ use crate::log_disk::LogDisk;
 use crate::machine::Clock;
 use crate::observation::{Commit, NodeView, Observation, Standing};
 
-/// What invariants know of the simulated world.
+/// Facts of the simulated world for invariants.
 #[derive(Clone, Copy, Debug)]
 pub struct World {
     /// The rate of the fastest clock.
@@ -45,76 +45,76 @@ pub struct World {
 }
 
 impl World {
-    /// How long `ms` of the fastest node's time take in true time.
+    /// The true time that `ms` of the fastest node's time take.
     pub fn at_least_ms(&self, ms: u64) -> u64 {
         ms * Clock::TRUE_RATE / self.fastest_rate.max(1)
     }
 }
 
-/// The time in which nothing goes wrong any more.
+/// The calm: the time after all faults are repaired.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Calm {
-    /// When it began.
+    /// The time at which the calm began.
     pub from_ms: Option<u64>,
-    /// Grants that clients waited for in it, and were told of in time.
+    /// Number of grants in the calm that waiting clients were told of in time.
     pub grants: u64,
 }
 
-/// Something that must always be true. Each hook may find that it is not, and says why.
+/// A condition that must always be true. Each hook can report a violation.
 pub trait Invariant {
-    /// Its name, for the report.
+    /// The name for the report.
     fn name(&self) -> &'static str;
 
-    /// One more entry is committed.
+    /// Checks one more committed entry.
     ///
     /// # Errors
-    /// Why it does not hold.
+    /// A description of the violation.
     fn committed(&mut self, _commit: &Commit<'_>, _history: &History) -> Result<(), String> {
         Ok(())
     }
 
-    /// A step is over: what the nodes that ran in it take themselves for.
+    /// Checks the end of a step, with the standings of the nodes that ran in it.
     ///
     /// # Errors
-    /// Why it does not hold.
+    /// A description of the violation.
     fn step(&mut self, _standings: &[Standing], _now_ms: u64) -> Result<(), String> {
         Ok(())
     }
 
-    /// A node shows something new.
+    /// Checks a change of a node's visible state.
     ///
     /// # Errors
-    /// Why it does not hold.
+    /// A description of the violation.
     fn node(&mut self, _view: &NodeView, _log: &LogDisk, _history: &mut History) -> Result<(), String> {
         Ok(())
     }
 
-    /// A node has ended by itself, and says why.
+    /// Checks the end of a node that ended by itself for the reason `why`.
     ///
     /// # Errors
-    /// Why it does not hold.
+    /// A description of the violation.
     fn ended(&mut self, _node: MachineId, _why: &str, _history: &History) -> Result<(), String> {
         Ok(())
     }
 
-    /// A client saw something.
+    /// Checks an observation of a client.
     ///
     /// # Errors
-    /// Why it does not hold.
+    /// A description of the violation.
     fn client(&mut self, _seen: &Observation, _history: &History, _now_ms: u64) -> Result<(), String> {
         Ok(())
     }
 
-    /// The run is over, and everything has healed.
+    /// Checks the end of the run, after all faults are repaired.
     ///
     /// # Errors
-    /// Why it does not hold.
+    /// A description of the violation.
     fn end(&mut self, _history: &mut History) -> Result<(), String> {
         Ok(())
     }
 }
 
-/// All of them.
+/// All invariants of a run.
 pub struct Invariants {
     all: Vec<Box<dyn Invariant>>,
     calm: Rc<RefCell<Calm>>,
@@ -122,7 +122,7 @@ pub struct Invariants {
 }
 
 impl Invariants {
-    /// All of them, at the beginning.
+    /// Returns all invariants, at the beginning of a run.
     pub fn new(world: World, hub: Hub) -> Invariants {
         let calm = Rc::<RefCell<Calm>>::default();
         Invariants {
@@ -155,67 +155,67 @@ impl Invariants {
         }
     }
 
-    /// How many acknowledged writes were seen.
+    /// Number of acknowledged writes that were seen.
     pub fn acknowledged(&self) -> u64 {
         self.acknowledged
     }
 
-    /// From then on nothing goes wrong.
+    /// Sets the time from which on there are no faults.
     pub fn calm_from(&mut self, ms: u64) {
         self.calm.borrow_mut().from_ms = Some(ms);
     }
 
-    /// How many grants were waited for when nothing went wrong any more.
+    /// Number of grants in the calm that clients waited for.
     pub fn grants(&self) -> u64 {
         self.calm.borrow().grants
     }
 
-    /// Shows all of them a committed entry.
+    /// Shows a committed entry to all invariants.
     ///
     /// # Errors
-    /// The first that does not hold, and why.
+    /// The first violation.
     pub fn committed(&mut self, history: &History, zxid: Zxid, now_ms: u64) -> Result<(), String> {
         let Some(commit) = history.commit(zxid, now_ms) else { return Ok(()) };
         self.ask(|invariant| invariant.committed(&commit, history))
     }
 
-    /// Tells all of them that a step is over.
+    /// Shows the end of a step to all invariants.
     ///
     /// # Errors
-    /// The first that does not hold, and why.
+    /// The first violation.
     pub fn step(&mut self, standings: &[Standing], now_ms: u64) -> Result<(), String> {
         self.ask(|invariant| invariant.step(standings, now_ms))
     }
 
-    /// Shows all of them what a node shows.
+    /// Shows a node's visible state to all invariants.
     ///
     /// # Errors
-    /// The first that does not hold, and why.
+    /// The first violation.
     pub fn node(&mut self, history: &mut History, log: &LogDisk, view: &NodeView) -> Result<(), String> {
         self.ask(|invariant| invariant.node(view, log, history))
     }
 
-    /// Tells all of them that a node has ended by itself.
+    /// Shows the end of a node that ended by itself to all invariants.
     ///
     /// # Errors
-    /// The first that does not hold, and why.
+    /// The first violation.
     pub fn ended(&mut self, history: &History, node: MachineId, why: &str) -> Result<(), String> {
         self.ask(|invariant| invariant.ended(node, why, history))
     }
 
-    /// Shows all of them what a client saw.
+    /// Shows an observation of a client to all invariants.
     ///
     /// # Errors
-    /// The first that does not hold, and why.
+    /// The first violation.
     pub fn client(&mut self, history: &History, seen: &Observation, now_ms: u64) -> Result<(), String> {
         self.acknowledged += u64::from(matches!(seen, Observation::Acknowledged { .. }));
         self.ask(|invariant| invariant.client(seen, history, now_ms))
     }
 
-    /// Tells all of them that the run is over.
+    /// Shows the end of the run to all invariants.
     ///
     /// # Errors
-    /// The first that does not hold, and why.
+    /// The first violation.
     pub fn end(&mut self, history: &mut History) -> Result<(), String> {
         self.ask(|invariant| invariant.end(history))
     }

@@ -1,9 +1,9 @@
-//! No session expires before its timeout has passed since its client sent the last heartbeat that
-//! was acknowledged.
+//! A session does not expire before its timeout has passed since its client sent the last
+//! acknowledged heartbeat.
 //!
 //! Source: the promise of `Replica::touch` and docs/http-api.md; Gray and Cheriton, "Leases"
-//! (1989). A deposed leader that goes on to count, or a new one that counts from too early, would
-//! break it. Time is the client's; the nodes' clocks may run faster by their drift, which is
+//! (1989). A deposed leader that goes on counting, or a new one that counts from too early, would
+//! violate it. Time is the client's. The nodes' clocks may run faster by their drift, which is
 //! allowed for.
 
 use std::cell::RefCell;
@@ -19,8 +19,8 @@ use crate::observation::{Commit, Lease, Observation};
 pub(super) struct NoEarlyExpiry {
     world: World,
     leases: BTreeMap<SessionId, Rc<RefCell<Lease>>>,
-    /// When sessions were expired by an entry: the client may hear of it before the invariants know
-    /// the client.
+    /// Times of entries that expired sessions. A client may hear of an expiry before the invariants
+    /// know the client.
     expired: BTreeMap<SessionId, u64>,
 }
 
@@ -70,8 +70,8 @@ impl Invariant for NoEarlyExpiry {
     }
 
     fn end(&mut self, _: &mut History) -> Result<(), String> {
-        // An acknowledgement may have been under way when the session expired: it must not have
-        // been sent after that.
+        // An acknowledgement may have been under way when the session expired. Its heartbeat must
+        // not have been sent after that.
         self.expired.keys().try_for_each(|session| self.check(*session))
     }
 }

@@ -1,7 +1,7 @@
-//! A node ends by itself for two reasons: its disk has failed, or it was removed and the log says
-//! so. None fails by an entry, a frame or a snapshot of its leader.
+//! A node ends by itself for two reasons only: its disk has failed, or it was removed and the log
+//! says so. No entry, frame or snapshot of a leader ends a node.
 //!
-//! Source: Raft's Log Matching: what a leader sends can be appended and applied by every member.
+//! Source: Raft's Log Matching: every member can append and apply all that a leader sends.
 
 use super::Invariant;
 use crate::history::History;

@@ -1,10 +1,9 @@
-//! A lock has one holder, or readers only: in every state, and in the eyes of clients whose lease
-//! by their own clock is not over.
+//! A lock has one holder, or readers only: in every state, and for clients whose lease by their own
+//! clock is not over.
 //!
-//! Source: mutual exclusion, the promise of ZooKeeper's lock recipe (zookeeperRecipes, "Locks");
-//! that a client may count on its lease while less than the timeout has passed since it sent the
-//! last heartbeat that was acknowledged is from Gray and Cheriton, "Leases" (1989), with the drift
-//! between clocks taken off.
+//! Source: mutual exclusion, the promise of ZooKeeper's lock recipe (zookeeperRecipes, "Locks"). A
+//! client may count on its lease until the timeout has passed since it sent the last acknowledged
+//! heartbeat (Gray and Cheriton, "Leases", 1989), less the drift between clocks.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -16,7 +15,7 @@ use super::{Invariant, World};
 use crate::history::History;
 use crate::observation::{Lease, Observation};
 
-/// A client that believes to hold.
+/// A client that counts on holding a lock.
 struct Belief {
     lock: ZPath,
     client: u64,
@@ -55,7 +54,8 @@ impl Invariant for OneHolder {
                 }
                 for (other, belief) in &self.beliefs {
                     let apart = belief.lock != *lock || (belief.shared && *shared) || other == ticket;
-                    // One session may read what it writes (Curator's downgrade) or hold twice.
+                    // One session may read a lock that it writes (Curator's downgrade), or hold it
+                    // twice.
                     let same = belief.lease.borrow().session == lease.borrow().session;
                     if !apart && !same && self.lasts(&belief.lease.borrow(), now_ms) {
                         return Err(format!(

@@ -1,7 +1,7 @@
-//! A term has one leader at most.
+//! A term has at most one leader.
 //!
-//! Source: Raft's Election Safety (Ongaro and Ousterhout 2014, section 5.2). It falls when a node
-//! votes twice in a term, as one would that forgot its vote in a crash.
+//! Source: Raft's Election Safety (Ongaro and Ousterhout 2014, section 5.2). A node that votes
+//! twice in a term, for example after it forgot its vote in a crash, violates it.
 
 use std::collections::BTreeMap;
 

@@ -1,10 +1,10 @@
-//! A leader has the votes of a majority of each set of voters in its log, and while it is sure to
-//! lead no other node has those of a quorum of any membership.
+//! A leader has the votes of a majority of each set of voters in its log. While it is sure to lead,
+//! no other node has the votes of a quorum of any membership.
 //!
 //! Source: Raft's Election Safety with changes of members (Ongaro's dissertation, chapter 4:
-//! quorums of two memberships that follow each other overlap), and the leader's lease of
-//! `one_sure_leader`. It falls when quorums are counted over the wrong members: those of the file,
-//! or learners as well.
+//! quorums of consecutive memberships overlap), and the leader's lease of `one_sure_leader`. A
+//! count of quorums over the wrong members violates it, such as those of the configuration file, or
+//! learners as well.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ use crate::votes::Votes;
 
 pub(super) struct OneQuorum {
     hub: Hub,
-    /// Terms whose leader has been judged.
+    /// Terms whose leader was judged.
     judged: BTreeSet<Term>,
 }
 

@@ -1,7 +1,7 @@
-//! A leader that is sure to lead is the only one: none of a later term leads.
+//! While a leader is sure to lead, no node leads in a later term.
 //!
 //! Source: a leader's lease (Gray and Cheriton, "Leases", 1989; Ongaro's dissertation, section
-//! 6.4.1). zlock promises by it that no heartbeat is acknowledged by a leader while the next one
+//! 6.4.1). By it zlock promises that no leader acknowledges a heartbeat while the next leader
 //! counts the silence of sessions (docs/sessions-and-time.md).
 
 use znode::Term;

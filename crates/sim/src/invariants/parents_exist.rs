@@ -1,4 +1,4 @@
-//! Every znode has a parent that lists it, and all that is counted or indexed is so rightly.
+//! Every znode has a parent that lists it, and all counts and indexes are right.
 //!
 //! Source: the data model of ZooKeeper (zookeeperProgrammers, "The ZooKeeper Data Model") and
 //! docs/znode-model.md; `State::check_invariants` walks the whole state.

@@ -1,9 +1,9 @@
-//! Replicas that have applied the same entries have the same state, byte for byte, and the entries
-//! are the same.
+//! Replicas that have applied the same number of entries have applied the same entries, and have
+//! the same state, byte for byte.
 //!
-//! Source: Raft's State Machine Safety (Ongaro and Ousterhout 2014, section 5.4.3), and that
-//! `znode` is deterministic (docs/architecture.md). The state of each node is compared by digest
-//! with the one that a plain loop over the committed entries comes to.
+//! Source: Raft's State Machine Safety (Ongaro and Ousterhout 2014, section 5.4.3), and the
+//! determinism of `znode` (docs/architecture.md). The state of each node is compared by digest with
+//! that of a plain loop over the committed entries.
 
 use replica::Replica;
 
@@ -33,8 +33,8 @@ impl Invariant for ReplicasAgree {
             .and_then(|index| log.archived(index))
             .map(|archived| archived.entry.log_id.committed_leader_id().term);
         let committed = history.entry(zxid).map(|entry| entry.term.0);
-        // A node that came here by snapshot may never have had the entry, or another one in its
-        // place.
+        // A node that got here by snapshot may never have had the entry, or may have another one in
+        // its place.
         let by_entries = view.state.last_term().0 == committed.unwrap_or_default();
         match written {
             _ if by_entries => Ok(()),

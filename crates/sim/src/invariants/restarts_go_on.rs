@@ -1,9 +1,9 @@
-//! A node that was started again with its disk does not show less than it showed before, but for
-//! its last moments.
+//! A node that was restarted with its disk does not show an older state than before, except for its
+//! last moments.
 //!
-//! Source: `Replica::read` and docs/storage-format.md: after a kill a node comes back to where it
-//! was 20 ms before its end, so that a local read without a minimum goes back no further. A loss of
-//! power may take what was not flushed, and a lost disk all.
+//! Source: `Replica::read` and docs/dev/storage-format.md: after a kill a node comes back to its
+//! state 20 ms before the end, so that a local read without a minimum goes back no further. A loss
+//! of power may take what was not flushed, and a lost disk takes everything.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -14,18 +14,18 @@ use crate::history::History;
 use crate::hub::MachineId;
 use crate::observation::{Observation, Standing};
 
-/// What a node showed so long before its end it shows again: 20 ms, and the time that a flush and
-/// two steps may take.
+/// Time before a node's end from which on a shown state may be lost: 20 ms, and the time that a
+/// flush and two steps may take.
 const FORGOTTEN_MS: u64 = 60;
 
 #[derive(Default)]
 struct Shown {
     boot: u64,
     losses: u64,
-    /// When it showed what, in this life: the newest of what is older than the last moments, and
-    /// these.
+    /// Times and zxids of states shown in this life: those of the last moments, and the newest
+    /// older one.
     recent: VecDeque<(u64, Zxid)>,
-    /// When its last life was over, and what it must show since.
+    /// The end of the last life, and the zxid that the node must show since.
     floor: (u64, Zxid),
 }
 

@@ -1,5 +1,6 @@
-//! While no leader crashes, a session that its client has left expires soon after its timeout.
-//! `no_early_expiry` says that none ends sooner, and `failover` what hand-overs add to that.
+//! While no leader crashes, a session without heartbeats expires soon after its timeout.
+//! `no_early_expiry` checks that it does not expire sooner, and `failover` the time that hand-overs
+//! add.
 //!
 //! Source: ZooKeeper's ephemeral nodes (zookeeperProgrammers, "ZooKeeper Sessions"): a lock whose
 //! holder has died must become free.
@@ -14,13 +15,13 @@ use super::{Calm, Invariant};
 use crate::history::History;
 use crate::observation::{Commit, Lease, Observation};
 
-/// More than lies between the end of a timeout and the entry that expires the session: the leader
-/// looks every tick, its clock may be slow, and the entry is committed.
+/// Longest time between the end of a timeout and the entry that expires the session: the leader
+/// looks every tick, its clock may be slow, and the entry must be committed.
 const LATE_MS: u64 = 1_000;
 
 pub(super) struct SessionsEndInTime {
     calm: Rc<RefCell<Calm>>,
-    /// Those that were opened and, as far as the log tells, have not ended.
+    /// Leases of sessions that were opened and, as far as the log tells, have not ended.
     leases: BTreeMap<SessionId, Rc<RefCell<Lease>>>,
     now_ms: u64,
 }
@@ -30,7 +31,7 @@ impl SessionsEndInTime {
         SessionsEndInTime { calm, leases: BTreeMap::new(), now_ms: 0 }
     }
 
-    /// Judges a session that was there until then.
+    /// Judges a session that existed until `until_ms`.
     fn judge(&self, lease: &Lease, until_ms: u64) -> Result<(), String> {
         let Some(calm_ms) = self.calm.borrow().from_ms else { return Ok(()) };
         let Lease { session, timeout_max_ms, heard_ms, .. } = *lease;

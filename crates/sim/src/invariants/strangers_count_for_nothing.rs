@@ -1,7 +1,7 @@
 //! A heartbeat with another secret than the session's is refused.
 //!
-//! Source: docs/http-api.md: a client that knows a session's id alone can neither keep it alive nor
-//! end it.
+//! Source: docs/http-api.md: a client that knows only a session's id can neither keep the session
+//! alive nor end it.
 
 use super::Invariant;
 use crate::history::History;

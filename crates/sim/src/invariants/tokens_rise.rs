@@ -2,8 +2,7 @@
 //!
 //! Source: Kleppmann, "How to do distributed locking" (2016): a resource that refuses smaller
 //! tokens than it has seen is safe only if they never fall. The token is the czxid of the holder's
-//! lock node. A number that runs out or a directory that is made anew must not turn the order
-//! around.
+//! lock node. The order must survive the end of the sequence numbers and a recreated directory.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +19,7 @@ pub(super) struct TokensRise {
     newest: BTreeMap<ZPath, (FencingToken, ZPath)>,
 }
 
-/// The locks of the workload, and whether they have readers.
+/// Locks of the workload.
 const LOCKS: [&str; 3] = ["/locks/l0", "/locks/l1", "/locks/l2"];
 
 impl Invariant for TokensRise {
@@ -55,7 +54,7 @@ impl Invariant for TokensRise {
     }
 }
 
-/// Those who hold the lock alone.
+/// Returns the holders that have the lock alone.
 fn writers(state: &State, path: &ZPath) -> Vec<(ZPath, FencingToken)> {
     let Ok(queue) = lock::queue(state, path, 0, 4) else { return Vec::new() };
     let alone = queue.entries.into_iter().filter(|entry| entry.mode != znode::LockMode::Read);

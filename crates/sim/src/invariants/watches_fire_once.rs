@@ -1,8 +1,8 @@
-//! Watchers get every event once, in order, over all nodes and restarts; and no wait sleeps through
-//! what it waits for.
+//! Watchers get every event once, in order, over all nodes and restarts. No wait sleeps through the
+//! change that it waits for.
 //!
 //! Source: ZooKeeper (zookeeperProgrammers, "ZooKeeper Watches"), and `Replica::events`, which
-//! promises more: nothing between `since` and `upto` is missing.
+//! promises more: no event between `since` and `upto` is missing.
 
 use replica::WatchKey;
 use znode::{Event, Zxid};

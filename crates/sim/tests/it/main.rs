@@ -1,4 +1,4 @@
-//! Seeds, and a node alone whose disk stands still.
+//! Tests of several seeds, and of a single node whose disk stalls.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

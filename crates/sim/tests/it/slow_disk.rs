@@ -1,4 +1,4 @@
-//! A node alone whose disk stands still for longer than anybody waits.
+//! A single node whose disk stalls for longer than any caller waits.
 
 use replica::{Config, Consistency, Role};
 use sim::call::{Call, Reply};
@@ -12,7 +12,7 @@ const TIMEOUT_MS: u32 = 1_000;
 struct Machine {
     hub: Hub,
     node: Node,
-    /// Flushes that have not ended, while the disk stands still.
+    /// Flushes that have not ended while the disk is stalled.
     stalled: Option<Vec<u64>>,
     replies: Vec<Reply>,
 }
@@ -22,8 +22,8 @@ impl Machine {
         storage::seed_random(Some(1));
         let hub = Hub::new(1, Detail::Last);
         let limits = Limits { session_timeout_min_ms: TIMEOUT_MS, ..Limits::default() };
-        // The leader looks again a while after something that took ten seconds, or any other round
-        // time.
+        // An odd tick, so that the leader's look does not coincide with the end of a wait of ten
+        // seconds or another round time.
         let config = Config { members: Node::members(1), limits, tick_ms: 99, ..Config::default() };
         let clock = Clock { rate: Clock::TRUE_RATE, ahead_ms: 0 };
         let mut node = Node::new(hub.clone(), 1, config, clock, 1);
@@ -35,7 +35,7 @@ impl Machine {
         machine
     }
 
-    /// It leads, and its own limits are in force.
+    /// Tells whether the node leads and its own limits are in force.
     fn is_set_up(&self) -> bool {
         let leads = self.node.status.as_ref().is_some_and(|status| status.role == Role::Leader);
         leads && self.node.replica().is_some_and(|node| node.state().limits().session_timeout_min_ms == TIMEOUT_MS)
@@ -89,7 +89,7 @@ fn a_session_whose_expiry_is_on_its_way_is_not_told_that_it_lives() {
     assert_eq!(silent_while_the_disk_stalls(), (false, 0));
 }
 
-/// Whether the session lives in the end, and how often it was told so meanwhile.
+/// Tells whether the session lives in the end, and how often it was reported alive meanwhile.
 fn silent_while_the_disk_stalls() -> (bool, u32) {
     let mut machine = Machine::start();
     let secret_hash = [7; 16];
@@ -103,8 +103,8 @@ fn silent_while_the_disk_stalls() -> (bool, u32) {
     let Reply::Applied(Ok(opened)) = machine.ask(Call::Propose(Request::new(open))) else { panic!("it is open") };
     let session = Credential { session: znode::SessionId(opened.zxid.0), secret_hash };
     machine.stall();
-    // The session is silent for its timeout, and its expiry waits for the disk for longer than the
-    // leader is patient.
+    // The session is silent for its timeout. Its expiry then waits for the disk for longer than the
+    // leader does.
     machine.run(2 * u64::from(TIMEOUT_MS));
     let end = machine.hub.now_ms() + 15_000;
     let mut told_alive = 0;

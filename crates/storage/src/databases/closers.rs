@@ -1,9 +1,9 @@
-//! Databases that were dropped: each is closed on a thread of its own.
+//! Threads that close databases that were dropped.
 //!
-//! To close one, sled writes what it still holds and waits for its threads, which takes as long as
-//! the disk takes. The task that drops a database has others beside it that must not wait:
-//! heartbeats of Raft among them. Until a database is closed its directory is of no use. Nothing
-//! needs it: every snapshot has a number, and so a directory, of its own.
+//! To close a database, sled writes the rest of its data and waits for its threads, for as long as
+//! the disk takes. A task that drops a database must not wait for that, as it may delay others:
+//! heartbeats of Raft among them. Until a database is closed its directory cannot be used. That
+//! does no harm: every snapshot has a number, and so a directory, of its own.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -11,22 +11,23 @@ use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 
-/// Threads that close databases. Beyond, a task that drops one closes it itself: databases come
-/// faster than the disk takes them.
+/// Largest number of threads that close databases. Beyond it the caller of a drop closes the
+/// database itself, so that databases do not come faster than the disk takes them.
 const THREADS_MAX: usize = 8;
 
 /// The databases that are being closed. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Closers {
     shared: Arc<Shared>,
-    /// Of the data directory. It is held until they are closed: the next one to open the directory
-    /// tidies it up.
+    /// Lock of the data directory. Each close holds it until its end, as the next process to open
+    /// the directory tidies it up.
     lock: Weak<File>,
 }
 
 #[derive(Debug, Default)]
 struct Shared {
-    /// By number, and whether the database is to be removed then.
+    /// Numbers of the databases that are being closed, each with whether it is to be removed
+    /// afterwards.
     numbers: Mutex<BTreeMap<u64, bool>>,
     changed: Condvar,
 }
@@ -42,15 +43,15 @@ impl Closers {
         Closers { shared: Arc::default(), lock: Arc::downgrade(lock) }
     }
 
-    /// The lock of the data directory.
+    /// Lock of the data directory.
     ///
     /// # Errors
-    /// When it was let go.
+    /// When the lock was released.
     pub(crate) fn lock(&self) -> io::Result<Arc<File>> {
         self.lock.upgrade().ok_or_else(|| io::Error::other("the data directory is no longer in use"))
     }
 
-    /// Runs `close`, and then `remove` each time that this was asked for meanwhile.
+    /// Runs `close`, and then `remove` once for each request that came in the meantime.
     pub(crate) fn close(
         &self,
         number: u64,
@@ -64,24 +65,24 @@ impl Closers {
         };
         let end = End { number, shared: Arc::clone(&self.shared), remove, _lock: self.lock.upgrade() };
         let work = move || {
-            // Dropped last, also when `close` panics.
+            // Dropped last, even if `close` panics.
             let _end = end;
             close();
         };
         if under_way > THREADS_MAX {
             work();
         } else if let Err(error) = thread::Builder::new().name("zlock-close".into()).spawn(work) {
-            // What was to be done there was dropped just now, and with it the database.
+            // The closure was dropped with the error, and the database with the closure.
             tracing::warn!(%error, "no thread to close a database on");
         }
     }
 
-    /// True when the database is being closed: it is then removed behind that.
+    /// Checks for a database that is being closed, and has it removed after that.
     pub(crate) fn leaves_removal(&self, number: u64) -> bool {
         self.shared.numbers().get_mut(&number).map(|remove| *remove = true).is_some()
     }
 
-    /// Waits until all are closed. Blocking.
+    /// Waits until all databases are closed. Blocking.
     pub(crate) fn rest(&self) {
         let numbers = self.shared.numbers();
         let closing = |numbers: &mut BTreeMap<u64, bool>| !numbers.is_empty();
@@ -89,7 +90,7 @@ impl Closers {
     }
 }
 
-/// The end of a close.
+/// End of a close: removes the database if that was requested in the meantime.
 struct End<R: FnMut()> {
     number: u64,
     shared: Arc<Shared>,

@@ -1,8 +1,8 @@
-//! The copy through which a finished database is read, and why there is none.
+//! Copies of finished databases for reading, and the error of a copy that does not fit.
 //!
-//! A copy that does not fit says nothing of the original and nothing of the log. So it is an error
-//! of the one who wanted to read, and no reason to stop. Any other error of the disk is one here as
-//! well.
+//! Lack of space for a copy says nothing about the original or the log. So it is an error for the
+//! reader only, and no reason to stop the node. Any other disk error during a copy does stop the
+//! node.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -15,17 +15,17 @@ use crate::error::{damaged, is_full};
 
 const COPY_BYTES: usize = 256 << 10;
 
-/// A file of a finished database. What sled is given to open is compared with it: sled ends the
-/// process where other stores answer "damaged".
+/// Size and checksum of a file of a finished database. The copy is compared with it before sled
+/// opens the copy, as sled ends the process where other stores report damage.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) struct FileRecord {
-    /// Below the database's directory.
+    /// Path relative to the database's directory.
     pub(crate) path: String,
     pub(crate) bytes: u64,
     pub(crate) crc32: u32,
 }
 
-/// There is no copy of a snapshot to read, for lack of space.
+/// Error of a copy of a snapshot for lack of space.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "snapshot-copy-failed: a snapshot is read through a copy in {dir}, which takes {needed} bytes of free space; \
@@ -39,8 +39,8 @@ pub(crate) struct CopyFailed {
 }
 
 impl CopyFailed {
-    /// What an error of the copy is: this, as an IO error of the same kind, when it is for lack of
-    /// space. `dir` is where the copy would have been, if that is on a disk.
+    /// Converts an error of the copy: lack of space becomes a [`CopyFailed`] inside an IO error of
+    /// the same kind. `dir` is the directory of the copy, if it is on a disk.
     pub(crate) fn of(source: io::Error, files: &[FileRecord], dir: Option<&Path>) -> io::Error {
         if !is_full(&source) {
             return source;
@@ -50,7 +50,7 @@ impl CopyFailed {
         io::Error::new(source.kind(), CopyFailed { dir, needed: bytes(files), free, source })
     }
 
-    /// Whether that is what this error is.
+    /// Checks for an IO error that contains a [`CopyFailed`].
     pub(crate) fn is(error: &io::Error) -> bool {
         error.get_ref().is_some_and(|inner| inner.is::<CopyFailed>())
     }
@@ -64,10 +64,10 @@ fn free_bytes(dir: &Path) -> Option<u64> {
     statvfs(dir).ok().map(|space| space.f_bavail.saturating_mul(space.f_frsize))
 }
 
-/// Refuses when less than `spare` bytes of the disk would be left behind a copy: what else writes
-/// there must not end for it.
+/// Refuses a copy that would leave less than `spare` bytes of the disk free, so that other writes
+/// to the disk do not fail for it.
 pub(crate) fn space_for(files: &[FileRecord], spare: u64, dir: &Path) -> io::Result<()> {
-    // Where the system does not say, the copy shows.
+    // Without an answer of the system the copy itself is the test.
     match free_bytes(dir) {
         Some(free) if free < bytes(files).saturating_add(spare) => {
             Err(io::Error::new(io::ErrorKind::StorageFull, format!("{spare} of them are kept free")))
@@ -76,7 +76,7 @@ pub(crate) fn space_for(files: &[FileRecord], spare: u64, dir: &Path) -> io::Res
     }
 }
 
-/// Copies the files of a finished database. What is wrong with the copy is `failed`.
+/// Copies the files of a finished database. Errors of writing the copy go through `failed`.
 pub(crate) fn copy_verified(
     finished: &Path,
     copy: &Path,
@@ -104,7 +104,8 @@ fn create(path: PathBuf) -> io::Result<File> {
     File::create(path)
 }
 
-/// Tells what cannot be written from what cannot be read.
+/// File of a copy. Its write errors go through `failed`, and so differ from read errors of the
+/// original.
 struct CopyFile<'a> {
     file: File,
     failed: &'a dyn Fn(io::Error) -> io::Error,
@@ -120,7 +121,7 @@ impl Write for CopyFile<'_> {
     }
 }
 
-/// Copies a file, and counts and sums up its bytes.
+/// Copies a file. Returns the number of its bytes and their CRC-32.
 pub(crate) fn pass_through(from: &mut File, to: &mut impl Write) -> io::Result<(u64, u32)> {
     let (mut hasher, mut bytes, mut buffer) = (crc32fast::Hasher::new(), 0, vec![0; COPY_BYTES]);
     loop {

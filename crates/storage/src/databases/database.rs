@@ -1,7 +1,7 @@
-//! The chunks of one snapshot: a database of its own, whatever engine holds it.
+//! The chunks of one snapshot: a database of its own, in any engine.
 //!
-//! A database is written once. When it is whole it is closed, fsynced and renamed, and from then on
-//! no byte of it changes: it is read through a copy.
+//! A database is written once. When it is complete it is closed, fsynced and renamed. From then on
+//! no byte of it changes, as reads go through a copy.
 
 use std::fs::File;
 use std::io;
@@ -12,18 +12,17 @@ use crate::databases::engine::{Engine, Tree, number_of};
 use crate::failpoint;
 use crate::fatal::Fatal;
 
-/// Where the databases of all snapshots lie, by number. Clones are the same. Blocking: not for
-/// async tasks.
+/// Databases of all snapshots by number. Clones share them. Blocking: not for async tasks.
 #[derive(Clone, Debug)]
 pub(crate) struct Databases {
     engine: Arc<dyn Engine>,
     fatal: Fatal,
-    /// So much of the disk is left beside a copy that is made while the node serves.
+    /// Bytes of the disk that stay free beside a copy that is made while the node serves.
     spare_bytes: u64,
 }
 
-/// One open database. Dropped, it is closed on a thread of its own, where there is anything to wait
-/// for.
+/// One open database. After the drop it is closed on a thread of its own, unless its engine has
+/// nothing to wait for.
 #[derive(Debug)]
 pub(crate) struct Database {
     tree: Box<dyn Tree>,
@@ -36,27 +35,27 @@ impl Databases {
         Databases { engine: Arc::new(engine), fatal: fatal.clone(), spare_bytes }
     }
 
-    /// The same databases, whose errors come together elsewhere.
+    /// Returns the same databases with another [`Fatal`].
     pub(crate) fn with_fatal(&self, fatal: Fatal) -> Databases {
         Databases { fatal, ..self.clone() }
     }
 
-    /// Where errors come together.
+    /// Fatal error of these databases.
     pub(crate) fn fatal(&self) -> &Fatal {
         &self.fatal
     }
 
-    /// See the field.
+    /// Bytes of the disk that stay free beside a copy that is made while the node serves.
     pub(crate) fn spare_bytes(&self) -> u64 {
         self.spare_bytes
     }
 
-    /// See [`Engine::lock`].
+    /// Lock of the data directory, as in [`Engine::lock`].
     pub(crate) fn lock(&self) -> io::Result<Option<Arc<File>>> {
         self.engine.lock()
     }
 
-    /// A new database, to be written.
+    /// Creates an empty database.
     pub(crate) fn begin(&self, number: u64) -> io::Result<Database> {
         self.fatal.check()?;
         Ok(self.database(self.fatal.note("making a database", self.engine.begin(number))?))
@@ -66,9 +65,9 @@ impl Databases {
         Database { tree, fatal: self.fatal.clone() }
     }
 
-    /// Closes a database that was written and makes it durable. Answers the files that it has.
-    /// Waits for sled, however long that takes: while the disk stalls, sled's threads hold on to
-    /// the files, and no node must end for that.
+    /// Closes a written database and makes it durable. Returns its files. Waits for sled without a
+    /// limit: while the disk stalls, sled's threads hold on to the files, and a node must survive
+    /// that.
     pub(crate) fn finish(&self, number: u64, database: Database) -> io::Result<Vec<FileRecord>> {
         database.flush()?;
         self.fatal.note("closing a database", database.tree.close())?;
@@ -78,21 +77,21 @@ impl Databases {
         Ok(finished)
     }
 
-    /// Opens a finished database, through a copy, unless less than `spare` bytes of the disk were
+    /// Opens a copy of a finished database, unless less than `spare` bytes of the disk would be
     /// left then.
     ///
     /// # Errors
-    /// Those of [`Engine::open`].
+    /// The errors of [`Engine::open`].
     pub(crate) fn open(&self, number: u64, files: &[FileRecord], spare: u64) -> io::Result<Database> {
         Ok(self.database(self.engine.open(number, files, spare)?))
     }
 
-    /// Removes what there is of a database, as soon as it is closed.
+    /// Removes all files of a database, as soon as it is closed.
     pub(crate) fn remove(&self, number: u64) -> io::Result<()> {
         self.fatal.note("removing a snapshot", self.engine.remove(number))
     }
 
-    /// The numbers of all databases, finished or not.
+    /// Returns the numbers of all databases, finished or not.
     pub(crate) fn numbers(&self) -> io::Result<Vec<u64>> {
         let names = self.engine.names()?;
         let mut numbers: Vec<u64> = names.iter().filter_map(|name| number_of(name)).collect();
@@ -116,7 +115,7 @@ impl Database {
         self.tree.insert(key.as_ref(), value)
     }
 
-    /// Hands everything written so far to the kernel, which bounds what sled holds in memory.
+    /// Passes everything written so far to the kernel, which bounds the memory of sled.
     pub(crate) fn flush(&self) -> io::Result<()> {
         self.fatal.check()?;
         let flushed = failpoint::pass("db.flush").and_then(|()| self.tree.flush());

@@ -1,4 +1,4 @@
-//! What holds databases: sled below a directory or, for simulations, a disk in memory.
+//! Engines for databases: sled below a directory or, in simulations, a disk in memory.
 
 use std::fmt::Debug;
 use std::fs::File;
@@ -9,34 +9,33 @@ use crate::databases::copying::FileRecord;
 
 /// Databases by number. Blocking.
 pub(crate) trait Engine: Debug + Send + Sync {
-    /// The lock of the data directory, where there is one. Held, it keeps the directory from being
+    /// Lock of the data directory, where there is one. While it is held, the directory cannot be
     /// opened anew.
     ///
     /// # Errors
-    /// When it was let go: the directory may be another's by now.
+    /// When the lock was released: another process may have the directory by now.
     fn lock(&self) -> io::Result<Option<Arc<File>>>;
 
-    /// A new database, to be written.
+    /// Creates an empty database.
     fn begin(&self, number: u64) -> io::Result<Box<dyn Tree>>;
 
-    /// Makes a database that was written and closed durable and gives it its name. Answers the
-    /// files that it has.
+    /// Makes a written and closed database durable and gives it its final name. Returns its files.
     fn publish(&self, number: u64) -> io::Result<Vec<FileRecord>>;
 
-    /// Opens a finished database, through a copy, unless less than `spare` bytes of the disk were
+    /// Opens a copy of a finished database, unless less than `spare` bytes of the disk would be
     /// left then.
     ///
     /// # Errors
-    /// `InvalidData` when it is not what was finished; [`CopyFailed`], and what there was of the
-    /// copy is gone again.
+    /// `InvalidData` when a file differs from its record; [`CopyFailed`], after which the
+    /// incomplete copy is removed.
     ///
     /// [`CopyFailed`]: crate::databases::copying::CopyFailed
     fn open(&self, number: u64, files: &[FileRecord], spare: u64) -> io::Result<Box<dyn Tree>>;
 
-    /// Removes what there is of a database, as soon as it is closed.
+    /// Removes all files of a database, as soon as it is closed.
     fn remove(&self, number: u64) -> io::Result<()>;
 
-    /// The names of all databases, finished or not, and of what else there is.
+    /// Returns the names of all databases, finished or not, and of other entries of the directory.
     fn names(&self) -> io::Result<Vec<String>>;
 
     /// Bytes that all databases occupy.
@@ -49,21 +48,21 @@ pub(crate) trait Tree: Debug + Send + Sync {
 
     fn insert(&self, key: &[u8], value: &[u8]) -> io::Result<()>;
 
-    /// Hands everything written so far to the kernel.
+    /// Passes everything written so far to the kernel.
     fn flush(&self) -> io::Result<()>;
 
-    /// Closes it, and waits until its files are free.
+    /// Closes the database, and waits until its files are free.
     fn close(self: Box<Self>) -> io::Result<()>;
 }
 
 const PREFIX: &str = "snap-";
 
-/// A finished database's name.
+/// Name of a finished database.
 pub(crate) fn name(number: u64) -> String {
     format!("{PREFIX}{number}")
 }
 
-/// The number of the database that has such a name, or a name with something behind it.
+/// Number of the database with this name, which may have a suffix behind a dot.
 pub(crate) fn number_of(name: &str) -> Option<u64> {
     name.strip_prefix(PREFIX)?.split('.').next()?.parse().ok()
 }

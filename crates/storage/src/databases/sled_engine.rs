@@ -1,8 +1,8 @@
 //! Databases of sled, one for each snapshot.
 //!
-//! sled writes to its files whenever it opens them, and it cannot open them again after a power cut
-//! that kept some pages of such a write and lost others. So no such write may ever reach a snapshot
-//! that counts: a finished database is read through a copy.
+//! sled writes to its files whenever it opens them. After a power cut that kept some pages of such
+//! a write and lost others, sled cannot open the files again. Therefore the files of a finished
+//! database are never opened by sled; reads go through a copy.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -19,14 +19,14 @@ use crate::directory::place::{remove_all, sync_dir};
 use crate::failpoint;
 use crate::fatal::Fatal;
 
-/// sled's page cache. It is a soft bound; snapshots pass through it once and need little.
+/// Size of sled's page cache, a soft bound. Snapshots pass through it once and need little.
 const CACHE_BYTES: u64 = 16 << 20;
-/// When sled's worker threads hold on to a closed database for so long, the log says so, again and
-/// again. Short in tests.
+/// Time after which the log reports that sled's worker threads still hold a closed database, and
+/// the time between two reports. Short in tests.
 const CLOSING_LONG: Duration = Duration::from_millis(if cfg!(feature = "failpoints") { 20 } else { 10_000 });
 const CLOSING_PAUSE: Duration = Duration::from_millis(1);
 
-/// Databases below a directory. Clones are the same.
+/// Databases below a directory. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct SledEngine {
     dir: Arc<Path>,
@@ -34,10 +34,10 @@ pub(crate) struct SledEngine {
     closers: Closers,
 }
 
-/// One open database. Dropped, it is closed on a thread of its own.
+/// One open database. After the drop it is closed on a thread of its own.
 #[derive(Debug)]
 struct SledTree {
-    /// Empty only while it is dropped.
+    /// `None` only during the drop.
     db: Option<sled::Db>,
     dir: PathBuf,
     number: u64,
@@ -45,13 +45,13 @@ struct SledTree {
 }
 
 impl SledEngine {
-    /// Databases below `dir`, which is made when missing. `closers` must be at rest.
+    /// Returns the databases below `dir`, which is created when missing. `closers` must be at rest.
     pub(crate) fn in_dir(dir: &Path, fatal: &Fatal, closers: &Closers) -> io::Result<SledEngine> {
         explain_panics();
         fs::create_dir_all(dir)?;
         for entry in fs::read_dir(dir)? {
             let path = entry?.path();
-            // What a process that has ended was writing, or reading.
+            // Unfinished databases and copies of a process that has ended.
             if path.extension().is_some_and(|end| end == "new" || end == "copy") {
                 remove_all(&path)?;
             }
@@ -123,7 +123,8 @@ impl Engine for SledEngine {
 }
 
 fn open_sled(dir: &Path) -> io::Result<sled::Db> {
-    // No flusher thread: its flush is no durability, and ours come where they are needed.
+    // Without the flusher thread, as its flushes are not durable. This crate flushes where it needs
+    // to.
     let config = sled::Config::new().path(dir).mode(sled::Mode::LowSpace).cache_capacity(CACHE_BYTES);
     Ok(config.flush_every_ms(None).open()?)
 }
@@ -147,7 +148,7 @@ impl Tree for SledTree {
         Ok(self.db()?.flush().map(drop)?)
     }
 
-    /// Waits until sled's threads have let go of its files.
+    /// Waits until sled's threads have let go of the database's files.
     fn close(mut self: Box<Self>) -> io::Result<()> {
         self.db.take().map_or(Ok(()), |db| close_sled(db, &self.dir, &self.engine.fatal))
     }
@@ -158,13 +159,12 @@ impl Drop for SledTree {
         let Some(db) = self.db.take() else { return };
         let SledEngine { fatal, closers, .. } = &self.engine;
         if fatal.reason().is_some() {
-            // After a failed write sled can wait for ever for that write when it is closed. So it
-            // is then left open; the process has to end anyway.
+            // After a failed write, sled may wait for that write for ever when it is closed. So the
+            // database stays open; the process has to end anyway.
             std::mem::forget(db);
             return;
         }
-        // Not here: to close is to write and to wait, and this may be dropped by a task among
-        // others.
+        // On another thread: closing writes and waits, and an async task may run this drop.
         let (fatal, engine, dir, number) = (fatal.clone(), self.engine.clone(), self.dir.clone(), self.number);
         let close = move || {
             let noted = fatal.clone();
@@ -184,7 +184,7 @@ impl Drop for SledTree {
 
 fn close_sled(db: sled::Db, dir: &Path, fatal: &Fatal) -> io::Result<()> {
     let file = patiently(|| File::open(dir.join("db")))?;
-    // sled panics when it cannot sync its file at the end. So that is tried before.
+    // sled panics when its final sync fails, so the sync is tried before the close.
     let synced = failpoint::pass("db.sync").and_then(|()| Ok(db.flush().map(drop)?)).and_then(|()| file.sync_all());
     if let Err(error) = fatal.note("closing a database", synced) {
         std::mem::forget(db);
@@ -199,7 +199,7 @@ fn close_sled(db: sled::Db, dir: &Path, fatal: &Fatal) -> io::Result<()> {
             Err(TryLockError::WouldBlock) => {}
             Err(TryLockError::Error(error)) => return Err(error),
         }
-        // After a failed write it may never let go.
+        // After a failed write sled may never release the files.
         fatal.check()?;
         if told.elapsed() >= CLOSING_LONG {
             told = Instant::now();
@@ -219,8 +219,8 @@ fn open_copy(finished: &Path, copy: &Path, files: &[FileRecord], spare: u64) -> 
     open_sled(copy).map_err(failed)
 }
 
-/// sled panics where other stores answer "damaged". A panic ends the process, as it should; this
-/// says why it did.
+/// Installs a panic hook that logs the cause of sled's panics. sled panics where other stores
+/// report damage, and a panic ends the process.
 fn explain_panics() {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
@@ -237,7 +237,7 @@ fn explain_panics() {
     });
 }
 
-/// Makes the closed database in `unfinished` durable and gives it its name.
+/// Makes the closed database in `unfinished` durable and renames it to `finished`.
 fn publish(unfinished: &Path, finished: &Path) -> io::Result<Vec<FileRecord>> {
     let mut records = Vec::new();
     for path in patiently(|| files(unfinished))? {
@@ -261,7 +261,7 @@ fn relative(dir: &Path, path: &Path) -> io::Result<String> {
     relative.map(String::from).ok_or_else(|| io::Error::other("a file of sled's has a strange name"))
 }
 
-/// `dir` and every directory below it.
+/// Lists `dir` and every directory below it.
 fn dirs(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let mut dirs = vec![dir.to_path_buf()];
     for entry in fs::read_dir(dir)? {
@@ -273,7 +273,8 @@ fn dirs(dir: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(dirs)
 }
 
-/// Every file below `dir`. One that vanishes meanwhile was renamed or removed by sled and is none.
+/// Lists every file below `dir`. A file that vanishes meanwhile was renamed or removed by sled, and
+/// is left out.
 fn files(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(dir)? {

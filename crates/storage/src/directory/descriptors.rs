@@ -1,11 +1,12 @@
 //! File descriptors for the disk of a process that may open no more files.
 //!
-//! EMFILE and ENFILE tell of descriptors and of no disk, so they end a node only when they last. A
-//! few descriptors are held spare, opened before any client connects. They are given up where a
-//! file is opened, and held again afterwards. While there are none, the doors are asked to give
-//! some back, and the disk waits.
+//! EMFILE and ENFILE say nothing about the disk, so they end a node only when they last. The
+//! process holds a few spare descriptors, opened before any client connects. They are released for
+//! each step that opens a file, and taken back afterwards. While there are none, the doors are
+//! asked to close some connections, and the disk waits.
 //!
-//! A limit that is lowered counts numbers and not files: what was opened first makes room below it.
+//! A lowered limit counts descriptor numbers and not open files, so only files that were opened
+//! early make room below it.
 
 use std::fs::File;
 use std::io;
@@ -19,35 +20,35 @@ use tokio::sync::Notify;
 const SPARE: usize = 8;
 /// Descriptors that one step of the disk takes at most: sled opens so many at once.
 const NEEDED: usize = 4;
-/// Time after which the lack of a descriptor is an error of the disk.
+/// Time after which the lack of a descriptor counts as an error of the disk.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Time between two lines in the log.
+/// Time between two log lines about it.
 const TOLD_AGAIN: Duration = Duration::from_secs(10);
-/// Pause between two looks.
+/// Pause between two tries.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Descriptors of this process: its limit is one for all that it opens.
+/// Spare descriptors of this process. The limit applies to the process, so the pool is global.
 static POOL: Mutex<Pool> = Mutex::new(Pool { spare: Vec::new(), loans: 0, told: None });
 static WANTED: Notify = Notify::const_new();
 
 struct Pool {
     spare: Vec<File>,
-    /// Steps for which the spare ones were given up.
+    /// Steps that are under way and use the spare descriptors.
     loans: usize,
-    /// Last line in the log.
+    /// Time of the last log line.
     told: Option<Instant>,
 }
 
 /// Room for the descriptors of one step, until it is dropped.
 pub(crate) struct Loan(());
 
-/// Resolves when descriptors are missing: a door is to end a connection that it can do without.
+/// Resolves when descriptors are missing: a door should then close a connection that it can spare.
 pub async fn descriptors_wanted() {
     WANTED.notified().await;
 }
 
-/// Asks the doors of this process for descriptors, after an error that says that none are left.
-/// False, and nothing happens, after any other error.
+/// Asks the doors of this process for descriptors if `error` says that none are left. Returns
+/// whether it does.
 pub fn want_descriptors(error: &io::Error) -> bool {
     let is_missing = is_missing(error);
     if is_missing {
@@ -56,22 +57,23 @@ pub fn want_descriptors(error: &io::Error) -> bool {
     is_missing
 }
 
-/// Whether an error tells that there is no descriptor, of this process or of the system.
+/// Tells whether an error is the lack of a descriptor, in this process or in the whole system.
 pub(crate) fn is_missing(error: &io::Error) -> bool {
     let code = error.raw_os_error();
     [Errno::MFILE, Errno::NFILE].iter().any(|missing| code == Some(missing.raw_os_error()))
 }
 
-/// Opens what is held spare, as far as there are descriptors.
+/// Opens the spare descriptors, as far as the limit allows.
 pub(crate) fn hold_spare() {
     pool().fill();
 }
 
-/// Room for a step, at once or never.
+/// Returns room for a step, or `None` at once when there is none.
 pub(crate) fn try_lend() -> Option<Loan> {
     let mut pool = pool();
     pool.fill();
-    // Under a loan there is room for the other step, or it waits.
+    // During another loan the spare descriptors are already free: the two steps share them, or one
+    // waits.
     if pool.loans == 0 && pool.spare.len() < NEEDED {
         return None;
     }
@@ -80,17 +82,17 @@ pub(crate) fn try_lend() -> Option<Loan> {
     Some(Loan(()))
 }
 
-/// Wait for a descriptor.
+/// Deadline of a step that waits for a descriptor.
 #[derive(Default)]
 struct Want {
     until: Option<Instant>,
 }
 
 impl Want {
-    /// Asks for descriptors, and answers how long to wait before the next look.
+    /// Asks for descriptors, and returns the pause before the next try.
     ///
     /// # Errors
-    /// EMFILE, when they have been wanted for [`PATIENCE`].
+    /// EMFILE, when they have been missing for [`PATIENCE`].
     fn again(&mut self) -> io::Result<Duration> {
         let now = Instant::now();
         if now >= *self.until.get_or_insert(now + PATIENCE) {
@@ -116,16 +118,16 @@ pub(crate) async fn lend() -> io::Result<Loan> {
     }
 }
 
-/// Opens files, again and again while there is no descriptor. `open` can be repeated. Blocking.
+/// Runs `open`, and repeats it while no descriptor is free. Blocking.
 ///
 /// # Errors
-/// Those of `open`; that of a missing descriptor after [`PATIENCE`] only.
+/// The errors of `open`; the lack of a descriptor only after [`PATIENCE`].
 pub(crate) fn patiently<T>(mut open: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     let mut want = Want::default();
     loop {
         if let Some(_loan) = try_lend() {
             match open() {
-                // Another thread was faster.
+                // Another thread took the descriptor first.
                 Err(error) if is_missing(&error) => {}
                 opened => return opened,
             }

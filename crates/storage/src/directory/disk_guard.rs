@@ -1,4 +1,4 @@
-//! How much space is left, and a reserve to give up when none is.
+//! Free space of the disk, and a reserve to give up when it is full.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -10,9 +10,9 @@ use rustix::io::Errno;
 
 /// Watches the free space of the data directory's filesystem and keeps a ballast file there.
 ///
-/// A full disk keeps sled from opening, even to free space. So clients' writes are to be refused
-/// while [`DiskGuard::is_low`], and if the disk fills up all the same, the next start gives up the
-/// ballast and opens.
+/// sled cannot open on a full disk, not even to free space. Therefore the node refuses clients'
+/// writes while [`DiskGuard::is_low`]. If the disk fills up all the same, the next start gives up
+/// the ballast and opens.
 #[derive(Clone, Debug)]
 pub struct DiskGuard {
     dir: Arc<Path>,
@@ -29,22 +29,22 @@ impl DiskGuard {
     /// Bytes that this process may still write to the filesystem. One system call.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the operating system.
     pub fn free_bytes(&self) -> io::Result<u64> {
         let space = statvfs(&*self.dir)?;
         Ok(space.f_bavail.saturating_mul(space.f_frsize))
     }
 
-    /// True when less than the low-water mark is free: clients' writes should be refused now.
+    /// Checks for less free space than the low-water mark: clients' writes should then be refused.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the operating system.
     pub fn is_low(&self) -> io::Result<bool> {
         Ok(self.free_bytes()? < self.free_min_bytes)
     }
 
-    /// Lays the ballast if it is missing and there is plenty of space: it must not itself bring on
-    /// the shortage.
+    /// Creates the ballast if it is missing and there is plenty of space, so that the ballast
+    /// itself does not cause the shortage.
     pub(crate) fn lay_ballast(&self) -> io::Result<()> {
         let path = self.ballast();
         if self.ballast_bytes == 0 || path.exists() {
@@ -54,11 +54,11 @@ impl DiskGuard {
             return Ok(());
         }
         let laid = File::create(&path).and_then(|file| reserve(file, self.ballast_bytes));
-        // Half a ballast is none.
+        // An incomplete ballast is removed.
         laid.inspect_err(|_| drop(fs::remove_file(&path)))
     }
 
-    /// Gives up the ballast. True when there was one.
+    /// Removes the ballast. Returns true when there was one.
     pub(crate) fn drop_ballast(&self) -> io::Result<bool> {
         match fs::remove_file(self.ballast()) {
             Ok(()) => Ok(true),
@@ -75,7 +75,8 @@ impl DiskGuard {
 fn reserve(mut file: File, bytes: u64) -> io::Result<()> {
     match fallocate(&file, FallocateFlags::empty(), 0, bytes) {
         Ok(()) => Ok(()),
-        // Not every filesystem can; written zeros occupy space everywhere but on a compressing one.
+        // Some filesystems cannot allocate. Written zeros take up space on all but compressing
+        // filesystems.
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
             let zeros = [0; 64 << 10];
             let mut left = bytes;

@@ -1,13 +1,13 @@
-//! The data directory: who may enter, and how its log is replaced as a whole.
+//! The data directory: its lock, its entries, and the replacement of its log as a whole.
 //!
 //! ```text
 //! LOCK       held while a process has the directory open
 //! ballast    space to give up when the disk is full
-//! node       whose data this is
-//! snapshot   which snapshot is current
+//! node       identity of the node that owns the data
+//! snapshot   number and manifest of the current snapshot
 //! log/       raft-log
-//! log.new/   a log in the making, by which a node that has lost its state replaces its own
-//! log.lost/  that own log, until the node has joined again
+//! log.new/   new log of a node that has lost its state, until it is complete
+//! log.lost/  the log that the new one replaced, until the node has joined again
 //! sled/      snapshots
 //! ```
 
@@ -21,14 +21,13 @@ use crate::directory::place::{remove_all, sync_dir};
 use crate::error::{Doing, Error};
 use crate::failpoint;
 
-/// The places in a data directory.
+/// Paths in a data directory.
 pub(crate) struct Layout {
     pub(crate) dir: PathBuf,
 }
 
-/// How long the lock may take to come free: a killed process holds its files until the kernel has
-/// cleared it away, and a process that is just being forked holds its parent's until it has become
-/// another program.
+/// Time to wait for the lock. A killed process holds its files until the kernel has cleaned it up,
+/// and a process that is being forked holds its parent's files until it executes another program.
 const LOCK_WAIT: Duration = Duration::from_secs(2);
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
@@ -49,15 +48,15 @@ impl Layout {
         self.dir.join("log.lost")
     }
 
-    /// Makes the directory, for this user only, and takes its lock. The lock is held as long as the
-    /// file is open.
+    /// Creates the directory, for this user only, and takes its lock. The lock lasts as long as the
+    /// returned file is open.
     pub(crate) fn enter(&self) -> Result<File, Error> {
         let dir = &self.dir;
         let doing = || format!("making the data directory {}", dir.display());
         DirBuilder::new().recursive(true).mode(0o700).create(dir).doing(doing)?;
         fs::set_permissions(dir, fs::Permissions::from_mode(0o700)).doing(doing)?;
-        // Its name must last as well; a directory without a parent that can be named is the root or
-        // the current one.
+        // The directory's name must be durable as well. A path without a named parent is the root
+        // or an entry of the current directory.
         if let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
             sync_dir(parent).doing(doing)?;
         }
@@ -76,10 +75,11 @@ impl Layout {
         }
     }
 
-    /// Ends what a crash interrupted: there is a log if there was one, and none in the making.
+    /// Completes a replacement of the log that a crash interrupted: afterwards `log` exists if
+    /// there was a log, and `log.new` does not.
     pub(crate) fn tidy(&self) -> io::Result<()> {
         if !self.log().exists() {
-            // A new log was whole before the old one gave way to it.
+            // A new log is complete before the old one is renamed.
             let whole = [self.log_new(), self.log_lost()].into_iter().find(|log| log.exists());
             if let Some(whole) = whole {
                 fs::rename(whole, self.log())?;
@@ -89,12 +89,12 @@ impl Layout {
         remove_all(&self.log_new())
     }
 
-    /// Puts the finished `log.new` in the place of `log`, which is kept. Both must be closed.
-    /// Durable on return.
+    /// Moves the complete `log.new` into the place of `log`, and keeps the latter as `log.lost`.
+    /// Both must be closed. Durable on return.
     pub(crate) fn replace_log(&self) -> io::Result<()> {
         failpoint::pass("log.given-up")?;
         if self.log_lost().exists() {
-            // The first one that was lost is the one that may hold what others have not.
+            // Only the log that was lost first may have entries that other nodes lack.
             remove_all(&self.log())?;
         } else {
             fs::rename(self.log(), self.log_lost())?;
@@ -109,7 +109,7 @@ impl Layout {
         remove_all(&self.log_lost())
     }
 
-    /// True when there is a Raft log, begun or not.
+    /// Checks for a Raft log, begun or not.
     pub(crate) fn has_log(&self) -> bool {
         fs::read_dir(self.log()).is_ok_and(|mut entries| entries.next().is_some())
     }

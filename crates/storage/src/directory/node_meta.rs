@@ -1,4 +1,4 @@
-//! Whose data this is, and how far that node has come.
+//! Identity of the node that owns the data, and how far it has come in its cluster.
 
 use std::io;
 use std::path::Path;
@@ -12,13 +12,13 @@ use crate::error::{Doing, Error};
 use crate::failpoint;
 use crate::fatal::Fatal;
 
-/// The layout of the data directory as a whole, the only one that this program reads. Raised when
-/// an older program could not read it any more.
+/// Version of the data directory's layout, the only one that this program reads. Raised with each
+/// change that an older program could not read.
 pub const FORMAT: u32 = 2;
 
 pub(crate) const NODE: &str = "node";
 
-/// Who a node is.
+/// Name of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// The cluster's name.
@@ -27,7 +27,7 @@ pub struct Identity {
     pub node_id: u64,
 }
 
-/// Which cluster was founded: its uuid, zxid base and group.
+/// Founding of the cluster: its uuid, zxid base and group.
 type FoundingRecord = ([u8; 16], u64, u32);
 
 /// The record `node`.
@@ -37,21 +37,21 @@ struct NodeRecord {
     cluster_id: String,
     node_id: u64,
     founding: Option<FoundingRecord>,
-    /// Drawn when the directory was new: it tells its log from one of a directory that this node
-    /// had before.
+    /// Random number of this directory. The log carries it as well, so a log of an earlier
+    /// directory of this node is recognized.
     incarnation: u64,
     log_begun: bool,
     joined: bool,
     rejoining: bool,
-    /// Bytes of the log that are sure to be on disk: how far it must at least reach.
+    /// Bytes of the log that are sure to be on disk. A shorter log is damaged.
     log_bytes: u64,
 }
 
-/// Whose data a directory holds, and how far that node has come. Clones share it.
+/// Identity of the node that owns a data directory, and how far it has come. Clones share it.
 #[derive(Clone, Debug)]
 pub struct NodeMeta {
     place: Arc<dyn Place>,
-    /// As it is on disk. Held for a look only: runtime threads take it.
+    /// The record as it is on disk. Held only briefly, as threads of the async runtime take it.
     record: Arc<Mutex<NodeRecord>>,
     /// Held while a change is written.
     change: Arc<Mutex<()>>,
@@ -80,7 +80,7 @@ impl NodeMeta {
         failpoint::pass("meta.created")
     }
 
-    /// Whether a place has an identity, readable or not.
+    /// Checks for an identity in a place, readable or not.
     pub(crate) fn is_there(place: &dyn Place) -> io::Result<bool> {
         Ok(place.read(NODE)?.is_some())
     }
@@ -100,27 +100,27 @@ impl NodeMeta {
         Ok(NodeMeta { place: Arc::clone(place), record, change, identity, fatal: fatal.clone(), pristine: false })
     }
 
-    /// Whose data a directory has; `None` when it has no identity.
+    /// Identity of the node that owns a directory; `None` when the directory has no identity.
     pub(crate) fn identity_in(dir: &Path) -> Result<Option<Identity>, Error> {
         let record = read(&Files(dir.into()), dir)?;
         Ok(record.map(|record| Identity { cluster_id: record.cluster_id, node_id: record.node_id }))
     }
 
-    /// Who this node is.
+    /// Identity of this node.
     pub fn identity(&self) -> &Identity {
         &self.identity
     }
 
-    /// Uuid, zxid base and group of the cluster, once [`NodeMeta::set_founding`] was called in this
-    /// or an earlier run.
+    /// Uuid, zxid base and group of the cluster; `None` before the first [`NodeMeta::set_founding`]
+    /// of this or an earlier run.
     pub fn founding(&self) -> Option<([u8; 16], u64, u32)> {
         self.record().founding
     }
 
-    /// Remembers for good which cluster this is. Durable on return. Blocking.
+    /// Remembers the cluster's founding for good. Durable on return. Blocking.
     ///
     /// # Errors
-    /// Any disk error, now or earlier; the node must stop.
+    /// Any disk error, of this call or an earlier one; the node must stop.
     pub fn set_founding(&self, founding: ([u8; 16], u64, u32)) -> io::Result<()> {
         if self.founding() == Some(founding) {
             return Ok(());
@@ -128,30 +128,30 @@ impl NodeMeta {
         self.change("noting the cluster's uuid", "meta.founding", |record| record.founding = Some(founding))
     }
 
-    /// True when this directory never took part in the cluster before it was opened: no vote, no
-    /// entry, no snapshot, not joined. It is either a new node, or one whose disk was wiped and
-    /// that may have voted before.
+    /// Tells whether this directory was blank when it was opened: without a vote, entry or
+    /// snapshot, and not joined. Its node is either new, or had its disk wiped and may have voted
+    /// before.
     pub fn pristine(&self) -> bool {
         self.pristine
     }
 
-    /// True once [`NodeMeta::set_joined`] was called, in this or an earlier run.
+    /// Tells whether [`NodeMeta::set_joined`] was called, in this or an earlier run.
     pub fn joined(&self) -> bool {
         self.record().joined
     }
 
-    /// True when this node has lost its state and has begun a new log with its old vote: it knows
-    /// that there is a cluster, and has no vote in it before it has everything again.
+    /// Tells whether this node has lost its state and begun a new log with its old vote. It knows
+    /// that there is a cluster, and does not vote before it has the whole state again.
     pub fn rejoining(&self) -> bool {
         self.record().rejoining
     }
 
-    /// Remembers for good that this node holds all that it must know to vote: it helped to found
-    /// the cluster, or has caught up with a leader since its directory was new. Durable on return.
+    /// Remembers for good that this node holds all that it needs to vote: it helped to found the
+    /// cluster, or has caught up with a leader since its directory was new. Durable on return.
     /// Blocking.
     ///
     /// # Errors
-    /// Any disk error, now or earlier; the node must stop.
+    /// Any disk error, of this call or an earlier one; the node must stop.
     pub fn set_joined(&self) -> io::Result<()> {
         if self.joined() {
             return Ok(());
@@ -172,8 +172,8 @@ impl NodeMeta {
         })
     }
 
-    /// True when this directory's log was begun: from then on a log without this node's name is a
-    /// lost one.
+    /// Tells whether this directory's log was begun. From then on, a log without this node's name
+    /// means that the log was lost.
     pub(crate) fn log_begun(&self) -> bool {
         self.record().log_begun
     }
@@ -182,21 +182,23 @@ impl NodeMeta {
         self.change("beginning the Raft log", "meta.log-begun", |record| record.log_begun = true)
     }
 
-    /// Bytes that the log must at least have.
+    /// Bytes that the log must have at least.
     pub(crate) fn log_bytes(&self) -> u64 {
         self.record().log_bytes
     }
 
-    /// Remembers that so many bytes of the log are on disk. Durable on return. Blocking.
+    /// Remembers that `bytes` bytes of the log are on disk. Durable on return. Blocking.
     pub(crate) fn set_log_bytes(&self, bytes: u64) -> io::Result<()> {
         if bytes <= self.log_bytes() {
             return Ok(());
         }
-        self.change("noting the end of the Raft log", "meta.log-bytes", |record| record.log_bytes = bytes)
+        self.change("noting the end of the Raft log", "meta.log-bytes", |record| {
+            record.log_bytes = record.log_bytes.max(bytes);
+        })
     }
 
-    /// Drawn when the directory was made: a node that comes back with another one has lost its
-    /// data.
+    /// Random number drawn when the directory was made. A node that comes back with another one has
+    /// lost its data.
     pub fn incarnation(&self) -> u64 {
         self.record().incarnation
     }
@@ -221,7 +223,7 @@ impl NodeMeta {
     }
 }
 
-/// The record in `place`, which lies in the data directory `dir`.
+/// Reads the record in `place`, which lies in the data directory `dir`.
 fn read(place: &dyn Place, dir: &Path) -> Result<Option<NodeRecord>, Error> {
     let record = place.read(NODE).doing(|| "reading the node's identity".to_string())?;
     let Some(record) = record else { return Ok(None) };
@@ -238,7 +240,7 @@ fn read(place: &dyn Place, dir: &Path) -> Result<Option<NodeRecord>, Error> {
 
 fn check(record: &NodeRecord, dir: &Path, wanted: &Identity) -> Result<(), Error> {
     let dir = dir.to_path_buf();
-    // The cluster first: node ids of another cluster mean nothing here.
+    // The cluster first: a node id of another cluster has no meaning here.
     if record.cluster_id != wanted.cluster_id {
         Err(Error::OtherCluster { dir, found: record.cluster_id.clone(), wanted: wanted.cluster_id.clone() })
     } else if record.node_id != wanted.node_id {

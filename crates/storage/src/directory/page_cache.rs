@@ -1,9 +1,9 @@
-//! What the system has of a data directory in memory, and the disk may not have.
+//! Removal of pages from the page cache that the disk may not have.
 //!
-//! Linux calls a page clean when its write-back has failed: the fsync that was told of it is the
-//! only one that is, and the page stays in the page cache. A node that is started again would read
-//! it there, take it for durable and build on it; a power cut later it is gone. What a killed
-//! process has not synced, files and names, would be built on in the same way.
+//! After a failed write-back Linux marks the page as clean: one fsync reports the error, and the
+//! page stays in the page cache. A restarted node would read that page, take it for durable and
+//! build on it, and a later power cut would lose it. The same is true of files and names that a
+//! killed process has not synced.
 
 use std::fs::{self, File};
 use std::io;
@@ -11,9 +11,9 @@ use std::path::Path;
 
 use rustix::fs::{Advice, fadvise};
 
-/// Makes a file, or everything in a directory, durable and drops it from the page cache: what is
-/// read next is what the disk has. What ends in `.new` or `.copy` is unfinished, is never read and
-/// is left out. Nothing at `path` is no error.
+/// Makes a file, or all files in a directory, durable and drops them from the page cache, so that
+/// the next read returns what the disk has. Names that end in `.new` or `.copy` are unfinished, are
+/// never read, and are left out. A missing `path` is no error.
 pub(crate) fn drop_unwritten(path: &Path) -> io::Result<()> {
     let file = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -28,7 +28,7 @@ pub(crate) fn drop_unwritten(path: &Path) -> io::Result<()> {
         }
         return file.sync_all();
     }
-    // Dirty pages are not dropped.
+    // The sync comes first, as dirty pages are not dropped.
     file.sync_all()?;
     Ok(fadvise(&file, 0, None, Advice::DontNeed)?)
 }

@@ -1,5 +1,5 @@
-//! Where a node's small records lie: files of its data directory or, for simulations, keys of a
-//! disk in memory.
+//! Places of a node's small records: files of its data directory or, in simulations, keys of a disk
+//! in memory.
 
 use std::fmt::Debug;
 use std::fs::{self, File};
@@ -11,10 +11,10 @@ use crate::failpoint;
 
 /// Records that are read and replaced as a whole.
 pub(crate) trait Place: Debug + Send + Sync {
-    /// The record `name`, if there is one.
+    /// Reads the record `name`, if there is one.
     fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>>;
 
-    /// Puts `bytes` in the place of the record `name`. Durable on return; a crash leaves the old
+    /// Replaces the record `name` by `bytes`. Durable on return; a crash leaves either the old
     /// record or the new one.
     fn replace(&self, name: &str, bytes: &[u8]) -> io::Result<()>;
 }
@@ -49,7 +49,7 @@ pub(crate) fn sync_dir(dir: &Path) -> io::Result<()> {
     patiently(|| File::open(dir))?.sync_all()
 }
 
-/// Removes what is at `path`, if there is something.
+/// Removes `path` with everything below it, if it exists.
 pub(crate) fn remove_all(path: &Path) -> io::Result<()> {
     match patiently(|| fs::remove_dir_all(path)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),

@@ -1,4 +1,4 @@
-//! The end of a flush, as raft-log's flush thread tells it.
+//! Callbacks of raft-log's flush thread at the end of a flush.
 
 use std::io;
 use std::sync::Arc;
@@ -7,41 +7,42 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::failpoint;
 use crate::fatal::Fatal;
 
-/// Whom raft-log's flush thread tells that records are on disk.
+/// Callback that raft-log's flush thread runs once records are on disk.
 pub(crate) struct WalCallback {
     pub(crate) fatal: Fatal,
-    /// How much of the log is on disk, and how much will be with this flush if it is a synced one.
+    /// Reach of the log, and its durable bytes once this flush is done; `None` for a flush without
+    /// a sync.
     pub(crate) reach: Option<(Arc<Reach>, u64)>,
     pub(crate) done: Done,
 }
 
-/// How far the log reaches, in bytes since it was begun.
+/// Reach of the log, in bytes since it was begun.
 #[derive(Debug, Default)]
 pub(crate) struct Reach {
-    /// All that was written.
+    /// Bytes written.
     pub(crate) end: AtomicU64,
-    /// What will be on disk when all flushes that were asked for have come to their end.
+    /// Bytes on disk once all flushes that were asked for have ended.
     pub(crate) asked: AtomicU64,
-    /// What is sure to be on disk.
+    /// Bytes that are sure to be on disk.
     pub(crate) durable: AtomicU64,
-    /// What a record in the log says to be on disk.
+    /// Bytes that a record in the log states to be on disk.
     pub(crate) marked: AtomicU64,
 }
 
-/// Who waits for a flush.
+/// Receiver of a flush's result.
 pub(crate) enum Done {
     /// openraft, for the appends that came together.
     Gathered(Box<dyn Appends>),
-    /// One of our own calls.
+    /// A call of this crate.
     Waiter(tokio::sync::oneshot::Sender<io::Result<()>>),
     /// The thread that opens the log.
     Opener(std::sync::mpsc::SyncSender<io::Result<()>>),
 }
 
-/// Appends that one flush brings to the disk. Dropped untold, they hear that the flush thread is
-/// gone.
+/// Appends that one flush brings to the disk. If dropped before `done`, they get the error that the
+/// flush thread is gone.
 pub(crate) trait Appends: Send {
-    /// The flush came to its end. Called by the flush thread.
+    /// Passes the result of the flush on. Called by the flush thread.
     fn done(self: Box<Self>, result: &io::Result<()>);
 }
 
@@ -54,8 +55,7 @@ impl raft_log::Callback for WalCallback {
         }
         match self.done {
             Done::Gathered(appends) => appends.done(&result),
-            // A waiter that is gone wanted no answer; the error is remembered in `fatal` all the
-            // same.
+            // A waiter that is gone needs no answer. The error is kept in `fatal` anyway.
             Done::Waiter(waiter) => drop(waiter.send(result)),
             Done::Opener(opener) => opener.send(result),
         }

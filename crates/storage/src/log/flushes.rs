@@ -1,17 +1,17 @@
-//! Appends that wait for the disk: one flush at a time, and whatever is appended meanwhile goes
-//! with the next one.
+//! Appends that wait for the disk. One flush runs at a time; appends during a flush go with the
+//! next one.
 //!
-//! raft-log's flush thread could gather by itself, but only by waiting for company with a timeout,
-//! which costs a lone write two task switches and a timer. Here the disk's own slowness is what
-//! gathers: nothing ever waits for company.
+//! raft-log's flush thread could group appends itself, but only by waiting for more of them with a
+//! timeout, which costs a lone write two task switches and a timer. Here a flush begins at once,
+//! and a slow disk makes the groups larger.
 //!
-//! The next flush is sent by the flush thread, from the callback of the one before. So that thread
-//! takes the log's guard, and no holder of that guard may wait for it. Its queue has room for 1,024
-//! requests and waits when it is full: so there is never more than one flush of ours in it, synced
-//! or not, and a call or two of [`crate::LogStore`].
+//! The flush thread sends the next flush itself, from the callback of the previous one, and takes
+//! the log's guard for that. Therefore no holder of that guard may wait for the flush thread. Its
+//! queue has room for 1,024 requests, and a send to the full queue waits. At most one flush of this
+//! file is in the queue at any time, synced or not, besides a few calls of [`crate::LogStore`].
 //!
-//! Others may commit what this disk has not got, so those who append do not bound what waits for a
-//! slow one: [`Flushes::room`] does.
+//! A leader can commit entries with the disks of other nodes, so appends do not slow down by
+//! themselves when this disk is slow. [`Flushes::room`] bounds the bytes that wait for it.
 
 use std::fmt;
 use std::fs;
@@ -37,11 +37,11 @@ use crate::raft::types::TypeConfig;
 
 type Log = RwLock<RaftLog<WalTypes>>;
 
-/// The log, for as long as a handle on it is held. The last one to let go closes it, and that is
-/// never the flush thread, which closing waits for.
+/// The log, open as long as a handle on it exists. The last handle closes the log. The flush thread
+/// holds no handle, as closing waits for that thread.
 #[derive(Clone)]
 pub(crate) struct SharedLog {
-    /// Empty only while it is dropped.
+    /// `None` only during the drop.
     log: Option<Arc<Log>>,
     pub(crate) flushes: Arc<Flushes>,
 }
@@ -71,56 +71,56 @@ impl fmt::Debug for SharedLog {
 impl Drop for SharedLog {
     fn drop(&mut self) {
         let last = {
-            // Under this guard no other caller has taken hold of it for a moment, so the count is
-            // that of its holders.
+            // Callers take a strong reference for a moment only under this guard, so the count is
+            // now that of the handles.
             let _gate = self.flushes.gate();
             self.log.take().and_then(Arc::into_inner)
         };
-        // Outside: closing waits for the flush thread, which may wait for the guard.
+        // Outside the guard: closing waits for the flush thread, which may wait for the guard.
         if let Some(log) = last {
             self.flushes.close(log.into_inner());
         }
     }
 }
 
-/// Appends wait while so much of the log is not on disk: a leader whose disk is that late hears of
-/// nothing any more, and another one is elected.
+/// Unflushed bytes of the log at which appends wait. Raft handles nothing else during that wait, so
+/// another node is elected if this one leads.
 const UNFLUSHED_BYTES_MAX: u64 = 64 << 20;
 
 pub(crate) type OnClose = Box<dyn FnOnce(u64) + Send>;
 
-/// Who waits for which flush.
+/// Appends by the flush that they wait for.
 pub(crate) struct Flushes {
     pub(crate) reach: Arc<Reach>,
-    /// Told how many bytes are on disk when the log is closed.
+    /// Called with the number of bytes on disk when the log is closed.
     pub(crate) on_close: Mutex<Option<OnClose>>,
-    /// Taken hold of under this guard only, and let go under it.
+    /// A strong reference is taken and released under this guard only.
     log: Mutex<Weak<Log>>,
-    /// The last entry known to be committed. A record says so with the next [`Flushes::write_out`],
-    /// and not with each append.
+    /// The last entry known to be committed. [`Flushes::write_out`] records it, rather than each
+    /// append.
     committed: Mutex<Option<WalLogId>>,
     /// Dropped when the log is closed.
     open: Mutex<Option<watch::Sender<()>>>,
     fatal: Fatal,
-    /// The log's file is full, and there was no descriptor for the next one.
+    /// Set when the log's file is full and no descriptor was free for the next file.
     owes_file: AtomicBool,
     gathered: Mutex<Gathered>,
-    /// Bytes of entries that are waiting or in the flush under way. Not under the guard: what a
-    /// flush that cannot be sent drops counts it too.
+    /// Bytes of entries that are waiting or in the flush under way. Atomic, as a failed send of a
+    /// flush subtracts its bytes while the guard of `gathered` is held.
     unflushed: AtomicU64,
-    /// Told after every flush.
+    /// Notified after every flush.
     flushed: Notify,
-    /// Appends, and what [`crate::LogStore`] waits for itself.
+    /// Counts of appends, and of the writes that [`crate::LogStore`] waits for itself.
     pub(crate) writes: LogWrites,
 }
 
 #[derive(Default)]
 struct Gathered {
     under_way: bool,
-    /// Something is to be written that no caller waits for.
+    /// Set when records must be written for which no caller waits.
     owed: bool,
     waiting: Vec<IOFlushed<TypeConfig>>,
-    /// Of the entries that are waiting.
+    /// Bytes of the entries in `waiting`.
     bytes: u64,
 }
 
@@ -141,8 +141,8 @@ impl Flushes {
         self.gathered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until there is room for an append, which may then be of any size; at once after an
-    /// error.
+    /// Waits until there is room for an append, which may then have any size. Returns at once after
+    /// a fatal error.
     pub(crate) async fn room(&self) {
         loop {
             let flushed = self.flushed.notified();
@@ -153,8 +153,8 @@ impl Flushes {
         }
     }
 
-    /// Tells `flushed` when all that is in the log by now is on disk; the last `bytes` of it came
-    /// with this append.
+    /// Completes `flushed` when all that is in the log by now is on disk. The append added the last
+    /// `bytes` of it.
     pub(crate) fn add(
         self: &Arc<Self>,
         log: &mut RaftLog<WalTypes>,
@@ -169,7 +169,8 @@ impl Flushes {
         if gathered.under_way { Ok(()) } else { self.flush(log, &mut gathered) }
     }
 
-    /// Sends what is not written yet, synced when a caller waits for it.
+    /// Sends the unwritten records to the flush thread. The flush is synced if a caller waits for
+    /// it.
     fn flush(self: &Arc<Self>, log: &mut RaftLog<WalTypes>, gathered: &mut Gathered) -> io::Result<()> {
         gathered.under_way = true;
         gathered.owed = false;
@@ -179,7 +180,7 @@ impl Flushes {
         log.flush(sync, Some(self.callback(sync, Done::Gathered(Box::new(together)))))
     }
 
-    /// For a flush of all that was written so far.
+    /// Returns the callback for a flush of everything that was written so far.
     pub(crate) fn callback(&self, sync: bool, done: Done) -> WalCallback {
         let reach = sync.then(|| {
             let upto = self.reach.end.load(Ordering::Acquire);
@@ -189,8 +190,8 @@ impl Flushes {
         WalCallback { fatal: self.fatal.clone(), reach, done }
     }
 
-    /// Writes a record that says how much of the log is on disk, if it was begun and none says so
-    /// yet. It is not waited for.
+    /// Writes a record of the number of bytes on disk into a log that was begun and lacks such a
+    /// record. Does not wait for the disk.
     pub(crate) fn mark(&self, log: &mut RaftLog<WalTypes>) -> io::Result<()> {
         let durable = self.reach.durable.load(Ordering::Acquire);
         if durable <= self.reach.marked.load(Ordering::Acquire) {
@@ -209,41 +210,42 @@ impl Flushes {
         self.committed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes a record of the last entry that is committed, if none says so yet.
+    /// Writes a record of the last committed entry, unless the log has it already.
     fn commit(&self, log: &mut RaftLog<WalTypes>) -> io::Result<()> {
         let Some(committed) = *self.committed() else { return Ok(()) };
         let state = log.log_state();
-        // raft-log refuses to go back, and to commit what it does not hold: both mean that there is
-        // nothing to say.
+        // raft-log refuses a position that goes back, and one that the log does not hold. In both
+        // cases there is nothing to record.
         if Some(&committed) <= state.committed() || Some(&committed) > state.last() {
             return Ok(());
         }
         self.record(log, |log| log.commit(committed).map(Some))
     }
 
-    /// Whether more is on disk, or about to be, than a record says.
+    /// Checks for bytes that are on disk, or will be after the flushes under way, and that no
+    /// record covers.
     fn owes_mark(&self) -> bool {
         self.reach.asked.load(Ordering::Acquire) > self.reach.marked.load(Ordering::Acquire)
     }
 
-    /// Waits until there is a descriptor for the next file of the log, if it is owed.
+    /// Waits until there is a descriptor for the next file of the log, if that file is owed.
     ///
     /// # Errors
-    /// That there is none, for long.
+    /// EMFILE when no descriptor is free for a long time.
     pub(crate) async fn file_room(&self) -> io::Result<()> {
         if !self.owes_file.load(Ordering::Acquire) {
             return Ok(());
         }
-        // A node whose log waits for long is not ready.
+        // Counted as a write: a node whose log waits for long is not ready.
         self.writes.begin();
         let room = lend().await.map(drop);
         self.writes.end(1);
         room
     }
 
-    /// Writes records, and takes note of the last one, if there is one. A record that fills the
-    /// log's file is written when there is no descriptor for the next file. Those behind it are not
-    /// then, and the file is owed.
+    /// Writes records and notes the end of the last one, if there is one. When no descriptor is
+    /// free for the next file, the record that fills the current file is still written. The records
+    /// behind it are not, and the file is owed.
     pub(crate) fn record(
         &self,
         log: &mut RaftLog<WalTypes>,
@@ -260,23 +262,22 @@ impl Flushes {
                 self.owes_file.store(true, Ordering::Release);
                 let end = log.stat().open_chunk.global_end;
                 self.reach.end.store(end, Ordering::Release);
-                // It was made, and there was no descriptor to sync its name with.
+                // raft-log created the file, and found no descriptor to sync its name with.
                 remove_empty(Path::new(&log.config().wal.chunk_path(ChunkId(end))))
             }
             Err(error) => Err(error),
         }
     }
 
-    /// Ends when the log is closed.
+    /// Returns a channel that ends when the log is closed.
     pub(crate) fn closing(&self) -> watch::Receiver<()> {
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.as_ref().map_or_else(|| watch::channel(()).1, watch::Sender::subscribe)
     }
 
-    /// Makes everything durable, says so in the log and to whom it concerns, and lets go of the
-    /// log.
+    /// Makes everything durable, records that in the log, calls `on_close`, and closes the log.
     fn close(&self, log: Result<RaftLog<WalTypes>, PoisonError<RaftLog<WalTypes>>>) {
-        // The first local, so that it goes last.
+        // The first local variable, so that it drops last.
         let _open = self.open.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Ok(mut log) = log else { return };
         if self.fatal.reason().is_some() {
@@ -295,7 +296,8 @@ impl Flushes {
         }
     }
 
-    /// After a flush: the next one, if there is something to flush. Called by the flush thread.
+    /// Sends the next flush after one has ended, if there is something to flush. Called by the
+    /// flush thread.
     fn go_on(self: &Arc<Self>) {
         let mut gathered = self.gathered();
         if gathered.waiting.is_empty() && !gathered.owed {
@@ -305,14 +307,14 @@ impl Flushes {
         drop(gathered);
         self.hold(|log| {
             let sent = self.flush(log, &mut self.gathered());
-            // The error stops the node, whether a caller waits or not.
+            // The error stops the node even if no caller waits.
             drop(self.fatal.note("flushing the Raft log", sent));
         });
     }
 
-    /// Sends what is not written yet to the disk, and how much of the rest is there, without
-    /// waiting for anything: behind the flush that is under way, if one is. Answers whether there
-    /// will be more to say.
+    /// Sends unwritten records to the disk, with the committed position and the number of bytes on
+    /// disk, and waits for nothing. During a flush the records go with the next one. Returns
+    /// whether a later call will have more to record.
     pub(crate) fn write_out(self: &Arc<Self>) -> bool {
         if self.owes_file.load(Ordering::Acquire) && try_lend().is_none() {
             return true;
@@ -325,7 +327,7 @@ impl Flushes {
         more
     }
 
-    /// The same for a holder of the log.
+    /// Sends unwritten records to the disk, for a caller that holds the log's guard.
     pub(crate) fn write(self: &Arc<Self>, log: &mut RaftLog<WalTypes>) -> io::Result<()> {
         let mut gathered = self.gathered();
         if gathered.under_way {
@@ -335,7 +337,7 @@ impl Flushes {
         self.flush(log, &mut gathered)
     }
 
-    /// Does something with the log, unless it is closed by now or has failed.
+    /// Runs `work` on the log, unless the log is closed or has failed.
     fn hold(&self, work: impl FnOnce(&mut RaftLog<WalTypes>)) {
         let gate = self.gate();
         let Some(log) = gate.upgrade() else { return };
@@ -349,7 +351,7 @@ impl Flushes {
     }
 }
 
-/// Removes a file that has nothing, if it is there.
+/// Removes the file at `path` if it is there and empty.
 fn remove_empty(path: &Path) -> io::Result<()> {
     match fs::metadata(path) {
         Ok(file) if file.len() == 0 => fs::remove_file(path),
@@ -362,7 +364,7 @@ fn remove_empty(path: &Path) -> io::Result<()> {
 /// Appends that one flush brings to the disk.
 struct Together {
     flushes: Arc<Flushes>,
-    /// `None` when they have been told.
+    /// `None` once the appends were told.
     waiting: Option<Vec<IOFlushed<TypeConfig>>>,
     bytes: u64,
 }
@@ -370,7 +372,7 @@ struct Together {
 impl Appends for Together {
     fn done(mut self: Box<Self>, result: &io::Result<()>) {
         self.tell(result);
-        // After an error the flush thread ends, and the node: nothing is retried.
+        // After an error the flush thread and the node end: nothing is retried.
         if result.is_ok() {
             self.flushes.go_on();
         }
@@ -406,7 +408,7 @@ impl Drop for Together {
 mod tests {
     use super::*;
 
-    /// It ends without a word when it cannot remove a chunk, for one.
+    /// The flush thread ends silently when it cannot remove a chunk, for example.
     #[test]
     fn a_flush_thread_that_is_gone_stops_the_node() {
         let (fatal, runtime) = (Fatal::new(), tokio::runtime::Builder::new_current_thread().build().unwrap());

@@ -25,40 +25,40 @@ use crate::log::tail;
 use crate::log::wal::{self, WalLogId, WalOwner, WalTypes, WalVote};
 use crate::raft::types::{Entry, LogId, TypeConfig, Vote};
 
-/// A chunk is the unit in which purged log is given back to the disk.
+/// Size of a chunk of the log. A purge gives the disk back whole chunks.
 const CHUNK_BYTES_MAX: usize = 64 << 20;
-/// The newest entries stay in memory up to this size, so that a follower that keeps up costs no
-/// reads. raft-log lets go of none that is in the chunk it writes, so it is more by up to that.
+/// Size of the cache of the newest entries, so that a follower that keeps up costs no reads.
+/// raft-log keeps all entries of the chunk that it writes, so the cache can exceed this by one
+/// chunk.
 const CACHE_BYTES_MAX: usize = 64 << 20;
-/// The flush thread never waits for company; see [`crate::log::flushes`].
+/// Time for which the flush thread waits for more appends; see [`crate::log::flushes`].
 const FLUSH_WAIT: Duration = Duration::ZERO;
-/// No append waits for room in bytes in the queue to the flush thread; see [`crate::log::flushes`].
+/// Bytes in the queue to the flush thread at which raft-log makes an append wait: never, see
+/// [`crate::log::flushes`].
 const FLUSH_QUEUE_BYTES_MAX: usize = usize::MAX / 2;
-/// The committed position, and what is on disk, are written so long after they have changed: not
-/// with each entry.
+/// Delay before a changed committed position and the number of bytes on disk are recorded, instead
+/// of a record with each entry.
 const WRITE_WAIT: Duration = Duration::from_millis(20);
-/// One reply to a follower holds at most this many bytes of entries, and at least one entry.
+/// Bytes of entries in one reply to a follower, unless its first entry alone is larger.
 const READ_BYTES_MAX: u64 = 4 << 20;
 
 /// The log. Clones share it.
 ///
-/// Any error is final: it is remembered in [`Fatal`], and every later call is refused with the same
-/// reason.
+/// Any error is final: [`Fatal`] keeps it, and every later call is refused with the same reason.
 #[derive(Clone, Debug)]
 pub struct LogStore {
     log: SharedLog,
-    /// A committed position, and how much is on disk, will be written soon.
+    /// Set while a task waits to record the committed position and the number of bytes on disk.
     writes_soon: Arc<AtomicBool>,
     fatal: Fatal,
 }
 
 impl LogStore {
-    /// Opens the log in `dir`, or begins one. What was not flushed when the power went is cut off;
-    /// any other damage is an error. `incarnation` is the one of the directory.
+    /// Opens the log in `dir`, or begins one. Cuts off records that a power cut left unflushed; any
+    /// other damage is an error. `incarnation` is the one of the data directory.
     ///
     /// # Errors
-    /// An IO error, with kind `InvalidData` for damage and `WouldBlock` if another process has it
-    /// open.
+    /// An IO error: `InvalidData` for damage, `WouldBlock` if another process has the log open.
     pub(crate) fn open(dir: &Path, incarnation: u64, fatal: Fatal) -> io::Result<LogStore> {
         std::fs::create_dir_all(dir)?;
         tail::mend(dir, incarnation)?;
@@ -74,32 +74,32 @@ impl LogStore {
         Ok(LogStore { log, writes_soon: Arc::default(), fatal })
     }
 
-    /// Where this log's errors come together.
+    /// Fatal error of this log and the rest of the storage.
     pub fn fatal(&self) -> &Fatal {
         &self.fatal
     }
 
-    /// Ends when the last clone has let go of the log, and it is closed.
+    /// Returns a channel that ends when the last clone is gone and the log is closed.
     pub(crate) fn closing(&self) -> watch::Receiver<()> {
         self.log.flushes.closing()
     }
 
-    /// What waits for the disk.
+    /// Counts of the writes that wait for the disk.
     pub fn writes(&self) -> &LogWrites {
         &self.log.flushes.writes
     }
 
-    /// The vote as of now.
+    /// The current vote.
     pub fn vote(&self) -> Option<Vote> {
         self.read().log_state().vote().map(|vote| vote.0.into())
     }
 
-    /// The last entry as of now; the last purged one when no other is left.
+    /// The last entry; the last purged one when the log has no other.
     pub fn last(&self) -> Option<LogId> {
         self.read().log_state().last().map(position)
     }
 
-    /// The last entry known to be committed: as it was written before the process ended, or since.
+    /// The last entry known to be committed, in this run or before the process ended.
     pub fn committed(&self) -> Option<LogId> {
         let written = self.read().log_state().committed().copied();
         written.max(*self.log.flushes.committed()).as_ref().map(position)
@@ -115,22 +115,23 @@ impl LogStore {
         self.read().on_disk_size()
     }
 
-    /// Whose log this is; none when it was never begun.
+    /// Owner of this log; `None` when it was never begun.
     pub(crate) fn owner(&self) -> Option<OwnerRecord> {
         self.read().log_state().user_data.clone().map(|owner| owner.0)
     }
 
-    /// How many bytes of the log there are.
+    /// Length of the log in bytes.
     pub(crate) fn end(&self) -> u64 {
         self.read().stat().open_chunk.global_end
     }
 
-    /// Writes the owner into the log. Durable on return, with all that was found. Blocking.
+    /// Writes the owner into the log. On return the owner and all records found at the start are
+    /// durable. Blocking.
     pub(crate) fn begin(&self, owner: OwnerRecord) -> io::Result<()> {
         self.durably_at_start(|log| log.save_user_data(Some(WalOwner(owner))))?;
         let mut log = self.write()?;
-        // What was read at the start is on disk from here on, and damage to it is told from a torn
-        // end.
+        // Records read at the start are on disk from here on. With this mark, damage to them is
+        // told from a torn end.
         self.log.flushes.mark(&mut log)?;
         log.flush(false, None)
     }
@@ -141,26 +142,28 @@ impl LogStore {
         self.durably_at_start(|log| log.save_vote(vote))
     }
 
-    /// Lets a log that was begun just now go on behind this entry, which a snapshot has. Durable on
+    /// Starts a log that was begun just now behind `last`, the last entry of a snapshot. Durable on
     /// return. Blocking.
     pub(crate) fn begin_behind(&self, last: LogId) -> io::Result<()> {
         let last = WalLogId((&last).into());
         self.durably_at_start(|log| log.purge(last))
     }
 
-    /// How far the log reaches, without holding it open.
+    /// Reach of the log. The handle does not keep the log open.
     pub(crate) fn reach(&self) -> Arc<Reach> {
         Arc::clone(&self.log.flushes.reach)
     }
 
-    /// Calls `on_close` with the number of bytes on disk when the log is closed in good order.
+    /// Sets the callback that gets the number of bytes on disk when the log is closed without an
+    /// error.
     pub(crate) fn set_on_close(&self, on_close: OnClose) {
         *self.log.flushes.on_close.lock().unwrap_or_else(PoisonError::into_inner) = Some(on_close);
     }
 
-    /// Cuts what a snapshot with this last entry refutes: entries of an older term, where others
-    /// committed a newer one. A kill between the arrival of a snapshot and Raft's own cut leaves
-    /// them. Durable on return; true when there was something. Blocking.
+    /// Cuts entries of an older term if a snapshot with the last entry `contained` shows that
+    /// another term was committed there. A kill between the arrival of a snapshot and Raft's own
+    /// cut leaves such entries behind. Durable on return; returns true if there were some.
+    /// Blocking.
     pub(crate) fn cut_refuted(&self, contained: LogId) -> io::Result<bool> {
         let index = contained.index;
         let found = self.entries(index, index.saturating_add(1), u64::MAX)?.pop();
@@ -182,7 +185,7 @@ impl LogStore {
         flushed.recv().map_err(|_| io::Error::other("the flush thread is gone"))?
     }
 
-    /// True when nothing was ever written: no vote, no entry.
+    /// Checks that neither a vote nor an entry was ever written.
     pub(crate) fn is_blank(&self) -> bool {
         let log = self.read();
         let state = log.log_state();
@@ -198,7 +201,8 @@ impl LogStore {
         self.log.write().map_err(|_| io::Error::other("a thread panicked while it wrote the Raft log"))
     }
 
-    /// An append that follows soon spares this a write of its own.
+    /// Starts a task that records the committed position and the number of bytes on disk after
+    /// [`WRITE_WAIT`]. An append in the meantime can save that write.
     fn write_soon(&self) {
         if self.writes_soon.swap(true, Ordering::AcqRel) {
             return;
@@ -208,8 +212,8 @@ impl LogStore {
             loop {
                 tokio::time::sleep(WRITE_WAIT).await;
                 waits.store(false, Ordering::Release);
-                // What a flush that is still under way brings to the disk is said the next time, by
-                // this task or another one.
+                // A flush that is still under way is recorded the next time, by this task or
+                // another one.
                 if !flushes.write_out() || waits.swap(true, Ordering::AcqRel) {
                     return;
                 }
@@ -251,15 +255,15 @@ fn position(id: &WalLogId) -> LogId {
     id.0.into()
 }
 
-/// Entries for a follower. A purge may have taken the first of them after Raft chose to send them:
-/// then there is nothing that can be sent, and Raft, which asserts that no entry is missing
-/// between, sends a heartbeat and comes to a snapshot.
+/// Returns entries for a follower, or nothing if the first one is not `from`. A purge may have
+/// taken that one after Raft chose to send it. Raft asserts that no entry is missing in between;
+/// with nothing to send it sends a heartbeat, and later a snapshot.
 pub fn without_a_gap(from: u64, entries: Vec<Entry>) -> Vec<Entry> {
     let begins = entries.first().is_some_and(|entry| entry.log_id.index == from);
     if begins { entries } else { Vec::new() }
 }
 
-/// The half-open range of indexes that `range` means.
+/// Converts `range` to a half-open range of indexes.
 fn half_open(range: impl RangeBounds<u64>) -> (u64, u64) {
     let from = match range.start_bound() {
         Bound::Included(&index) => index,
@@ -275,8 +279,8 @@ fn half_open(range: impl RangeBounds<u64>) -> (u64, u64) {
 }
 
 impl LogStore {
-    /// The entries in `[from, to)`; no more than `bytes_max` bytes of them, but at least one if
-    /// there is one.
+    /// Returns the entries in `[from, to)`: at most `bytes_max` bytes of them, but the first one in
+    /// any case.
     fn entries(&self, from: u64, to: u64, bytes_max: u64) -> io::Result<Vec<Entry>> {
         let log = self.read();
         let mut entries = Vec::new();
@@ -334,7 +338,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         self.fatal.note("saving the vote", failpoint::pass("vote.saved"))
     }
 
-    // Not waited for: the committed position only spares work at the next start.
+    // Returns at once: the committed position only spares work at the next start.
     async fn save_committed(&mut self, committed: Option<LogId>) -> io::Result<()> {
         self.fatal.check()?;
         let Some(committed) = committed else { return Ok(()) };
@@ -367,7 +371,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
             let appended = failpoint::pass("log.append")
                 .and_then(|()| self.log.flushes.record(&mut log, |log| log.append(entries.by_ref()).map(Some)));
             self.fatal.note(doing, appended)?;
-            // Else the next file is owed, and the rest waits for it.
+            // Otherwise the next file is owed, and the remaining entries wait for it.
             if entries.peek().is_none() {
                 break log;
             }
@@ -383,8 +387,8 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         let next = last.map_or(0, |id| id.index + 1);
         self.durably("truncating the Raft log", |log| {
             failpoint::pass("log.truncate")?;
-            // Nothing may be cut below what is purged; with nothing behind `last` there is nothing
-            // to cut.
+            // Entries that are purged cannot be cut. If no entry stands behind `last`, there is
+            // nothing to cut.
             if log.log_state().last().is_none_or(|id| id.0.index < next) {
                 return Ok(None);
             }
@@ -402,8 +406,8 @@ impl RaftLogStorage<TypeConfig> for LogStore {
             log.purge(upto).map(Some)
         })
         .await?;
-        // The flush thread removes files behind that flush, and syncs their directory before the
-        // next one.
+        // The flush thread removes the purged files after that flush, and syncs their directory
+        // before the next one.
         self.flushed(doing, false, |_| Ok(None)).await?;
         drop(loan);
         self.fatal.note(doing, failpoint::pass("log.purged"))

@@ -1,13 +1,13 @@
 //! The end of the Raft log after a power cut.
 //!
-//! What was written behind the last flush may be on disk in part: some pages of it, with holes of
-//! zeros between them. raft-log cuts a record that the file's end has torn, and zeros up to the
-//! end; anything else it calls damage. So the end is put in order before raft-log opens it: the
-//! newest chunk is cut at its first record that cannot be read.
+//! After a power cut, the bytes behind the last flush may be on disk in part: some pages, with
+//! holes of zeros between them. raft-log itself cuts a record that the end of the file has torn,
+//! and zeros up to the end; anything else it calls damage. This file puts the end in order before
+//! raft-log opens it: it cuts the newest chunk at the first unreadable record.
 //!
-//! That must not happen to a record that was flushed and is damaged. Records that say how much of
-//! the log was on disk by then tell the two apart: where one of them stands behind the bad record
-//! and counts it in, the log is refused.
+//! A record that was flushed and is damaged must not be cut. Records that state how much of the log
+//! was on disk tell the two cases apart: if one stands behind the bad record and counts it as on
+//! disk, the log is refused.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -22,14 +22,14 @@ use crate::log::wal::{WalLogId, WalOwner, WalTypes};
 
 type Record = RaftLogRecord<WalTypes>;
 
-/// How a record of the log's state begins: raft-log's tag, and the version of what follows.
+/// First bytes of a record of the log's state: raft-log's tag, and the version of the record.
 const STATE: [u8; 5] = [0, 0, 0, 5, 1];
 
-/// Puts the end of the log in `dir` in order. `incarnation` is the one that its records of the
-/// owner carry.
+/// Puts the end of the log in `dir` in order. `incarnation` is the one in the owner records of this
+/// log.
 ///
 /// # Errors
-/// `InvalidData` when a record is damaged that was on disk; else any IO error.
+/// `InvalidData` when a record is damaged that was on disk; otherwise any IO error.
 pub(crate) fn mend(dir: &Path, incarnation: u64) -> io::Result<()> {
     let mut chunks = chunks(dir)?;
     remove_stale_front(dir, &mut chunks)?;
@@ -49,7 +49,7 @@ pub(crate) fn mend(dir: &Path, incarnation: u64) -> io::Result<()> {
             file.set_len(whole as u64)?;
             file.sync_all()?;
         }
-        // An empty chunk is removed by raft-log; then the one before is the newest.
+        // raft-log removes an empty chunk; then the previous one is the newest.
         if whole > 0 {
             break;
         }
@@ -70,8 +70,8 @@ fn chunks(dir: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     Ok(chunks)
 }
 
-/// Removes chunks that a purge had begun to remove. A power cut can bring the older one of two
-/// back, and leave a gap.
+/// Removes chunks that a purge had begun to remove. After a power cut the older one of two can come
+/// back, which leaves a gap.
 fn remove_stale_front(dir: &Path, chunks: &mut Vec<(u64, PathBuf)>) -> io::Result<()> {
     let mut after_gap = 0;
     for at in 1..chunks.len() {
@@ -89,7 +89,7 @@ fn remove_stale_front(dir: &Path, chunks: &mut Vec<(u64, PathBuf)>) -> io::Resul
     sync_dir(dir)
 }
 
-/// Whether everything that the log held before these chunks has been purged.
+/// Tells whether all entries that the log held before these chunks have been purged.
 fn all_before_is_purged(chunks: &[(u64, PathBuf)]) -> io::Result<bool> {
     let (mut last, mut purged): (Option<Option<WalLogId>>, Option<WalLogId>) = (None, None);
     for (_, path) in chunks {
@@ -105,7 +105,7 @@ fn all_before_is_purged(chunks: &[(u64, PathBuf)]) -> io::Result<bool> {
     Ok(last.is_some_and(|last| purged >= last))
 }
 
-/// Reads records up to the first that cannot be read. Answers where that one begins, or the end.
+/// Reads records up to the first unreadable one. Returns its offset, or the end.
 fn whole_records(bytes: &[u8], mut see: impl FnMut(Record)) -> usize {
     let mut rest = bytes;
     loop {
@@ -120,14 +120,15 @@ fn whole_records(bytes: &[u8], mut see: impl FnMut(Record)) -> usize {
     }
 }
 
-/// The most bytes that any record in here says were on disk.
+/// Returns the largest number of bytes on disk that any record in `bytes` states.
 fn claimed(bytes: &[u8], incarnation: u64) -> Option<u64> {
     let places = bytes.windows(STATE.len()).enumerate().filter(|(_, window)| *window == STATE);
     let claims = places.filter_map(|(at, _)| match Record::decode(&bytes[at..]) {
         Ok(WALRecord::Checkpoint(state)) => state.user_data,
         _ => None,
     });
-    // A command's bytes could look like such a record; but clients do not know the incarnation.
+    // The bytes of a command could look like such a record, but clients do not know the
+    // incarnation.
     let own = claims.filter(|owner: &WalOwner| owner.0.incarnation == incarnation);
     own.map(|owner| owner.0.durable).max()
 }

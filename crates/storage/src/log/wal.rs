@@ -1,4 +1,4 @@
-//! The Raft log's records, as raft-log wants them.
+//! Records of the Raft log in the types of raft-log.
 
 use std::io::{self, Read, Write};
 
@@ -8,7 +8,7 @@ use crate::codec::{self, CodecError, EntryRecord, LogIdRecord, OwnerRecord, Payl
 use crate::log::callback::WalCallback;
 use crate::raft::types::{Command, Vote};
 
-/// raft-log's view of our types.
+/// Types that raft-log is parameterized with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WalTypes;
 
@@ -24,8 +24,8 @@ impl raft_log::Types for WalTypes {
     }
 
     fn payload_size(payload: &WalPayload) -> u64 {
-        // 64 for what stands around the bytes, so that a million empty entries do not count as
-        // nothing.
+        // 64 bytes for the framing of a record, so that a million empty entries have a size as
+        // well.
         64 + match &payload.0 {
             PayloadRecord::Normal(Command(bytes)) => bytes.len() as u64,
             PayloadRecord::Blank | PayloadRecord::Membership(_) => 0,
@@ -37,15 +37,15 @@ impl raft_log::Types for WalTypes {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct WalLogId(pub(crate) LogIdRecord);
 
-/// What an entry carries.
+/// Content of an entry.
 #[derive(Clone, Debug)]
 pub(crate) struct WalPayload(pub(crate) PayloadRecord);
 
-/// A vote; ordered as Raft orders votes, so raft-log refuses one that goes back.
+/// A vote, ordered as Raft orders votes: raft-log refuses to save a vote that goes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WalVote(pub(crate) VoteRecord);
 
-/// Whose log it is, and how much of it is sure to be on disk.
+/// Owner of the log, and the number of its bytes that are sure to be on disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct WalOwner(pub(crate) OwnerRecord);
 
@@ -55,15 +55,16 @@ impl PartialOrd for WalVote {
     }
 }
 
-/// Splits entries into what raft-log stores.
+/// Splits an entry into the two parts that raft-log stores.
 pub(crate) fn split(record: EntryRecord) -> (WalLogId, WalPayload) {
     (WalLogId(record.log_id), WalPayload(record.payload))
 }
 
-/// Writes a length, its complement, and a record. The length has 1, 2 or 4 bytes, and its first two
-/// bits say how many.
-fn write_record(record: &[u8], mut writer: impl Write) -> io::Result<usize> {
-    let len = u32::try_from(record.len()).ok().filter(|len| len >> 30 == 0);
+/// Writes a length, its complement, and the parts of a record. The length has 1, 2 or 4 bytes, and
+/// its first two bits encode the width.
+fn write_record(parts: &[&[u8]], mut writer: impl Write) -> io::Result<usize> {
+    let bytes = parts.iter().map(|part| part.len()).sum::<usize>();
+    let len = u32::try_from(bytes).ok().filter(|len| len >> 30 == 0);
     let len = len.ok_or_else(|| io::Error::other("a log record of a GiB"))?;
     let (len, width) = match len {
         0..=0x7f => (len << 24, 1),
@@ -72,11 +73,12 @@ fn write_record(record: &[u8], mut writer: impl Write) -> io::Result<usize> {
     };
     writer.write_all(&len.to_be_bytes()[..width])?;
     writer.write_all(&(!len).to_be_bytes()[..width])?;
-    writer.write_all(record)?;
-    Ok(2 * width + record.len())
+    parts.iter().try_for_each(|part| writer.write_all(part))?;
+    Ok(2 * width + bytes)
 }
 
-/// How many bytes of length there are, and how many of their bits are none.
+/// Returns the width of a length in bytes, and the number of its leading bits that encode the
+/// width.
 fn width_of(first: u8) -> (usize, u32) {
     match first >> 6 {
         0 | 1 => (1, 1),
@@ -85,12 +87,12 @@ fn width_of(first: u8) -> (usize, u32) {
     }
 }
 
-/// Reads what [`write_record`] wrote.
+/// Reads a record of [`write_record`].
 ///
-/// A short input must come back as `UnexpectedEof` and nothing else: by that kind raft-log tells a
-/// torn tail, which it cuts off, from damage, which it refuses. The other way round a damaged
-/// length must not look like a short input, or everything behind it would be cut off in silence;
-/// hence the complement.
+/// A short input must come back as `UnexpectedEof` and no other kind: raft-log cuts off a torn
+/// tail, which it tells by that kind, and refuses anything else as damage. Conversely, a damaged
+/// length must not look like a short input, or raft-log would silently cut off everything behind
+/// it. The complement reveals such a length.
 fn read_record(mut reader: impl Read) -> io::Result<Vec<u8>> {
     let (mut len, mut complement) = ([0; 4], [0xff; 4]);
     reader.read_exact(&mut len[..1])?;
@@ -103,7 +105,7 @@ fn read_record(mut reader: impl Read) -> io::Result<Vec<u8>> {
     if damaged || len as usize > codec::RECORD_BYTES_MAX {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "the length of a log record is damaged"));
     }
-    // `take` and not one allocation of `len`: a torn tail claims what is not there.
+    // `take`, not one allocation of `len`: the length in a torn tail can be larger than the input.
     let mut record = Vec::new();
     reader.take(u64::from(len)).read_to_end(&mut record)?;
     if record.len() < len as usize {
@@ -112,15 +114,22 @@ fn read_record(mut reader: impl Read) -> io::Result<Vec<u8>> {
     Ok(record)
 }
 
-/// First byte of a payload that is a command: the number of its variant.
+/// First byte of a payload that is a command: the number of the variant `Normal`.
 const COMMAND: u8 = 1;
 
-/// A command is the rest of its record, whose length stands before it. Any other payload is its
-/// bincode.
-fn encode_payload(payload: &PayloadRecord) -> Vec<u8> {
-    match payload {
-        PayloadRecord::Normal(Command(bytes)) => [&[COMMAND], &bytes[..]].concat(),
-        PayloadRecord::Blank | PayloadRecord::Membership(_) => codec::encode_bare(payload),
+impl codeq::Encode for WalPayload {
+    /// Writes a command as the rest of its record, and any other payload as its bincode.
+    fn encode<W: Write>(&self, writer: W) -> io::Result<usize> {
+        match &self.0 {
+            PayloadRecord::Normal(Command(bytes)) => write_record(&[&[COMMAND], bytes], writer),
+            payload => write_record(&[&codec::encode_bare(payload)], writer),
+        }
+    }
+}
+
+impl codeq::Decode for WalPayload {
+    fn decode<R: Read>(reader: R) -> io::Result<Self> {
+        Ok(WalPayload(decode_payload(&read_record(reader)?)?))
     }
 }
 
@@ -135,7 +144,7 @@ macro_rules! codeq_record {
     ($encode:path, $decode:path, $($type:ident),*) => {$(
         impl codeq::Encode for $type {
             fn encode<W: Write>(&self, writer: W) -> io::Result<usize> {
-                write_record(&$encode(&self.0), writer)
+                write_record(&[&$encode(&self.0)], writer)
             }
         }
 
@@ -148,5 +157,4 @@ macro_rules! codeq_record {
 }
 
 codeq_record!(codec::encode_bare, codec::decode_bare, WalLogId);
-codeq_record!(encode_payload, decode_payload, WalPayload);
 codeq_record!(codec::encode, codec::decode, WalVote, WalOwner);

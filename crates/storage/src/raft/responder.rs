@@ -1,4 +1,4 @@
-//! What Raft answers a proposal with.
+//! Way of Raft's answer back to the caller of a proposal.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -7,20 +7,21 @@ use openraft::raft::responder;
 use openraft::{OptionalSend, RaftTypeConfig};
 use tokio::sync::oneshot;
 
-/// The way of an answer back to a proposer, and what the proposal takes up until then.
+/// Way of an answer back to a proposer, with the resources that the proposal occupies until then.
 ///
-/// Raft has it for as long as it has the proposal, whether its caller still waits or not: in its
-/// queue, in the log, on the way to the state machine. That it drops it unanswered when it stops
-/// counts as an answer, too.
+/// Raft holds the responder as long as it holds the proposal: in its queue, in the log, and on the
+/// way to the state machine, even if the caller no longer waits. A drop without an answer, when
+/// Raft stops, releases the resources as well.
 pub struct Responder<T> {
-    // Goes before the receiver hears of it, also in a drop, which takes the fields in this order.
+    // The first field: a drop takes the fields in order and releases this before the receiver is
+    // woken.
     held: Arc<dyn Any + Send + Sync>,
     answer: oneshot::Sender<T>,
 }
 
 impl<T> Responder<T> {
-    /// A responder that keeps `held` until Raft lets go of the proposal, and where its answer
-    /// arrives. An error there means that Raft has stopped.
+    /// Returns a responder that keeps `held` until Raft lets go of the proposal, and the channel of
+    /// its answer. An error of the channel means that Raft has stopped.
     pub fn new(held: Arc<dyn Any + Send + Sync>) -> (Responder<T>, oneshot::Receiver<T>) {
         let (answer, answered) = oneshot::channel();
         (Responder { held, answer }, answered)
@@ -34,7 +35,7 @@ where
 {
     fn on_complete(self, result: T) {
         drop(self.held);
-        // A caller that has gone wants no answer.
+        // A caller that is gone needs no answer.
         drop(self.answer.send(result));
     }
 }

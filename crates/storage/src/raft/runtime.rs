@@ -1,4 +1,4 @@
-//! The async runtime that Raft is given: tokio's, with random numbers that a simulation can seed.
+//! Async runtime for Raft: tokio's, with random numbers that a simulation can seed.
 
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -17,13 +17,13 @@ thread_local! {
     static SEEDED: RefCell<Option<SmallRng>> = const { RefCell::new(None) };
 }
 
-/// From now on, Raft's random numbers on this thread follow from `seed`; `None` gives them back to
-/// the system.
+/// Makes Raft's random numbers on this thread follow from `seed`; `None` returns to the system's
+/// random numbers.
 pub fn seed_random(seed: Option<u64>) {
     SEEDED.set(seed.map(SmallRng::seed_from_u64));
 }
 
-/// Raft's random numbers: the system's, unless [`seed_random`] was called on this thread.
+/// Random numbers of Raft: the system's, unless [`seed_random`] was called on this thread.
 pub struct Random(());
 
 impl TryRng for Random {
@@ -43,7 +43,7 @@ impl TryRng for Random {
     }
 }
 
-/// A UUID of version 4, drawn from [`Random`].
+/// Returns a UUID of version 4, drawn from [`Random`].
 pub fn random_uuid() -> [u8; 16] {
     let mut uuid = [0; 16];
     with(|random| random.fill_bytes(&mut uuid));
@@ -59,7 +59,7 @@ fn with<T>(draw: impl FnOnce(&mut dyn Rng) -> T) -> T {
     })
 }
 
-/// tokio, but for [`Random`] and `OrderedWatch`.
+/// Runtime of tokio with [`Random`] and `OrderedWatch` in place of its own types.
 pub struct Runtime(TokioRuntime);
 
 impl fmt::Debug for Runtime {

@@ -1,4 +1,4 @@
-//! The types that Raft is told about. What an entry means is none of this crate's business.
+//! Types that Raft is parameterized with. The bytes of a command are opaque here.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use openraft::{OptionalSend, RaftTypeConfig};
 use crate::raft::responder::Responder;
 
 /// The types of this ensemble's Raft.
-// By hand: openraft's macro takes no `Responder`.
+// Written out, as openraft's macro takes no `Responder`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TypeConfig;
 
@@ -41,13 +41,13 @@ impl RaftTypeConfig for TypeConfig {
 
 /// The position of an entry: term and index.
 pub type LogId = openraft::alias::LogIdOf<TypeConfig>;
-/// Whom this node votes for, in which term.
+/// A node's vote: a term, and the candidate that it voted for in that term.
 pub type Vote = openraft::alias::VoteOf<TypeConfig>;
 /// One entry of the Raft log.
 pub type Entry = openraft::alias::EntryOf<TypeConfig>;
-/// What an entry carries: nothing, a command or a membership.
+/// Content of an entry: nothing, a command or a membership.
 pub type Payload = openraft::alias::PayloadOf<TypeConfig>;
-/// The members of the ensemble, or two sets of them during a change.
+/// The voters of the ensemble, or two sets of them during a change, and the learners.
 pub type Membership = openraft::Membership<u64, Member>;
 /// A membership and the position of its entry.
 pub type StoredMembership = openraft::alias::StoredMembershipOf<TypeConfig>;
@@ -70,8 +70,8 @@ impl fmt::Display for Command {
     }
 }
 
-/// What applying an entry answered. Opaque here: it goes from the state machine back to the
-/// proposer, inside one process, and is never stored or sent.
+/// Result of applying an entry. Opaque here: it goes from the state machine back to the proposer
+/// inside one process, and is never stored or sent.
 #[derive(Clone)]
 pub struct Outcome(pub Arc<dyn Any + Send + Sync>);
 
@@ -81,15 +81,15 @@ impl fmt::Debug for Outcome {
     }
 }
 
-/// How one member is reached.
+/// Addresses of one member.
 #[derive(Clone, Debug, Default, PartialEq, Eq, bincode::Encode, bincode::Decode)]
 pub struct Member {
-    /// `host:port` of its peer listener.
+    /// `host:port` of the member's peer listener.
     pub peer_addr: String,
-    /// `host:port` of its HTTP door.
+    /// `host:port` of the member's HTTP door.
     pub http_addr: String,
-    /// What else is known of it, by name. Names that a program does not know it keeps and passes
-    /// on.
+    /// Other properties of the member by name. A program keeps and passes on names that it does not
+    /// know.
     pub extra: BTreeMap<String, Vec<u8>>,
 }
 

@@ -1,8 +1,9 @@
-//! The watch channel of Raft: the last value that was sent, and a wait until there is another.
+//! The watch channel of Raft: the last value that was sent, and a wait for the next one.
 //!
-//! Waiters are woken in the order in which their waits began, so a simulation goes the same way
-//! again. tokio's watch channel spreads them over eight lists by random numbers that no seed can
-//! reach, and looks at all eight for each value; Raft sends some twenty values for each write.
+//! Waiters wake in the order in which their waits began, so a simulation with the same seed
+//! repeats. tokio's watch channel spreads waiters over eight lists by random numbers that cannot be
+//! seeded, and looks at all eight lists for each value; Raft sends some twenty values for each
+//! write.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -12,7 +13,7 @@ use openraft::rt::watch::{RecvError, SendError, Watch, WatchReceiver, WatchSende
 use openraft::rt::{OptionalSend, OptionalSync};
 use tokio::sync::Notify;
 
-/// See the file.
+/// Watch channel that wakes its waiters in the order in which they began to wait.
 pub struct OrderedWatch;
 
 /// The sending half of an [`OrderedWatch`].
@@ -21,13 +22,13 @@ pub struct OrderedSender<T>(Arc<Shared<T>>);
 /// The receiving half of an [`OrderedWatch`].
 pub struct OrderedReceiver<T> {
     shared: Arc<Shared<T>>,
-    /// The version that was seen last.
+    /// Version of the value seen last.
     seen: u64,
 }
 
 struct Shared<T> {
     value: RwLock<T>,
-    /// Counts the values; changes under the lock of the value.
+    /// Number of values so far. Changes under the lock of the value.
     version: AtomicU64,
     senders: AtomicUsize,
     receivers: AtomicUsize,
@@ -35,8 +36,8 @@ struct Shared<T> {
 }
 
 impl<T> Shared<T> {
-    /// The value stays whole when a thread panics that has it: it is replaced or changed by
-    /// closures of Raft that do not.
+    /// Takes the value's lock even if a thread panicked with it: the value is then still whole, as
+    /// Raft's closures that change it do not panic halfway.
     fn read(&self) -> RwLockReadGuard<'_, T> {
         self.value.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -82,9 +83,9 @@ impl<T> Clone for OrderedReceiver<T> {
 }
 
 impl<T> OrderedReceiver<T> {
-    /// What a wait is answered with by now: that there is a change, or that there will be none.
+    /// Result of a wait, if there is one yet: a new value, or the end of the channel.
     fn look(&mut self) -> Option<Result<(), RecvError>> {
-        // Before the other look: the last sender may have sent a last value.
+        // Read before the version, as the last sender may have sent a last value before its drop.
         let is_closed = self.shared.senders.load(Ordering::Acquire) == 0;
         let version = self.shared.version.load(Ordering::Acquire);
         if version != self.seen {
@@ -154,7 +155,8 @@ impl<T: OptionalSend + OptionalSync> WatchReceiver<OrderedWatch, T> for OrderedR
                 break end;
             }
             let mut woken = pin!(self.shared.changed.notified());
-            // In line from here on, so that no change falls between the second look and the wait.
+            // Registered from here on, so that a change between the second look and the wait still
+            // wakes it.
             woken.as_mut().enable();
             let same = self.shared.version.load(Ordering::Acquire) == self.seen;
             if same && self.shared.senders.load(Ordering::Acquire) > 0 {

@@ -1,4 +1,4 @@
-//! Writes the chunks of a snapshot, whether it is made here or comes from another node.
+//! Writes the chunks of a snapshot that is made here or received from another node.
 
 use std::fs::File;
 use std::io;
@@ -12,22 +12,22 @@ use crate::snapshots::manifest::{Manifest, Tally};
 use crate::snapshots::snapshot::{Parts, Snapshot};
 use crate::snapshots::snapshot_store::SnapshotStore;
 
-/// So much is written between two flushes; it bounds what sled holds in memory.
+/// Bytes written between two flushes. The flushes bound the memory of sled.
 const FLUSH_EVERY_BYTES: u64 = 8 << 20;
 
-/// Writes chunks into a database that is not current. Left behind when dropped, unless it was
-/// flipped to.
+/// Writes chunks into a database that is not current yet. The drop hands the database over for
+/// removal, unless the snapshot has become current.
 pub(crate) struct ChunkWriter {
     store: SnapshotStore,
     number: u64,
-    /// Until it is finished.
+    /// `None` once it is finished.
     database: Option<Database>,
     pub(crate) tally: Tally,
     since_flush: u64,
     failpoint: &'static str,
     flipped: bool,
-    /// The last field: a directory that is opened anew before this has ended would have two that
-    /// write to it.
+    /// The last field: a data directory that is opened anew before this writer has ended would have
+    /// two writers.
     _lock: Option<Arc<File>>,
 }
 
@@ -65,8 +65,8 @@ impl ChunkWriter {
         Ok(())
     }
 
-    /// Has `check` read all chunks that were written before they become current. What cannot be
-    /// read is the sender's fault and not the disk's: it is not remembered.
+    /// Lets `check` read all chunks before they become current. A read error comes from the
+    /// sender's data and not from this disk, so it is not kept in the store's [`Fatal`].
     pub(crate) fn check(
         &mut self,
         manifest: &Manifest,
@@ -88,8 +88,8 @@ impl ChunkWriter {
 
     pub(crate) fn flip(mut self, manifest: Manifest) -> io::Result<Snapshot> {
         let database = self.database.take().ok_or_else(|| io::Error::other("the snapshot is finished"))?;
-        // From here on the store removes the database if it does not become current; after an error
-        // the next open does.
+        // From here on the store removes the database if it does not become current. After an error
+        // the next open removes it.
         self.flipped = true;
         self.store.flip(self.number, database, manifest)
     }
@@ -98,7 +98,7 @@ impl ChunkWriter {
 impl Drop for ChunkWriter {
     fn drop(&mut self) {
         if !self.flipped {
-            // Closed before it is removed.
+            // The database must be closed before it is removed.
             drop(self.database.take());
             self.store.abandon(self.number);
         }

@@ -1,23 +1,22 @@
-//! What a snapshot consists of, and the hash over all of it.
+//! Manifest of a snapshot with the hash over all its chunks, and the form of a chunk.
 
 use bincode::{Decode, Encode};
 use sha2::{Digest, Sha256};
 
 use crate::codec::{self, SnapshotMetaRecord};
 
-/// What a snapshot consists of. It is sent ahead of the chunks when a snapshot goes to another
-/// node.
+/// Description of a snapshot. A node that sends a snapshot sends the manifest before the chunks.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Manifest {
-    /// The last entry and the membership that it contains.
+    /// The last entry and the membership that the snapshot contains.
     pub meta: SnapshotMetaRecord,
-    /// How many chunks.
+    /// Number of chunks.
     pub chunk_count: u32,
-    /// How many bytes all chunks have together, as stored.
+    /// Bytes of all chunks together, as stored.
     pub bytes: u64,
-    /// How many records.
+    /// Number of records.
     pub records: u64,
-    /// SHA-256 over the chunks in order, each behind its length, and the meta record.
+    /// SHA-256 over the chunks in order, each preceded by its length, and then the meta record.
     pub sha256: [u8; 32],
 }
 
@@ -43,13 +42,14 @@ impl Tally {
     }
 }
 
-/// Raw bytes in a chunk, but for the last one.
+/// Raw bytes in every chunk but the last one.
 pub(crate) const CHUNK_RAW_BYTES: usize = 24 << 10;
-/// No stored chunk is larger: incompressible bytes grow a little, and a checksum and a length stand
-/// before them.
+/// Largest size of a stored chunk: bytes that do not compress grow a little, and a checksum and a
+/// length stand before them.
 pub(crate) const CHUNK_BYTES_MAX: usize = CHUNK_RAW_BYTES + CHUNK_RAW_BYTES / 128 + 64;
 
-/// Stored form of up to [`CHUNK_RAW_BYTES`] raw bytes: CRC-32 of the rest, raw length, lz4 block.
+/// Returns the stored form of up to [`CHUNK_RAW_BYTES`] raw bytes: CRC-32 of the rest, raw length,
+/// lz4 block.
 pub(crate) fn pack_chunk(raw: &[u8]) -> Vec<u8> {
     debug_assert!(raw.len() <= CHUNK_RAW_BYTES);
     let packed = lz4_flex::block::compress_prepend_size(raw);
@@ -59,10 +59,10 @@ pub(crate) fn pack_chunk(raw: &[u8]) -> Vec<u8> {
     chunk
 }
 
-/// The raw bytes of a stored chunk.
+/// Returns the raw bytes of a stored chunk.
 ///
 /// # Errors
-/// What is wrong with it. A forged length is refused before anything is allocated for it.
+/// A description of the damage. A forged length is refused before any allocation.
 pub(crate) fn unpack_chunk(chunk: &[u8]) -> Result<Vec<u8>, String> {
     let (checksum, packed) = chunk.split_first_chunk::<4>().ok_or("a chunk is too short")?;
     if chunk.len() > CHUNK_BYTES_MAX {

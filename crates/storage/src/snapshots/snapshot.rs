@@ -1,4 +1,4 @@
-//! A finished snapshot, to be read whole or chunk by chunk.
+//! A finished snapshot, which is read as records or chunk by chunk.
 
 use std::fmt;
 use std::io;
@@ -11,8 +11,8 @@ use crate::error::damaged;
 use crate::raft::types::SnapshotMeta;
 use crate::snapshots::manifest::{Manifest, Tally, unpack_chunk};
 
-/// A finished snapshot. Clones share it. It stays readable as long as a clone lives, also after a
-/// newer one took its place; its space is given back after that.
+/// A finished snapshot. Clones share it. A snapshot stays readable as long as a clone lives, even
+/// after a newer one became current; its space is freed after that.
 #[derive(Clone)]
 pub struct Snapshot(pub(crate) Arc<Parts>);
 
@@ -22,7 +22,7 @@ pub(crate) struct Parts {
     pub(crate) meta: SnapshotMeta,
     pub(crate) files: Vec<FileRecord>,
     pub(crate) databases: Databases,
-    /// Opened when it is first read: most snapshots never are.
+    /// Opened at the first read, as most snapshots are never read.
     pub(crate) database: Mutex<Option<Database>>,
 }
 
@@ -33,12 +33,12 @@ impl fmt::Debug for Snapshot {
 }
 
 impl Snapshot {
-    /// The last entry and the membership that it contains.
+    /// The last entry and the membership that the snapshot contains.
     pub fn meta(&self) -> &SnapshotMeta {
         &self.0.meta
     }
 
-    /// A name for logs: term, index, and a number that is unique on this node.
+    /// Name of the snapshot for logs: term, index, and a number that is unique on this node.
     pub fn id(&self) -> String {
         match &self.0.manifest.meta.last_log_id {
             Some(id) => format!("{}-{}-{}", id.term, id.index, self.0.number),
@@ -46,7 +46,7 @@ impl Snapshot {
         }
     }
 
-    /// What it consists of; a receiver on another node needs it first.
+    /// Description of the snapshot. A receiver on another node needs it before the chunks.
     pub fn manifest(&self) -> &Manifest {
         &self.0.manifest
     }
@@ -56,18 +56,18 @@ impl Snapshot {
         self.0.manifest.bytes
     }
 
-    /// How many chunks it has.
+    /// Number of chunks.
     pub fn chunk_count(&self) -> u32 {
         self.0.manifest.chunk_count
     }
 
-    /// Makes it ready to be read: copies the whole snapshot, unless that was done before. Blocking.
-    /// Else the first chunk does. The copy takes the disk no lower than the low-water mark, where
-    /// clients' writes would be refused for it.
+    /// Copies the whole snapshot so that it can be read, unless that was done before. Blocking.
+    /// Without this call the first read makes the copy. The copy leaves the low-water mark of the
+    /// disk free, below which clients' writes are refused.
     ///
     /// # Errors
-    /// That there is no space for the copy: the node goes on, and a later call may do better.
-    /// `InvalidData` and others as of [`Snapshot::chunk`].
+    /// An error when there is no space for the copy: the node goes on, and a later call may
+    /// succeed. `InvalidData` and others as in [`Snapshot::chunk`].
     pub fn prepare(&self) -> io::Result<()> {
         let Parts { number, files, databases, database, .. } = &*self.0;
         let mut database = database.lock().unwrap_or_else(PoisonError::into_inner);
@@ -77,19 +77,19 @@ impl Snapshot {
         Ok(())
     }
 
-    /// Chunk `index` as stored: 24 KiB at most, or a little more when it does not compress.
+    /// Returns chunk `index` as stored: 24 KiB at most, or a little more when it does not compress.
     /// Blocking; the first call copies the whole snapshot.
     ///
     /// # Errors
-    /// `InvalidData` if it is not what was written; the node must stop then, and [`crate::Fatal`]
-    /// says so. Those of [`Snapshot::prepare`].
+    /// `InvalidData` if the chunk is not what was written; then [`crate::Fatal`] has a reason and
+    /// the node must stop. Otherwise the errors of [`Snapshot::prepare`].
     pub fn chunk(&self, index: u32) -> io::Result<Vec<u8>> {
         self.prepare()?;
         self.note(self.read_chunk(index))
     }
 
-    /// Passes `result` on and remembers its error for good, unless it is only that the copy does
-    /// not fit.
+    /// Passes `result` on and remembers its error for good, unless the only cause is that the copy
+    /// does not fit.
     fn note<T>(&self, result: io::Result<T>) -> io::Result<T> {
         match result {
             Err(error) if CopyFailed::is(&error) => Err(error),
@@ -97,24 +97,24 @@ impl Snapshot {
         }
     }
 
-    /// Reads from the copy, which must be there.
+    /// Reads a chunk from the copy, which must exist.
     fn read_chunk(&self, index: u32) -> io::Result<Vec<u8>> {
         let database = self.0.database.lock().unwrap_or_else(PoisonError::into_inner);
         let found = database.as_ref().map(|database| database.get(index.to_be_bytes())).transpose()?.flatten();
         found.ok_or_else(|| damaged(format!("chunk {index} is missing")))
     }
 
-    /// The records in the order in which they were pushed. Blocking; memory for one chunk and one
-    /// record.
+    /// Returns the records in the order in which they were pushed. Blocking; takes memory for one
+    /// chunk and one record.
     pub fn records(&self) -> Records {
         Records { snapshot: self.clone(), next_chunk: 0, raw: Vec::new(), at: 0, failed: false }
     }
 
-    /// Compares everything with the manifest's hash. What is wrong is not remembered: there may be
-    /// a remedy.
+    /// Compares all chunks with the manifest's hash. An error is not remembered, as it may be
+    /// remediable.
     pub(crate) fn verify(&self) -> io::Result<()> {
         let Parts { number, files, databases, database, .. } = &*self.0;
-        // A start needs the copy before all else: it takes the last of the disk, if need be.
+        // A start needs the copy, so the copy may take the last bytes of the disk.
         *database.lock().unwrap_or_else(PoisonError::into_inner) = Some(databases.open(*number, files, 0)?);
         let Manifest { meta, chunk_count, records, .. } = self.manifest();
         let mut tally = Tally::default();
@@ -128,7 +128,7 @@ impl Snapshot {
     }
 }
 
-/// Reads a snapshot's records. Ends after the first error.
+/// Iterator over a snapshot's records. Ends after the first error.
 pub struct Records {
     snapshot: Snapshot,
     next_chunk: u32,
@@ -138,7 +138,7 @@ pub struct Records {
 }
 
 impl Records {
-    /// Moves up to `wanted` raw bytes to `into`; fewer only at the end of the snapshot.
+    /// Moves raw bytes into `into` until it has `wanted` of them, or until the snapshot ends.
     fn take(&mut self, wanted: usize, into: &mut Vec<u8>) -> io::Result<()> {
         while into.len() < wanted {
             if self.at == self.raw.len() {

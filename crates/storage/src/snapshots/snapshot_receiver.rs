@@ -11,10 +11,11 @@ use crate::snapshots::snapshot::Snapshot;
 use crate::snapshots::snapshot_store::SnapshotStore;
 
 impl SnapshotStore {
-    /// Begins to receive the snapshot that `manifest` describes from another node.
+    /// Begins to receive the snapshot with this `manifest` from another node.
     ///
     /// # Errors
-    /// `InvalidData` when the manifest makes no sense; else any disk error, now or earlier.
+    /// `InvalidData` for an invalid manifest; otherwise any disk error, of this call or an earlier
+    /// one.
     pub fn receive(&self, manifest: Manifest) -> io::Result<SnapshotReceiver> {
         self.collect()?;
         failpoint::pass("receive.begin")?;
@@ -23,11 +24,11 @@ impl SnapshotStore {
     }
 }
 
-/// A snapshot on its way in. Dropped before [`SnapshotReceiver::finish`], it is as if it had never
-/// begun. Blocking.
+/// A snapshot that is being received. Dropped before [`SnapshotReceiver::finish`], it leaves
+/// nothing behind. Blocking.
 ///
-/// What a sender gets wrong is an error of this one transfer and not of this node's disk: it is not
-/// remembered.
+/// Wrong data from the sender is an error of this transfer only and not of this node's disk, so it
+/// is not kept in [`crate::Fatal`].
 pub struct SnapshotReceiver {
     chunks: ChunkWriter,
     manifest: Manifest,
@@ -40,16 +41,16 @@ impl SnapshotReceiver {
         &self.meta
     }
 
-    /// How many chunks have come; the next one's index.
+    /// Number of chunks received, which is the index of the next one.
     pub fn chunks_received(&self) -> u32 {
         self.chunks.tally.chunk_count
     }
 
-    /// Adds the next chunk, as `Snapshot::chunk` gave it on the sender.
+    /// Adds the next chunk, as returned by `Snapshot::chunk` on the sender.
     ///
     /// # Errors
-    /// `InvalidData` when the chunk is damaged or one too many; else any disk error, now or
-    /// earlier.
+    /// `InvalidData` when the chunk is damaged or beyond the manifest's count; otherwise any disk
+    /// error, of this call or an earlier one.
     pub fn push_chunk(&mut self, chunk: &[u8]) -> io::Result<()> {
         if self.chunks_received() == self.manifest.chunk_count {
             return Err(damaged(format!("more than the {} chunks announced", self.manifest.chunk_count)));
@@ -58,13 +59,13 @@ impl SnapshotReceiver {
         self.chunks.write(chunk)
     }
 
-    /// Compares everything with the sender's hash and has `check` read it, then makes the snapshot
-    /// durable and current. Answers the current snapshot, which is another one if this node has had
-    /// a newer one all along.
+    /// Compares all chunks with the sender's hash, lets `check` read the snapshot, and makes it
+    /// durable and current. Returns the current snapshot, which is another one if this node already
+    /// has a newer one.
     ///
     /// # Errors
-    /// `InvalidData` when a chunk is missing or the hash differs, and the error of `check`; else
-    /// any disk error, now or earlier.
+    /// `InvalidData` when a chunk is missing or the hash differs; the error of `check`; otherwise
+    /// any disk error, of this call or an earlier one.
     pub fn finish(mut self, check: impl FnOnce(&Snapshot) -> io::Result<()>) -> io::Result<Snapshot> {
         failpoint::pass("receive.verify")?;
         let tally = std::mem::take(&mut self.chunks.tally);

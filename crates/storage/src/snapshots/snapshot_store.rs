@@ -1,11 +1,11 @@
-//! Snapshots: a database for each, then the pointer.
+//! Snapshots: one database for each, and a record that names the current one.
 //!
-//! A snapshot is written to a database of its own, which is made durable as a whole; then the
-//! record `snapshot` is replaced by one that names it; then the old one's database is removed.
-//! Whatever a crash leaves, the record names a whole snapshot, and every other database is removed
-//! at the next open.
+//! A snapshot is written to a database of its own, which is made durable as a whole. Then the
+//! record `snapshot` is replaced by one that names it, and the database of the previous snapshot is
+//! removed. After a crash at any point the record names a whole snapshot; the next open removes
+//! every other database.
 //!
-//! Numbers go up from the highest that is found, so no database is ever written over another.
+//! Numbers rise from the highest one found, so a database is never written over another.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,11 +32,10 @@ struct Pointer {
     files: Vec<FileRecord>,
 }
 
-/// Told each time a snapshot has become current, after the fact.
+/// Callback that runs each time after a snapshot has become current.
 pub(crate) type OnFlip = Box<dyn Fn() -> io::Result<()> + Send + Sync>;
 
-/// The snapshots of one node: one that is current, and those that are being written. Clones share
-/// it.
+/// Snapshots of one node: the current one and those that are being written. Clones share them.
 ///
 /// All calls but [`SnapshotStore::current`] block on the disk.
 #[derive(Clone)]
@@ -46,25 +45,26 @@ struct Shared {
     databases: Databases,
     place: Arc<dyn Place>,
     current: RwLock<Option<Snapshot>>,
-    // Above the number of every snapshot that has a database.
+    // Higher than the number of every snapshot that has a database.
     next_number: AtomicU64,
-    // Flips and removals, one at a time.
+    // The lock under which snapshots become current or are removed, one at a time.
     shelf: Mutex<Shelf>,
     on_flip: Mutex<Option<OnFlip>>,
 }
 
-/// What is no longer of use.
+/// Snapshots that are to be removed.
 #[derive(Default)]
 struct Shelf {
-    // Replaced, but perhaps still read.
+    // Replaced, but perhaps still being read.
     retired: Vec<Snapshot>,
-    // Never finished.
+    // Numbers of snapshots that were never finished.
     abandoned: Vec<u64>,
 }
 
 impl SnapshotStore {
-    /// Opens the store and verifies the current snapshot. One that is damaged or gone is passed
-    /// over, and the answer says why: there is none then. Changes nothing on disk.
+    /// Opens the store and verifies the current snapshot. A snapshot that is damaged or gone is
+    /// passed over: the store then has no current one, and the second value is the reason. Changes
+    /// nothing on disk.
     ///
     /// # Errors
     /// Any other disk error.
@@ -96,7 +96,7 @@ impl SnapshotStore {
         Ok(())
     }
 
-    /// Calls `on_flip` each time a snapshot has become current.
+    /// Sets the callback that runs each time a snapshot has become current.
     pub(crate) fn set_on_flip(&self, on_flip: OnFlip) {
         *self.0.on_flip.lock().unwrap_or_else(PoisonError::into_inner) = Some(on_flip);
     }
@@ -106,12 +106,12 @@ impl SnapshotStore {
         self.0.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Removes snapshots that were replaced or abandoned and that have no reader any more; those
-    /// that are still being closed a little later. Every new snapshot begins with this; call it to
-    /// have the space back earlier.
+    /// Removes snapshots that were replaced or abandoned and have no reader any more. A snapshot
+    /// whose database is still being closed is removed once that is done. Every new snapshot begins
+    /// with this call; an extra call frees the space earlier.
     ///
     /// # Errors
-    /// Any disk error, now or earlier.
+    /// Any disk error, of this call or an earlier one.
     pub fn collect(&self) -> io::Result<()> {
         self.collect_with(&mut self.shelf())
     }
@@ -119,7 +119,7 @@ impl SnapshotStore {
     /// Bytes that snapshots occupy on disk.
     ///
     /// # Errors
-    /// Any IO error of looking.
+    /// Any IO error.
     pub fn disk_bytes(&self) -> io::Result<u64> {
         self.0.databases.disk_bytes()
     }
@@ -128,15 +128,15 @@ impl SnapshotStore {
         &self.0.databases
     }
 
-    /// A number for a new snapshot, and a database to write it to.
+    /// Returns a number for a new snapshot, and an empty database for it.
     pub(crate) fn begin(&self) -> io::Result<(u64, Database)> {
         let number = self.0.next_number.fetch_add(1, Ordering::Relaxed);
         Ok((number, self.0.databases.begin(number)?))
     }
 
-    /// Makes a written snapshot durable and then current, unless a newer one has become so
-    /// meanwhile: the log may already be purged up to that one, so going back would lose entries.
-    /// Answers the snapshot that is current.
+    /// Makes a written snapshot durable and then current, unless a newer one has become current
+    /// meanwhile: the log may already be purged up to the newer one, so going back would lose
+    /// entries. Returns the current snapshot.
     pub(crate) fn flip(&self, number: u64, database: Database, manifest: Manifest) -> io::Result<Snapshot> {
         let fatal = self.0.databases.fatal();
         let files = self.0.databases.finish(number, database)?;
@@ -174,7 +174,8 @@ impl SnapshotStore {
 
     fn collect_with(&self, shelf: &mut Shelf) -> io::Result<()> {
         let mut numbers = std::mem::take(&mut shelf.abandoned);
-        // No reader can take a new clone of a retired snapshot: one is left, and it is ours.
+        // No reader can take a new clone of a retired snapshot, so a count of one is the shelf's
+        // own clone.
         shelf.retired.retain(|snapshot| {
             let read = Arc::strong_count(&snapshot.0) > 1;
             if !read {
@@ -192,7 +193,7 @@ impl SnapshotStore {
     }
 }
 
-/// The snapshot that the record names, whole and verified.
+/// Reads the record `snapshot`, and verifies the snapshot that it names.
 fn open_current(place: &dyn Place, databases: &Databases) -> io::Result<Option<Snapshot>> {
     let Some(record) = place.read(CURRENT)? else { return Ok(None) };
     let Pointer { number, manifest, files } = codec::unseal(&record)?;

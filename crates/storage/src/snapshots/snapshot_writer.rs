@@ -14,7 +14,7 @@ impl SnapshotStore {
     /// Begins a new snapshot.
     ///
     /// # Errors
-    /// Any disk error, now or earlier.
+    /// Any disk error, of this call or an earlier one.
     pub fn writer(&self) -> io::Result<SnapshotWriter> {
         self.collect()?;
         failpoint::pass("snapshot.begin")?;
@@ -23,8 +23,9 @@ impl SnapshotStore {
     }
 }
 
-/// A snapshot in the making. Dropped before [`SnapshotWriter::finish`], it is as if it had never
-/// begun. Blocking; memory for one chunk and what sled holds between two flushes.
+/// A snapshot that is being written. Dropped before [`SnapshotWriter::finish`], it leaves nothing
+/// behind. Blocking; takes memory for one chunk and for the bytes that sled holds between two
+/// flushes.
 pub struct SnapshotWriter {
     chunks: ChunkWriter,
     raw: Vec<u8>,
@@ -32,10 +33,10 @@ pub struct SnapshotWriter {
 }
 
 impl SnapshotWriter {
-    /// Adds one record; `Snapshot::records` gives it back as it is.
+    /// Adds one record, which `Snapshot::records` returns unchanged.
     ///
     /// # Errors
-    /// Any disk error, now or earlier. `InvalidInput` for a record beyond 64 MiB.
+    /// Any disk error, of this call or an earlier one. `InvalidInput` for a record beyond 64 MiB.
     pub fn push(&mut self, record: &[u8]) -> io::Result<()> {
         if record.len() > codec::RECORD_BYTES_MAX {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "a snapshot record beyond 64 MiB"));
@@ -63,12 +64,12 @@ impl SnapshotWriter {
         Ok(())
     }
 
-    /// Makes the snapshot durable and current. Answers the current snapshot, which is another one
+    /// Makes the snapshot durable and current. Returns the current snapshot, which is another one
     /// if a newer one was received in the meantime.
     ///
     /// # Errors
-    /// Any disk error, now or earlier; the snapshot that was current still is, and the node must
-    /// stop.
+    /// Any disk error, of this call or an earlier one. The previous snapshot stays current, and the
+    /// node must stop.
     pub fn finish(mut self, meta: &SnapshotMeta) -> io::Result<Snapshot> {
         if !self.raw.is_empty() {
             self.close_chunk()?;

@@ -1,6 +1,6 @@
-//! Disks that are full or slow, by fail points.
+//! Disks that are full or slow, simulated by failpoints.
 //!
-//! A binary of its own, whose tests take turns: fail points are the same for all of a process.
+//! A binary of its own, with tests that take turns, because failpoints apply to a whole process.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

@@ -1,4 +1,4 @@
-//! The copies of snapshots, and how snapshots are closed, where the disk is full or slow.
+//! Copies of snapshots, and their close, on a full or slow disk.
 
 use std::fs::{File, read_dir};
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ fn written(storage: &Storage) -> Snapshot {
     writer.finish(&SnapshotMeta::default()).unwrap()
 }
 
-/// What there is of snapshots.
+/// Lists the databases of snapshots and their copies.
 fn names(dir: &Path) -> Vec<String> {
     let names = read_dir(dir.join("sled")).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let mut names: Vec<String> = names.collect();
@@ -72,7 +72,7 @@ fn a_start_without_space_for_the_copy_says_how_much_it_takes_and_loses_nothing()
         refused.contains("a snapshot is read through a copy in ") && refused.contains(" bytes of free space"),
         "{refused}"
     );
-    // A disk that fails is no damage either: the snapshot is as it was.
+    // A failing disk is no damage either: the snapshot stays as it was.
     fail::cfg("db.copy", "return").unwrap();
     let refused = Storage::open(config.clone()).err();
     assert!(matches!(refused, Some(Error::Io { .. })), "{refused:?}");
@@ -80,8 +80,8 @@ fn a_start_without_space_for_the_copy_says_how_much_it_takes_and_loses_nothing()
     assert!(Storage::open(config).unwrap().snapshots.current().is_some());
 }
 
-/// Keeps sled's lock on a database of its own, as sled's threads do while they wait for the disk,
-/// for so many looks at it.
+/// Keeps sled's lock on a database for `looks` looks at it, as sled's threads do while they wait
+/// for the disk.
 fn hold_on(db: PathBuf, looks: usize) -> Arc<AtomicUsize> {
     let (looked, held) = (Arc::new(AtomicUsize::new(0)), Mutex::new(None));
     let count = Arc::clone(&looked);
@@ -90,7 +90,7 @@ fn hold_on(db: PathBuf, looks: usize) -> Arc<AtomicUsize> {
         if looked.fetch_add(1, Ordering::Relaxed) >= looks {
             *held = None;
         } else if held.is_none() {
-            // Not while sled itself has it still.
+            // Not while sled itself still has the lock.
             *held = File::open(&db).ok().filter(|file| file.try_lock().is_ok());
         }
     })
@@ -133,7 +133,7 @@ fn a_snapshot_that_is_dropped_is_closed_on_another_thread_and_removed_then_and_t
         })
         .unwrap();
     }
-    // Neither waits for sled here: what is dropped may belong to a task that has others beside it.
+    // Neither drop waits for sled, as it may run in an async task.
     let mut given_up = storage.snapshots.writer().unwrap();
     given_up.push(&[7; 100_000]).unwrap();
     drop(given_up);
@@ -145,7 +145,7 @@ fn a_snapshot_that_is_dropped_is_closed_on_another_thread_and_removed_then_and_t
     assert_eq!(next.records().count(), 1);
     drop((next, storage));
     go.store(true, Ordering::Release);
-    // The directory is held until both are closed.
+    // The directory stays locked until both are closed.
     let storage = Storage::open(config.clone()).unwrap();
     fail::remove("db.closing");
     assert_eq!(storage.fatal().reason(), None);

@@ -1,4 +1,4 @@
-//! Bits that flipped while nobody looked: recovery or a refusal, never a wrong answer.
+//! Flipped bits on disk lead to recovery or a refusal, never to wrong data.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -35,7 +35,7 @@ fn a_flipped_bit_in_the_log_is_refused_with_the_remedy() {
     assert!(message.contains("opening the log") && message.contains("move"), "{message}");
 }
 
-/// A child that looks at a copy of `dir`, in which one bit is flipped.
+/// Runs a child on a copy of `dir` with one flipped bit.
 fn look_at_flipped(dir: &Path, copy: &Path, file: &Path, bit: u64) -> (Ended, Told) {
     copy_dir(dir, copy);
     flip_bit(&copy.join(file.strip_prefix(dir).unwrap()), bit);
@@ -59,12 +59,12 @@ fn a_flipped_bit_in_a_snapshot_is_refused_and_never_panics() {
         let bit = rng.u64(..bytes.len() as u64 * 8);
         let (ended, _) = look_at_flipped(&dir, &parent.path().join("copy"), &db, bit);
         let context = format!("seed {seed}, bit {bit}: {ended:?}");
-        // The log is purged up to the snapshot, and there is no other node to have it from.
+        // The log is purged up to the snapshot, and there is no other node to send it.
         assert!(ended.stderr.contains("but its snapshot is lost") && !ended.stderr.contains("panicked"), "{context}");
     }
 }
 
-/// A node with a snapshot, after `change` was made to a file of it behind its back.
+/// Checks that a node with a snapshot is refused after `change` to one of its files.
 #[track_caller]
 fn check_refused(change: impl FnOnce(&Path), wanted: &str) {
     let (_parent, dir) = data_dir();

@@ -1,5 +1,5 @@
-//! A disk that fails: fsync errors, no space left, power losses. By a library preloaded into the
-//! child process.
+//! A failing disk: fsync errors, no space left, power losses. A library preloaded into the child
+//! process simulates them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -34,15 +34,15 @@ fn with_fault(name: &str, value: String) -> Vec<(&str, String)> {
     vec![("LD_PRELOAD", library().to_str().unwrap().to_string()), (name, value)]
 }
 
-/// A directory with something in it.
+/// Makes a data directory with some content.
 fn begun(told: &mut Told) -> (TempDir, PathBuf) {
     let (parent, dir) = data_dir_in_memory();
     assert!(Run { cycles: 1, ..Run::default() }.spawn(&dir).watch(told, usize::MAX).ok);
     (parent, dir)
 }
 
-/// It did not open, or it failed and refused everything afterwards, or sled panicked, which ends a
-/// release build.
+/// Checks that the storage did not open, or failed and refused everything afterwards. A panic of
+/// sled is accepted as well, as it ends a release build.
 fn stopped(ended: &Ended) -> bool {
     let said = |words| ended.stderr.contains(words);
     !ended.ok && (said("refused: ") || said("refused afterwards: true") || said("/sled-0.34.7/"))
@@ -71,10 +71,10 @@ fn a_full_disk_stops_the_node_and_loses_nothing() {
         let (_parent, dir) = begun(&mut told);
         let env = with_fault("FAULTY_DISK_BYTES", bytes.to_string());
         let ended = Run { cycles: 1_000, env, ..Run::default() }.spawn(&dir).watch(&mut told, usize::MAX);
-        // Where it was only the copy of a snapshot that did not fit, the node would go on.
+        // Only the copy of a snapshot did not fit. A node would go on.
         let unread = !ended.ok && ended.stderr.contains("not fatal: snapshot-copy-failed: ");
         assert!(unread || stopped(&ended), "{context}: {ended:?}");
-        // The operator makes room.
+        // The operator frees space.
         told.check(&dir, &context);
     }
 }
@@ -93,8 +93,8 @@ fn what_was_acknowledged_survives_power_losses() {
         let run = Run { cycles: 1_000, env, ..Run::default() };
         run.spawn(&dir).watch(&mut told, rng.usize(1..30));
         let survived = parent.path().join(format!("data-{loss}"));
-        // Now and then nothing is kept that was not fsynced, or all of it, else as many pages as it
-        // happens.
+        // Sometimes nothing is kept that was not fsynced, sometimes all of it, otherwise a random
+        // share of the pages.
         let kept = [0, 32, 128, 224, 256][rng.usize(..5)];
         shadow::restore(&shadow, &dir, &survived, &mut || u16::from(rng.u8(..)) < kept).unwrap();
         told.check(&survived, &format!("seed {seed}, power loss {loss}"));

@@ -1,6 +1,5 @@
-//! Bytes on disk and on the wire, frozen. These files are never written again: a test that fails
-//! here says that old data or an older peer would be misread, and asks for a new version beside the
-//! old one.
+//! Frozen bytes on disk and on the wire. These files are never written again. A failure here means
+//! that old data or an older peer would be misread, and calls for a new version beside the old one.
 
 use std::fmt::Debug;
 use std::fs;
@@ -30,8 +29,8 @@ fn bytes(hex: &str) -> Vec<u8> {
     (0..digits.len()).step_by(2).map(|at| u8::from_str_radix(&digits[at..at + 2], 16).unwrap()).collect()
 }
 
-/// The record's bytes are those of the file, and the file's bytes are the record. A file that is
-/// missing is written when `NEW_GOLDENFILES` is set; one that exists never is.
+/// Checks that a record encodes to the bytes of its golden file and decodes from them. A missing
+/// file is written when `NEW_GOLDENFILES` is set; an existing one never is.
 #[track_caller]
 fn check<T: Encode + Decode<()> + PartialEq + Debug>(name: &str, value: &T) {
     let path = golden(&format!("{name}.hex"));
@@ -115,8 +114,7 @@ fn no_bytes_make_the_decoder_panic() {
     }
 }
 
-/// A log file of the first version, as raft-log wrote it, and the record of the node that it
-/// belongs to.
+/// A log file of the first version, as raft-log wrote it, and the `node` record of its directory.
 #[test]
 fn a_log_of_the_first_version_is_read() {
     let name = "r-00_000_000_000_000_000_000.wal";
@@ -145,8 +143,8 @@ fn a_log_of_the_first_version_is_read() {
     assert_eq!(storage.log.committed(), Some(log_id(4, 1)));
 }
 
-/// A chunk of the first version. Only reading is frozen: another release of lz4 may pack in another
-/// way.
+/// A chunk of the first version. Only reading is frozen, as another release of lz4 may compress
+/// differently.
 #[test]
 fn a_chunk_of_the_first_version_is_read() {
     use crate::harness::{read_snapshot, write_snapshot};
@@ -159,7 +157,7 @@ fn a_chunk_of_the_first_version_is_read() {
         fs::write(&path, hex(&written.chunk(0).unwrap())).unwrap();
     }
     let chunk = bytes(&fs::read_to_string(&path).unwrap());
-    // Sent by an older node, it is taken as its manifest says.
+    // A receiver takes a chunk of an older node as its manifest describes it.
     let hash = {
         use sha2::{Digest, Sha256};
         let meta = codec::encode(&written.manifest().meta);

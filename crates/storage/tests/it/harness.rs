@@ -1,4 +1,4 @@
-//! What all tests share: a data directory and short ways to write to it.
+//! Helpers of all tests: data directories and short ways to write to them.
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -26,15 +26,15 @@ pub(crate) fn open(dir: &Path) -> Result<Storage, Error> {
     Storage::open(config(dir))
 }
 
-/// A data directory that does not exist yet, in a directory that goes with the test.
+/// Path of a new data directory, in a directory that is removed with the returned value.
 pub(crate) fn data_dir() -> (TempDir, PathBuf) {
     let parent = tempfile::tempdir().unwrap();
     let dir = parent.path().join("data");
     (parent, dir)
 }
 
-/// The same in memory where there is a place for it: a kill loses nothing that was written, synced
-/// or not, so tests that only kill need no disk to wait for.
+/// Path of a new data directory, in memory where possible. A kill loses no written byte, so tests
+/// that only kill need not wait for a disk.
 pub(crate) fn data_dir_in_memory() -> (TempDir, PathBuf) {
     let parent = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
     let dir = parent.path().join("data");
@@ -60,7 +60,7 @@ pub(crate) fn bytes_of(entry: &Entry) -> &[u8] {
     }
 }
 
-/// Appends and waits until it is durable.
+/// Appends entries and waits until they are durable.
 pub(crate) async fn append(storage: &Storage, entries: Vec<Entry>) -> std::io::Result<()> {
     let (done, flushed) = TypeConfig::oneshot();
     storage.log.clone().append(entries, IOFlushed::signal(done)).await?;
@@ -87,8 +87,8 @@ pub(crate) fn meta(term: u64, index: u64) -> SnapshotMeta {
     }
 }
 
-/// Records whose bytes follow from `seed`: some empty, some larger than a chunk, some that do not
-/// compress.
+/// Returns records that follow from `seed`: some empty, some larger than a chunk, some
+/// incompressible.
 pub(crate) fn records(seed: u64, count: usize) -> Vec<Vec<u8>> {
     let mut rng = fastrand::Rng::with_seed(seed);
     let record = |rng: &mut fastrand::Rng| {

@@ -1,8 +1,8 @@
-//! Pages that the system calls clean although the disk never got them: after an fsync that failed,
-//! Linux keeps them in its page cache for the next process to read.
+//! Pages that the system calls clean although the disk never got them. After a failed fsync Linux
+//! keeps them in its page cache, where the next process reads them.
 //!
-//! The disk is an ext4 of its own, on a loop device whose file lies on a small tmpfs. When that is
-//! full, what ext4 writes back to a new block fails. Where this user may not mount, or there is no
+//! The disk is an ext4 of its own, on a loop device whose file lies on a small tmpfs. When the
+//! tmpfs is full, ext4's write-back to new blocks fails. Without permission to mount, or without
 //! ext4, the test says so on stderr.
 
 use std::fs::{self, File};
@@ -19,14 +19,14 @@ use crate::harness::{append, block_on, bytes_of, entry, open};
 
 const IMAGE_BYTES: u64 = 24 << 20;
 
-/// An ext4 without a journal, gone with the value.
+/// An ext4 without a journal, unmounted by the drop.
 struct LoopDisk {
     parent: TempDir,
 }
 
 impl LoopDisk {
     /// # Errors
-    /// What could not be done here, in words.
+    /// A description of the step that is not possible here.
     fn mount() -> Result<LoopDisk, String> {
         let disk = LoopDisk { parent: tempfile::tempdir().unwrap() };
         for dir in [disk.below(), disk.dir()] {
@@ -41,23 +41,24 @@ impl LoopDisk {
 
     fn mount_image(&self) -> Result<(), String> {
         let device = run(Command::new("losetup").args(["--find", "--show"]).arg(self.image()))?;
-        // The loop driver takes a write for done when a part of it is. So none has two pages.
+        // The loop driver reports a write as done when only a part of it is. So writes are limited
+        // to one page.
         let name = device.trim_start_matches("/dev/");
         let limited = fs::write(format!("/sys/block/{name}/queue/max_sectors_kb"), "4");
         let mounted = run(Command::new("mount").args(["-t", "ext4", &device]).arg(self.dir()));
-        // It goes with its last user: the mount, if there is one.
+        // The loop device goes with its last user: the mount, if there is one.
         run(Command::new("losetup").args(["--detach", &device]))?;
         limited.map_err(|error| format!("{name}: {error}"))?;
         mounted.map(drop)
     }
 
-    /// A new mount knows nothing of what only the page cache had, like a machine after a power cut.
+    /// Mounts the disk anew, which loses the content of the page cache like a power cut.
     fn lose_the_page_cache(&self) {
         run(Command::new("umount").arg(self.dir())).unwrap();
         self.mount_image().unwrap();
     }
 
-    /// No block that was never written can be written from now on.
+    /// Fills the tmpfs: from now on no block can be written that was never written before.
     fn fill(&self) {
         let mut filler = File::create(self.filler()).unwrap();
         while filler.write(&[1; 4096]).is_ok_and(|written| written > 0) {}
@@ -87,13 +88,13 @@ impl LoopDisk {
 impl Drop for LoopDisk {
     fn drop(&mut self) {
         for dir in [self.dir(), self.below()] {
-            // It may not have been mounted.
+            // The directory may not have been mounted.
             let _output = Command::new("umount").arg("-l").arg(dir).output();
         }
     }
 }
 
-/// What it says.
+/// Returns the output of a command.
 fn run(command: &mut Command) -> Result<String, String> {
     match command.output() {
         Ok(output) if output.status.success() => Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_owned()),
@@ -102,7 +103,7 @@ fn run(command: &mut Command) -> Result<String, String> {
     }
 }
 
-/// Entries that need blocks of their own: bytes that do not compress.
+/// Entries of incompressible bytes, so that each needs blocks of its own.
 fn large(term: u64, indexes: std::ops::Range<u64>) -> Vec<storage::Entry> {
     indexes.map(|index| entry(term, index, &content(index))).collect()
 }
@@ -132,7 +133,7 @@ fn what_a_failed_fsync_left_in_the_page_cache_is_not_built_upon() {
     assert!(reads(&dir.join("log"), &content(7)), "this system does not keep pages that it could not write");
     disk.mend();
 
-    // The node is started again, and acknowledges more.
+    // The restarted node acknowledges more entries.
     let last = block_on(async {
         let storage = open(&dir).unwrap();
         let next = storage.log.last().map_or(0, |id| id.index + 1);
@@ -146,7 +147,7 @@ fn what_a_failed_fsync_left_in_the_page_cache_is_not_built_upon() {
     assert!(last.index >= 7 && found.iter().zip(0..).all(|(entry, index)| bytes_of(entry) == content(index)));
 }
 
-/// Whether a file of `dir` has these bytes, as processes see it.
+/// Checks that some file of `dir` contains these bytes, as processes see it.
 fn reads(dir: &Path, bytes: &[u8]) -> bool {
     let files = fs::read_dir(dir).unwrap().map(|file| fs::read(file.unwrap().path()).unwrap());
     files.into_iter().any(|file| file.windows(bytes.len()).any(|window| window == bytes))

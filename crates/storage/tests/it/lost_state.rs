@@ -1,4 +1,4 @@
-//! A snapshot that is lost: the log makes up for it, or a leader does.
+//! A lost snapshot: the log makes up for it, or a leader does.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +15,7 @@ fn open_with_peers(dir: &Path) -> Result<Storage, Error> {
     Storage::open(StorageConfig { has_peers: true, ..config(dir) })
 }
 
-/// A node that has joined, with a vote, entries 0 to 9, and a snapshot up to 5.
+/// Makes a node that has joined, with a vote, entries 0 to 9, and a snapshot up to 5.
 fn begun(dir: &Path, purged: bool) {
     let storage = open_with_peers(dir).unwrap();
     storage.meta.set_joined().unwrap();
@@ -76,7 +76,7 @@ fn a_node_that_has_lost_its_state_keeps_its_vote_and_has_no_say_until_a_leader_h
     assert!(!dir.join("log.lost").exists());
 }
 
-/// As a power cut leaves it in the middle of giving up.
+/// A power cut can leave this state in the middle of giving up the log.
 #[test]
 fn giving_up_goes_on_where_it_stopped() {
     let (parent, dir) = data_dir();
@@ -85,13 +85,13 @@ fn giving_up_goes_on_where_it_stopped() {
     copy_dir(&dir, &given_up);
     fs::remove_dir_all(given_up.join("sled")).unwrap();
     drop(open_with_peers(&given_up).unwrap());
-    // The new log has not got its name yet.
+    // The new log does not have its final name yet.
     fs::rename(given_up.join("log"), given_up.join("log.new")).unwrap();
     let storage = open_with_peers(&given_up).unwrap();
     assert!(storage.meta.rejoining());
     assert_eq!((storage.log.vote(), storage.log.last()), (Some(Vote::new(7, 2)), None));
     drop(storage);
-    // The node knows that it rejoins, and both logs have their old names: it begins again.
+    // The node has noted that it rejoins, and both logs have their old names: it begins again.
     let half = parent.path().join("half");
     copy_dir(&given_up, &half);
     fs::remove_dir_all(half.join("log")).unwrap();
@@ -115,7 +115,7 @@ fn a_chunk_that_comes_back_after_it_was_purged_is_no_gap() {
     fill(9).unwrap();
     write_snapshot(&storage, &[], &meta(1, 17)).unwrap();
     block_on(storage.log.clone().purge(log_id(1, 17))).unwrap();
-    // The purge's chunks are removed behind its flush; the next flush is behind that.
+    // The purged chunks are removed behind the purge's flush; the next flush comes after that.
     block_on(append(&storage, vec![entry(1, 18, b"last")])).unwrap();
     drop(storage);
     assert!(!first.exists() && chunks(&dir).len() < 3);

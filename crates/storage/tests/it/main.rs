@@ -1,6 +1,7 @@
-//! The storage at its boundary: openraft's own suite, reopening, refusals, crashes and faults.
+//! The storage through its public functions: openraft's suite, reopening, refusals, crashes and
+//! faults.
 
-// clippy's own exception covers the test functions, but not what they call.
+// clippy's exception covers the test functions, but not the functions that they call.
 #![allow(clippy::unwrap_used)]
 
 mod crashes;

@@ -1,4 +1,4 @@
-//! Whose data it is, and who is refused.
+//! Identity of a data directory, and refusals of other nodes.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -121,7 +121,7 @@ fn a_log_from_before_the_directory_was_new_is_noticed() {
     check_refused(open(&dir), "its log is from before its data directory was new");
 }
 
-/// The log alone is an older one: a copy that was put back, or the files of before.
+/// Only the log is older: a copy was put back, or files of an earlier time.
 #[test]
 fn an_older_log_in_the_place_of_the_newer_one_is_noticed() {
     use crate::harness::{append, block_on, copy_dir, entry};
@@ -136,7 +136,7 @@ fn an_older_log_in_the_place_of_the_newer_one_is_noticed() {
     fill(10);
     std::fs::remove_dir_all(dir.join("log")).unwrap();
     std::fs::rename(&old, dir.join("log")).unwrap();
-    // However often: a start that is refused leaves nothing behind.
+    // Repeated, as a refused start must leave nothing behind.
     for _ in 0..10 {
         check_refused(open(&dir), "bytes of it were on disk");
     }

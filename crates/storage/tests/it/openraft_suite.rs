@@ -1,5 +1,5 @@
-//! openraft's own suite for log stores. Its state machine half gets a small machine that keeps
-//! snapshots with us.
+//! openraft's suite for log stores. Its part for state machines runs on a small machine that keeps
+//! its snapshots in this crate.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -90,7 +90,8 @@ impl RaftStateMachine<TypeConfig> for Machine {
 
 #[test]
 fn openrafts_own_suite_passes() {
-    // The suite sleeps for seconds to wait for what is long done; a paused clock skips that.
+    // The suite sleeps for seconds, to wait for events that are long over; a paused clock skips
+    // that.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     runtime.block_on(Suite::test_all(Builder)).unwrap();
 }

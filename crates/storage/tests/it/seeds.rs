@@ -1,5 +1,5 @@
-//! The real storage on a simulated disk. Each seed is a series of processes on one disk: each opens
-//! the storage, looks for everything that was acknowledged before, writes on by chance and dies,
+//! The real storage on a simulated disk. Each seed is a series of processes on one disk. A process
+//! opens the storage, checks everything that was acknowledged before, makes random writes, and dies
 //! at a write, a sync or a change of a name that the seed chooses. Then the power is cut, or only
 //! the process was killed, or an fsync has failed.
 //!
@@ -7,9 +7,9 @@
 //! STORAGE_SEEDS=0..400 cargo test -p storage --test it seeds -- --nocapture
 //! ```
 //!
-//! The disk is `power-disk`, which takes root and FUSE; without, the tests say so on stderr. Where
-//! a process dies is counted in changes of the disk, but its threads may come in another order the
-//! next time: a seed that failed is to be run several times.
+//! The disk is `power-disk`, which takes root and FUSE; without them the tests say so on stderr.
+//! The end of a process is counted in changes of the disk. The process's threads may come in
+//! another order the next time, so a seed that failed is to be run several times.
 
 mod facts;
 mod node;
@@ -25,37 +25,36 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use power_disk::{Disk, Served};
+use power_disk::Mounted;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-/// No process needs nearly as long.
+/// Limit of one process, far beyond the time that it needs.
 const HANGS_AFTER: Duration = Duration::from_secs(60);
-/// Enough for a few seconds.
+/// Number of seeds that takes a few seconds.
 const SEEDS: Range<u64> = 0..12;
 
 /// A mounted disk, and a place for facts that the disk cannot lose.
 struct Bench {
-    disk: Disk,
+    disk: Mounted,
     mounted: TempDir,
     facts: TempDir,
-    _served: Served,
 }
 
-/// How a process ends.
+/// End of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// As the power goes.
+    /// A loss of power.
     PowerLoss,
-    /// kill -9.
+    /// A kill by SIGKILL.
     Kill,
-    /// An fsync fails; the process is started again on what the page cache has.
+    /// A failed fsync; the next process starts with the content of the page cache.
     FailedSync,
-    /// By itself.
+    /// An end by itself.
     Done,
 }
 
-/// What seeds came to.
+/// Counts over several seeds.
 #[derive(Debug, Default)]
 struct Tally {
     seeds: u64,
@@ -67,14 +66,14 @@ struct Tally {
 
 impl Bench {
     fn new() -> Bench {
-        let (disk, mounted) = (Disk::default(), tempfile::tempdir().unwrap());
-        let served = Served::mount(&disk, mounted.path()).unwrap();
+        let mounted = tempfile::tempdir().unwrap();
+        let disk = Mounted::on(mounted.path()).unwrap();
         let facts = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
-        Bench { disk, mounted, facts, _served: served }
+        Bench { disk, mounted, facts }
     }
 
     /// # Errors
-    /// What is wrong, in words.
+    /// A description of the failure.
     fn run(&self, seed: u64) -> Result<Tally, String> {
         let mut rng = Rng::with_seed(seed);
         let own = self.mounted.path().join(format!("seed-{seed}"));
@@ -111,7 +110,7 @@ impl Bench {
         Ok(tally)
     }
 
-    /// One process. Answers how many facts it has judged.
+    /// Runs one process. Returns the number of facts that it has judged.
     fn live(&self, own: &Path, facts: &Path, seed: u64, (ops, end, after): (u32, End, u64)) -> Result<u64, String> {
         let (waits, over) = channel();
         let stopped = match end {
@@ -133,13 +132,13 @@ impl Bench {
         match code {
             Some(node::WRONG) => Err(stderr),
             Some(0) => Ok(judged(&stdout)),
-            // Killed, failed, or sled gave up.
+            // Killed, failed, or ended by a panic of sled.
             None | Some(node::FAILED | 101) if broken => Ok(judged(&stdout)),
             code => Err(format!("it ended with {code:?}: {stderr}")),
         }
     }
 
-    /// Kills it as soon as the disk has stopped. Answers how it ended, and what it said.
+    /// Kills the process as soon as the disk has stopped. Returns the process's end and its output.
     fn watch(
         &self,
         mut child: Child,
@@ -156,7 +155,7 @@ impl Bench {
                 told == Err(RecvTimeoutError::Timeout)
             });
             child.stdout.take().unwrap().read_to_string(&mut stdout).unwrap();
-            // It has ended, and is not reaped yet.
+            // The process has ended, and is not reaped yet.
             drop(waits);
             self.disk.go_on();
             killer.join().unwrap()
@@ -212,7 +211,7 @@ fn run(seeds: Range<u64>) -> Result<Tally, (u64, String)> {
     }
 }
 
-/// Whether there is a disk; else it says so.
+/// Checks for a simulated disk; without one it prints a note.
 fn available(test: &str) -> bool {
     power_disk::available().inspect_err(|why| eprintln!("NOT TESTED: {test}: no disk to simulate: {why}")).is_ok()
 }

@@ -1,6 +1,6 @@
-//! A disk that is really full: a tmpfs, mounted by root or in a user namespace of the test's own.
-//! Where neither is allowed the test says so on stderr and leaves full disks to the preloaded
-//! faults (`faulty_disk.rs`).
+//! A disk that is really full: a tmpfs, mounted by root or in a user namespace of the test. Where
+//! neither is allowed, the test says so on stderr, and only the preloaded faults (`faulty_disk.rs`)
+//! cover full disks.
 
 use std::fs;
 use std::io::Write;
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::workload::{Run, Told};
 
-/// A tmpfs of its own, gone with the value.
+/// A tmpfs, unmounted by the drop.
 struct SmallDisk(TempDir);
 
 impl SmallDisk {
@@ -37,10 +37,10 @@ impl Drop for SmallDisk {
     }
 }
 
-/// Set for a test that runs in a namespace of its own already.
+/// Set for a test that already runs in a namespace of its own.
 const IN_NAMESPACE: &str = "ZLOCK_TEST_IN_NAMESPACE";
 
-/// Runs the test of this name once more, where this process is root and may mount.
+/// Runs the test with this name once more, in a namespace in which it is root and may mount.
 fn again_in_a_namespace(test: &str) {
     let mut unshare = Command::new("unshare");
     unshare.args(["--user", "--map-root-user", "--mount"]);
@@ -71,16 +71,16 @@ fn a_node_with_ballast_starts_on_a_full_disk() {
     assert!(ended.ok, "the ballast is given up: {ended:?}");
     assert!(!dir.join("ballast").exists());
 
-    // What that freed is filled by a node that goes on writing; it stops.
+    // A node that goes on writing fills the freed space, and stops.
     let ended = run(10_000);
     assert!(ended.stderr.contains("refused afterwards: true"), "{ended:?}");
 
     disk.fill();
     let ended = run(0);
-    // What the last run had left unfinished may be all the space that it takes.
+    // The leftovers of the last run may be all the space that the start needs.
     assert!(ended.ok || ended.stderr.contains("is full, and opening needs some space"), "{ended:?}");
 
-    // The operator makes room.
+    // The operator frees space.
     fs::remove_file(disk.0.path().join("filler")).unwrap();
     told.check(&dir, "after the disk was full");
 }

@@ -1,4 +1,4 @@
-//! Snapshots: written, read, sent, replaced.
+//! Snapshots: writing, reading, sending and replacing them.
 
 use std::io;
 
@@ -23,7 +23,7 @@ fn a_snapshot_comes_back_as_it_was_pushed() {
     assert!(!storage.meta.pristine());
 }
 
-// What a task of a node that was stopped writes is no longer its own to give a name.
+// A task of a stopped node may still write to its database, which must not become current then.
 #[test]
 fn a_directory_is_in_use_while_a_snapshot_is_written() {
     let (_parent, dir) = data_dir();
@@ -80,15 +80,15 @@ fn a_transfer_that_went_wrong_is_refused_and_harms_nothing() {
     let mut chunk = sent.chunk(0).unwrap();
     chunk[100] ^= 1;
     refused(receiver.push_chunk(&chunk));
-    // Chunks that are missing.
+    // Missing chunks.
     receiver.push_chunk(&sent.chunk(0).unwrap()).unwrap();
     refused(receiver.finish(|_| Ok(())).map(drop));
-    // All chunks, but in another order.
+    // All chunks in another order.
     let mut receiver = storage.snapshots.receive(sent.manifest().clone()).unwrap();
     for index in (0..sent.chunk_count()).rev() {
         receiver.push_chunk(&sent.chunk(index).unwrap()).unwrap();
     }
-    // One too many.
+    // One chunk too many.
     refused(receiver.push_chunk(&sent.chunk(0).unwrap()));
     refused(receiver.finish(|_| Ok(())).map(drop));
 
@@ -140,7 +140,7 @@ fn space_stays_bounded_under_many_snapshots() {
     assert!(disk < 8 * live + (16 << 20), "live and disk bytes after each snapshot: {bytes:?}");
 }
 
-/// A kill between the arrival of a snapshot and Raft's cut of the log that it refutes.
+/// A kill between the arrival of a snapshot and Raft's cut of the entries that it refutes.
 #[test]
 fn entries_that_a_snapshot_refutes_are_cut_at_the_next_start() {
     for (snapshot, last) in [((2, 5), (1, 4)), ((1, 5), (1, 9)), ((2, 12), (1, 9))] {

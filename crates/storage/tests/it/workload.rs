@@ -1,8 +1,8 @@
-//! A process that writes and may die at any moment, and what must be true afterwards.
+//! A process that writes and may die at any moment, and the checks afterwards.
 //!
-//! The test binary runs itself again as the child. It says on stdout what is about to happen and
-//! what was acknowledged; the parent reads until the pipe closes, opens the directory itself and
-//! compares.
+//! The test binary runs itself again as the child. The child prints on stdout each step before it
+//! begins and each acknowledgement. The parent reads until the pipe closes, opens the directory
+//! itself, and compares.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -18,7 +18,7 @@ use crate::harness::{
     append, block_on, bytes_of, config, entry, log_id, meta, open, read_snapshot, records, write_snapshot,
 };
 
-/// No child needs nearly as long between a test's two looks at it.
+/// Silence of a child after which it counts as hanging, far beyond the time that it needs.
 const HANGS_AFTER: Duration = Duration::from_secs(60);
 const BALLAST: &str = "ZLOCK_STORAGE_CHILD_BALLAST";
 const DIR: &str = "ZLOCK_STORAGE_CHILD_DIR";
@@ -26,18 +26,18 @@ const CYCLES: &str = "ZLOCK_STORAGE_CHILD_CYCLES";
 const KILL_AT: &str = "ZLOCK_STORAGE_CHILD_KILL_AT";
 const FAIL_AT: &str = "ZLOCK_STORAGE_CHILD_FAIL_AT";
 
-/// How to run the child.
+/// Parameters of a child.
 #[derive(Default)]
 pub(crate) struct Run<'a> {
-    /// Cycles of work before it ends by itself.
+    /// Cycles of work before the child ends by itself.
     pub(crate) cycles: u32,
-    /// It kills itself at the n-th pass of this failpoint.
+    /// Failpoint at which the child kills itself, and the number of the pass.
     pub(crate) kill_at: Option<(&'a str, u32)>,
-    /// The n-th pass of this failpoint answers an error.
+    /// Failpoint that returns an error, and the number of the pass.
     pub(crate) fail_at: Option<(&'a str, u32)>,
-    /// Ballast that it lays.
+    /// Size of the child's ballast.
     pub(crate) ballast_bytes: u64,
-    /// More of its environment.
+    /// More environment variables of the child.
     pub(crate) env: Vec<(&'a str, String)>,
 }
 
@@ -58,14 +58,14 @@ impl Run<'_> {
     }
 }
 
-/// A child at work.
+/// A running child.
 pub(crate) struct Running {
     pub(crate) child: Child,
     lines: BufReader<std::process::ChildStdout>,
 }
 
 impl Running {
-    /// Takes note of everything that it says, up to `lines_max` lines, then kills it or waits for
+    /// Records everything that the child tells, up to `lines_max` lines, then kills it or waits for
     /// its end.
     pub(crate) fn watch(mut self, told: &mut Told, lines_max: usize) -> Ended {
         let watchdog = Watchdog::new(&self.child);
@@ -73,7 +73,7 @@ impl Running {
         let mut heard = 0;
         while heard < lines_max && self.lines.read_line(&mut line).unwrap() > 0 {
             watchdog.feed();
-            // A line that was cut off by the kill was still said.
+            // A line counts even if the kill cut it off.
             if let Some(words) = line.trim_end().strip_prefix("told ") {
                 told.hear(words);
                 heard += 1;
@@ -94,7 +94,7 @@ impl Running {
     }
 }
 
-/// Kills a child that says nothing for long, so that the test fails and does not hang with it.
+/// Kills a child that is silent for long, so that the test fails and does not hang.
 struct Watchdog(Option<(std::sync::mpsc::Sender<()>, std::thread::JoinHandle<()>)>);
 
 impl Watchdog {
@@ -115,7 +115,7 @@ impl Watchdog {
         Watchdog(Some((done, thread)))
     }
 
-    /// The child has said something.
+    /// Notes that the child has printed something.
     fn feed(&self) {
         let (alive, _) = self.0.as_ref().expect("it is there until it is dropped");
         let _killed = alive.send(());
@@ -130,14 +130,14 @@ impl Drop for Watchdog {
     }
 }
 
-/// How a child ended.
+/// End of a child.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) ok: bool,
     pub(crate) stderr: String,
 }
 
-/// What children told, all in all.
+/// All facts that children told.
 #[derive(Default, Debug)]
 pub(crate) struct Told {
     vote_term: u64,
@@ -170,7 +170,7 @@ impl Told {
         }
     }
 
-    /// Opens `dir` and finds everything that was acknowledged.
+    /// Opens `dir` and checks that everything acknowledged is there.
     #[track_caller]
     pub(crate) fn check(&self, dir: &Path, context: &str) {
         let storage = open(dir).unwrap_or_else(|error| panic!("{context}: {error}"));
@@ -211,12 +211,12 @@ fn content(term: u64, index: u64) -> Vec<u8> {
 }
 
 fn tell(words: &str) {
-    // One write for each line: what was said before a kill has reached the pipe.
+    // One write for each line, so that a line printed before a kill has reached the pipe.
     std::io::stdout().write_all(format!("told {words}\n").as_bytes()).unwrap();
 }
 
-/// Not a test of its own: the process that the crash tests kill. Without its environment it does
-/// nothing.
+/// Process that the crash tests kill, and not a test of its own. Without its environment variables
+/// it does nothing.
 #[test]
 fn child() {
     let Some(dir) = std::env::var_os(DIR).map(PathBuf::from) else { return };
@@ -234,7 +234,7 @@ fn child() {
         return block_on(look(&storage));
     }
     if let Err(error) = block_on(work(&storage, cycles)) {
-        // Sticky: nothing may be written any more, by whatever way.
+        // After a fatal error, every way to write must be refused.
         let reason = storage.fatal().reason();
         if reason.is_none() {
             eprintln!("not fatal: {error}");
@@ -249,7 +249,7 @@ fn child() {
     }
     let fatal = storage.fatal().clone();
     drop(storage);
-    // Snapshots are closed on threads of their own, which hold the directory until then.
+    // Snapshots are closed on threads of their own, which hold the directory's lock until then.
     std::fs::File::open(dir.join("LOCK")).unwrap().lock().unwrap();
     if let Some(reason) = fatal.reason() {
         eprintln!("failed at the end: {reason}");
@@ -282,7 +282,8 @@ fn set_up_failpoints() {
     }
 }
 
-/// Compares what is found with what it should be by its own account, and tells of it.
+/// Compares the content of the log with the content that its terms and indexes imply, and tells of
+/// it.
 async fn look(storage: &Storage) {
     let mut log = storage.log.clone();
     let first = log.purged().map_or(0, |id| id.index + 1);
@@ -298,7 +299,8 @@ async fn look(storage: &Storage) {
     }
 }
 
-/// Does everything that a node does to its disk, over and over, from where the last child stopped.
+/// Makes all kinds of writes of a node over and over, from the point at which the last child
+/// stopped.
 async fn work(storage: &Storage, cycles: u32) -> std::io::Result<()> {
     let mut log = storage.log.clone();
     for cycle in 0..cycles {
@@ -330,7 +332,7 @@ async fn work(storage: &Storage, cycles: u32) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Takes a snapshot, then receives the same one as if it came from elsewhere.
+/// Takes a snapshot, then receives the same one as if it came from another node.
 fn snapshot(storage: &Storage, term: u64, index: u64) -> std::io::Result<()> {
     write_snapshot(storage, &records(index, RECORDS), &meta(term, index))?;
     tell(&format!("snapshot {index}"));
@@ -341,7 +343,7 @@ fn snapshot(storage: &Storage, term: u64, index: u64) -> std::io::Result<()> {
     }
     drop(current);
     receiver.finish(|_| Ok(()))?;
-    // An abandoned one has to go as well.
+    // The database of an abandoned snapshot has to go as well.
     let mut abandoned = storage.snapshots.writer()?;
     abandoned.push(&[1; 50_000])?;
     Ok(())

@@ -1,9 +1,9 @@
-//! A disk that fails, preloaded into a process: the n-th sync answers EIO, writes beyond a budget
-//! answer ENOSPC, or every sync records what it made durable, so that a power loss can be played
+//! A failing disk, preloaded into a process: the n-th sync returns EIO, writes beyond a budget
+//! return ENOSPC, or every sync records what it made durable, so that a test can play a power loss
 //! afterwards.
 //!
-//! Compiled by the tests with `rustc`; no part of any crate. It stands before libc's functions, so
-//! it reaches sled, raft-log and std alike.
+//! The tests compile this file with `rustc`; it is part of no crate. It replaces functions of libc,
+//! so it reaches sled, raft-log and std alike.
 
 mod shadow;
 
@@ -32,7 +32,7 @@ static SYNCS: AtomicU64 = AtomicU64::new(0);
 static WRITTEN: AtomicI64 = AtomicI64::new(0);
 
 struct Faults {
-    /// The data directory; all other files are left in peace.
+    /// The data directory. All other files are left alone.
     dir: PathBuf,
     fail_sync_at: Option<u64>,
     disk_bytes: Option<i64>,
@@ -61,7 +61,7 @@ fn is_ours(fd: i32) -> bool {
 }
 
 fn fail(errno: i32) -> i64 {
-    // Sound: libc gives each thread its own place for the number.
+    // Sound: libc gives each thread its own error number.
     unsafe { *__errno_location() = errno };
     -1
 }
@@ -86,7 +86,7 @@ fn record(shadow: &Path, fd: i32) -> i32 {
     }
 }
 
-/// How many of `bytes` still fit, and takes them. None when the disk is full.
+/// Takes up to `bytes` from the budget and returns that number; `None` when the disk is full.
 fn room(fd: i32, bytes: usize) -> Option<usize> {
     let Some(disk_bytes) = faults().disk_bytes else { return Some(bytes) };
     if bytes == 0 || !is_ours(fd) {
@@ -134,8 +134,7 @@ unsafe extern "C" fn pwrite64(fd: i32, buffer: *const u8, bytes: usize, offset: 
     }
 }
 
-/// Counted as one byte, since only whole or nothing is possible here without taking the vector
-/// apart.
+/// Counted as one byte: without parsing the vector, a write can only succeed or fail as a whole.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn writev(fd: i32, vector: *const u8, count: i32) -> isize {
     match room(fd, 1) {

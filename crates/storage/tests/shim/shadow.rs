@@ -1,7 +1,7 @@
-//! What a power loss leaves at the very worst: of each file the bytes, of each directory the names
-//! as of the last fsync.
+//! The least that a power loss can leave: each file's bytes and each directory's names as of the
+//! last fsync.
 //!
-//! Included by the preloaded library, which records, and by the tests, which restore.
+//! The preloaded library includes this file to record, and the tests to restore.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,14 +11,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::UNIX_EPOCH;
 
-/// An inode number may be used again; together with its time of birth it is not.
+/// Key of a file: an inode number may be used again, but not with the same time of birth.
 pub(crate) fn key(metadata: &fs::Metadata) -> String {
     let born = metadata.created().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
     format!("{}-{}", metadata.ino(), born.map_or(0, |born| born.as_nanos()))
 }
 
-/// Records what `path` is at this moment as durable. Whole or not at all: the process may be killed
-/// right here.
+/// Records the present content of `path` as durable. The record is whole or missing, as the process
+/// may be killed at any point.
 pub(crate) fn record(shadow: &Path, path: &Path) -> io::Result<()> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _guard = ONE_AT_A_TIME.lock();
@@ -32,14 +32,14 @@ pub(crate) fn record(shadow: &Path, path: &Path) -> io::Result<()> {
     fs::rename(&unfinished, shadow.join(key(&metadata)))
 }
 
-/// What the disk takes in one piece.
+/// Bytes that the disk writes in one piece.
 #[allow(dead_code)]
 const PAGE: usize = 4096;
 
-/// Builds in `to` what a power loss could leave of `live`, whose process is gone. `keep` says of
-/// each page of a file and of each name in a directory whether the disk had also taken what was
-/// never fsynced: a kernel may write anything at any time, in any order. A page of a file that has
-/// grown, and that was not taken, reads as zeros.
+/// Builds in `to` one possible result of a power loss for `live`, whose process is gone. The kernel
+/// may write anything at any time in any order, so `keep` decides for each page of a file and each
+/// name in a directory whether the disk had taken more than the last fsync. A page of a grown file
+/// that the disk had not taken reads as zeros.
 #[allow(dead_code)]
 pub(crate) fn restore(shadow: &Path, live: &Path, to: &Path, keep: &mut dyn FnMut() -> bool) -> io::Result<()> {
     let mut lives = BTreeMap::new();
@@ -68,7 +68,7 @@ fn restore_dir(
         if *kind == "dir" {
             restore_dir(shadow, lives, key, &to, keep)?;
         } else {
-            // The name may have been made durable when the bytes never were.
+            // The name may be durable although the bytes are not.
             let fsynced = fs::read(shadow.join(key)).unwrap_or_default();
             let live = lives.get(*key).map_or(Ok(fsynced.clone()), fs::read)?;
             fs::write(to, some_pages(&fsynced, &live, keep))?;
@@ -77,7 +77,7 @@ fn restore_dir(
     Ok(())
 }
 
-/// Pages of either; as long as the one or the other.
+/// Mixes pages of both, with the length of one of them.
 fn some_pages(fsynced: &[u8], live: &[u8], keep: &mut dyn FnMut() -> bool) -> Vec<u8> {
     let len = if keep() { live.len() } else { fsynced.len() };
     let mut bytes = fsynced.to_vec();
@@ -94,7 +94,7 @@ fn some_pages(fsynced: &[u8], live: &[u8], keep: &mut dyn FnMut() -> bool) -> Ve
     bytes
 }
 
-/// What each name stands for: key and kind.
+/// Key and kind of the file behind each name.
 fn by_name(names: &str) -> BTreeMap<&str, (&str, &str)> {
     let entry = |line| {
         let mut words = str::splitn(line, 3, ' ');
@@ -112,7 +112,7 @@ pub(crate) fn record_all(shadow: &Path, dir: &Path) -> io::Result<()> {
     paths.iter().try_for_each(|path| record(shadow, path))
 }
 
-/// Calls `see` for everything below `dir`.
+/// Calls `see` for `dir` and everything below it.
 fn walk(dir: &Path, see: &mut dyn FnMut(&Path, &fs::Metadata)) -> io::Result<()> {
     see(dir, &fs::metadata(dir)?);
     for entry in fs::read_dir(dir)? {
@@ -123,7 +123,7 @@ fn walk(dir: &Path, see: &mut dyn FnMut(&Path, &fs::Metadata)) -> io::Result<()>
     Ok(())
 }
 
-/// A line for each name in a directory.
+/// Returns a line for each name in a directory.
 fn names(dir: &Path) -> io::Result<String> {
     let mut names = String::new();
     for entry in fs::read_dir(dir)? {

@@ -1,4 +1,4 @@
-//! The watches that a client has set, to bring them along to its next connection.
+//! Watches that a client has set, which it sets again on its next connection.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ pub(super) struct Armed {
 }
 
 impl Armed {
-    /// Takes note of what an answered request has set or removed.
+    /// Notes the watch that an answered request has set or removed.
     pub(super) fn answered(&mut self, request: &Request, code: i32) {
         let ok = code == error::OK;
         let (set, path) = match request {
@@ -36,7 +36,7 @@ impl Armed {
         set.insert(path.clone());
     }
 
-    /// Takes note of an event: one-shot watches are used up.
+    /// Notes an event, which uses up one-shot watches.
     pub(super) fn fired(&mut self, kind: i32, path: &str) {
         if kind == event::NODE_CHILDREN_CHANGED {
             self.child.remove(path);
@@ -49,7 +49,7 @@ impl Armed {
         }
     }
 
-    /// The request that sets them all again; `None` when there are none.
+    /// Returns the request that sets all watches again; `None` when there are none.
     pub(super) fn again(&self, relative_zxid: i64) -> Option<Request> {
         let all = [&self.data, &self.exist, &self.child, &self.persistent, &self.recursive];
         if all.iter().all(|set| set.is_empty()) {

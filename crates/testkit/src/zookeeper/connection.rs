@@ -1,4 +1,4 @@
-//! One connection to the ZooKeeper door, and its packets.
+//! A connection to the ZooKeeper door, and its packets.
 
 use std::io;
 
@@ -6,10 +6,10 @@ use jute::{ConnectRequest, ConnectResponse, Frames, Record as _, Request, Reques
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-/// Longer than any answer to a test.
+/// Longest packet, far beyond any answer to a test.
 const PACKET_MAX: usize = 1 << 24;
 
-/// A connection that was greeted.
+/// A connection whose handshake is done.
 pub struct Connection {
     pub(super) stream: TcpStream,
     pub(super) frames: Frames,
@@ -25,7 +25,7 @@ impl Connection {
         Connection::greet(addr, &request).await.map(|(connection, _)| connection)
     }
 
-    /// Connects and says what is given.
+    /// Connects and sends the given greeting.
     ///
     /// # Errors
     /// When the connection ends before an answer has come, or the answer cannot be read.
@@ -47,10 +47,10 @@ impl Connection {
         self.stream.write_all(&packet(xid, request)).await
     }
 
-    /// The next packet; `None` when the connection has ended instead.
+    /// Returns the next packet; `None` when the connection has ended instead.
     ///
     /// # Errors
-    /// When bytes come that are no packet.
+    /// When the bytes form no packet.
     pub async fn packet(&mut self) -> io::Result<Option<Vec<u8>>> {
         let mut buffer = [0; 4096];
         loop {
@@ -66,7 +66,7 @@ impl Connection {
     }
 }
 
-/// The bytes of a request.
+/// Returns the bytes of a request.
 pub(super) fn packet(xid: i32, request: &Request) -> Vec<u8> {
     framed(|out| {
         RequestHeader { xid, op: request.op() }.write(out);

@@ -1,4 +1,4 @@
-//! The task that owns a client's connection.
+//! Task that owns a client's connection.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,30 +14,30 @@ use super::armed::Armed;
 use super::connection::{Connection, packet};
 use super::{Ask, Event, Failure, Reply, Shared};
 
-/// How long a node may take to take a connection, to greet, or to say anything when it was asked.
+/// Longest time that a node may take to accept a connection, to greet, or to answer.
 const SILENCE_MAX: Duration = Duration::from_millis(1_500);
-/// A client that has sent nothing for so long sends a ping.
+/// Time without a request after which a client sends a ping.
 const PING_AFTER: Duration = Duration::from_millis(500);
-/// Between two looks at the clock.
+/// Time between two looks at the clock.
 const TICK: Duration = Duration::from_millis(100);
-/// Between two tries to find a node.
+/// Pause between two tries to find a node.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Requests on their way.
+/// Largest number of requests that wait for an answer.
 const SENT_MAX: usize = 256;
 
 /// A request that was sent.
 struct Sent {
     xid: i32,
     request: Request,
-    /// None for what the client asks for itself.
+    /// `None` for a request of the link itself.
     answer: Option<oneshot::Sender<Result<Reply, Failure>>>,
 }
 
-/// Why a connection is over.
+/// Reason for the end of a connection.
 enum Over {
-    /// The next node may do better.
+    /// The node is gone, and the next one may answer.
     Gone(String),
-    /// A rule was broken.
+    /// The node broke a rule of the protocol.
     Wrong(String),
 }
 
@@ -49,7 +49,7 @@ enum Greeting {
 
 pub(super) struct Link {
     doors: Vec<String>,
-    /// The node of the present connection, from 0.
+    /// The index of the present connection's node, from 0.
     at: usize,
     timeout_ms: i32,
     session: i64,
@@ -171,7 +171,7 @@ impl Link {
                 },
                 Some(ask) = self.asks.recv(), if self.sent.len() < SENT_MAX => match ask {
                     Ask::Request { request, claimed, answer } => {
-                        // Its owner may have given it up.
+                        // The caller may have given the request up.
                         if !claimed.swap(true, Ordering::SeqCst) {
                             self.send(request, Some(answer), &mut out);
                         }
@@ -182,7 +182,7 @@ impl Link {
                     if said.elapsed() > PING_AFTER {
                         out = packet(xid::PING, &Request::Ping);
                     }
-                    // A ping has been sent by then.
+                    // By this time a ping has been sent.
                     if heard.elapsed() > PING_AFTER + SILENCE_MAX {
                         return Over::Gone("silent".into());
                     }
@@ -256,7 +256,7 @@ impl Link {
             connection: self.shared.connection.load(Ordering::SeqCst),
         };
         let result = if header.error == error::OK { Ok(reply) } else { Err(Failure::Refused(header.error)) };
-        // A caller that gave it up does not hear it.
+        // A caller that gave the request up does not receive the result.
         sent.answer.map(|answer| answer.send(result));
         Ok(())
     }

@@ -1,12 +1,11 @@
-//! A client of the ZooKeeper door that never sends a request twice and says whether one without an
-//! answer was sent.
+//! A client of the ZooKeeper door that sends each request at most once. For a request without an
+//! answer it reports whether the request was sent.
 //!
-//! [`Connection`] is one connection and its packets. [`Zk`] is a session over many of them: a task
-//! owns the connection: it greets nodes one after the other, resumes the session, brings its
-//! watches back, sends requests without waiting for answers ([`Zk::begin`]), pings, and leaves a
-//! node that is silent. What a client of the protocol may rely on is checked on the way, and what
-//! breaks it ends the client with [`Failure::Wrong`]: answers in the order of requests, zxids that
-//! never go back, on any node.
+//! [`Connection`] is one connection with its packets. [`Zk`] is a session over many connections,
+//! which a task owns. The task greets nodes in turn, resumes the session, sets its watches again,
+//! sends requests without waiting for answers ([`Zk::begin`]), pings, and leaves a silent node. It
+//! also checks guarantees of the protocol: answers come in the order of requests, and zxids never
+//! go back, on any node. A violation ends the client with [`Failure::Wrong`].
 
 mod armed;
 mod connection;
@@ -24,52 +23,52 @@ use tokio::time::{Instant, timeout, timeout_at};
 pub use connection::Connection;
 use link::Link;
 
-/// An answer comes within this time, or it is late.
+/// Time after which a missing answer is late.
 const ANSWER_MAX: Duration = Duration::from_millis(1_500);
 
 /// Requests of one client that wait for a connection.
 const ASKED_MAX: usize = 256;
-/// Events that no caller has taken. Beyond it the client goes to another node, and its events have
-/// a gap.
+/// Events that no caller has taken. Beyond this number the client goes to another node, and its
+/// events have a gap.
 const EVENTS_MAX: usize = 1 << 16;
-/// How long the first connection may take.
+/// Longest time for the first connection.
 const OPEN_MAX: Duration = Duration::from_secs(60);
 
-/// An answer.
+/// Successful answer.
 #[derive(Clone, Debug)]
 pub struct Reply {
     /// The node's last zxid at the answer.
     pub zxid: u64,
-    /// The answer's body.
+    /// The body of the answer.
     pub body: Vec<u8>,
-    /// The node, from 1.
+    /// The number of the node, from 1.
     pub node: u64,
-    /// Its place among all packets of the client, events too.
+    /// The place of the answer among all packets of the client, events included.
     pub place: u64,
-    /// Which of the client's connections.
+    /// The number of the client's connection.
     pub connection: u64,
 }
 
 impl Reply {
-    /// The body as what it should be.
+    /// Parses the body as a record.
     ///
     /// # Errors
-    /// [`Failure::Wrong`] when it is not that.
+    /// [`Failure::Wrong`] when the body is no such record.
     pub fn read<T: Record>(&self) -> Result<T, Failure> {
         T::from_bytes(&self.body).map_err(|error| Failure::Wrong(format!("an answer cannot be read: {error}")))
     }
 }
 
-/// Why there is no answer, or none that says yes.
+/// Reason for which there is no successful answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// An error code: it did not happen.
+    /// The node refused the request with an error code: nothing happened.
     Refused(i32),
-    /// It was not sent.
+    /// The request was not sent.
     NotSent(String),
-    /// The connection broke behind it.
+    /// The connection broke after the request was sent.
     Broken(String),
-    /// It was sent and not answered in time.
+    /// The request was sent and not answered in time.
     TimedOut,
     /// The session is over. The request was not sent.
     Expired,
@@ -80,27 +79,27 @@ pub enum Failure {
 /// A watch event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// What happened: one of [`jute::event`].
+    /// The kind of the event: one of [`jute::event`].
     pub kind: i32,
-    /// Where.
+    /// The path of the znode.
     pub path: String,
-    /// The change's zxid; 0 when the node does not say.
+    /// The zxid of the change; 0 when the node does not send it.
     pub zxid: u64,
-    /// As in [`Reply`].
+    /// The place of the event among all packets of the client, as in [`Reply`].
     pub place: u64,
-    /// As in [`Reply`].
+    /// The number of the client's connection, as in [`Reply`].
     pub connection: u64,
 }
 
-/// What the task and its owner both know.
+/// State that the task shares with its owner.
 struct Shared {
-    /// Counts connections. Between two of them events may have been missed.
+    /// Number of the connection. Between two connections events may be missed.
     connection: AtomicU64,
-    /// The session; 0 before the first connection.
+    /// The id of the session; 0 before the first connection.
     session: watch::Sender<u64>,
 }
 
-/// One thing for the task to do.
+/// Order to the task.
 enum Ask {
     Request { request: Request, claimed: Arc<AtomicBool>, answer: oneshot::Sender<Result<Reply, Failure>> },
     Hop,
@@ -121,9 +120,9 @@ impl Drop for Zk {
     }
 }
 
-/// A request on its way.
+/// A request that was handed to the task.
 pub struct Begun {
-    /// Taken by the one that comes first: the task to send it, or its owner to give it up.
+    /// Set by the first of two: the task that sends the request, or the caller that gives it up.
     claimed: Arc<AtomicBool>,
     answer: Result<oneshot::Receiver<Result<Reply, Failure>>, Failure>,
     deadline: Instant,
@@ -133,7 +132,7 @@ impl Begun {
     /// Waits for the answer.
     ///
     /// # Errors
-    /// When there is none in time, or it is no yes.
+    /// When no answer comes in time, or the request is refused.
     pub async fn answer(self) -> Result<Reply, Failure> {
         match timeout_at(self.deadline, self.answer?).await {
             Ok(Ok(answer)) => answer,
@@ -145,11 +144,11 @@ impl Begun {
 }
 
 impl Zk {
-    /// Opens a session at any of these `host:port`, the node of number `first` (from 0, or any
-    /// number beyond) before others.
+    /// Opens a session at one of these `host:port`, beginning with the node of index `first`
+    /// (modulo their number).
     ///
     /// # Errors
-    /// When a minute was not enough.
+    /// When no session is open after a minute.
     pub async fn open(doors: &[String], first: u64, timeout: Duration) -> Result<Zk, String> {
         let (asks, asked) = mpsc::channel(ASKED_MAX);
         let (tell, events) = mpsc::channel(EVENTS_MAX);
@@ -163,17 +162,17 @@ impl Zk {
         Ok(zk)
     }
 
-    /// The session's id: the owner in histories.
+    /// The id of the session, which is the owner in histories.
     pub fn session(&self) -> u64 {
         self.session
     }
 
-    /// Which connection it is on, or will be.
+    /// The number of the present or next connection.
     pub fn connection(&self) -> u64 {
         self.shared.connection.load(Ordering::SeqCst)
     }
 
-    /// Sends a request behind those that were begun before. Nothing is waited for.
+    /// Sends a request behind those begun earlier, without waiting for its answer.
     pub fn begin(&self, request: Request) -> Begun {
         let (answer, receive) = oneshot::channel();
         let claimed = Arc::new(AtomicBool::new(false));
@@ -190,7 +189,7 @@ impl Zk {
         self.begin(request).answer().await
     }
 
-    /// The same, for an answer that is a record.
+    /// Sends a request, waits for its answer, and parses it as a record.
     ///
     /// # Errors
     /// As [`Begun::answer`].
@@ -200,16 +199,16 @@ impl Zk {
 
     /// Leaves the node for the next one.
     pub fn hop(&self) {
-        // When the queue is full the client is busy finding a node anyway.
+        // When the queue is full, the client is looking for a node anyway.
         let _ = self.asks.try_send(Ask::Hop);
     }
 
-    /// The next event, if one comes within this time.
+    /// Returns the next event, if one comes within `wait`.
     pub async fn event(&mut self, wait: Duration) -> Option<Event> {
         timeout(wait, self.events.recv()).await.ok().flatten()
     }
 
-    /// The events that have come.
+    /// Returns the events that have come.
     pub fn take_events(&mut self) -> Vec<Event> {
         std::iter::from_fn(|| self.events.try_recv().ok()).collect()
     }

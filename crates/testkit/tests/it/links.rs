@@ -8,10 +8,10 @@ use testkit::{LinkRule, Links, Proxy, Rule};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-/// What node 1 says first to node 2.
+/// First frame from node 1 to node 2.
 const HELLO: &[u8] = b"\x0a\x00\x00\x00\x01\x01\x04test\x01\x02\x00";
 
-/// Two ends of a connection from node 1 to node 2.
+/// Returns the two ends of a connection from node 1 to node 2.
 async fn connected(links: &Links, listener: &TcpListener) -> (TcpStream, TcpStream) {
     let mut inside = TcpStream::connect(links.addr(2)).await.unwrap();
     inside.write_all(HELLO).await.unwrap();
@@ -41,7 +41,7 @@ async fn a_one_way_cut_swallows_that_way_only_and_breaks_when_it_heals() {
     let (mut inside, mut outside) = connected(&links, &listener).await;
     passes(&mut inside, &mut outside, 1).await;
     links.set(BTreeMap::from([((1, 2), LinkRule::CUT)]));
-    // The other way still passes. Once it does, the rule has been taken in by all.
+    // The other way still passes. Once it does, all tasks have seen the rule.
     passes(&mut outside, &mut inside, 2).await;
     inside.write_all(&[3]).await.unwrap();
     passes(&mut outside, &mut inside, 4).await;
@@ -74,7 +74,7 @@ async fn a_link_that_holds_delivers_everything_at_once_when_it_is_let_go() {
     let (mut inside, mut outside) = connected(&links, &listener).await;
     passes(&mut inside, &mut outside, 1).await;
     links.set(BTreeMap::from([((2, 1), LinkRule::HOLD)]));
-    // The other way still passes. Once it does, the rule has been taken in by all.
+    // The other way still passes. Once it does, all tasks have seen the rule.
     passes(&mut inside, &mut outside, 2).await;
     for byte in 3..8 {
         outside.write_all(&[byte]).await.unwrap();
@@ -86,7 +86,7 @@ async fn a_link_that_holds_delivers_everything_at_once_when_it_is_let_go() {
     let mut got = [0; 5];
     inside.read_exact(&mut got).await.unwrap();
     assert_eq!(got, [3, 4, 5, 6, 7]);
-    // What comes now was not held.
+    // Bytes that come now were not held.
     passes(&mut outside, &mut inside, 8).await;
     passes(&mut inside, &mut outside, 9).await;
     assert_eq!(links.late_bytes(), 5);

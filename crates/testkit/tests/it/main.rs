@@ -1,4 +1,4 @@
-//! The client of ZooKeeper's protocol, and links that are cut.
+//! Tests of the ZooKeeper client and of cut links.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

@@ -1,4 +1,4 @@
-//! The ZooKeeper client of the workloads, against nodes that do what the test wants.
+//! The ZooKeeper client of the workloads, against nodes that the tests control.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The server's side of one connection.
+/// Server side of one connection.
 struct Server {
     stream: TcpStream,
     frames: Frames,
@@ -20,7 +20,8 @@ struct Server {
 }
 
 impl Server {
-    /// Takes a connection and welcomes it to session 7, or says that the session is over.
+    /// Accepts a connection and welcomes it to session 7, or reports the session as over for a
+    /// timeout of 0.
     async fn accept(listener: &TcpListener, timeout_ms: i32) -> Server {
         let (stream, _) = listener.accept().await.unwrap();
         let mut server = Server { stream, frames: Frames::new(1 << 20), greeted_with: ConnectRequest::default() };
@@ -43,7 +44,7 @@ impl Server {
         }
     }
 
-    /// The next request that is no ping.
+    /// Returns the next request that is no ping.
     async fn request(&mut self) -> (RequestHeader, Vec<u8>) {
         loop {
             let packet = self.packet().await;
@@ -134,10 +135,9 @@ async fn without_a_node_nothing_is_sent_and_a_lost_session_is_over() {
     while zk.connection() == 0 {
         tokio::task::yield_now().await;
     }
-    // It is told nothing, so it waits for a node until nobody waits for it any more.
+    // Without a node the request waits, until its caller gives it up.
     assert!(matches!(zk.ask(sync()).await, Err(Failure::NotSent(_))));
-    // Among the connections that it has tried meanwhile is the one on which it hears that the
-    // session is over.
+    // One of the connections that the client has tried meanwhile receives the end of the session.
     let expire = async {
         loop {
             Server::accept(&listener, 0).await;

@@ -6,13 +6,10 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use jute::{Acl as WireAcl, AuthRequest, ClientInfo};
 use sha1::{Digest, Sha1};
-use znode::{Acl, Identity, super_user, user};
+use znode::{Acl, IDENTITY_BYTES_MAX, Identity, super_user, user};
 
 /// Identities of one connection. More proofs are refused.
 const IDENTITIES_MAX: usize = 64;
-/// A digest, the user's name included. A longer one is refused: every write of the connection would
-/// carry it.
-const DIGEST_BYTES_MAX: usize = 1_024;
 
 /// Identities of a client before it proves any: the address that it comes from, and the certificate
 /// that it has shown.
@@ -32,7 +29,7 @@ pub(crate) fn prove(auth: AuthRequest, identities: &mut Vec<Identity>, super_dig
         "digest" if auth.auth.0.is_none() => false,
         "digest" if identities.len() < IDENTITIES_MAX => {
             let identity = Identity { scheme: auth.scheme, id: digest(&auth.auth.into_bytes()) };
-            if identity.id.len() > DIGEST_BYTES_MAX {
+            if identity.id.len() > IDENTITY_BYTES_MAX {
                 return false;
             }
             // As DigestAuthenticationProvider: the super user is known by both.

@@ -3,13 +3,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Display, Write as _};
+use std::iter::once;
 use std::path::Path;
 use std::sync::{Arc, PoisonError};
 use std::time::SystemTime;
 
 use replica::{Replica, Role};
 use tokio::sync::Semaphore;
-use znode::SessionId;
+use znode::{SessionId, ZPath};
 
 use crate::client::Client;
 use crate::client::counters::Counted;
@@ -25,7 +26,7 @@ const WORDS: [&[u8; 4]; 18] = [
 
 /// The answer of a node while it does not serve, but to the few words that say so themselves.
 const NOT_SERVING: &str = "This ZooKeeper instance is not currently serving requests\n";
-/// Lines of an answer that lists something for every connection, session or znode.
+/// Lines of a list of connections, sessions, znodes or watches.
 const LINES_MAX: usize = 10_000;
 
 /// Tells whether the first four bytes of a connection are a word, and not the length of a packet.
@@ -84,12 +85,12 @@ fn answer_here(door: &Door, word: [u8; 4]) -> String {
         b"stat" => {
             version(&mut out);
             out.push_str("Clients:\n");
-            door.hub.clients().iter().take(LINES_MAX).for_each(|client| connection(client, false, &mut out));
+            list(door.hub.clients().iter().map(|client| connection(client, false)), &mut out);
             out.push('\n');
             server(door, &mut out);
         }
         b"cons" => {
-            door.hub.clients().iter().take(LINES_MAX).for_each(|client| connection(client, true, &mut out));
+            list(door.hub.clients().iter().map(|client| connection(client, true)), &mut out);
             out.push('\n');
         }
         b"mntr" => monitor::fields(door, &mut out),
@@ -102,13 +103,8 @@ fn answer_here(door: &Door, word: [u8; 4]) -> String {
             let _ = writeln!(out, "{} connections watching {} paths", watches.len(), paths.len());
             let _ = writeln!(out, "Total watches:{}", door.hub.watches());
         }
-        b"wchc" => {
-            for (session, paths) in door.hub.watches_by_session().iter().take(LINES_MAX) {
-                let _ = writeln!(out, "{}", hex(*session));
-                paths.iter().take(LINES_MAX).for_each(|path| indented(path, &mut out));
-            }
-        }
-        b"wchp" => watches_by_path(door, &mut out),
+        b"wchc" => list(by_session(&door.hub.watches_by_session()), &mut out),
+        b"wchp" => list(by_path(&door.hub.watches_by_session()), &mut out),
         b"crst" => {
             door.hub.clients().iter().for_each(|client| client.counts.reset());
             out.push_str("Connection stats reset.\n");
@@ -155,10 +151,10 @@ fn server(door: &Door, out: &mut String) {
     }
 }
 
-fn connection(client: &Client, in_full: bool, out: &mut String) {
+fn connection(client: &Client, in_full: bool) -> String {
     let counted = client.counts.look();
     let Counted { received, sent, outstanding, latency_min, latency_avg, latency_max, .. } = counted;
-    let _ = write!(out, " /{}[1](queued={},recved={received},sent={sent}", client.addr, outstanding);
+    let mut out = format!(" /{}[1](queued={},recved={received},sent={sent}", client.addr, outstanding);
     if in_full {
         let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let begun = since_1970.saturating_sub(client.since.elapsed());
@@ -170,6 +166,7 @@ fn connection(client: &Client, in_full: bool, out: &mut String) {
         let _ = write!(out, ",minlat={latency_min},avglat={latency_avg:.0},maxlat={latency_max}");
     }
     out.push_str(")\n");
+    out
 }
 
 /// ZooKeeper's lines, in its order, and behind them ours.
@@ -220,22 +217,19 @@ fn environment(out: &mut String) {
 fn sessions(door: &Door, out: &mut String) {
     let state = door.replica.state();
     let _ = writeln!(out, "SessionTracker dump:\nGlobal Sessions({}):", state.session_count());
-    for session in state.sessions_from(SessionId(0)).take(LINES_MAX) {
-        let _ = writeln!(out, "{}\t{}ms", hex(session.id), session.timeout_ms);
-    }
-    let owners = || state.sessions_from(SessionId(0)).filter(|session| session.ephemeral_count() > 0);
+    let all = || state.sessions_from(SessionId(0));
+    list(all().map(|session| format!("{}\t{}ms\n", hex(session.id), session.timeout_ms)), out);
+    let owners = || all().filter(|session| session.ephemeral_count() > 0);
     let _ = writeln!(out, "ephemeral nodes dump:\nSessions with Ephemerals ({}):", owners().count());
-    for session in owners().take(LINES_MAX) {
-        let _ = writeln!(out, "{}:", hex(session.id));
-        session.ephemerals().take(LINES_MAX).for_each(|path| indented(path, out));
-    }
+    let lines =
+        owners().flat_map(|session| once(format!("{}:\n", hex(session.id))).chain(session.ephemerals().map(indented)));
+    list(lines, out);
     // ZooKeeper sorts them by when each would expire; here the leader counts that, and by session.
     let clients = door.hub.clients();
     let _ = writeln!(out, "Connections dump:\nConnections Sets (1)/({}):", clients.len());
     let _ = writeln!(out, "{} expire with their sessions:", clients.len());
-    for client in clients.iter().take(LINES_MAX) {
-        let _ = writeln!(out, "\tip: /{} sessionId: {}", client.addr, hex(client.session()));
-    }
+    let line = |client: &Arc<Client>| format!("\tip: /{} sessionId: {}\n", client.addr, hex(client.session()));
+    list(clients.iter().map(line), out);
 }
 
 /// Bytes that the snapshots and the log have on disk.
@@ -256,19 +250,34 @@ fn size_of_files(dir: &Path, depth: usize) -> u64 {
     entries.flatten().map(size).sum()
 }
 
-fn watches_by_path(door: &Door, out: &mut String) {
-    let mut paths = BTreeMap::<_, Vec<SessionId>>::new();
-    for (session, watched) in door.hub.watches_by_session() {
-        watched.into_iter().for_each(|path| paths.entry(path).or_default().push(session));
+/// Paths that sessions watch, as lines.
+type Watches = [(SessionId, Vec<ZPath>)];
+
+fn by_session(watches: &Watches) -> impl Iterator<Item = String> {
+    watches.iter().flat_map(|(session, paths)| once(format!("{}\n", hex(*session))).chain(paths.iter().map(indented)))
+}
+
+fn by_path(watches: &Watches) -> impl Iterator<Item = String> {
+    let mut by_path = BTreeMap::<_, Vec<SessionId>>::new();
+    for (session, paths) in watches {
+        paths.iter().for_each(|path| by_path.entry(path).or_default().push(*session));
     }
-    for (path, sessions) in paths.iter().take(LINES_MAX) {
-        let _ = writeln!(out, "{path}");
-        sessions.iter().for_each(|session| indented(&hex(*session), out));
+    let lines = |(path, sessions): (&ZPath, Vec<SessionId>)| {
+        once(format!("{path}\n")).chain(sessions.into_iter().map(|session| indented(hex(session))))
+    };
+    by_path.into_iter().flat_map(lines)
+}
+
+/// Writes the lines of a list. Where there are more than a list may have, the last one says so.
+fn list(mut lines: impl Iterator<Item = String>, out: &mut String) {
+    out.extend(lines.by_ref().take(LINES_MAX));
+    if lines.next().is_some() {
+        let _ = writeln!(out, "... cut: a list has at most {LINES_MAX} lines");
     }
 }
 
-fn indented(what: &impl Display, out: &mut String) {
-    let _ = writeln!(out, "\t{what}");
+fn indented(what: impl Display) -> String {
+    format!("\t{what}\n")
 }
 
 fn hex(session: SessionId) -> String {
@@ -305,6 +314,32 @@ mod tests {
         assert_eq!(refused.unwrap(), "mntr is not executed because it is not in the whitelist.\n");
         let srvr = answer_in_turn("srvr,hash", *b"srvr", &Arc::new(Semaphore::new(0)), nothing).now_or_never();
         assert_eq!(srvr.unwrap(), "");
+    }
+
+    /// Sessions that watch the same paths.
+    fn watches(sessions: i64, paths: usize) -> Vec<(SessionId, Vec<ZPath>)> {
+        let paths: Vec<_> = (0..paths).map(|at| ZPath::parse(&format!("/{at}")).unwrap()).collect();
+        (1..=sessions).map(|session| (SessionId(session as u64), paths.clone())).collect()
+    }
+
+    #[track_caller]
+    fn check_lines(lines: impl Iterator<Item = String>, all: usize) {
+        let mut out = String::new();
+        list(lines, &mut out);
+        let cut = "... cut: a list has at most 10000 lines";
+        assert_eq!(
+            (out.lines().count(), out.ends_with(&format!("{cut}\n"))),
+            (all.min(LINES_MAX) + usize::from(all > LINES_MAX), all > LINES_MAX)
+        );
+    }
+
+    #[test]
+    fn a_list_is_cut_by_its_lines_whatever_they_are_about() {
+        for (sessions, paths) in [(2, 3), (1, 9_999), (1, 10_000), (3, 9_000), (200, 200), (20_000, 1)] {
+            let watches = watches(sessions, paths);
+            check_lines(by_session(&watches), sessions as usize * (1 + paths));
+            check_lines(by_path(&watches), paths * (1 + sessions as usize));
+        }
     }
 
     #[test]

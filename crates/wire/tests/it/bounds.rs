@@ -1,6 +1,9 @@
 //! Each bound with its answer.
 
-use jute::{AuthRequest, ConnectRequest, MultiOp, PathWatch, Record, Request, RequestHeader, SetWatches2, framed, op};
+use jute::{
+    AuthRequest, ConnectRequest, Input, MultiOp, MultiResult, PathWatch, Record, Request, RequestHeader, SetWatches2,
+    framed, op, read_multi_results,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -381,6 +384,30 @@ async fn a_write_that_is_too_long_for_an_entry_is_refused_and_those_behind_it_ar
     let answer = client.answer().await;
     assert_eq!((answer.xid, answer.error), (behind, 0));
     client.create("/c", 0).await.unwrap();
+    client.close().await;
+}
+
+/// It is refused by its entry, which says at which operation.
+#[tokio::test]
+async fn a_multi_that_costs_too_much_is_answered_with_its_results_and_those_behind_it_are_done() {
+    let node = Node::start_with(WireConfig::default(), |config| config.limits.entry_cost_max = 5).await;
+    let mut client = node.client().await;
+    let one = |at: usize| {
+        let Request::Create(op, one) = create(&format!("/{at}"), 0) else { panic!("what else?") };
+        MultiOp::Create(op, one)
+    };
+    let long = client.send(&Request::Multi((0..7).map(one).collect())).await;
+    let behind = client.send(&create("/b", 0)).await;
+    let answer = client.answer().await;
+    assert_eq!((answer.xid, answer.error), (long, 0));
+    let codes = read_multi_results(&mut Input::new(&answer.body)).unwrap().into_iter().map(|result| match result {
+        MultiResult::Error(code) => code,
+        done => panic!("{done:?}"),
+    });
+    assert_eq!(codes.collect::<Vec<_>>(), [0, 0, 0, 0, 0, -8, -2]);
+    let answer = client.answer().await;
+    assert_eq!((answer.xid, answer.error), (behind, 0));
+    assert_eq!(client.exists("/0", false).await.map(drop), Err(-101));
     client.close().await;
 }
 

@@ -6,8 +6,8 @@ mod authority;
 
 use std::net::SocketAddr;
 
-use accept::{Acceptor, AcceptorConfig, Clients, Listeners, Networks};
-use authority::{Authority, Connector, Files};
+use accept::{Acceptor, AcceptorConfig, Clients, Connector, ConnectorConfig, Listeners, Networks};
+use authority::{Authority, Files};
 use jute::{Acl, AclStat, AuthRequest, CreateRequest, PathOnly, Request, WhoAmIResponse, op};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
@@ -49,7 +49,7 @@ impl SecureDoor {
     /// A client with a person's certificate, or without one.
     async fn client(&self, name: Option<&str>) -> Client {
         let own = name.map(|name| self.files.put("client", &self.authority.client(name, 30)));
-        let connector = Connector::load(&self.files.path("ca.pem"), own);
+        let connector = Connector::load(&ConnectorConfig { ca: self.files.path("ca.pem"), own }).unwrap();
         let tunnel = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (entrance, exit) = (tunnel.local_addr().unwrap(), self.addr);
         tokio::spawn(async move {
@@ -105,6 +105,24 @@ async fn a_certificates_subject_is_an_identity() {
     eve.call(Request::Create(op::CREATE, request)).await.unwrap();
     let acl: AclStat = eve.ask(Request::GetAcl(PathOnly { path: "/mine".into() })).await.unwrap();
     assert_eq!((acl.acl.len(), &*acl.acl[0].scheme, &*acl.acl[0].id), (1, "x509", "CN=eve,O=zlock"));
+}
+
+/// With the longest subject and the longest digest that are any client's.
+#[tokio::test]
+async fn an_acl_may_name_every_identity_that_a_client_can_have() {
+    let node = Node::start().await;
+    let door = SecureDoor::open(&node, WireConfig::default()).await;
+    let rest = "CN=,O=zlock".len();
+    let mut client = door.client(Some(&"n".repeat(znode::IDENTITY_BYTES_MAX - rest))).await;
+    let rest = ":".len() + 28;
+    client.call(auth("digest", &format!("{}:pw", "u".repeat(znode::IDENTITY_BYTES_MAX - rest)))).await.unwrap();
+    let acl = vec![Acl { perms: 31, scheme: "auth".into(), id: String::new() }];
+    let request = CreateRequest { path: "/mine".into(), data: b"".as_slice().into(), acl, flags: 0 };
+    client.call(Request::Create(op::CREATE, request)).await.unwrap();
+    let acl: AclStat = client.ask(Request::GetAcl(PathOnly { path: "/mine".into() })).await.unwrap();
+    let told = acl.acl.iter().map(|entry| (&*entry.scheme, entry.id.len()));
+    assert_eq!(told.collect::<Vec<_>>(), [("x509", znode::IDENTITY_BYTES_MAX), ("digest", znode::IDENTITY_BYTES_MAX)]);
+    client.set("/mine", "y").await.unwrap();
 }
 
 #[tokio::test]

@@ -34,7 +34,9 @@ pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, F
         match context.client.delete(ticket).await {
             // Released meanwhile, which is as good.
             Err(error) if error.is_no_node() => {}
-            deleted => drop(deleted?),
+            deleted => {
+                deleted?;
+            }
         }
     }
     let line = |ticket: &String| context.out.line(&format!("released {}", plain(ticket)));

@@ -14,6 +14,8 @@ use super::{ConfigError, Settings};
 /// record of a snapshot may be long (`znode::BYTES_MAX`): a longer record would be written and
 /// never read again.
 const BATCH_MAX: usize = 4_096;
+/// The same of one znode's data.
+const DATA_BYTES_MAX: u32 = 8 << 20;
 /// Threads of one node: more of them only wake each other.
 const THREADS_MAX: usize = 1_024;
 /// How long a connection may be idle: a second is needed to ask again, and after an hour no client
@@ -21,8 +23,6 @@ const THREADS_MAX: usize = 1_024;
 const IDLE_MS: std::ops::RangeInclusive<u64> = 1_000..=3_600_000;
 /// How long a stop may be put off.
 const DRAIN_MS_MAX: u64 = 300_000;
-/// The same of one znode's data.
-const DATA_BYTES_MAX: u32 = 8 << 20;
 
 impl Settings {
     /// Refuses contradictions, and fills in where to listen.

@@ -95,7 +95,7 @@ impl State {
         }
     }
 
-    /// Replaces the data of a znode; whether that is permitted was checked.
+    /// Replaces the data of a znode as a client asks for it; whether that is permitted was checked.
     pub(crate) fn set_data(
         &mut self,
         path: &ZPath,
@@ -111,13 +111,24 @@ impl State {
         if data.len() > self.limits.data_bytes_max as usize {
             return Err(refuse(Error::DataTooLarge));
         }
-        let (before, after) = (node.data.len() as u64, data.len() as u64);
+        self.replace_data(path, data, changes)
+    }
+
+    /// Replaces the data of a znode that is there, however long both are: the bound may have been
+    /// lowered since.
+    pub(crate) fn replace_data(
+        &mut self,
+        path: &ZPath,
+        data: Vec<u8>,
+        changes: &mut Changes,
+    ) -> Result<Reply, Refusal> {
+        let (before, after) = (self.tree[path].data.len() as u64, data.len() as u64);
         // Shrinking is always allowed: it is the way out.
         if after > before {
             self.check_plain_bytes(path, after - before)?;
         }
         self.check_quota(path, Growth { count: 0, bytes: after.saturating_sub(before) })?;
-        self.check_quota_text(path, &data).map_err(refuse)?;
+        self.check_quota_text(path, &data).map_err(|error| Refusal::at(error, path))?;
         let Context { zxid, time_ms, .. } = changes.context;
         let stat = self.tree.edit(path, |node| {
             node.data = data.into();

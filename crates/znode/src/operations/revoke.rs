@@ -65,7 +65,7 @@ impl State {
         // are told by the event.
         let word = if node.contender().is_none() { word_for(ticket.name()) } else { None };
         let data = word.map_or_else(|| node.data.to_vec(), |word| word.as_bytes().to_vec());
-        self.set_data(ticket, data, -1, changes)?;
+        self.replace_data(ticket, data, changes)?;
         self.locks.revocations.put(ticket, revocation);
         Ok(())
     }

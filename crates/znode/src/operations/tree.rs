@@ -10,8 +10,8 @@ use crate::tree::quota::Growth;
 use crate::tree::{idle_since, timed_at};
 use crate::words::weight;
 use crate::{
-    Acl, CREATE, Create, CreateMode, DELETE, Ensure, Error, Kind, Op, READ, ReapCandidate, Refusal, Reply, SessionId,
-    Stat, State, ZPath, Znode, ZnodeOp,
+    Acl, CREATE, Create, CreateMode, DELETE, Ensure, Error, IDENTITY_BYTES_MAX, Kind, Op, READ, ReapCandidate, Refusal,
+    Reply, SessionId, Stat, State, ZPath, Znode, ZnodeOp,
 };
 
 /// The longest TTL, as in ZooKeeper: 40 bits of milliseconds.
@@ -224,9 +224,7 @@ impl State {
     fn check_acl(&self, acl: &[Acl]) -> Result<(), Error> {
         let good = |entry: &Acl| {
             let words = [&entry.scheme, &entry.id];
-            entry.perms != 0
-                && !entry.scheme.is_empty()
-                && words.iter().all(|word| word.len() <= self.limits.name_bytes_max as usize)
+            entry.perms != 0 && !entry.scheme.is_empty() && words.iter().all(|word| word.len() <= IDENTITY_BYTES_MAX)
         };
         let fits = (1..=self.limits.acl_entries_max as usize).contains(&acl.len());
         if fits && acl.iter().all(good) { Ok(()) } else { Err(Error::InvalidAcl) }

@@ -139,7 +139,8 @@ impl Requests {
 
     /// Remembers an answer, and drops the oldest of what is too much.
     pub(crate) fn keep(&mut self, key: RequestKey, answered: Answered, max: &Limits) {
-        self.restore(key, answered);
+        let new = self.restore(key, answered);
+        assert!(new, "the key was looked for before, and each entry has a zxid of its own");
         while self.kept.len() > max.replies_max as usize {
             self.drop_oldest();
         }
@@ -171,8 +172,13 @@ impl Requests {
         self.used.insert(zxid, key);
     }
 
-    /// Puts a record back as it was, from a snapshot.
-    pub(crate) fn restore(&mut self, key: RequestKey, answered: Answered) {
+    /// Puts a record back as it was, from a snapshot. False when its key or its zxid is there
+    /// already.
+    pub(crate) fn restore(&mut self, key: RequestKey, answered: Answered) -> bool {
+        let zxid = &answered.zxid;
+        if self.by_key.contains_key(&key) || self.kept.contains_key(zxid) || self.used.contains_key(zxid) {
+            return false;
+        }
         if answered.answer.is_some() {
             self.kept.insert(answered.zxid, key);
         } else {
@@ -180,6 +186,7 @@ impl Requests {
         }
         self.bytes += answered.weight();
         self.by_key.insert(key, Arc::new(answered));
+        true
     }
 
     /// Forgets a key, so that it may be used afresh.

@@ -18,6 +18,10 @@ pub struct Acl {
     pub id: String,
 }
 
+/// Bytes of an identity: of its scheme, and of its id. Doors let no longer one in, since each write
+/// of its client would carry it. An ACL may name each that a client can have.
+pub const IDENTITY_BYTES_MAX: usize = 1_024;
+
 /// Permission to read data and list children.
 pub const READ: u32 = 1;
 /// Permission to set data.
@@ -77,7 +81,7 @@ pub fn fixed_acl(acl: impl IntoIterator<Item = Acl>, identities: &[Identity], ma
         match entry.scheme.as_str() {
             "world" if id == "anyone" => add(entry),
             "digest" if id.matches(':').count() == 1 => add(entry),
-            "ip" if is_network(id) => add(entry),
+            "ip" if network(id).is_some() => add(entry),
             "x509" if is_subject(id) => add(entry),
             "auth" => {
                 let proof = |identity: &&Identity| identity.scheme != "ip" && identity.scheme != SUPER;
@@ -103,11 +107,20 @@ fn is_subject(id: &str) -> bool {
     })
 }
 
-/// Tells whether it is an address, or `address/bits`.
-fn is_network(id: &str) -> bool {
+/// The bits with which addresses of IPv6 begin that stand for those of IPv4: `::ffff:0:0/96`.
+const MAPPED_BITS: u32 = 96;
+
+/// The address, and the number of its bits that count, of `address/bits` or of an address alone. A
+/// client with an address of IPv4 is known by that, so its network is, too.
+fn network(id: &str) -> Option<(IpAddr, u32)> {
     let (addr, bits) = id.split_once('/').map_or((id, None), |(addr, bits)| (addr, Some(bits)));
-    let Ok(addr) = addr.parse::<IpAddr>() else { return false };
-    bits.is_none_or(|bits| bits.parse::<u8>().is_ok_and(|bits| bits <= if addr.is_ipv4() { 32 } else { 128 }))
+    let addr: IpAddr = addr.parse().ok()?;
+    let width = if addr.is_ipv4() { 32 } else { 128 };
+    let bits: u32 = bits.map_or(Some(width), |bits| bits.parse().ok().filter(|bits| *bits <= width))?;
+    Some(match (addr.to_canonical(), bits.checked_sub(MAPPED_BITS)) {
+        (IpAddr::V4(inner), Some(bits)) if addr.is_ipv6() => (inner.into(), bits),
+        _ => (addr, bits),
+    })
 }
 
 /// An identity that a client has proven.
@@ -155,17 +168,13 @@ fn is_about(entry: &Acl, identity: &Identity) -> bool {
 
 /// Tells whether an address, or the network `address/bits`, covers an address. Nothing that cannot
 /// be read covers anything.
-fn covers(network: &str, addr: &str) -> bool {
-    let (base, bits) = match network.split_once('/') {
-        Some((base, bits)) => (base, bits.parse::<u32>().ok()),
-        None => (network, Some(u32::MAX)),
-    };
-    match (base.parse(), addr.parse(), bits) {
-        (Ok(IpAddr::V4(base)), Ok(IpAddr::V4(addr)), Some(bits)) => {
-            (u32::from(base) ^ u32::from(addr)).leading_zeros() >= bits.min(32)
+fn covers(id: &str, addr: &str) -> bool {
+    match (network(id), addr.parse()) {
+        (Some((IpAddr::V4(first), bits)), Ok(IpAddr::V4(addr))) => {
+            (u32::from(first) ^ u32::from(addr)).leading_zeros() >= bits
         }
-        (Ok(IpAddr::V6(base)), Ok(IpAddr::V6(addr)), Some(bits)) => {
-            (u128::from(base) ^ u128::from(addr)).leading_zeros() >= bits.min(128)
+        (Some((IpAddr::V6(first), bits)), Ok(IpAddr::V6(addr))) => {
+            (u128::from(first) ^ u128::from(addr)).leading_zeros() >= bits
         }
         _ => false,
     }
@@ -204,6 +213,13 @@ mod tests {
         check("ip", "0.0.0.0/0", ("ip", "::1"), false);
         check("ip", "fe80::/10", ("ip", "fe80::1"), true);
         check("ip", "10.0.0.0/x", ("ip", "10.0.0.0"), false);
+        check("ip", "10.0.0.0/33", ("ip", "10.0.0.0"), false);
+        check("ip", "::ffff:10.0.0.0/104", ("ip", "10.255.0.1"), true);
+        check("ip", "::ffff:10.0.0.0/104", ("ip", "11.0.0.1"), false);
+        check("ip", "::ffff:10.0.0.1", ("ip", "10.0.0.1"), true);
+        check("ip", "::ffff:0:0/96", ("ip", "10.0.0.1"), true);
+        check("ip", "::ffff:0:0/96", ("ip", "::1"), false);
+        check("ip", "::/90", ("ip", "10.0.0.1"), false);
         assert!(!permits(&[], READ, &[]));
     }
 }

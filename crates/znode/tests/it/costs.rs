@@ -3,8 +3,8 @@
 use znode::lock::{self, LockStatus};
 use znode::{
     Acl, Acquire, AcquireAll, Applied, Attempt, Create, CreateMode, Credential, Error, EventKind, Limits, LockMode,
-    LogPosition, Op, Refusal, Reply, Request, RequestKey, SessionId, State, StateBuilder, Term, Txn, ZPath, ZnodeOp,
-    Zxid,
+    LogPosition, Op, Refusal, Reply, Request, RequestKey, SessionId, State, StateBuilder, Term, Turn, Txn, ZPath,
+    ZnodeOp, Zxid,
 };
 
 /// What one entry may make, remove and grant here.
@@ -444,6 +444,24 @@ fn a_retry_and_a_request_that_is_not_permitted_are_answered_as_such_whatever_the
     let all = Request::new(Op::Revoke { path: path("/s"), deadline_ms: Some(0) });
     assert_eq!(world.state.check_cost(&all), Ok(()), "it may not");
     assert_eq!(world.apply_request(all).reply.unwrap_err().error, Error::NoAuth);
+}
+
+/// Those behind it wait for its turn, which its entry takes.
+#[test]
+fn a_write_in_its_turn_that_costs_too_much_is_refused_by_its_entry() {
+    let mut world = World::new();
+    let session = world.open();
+    assert!(world.apply(Some(session), Op::AttachSession { connection: 7, timeout_ms: 10_000 }).reply.is_ok());
+    let in_turn = |number, op| {
+        let credential = Some(Credential { session, secret_hash: [0; 16] });
+        Request { credential, turn: Some(Turn { connection: 7, number }), ..Request::new(op) }
+    };
+    let many = (0..=COST_MAX).map(|number| create(&format!("n{number}"), CreateMode::Persistent)).collect();
+    let many = in_turn(1, Op::Multi(many));
+    assert_eq!(world.state.check_cost(&many), Ok(()), "it takes its turn");
+    assert!(too_many(&world.apply_request(many)));
+    let next = in_turn(2, Op::Znode(create("next", CreateMode::Persistent)));
+    assert!(world.apply_request(next).reply.is_ok());
 }
 
 #[test]

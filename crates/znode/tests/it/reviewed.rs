@@ -2,8 +2,8 @@
 
 use znode::lock::{self, LockStatus};
 use znode::{
-    Acquire, AcquireAll, Attempt, Create, CreateMode, Credential, Limits, LockMode, LogPosition, Op, Policy, Refusal,
-    Reply, Request, RequestKey, SessionId, State, Term, Txn, ZPath, ZnodeOp, Zxid,
+    Acl, Acquire, AcquireAll, Attempt, Create, CreateMode, Credential, Error, Limits, LockMode, LogPosition, Op,
+    Policy, Refusal, Reply, Request, RequestKey, SessionId, State, Term, Txn, ZPath, ZnodeOp, Zxid,
 };
 
 #[derive(Default)]
@@ -88,6 +88,24 @@ fn where_memory_is_full_a_request_that_gives_nothing_back_leaves_no_trace() {
     let again = Op::Znode(ZnodeOp::Delete { path: path("/n0"), version: -1 });
     world.keys = u128::from_be_bytes(key.0) - 1;
     assert_eq!(world.apply(Some(session), again), Ok(Reply::Done));
+}
+
+/// A short name of a znode shortens nobody's name.
+#[test]
+fn an_acl_has_entries_as_long_as_identities_may_be_whatever_a_name_may() {
+    let mut world = World::default();
+    world.apply(None, Op::SetLimits(Limits { name_bytes_max: 4, ..Limits::default() })).unwrap();
+    let mut create = |name: &str, scheme: String, id: String| {
+        let acl = vec![Acl { perms: znode::ALL, scheme, id }];
+        let answer = world.apply(None, Op::Znode(ZnodeOp::Create(Create { acl, ..Create::new(path("/"), name) })));
+        answer.map(drop).map_err(|refusal| refusal.error)
+    };
+    let long = |bytes: usize| "a".repeat(bytes);
+    let max = znode::IDENTITY_BYTES_MAX;
+    assert_eq!(create("a", "x509".into(), long(max)), Ok(()));
+    assert_eq!(create("b", "x509".into(), long(max + 1)), Err(Error::InvalidAcl));
+    assert_eq!(create("c", long(max), "b".into()), Ok(()));
+    assert_eq!(create("d", long(max + 1), "b".into()), Err(Error::InvalidAcl));
 }
 
 #[test]

@@ -5,7 +5,6 @@
 //! child of the lock, and holds it when no other child that it counts is before it; until then it
 //! watches the one before it.
 
-use std::future::Future;
 use std::time::Duration;
 
 use jute::{Names, PathStat, PathWatch, Request, create_flags, error, event};
@@ -13,7 +12,7 @@ use testkit::zookeeper::{Failure, Reply, Zk};
 use tokio::time::Instant;
 use zlock_client::api::{Released, Ticket};
 
-use super::{Door, Http, Told, ZooKeeper, answer, any_version, at, create2, ensure, maybe_hop, told};
+use super::{Door, Told, answer, any_version, at, create2, ensure, maybe_hop, told};
 use crate::answer::{Answer, Effect};
 use crate::client::{Client, Session};
 use crate::http::Call;
@@ -63,102 +62,72 @@ impl Recipe {
     }
 }
 
-/// How sessions are opened and closed.
-pub trait SessionDoor: Door {
-    /// A session that is kept alive until it is dropped.
-    type Session: Send + Sync + 'static;
-
-    /// Opens one, however long it takes.
-    fn open(&self, client: &mut Client, timeout_ms: u64) -> impl Future<Output = Result<Self::Session, String>> + Send;
-
-    /// Its id: the owner in histories.
-    fn id(session: &Self::Session) -> u64;
-
-    /// Closes it, in one try.
-    fn close(session: &Self::Session, client: &mut Client) -> impl Future<Output = Answer> + Send;
-}
-
 /// A lock that is asked for.
 #[derive(Clone, Debug)]
-pub struct Wish<'a> {
+pub(crate) struct Wish<'a> {
     /// Which.
-    pub lock: &'a str,
+    pub(crate) lock: &'a str,
     /// `exclusive`, `read` or `write`.
-    pub mode: &'a str,
+    pub(crate) mode: &'a str,
     /// Whether its owner may take it again.
-    pub reentrant: bool,
+    pub(crate) reentrant: bool,
     /// How long to wait in the queue.
-    pub wait: Duration,
+    pub(crate) wait: Duration,
 }
 
 /// A lock that was granted.
 #[derive(Clone, Debug)]
-pub struct Taken {
+pub(crate) struct Taken {
     /// What gives it back.
-    pub ticket: String,
+    pub(crate) ticket: String,
     /// The fencing token.
-    pub token: u64,
+    pub(crate) token: u64,
     /// How often it is held now.
-    pub holds: u64,
+    pub(crate) holds: u64,
 }
 
-/// How locks are taken and given back, in one try.
-pub trait LockDoor: SessionDoor {
-    /// Whether a node does the waiting, so that it has to end in time.
-    fn node_waits(session: &Self::Session) -> bool;
-
-    /// Takes a lock, or waits for it in vain.
-    fn acquire(
-        session: &mut Self::Session,
-        wish: &Wish<'_>,
-        client: &mut Client,
-    ) -> impl Future<Output = Told<Taken>> + Send;
-
-    /// Gives it back; says how often it is still held.
-    fn release(
-        session: &mut Self::Session,
-        ticket: &str,
-        client: &mut Client,
-    ) -> impl Future<Output = Told<u64>> + Send;
-}
-
-impl SessionDoor for Http {
-    type Session = Session;
-
-    async fn open(&self, client: &mut Client, timeout_ms: u64) -> Result<Session, String> {
-        client.open_session(timeout_ms).await
-    }
-
-    fn id(session: &Session) -> u64 {
-        session.id
-    }
-
-    async fn close(session: &Session, client: &mut Client) -> Answer {
-        let node = client.any_node();
-        client.http.send(node, session.close_call()).await
+impl Door {
+    /// Opens a session, however long it takes.
+    pub(crate) async fn open(&self, client: &mut Client, timeout_ms: u64) -> Result<Session, String> {
+        match self {
+            Door::Http => client.open_session(timeout_ms).await,
+            Door::ZooKeeper(door) => Ok(Session::over_zookeeper(door.connect(client).await?)),
+        }
     }
 }
 
-impl LockDoor for Http {
-    fn node_waits(_session: &Session) -> bool {
-        true
+impl Session {
+    /// Closes it, in one try.
+    pub(crate) async fn close(&self, client: &mut Client) -> Answer {
+        let Some(zk) = &self.zk else {
+            return client.send(Call::delete(format!("/v1/sessions/{}", self.id)).session(&self.key)).await;
+        };
+        let closed = zk.ask(Request::CloseSession).await;
+        answer(told(Effect::Write, closed.map(|reply| ((), reply, None))))
     }
 
-    async fn acquire(session: &mut Session, wish: &Wish<'_>, client: &mut Client) -> Told<Taken> {
+    /// Takes a lock, or waits for it in vain, in one try.
+    pub(crate) async fn acquire(&mut self, wish: &Wish<'_>, client: &mut Client) -> Told<Taken> {
+        if let Some(zk) = &mut self.zk {
+            return acquire(zk, wish, client).await;
+        }
         let owner = if wish.reentrant { "&owner=worker" } else { "" };
         let target = format!("/v1/locks{}?wait={}ms&mode={}{owner}", wish.lock, wish.wait.as_millis(), wish.mode);
-        let node = client.any_node();
-        let mut answer = client.http.send(node, Call::post(target).session(&session.key).waiting(wish.wait)).await;
+        let mut answer = client.send(Call::post(target).session(&self.key).waiting(wish.wait)).await;
         match held(&mut answer) {
             Some((ticket, token, holds)) => Ok((Taken { ticket, token, holds }, answer)),
             None => Err(answer),
         }
     }
 
-    async fn release(session: &mut Session, ticket: &str, client: &mut Client) -> Told<u64> {
-        let node = client.any_node();
-        let call = Call::delete(format!("/v1/tickets{ticket}")).session(&session.key);
-        let mut answer = client.http.send(node, call).await;
+    /// Gives a lock back, in one try; says how often it is still held.
+    pub(crate) async fn release(&mut self, ticket: &str, client: &mut Client) -> Told<u64> {
+        if let Some(zk) = &mut self.zk {
+            maybe_hop(zk, client);
+            let deleted = zk.ask(Request::Delete(any_version(ticket))).await.map_err(vanished);
+            return told(Effect::Write, deleted.map(|reply| (0, reply, None)));
+        }
+        let mut answer = client.send(Call::delete(format!("/v1/tickets{ticket}")).session(&self.key)).await;
         match answer.read::<Released>(Effect::Write) {
             Some(released) => Ok((released.holds.into(), answer)),
             None => Err(answer),
@@ -174,52 +143,23 @@ pub(crate) fn held(answer: &mut Answer) -> Option<(String, u64, u64)> {
     }
 }
 
-impl SessionDoor for ZooKeeper {
-    type Session = Zk;
-
-    async fn open(&self, client: &mut Client, _timeout_ms: u64) -> Result<Zk, String> {
-        self.connect(client).await
-    }
-
-    fn id(session: &Zk) -> u64 {
-        session.session()
-    }
-
-    async fn close(session: &Zk, _client: &mut Client) -> Answer {
-        let closed = session.ask(Request::CloseSession).await;
-        answer(told(Effect::Write, closed.map(|reply| ((), reply, None))))
-    }
-}
-
-impl LockDoor for ZooKeeper {
-    fn node_waits(_zk: &Zk) -> bool {
-        false
-    }
-
-    async fn acquire(zk: &mut Zk, wish: &Wish<'_>, client: &mut Client) -> Told<Taken> {
-        maybe_hop(zk, client);
-        let created = match enqueue(zk, wish.lock, client.rng.u64(..)).await {
-            Ok((_, created)) => created,
-            Err(failure) => return told(Effect::Write, Err(failure)),
-        };
-        let failure = match wait(zk, wish.lock, &created, wish.wait).await {
-            Ok(reply) => {
-                let token = u64::try_from(created.stat.czxid).unwrap_or(0);
-                return told(Effect::Write, Ok((Taken { ticket: created.path, token, holds: 1 }, reply, None)));
-            }
-            Err(failure) => failure,
-        };
-        // Whatever kept it from the lock, its node must not stay in the queue.
-        match give_up(zk, &created.path, failure).await {
-            Ok(failure) => told(Effect::Read, Err(failure)),
-            Err(failure) => told(Effect::Write, Err(failure)),
+async fn acquire(zk: &mut Zk, wish: &Wish<'_>, client: &mut Client) -> Told<Taken> {
+    maybe_hop(zk, client);
+    let created = match enqueue(zk, wish.lock, client.rng.u64(..)).await {
+        Ok((_, created)) => created,
+        Err(failure) => return told(Effect::Write, Err(failure)),
+    };
+    let failure = match wait(zk, wish.lock, &created, wish.wait).await {
+        Ok(reply) => {
+            let token = u64::try_from(created.stat.czxid).unwrap_or(0);
+            return told(Effect::Write, Ok((Taken { ticket: created.path, token, holds: 1 }, reply, None)));
         }
-    }
-
-    async fn release(zk: &mut Zk, ticket: &str, client: &mut Client) -> Told<u64> {
-        maybe_hop(zk, client);
-        let deleted = zk.ask(Request::Delete(any_version(ticket))).await.map_err(vanished);
-        told(Effect::Write, deleted.map(|reply| (0, reply, None)))
+        Err(failure) => failure,
+    };
+    // Whatever kept it from the lock, its node must not stay in the queue.
+    match give_up(zk, &created.path, failure).await {
+        Ok(failure) => told(Effect::Read, Err(failure)),
+        Err(failure) => told(Effect::Write, Err(failure)),
     }
 }
 

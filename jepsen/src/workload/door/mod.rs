@@ -5,12 +5,10 @@
 //! over HTTP before it begins.
 
 mod accounts;
-mod both;
 mod locks;
 mod registers;
 mod watching;
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,12 +22,9 @@ use crate::answer::{Answer, Effect, WRONG, judge_failure};
 use crate::client::Client;
 use crate::history::Kind;
 
-pub use accounts::{AccountDoor, Seen};
-pub use both::Both;
-pub(crate) use locks::held;
-pub use locks::{LockDoor, SessionDoor, Taken, Wish};
-pub use registers::{Register, RegisterDoor};
-pub use watching::{Batch, Change, Following, Poll, WatchDoor};
+pub(crate) use accounts::Seen;
+pub(crate) use locks::{Taken, Wish, held};
+pub(crate) use watching::{Change, Following, Poll};
 
 /// Longer than any fault lasts: these sessions are not meant to end by themselves.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(60);
@@ -37,48 +32,67 @@ const SESSION_TIMEOUT: Duration = Duration::from_secs(60);
 const HOP_EVERY: u32 = 20;
 
 /// What came of an operation: a result and the answer that told it, or an answer that is no yes.
-pub type Told<T> = Result<(T, Answer), Answer>;
+pub(crate) type Told<T> = Result<(T, Answer), Answer>;
 
-/// A worker's way in.
-pub trait Door: Send + Sync + 'static {
-    /// The same door for another worker, with nothing open yet.
-    fn fresh(&self) -> Self;
-
-    /// Opens what a step needs.
-    fn enter(&mut self, client: &mut Client) -> impl Future<Output = Result<(), String>> + Send;
-
-    /// Leaves what is of no more use after this answer.
-    fn after(&mut self, answer: &Answer);
+/// The doors of a cluster, and which of them workers use; HTTP by default.
+#[derive(Default)]
+pub struct Doors {
+    /// Which.
+    pub which: crate::runner::Door,
+    /// `host:port` of ZooKeeper's doors, one of each node.
+    pub zookeeper: Arc<[String]>,
 }
 
-/// The HTTP door: each request goes to any node.
-pub struct Http;
-
-impl Door for Http {
-    fn fresh(&self) -> Http {
-        Http
+impl Doors {
+    /// The way in of a worker, with nothing open yet.
+    pub(super) fn of_worker(&self, index: usize) -> Door {
+        let http = match self.which {
+            crate::runner::Door::Http => true,
+            crate::runner::Door::Zookeeper => false,
+            crate::runner::Door::Both => index.is_multiple_of(2),
+        };
+        if http { Door::Http } else { Door::ZooKeeper(ZooKeeper { addrs: self.zookeeper.clone(), zk: None }) }
     }
+}
 
-    async fn enter(&mut self, _client: &mut Client) -> Result<(), String> {
+/// A worker's way in.
+pub enum Door {
+    /// The HTTP door: each request goes to any node.
+    Http,
+    /// The ZooKeeper door.
+    ZooKeeper(ZooKeeper),
+}
+
+impl Door {
+    /// Opens what a step needs.
+    pub(super) async fn enter(&mut self, client: &mut Client) -> Result<(), String> {
+        if let Door::ZooKeeper(door) = self {
+            if door.zk.is_none() {
+                door.zk = Some(door.connect(client).await?);
+            }
+            door.zk.iter().for_each(|zk| maybe_hop(zk, client));
+        }
         Ok(())
     }
 
-    fn after(&mut self, _answer: &Answer) {}
+    /// Leaves what is of no more use after this answer.
+    pub(super) fn after(&mut self, answer: &Answer) {
+        if let Door::ZooKeeper(door) = self
+            && is_over(answer)
+        {
+            door.zk = None;
+        }
+    }
 }
 
-/// The ZooKeeper door: a client with a session at one node, opened when it is first needed and
-/// again when its session is over.
+/// A client with a session at one node, opened when it is first needed and again when its session
+/// is over.
 pub struct ZooKeeper {
     addrs: Arc<[String]>,
     zk: Option<Zk>,
 }
 
 impl ZooKeeper {
-    /// The doors at these `host:port`, one of each node.
-    pub fn new(addrs: Vec<String>) -> ZooKeeper {
-        ZooKeeper { addrs: addrs.into(), zk: None }
-    }
-
     async fn connect(&self, client: &mut Client) -> Result<Zk, String> {
         Zk::open(&self.addrs, client.rng.u64(..), SESSION_TIMEOUT).await
     }
@@ -100,26 +114,6 @@ fn none_open() -> Failure {
 fn maybe_hop(zk: &Zk, client: &mut Client) {
     if client.rng.u32(..HOP_EVERY) == 0 {
         zk.hop();
-    }
-}
-
-impl Door for ZooKeeper {
-    fn fresh(&self) -> ZooKeeper {
-        ZooKeeper { addrs: self.addrs.clone(), zk: None }
-    }
-
-    async fn enter(&mut self, client: &mut Client) -> Result<(), String> {
-        if self.zk.is_none() {
-            self.zk = Some(self.connect(client).await?);
-        }
-        self.zk.iter().for_each(|zk| maybe_hop(zk, client));
-        Ok(())
-    }
-
-    fn after(&mut self, answer: &Answer) {
-        if is_over(answer) {
-            self.zk = None;
-        }
     }
 }
 

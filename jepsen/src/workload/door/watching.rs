@@ -1,6 +1,5 @@
 //! Changes below a root, and what followers of it are told.
 
-use std::future::Future;
 use std::time::Duration;
 
 use jute::{AddWatchRequest, MultiOp, PathWatcher, Request, create_flags, event, watcher};
@@ -8,7 +7,7 @@ use serde_json::{Value, json};
 use testkit::zookeeper::{Event, Failure, Reply, Zk};
 use zlock_client::api::Events;
 
-use super::{Door, Http, Told, ZooKeeper, answer, any_version, at, create2, marked, set_data, told, zxid};
+use super::{Door, Told, answer, any_version, at, create2, marked, set_data, told, zxid};
 use crate::answer::{Answer, Effect};
 use crate::client::Client;
 use crate::http::Call;
@@ -18,7 +17,7 @@ const GATHERED: Duration = Duration::from_millis(20);
 
 /// What happens to a znode.
 #[derive(Clone, Debug)]
-pub enum Change {
+pub(crate) enum Change {
     /// It is created.
     Create,
     /// It is deleted.
@@ -28,145 +27,61 @@ pub enum Change {
 }
 
 /// Events of a stretch of history, as the history has them.
-pub struct Batch {
+pub(crate) struct Batch {
     /// Zxid, kind and path of each.
-    pub events: Vec<Value>,
+    pub(crate) events: Vec<Value>,
     /// Where the stretch ends.
-    pub upto: u64,
-}
-
-/// How changes are made and followed.
-pub trait WatchDoor: Door {
-    /// What a follower remembers from poll to poll.
-    type Place: Default + Send + 'static;
-
-    /// How long a poll waits for an event.
-    fn wait(&self) -> Duration;
-
-    /// Whether a follower that has no answer has missed events, and begins anew.
-    fn follows_one_node(&self) -> bool;
-
-    /// Whether a follower is told that the root's children have changed, beside what became of
-    /// each.
-    fn tells_children(&self) -> bool;
-
-    /// Makes a change. `marker` is a znode that may be set with it.
-    fn change(
-        &self,
-        client: &mut Client,
-        path: &str,
-        change: Change,
-        marker: &str,
-    ) -> impl Future<Output = Answer> + Send;
-
-    /// Begins to follow, or begins anew: where.
-    fn reset(
-        &mut self,
-        client: &mut Client,
-        root: &str,
-        place: &mut Self::Place,
-    ) -> impl Future<Output = Told<u64>> + Send;
-
-    /// Asks for the events behind `since`. A `careless` follower does not see what happens between
-    /// two polls.
-    fn poll(
-        &mut self,
-        client: &mut Client,
-        root: &str,
-        place: &mut Self::Place,
-        poll: Poll,
-    ) -> impl Future<Output = Told<Batch>> + Send;
+    pub(crate) upto: u64,
 }
 
 /// One poll.
 #[derive(Clone, Copy, Debug)]
-pub struct Poll {
+pub(crate) struct Poll {
     /// Where the last one ended.
-    pub since: u64,
+    pub(crate) since: u64,
     /// How long it waits for an event.
-    pub wait: Duration,
+    pub(crate) wait: Duration,
     /// Whether it forgets what happened since the last one: the negative control.
-    pub careless: bool,
-}
-
-/// Each poll goes to any node.
-impl WatchDoor for Http {
-    type Place = ();
-
-    fn wait(&self) -> Duration {
-        Duration::from_millis(800)
-    }
-
-    fn follows_one_node(&self) -> bool {
-        false
-    }
-
-    fn tells_children(&self) -> bool {
-        true
-    }
-
-    async fn change(&self, client: &mut Client, path: &str, change: Change, _marker: &str) -> Answer {
-        let url = format!("/v1/znodes{path}");
-        let call = match change {
-            Change::Create => Call::post(url),
-            Change::Delete => Call::delete(url),
-            Change::Write(data) => Call::put(url).body(data),
-        };
-        let node = client.any_node();
-        client.http.send(node, call).await
-    }
-
-    async fn reset(&mut self, client: &mut Client, root: &str, _place: &mut ()) -> Told<u64> {
-        let node = client.any_node();
-        let answer = client.http.send(node, Call::get(format!("/v1/znodes{root}"))).await;
-        match answer.zxid.filter(|_| answer.is_ok()) {
-            Some(since) => Ok((since, answer)),
-            None => Err(answer),
-        }
-    }
-
-    async fn poll(&mut self, client: &mut Client, root: &str, _place: &mut (), poll: Poll) -> Told<Batch> {
-        let Poll { since, wait, careless } = poll;
-        let since = if careless { String::new() } else { format!("&since={since}") };
-        let target = format!("/v1/znodes{root}?watch=subtree{since}&wait={}ms", wait.as_millis());
-        let node = client.any_node();
-        let mut answer = client.http.send(node, Call::get(target).waiting(wait)).await;
-        let Some(batch) = answer.read::<Events>(Effect::Read) else { return Err(answer) };
-        let events = batch.events.iter().map(|event| json!([event.zxid, event.kind, event.path])).collect();
-        Ok((Batch { events, upto: batch.upto }, answer))
-    }
+    pub(crate) careless: bool,
 }
 
 /// Where a follower is that has a persistent recursive watch.
 #[derive(Default)]
-pub struct Following {
+pub(crate) struct Following {
     connection: u64,
     /// Events that are later than the last answer.
     early: Vec<Event>,
 }
 
-/// A follower takes the events that came, and asks the node how far it is. Events of changes up to
-/// there must have come before that answer. While a follower was between two nodes it was told
-/// nothing, so it begins anew.
-impl WatchDoor for ZooKeeper {
-    type Place = Following;
-
-    fn wait(&self) -> Duration {
-        Duration::from_millis(300)
+/// Over HTTP each poll goes to any node. Over ZooKeeper's protocol a follower takes the events that
+/// came, and asks the node how far it is. Events of changes up to there must have come before that
+/// answer. While a follower was between two nodes it was told nothing, so it begins anew.
+impl Door {
+    /// How long a poll waits for an event.
+    pub(crate) fn wait(&self) -> Duration {
+        Duration::from_millis(if self.follows_one_node() { 300 } else { 800 })
     }
 
-    fn follows_one_node(&self) -> bool {
-        true
+    /// Whether a follower that has no answer has missed events, and begins anew. Such a one is told
+    /// of each child, as by ZooKeeper, and not that the root's children have changed.
+    pub(crate) fn follows_one_node(&self) -> bool {
+        matches!(self, Door::ZooKeeper(_))
     }
 
-    /// As ZooKeeper: a recursive watch tells of each child, and no more.
-    fn tells_children(&self) -> bool {
-        false
-    }
-
-    async fn change(&self, _client: &mut Client, path: &str, change: Change, marker: &str) -> Answer {
+    /// Makes a change. `marker` is a znode that may be set with it.
+    pub(crate) async fn change(&self, client: &mut Client, path: &str, change: Change, marker: &str) -> Answer {
+        let Door::ZooKeeper(door) = self else {
+            let url = format!("/v1/znodes{path}");
+            return client
+                .send(match change {
+                    Change::Create => Call::post(url),
+                    Change::Delete => Call::delete(url),
+                    Change::Write(data) => Call::put(url).body(data),
+                })
+                .await;
+        };
         let done = async {
-            let zk = self.zk()?;
+            let zk = door.zk()?;
             match change {
                 Change::Create => {
                     let (reply, created) = create2(zk, path, create_flags::PERSISTENT).await?;
@@ -179,10 +94,18 @@ impl WatchDoor for ZooKeeper {
         answer(told(Effect::Write, done.await))
     }
 
-    /// Begins at what the node has when it sets the watch.
-    async fn reset(&mut self, _client: &mut Client, root: &str, place: &mut Following) -> Told<u64> {
+    /// Begins to follow, or begins anew: where. Over ZooKeeper's protocol that is what the node has
+    /// when it sets the watch.
+    pub(crate) async fn reset(&mut self, client: &mut Client, root: &str, place: &mut Following) -> Told<u64> {
+        let Door::ZooKeeper(door) = self else {
+            let answer = client.send(Call::get(format!("/v1/znodes{root}"))).await;
+            return match answer.zxid.filter(|_| answer.is_ok()) {
+                Some(since) => Ok((since, answer)),
+                None => Err(answer),
+            };
+        };
         let done = async {
-            let zk = self.zk_mut()?;
+            let zk = door.zk_mut()?;
             let reply = watch(zk, root).await?;
             place.connection = reply.connection;
             place.early = zk.take_events();
@@ -192,9 +115,26 @@ impl WatchDoor for ZooKeeper {
         told(Effect::Read, done.await)
     }
 
-    async fn poll(&mut self, _client: &mut Client, root: &str, place: &mut Following, poll: Poll) -> Told<Batch> {
-        let gathered = async { gather(self.zk_mut()?, root, place, poll).await };
-        told(Effect::Read, gathered.await.map(|(batch, reply)| (batch, reply, None)))
+    /// Asks for the events behind `since`. A `careless` follower does not see what happens between
+    /// two polls.
+    pub(crate) async fn poll(
+        &mut self,
+        client: &mut Client,
+        root: &str,
+        place: &mut Following,
+        poll: Poll,
+    ) -> Told<Batch> {
+        if let Door::ZooKeeper(door) = self {
+            let gathered = async { gather(door.zk_mut()?, root, place, poll).await };
+            return told(Effect::Read, gathered.await.map(|(batch, reply)| (batch, reply, None)));
+        }
+        let Poll { since, wait, careless } = poll;
+        let since = if careless { String::new() } else { format!("&since={since}") };
+        let target = format!("/v1/znodes{root}?watch=subtree{since}&wait={}ms", wait.as_millis());
+        let mut answer = client.send(Call::get(target).waiting(wait)).await;
+        let Some(batch) = answer.read::<Events>(Effect::Read) else { return Err(answer) };
+        let events = batch.events.iter().map(|event| json!([event.zxid, event.kind, event.path])).collect();
+        Ok((Batch { events, upto: batch.upto }, answer))
     }
 }
 

@@ -10,7 +10,7 @@ const SESSION: &str = r#"{"id":5,"secret":"00","session":"5.00","timeout_ms":600
 const HELD: &str = r#"{"state":"held","ticket":"/l/_c_x-lock-0000000000","lock":"/l","fencing_token":7,"holds":1,"safe_for_ms":58800}"#;
 const ALL_HELD: &str = r#"{"state":"held","ticket":"t","locks":[],"holds":1,"safe_for_ms":58800}"#;
 
-/// What a node answers that grants everything.
+/// Returns the answers of a node that grants everything.
 fn granting(request: &str) -> String {
     let answer = match request {
         "POST /v1/sessions" => SESSION,
@@ -21,7 +21,7 @@ fn granting(request: &str) -> String {
 }
 
 async fn held() -> (Guard, Arc<Session>, mpsc::UnboundedReceiver<String>) {
-    // A release is heard and never answered.
+    // The node receives a release and never answers it.
     let (addr, requests) = fake_node(async |request: String| match request.starts_with("DELETE") {
         true => std::future::pending().await,
         false => granting(&request),
@@ -36,13 +36,14 @@ async fn release_of(requests: &mut mpsc::UnboundedReceiver<String>) {
     while !requests.recv().await.unwrap().starts_with("DELETE") {}
 }
 
-/// Whether other writes of the session go on and on, until the state has forgotten the key of the
+/// Checks that writes of the session can go on until the state has forgotten the key of the
 /// release.
 fn is_forgotten(session: &Session) -> bool {
     (0..1_100).all(|_| session.window.enter().now_or_never().is_some())
 }
 
-// Sent again once its key is forgotten, a release would give another hold of the same owner back.
+// A release that is repeated after its key is forgotten would release another hold of the same
+// owner.
 #[tokio::test]
 async fn the_key_of_a_release_is_remembered_until_its_answer_has_come() {
     let (guard, session, mut requests) = held().await;
@@ -60,7 +61,7 @@ async fn the_key_of_a_release_is_remembered_until_its_answer_has_come() {
     assert!(!is_forgotten(&session), "it goes on in the background");
 }
 
-/// Whether the client closes its session at the cluster after the loss of what it acquires here.
+/// Tells whether the client closes its session at the cluster after the loss of the acquired lock.
 async fn closes_after_the_loss_of<G>(acquire: impl AsyncFnOnce(&Client) -> Result<G, Error>) -> bool {
     let (addr, mut requests) = fake_node(async |request: String| match request.contains("keepalive") {
         true => std::future::pending().await,
@@ -73,14 +74,14 @@ async fn closes_after_the_loss_of<G>(acquire: impl AsyncFnOnce(&Client) -> Resul
     session.ended().await;
     client.close().await.unwrap();
     drop((guard, client));
-    // Until nothing goes on in the background that could still speak of the session.
+    // Waits until no background task is left that could send a request of the session.
     while Arc::strong_count(&session) > 1 {
         tokio::task::yield_now().await;
     }
     std::iter::from_fn(|| requests.try_recv().ok()).any(|request| request == "DELETE /v1/sessions/5")
 }
 
-// A close is no expiry: it would give the lock to the next at once.
+// A close is no expiry: the lock would go to the next contender at once.
 #[tokio::test]
 async fn a_lost_session_is_left_to_expire_when_a_lock_of_it_has_a_delay() {
     let second = Duration::from_secs(1);
@@ -120,7 +121,7 @@ async fn a_grant_of_which_a_lost_session_hears_is_no_guard() {
     assert_eq!(acquired.unwrap_err().code(), Some(ProblemType::SessionExpired));
 }
 
-// A node that hangs tells of no grant; heartbeats keep the session meanwhile.
+// A hung node does not report the grant, and heartbeats keep the session meanwhile.
 #[tokio::test]
 async fn a_wait_for_a_grant_is_asked_again_within_the_timeout_of_its_session() {
     const WAITING: &str = r#"{"state":"waiting","ticket":"/l/_c_x-lock-0000000001","lock":"/l","position":1,"predecessor":"/l/_c_y-lock-0000000000"}"#;

@@ -3,9 +3,10 @@
 //! ```text
 //! connect.rs   handshake                      channel.rs   questions and answers, many under way
 //! frame.rs     frames and buffers             append.rs    entries to one peer, in order
-//! append_frame.rs  entries, in few bytes
-//! messages.rs  everything else that is said   snapshot.rs  a snapshot in chunks
-//! rules.rs     what a message may say         callers.rs   who is connected here, and its share
+//! append_frame.rs  entries, in few bytes      snapshot.rs  a snapshot in chunks
+//! messages.rs  everything else that is said   callers.rs   who is connected here, and its share
+//! rules.rs     what a message may say         stream.rs    TCP, or what a simulation takes for it
+//! fuzzing.rs   any bytes as a message, for the fuzz target
 //! ```
 
 mod append;

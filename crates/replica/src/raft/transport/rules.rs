@@ -1,4 +1,5 @@
-//! Rules for what a message of a peer may say. Every field of every message has its rule here, and
+//! Rules for what a message of a peer may say, once both ends have greeted each other (`connect`).
+//! Every field of every message has its rule here, or a comment that says who looks at it, and
 //! [`super::Framed`] lets no message through that breaks one.
 //!
 //! Raft believes what it is told: a term near the end of all numbers is stored and overflows at the

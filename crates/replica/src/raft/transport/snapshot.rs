@@ -5,17 +5,20 @@ use std::time::Duration;
 
 use storage::codec::VoteRecord;
 use storage::{Snapshot, SnapshotStore};
-use tokio::time::{interval, timeout};
+use tokio::time::{Instant, interval, interval_at, sleep, timeout};
 use znode::Levels;
 
 use super::connect::Target;
-use super::frame::Framed;
+use super::frame::{Exchange, Framed, malformed};
 use super::messages::{SnapshotAnswer, SnapshotFrame};
 use crate::local::host::Host;
 use crate::raft::state_machine::StateMachine;
 
 /// Chunks that are read, or written, in one go.
 const CHUNKS_AT_ONCE: u32 = 64;
+/// Multiple of the silence that a peer is allowed for which nothing of a snapshot may move. The
+/// time of all of it has no bound: a link may be slow.
+const STILL_MAX: u32 = 10;
 
 /// Sends a snapshot and waits until the peer has installed it. The answer is the peer's vote.
 pub(crate) async fn send_snapshot(
@@ -46,21 +49,37 @@ pub(crate) async fn send_snapshot(
     }
     framed.queue(&SnapshotFrame::End)?;
     flush(&mut framed, peer_timeout).await?;
-    loop {
-        match timeout(peer_timeout, framed.next::<SnapshotAnswer>()).await {
-            Err(_) => return Err(silent()),
-            Ok(answer) => match answer?.ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))? {
-                SnapshotAnswer::Working => {}
-                SnapshotAnswer::Done(vote) => return Ok(vote),
-                SnapshotAnswer::Failed(why) => return Err(io::Error::other(why)),
-            },
-        }
-    }
+    installed(&mut framed, peer_timeout).await
 }
 
-/// Sends what is queued, in ten times the silence that a peer is allowed.
+/// Sends what is queued, as long as some of it leaves, or the peer says that it is at it.
 async fn flush(framed: &mut Framed, peer_timeout: Duration) -> io::Result<()> {
-    timeout(peer_timeout * 10, framed.flush()).await.map_err(|_| silent())?
+    while framed.queued_bytes() > 0 {
+        let before = framed.queued_bytes();
+        match timeout(peer_timeout * STILL_MAX, framed.exchange()).await {
+            Ok(exchanged) => match exchanged? {
+                Exchange::Flushed | Exchange::Message(SnapshotAnswer::Working) => {}
+                Exchange::Message(SnapshotAnswer::Failed(why)) => return Err(io::Error::other(why)),
+                Exchange::Message(SnapshotAnswer::Done(_)) => return Err(malformed("it is not sent yet".into())),
+                Exchange::Closed => return Err(io::ErrorKind::UnexpectedEof.into()),
+            },
+            Err(_) if framed.queued_bytes() == before => return Err(silent()),
+            Err(_) => {}
+        }
+    }
+    Ok(())
+}
+
+/// Waits until the peer has installed what it was sent.
+async fn installed(framed: &mut Framed, peer_timeout: Duration) -> io::Result<VoteRecord> {
+    loop {
+        let answer = timeout(peer_timeout, framed.next()).await.map_err(|_| silent())??;
+        match answer.ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))? {
+            SnapshotAnswer::Working => {}
+            SnapshotAnswer::Done(vote) => return Ok(vote),
+            SnapshotAnswer::Failed(why) => return Err(io::Error::other(why)),
+        }
+    }
 }
 
 /// Receives the snapshot that `begin` announced, and makes it current.
@@ -78,8 +97,7 @@ pub(crate) async fn receive_snapshot(
     let mut receiver = while_working(framed, peer_timeout, host.blocking(move || store.receive(manifest))).await??;
     let mut chunks = Vec::new();
     loop {
-        let frame = timeout(peer_timeout * 10, framed.next::<SnapshotFrame>()).await.map_err(|_| silent())??;
-        let ended = match frame.ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))? {
+        let ended = match next(framed, peer_timeout).await? {
             SnapshotFrame::Chunk(chunk) => {
                 chunks.push(chunk);
                 false
@@ -108,6 +126,26 @@ pub(crate) async fn receive_snapshot(
     }
 }
 
+/// The next part. The sender is told now and then that this node is at it: all of its parts may lie
+/// in a slow link already.
+async fn next(framed: &mut Framed, peer_timeout: Duration) -> io::Result<SnapshotFrame> {
+    let mut still = std::pin::pin!(sleep(peer_timeout * STILL_MAX));
+    let mut tick = interval_at(Instant::now() + peer_timeout / 4, peer_timeout / 4);
+    loop {
+        tokio::select! {
+            biased;
+            exchanged = framed.exchange() => match exchanged? {
+                Exchange::Message(part) => return Ok(part),
+                Exchange::Flushed => {}
+                Exchange::Closed => return Err(io::ErrorKind::UnexpectedEof.into()),
+            },
+            () = &mut still => return Err(silent()),
+            // A sender of an older build reads nothing before it has sent everything.
+            _ = tick.tick(), if framed.queued_bytes() == 0 => framed.queue(&SnapshotAnswer::Working)?,
+        }
+    }
+}
+
 /// Waits for `work` and tells the sender now and then that this node is at it.
 pub(crate) async fn while_working<T>(
     framed: &mut Framed,
@@ -127,4 +165,84 @@ pub(crate) async fn while_working<T>(
 
 fn silent() -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, "the peer is silent")
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex, split};
+
+    use super::super::connect::Identity;
+    use super::super::frame::Terms;
+    use super::super::messages::{FRAME_BYTES_MAX, VERSIONS};
+    use super::super::stream::Stream;
+    use super::*;
+
+    const PEER_TIMEOUT: Duration = Duration::from_secs(1);
+    const CHUNK_BYTES: usize = 4 << 10;
+
+    /// One end of a connection on which both ends know each other.
+    fn end(stream: DuplexStream, peer: u64) -> Framed {
+        let mut framed = Framed::new(Stream::Simulated(Box::new(stream)), PEER_TIMEOUT).unwrap();
+        let rules = Identity::new("c", 3 - peer, &[1, 2]).rules(peer);
+        framed.set_terms(Terms { version: VERSIONS.1, frame_bytes_max: FRAME_BYTES_MAX, rules, place: None });
+        framed
+    }
+
+    /// A link that takes 64 KiB at once and passes on 4 KiB of it each half second, until it has
+    /// passed on so many. What comes back is fast.
+    fn link(passes: usize) -> (Framed, Framed) {
+        let (sender, from) = duplex(64 << 10);
+        let (to, receiver) = duplex(CHUNK_BYTES);
+        let ((mut from_read, mut from_write), (mut to_read, mut to_write)) = (split(from), split(to));
+        tokio::spawn(async move {
+            let (mut part, mut tick) = ([0; CHUNK_BYTES], interval(PEER_TIMEOUT / 2));
+            for _ in 0..passes {
+                tick.tick().await;
+                let count = from_read.read(&mut part).await.unwrap();
+                to_write.write_all(&part[..count]).await.unwrap();
+            }
+            std::future::pending::<()>().await;
+        });
+        tokio::spawn(async move { tokio::io::copy(&mut to_read, &mut from_write).await });
+        (end(sender, 2), end(receiver, 1))
+    }
+
+    async fn send(mut framed: Framed) -> io::Result<VoteRecord> {
+        for _ in 0..CHUNKS_AT_ONCE {
+            framed.queue(&SnapshotFrame::Chunk(vec![7; CHUNK_BYTES]))?;
+        }
+        flush(&mut framed, PEER_TIMEOUT).await?;
+        framed.queue(&SnapshotFrame::End)?;
+        flush(&mut framed, PEER_TIMEOUT).await?;
+        installed(&mut framed, PEER_TIMEOUT).await
+    }
+
+    /// Number of chunks that came before the end.
+    async fn receive(mut framed: Framed) -> io::Result<u32> {
+        let mut chunks = 0;
+        while let SnapshotFrame::Chunk(_) = next(&mut framed, PEER_TIMEOUT).await? {
+            chunks += 1;
+        }
+        let vote = VoteRecord { term: 3, node_id: 2, committed: true };
+        framed.send(&SnapshotAnswer::Done(vote)).await?;
+        Ok(chunks)
+    }
+
+    /// It takes half a minute, eight seconds of them behind the last byte that is sent.
+    #[tokio::test(start_paused = true)]
+    async fn a_snapshot_comes_over_a_slow_link() {
+        let (sender, receiver) = link(usize::MAX);
+        let (sent, received) = tokio::join!(send(sender), receive(receiver));
+        assert_eq!((sent.unwrap().term, received.unwrap()), (3, CHUNKS_AT_ONCE));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_snapshot_of_which_nothing_moves_is_given_up_at_both_ends() {
+        let (sender, receiver) = link(20);
+        let begun = Instant::now();
+        let (sent, received) = tokio::join!(send(sender), receive(receiver));
+        let errors = (sent.unwrap_err().kind(), received.unwrap_err().kind());
+        assert_eq!(errors, (io::ErrorKind::TimedOut, io::ErrorKind::TimedOut));
+        assert!(begun.elapsed() < PEER_TIMEOUT * (20 + 3 * STILL_MAX), "{:?}", begun.elapsed());
+    }
 }

@@ -1,4 +1,4 @@
-//! Damage, and what waits for the disk.
+//! Damage to the log, and writes that wait for the disk.
 
 use std::fs;
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ fn entries() -> Vec<Entry> {
     (0..6).map(|index| Entry { log_id: LogId::new_term_index(2, index), payload: payload(index) }).collect()
 }
 
-/// A log of a vote, six entries and a purge of none, and its one file.
+/// Writes a log with a vote, six entries and a purge of nothing. Returns the path of its one file.
 fn written(dir: &Path) -> std::path::PathBuf {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let mut log = LogStore::open(dir, INCARNATION, Fatal::new()).unwrap();
@@ -30,7 +30,7 @@ fn written(dir: &Path) -> std::path::PathBuf {
     runtime.block_on(async {
         log.save_vote(&Vote::new_committed(2, 1)).await.unwrap();
         log.append(entries(), IOFlushed::noop()).await.unwrap();
-        // Durable, so that what was appended before is as well.
+        // A durable vote makes the earlier append durable as well.
         log.save_vote(&Vote::new_committed(3, 1)).await.unwrap();
     });
     let mut files = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
@@ -41,14 +41,14 @@ fn memory() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
-/// Keeps the flush thread in a callback until the test listens.
+/// Keeps the flush thread in a callback until the test receives from the channel.
 fn parked(store: &LogStore) -> Receiver<io::Result<()>> {
     let (opener, opened) = sync_channel(0);
     store.write().unwrap().flush(true, Some(store.log.flushes.callback(true, Done::Opener(opener)))).unwrap();
     opened
 }
 
-/// Opens the log with `bytes` in the place of its file: what it holds, or that it is refused.
+/// Opens a log whose file has the content `bytes`. Returns its vote and entries, or the error.
 fn reopened(bytes: &[u8], name: &std::ffi::OsStr) -> io::Result<(Option<Vote>, Vec<Entry>, Option<String>)> {
     let dir = memory();
     fs::write(dir.path().join(name), bytes).unwrap();
@@ -70,8 +70,8 @@ fn no_flipped_bit_goes_unnoticed() {
         damaged[bit / 8] ^= 1 << (bit % 8);
         match reopened(&damaged, name) {
             Err(error) => assert_eq!(error.raw_os_error(), None, "bit {bit}: {error}"),
-            // The record at the very end, which says that all before it is on disk. Without it
-            // nothing else is lost.
+            // Damage to the last record, which states that all before it is on disk, loses nothing
+            // else.
             Ok(found) => {
                 assert_eq!(found, whole, "bit {bit}");
                 harmless += 1;
@@ -96,15 +96,15 @@ fn a_torn_tail_costs_no_more_than_the_torn_record() {
         assert!(held == 0 || vote.is_some(), "cut {cut}: what was written before an entry is there with it");
     }
     assert_eq!(held, 6);
-    // Blocks that were given to the file but never written.
+    // Blocks that were allocated to the file but never written.
     let zeros = [bytes.clone(), vec![0; 5_000]].concat();
     assert_eq!(reopened(&zeros, name).unwrap().1.len(), 6);
-    // Pages of what was not flushed: any bytes, and whole records behind a hole.
+    // Unflushed pages: any bytes, and whole records behind a hole.
     assert_eq!(reopened(&[&bytes[..], &[0x5a; 50]].concat(), name).unwrap().1.len(), 6);
     assert_eq!(reopened(&[&bytes[..], &[0; 4_096], &bytes[..]].concat(), name).unwrap().1.len(), 6);
 }
 
-/// An idle node writes nothing.
+/// A node without requests must write nothing.
 #[test]
 fn how_much_is_on_disk_is_said_once_after_the_last_flush() {
     let dir = memory();
@@ -115,7 +115,7 @@ fn how_much_is_on_disk_is_said_once_after_the_last_flush() {
         log.clone().save_vote(&Vote::new_committed(2, 1)).await.unwrap();
         let reach = log.reach();
         let asked = reach.asked.load(Ordering::Acquire);
-        // For ever, if it went on writing.
+        // This loop would not end if the log went on writing.
         while log.writes_soon.load(Ordering::Acquire) {
             tokio::time::advance(WRITE_WAIT).await;
             tokio::task::yield_now().await;
@@ -125,7 +125,8 @@ fn how_much_is_on_disk_is_said_once_after_the_last_flush() {
     });
 }
 
-/// A hole in what was not flushed looks like a hole in what was. A record behind it tells.
+/// A hole in unflushed bytes looks like a hole in flushed ones. A record behind the hole tells them
+/// apart.
 #[test]
 fn a_hole_is_cut_unless_a_record_behind_it_says_that_it_was_on_disk() {
     let dir = memory();
@@ -150,7 +151,8 @@ fn a_hole_is_cut_unless_a_record_behind_it_says_that_it_was_on_disk() {
     assert_eq!(with(state(7, end + 1)).unwrap().1.len(), 6);
 }
 
-/// Others commit what this disk has not got yet, so that its committed position goes on.
+/// Other nodes commit entries that this disk does not have yet, so the committed position advances
+/// during a flush.
 #[test]
 fn what_is_written_out_during_a_flush_that_takes_long_does_not_stop_the_log() {
     let dir = memory();
@@ -164,7 +166,7 @@ fn what_is_written_out_during_a_flush_that_takes_long_does_not_stop_the_log() {
     let mut entries = entries().into_iter();
     let opened = parked(&store);
     let (first, second) = (append(entries.next().unwrap()), append(entries.next().unwrap()));
-    // More than the queue to the flush thread takes.
+    // More requests than the queue to the flush thread has room for.
     let (flushes, (over, was_over)) = (Arc::clone(&store.log.flushes), sync_channel(1));
     std::thread::spawn(move || {
         for _ in 0..2_000 {
@@ -173,7 +175,7 @@ fn what_is_written_out_during_a_flush_that_takes_long_does_not_stop_the_log() {
         over.send(()).unwrap();
     });
     if was_over.recv_timeout(Duration::from_secs(20)).is_err() {
-        // It could not be closed.
+        // The drop would wait for the flush for ever.
         std::mem::forget(store);
         panic!("a caller waits for a flush that is under way");
     }
@@ -256,7 +258,7 @@ fn appends_that_come_during_a_flush_share_the_next_one() {
             flushed.await.unwrap().unwrap();
         }
     });
-    // That of the opener, that of the first append, and one for all others.
+    // One sync of the opener, one of the first append, and one of all other appends.
     assert_eq!(syncs() - before, 3);
     drop(store);
     assert_eq!(
@@ -276,7 +278,7 @@ fn without_a_descriptor_for_the_next_file_records_stay_in_the_full_one() {
         PathBuf::from(log.config().wal.chunk_path(ChunkId(end)))
     };
     let mut guard = log.write().unwrap();
-    // The file is made, and there is no descriptor to sync its directory with.
+    // The file was created, and there is no descriptor to sync its directory with.
     let full = |log: &mut RaftLog<WalTypes>| {
         log.save_vote(WalVote((&Vote::new_committed(4, 1)).into()))?;
         fs::write(next(log), "")?;

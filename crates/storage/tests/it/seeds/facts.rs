@@ -1,4 +1,5 @@
-//! What a node was told to write, what it acknowledged, and whether that is found again.
+//! Facts of a node: what it was told to write and what it acknowledged, to be compared with its
+//! storage.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -12,14 +13,14 @@ pub(super) const RECORDS: usize = 6;
 /// Uuid, zxid base and group.
 pub(super) const FOUNDING: ([u8; 16], u64, u32) = ([9; 16], 1 << 40, 2);
 
-/// What an entry has: some are small, some span pages, and most do not compress.
+/// Content of an entry: some are small, some span pages, and most do not compress.
 pub(super) fn content(term: u64, index: u64) -> Vec<u8> {
     let mut rng = fastrand::Rng::with_seed(term << 32 | index);
     let len = if rng.u8(..8) == 0 { rng.usize(..12_000) } else { rng.usize(..300) };
     std::iter::repeat_with(|| rng.u8(..)).take(len).collect()
 }
 
-/// What is sure to be there, and what may be.
+/// Bounds of a value: the acknowledged one must be there, and the one that was begun may be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Between<T> {
     acknowledged: T,
@@ -42,27 +43,27 @@ impl<T: Copy + PartialEq + PartialOrd + std::fmt::Debug> Between<T> {
     }
 }
 
-/// All of it. Indexes are those of the next entry, so that 0 stands for none.
+/// All facts of a node. An index is that of the next entry, so 0 stands for no entry.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Facts {
     vote: Between<u64>,
     purged: Between<u64>,
     committed: Between<u64>,
-    /// Index behind it, and term.
+    /// The index behind the snapshot, and its term.
     snapshot: Between<(u64, u64)>,
     joined: Between<bool>,
     founded: Between<bool>,
-    /// Index and term.
+    /// Term by index.
     entries: BTreeMap<u64, u64>,
-    /// The terms that an entry may have that was not acknowledged, or was being cut off.
+    /// Possible terms, by index, of entries that were not acknowledged or were being cut off.
     maybe: BTreeMap<u64, BTreeSet<u64>>,
 }
 
 impl Facts {
-    /// One for each line.
+    /// Reads one fact from each line.
     pub(super) fn read(text: &str) -> Facts {
         let mut facts = Facts::default();
-        // The last line may have been cut off by a kill: then nothing had followed from it yet.
+        // A kill may have cut off the last line: then nothing had followed from it yet.
         let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
         whole.lines().for_each(|line| facts.hear(line));
         facts
@@ -105,8 +106,8 @@ impl Facts {
         }
     }
 
-    /// Compares with what a storage has that was just opened. Answers how many facts there were,
-    /// and what is sure from now on, a line each: what was read is on disk.
+    /// Compares the facts with a storage that was just opened. Returns the number of facts, and a
+    /// line for each fact that is sure from now on, as everything that was read is on disk.
     pub(super) async fn judge(&self, storage: &Storage) -> Result<(usize, String), String> {
         let mut log = storage.log.clone();
         let mut found = String::new();

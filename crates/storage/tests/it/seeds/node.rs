@@ -1,5 +1,5 @@
-//! The process on the disk: it opens the storage, looks for everything that was acknowledged, and
-//! writes on by chance.
+//! Process on the simulated disk: it opens the storage, checks everything that was acknowledged,
+//! and makes random writes.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -21,9 +21,9 @@ pub(super) const FACTS: &str = "ZLOCK_SEEDS_FACTS";
 pub(super) const SEED: &str = "ZLOCK_SEEDS_SEED";
 pub(super) const OPS: &str = "ZLOCK_SEEDS_OPS";
 
-/// What was acknowledged is not there.
+/// Exit code: acknowledged data is missing.
 pub(super) const WRONG: i32 = 3;
-/// The disk did not do what it was told.
+/// Exit code: an operation of the disk failed.
 pub(super) const FAILED: i32 = 4;
 
 /// A node at work.
@@ -33,7 +33,7 @@ struct Node {
     told: File,
 }
 
-/// Not a test of its own: the process that dies. Without its environment it does nothing.
+/// Process that dies, and not a test of its own. Without its environment variables it does nothing.
 #[test]
 fn child() {
     let Some(dir) = std::env::var_os(DIR).map(PathBuf::from) else { return };
@@ -87,7 +87,7 @@ impl Node {
         let (closing, fatal) = (storage.closing(), storage.fatal().clone());
         drop(storage);
         closing.closed().await;
-        // Snapshots are closed on threads of their own.
+        // Snapshots are closed on threads of their own, which hold the directory's lock until then.
         File::open(dir.join("LOCK")).unwrap().lock().unwrap();
         if fatal.reason().is_some() {
             exit(FAILED);
@@ -104,7 +104,7 @@ impl Node {
         self.storage.log.last().map_or(0, |id| id.index + 1)
     }
 
-    /// The index behind what a snapshot has.
+    /// The index behind the current snapshot.
     fn contained(&self) -> u64 {
         self.storage.snapshots.current().map_or(0, |snapshot| snapshot.meta().last_log_id.unwrap().index + 1)
     }
@@ -115,7 +115,7 @@ impl Node {
 
     async fn work(&mut self, ops: u32) -> io::Result<()> {
         if ops > 0 && self.contained() > self.next() {
-            // A kill came between a snapshot that was received and the purge that follows.
+            // A kill came between the arrival of a snapshot and the purge that follows.
             self.purge(self.contained()).await?;
         }
         for _ in 0..ops {
@@ -145,7 +145,7 @@ impl Node {
         Ok(())
     }
 
-    /// Several at once, as Raft does.
+    /// Makes several appends at once, as Raft does.
     async fn append(&mut self) -> io::Result<()> {
         let (term, mut next, mut waiting) = (self.term(), self.next(), Vec::new());
         for _ in 0..self.rng.u64(1..4) {
@@ -164,7 +164,7 @@ impl Node {
         Ok(())
     }
 
-    /// What a new leader refutes.
+    /// Cuts entries, as after a new leader's append.
     async fn cut(&mut self) -> io::Result<()> {
         let lowest = self.committed().max(self.contained()).max(1);
         if lowest >= self.next() {
@@ -205,7 +205,7 @@ impl Node {
         Ok(())
     }
 
-    /// One that is ahead of the log, as a node gets it that was away.
+    /// Receives a snapshot that is ahead of the log, like a node that was away.
     async fn receive(&mut self) -> io::Result<()> {
         let (term, next) = (self.term(), self.next() + self.rng.u64(1..30));
         let identity = Identity { cluster_id: "test".into(), node_id: 2 };

@@ -115,6 +115,10 @@ impl Beside {
             let mut records = frozen.clone();
             records.insert(index, frozen[index].clone());
             assert!(build_on(&head, &records).is_err(), "record {index} twice");
+            // The count in the last one may be damaged, too.
+            let mut builder = StateBuilder::new();
+            [&head].into_iter().chain(&frozen[..=index]).for_each(|record| builder.push(record).unwrap());
+            assert!(builder.push(&frozen[index]).is_err(), "record {index} twice in a row");
             for length in 0..frozen[index].len() {
                 let mut records = frozen.clone();
                 records[index].truncate(length);

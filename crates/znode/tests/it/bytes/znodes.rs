@@ -14,7 +14,7 @@ use crate::bytes::frozen::{assert_frozen, build, bytes, hex, path, ticket};
 
 const TXNS: &str = include_str!("../../golden/level-1/txns.hex");
 const ATTACHED: &str = include_str!("../../golden/level-1/attached-session.hex");
-const FORMATS: &str = include_str!("../../../../../docs/formats.md");
+const FORMATS: &str = include_str!("../../../../../docs/dev/formats.md");
 const RECORDS: &str = include_str!("../../golden/level-1/records.hex");
 
 #[test]
@@ -38,7 +38,7 @@ fn every_operation_has_its_row() {
         assert!((1..=LEVEL_MAX).contains(&row.level), "{row:?}");
         let asker = format!("{:?}", row.asker).to_lowercase();
         let documented = format!("| `{}` | {asker} | {} |\n", row.name, row.level);
-        assert!(FORMATS.contains(&documented), "docs/formats.md lacks {documented}");
+        assert!(FORMATS.contains(&documented), "docs/dev/formats.md lacks {documented}");
         let (at, request) = (LogPosition { term: Term(1), zxid: Zxid(1) }, Request::new(txn.request.op));
         let request = Request { key: None, ..request };
         let refused = State::new(limits()).apply(at, Txn { proven: false, time_ms: 1, request }).reply.err();

@@ -53,7 +53,7 @@ impl Model {
         } else {
             node.data.clone()
         };
-        let answer = self.set_data(ticket, data, -1)?;
+        let answer = self.replace_data(ticket, data)?;
         let asked = Revocation { at: self.moment(), by: self.actor(), due_ms: None };
         let due_ms = deadline_ms.map(|deadline_ms| self.time_ms + u64::from(deadline_ms));
         let kept = self.revocations.entry(ticket.into()).or_insert(asked);

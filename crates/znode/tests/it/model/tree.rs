@@ -1,8 +1,8 @@
 //! The model's tree.
 
 use znode::{
-    ADMIN, Acl, CREATE, Create, CreateMode, DELETE, Ensure, Error, EventKind, READ, ReapCandidate, Refusal, Reply,
-    SessionId, WRITE, ZPath, ZnodeOp,
+    ADMIN, Acl, CREATE, Create, CreateMode, DELETE, Ensure, Error, EventKind, IDENTITY_BYTES_MAX, READ, ReapCandidate,
+    Refusal, Reply, SessionId, WRITE, ZPath, ZnodeOp,
 };
 
 use super::{Answer, LockNode, Model, Node, Stay, contends, join, name_of, parent_of, refused, zpath};
@@ -170,9 +170,7 @@ impl Model {
     }
 
     pub(super) fn set_data(&mut self, path: &str, data: Vec<u8>, version: i32) -> Answer {
-        let total = self.data_bytes();
-        let now = (self.last_zxid, self.time_ms);
-        let Some(node) = self.nodes.get_mut(path) else {
+        let Some(node) = self.nodes.get(path) else {
             return refused(Error::NoNode, path);
         };
         if version != -1 && version != node.version {
@@ -181,6 +179,13 @@ impl Model {
         if data.len() > self.limits.data_bytes_max as usize {
             return refused(Error::DataTooLarge, path);
         }
+        self.replace_data(path, data)
+    }
+
+    pub(super) fn replace_data(&mut self, path: &str, data: Vec<u8>) -> Answer {
+        let total = self.data_bytes();
+        let now = (self.last_zxid, self.time_ms);
+        let node = self.nodes.get_mut(path).unwrap();
         let grows = data.len() > node.data.len();
         if grows && total - node.data.len() as u64 + data.len() as u64 > self.limits.state_bytes_max {
             return refused(Error::QuotaExceeded, path);
@@ -312,11 +317,10 @@ impl Model {
     }
 
     fn good_acl(&self, acl: &[Acl]) -> bool {
-        let max = self.limits.name_bytes_max as usize;
         !acl.is_empty()
             && acl.len() <= self.limits.acl_entries_max as usize
             && acl.iter().all(|entry| entry.perms != 0 && !entry.scheme.is_empty())
-            && acl.iter().all(|entry| entry.scheme.len() <= max && entry.id.len() <= max)
+            && acl.iter().all(|entry| entry.scheme.len().max(entry.id.len()) <= IDENTITY_BYTES_MAX)
     }
 
     pub(super) fn put(&mut self, path: &str, stay: Stay, data: Vec<u8>, acl: Vec<Acl>, lock: Option<LockNode>) {

@@ -1,0 +1,68 @@
+//! A disk that the kernel has mounted.
+
+use std::fs::OpenOptions;
+use std::io;
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+
+use fuser::{BackgroundSession, Config, MountOption};
+use rustix::mount::{UnmountFlags, unmount};
+
+use crate::disk::Disk;
+
+/// Whether this process may mount a disk.
+///
+/// # Errors
+/// Why not.
+pub fn available() -> io::Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        return Err(io::Error::other("only root mounts without fusermount3"));
+    }
+    let opened = OpenOptions::new().read(true).write(true).open("/dev/fuse");
+    opened.map(drop).map_err(|error| io::Error::new(error.kind(), format!("/dev/fuse: {error}")))
+}
+
+/// A disk that threads of this process serve. When this is dropped, an fsync that hangs has failed
+/// and the disk is unmounted: who still has files open finds an error in their place.
+#[derive(Debug)]
+pub struct Mounted {
+    disk: Disk,
+    dir: PathBuf,
+    session: Option<BackgroundSession>,
+}
+
+impl Mounted {
+    /// Mounts an empty disk on `dir`.
+    ///
+    /// # Errors
+    /// When it cannot be mounted.
+    pub fn on(dir: &Path) -> io::Result<Mounted> {
+        let disk = Disk::default();
+        let mut config = Config::default();
+        config.mount_options = vec![MountOption::FSName("power-disk".into()), MountOption::NoAtime];
+        let session = Some(fuser::spawn_mount(disk.clone(), dir, &config)?);
+        Ok(Mounted { disk, dir: dir.to_owned(), session })
+    }
+
+    /// Where it is mounted.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+}
+
+impl Deref for Mounted {
+    type Target = Disk;
+
+    fn deref(&self) -> &Disk {
+        &self.disk
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        self.disk.drop_hung();
+        // Lazily; the thread ends with the last open file, or with the process.
+        let _gone = unmount(&self.dir, UnmountFlags::DETACH);
+        std::mem::forget(self.session.take());
+    }
+}

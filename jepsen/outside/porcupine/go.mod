@@ -1,5 +1,0 @@
-module porcupine-check
-
-go 1.19
-
-require github.com/anishathalye/porcupine v1.3.0

@@ -1,0 +1,123 @@
+//! What ends holds and places: releases, closes, and sessions that were lost.
+
+use std::collections::BTreeMap;
+
+use crate::history::Operation;
+use crate::verdict::Verdict;
+
+/// Refusals that say that the session, and with it the lock, had been lost at some time before.
+const LOSSES: [&str; 2] = ["session-expired", "auth-failed"];
+/// Refusals that say that a lock is not held, or not waited for, any more, whatever became of the
+/// session.
+const TICKET_LOSSES: [&str; 2] = ["ticket-gone", "lock-not-held"];
+/// What asks for a lock, or for another hold of it.
+pub(super) const TAKES: [&str; 4] = ["acquire", "enqueue", "upgrade", "downgrade"];
+/// What may be answered with a lock.
+pub(super) const GRANTS: [&str; 5] = ["acquire", "enqueue", "await", "upgrade", "downgrade"];
+/// What the log does only in a session that lives.
+const DONE_IN_SESSION: [&str; 5] = ["acquire", "enqueue", "upgrade", "downgrade", "release"];
+
+/// A session that lives loses no lock: one is gone only after an operation that may have given it
+/// back.
+pub(super) fn check_kept(operations: &[Operation], verdict: &mut Verdict) {
+    let ends = Ends::new(operations);
+    let mut taken: BTreeMap<(u64, &str), u64> = BTreeMap::new();
+    for operation in operations {
+        let (Some(owner), Some(lock)) = (operation.number("owner"), operation.text("lock")) else { continue };
+        if operation.is_ok() && TAKES.contains(&&*operation.f) {
+            taken.insert((owner, lock), operation.call);
+        }
+        let error = operation.error.as_deref().unwrap_or_default();
+        let gone = TICKET_LOSSES.contains(&error) || (operation.f == "release" && error == "no-node");
+        if !gone || ends.lost.contains_key(&owner) {
+            continue;
+        }
+        let since = taken.get(&(owner, lock)).copied().unwrap_or(0);
+        if !ends.between(owner, lock, since, operation.call) {
+            let detail = format!("{lock}: session {owner} lives and has lost it");
+            verdict.found("lost-ticket", detail, &[operation]);
+        }
+    }
+}
+
+/// What may end holds.
+#[derive(Default)]
+pub(super) struct Ends<'a> {
+    releases: BTreeMap<(u64, &'a str), Vec<&'a Operation>>,
+    closes: BTreeMap<u64, Vec<&'a Operation>>,
+    /// Sessions that were lost, with the operation that was told so. One that was over after a
+    /// close of its own is not.
+    pub(super) lost: BTreeMap<u64, &'a Operation>,
+    /// When each session last did something, in which it lived then.
+    lived: BTreeMap<u64, u64>,
+}
+
+impl<'a> Ends<'a> {
+    /// Looks through a history.
+    pub(super) fn new(operations: &'a [Operation]) -> Ends<'a> {
+        let mut ends = Ends::default();
+        for operation in operations {
+            let Some(owner) = operation.number("owner") else { continue };
+            let is_over = operation.error.as_deref().is_some_and(|error| LOSSES.contains(&error));
+            if is_over && !ends.closes.contains_key(&owner) {
+                ends.lost.entry(owner).or_insert(operation);
+            }
+            if operation.is_ok() && DONE_IN_SESSION.contains(&&*operation.f) {
+                let lived = ends.lived.entry(owner).or_default();
+                *lived = operation.call.max(*lived);
+            }
+            match (operation.f.as_str(), operation.text("lock")) {
+                ("release", Some(lock)) if operation.is_possible() => {
+                    ends.releases.entry((owner, lock)).or_default().push(operation);
+                }
+                ("close", _) if operation.is_possible() => ends.closes.entry(owner).or_default().push(operation),
+                _ => {}
+            }
+        }
+        ends
+    }
+
+    /// From when on a lost session may have been over: when it last did something; never before it
+    /// did anything.
+    pub(super) fn over_from(&self, owner: u64) -> Option<u64> {
+        self.lived.get(&owner).copied()
+    }
+
+    /// The index from which on the owner may have lost what it was granted, with what may have
+    /// given it back.
+    pub(super) fn until(&self, owner: u64, grant: &Operation, end: Option<&Operation>) -> u64 {
+        let given_back = end.map_or(u64::MAX, |end| end.call);
+        if !self.lost.contains_key(&owner) {
+            return given_back;
+        }
+        given_back.min(self.over_from(owner).unwrap_or(0).max(grant.complete))
+    }
+
+    /// Whether something invoked after `since` and before `at` may have taken the lock from the
+    /// owner.
+    pub(super) fn between(&self, owner: u64, lock: &str, since: u64, at: u64) -> bool {
+        self.first_after(owner, lock, None, since).is_some_and(|end| end.call < at)
+    }
+
+    /// The first operation, invoked after `after`, that may have taken the lock from the owner. One
+    /// who reads and writes gives one of both back at a time: a release that says its mode ends no
+    /// other.
+    pub(super) fn first_after(&self, owner: u64, lock: &str, mode: Option<&str>, after: u64) -> Option<&'a Operation> {
+        let release = later(self.releases.get(&(owner, lock)), mode, after).next();
+        let close = later(self.closes.get(&owner), mode, after).next();
+        release.into_iter().chain(close).min_by_key(|end| end.call)
+    }
+
+    /// The first release, invoked after `after`, that left nothing of the lock to the owner.
+    pub(super) fn given_back(&self, owner: u64, lock: &str, mode: Option<&str>, after: u64) -> Option<&'a Operation> {
+        let whole = |end: &&Operation| end.is_ok() && end.number("holds").is_none_or(|holds| holds == 0);
+        later(self.releases.get(&(owner, lock)), mode, after).find(whole)
+    }
+}
+
+/// Those of `ends` that were invoked after `after` and do not name another mode.
+fn later<'a>(ends: Option<&Vec<&'a Operation>>, mode: Option<&str>, after: u64) -> impl Iterator<Item = &'a Operation> {
+    let ends = ends.map(Vec::as_slice).unwrap_or_default();
+    let other = move |end: &Operation| mode.is_some() && end.text("mode").is_some_and(|its| Some(its) != mode);
+    ends[ends.partition_point(|end| end.call <= after)..].iter().copied().filter(move |end| !other(end))
+}

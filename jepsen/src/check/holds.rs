@@ -1,0 +1,241 @@
+//! Who held a lock for sure, from when to when: the checks of everything that is a lock.
+//!
+//! A client holds a lock from the answer that says so. There are two ways to know until when. A
+//! holder that loses nothing, as long as its session lives, has it until the request that gave it
+//! back, or may have. And each acknowledged operation that names lock, owner and token shows the
+//! owner as its holder, however the lock is lost: a grant, a write that the log took under the
+//! token, a look at the ticket; a release until just before it. A token that is lost never comes
+//! back, so its owner held the lock from the first of these moments to the last: on the clients'
+//! clock from the end of the first operation to the beginning of the last, in the log from the
+//! first zxid to the last. Nothing is known of the time after.
+
+use std::collections::BTreeMap;
+
+use super::ends::{Ends, GRANTS, TAKES};
+use super::order::{self, Numbered};
+use crate::history::Operation;
+use crate::verdict::Verdict;
+
+/// A stretch in which a lock was held for sure, both ends included.
+#[derive(Clone, Debug)]
+pub(super) struct Hold<'a> {
+    pub(super) lock: &'a str,
+    /// The session.
+    pub(super) owner: u64,
+    /// The fencing token.
+    pub(super) token: u64,
+    /// Together with other readers.
+    shared: bool,
+    /// How many permits of how many, in a semaphore.
+    permits: Option<(u64, u64)>,
+    /// From here, an index of the history or a zxid ...
+    pub(super) begin: u64,
+    /// ... to here.
+    pub(super) until: u64,
+    /// What proves it.
+    pub(super) shown: Vec<&'a Operation>,
+    /// What was answered with the lock.
+    pub(super) grant: &'a Operation,
+    /// When the lock was first asked for.
+    asked: u64,
+    /// The release that gave it back for sure, where that is known.
+    given_back: Option<&'a Operation>,
+}
+
+impl Hold<'_> {
+    /// Whether the two may hold at once, as far as there is room: readers, and leases.
+    fn fits_beside(&self, other: &Hold<'_>) -> bool {
+        self.shared && other.shared || self.permits.is_some() && other.permits.is_some()
+    }
+
+    /// Whether it may hold beside others of its kind.
+    fn is_together(&self) -> bool {
+        self.shared || self.permits.is_some()
+    }
+}
+
+/// What the time of holds is counted in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Clock {
+    /// Indexes of the history: the clients' time.
+    History,
+    /// Zxids: the log's time.
+    Log,
+}
+
+/// The holds of clients that lose nothing while their sessions live: from a grant (`acquire`,
+/// `await` and others with a token) to what may have ended it (`release`, `close`, a loss).
+pub(super) fn lasting(operations: &[Operation]) -> Vec<Hold<'_>> {
+    let ends = Ends::new(operations);
+    let mut asked: BTreeMap<(u64, &str), u64> = BTreeMap::new();
+    let mut holds = Vec::new();
+    for operation in operations {
+        let (Some(owner), Some(lock)) = (operation.number("owner"), operation.text("lock")) else { continue };
+        if TAKES.contains(&&*operation.f) {
+            asked.insert((owner, lock), operation.call);
+        }
+        let grants = GRANTS.contains(&&*operation.f) && operation.is_ok();
+        let Some(token) = operation.number("token").filter(|_| grants) else { continue };
+        let (mode, call) = (operation.text("mode"), operation.call);
+        let end = ends.first_after(owner, lock, mode, call);
+        holds.push(Hold {
+            until: ends.until(owner, operation, end),
+            shown: [Some(operation), end].into_iter().flatten().collect(),
+            asked: asked.get(&(owner, lock)).copied().unwrap_or(call),
+            given_back: ends.given_back(owner, lock, mode, call),
+            ..hold(lock, owner, token, operation, operation.complete)
+        });
+    }
+    holds
+}
+
+/// The holds that answers prove.
+pub(super) fn proven(operations: &[Operation], clock: Clock) -> Vec<Hold<'_>> {
+    proven_by("token", operations, clock)
+}
+
+/// The same for something that its owner has for a time, and that the field `name` tells apart as
+/// tokens do.
+pub(super) fn proven_by<'a>(name: &str, operations: &'a [Operation], clock: Clock) -> Vec<Hold<'a>> {
+    let mut proofs: BTreeMap<(&str, u64, u64), Vec<&Operation>> = BTreeMap::new();
+    for operation in operations.iter().filter(|operation| operation.is_ok()) {
+        if let (Some(lock), Some(owner), Some(token)) =
+            (operation.text("lock"), operation.number("owner"), operation.number(name))
+        {
+            proofs.entry((lock, token, owner)).or_default().push(operation);
+        }
+    }
+    let begins = |op: &Operation| if clock == Clock::History { Some(op.complete) } else { op.zxid };
+    let ends = |op: &Operation| match clock {
+        Clock::History => Some(op.call),
+        Clock::Log if op.f == "release" => op.zxid.map(|zxid| zxid.saturating_sub(1)),
+        Clock::Log => op.zxid,
+    };
+    let one = |((lock, token, owner), proofs): ((&'a str, u64, u64), Vec<&'a Operation>)| {
+        let grants = proofs.iter().filter(|op| op.f != "release").filter_map(|op| Some((begins(op)?, *op)));
+        let (begin, first) = grants.min_by_key(|(at, _)| *at)?;
+        let (until, last) = proofs.iter().filter_map(|op| Some((ends(op)?, *op))).max_by_key(|(at, _)| *at)?;
+        (begin <= until).then(|| Hold { until, shown: vec![first, last], ..hold(lock, owner, token, first, begin) })
+    };
+    proofs.into_iter().filter_map(one).collect()
+}
+
+fn hold<'a>(lock: &'a str, owner: u64, token: u64, grant: &'a Operation, begin: u64) -> Hold<'a> {
+    let (shared, permits) = (grant.text("mode") == Some("read"), grant.number("permits").zip(grant.number("limit")));
+    let (until, shown, asked, given_back) = (begin, vec![grant], grant.call, None);
+    Hold { lock, owner, token, shared, permits, begin, until, shown, grant, asked, given_back }
+}
+
+/// No two sessions hold one lock at once, but for readers and leases, neither on the clients' clock
+/// nor in the log, never more permits are out than there are, and tokens rise in the log. Answers
+/// with the holds in the log.
+pub(super) fn check_proven<'a>(operations: &'a [Operation], verdict: &mut Verdict) -> Vec<Hold<'a>> {
+    check_room("two-holders", &proven(operations, Clock::History), Clock::History, verdict);
+    let holds = proven(operations, Clock::Log);
+    check_room("two-holders", &holds, Clock::Log, verdict);
+    check_tokens_rise(&holds, verdict);
+    holds
+}
+
+/// No two sessions hold one lock at once, but for readers and leases, and never more permits are
+/// out than there are.
+pub(super) fn check_room(kind: &str, holds: &[Hold<'_>], clock: Clock, verdict: &mut Verdict) {
+    let told = |at: u64| match clock {
+        Clock::History => format!("at entry {at} of the history"),
+        Clock::Log => format!("at zxid {at}"),
+    };
+    for (lock, holds) in by_lock(holds) {
+        // Those that began before and last when the next one begins.
+        let mut there: Vec<&Hold<'_>> = Vec::new();
+        for hold in holds {
+            there.retain(|other| other.until >= hold.begin);
+            let at = told(hold.begin);
+            let against = |other: &&&Hold<'_>| other.owner != hold.owner && !other.fits_beside(hold);
+            if let Some(before) = there.iter().find(against) {
+                let detail = format!("{lock}: sessions {} and {} have it at once, {at}", before.owner, hold.owner);
+                verdict.found(kind, detail, &[&before.shown[..], &hold.shown[..]].concat());
+            }
+            there.push(hold);
+            let held: u64 = there.iter().filter_map(|other| Some(other.permits?.0)).sum();
+            if let Some((_, limit)) = hold.permits.filter(|(_, limit)| held > *limit) {
+                let detail = format!("{lock}: {held} of {limit} permits are held at once, {at}");
+                let part: Vec<&Operation> = there.iter().flat_map(|other| other.shown.iter().copied()).collect();
+                verdict.found("over-limit", detail, &part);
+            }
+        }
+    }
+}
+
+/// Holds by lock, in the order in which they begin.
+pub(super) fn by_lock<'h, 'a>(holds: &'h [Hold<'a>]) -> BTreeMap<&'a str, Vec<&'h Hold<'a>>> {
+    let mut locks: BTreeMap<&str, Vec<&Hold<'a>>> = BTreeMap::new();
+    for hold in holds {
+        locks.entry(hold.lock).or_default().push(hold);
+    }
+    for holds in locks.values_mut() {
+        holds.sort_by_key(|hold| (hold.begin, hold.token));
+    }
+    locks
+}
+
+/// Tokens rise from holder to holder in the order of the log. Readers and leases, which may hold
+/// together, have no order, and where a ticket was passed those of one grant share a token.
+fn check_tokens_rise(holds: &[Hold<'_>], verdict: &mut Verdict) {
+    for (lock, holds) in by_lock(holds) {
+        // The highest so far: of those who held alone, and of all.
+        let (mut alone, mut all): (Option<&Hold<'_>>, Option<&Hold<'_>>) = (None, None);
+        for hold in holds {
+            let before = if hold.is_together() { alone } else { all };
+            if let Some(before) = before.filter(|before| before.token >= hold.token && before.until < hold.begin) {
+                let detail = format!("{lock}: token {} held after token {}", hold.token, before.token);
+                verdict.found("falling-token", detail, &[&before.shown[..], &hold.shown[..]].concat());
+            }
+            let higher = |than: Option<&Hold<'_>>| than.is_none_or(|than| than.token < hold.token);
+            if !hold.is_together() && higher(alone) {
+                alone = Some(hold);
+            }
+            if higher(all) {
+                all = Some(hold);
+            }
+        }
+    }
+}
+
+/// Tokens of one lock do not fall from grant to later grant, and a session that has given a lock
+/// back is not granted it again with the same token, but for readers of one grant.
+pub(super) fn check_tokens(holds: &[Hold<'_>], verdict: &mut Verdict) {
+    for (lock, holds) in by_lock(holds) {
+        let mut tokens = Vec::new();
+        for hold in &holds {
+            tokens.push(Numbered { call: hold.asked, ..Numbered::of(hold.grant, hold.token, true) });
+        }
+        order::check_rising("falling-token", &format!("{lock}: token"), &tokens, verdict);
+        let mut given_back: BTreeMap<(u64, u64), (&Operation, &Operation)> = BTreeMap::new();
+        for hold in holds.iter().filter(|hold| !hold.shared) {
+            let key = (hold.owner, hold.token);
+            if let Some((grant, end)) = given_back.get(&key).filter(|(_, end)| end.complete < hold.asked) {
+                let detail = format!("{lock}: token {} was given again after it had been given back", hold.token);
+                verdict.found("token-given-twice", detail, &[grant, end, hold.grant]);
+            }
+            if let Some(end) = hold.given_back {
+                given_back.entry(key).or_insert((hold.grant, end));
+            }
+        }
+    }
+}
+
+/// The same where no two grants to different sessions share a token.
+pub(super) fn check_own_tokens(holds: &[Hold<'_>], verdict: &mut Verdict) {
+    check_tokens(holds, verdict);
+    for (lock, holds) in by_lock(holds) {
+        let mut owners: BTreeMap<u64, &Hold<'_>> = BTreeMap::new();
+        for hold in holds {
+            let first = owners.entry(hold.token).or_insert(hold);
+            if first.owner != hold.owner {
+                let (token, owners) = (hold.token, (first.owner, hold.owner));
+                let detail = format!("{lock}: token {token} was given to sessions {} and {}", owners.0, owners.1);
+                verdict.found("token-given-twice", detail, &[first.grant, hold.grant]);
+            }
+        }
+    }
+}

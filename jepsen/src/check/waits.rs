@@ -1,0 +1,109 @@
+//! Who waited for sure, and what the queue shows of it.
+
+use std::collections::BTreeMap;
+
+use super::holds::{Hold, by_lock};
+use crate::history::Operation;
+use crate::verdict::Verdict;
+
+/// Who waited for sure: from the zxid at which it was told its place to the last at which it was
+/// told that it waits.
+#[derive(Clone, Debug)]
+pub(super) struct Wait<'a> {
+    /// The lock.
+    pub(super) lock: &'a str,
+    /// The session.
+    pub(super) owner: u64,
+    /// The token that it got in the end.
+    pub(super) token: Option<u64>,
+    /// From this zxid ...
+    pub(super) begin: u64,
+    /// ... to this.
+    pub(super) until: u64,
+    /// What proves it.
+    pub(super) shown: Vec<&'a Operation>,
+}
+
+/// The waits that answers prove: an acknowledged `enqueue` without a token, and every `await` that
+/// has none.
+pub(super) fn waits(operations: &[Operation]) -> Vec<Wait<'_>> {
+    let mut waits: Vec<Wait<'_>> = Vec::new();
+    let mut open: BTreeMap<(&str, u64), usize> = BTreeMap::new();
+    for operation in operations.iter().filter(|operation| operation.is_ok()) {
+        let (Some(lock), Some(owner)) = (operation.text("lock"), operation.number("owner")) else { continue };
+        let (token, key) = (operation.number("token"), (lock, owner));
+        match (operation.f.as_str(), operation.zxid, token) {
+            ("enqueue", Some(at), None) => {
+                open.insert(key, waits.len());
+                waits.push(Wait { lock, owner, token, begin: at, until: at, shown: vec![operation] });
+            }
+            ("await", Some(at), None) => {
+                if let Some(wait) = open.get(&key).map(|i| &mut waits[*i]) {
+                    wait.until = wait.until.max(at);
+                    wait.shown.truncate(1);
+                    wait.shown.push(operation);
+                }
+            }
+            ("await", _, Some(_)) => {
+                if let Some(i) = open.remove(&key) {
+                    waits[i].token = token;
+                }
+            }
+            _ => _ = open.remove(&key),
+        }
+    }
+    waits
+}
+
+/// Locks are granted in the order of the queue: nobody holds, while one with a place before it
+/// waits.
+///
+/// A place is the czxid of the lock node. It is the token where nobody is ever passed; of one who
+/// never held, it is not above the zxid of the answer that told the place.
+pub(super) fn check_order(waits: &[Wait<'_>], holds: &[Hold<'_>], verdict: &mut Verdict) {
+    let locks = by_lock(holds);
+    for wait in waits {
+        let place = wait.token.unwrap_or(wait.begin);
+        let granted = locks.get(wait.lock).into_iter().flatten().take_while(|hold| hold.begin <= wait.until);
+        if let Some(hold) = granted.filter(|hold| hold.owner != wait.owner).find(|hold| hold.token > place) {
+            let detail = format!(
+                "{}: session {} held with token {} while {}, who came before, still waited at zxid {}",
+                wait.lock, hold.owner, hold.token, wait.owner, wait.until
+            );
+            verdict.found("overtaken", detail, &[&wait.shown[..], &hold.shown[..]].concat());
+        }
+    }
+}
+
+/// What the queue's own view says agrees with what its clients were told: `look` with the sessions
+/// that hold, `holders`.
+///
+/// At its zxid it names everybody who held then for sure and nobody who waited.
+pub(super) fn check_looks(operations: &[Operation], holds: &[Hold<'_>], waits: &[Wait<'_>], verdict: &mut Verdict) {
+    let locks = by_lock(holds);
+    let mut looks = 0;
+    for look in operations.iter().filter(|operation| operation.f == "look" && operation.is_ok()) {
+        let (Some(lock), Some(at), Some(holders)) = (look.text("lock"), look.zxid, look.field("holders")) else {
+            continue;
+        };
+        looks += 1;
+        let holders: Vec<u64> =
+            holders.as_array().into_iter().flatten().filter_map(serde_json::Value::as_u64).collect();
+        for hold in locks.get(lock).into_iter().flatten().filter(|hold| hold.begin <= at && at <= hold.until) {
+            if !holders.contains(&hold.owner) {
+                let detail = format!("{lock}: session {} held it at zxid {at} and is not shown", hold.owner);
+                verdict.found("holder-not-shown", detail, &[&hold.shown[..], &[look]].concat());
+            }
+        }
+        let waited = |wait: &&Wait<'_>| wait.lock == lock && wait.begin <= at && at <= wait.until;
+        for wait in waits.iter().filter(waited).filter(|wait| holders.contains(&wait.owner)) {
+            let detail = format!("{lock}: session {} is shown as a holder at zxid {at}, while it waited", wait.owner);
+            verdict.found("holds-while-it-waits", detail, &[&wait.shown[..], &[look]].concat());
+        }
+        let (held, limit) = (look.number("held").unwrap_or(0), look.number("limit").unwrap_or(u64::MAX));
+        if held > limit {
+            verdict.found("over-limit", format!("{lock}: {held} of {limit} permits are shown as held"), &[look]);
+        }
+    }
+    verdict.figure("looks", looks);
+}

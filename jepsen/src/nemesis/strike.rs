@@ -1,0 +1,42 @@
+//! Nodes die, stop, stand still, or lose their data.
+
+use serde_json::{Value, json};
+
+use super::kind::{Doing, Kind, Scene, Whom};
+
+/// What is done to a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum How {
+    /// kill -9.
+    Kill,
+    /// SIGTERM: it has to stop cleanly.
+    Stop,
+    /// SIGSTOP, until everything is mended.
+    Pause,
+    /// kill -9, and a start with an empty data directory.
+    Wipe,
+}
+
+/// The same to some nodes at once.
+pub(super) struct Strike(pub(super) How, pub(super) Whom);
+
+impl Kind for Strike {
+    fn begin<'a>(&'a mut self, mut scene: Scene<'a>) -> Doing<'a, Value> {
+        Box::pin(async move {
+            let ids = scene.choose(self.1).await;
+            for id in ids.iter().copied() {
+                match self.0 {
+                    How::Kill => scene.cluster.kill(id),
+                    How::Stop => scene.cluster.stop(id).await,
+                    How::Pause => scene.cluster.node(id).pause(true),
+                    How::Wipe => {
+                        scene.cluster.kill(id);
+                        scene.cluster.node(id).wipe().map_err(|error| format!("wipe of node {id}: {error}"))?;
+                        scene.cluster.restart(id).map_err(|error| format!("restart of node {id}: {error}"))?;
+                    }
+                }
+            }
+            Ok(json!({"nodes": ids}))
+        })
+    }
+}

@@ -1,0 +1,74 @@
+//! What is written for people: one text, which says the verdict first and then what clients and the
+//! nemesis did around the first finding.
+
+use std::fmt::Write as _;
+use std::io;
+use std::path::Path;
+
+use crate::history::{Entry, Process};
+use crate::runner::Results;
+use crate::verdict::Verdict;
+
+/// Entries of the history that the text has.
+const ENTRIES_MAX: usize = 3_000;
+/// Those of them that come before the first finding.
+const ENTRIES_BEFORE: u64 = 300;
+
+/// Writes `results.json` and `report.txt`.
+///
+/// # Errors
+/// When a file cannot be written.
+pub fn write(dir: &Path, results: &Results, entries: &[Entry]) -> io::Result<()> {
+    let json = serde_json::to_string_pretty(results).map_err(io::Error::other)?;
+    std::fs::write(dir.join("results.json"), json + "\n")?;
+    std::fs::write(dir.join("report.txt"), format!("{}\n{}", told(results), history(results, entries)))
+}
+
+/// What came of a run.
+pub fn told(results: &Results) -> String {
+    let mut text = verdict_told("checker", &results.checker) + &verdict_told("convergence", &results.convergence);
+    for alarm in &results.alarms {
+        let _ = writeln!(text, "alarm: {alarm}");
+    }
+    let faults: Vec<String> = results.faults.iter().map(|(name, count)| format!("{name} {count}")).collect();
+    let faults = if faults.is_empty() { "none".to_owned() } else { faults.join(", ") };
+    let Results { workload, valid, command, ok, fail, info, dir, .. } = results;
+    let _ = writeln!(text, "faults: {faults}; partitions by {}", results.partitions_by);
+    let _ = writeln!(text, "{command}");
+    let _ = writeln!(text, "{ok} ok, {fail} fail, {info} info; see {}", dir.display());
+    let _ = writeln!(text, "{workload}: {}", valid.word());
+    text
+}
+
+/// What one checker says.
+pub fn verdict_told(name: &str, verdict: &Verdict) -> String {
+    let mut text = String::new();
+    for finding in &verdict.findings {
+        let _ = writeln!(text, "{name}: {}: {}", finding.kind, finding.detail);
+        finding.part.iter().for_each(|line| _ = writeln!(text, "    {line}"));
+    }
+    if verdict.finding_count > verdict.findings.len() {
+        let _ = writeln!(text, "{name}: {} findings in all", verdict.finding_count);
+    }
+    verdict.doubts.iter().for_each(|doubt| _ = writeln!(text, "{name}: cannot tell: {doubt}"));
+    verdict.figures.iter().for_each(|(figure, value)| _ = writeln!(text, "{name}: {figure} {value}"));
+    text
+}
+
+/// A line for each entry: when, who, and what it asked or was told.
+fn history(results: &Results, entries: &[Entry]) -> String {
+    let first = results.checker.findings.first().and_then(|finding| finding.part.first());
+    // A line of a finding begins with the index of the invocation.
+    let first = first.and_then(|line| line.strip_prefix('[')?.split("..").next()?.parse().ok()).unwrap_or(0_u64);
+    let mut text = String::new();
+    for entry in entries.iter().skip_while(|entry| entry.index + ENTRIES_BEFORE < first).take(ENTRIES_MAX) {
+        let process = match entry.process {
+            Process::Client(process) => process.to_string(),
+            Process::Nemesis(_) => "nemesis".to_owned(),
+        };
+        let (at, error) = (entry.time as f64 / 1e9, entry.error.as_deref().unwrap_or_default());
+        let Entry { index, kind, f, value, .. } = entry;
+        let _ = writeln!(text, "{at:9.3} s [{index}] {process:>7} {kind:?} {f} {value} {error}");
+    }
+    text
+}

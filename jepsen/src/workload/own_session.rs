@@ -1,0 +1,55 @@
+//! A session that its worker keeps alive itself, step by step, closes or leaves alone.
+
+use serde_json::{Value, json};
+use tokio::time::Instant;
+use zlock_client::api::{KeptAlive, OpenSession, SessionOpened};
+
+use crate::answer::{Answer, Effect};
+use crate::client::Client;
+use crate::history::Kind;
+use crate::http::Call;
+
+/// One session.
+pub(super) struct OwnSession {
+    pub(super) id: u64,
+    pub(super) key: String,
+    /// When the last request was sent that was answered and kept it alive.
+    pub(super) heard: Instant,
+}
+
+impl OwnSession {
+    /// Opens one, in one try.
+    pub(super) async fn open(timeout_ms: u64, client: &mut Client) -> Option<OwnSession> {
+        let wish = OpenSession { timeout_ms: Some(timeout_ms), label: "jepsen".into(), client: None };
+        let (mut opened, heard) = (None, Instant::now());
+        let result = |answer: &mut Answer| -> Option<Value> {
+            let session: SessionOpened = answer.read(Effect::Write)?;
+            let value = json!({"owner": session.id, "safe_for_ms": session.safe_for_ms});
+            opened = Some(OwnSession { id: session.id, key: session.session, heard });
+            Some(value)
+        };
+        client.operate("open", json!({}), Call::post("/v1/sessions").json(&wish), result).await;
+        opened
+    }
+
+    /// Keeps it alive, in one try.
+    pub(super) async fn keep_alive(&mut self, client: &mut Client) -> Answer {
+        let (id, now) = (self.id, Instant::now());
+        let call = Call::post(format!("/v1/sessions/{id}/keepalive")).session(&self.key).harmless();
+        let result = |answer: &mut Answer| -> Option<Value> {
+            let kept: KeptAlive = answer.read(Effect::Read)?;
+            Some(json!({"owner": id, "safe_for_ms": kept.safe_for_ms}))
+        };
+        let (answer, _) = client.operate("keepalive", json!({"owner": id}), call, result).await;
+        if answer.is_ok() {
+            self.heard = now;
+        }
+        answer
+    }
+
+    /// Leaves it alone.
+    pub(super) fn abandon(self, client: &mut Client) {
+        client.invoke("abandon", json!({"owner": self.id}));
+        client.end(Kind::Ok, "abandon", json!({"owner": self.id}), None, None);
+    }
+}

@@ -1,0 +1,173 @@
+//! The locks of a workload: a few at a time, each for a while. In the calm at the end every one
+//! that was used must be granted again.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::Instant;
+use zlock_client::api::headers;
+
+use super::owner::SESSION_TIMEOUT_MS;
+use super::waiter::{Tickets, owned};
+use super::{Made, ROOT, epoch, guarded};
+use crate::answer::Effect;
+use crate::client::{Client, Session};
+use crate::history::Kind;
+use crate::http::Call;
+
+/// How long a lock is in use.
+const EPOCH: Duration = Duration::from_secs(15);
+/// How long a lock may take to be granted when everything is mended and nobody wants it any more.
+/// Below the timeout of the sessions, so that none is free only because its holder has died.
+const AGAIN_MAX: Duration = Duration::from_secs(30);
+/// How long one try waits for the lock.
+const WAIT: Duration = Duration::from_secs(2);
+
+/// Locks that many workers want, with a guarded znode beside each where there is something to
+/// guard.
+pub(super) struct Pool {
+    pub(super) name: &'static str,
+    /// Locks in use at the same time.
+    count: u64,
+    next: AtomicU64,
+    used: Mutex<BTreeSet<(u64, u64)>>,
+    /// Locks with a znode.
+    guarded: Made,
+}
+
+impl Pool {
+    /// So many locks at a time, one at least.
+    pub(super) fn new(name: &'static str, count: usize) -> Pool {
+        let count = (count as u64).max(1);
+        Pool { name, count, next: AtomicU64::new(0), used: Mutex::default(), guarded: Made::default() }
+    }
+
+    /// The path of a lock.
+    pub(super) fn lock(&self, (epoch, number): (u64, u64)) -> String {
+        format!("{ROOT}/{}/{epoch}-{number}", self.name)
+    }
+
+    fn note(&self, place: (u64, u64)) {
+        self.used.lock().unwrap_or_else(PoisonError::into_inner).insert(place);
+    }
+
+    fn used(&self) -> BTreeSet<(u64, u64)> {
+        self.used.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The stretch of time and the number of a lock that is in use now.
+    pub(super) fn place(&self, client: &mut Client) -> (u64, u64) {
+        (epoch(client, EPOCH), client.rng.u64(..self.count))
+    }
+
+    /// A lock that is in use now.
+    pub(super) fn any(&self, client: &mut Client) -> String {
+        self.lock(self.place(client))
+    }
+
+    /// The same, to be asked for.
+    pub(super) fn take(&self, client: &mut Client) -> String {
+        let place = self.place(client);
+        self.note(place);
+        self.lock(place)
+    }
+
+    /// The same, with its znode.
+    pub(super) async fn take_guarded(&self, client: &mut Client) -> Result<String, String> {
+        let place = self.place(client);
+        let lock = self.lock(place);
+        self.guard(client, &lock).await?;
+        self.note(place);
+        Ok(lock)
+    }
+
+    /// Makes a lock's znode.
+    pub(super) async fn guard(&self, client: &mut Client, lock: &str) -> Result<(), String> {
+        self.guarded.ensure(client, &guarded::path(lock), "").await
+    }
+
+    /// The last look at all that is guarded.
+    pub(super) async fn read_at_the_end(&self, client: &mut Client) -> Result<(), String> {
+        for path in self.guarded.all().await {
+            guarded::read_at_the_end(&path, client).await?;
+        }
+        Ok(())
+    }
+
+    /// All locks that are in use now, in any order.
+    pub(super) fn take_all(&self, client: &mut Client) -> Vec<String> {
+        let (epoch, _) = self.place(client);
+        self.note((epoch, 0));
+        let mut all: Vec<String> = (0..self.count).map(|number| self.lock((epoch, number))).collect();
+        client.rng.shuffle(&mut all);
+        all
+    }
+
+    /// A number that was not given before.
+    pub(super) fn fresh(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Every lock that was ever taken.
+    pub(super) fn all_used(&self) -> Vec<String> {
+        self.used().into_iter().map(|place| self.lock(place)).collect()
+    }
+
+    /// Sets of locks that were in use together.
+    pub(super) fn all_sets(&self) -> Vec<Vec<String>> {
+        let set = |(epoch, _)| (0..self.count).map(|number| self.lock((epoch, number))).collect();
+        self.used().into_iter().map(set).collect()
+    }
+
+    /// Acquires each once more, with a call without a wait that is made for it.
+    pub(super) async fn acquire_again(
+        &self,
+        client: &mut Client,
+        target: impl Fn(&str) -> (Value, Call),
+    ) -> Result<(), String> {
+        let session = client.open_session(SESSION_TIMEOUT_MS).await?;
+        for lock in self.all_used() {
+            let (value, call) = target(&lock);
+            again(&session, Tickets::One, value, &call, client).await;
+        }
+        Ok(())
+    }
+
+    /// The same behind the last look at what it guards.
+    pub(super) async fn read_and_acquire_again(
+        &self,
+        client: &mut Client,
+        route: &str,
+        mode: &str,
+    ) -> Result<(), String> {
+        self.read_at_the_end(client).await?;
+        let call = |lock: &str| Call::post(format!("/v1/{route}{lock}{mode}"));
+        self.acquire_again(client, |lock| (json!({"lock": lock}), call(lock))).await
+    }
+}
+
+/// Acquires once more, with a call without a wait: `again`, which fails when nobody can have the
+/// lock.
+pub(super) async fn again(session: &Session, tickets: Tickets, value: Value, call: &Call, client: &mut Client) {
+    let mut value = owned(&value, session);
+    client.invoke("again", value.clone());
+    let deadline = Instant::now() + AGAIN_MAX;
+    // The same for all tries: one that nobody answered is taken over by the next.
+    let key = format!("{:032x}", client.rng.u128(..));
+    let call = call.clone().query(&format!("wait={}s", WAIT.as_secs())).waiting(WAIT);
+    let call = call.header(headers::IDEMPOTENCY_KEY, &key).session(&session.key);
+    loop {
+        let mut answer = client.send(call.clone()).await;
+        if let Some((_, true)) = tickets.read(&mut answer, Effect::Write, &mut value) {
+            return client.end(Kind::Ok, "again", value, None, Some(&answer));
+        }
+        if Instant::now() > deadline {
+            // What became of it is known: it was not granted in time.
+            return client.end(Kind::Fail, "again", value, answer.error.clone(), Some(&answer));
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}

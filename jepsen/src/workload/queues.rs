@@ -1,0 +1,96 @@
+//! `queue`, `semaphore`: ask for a place, wait for it over any node, give it back.
+
+use zlock_client::api::LockMode;
+
+use super::Work;
+use super::pool::Pool;
+use super::waiter::{Tickets, Waiter};
+use super::wishes::{Asked, LIMIT, PERMITS_MAX, lease, one, wish};
+use crate::answer::Effect;
+use crate::client::{Client, Session};
+
+/// What places are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueueKind {
+    /// Of locks that are held alone.
+    Plain,
+    /// Some permits; now and then with another limit.
+    Semaphore,
+}
+
+/// Queues that many workers stand in.
+pub struct Queues {
+    kind: QueueKind,
+    pool: Pool,
+}
+
+impl Queues {
+    /// Queues for so many workers: few enough to be long.
+    pub fn new(kind: QueueKind, concurrency: usize) -> Queues {
+        let pool = match kind {
+            QueueKind::Plain => Pool::new("queue", concurrency / 6),
+            QueueKind::Semaphore => Pool::new("semaphore", concurrency / 6),
+        };
+        Queues { kind, pool }
+    }
+
+    fn ask(&self, client: &mut Client) -> Asked {
+        match self.kind {
+            QueueKind::Plain => one(&wish(self.pool.take(client), LockMode::Exclusive)),
+            QueueKind::Semaphore => one(&lease(self.pool.take(client), client.rng.u32(1..=PERMITS_MAX), LIMIT)),
+        }
+    }
+
+    /// There are permits out, so the limit is set; another one must be refused.
+    async fn ask_with_other_limit(&self, worker: &mut Waiter, session: Session, lock: String, client: &mut Client) {
+        let (_, mut value, call) = one(&lease(lock, 1, LIMIT + client.rng.u32(1..=2)));
+        value["owner"] = session.id.into();
+        let (answer, _) = client
+            .operate("acquire", value.clone(), call.session(&session.key), |answer| {
+                Tickets::One.read(answer, Effect::Write, &mut value)?;
+                Some(value)
+            })
+            .await;
+        worker.after(session, &answer, client);
+    }
+}
+
+impl Work for Queues {
+    type Worker = Waiter;
+
+    fn name(&self) -> &'static str {
+        self.pool.name
+    }
+
+    fn worker(&self, _index: usize) -> Waiter {
+        Waiter::default()
+    }
+
+    async fn step(&self, worker: &mut Waiter, client: &mut Client) -> Result<(), String> {
+        let Some(session) = worker.owner.session(client).await? else { return Ok(()) };
+        let die = client.rng.u8(..20);
+        let held = worker.place.as_ref().filter(|place| place.held && self.kind == QueueKind::Semaphore && die == 0);
+        if let Some(lock) = held.map(|place| place.lock().to_owned()) {
+            self.ask_with_other_limit(worker, session, lock, client).await;
+        } else if let Some(session) = worker.step_or_look(die, session, client).await {
+            let asked = self.ask(client);
+            worker.enqueue(session, asked, client).await;
+        }
+        Ok(())
+    }
+
+    async fn settle(&self, worker: Waiter, client: &mut Client) -> Result<(), String> {
+        worker.owner.settle(client).await
+    }
+
+    async fn finish(&self, client: &mut Client) -> Result<(), String> {
+        let target = |lock: &str| {
+            let (_, value, call) = match self.kind {
+                QueueKind::Semaphore => one(&lease(lock.to_owned(), LIMIT, LIMIT)),
+                _ => one(&wish(lock.to_owned(), LockMode::Exclusive)),
+            };
+            (value, call)
+        };
+        self.pool.acquire_again(client, target).await
+    }
+}

@@ -1,0 +1,74 @@
+//! What is asked of one lock or of several: to read, to write, or some permits.
+
+use serde_json::{Value, json};
+use zlock_client::api::{AcquireAll, LockMode, LockWish, Policy};
+
+use super::owner::SESSION_TIMEOUT_MS;
+use super::pool::{Pool, again};
+use super::waiter::Tickets;
+use crate::client::Client;
+use crate::http::Call;
+
+/// How many permits each lock has for leases.
+pub(super) const LIMIT: u32 = 4;
+/// How many one lease asks for at most.
+pub(super) const PERMITS_MAX: u32 = 3;
+/// How many locks are asked for at once at most.
+pub(super) const PARTS_MAX: usize = 3;
+
+/// What is asked for: the kind of its tickets, what the history says of it, and the request, which
+/// keeps the ticket.
+pub(super) type Asked = (Tickets, Value, Call);
+
+/// One way to have a lock.
+pub(super) fn wish(path: String, mode: LockMode) -> LockWish {
+    LockWish { path, mode, permits: None, limit: None }
+}
+
+/// Some permits of a lock.
+pub(super) fn lease(path: String, permits: u32, limit: u32) -> LockWish {
+    LockWish { path, mode: LockMode::Semaphore, permits: Some(permits), limit: Some(limit) }
+}
+
+/// What the history says of a lock that is asked for.
+pub(super) fn told(wish: &LockWish) -> Value {
+    let mut value = json!({"lock": wish.path, "mode": wish.mode});
+    if let (Some(permits), Some(limit)) = (wish.permits, wish.limit) {
+        value["permits"] = permits.into();
+        value["limit"] = limit.into();
+    }
+    value
+}
+
+/// One lock.
+pub(super) fn one(wish: &LockWish) -> Asked {
+    let value = told(wish);
+    let mut call = Call::post(format!("/v1/locks{}?mode={}", wish.path, value["mode"].as_str().unwrap_or_default()));
+    if let (Some(permits), Some(limit)) = (wish.permits, wish.limit) {
+        call = call.query(&format!("permits={permits}&limit={limit}"));
+    }
+    (Tickets::One, value, call)
+}
+
+/// Several at once, mostly so that no later request passes.
+pub(super) fn several(locks: Vec<LockWish>, owner: &str, client: &mut Client) -> Asked {
+    let policy = if client.rng.u8(..3) == 0 { Policy::Backfill } else { Policy::Strict };
+    all(locks, owner, policy)
+}
+
+fn all(locks: Vec<LockWish>, owner: &str, policy: Policy) -> Asked {
+    let value = json!({"locks": locks.iter().map(told).collect::<Value>(), "policy": policy});
+    let body = AcquireAll { locks, policy, owner: owner.to_owned(), ..AcquireAll::default() };
+    (Tickets::Several, value, Call::post("/v1/multilocks").json(&body))
+}
+
+/// Acquires all that were in use together once more, at once.
+pub(super) async fn all_again(pool: &Pool, client: &mut Client) -> Result<(), String> {
+    let session = client.open_session(SESSION_TIMEOUT_MS).await?;
+    for set in pool.all_sets() {
+        let locks = set.into_iter().map(|path| wish(path, LockMode::Exclusive)).collect();
+        let (tickets, value, call) = all(locks, "", Policy::Strict);
+        again(&session, tickets, value, &call, client).await;
+    }
+    Ok(())
+}

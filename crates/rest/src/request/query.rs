@@ -264,22 +264,11 @@ pub(crate) fn cut<T>(found: &mut Vec<T>, limit: usize) -> Option<&T> {
 
 /// The name that was meant by one that is not known, if it is nearly written so.
 pub(crate) fn meant(given: &str, known: impl Iterator<Item = &'static str>) -> Option<&'static str> {
-    let nearest = known.map(|known| (typos(given, known), known)).min();
+    // Bytes that are to be added, left out or changed to make one name of the other.
+    let given = given.as_bytes().to_vec();
+    let typos = |known: &str| strsim::generic_levenshtein(&given, &known.as_bytes().to_vec());
+    let nearest = known.map(|known| (typos(known), known)).min();
     nearest.filter(|(typos, known)| *typos <= 2 && typos * 2 <= known.len()).map(|(_, known)| known)
-}
-
-/// How many bytes are to be added, left out or changed to make one name of the other.
-fn typos(given: &str, known: &str) -> usize {
-    let mut row: Vec<usize> = (0..=known.len()).collect();
-    for (line, byte) in given.bytes().enumerate() {
-        let mut before = std::mem::replace(&mut row[0], line + 1);
-        for (column, other) in known.bytes().enumerate() {
-            let changed = before + usize::from(byte != other);
-            before = row[column + 1];
-            row[column + 1] = changed.min(before + 1).min(row[column] + 1);
-        }
-    }
-    row[known.len()]
 }
 
 fn decode(text: &str) -> Result<String, Problem> {

@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clap::{ArgMatches, Command};
 use serde::Serialize;
-use zlock_client::Stat;
+use zlock_client::api::ZnodeInfo;
 
 use super::context::{Context, path_of};
 use super::failure::Failure;
@@ -19,12 +19,8 @@ pub(crate) fn command() -> Command {
 /// With `--json`: as the HTTP API writes it.
 #[derive(Serialize)]
 struct Document {
-    path: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    data: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    data_base64: Option<String>,
-    stat: Stat,
+    #[serde(flatten)]
+    znode: ZnodeInfo,
     zxid: u64,
 }
 
@@ -33,8 +29,8 @@ pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, F
     if context.out.json {
         let text = std::str::from_utf8(&node.data).ok().map(str::to_owned);
         let data_base64 = text.is_none().then(|| STANDARD.encode(&node.data));
-        let document = Document { path: node.path, data: text, data_base64, stat: node.stat, zxid: node.zxid };
-        context.out.document(&document)?;
+        let znode = ZnodeInfo { path: node.path, data: text, data_base64, stat: node.stat };
+        context.out.document(&Document { znode, zxid: node.zxid })?;
         return Ok(0);
     }
     context.out.bytes(&node.data)?;

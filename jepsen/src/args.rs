@@ -98,7 +98,7 @@ pub(crate) struct Common {
 /// `jepsen test`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Test {
-    /// register, lock, fenced-lock, unguarded-lock, reentrant-lock, rw-lock, queue, sequential,
+    /// register, lock, fenced-lock, reentrant-lock, rw-lock, queue, sequential,
     /// ephemeral, watch, multi, session, exactly-once, semaphore, election, mixed, revoke or
     /// lock-delay.
     #[arg(long, value_parser = workload)]
@@ -114,9 +114,9 @@ pub(crate) struct Test {
     /// none` fits.
     #[arg(long, value_delimiter = ',')]
     endpoints: Vec<String>,
-    /// Leaves out what makes the promise hold (linearizable reads, keys, zxids, resuming), to see
-    /// that the checker finds it: the verdict must be invalid. For register, exactly-once, session
-    /// and watch.
+    /// Leaves out what makes the promise hold (linearizable reads, keys, zxids, resuming, tokens),
+    /// to see that the checker finds it: the verdict must be invalid. For register, exactly-once,
+    /// session, watch and fenced-lock.
     #[arg(long)]
     negative: bool,
     /// Writes into this directory and ends when stdin does: how `jepsen all` starts its runs.

@@ -33,7 +33,7 @@ pub fn told(results: &Results) -> String {
     let faults: Vec<String> = results.faults.iter().map(|(name, count)| format!("{name} {count}")).collect();
     let faults = if faults.is_empty() { "none".to_owned() } else { faults.join(", ") };
     let Results { workload, valid, command, ok, fail, info, dir, .. } = results;
-    let _ = writeln!(text, "faults: {faults}; partitions by {}", results.partitions_by);
+    let _ = writeln!(text, "faults: {faults}");
     let _ = writeln!(text, "{command}");
     let _ = writeln!(text, "{ok} ok, {fail} fail, {info} info; see {}", dir.display());
     let _ = writeln!(text, "{workload}: {}", valid.word());

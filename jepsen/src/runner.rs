@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinSet;
@@ -40,7 +41,7 @@ const SETTLE_MAX: Duration = Duration::from_secs(120);
 const LAST_CALM: Duration = Duration::from_nanos(check::SETTLE_NS + 2 * check::GRANT_MAX_NS + 3_000_000_000);
 
 /// Which door clients use.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Door {
     /// HTTP.
     #[default]
@@ -53,12 +54,8 @@ pub enum Door {
 
 impl Door {
     /// What it is called on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Door::Http => "http",
-            Door::Zookeeper => "zookeeper",
-            Door::Both => "both",
-        }
+    pub fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
     /// Whether the workload can be run over it.
@@ -114,7 +111,8 @@ pub struct Options {
 
 /// Whether a workload has a negative control.
 pub fn has_negative(workload: Workload) -> bool {
-    matches!(workload, Workload::Register | Workload::ExactlyOnce | Workload::Session | Workload::Watch)
+    use Workload::{ExactlyOnce, FencedLock, Register, Session, Watch};
+    matches!(workload, Register | FencedLock | ExactlyOnce | Session | Watch)
 }
 
 /// How far a run is.
@@ -145,8 +143,6 @@ pub struct Results {
     pub info: u64,
     /// How often each fault was made.
     pub faults: Injected,
-    /// How partitions were made.
-    pub partitions_by: String,
     /// What the checkers of the workload say.
     pub checker: Verdict,
     /// Whether all nodes came to the same state.
@@ -205,8 +201,7 @@ pub async fn run(options: &Options, progress: impl Fn(Progress) + Send + 'static
         Workload::Lock => run.go(Locks::new(doors, LockKind::Plain, n), progress).await,
         Workload::ReentrantLock => run.go(Locks::new(doors, LockKind::Reentrant, n), progress).await,
         Workload::RwLock => run.go(Locks::new(doors, LockKind::ReadWrite, n), progress).await,
-        Workload::FencedLock => run.go(Fenced::new(true, n), progress).await,
-        Workload::UnguardedLock => run.go(Fenced::new(false, n), progress).await,
+        Workload::FencedLock => run.go(Fenced::new(n, negative), progress).await,
         Workload::Queue => run.go(Queues::new(QueueKind::Plain, n), progress).await,
         Workload::Sequential => run.go(Sequences::default(), progress).await,
         Workload::Ephemeral => run.go(Ephemerals::default(), progress).await,
@@ -391,7 +386,6 @@ impl Run {
         let mut cluster = self.cluster.lock().await;
         let (faults, convergence) = self.judge_cluster(&mut cluster, broken, &entries).await;
         let alarms: Vec<String> = cluster.nodes.iter().flat_map(|node| node.alarms()).collect();
-        let own = cluster.network.is_some();
         // The processes are not needed any more; the checkers may need the memory.
         let data_dirs: Vec<PathBuf> = cluster.nodes.drain(..).map(|node| node.data_dir.clone()).collect();
         let facts = match &self.options.replay {
@@ -420,7 +414,6 @@ impl Run {
             fail: counts.fail,
             info: counts.info,
             faults,
-            partitions_by: if own { self.options.network.told() } else { "nothing: not our cluster" }.to_owned(),
             checker,
             convergence,
             alarms,

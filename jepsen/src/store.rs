@@ -32,29 +32,17 @@ pub fn new_run(store: &Path, workload: &str) -> io::Result<PathBuf> {
 
 /// `20260102T030405Z`.
 fn timestamp(seconds: u64) -> String {
-    let (year, month, day) = date(seconds);
-    let (hour, minute, second) = (seconds / 3_600 % 24, seconds / 60 % 60, seconds % 60);
-    format!("{year:04}{month:02}{day:02}T{hour:02}{minute:02}{second:02}Z")
+    date(seconds).replace(['-', ':'], "")
 }
 
 /// `2026-01-02T03:04`: what a node's log lines of that minute begin with.
 pub(crate) fn log_minute(seconds: u64) -> String {
-    let (year, month, day) = date(seconds);
-    format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}", seconds / 3_600 % 24, seconds / 60 % 60)
+    date(seconds)[..16].to_owned()
 }
 
-fn date(seconds: u64) -> (u64, u64, u64) {
-    // Counted from 1 March of year 0, leap days come last (Howard Hinnant, chrono-compatible
-    // low-level date algorithms).
-    let shifted = seconds / 86_400 + 719_468;
-    let era = shifted / 146_097;
-    let of_era = shifted % 146_097;
-    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    (year_of_era + era * 400 + u64::from(month <= 2), month, day)
+/// `2026-01-02T03:04:05Z`.
+fn date(seconds: u64) -> String {
+    humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(seconds)).to_string()
 }
 
 /// The command that runs this again.
@@ -71,7 +59,7 @@ pub fn arguments(options: &Options) -> Vec<String> {
     let mut say = |name: &str, value: String| words.extend([format!("--{name}"), value]);
     say("workload", options.workload.name().into());
     if options.door != Door::Http {
-        say("door", options.door.name().into());
+        say("door", options.door.name());
     }
     say("nemesis", if faults.is_empty() { "none".to_owned() } else { faults.join(",") });
     if options.endpoints.is_empty() {
@@ -83,7 +71,7 @@ pub fn arguments(options: &Options) -> Vec<String> {
     say("concurrency", options.concurrency.to_string());
     say("rate", options.rate.to_string());
     say("seed", options.seed.to_string());
-    say("network", options.network.name().into());
+    say("network", options.network.name());
     say("calm", span(options.pace.calm));
     say("fault", span(options.pace.fault));
     if options.ballast > 0 {

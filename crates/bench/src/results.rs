@@ -89,7 +89,7 @@ impl Part {
     pub(crate) fn name(self) -> String {
         match self {
             Part::Load { workload, clients } => format!("{} x{clients}", workload.name()),
-            Part::Scenario(scenario) => scenario.name().to_owned(),
+            Part::Scenario(scenario) => scenario.name(),
         }
     }
 }

@@ -18,7 +18,7 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
-use crate::system::{Cluster, Kind};
+use crate::system::{Cluster, Kind, name_of};
 
 /// The scenarios, in the order of the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
@@ -77,18 +77,8 @@ impl fmt::Display for Figure {
 
 impl Scenario {
     /// The name in tables and files.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Scenario::FanOut => "fan-out",
-            Scenario::LeaderKilled => "leader-killed",
-            Scenario::LeaderHung => "leader-hung",
-            Scenario::IdleSessions => "idle-sessions",
-            Scenario::Million => "million",
-            Scenario::GrowthZnodes => "growth-znodes",
-            Scenario::GrowthNodes => "growth-nodes",
-            Scenario::GrowthWaiters => "growth-waiters",
-            Scenario::GrowthSessions => "growth-sessions",
-        }
+    pub(crate) fn name(self) -> String {
+        name_of(self)
     }
 
     /// Whether a system has it.

@@ -28,6 +28,11 @@ const RESTART_WAIT: Duration = Duration::from_secs(150);
 /// How long a node may take to tell its term: it may be busy with hostile clients.
 const TERM_WAIT: Duration = Duration::from_secs(5);
 
+/// What the command line calls it, and tables and files.
+pub(crate) fn name_of(variant: impl ValueEnum) -> String {
+    variant.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+}
+
 /// What is measured: a system and the door that its clients use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -46,14 +51,8 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// The name in tables and files.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Kind::ZlockRest => "zlock-rest",
-            Kind::ZlockZk => "zlock-zk",
-            Kind::Zookeeper => "zookeeper",
-            Kind::Etcd => "etcd",
-            Kind::Redis => "redis",
-        }
+    pub(crate) fn name(self) -> String {
+        name_of(self)
     }
 
     /// What its clients speak.

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::client::{Client, SESSION_TIMEOUT_S};
 use crate::error::Error;
 use crate::figures::{Round, Sample};
-use crate::system::{Cluster, Kind, own_cpu_time};
+use crate::system::{Cluster, Kind, name_of, own_cpu_time};
 
 /// What writes write.
 pub(crate) const DATA: [u8; 100] = [b'x'; 100];
@@ -50,15 +50,8 @@ pub(crate) enum Workload {
 
 impl Workload {
     /// The name in tables and files.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Workload::Create => "create",
-            Workload::Write => "write",
-            Workload::LocalGet => "local-get",
-            Workload::LinearizableGet => "linearizable-get",
-            Workload::LockCycle => "lock-cycle",
-            Workload::HandOff => "hand-off",
-        }
+    pub(crate) fn name(self) -> String {
+        name_of(self)
     }
 
     /// Whether a system has it. Redis has no queue for a lock: its clients poll.

@@ -51,16 +51,11 @@ impl Counts {
     }
 
     /// Adds another part of one run, or another run.
-    pub(crate) fn merge(&mut self, other: &Counts, of_same_run: bool) {
+    pub fn merge(&mut self, other: &Counts, of_same_run: bool) {
         for (name, [times, in_runs]) in &other.0 {
             let [sum, runs] = self.0.entry(name).or_default();
             (*sum, *runs) = (*sum + times, if of_same_run { 1 } else { *runs + in_runs });
         }
-    }
-
-    /// Adds another run.
-    pub fn add(&mut self, run: &Counts) {
-        self.merge(run, false);
     }
 
     /// How often that was seen.

@@ -155,41 +155,47 @@ impl Faults {
     fn strike(&mut self, nodes: &mut [Node], now_ms: u64) {
         let count = nodes.len();
         let chosen = self.random.usize(..count);
-        match self.choose() {
-            "kill" => self.kill(&mut nodes[chosen], false),
-            "loss of power" => self.kill(&mut nodes[chosen], true),
-            "end of all" => {
+        if cfg!(feature = "next-level") && self.random.u8(..5) == 0 {
+            self.change_program(&mut nodes[chosen]);
+            self.count += 1;
+            return;
+        }
+        match self.random.u32(..100) {
+            0..14 => self.kill(&mut nodes[chosen], false),
+            // The power goes.
+            14..28 => self.kill(&mut nodes[chosen], true),
+            28..31 => {
                 let power = self.random.bool();
                 nodes.iter_mut().for_each(|node| self.kill(node, power));
             }
-            "lost disk" => self.wipe(nodes, chosen),
-            "clean stop" => {
+            31..36 => self.wipe(nodes, chosen),
+            36..41 => {
                 nodes[chosen].shut_down();
                 self.hub.lock().event(&[7, chosen as u64], || format!("node {} shuts down", chosen + 1));
             }
-            "lease" => match self.lease.begin(nodes) {
+            41..50 => match self.lease.begin(nodes) {
                 Some(deeds) => {
                     self.heal_ms = None;
                     self.does(deeds, nodes, now_ms);
                 }
                 None => self.partition(count as u64, chosen as u64 + 1),
             },
-            "cut" => self.partition(count as u64, chosen as u64 + 1),
-            "slow links" => self.slow_links(count as u64),
-            "broken connections" => {
+            50..60 => self.partition(count as u64, chosen as u64 + 1),
+            60..66 => self.slow_links(count as u64),
+            66..74 => {
                 let chosen = chosen as u64 + 1;
                 let mut shared = self.hub.lock();
                 shared.event(&[8, chosen], || format!("connections of node {chosen} break"));
                 shared.break_connections(|machines| machines.contains(&chosen));
             }
-            "pause" => {
+            74..82 => {
                 let for_ms = 50 + self.random.u64(..4_000);
                 self.hub
                     .lock()
                     .event(&[9, chosen as u64, for_ms], || format!("node {} stands still for {for_ms} ms", chosen + 1));
                 nodes[chosen].paused_until_ms = now_ms + for_ms;
             }
-            "slow disk" => {
+            82..86 => {
                 let by_ms = [50, 300, 2_000][self.random.usize(..3)];
                 self.calm_disks_ms = Some(now_ms + 200 + self.random.u64(..3_000));
                 self.hub.lock().event(&[11, chosen as u64, by_ms], || {
@@ -197,41 +203,17 @@ impl Faults {
                 });
                 nodes[chosen].log.slow_down(by_ms);
             }
-            "other program" => self.change_program(&mut nodes[chosen]),
             // Counted when a flush has failed, as the process may end before.
-            "failing disk" => {
+            86..88 => {
                 self.hub.lock().event(&[12, chosen as u64], || format!("the disk of node {} fails", chosen + 1));
                 nodes[chosen].log.fail();
                 return;
             }
-            "failing disk that is needed" => return self.fail_decisive_flush(nodes, chosen),
-            "disturbed election" => self.disturb_election(nodes, chosen),
+            88..92 => return self.fail_decisive_flush(nodes, chosen),
+            92..97 => self.disturb_election(nodes, chosen),
             _ => self.set_clock(&mut nodes[chosen]),
         }
         self.count += 1;
-    }
-
-    fn choose(&mut self) -> &'static str {
-        if cfg!(feature = "next-level") && self.random.u8(..5) == 0 {
-            return "other program";
-        }
-        match self.random.u32(..100) {
-            0..14 => "kill",
-            14..28 => "loss of power",
-            28..31 => "end of all",
-            31..36 => "lost disk",
-            36..41 => "clean stop",
-            41..50 => "lease",
-            50..60 => "cut",
-            60..66 => "slow links",
-            66..74 => "broken connections",
-            74..82 => "pause",
-            82..86 => "slow disk",
-            86..88 => "failing disk",
-            88..92 => "failing disk that is needed",
-            92..97 => "disturbed election",
-            _ => "clock",
-        }
     }
 
     /// Ends a node's process, cleanly or not; the next start may be that of an upgrade or a

@@ -130,7 +130,7 @@ impl Total {
     fn add(&mut self, outcome: &Outcome) {
         self.seeds += 1;
         self.simulated_ms += outcome.simulated_ms;
-        self.counts.add(&outcome.counts);
+        self.counts.merge(&outcome.counts, false);
     }
 
     fn print(&self, began: Instant) {

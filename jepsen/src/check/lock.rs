@@ -3,63 +3,36 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde_json::Value;
+
 use super::ends::{self, Ends};
 use super::holds::{self, Clock};
 use crate::history::Operation;
-use crate::models::{LockModel, LockOp, ReentrantModel, ReentrantOp, RwLockModel, RwLockOp};
+use crate::models::{LockModel, LockOp};
 use crate::verdict::Verdict;
-use crate::wgl::{self, Call, Model};
+use crate::wgl::{self, Call};
 
 /// Configurations that one search may look at.
 const CONFIGURATIONS_MAX: usize = 200_000;
 /// Operations that are shown before the one that no order explains.
 const SHOWN_BEFORE: usize = 8;
 
-/// Judges a mutex that knows its owner.
-pub(super) fn check_lock(operations: &[Operation]) -> Verdict {
-    check(operations, &LockModel, |operation, owner| match operation.f.as_str() {
-        "acquire" => Some(LockOp::Acquire(owner)),
-        "release" => Some(LockOp::Release(owner)),
-        "close" => Some(LockOp::Close(owner)),
-        _ => None,
-    })
+/// Judges a lock that its owner takes once: alone, or together with other readers.
+pub(super) fn check_once(operations: &[Operation]) -> Verdict {
+    check(operations, LockModel { reentrant: false })
 }
 
-/// Judges a mutex that its owner may take again.
+/// Judges a lock that its owner may take again.
 pub(super) fn check_reentrant(operations: &[Operation]) -> Verdict {
-    check(operations, &ReentrantModel, |operation, owner| {
-        let answered = operation.result.get("holds").and_then(serde_json::Value::as_u64);
-        match operation.f.as_str() {
-            "acquire" => Some(ReentrantOp::Acquire(owner, answered)),
-            "release" => Some(ReentrantOp::Release(owner, answered)),
-            "close" => Some(ReentrantOp::Close(owner)),
-            _ => None,
-        }
-    })
+    check(operations, LockModel { reentrant: true })
 }
 
-/// Judges a read/write lock.
-pub(super) fn check_rw(operations: &[Operation]) -> Verdict {
-    check(operations, &RwLockModel, |operation, owner| match (operation.f.as_str(), operation.text("mode")) {
-        ("acquire", Some("read")) => Some(RwLockOp::Read(owner)),
-        ("acquire", _) => Some(RwLockOp::Write(owner)),
-        ("release", _) => Some(RwLockOp::Release(owner)),
-        ("close", _) => Some(RwLockOp::Close(owner)),
-        _ => None,
-    })
-}
-
-fn check<M: Model<Op: Clone + From<CloseOf>>>(
-    operations: &[Operation],
-    model: &M,
-    op: impl Fn(&Operation, u64) -> Option<M::Op>,
-) -> Verdict {
+fn check(operations: &[Operation], model: LockModel) -> Verdict {
     let mut verdict = Verdict::default();
     let holds = holds::lasting(operations);
     // A reentrant holder gives back one hold at a time: which release ends it is for the
     // search to say.
-    let counted = operations.iter().any(|operation| operation.number("holds").is_some());
-    if !counted {
+    if !model.reentrant {
         holds::check_room("two-holders", &holds, Clock::History, &mut verdict);
     }
     holds::check_own_tokens(&holds, &mut verdict);
@@ -68,30 +41,31 @@ fn check<M: Model<Op: Clone + From<CloseOf>>>(
     let ends = Ends::new(operations);
     verdict.figure("sessions-lost", ends.lost.len());
     for (lock, part) in partition(operations) {
-        let (subjects, calls) = calls(&part, &ends, &op);
+        let (subjects, calls) = calls(&part, &ends, model);
         search(lock, model, &calls, &subjects, &mut verdict);
     }
     verdict
 }
 
 /// The operations on one lock that count, and what each is to the model.
-fn calls<'a, O: Clone + From<CloseOf>>(
-    part: &[&'a Operation],
-    ends: &Ends<'a>,
-    op: &impl Fn(&Operation, u64) -> Option<O>,
-) -> (Vec<&'a Operation>, Vec<Call<O>>) {
+fn calls<'a>(part: &[&'a Operation], ends: &Ends<'a>, model: LockModel) -> (Vec<&'a Operation>, Vec<Call<LockOp>>) {
     let mut subjects: Vec<&'a Operation> = Vec::new();
     let mut calls = Vec::new();
     let mut owners = BTreeSet::new();
     let last_of_use = last_of_use(part);
     for operation in part {
         let Some(owner) = operation.number("owner") else { continue };
+        let answered = operation.result.get("holds").and_then(Value::as_u64).filter(|_| model.reentrant);
         let op = match operation.f.as_str() {
-            "close" if !operation.is_ok() => Some(O::from(CloseOf(owner))),
             "acquire" if !operation.is_ok() && last_of_use.get(&owner).is_none_or(|last| *last < operation.call) => {
                 None
             }
-            _ => op(operation, owner),
+            "acquire" if operation.text("mode") == Some("read") => Some(LockOp::Read(owner)),
+            "acquire" => Some(LockOp::Acquire(owner, answered)),
+            "release" => Some(LockOp::Release(owner, answered)),
+            "close" if operation.is_ok() => Some(LockOp::Close(owner)),
+            "close" => Some(unsure_end(model, owner)),
+            _ => None,
         };
         if operation.is_possible()
             && let Some(op) = op
@@ -104,7 +78,7 @@ fn calls<'a, O: Clone + From<CloseOf>>(
     // A lost session may have ended at any time since it was last of use.
     for (owner, lost) in ends.lost.iter().filter(|(owner, _)| owners.contains(owner)) {
         let begin = subjects.iter().filter(|op| op.number("owner") == Some(*owner)).map(|op| op.call).min();
-        let op = O::from(CloseOf(*owner));
+        let op = unsure_end(model, *owner);
         let from = ends.over_from(*owner).or(begin).unwrap_or(lost.call);
         calls.push(Call { op, call: from, complete: None });
         subjects.push(lost);
@@ -133,31 +107,15 @@ fn last_of_use(operations: &[&Operation]) -> BTreeMap<u64, u64> {
 ///
 /// The search takes such an end only when it frees the lock. Where one holds a lock at most once it
 /// is a release of unknown outcome then, and said so: what is equal is tried once.
-struct CloseOf(u64);
-
-impl From<CloseOf> for LockOp {
-    fn from(CloseOf(owner): CloseOf) -> LockOp {
-        LockOp::Release(owner)
-    }
-}
-
-impl From<CloseOf> for ReentrantOp {
-    fn from(CloseOf(owner): CloseOf) -> ReentrantOp {
-        ReentrantOp::Close(owner)
-    }
-}
-
-impl From<CloseOf> for RwLockOp {
-    fn from(CloseOf(owner): CloseOf) -> RwLockOp {
-        RwLockOp::Release(owner)
-    }
+fn unsure_end(model: LockModel, owner: u64) -> LockOp {
+    if model.reentrant { LockOp::Close(owner) } else { LockOp::Release(owner, None) }
 }
 
 /// Doubles all times, so that calls that were added can stand right behind those that they copy
 /// their time from.
-fn spread<O>(calls: Vec<Call<O>>) -> Vec<Call<O>> {
+fn spread(calls: Vec<Call<LockOp>>) -> Vec<Call<LockOp>> {
     let mut taken = BTreeSet::new();
-    let spread = |call: Call<O>| {
+    let spread = |call: Call<LockOp>| {
         let at = if taken.insert(call.call) { call.call * 2 } else { call.call * 2 + 1 };
         Call { call: at, complete: call.complete.map(|complete| complete * 2), ..call }
     };
@@ -185,14 +143,8 @@ fn partition(operations: &[Operation]) -> BTreeMap<&str, Vec<&Operation>> {
     locks
 }
 
-fn search<M: Model<Op: Clone>>(
-    lock: &str,
-    model: &M,
-    calls: &[Call<M::Op>],
-    subjects: &[&Operation],
-    verdict: &mut Verdict,
-) {
-    match wgl::check(model, calls, CONFIGURATIONS_MAX) {
+fn search(lock: &str, model: LockModel, calls: &[Call<LockOp>], subjects: &[&Operation], verdict: &mut Verdict) {
+    match wgl::check(&model, calls, CONFIGURATIONS_MAX) {
         wgl::Verdict::Linearizable => {}
         wgl::Verdict::NotLinearizable { explained, stuck_at } => {
             let before = explained.len().saturating_sub(SHOWN_BEFORE);

@@ -21,7 +21,7 @@ pub(super) fn check(operations: &[Operation]) -> Verdict {
     let holds = holds::check_proven(&parts, &mut verdict);
     queue::check_places(&parts, false, &mut verdict);
     waits::check_looks(&parts, &holds, &waits::waits(&parts), &mut verdict);
-    fenced::check_znode(operations, &mut verdict);
+    fenced::check_updates(operations, &mut verdict);
     check_one_at_a_time(operations, &mut verdict);
     check_refusals(operations, &mut verdict);
     check_downgrades(operations, &mut verdict);

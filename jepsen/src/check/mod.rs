@@ -46,8 +46,6 @@ pub enum Workload {
     Lock,
     /// Tokens rise, and nothing written under them is lost.
     FencedLock,
-    /// The same without the guard: counts what is lost.
-    UnguardedLock,
     /// A linearizable mutex that its owner may take again.
     ReentrantLock,
     /// A linearizable read/write lock.
@@ -122,14 +120,13 @@ const QUEUED: &[&str] = &[
 
 /// One row for each, in the order of the variants.
 #[rustfmt::skip]
-const ROWS: [Row; 18] = [
+const ROWS: [Row; 17] = [
     row(Workload::Register, "register", register::check, &["read", "write", "cas"], &["keys", "zxids-in-order"]),
-    row(Workload::Lock, "lock", lock::check_lock, &[], &["grants"]),
-    row(Workload::FencedLock, "fenced-lock", fenced::check_fenced, &[],
+    row(Workload::Lock, "lock", lock::check_once, &[], &["grants"]),
+    row(Workload::FencedLock, "fenced-lock", fenced::check, &[],
         &["grants", "resource-updates-kept", "znode-updates-kept"]),
-    row(Workload::UnguardedLock, "unguarded-lock", fenced::check_unguarded, &[], &["grants"]),
     row(Workload::ReentrantLock, "reentrant-lock", lock::check_reentrant, &[], &["grants"]),
-    row(Workload::RwLock, "rw-lock", lock::check_rw, &[], &["grants"]),
+    row(Workload::RwLock, "rw-lock", lock::check_once, &[], &["grants"]),
     row(Workload::Queue, "queue", queue::check, &[], &["grants"]),
     row(Workload::Sequential, "sequential", sequential::check_sequential, &["create", "delete"],
         &["children", "zxids-in-order"]),

@@ -40,7 +40,7 @@ pub(super) fn check_guarded<'a>(operations: &'a [Operation], grants: &str, verdi
     verdict.figure(grants, lasting.len());
     let holds = holds::check_proven(operations, verdict);
     waits::check_order(&waits::waits(operations), &holds, verdict);
-    fenced::check_znode(operations, verdict);
+    fenced::check_updates(operations, verdict);
     again::check(operations, verdict);
     holds
 }

@@ -119,7 +119,7 @@ pub fn check(workload: Workload, nodes: &[NodeFacts], operations: &[Operation]) 
     for (i, one) in nodes.iter().enumerate() {
         nodes[i + 1..].iter().for_each(|other| compare(one, other, &mut verdict));
     }
-    let told = against(workload, nodes, &holds, operations, &mut verdict);
+    let told = against(nodes, &holds, operations, &mut verdict);
     let facts: usize = nodes.iter().map(|node| node.facts.len()).sum();
     verdict.figure("replayed-facts", facts);
     verdict.figure("replayed-grants-told", told);
@@ -203,7 +203,6 @@ fn compare(one: &NodeFacts, other: &NodeFacts, verdict: &mut Verdict) {
 /// Each hold that a client was told of is one in the log, at that time. Answers how many there
 /// were.
 fn against(
-    workload: Workload,
     nodes: &[NodeFacts],
     holds: &BTreeMap<(String, u64, u64), Hold>,
     operations: &[Operation],
@@ -215,9 +214,7 @@ fn against(
     let mut judged = 0;
     for operation in operations.iter().filter(|operation| operation.is_ok()) {
         let what = match operation.f.as_str() {
-            "acquire" | "enqueue" | "await" | "again" | "upgrade" | "downgrade" => What::Holds,
-            // Without the token nothing stops it.
-            "append" if workload != Workload::UnguardedLock => What::Holds,
+            "acquire" | "enqueue" | "await" | "again" | "upgrade" | "downgrade" | "append" => What::Holds,
             "release" if operation.number("holds").is_none_or(|holds| holds == 0) => What::Released,
             _ => continue,
         };

@@ -13,24 +13,10 @@ pub(super) fn elements(operation: &Operation) -> Vec<u64> {
     items.into_iter().flatten().filter_map(Value::as_u64).collect()
 }
 
-/// What came of the additions.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct SetFigures {
-    /// Acknowledged and not there.
-    pub(super) lost: usize,
-    /// Acknowledged and there.
-    pub(super) kept: usize,
-}
-
-/// Compares additions with the elements at the end. Lost ones are findings only when `judge_lost`.
-pub(super) fn check(
-    what: &str,
-    additions: &[&Operation],
-    last: &Operation,
-    judge_lost: bool,
-    verdict: &mut Verdict,
-) -> SetFigures {
-    let mut figures = SetFigures::default();
+/// Compares additions with the elements at the end. Answers how many were acknowledged and are
+/// there.
+pub(super) fn check(what: &str, additions: &[&Operation], last: &Operation, verdict: &mut Verdict) -> usize {
+    let mut kept = 0;
     let mut there: BTreeMap<u64, usize> = BTreeMap::new();
     for element in elements(last) {
         *there.entry(element).or_default() += 1;
@@ -45,13 +31,10 @@ pub(super) fn check(
         }
         match (addition.outcome, count) {
             (Kind::Ok, 0) => {
-                figures.lost += 1;
-                if judge_lost {
-                    let detail = format!("{what}: {element} was acknowledged and is not there");
-                    verdict.found("lost-update", detail, &[addition, last]);
-                }
+                let detail = format!("{what}: {element} was acknowledged and is not there");
+                verdict.found("lost-update", detail, &[addition, last]);
             }
-            (Kind::Ok, _) => figures.kept += 1,
+            (Kind::Ok, _) => kept += 1,
             (Kind::Fail, 1..) => {
                 let detail = format!("{what}: {element} was refused and is there");
                 verdict.found("refused-but-there", detail, &[addition, last]);
@@ -62,5 +45,5 @@ pub(super) fn check(
     for element in there.keys().filter(|element| !known.contains_key(element)) {
         verdict.found("element-from-nowhere", format!("{what}: nobody added {element}"), &[last]);
     }
-    figures
+    kept
 }

@@ -54,15 +54,6 @@ impl DiskKind {
     }
 }
 
-/// What is wrong with the fsyncs of a disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Impaired {
-    /// Each takes so long.
-    Slow(Duration),
-    /// None returns.
-    Hanging,
-}
-
 /// Mounts that are undone when this is dropped.
 #[derive(Default)]
 pub struct Disks {
@@ -127,16 +118,12 @@ impl Disks {
         Ok(data)
     }
 
-    /// Makes every fsync on that disk slow or hang.
+    /// Makes every fsync on that disk slow, or hang.
     ///
     /// # Errors
     /// When the disk is none whose fsyncs can be delayed.
-    pub fn impair(&mut self, data_dir: &Path, how: Impaired) -> io::Result<()> {
-        let disk = self.powered(data_dir)?;
-        match how {
-            Impaired::Slow(delay) => disk.slow(delay),
-            Impaired::Hanging => disk.hang(),
-        }
+    pub fn impair(&mut self, data_dir: &Path, how: impl FnOnce(&Disk)) -> io::Result<()> {
+        how(self.powered(data_dir)?);
         self.impaired.insert(data_dir.to_owned());
         Ok(())
     }

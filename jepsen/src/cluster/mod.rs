@@ -167,7 +167,7 @@ impl Cluster {
     ///
     /// # Errors
     /// When its disk cannot do that.
-    pub fn impair_disk(&mut self, id: u64, how: disk::Impaired) -> Result<(), String> {
+    pub fn impair_disk(&mut self, id: u64, how: impl FnOnce(&power_disk::Disk)) -> Result<(), String> {
         let data_dir = &self.nodes[(id - 1) as usize].data_dir;
         self.disks.impair(data_dir, how).map_err(|error| format!("disk of node {id}: {error}"))
     }

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::io;
 
+use clap::ValueEnum;
 use testkit::{LinkRule, Links, Ports};
 
 use super::CLUSTER_ID;
 use super::namespaces::{self, Namespaces};
 
 /// Which way to break links.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum NetworkKind {
     /// A user-space TCP proxy for each link. Needs nothing.
     #[value(name = "proxy")]
@@ -25,19 +26,8 @@ impl NetworkKind {
     }
 
     /// What it is called on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            NetworkKind::Proxies => "proxy",
-            NetworkKind::Namespaces => "namespaces",
-        }
-    }
-
-    /// What results say.
-    pub fn told(self) -> &'static str {
-        match self {
-            NetworkKind::Proxies => "a user-space TCP proxy for each link",
-            NetworkKind::Namespaces => "network namespaces on a bridge",
-        }
+    pub fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }
 }
 

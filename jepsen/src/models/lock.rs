@@ -1,35 +1,69 @@
-//! A mutex that knows its owner.
+//! A lock that one client holds, once or several times, or several readers.
 
 use crate::wgl::Model;
 
 /// An operation on the lock, by a client with a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockOp {
-    /// The client took it.
-    Acquire(u64),
-    /// The client gave it back.
-    Release(u64),
-    /// The client's session ended: the lock is free if the client held it.
+    /// The client took it together with other readers.
+    Read(u64),
+    /// The client took it alone, and was told how often it holds it now; `None` when the answer
+    /// does not say.
+    Acquire(u64, Option<u64>),
+    /// The client gave one hold back, and was told how many are left; `None` when the answer does
+    /// not say.
+    Release(u64, Option<u64>),
+    /// The client's session ended: all its holds are gone.
     Close(u64),
 }
 
-/// A lock that one client holds, or nobody.
+/// Who holds the lock.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Holders {
+    readers: Vec<u64>,
+    /// A client, and its holds.
+    alone: Option<(u64, u64)>,
+}
+
+/// A lock that nobody holds at first.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct LockModel;
+pub struct LockModel {
+    /// Whether its owner may take it again.
+    pub reentrant: bool,
+}
 
 impl Model for LockModel {
-    type State = Option<u64>;
+    type State = Holders;
     type Op = LockOp;
 
-    fn initial(&self) -> Self::State {
-        None
+    fn initial(&self) -> Holders {
+        Holders::default()
     }
 
-    fn step(&self, state: &Self::State, op: &LockOp) -> Option<Self::State> {
-        match *op {
-            LockOp::Acquire(client) => state.is_none().then_some(Some(client)),
-            LockOp::Release(client) => (*state == Some(client)).then_some(None),
-            LockOp::Close(client) => Some(state.filter(|holder| *holder != client)),
+    fn step(&self, state: &Holders, op: &LockOp) -> Option<Holders> {
+        let mut after = state.clone();
+        match (*op, state.alone) {
+            (LockOp::Read(client), None) => after.readers.insert(state.readers.binary_search(&client).err()?, client),
+            (LockOp::Acquire(client, answered), alone) if state.readers.is_empty() => {
+                let before = match alone {
+                    None => 0,
+                    Some((holder, holds)) => (self.reentrant && holder == client).then_some(holds)?,
+                };
+                after.alone = answered.is_none_or(|holds| holds == before + 1).then_some(Some((client, before + 1)))?;
+            }
+            (LockOp::Release(client, answered), Some((holder, holds))) if client == holder => {
+                let left = answered.is_none_or(|left| left + 1 == holds).then_some(holds - 1)?;
+                after.alone = (left > 0).then_some((client, left));
+            }
+            (LockOp::Release(client, _), None) => {
+                after.readers.remove(state.readers.binary_search(&client).ok()?);
+            }
+            (LockOp::Close(client), alone) => {
+                after.readers.retain(|reader| *reader != client);
+                after.alone = alone.filter(|(holder, _)| *holder != client);
+            }
+            (LockOp::Read(_) | LockOp::Acquire(..) | LockOp::Release(..), _) => return None,
         }
+        Some(after)
     }
 }

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use power_disk::Disk;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::kind::{Doing, Kind, Outcome, Scene};
-use crate::cluster::disk::Impaired;
 
 /// Between two looks at who leads.
 const LOOK: Duration = Duration::from_millis(100);
@@ -38,7 +38,7 @@ impl Kind for DiskStall {
             self.leader = scene.leader().await;
             let others = scene.others(self.leader);
             self.able = scene.alone && others.iter().all(|id| scene.cluster.disk_rested(*id, RESTED));
-            scene.cluster.impair_disk(self.leader, Impaired::Hanging)?;
+            scene.cluster.impair_disk(self.leader, Disk::hang)?;
             self.began = Some(Instant::now());
             Ok(json!({"leader": self.leader, "must_hand_over": self.able}))
         })

@@ -5,7 +5,6 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::kind::{Doing, Kind, Outcome, Scene, Whom};
-use crate::cluster::disk::Impaired;
 
 /// Between a good spinning disk and one that is about to be called stalled, and beyond.
 const SHORTEST_MS: f64 = 50.0;
@@ -35,7 +34,7 @@ impl Kind for SlowDisk {
             let delay = Duration::from_millis(delay_ms as u64);
             self.delayed_before = scene.cluster.delayed_fsyncs(&self.ids)?;
             for id in &self.ids {
-                scene.cluster.impair_disk(*id, Impaired::Slow(delay))?;
+                scene.cluster.impair_disk(*id, |disk| disk.slow(delay))?;
             }
             Ok(json!({"nodes": self.ids, "fsync_ms": delay.as_millis() as u64}))
         })

@@ -1,9 +1,8 @@
-//! `fenced-lock` and `unguarded-lock`: read, think, write back, under a lock whose holder may be
-//! paused for too long.
+//! `fenced-lock`: read, think, write back, under a lock whose holder may be paused for too long.
 //!
 //! Two things are written under the lock: a resource outside of zlock, here in memory, and a znode.
-//! With the guard the resource refuses tokens below the highest it has seen, and the znode is
-//! written with `If-Lock`.
+//! The resource refuses tokens below the highest it has seen, and the znode is written with
+//! `If-Lock`; not so in the negative control.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -56,10 +55,10 @@ struct Held {
 }
 
 impl Fenced {
-    /// Locks for so many workers, with or without the guard.
-    pub fn new(guarded: bool, concurrency: usize) -> Fenced {
-        let pool = Pool::new(if guarded { "fenced-lock" } else { "unguarded-lock" }, concurrency / 4);
-        Fenced { guarded, pool, resources: Mutex::default() }
+    /// Locks for so many workers, without the guard in the negative control.
+    pub fn new(concurrency: usize, negative: bool) -> Fenced {
+        let pool = Pool::new("fenced-lock", concurrency / 4);
+        Fenced { guarded: !negative, pool, resources: Mutex::default() }
     }
 
     fn resources(&self) -> MutexGuard<'_, BTreeMap<String, Resource>> {

@@ -67,10 +67,10 @@ fn the_smallest_failing_part_is_named() {
 
 #[test]
 fn two_holders_are_found() {
-    let two = [call(Acquire(1), 0, 1), call(Acquire(2), 2, 3), call(Release(1), 4, 5)];
-    assert!(matches!(check(&LockModel, &two, 1000), Verdict::NotLinearizable { .. }));
-    let handed_over = [call(Acquire(1), 0, 1), call(Acquire(2), 2, 5), call(Release(1), 3, 4)];
-    assert_eq!(check(&LockModel, &handed_over, 1000), Verdict::Linearizable);
+    let two = [call(Acquire(1, None), 0, 1), call(Acquire(2, None), 2, 3), call(Release(1, None), 4, 5)];
+    assert!(matches!(check(&LockModel { reentrant: false }, &two, 1000), Verdict::NotLinearizable { .. }));
+    let handed_over = [call(Acquire(1, None), 0, 1), call(Acquire(2, None), 2, 5), call(Release(1, None), 3, 4)];
+    assert_eq!(check(&LockModel { reentrant: false }, &handed_over, 1000), Verdict::Linearizable);
 }
 
 #[test]

@@ -110,16 +110,16 @@ fn a_deposed_leader_serves_a_stale_read() {
 fn a_waiter_whose_lease_ran_out_is_no_holder() {
     use LockOp::{Acquire, Close, Release};
     let taken_twice = [
-        call(Acquire(1), 0, 1),
-        call(Acquire(2), 2, 9),
-        call(Acquire(3), 3, 8),
+        call(Acquire(1, None), 0, 1),
+        call(Acquire(2, None), 2, 9),
+        call(Acquire(3, None), 3, 8),
         call(Close(2), 4, 5),
-        call(Release(1), 6, 7),
-        call(Release(3), 10, 11),
+        call(Release(1, None), 6, 7),
+        call(Release(3, None), 10, 11),
     ];
-    judge(&LockModel, &taken_twice, false);
-    let refused: Vec<_> = taken_twice.into_iter().filter(|call| !matches!(call.op, Acquire(2))).collect();
-    judge(&LockModel, &refused, true);
+    judge(&LockModel { reentrant: false }, &taken_twice, false);
+    let refused: Vec<_> = taken_twice.into_iter().filter(|call| !matches!(call.op, Acquire(2, _))).collect();
+    judge(&LockModel { reentrant: false }, &refused, true);
 }
 
 fn done(index: u64, f: &str, result: Value, outcome: Kind, error: Option<&str>) -> Operation {

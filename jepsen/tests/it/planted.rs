@@ -122,7 +122,7 @@ fn a_falling_token_is_found() {
             1 acquire {{"lock":"l","owner":2}} -> ok +"token":{token}"#
         )
     };
-    for workload in [Workload::Lock, Workload::FencedLock, Workload::UnguardedLock, Workload::Queue] {
+    for workload in [Workload::Lock, Workload::FencedLock, Workload::Queue] {
         good(workload, &history(11));
         bad(workload, "falling-token", &history(9));
     }
@@ -130,7 +130,7 @@ fn a_falling_token_is_found() {
 }
 
 #[test]
-fn a_lost_update_under_the_guard_is_found_and_without_it_counted() {
+fn a_lost_update_under_the_guard_is_found() {
     let history = |there: &str| {
         format!(
             r#"
@@ -144,9 +144,6 @@ fn a_lost_update_under_the_guard_is_found_and_without_it_counted() {
     bad(Workload::FencedLock, "lost-update", &history("[2]"));
     bad(Workload::FencedLock, "duplicated", &history("[1,1]"));
     bad(Workload::FencedLock, "element-from-nowhere", &history("[1,3]"));
-    let verdict = judge(Workload::UnguardedLock, &history("[2]"));
-    assert_eq!(verdict.valid, Validity::Valid);
-    assert_eq!(verdict.figures["znode-updates-lost"], 1);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use jepsen::check::{Workload, check_operations};
 use jepsen::history::{Kind, Operation};
-use jepsen::models::{LockModel, LockOp, ReentrantModel, ReentrantOp, RwLockModel, RwLockOp};
+use jepsen::models::{LockModel, LockOp};
 use jepsen::verdict::Validity;
 use jepsen::wgl::{self, Call, Model, Verdict};
 use serde_json::{Value, json};
@@ -93,44 +93,47 @@ fn the_search_the_checker_and_every_order_agree() {
             .iter()
             .map(|(f, owner, call, complete, _)| {
                 let op = match *f {
-                    "acquire" => LockOp::Acquire(*owner),
-                    "release" => LockOp::Release(*owner),
+                    "acquire" => LockOp::Acquire(*owner, None),
+                    "release" => LockOp::Release(*owner, None),
                     _ => LockOp::Close(*owner),
                 };
                 Call { op, call: *call, complete: *complete }
             })
             .collect();
-        possible[0] += u64::from(agree(Workload::Lock, &LockModel, &calls, &operations(&|_, _| json!({}))));
+        possible[0] +=
+            u64::from(agree(Workload::Lock, &LockModel { reentrant: false }, &calls, &operations(&|_, _| json!({}))));
 
-        let calls: Vec<Call<ReentrantOp>> = drawn
+        let calls: Vec<Call<LockOp>> = drawn
             .iter()
             .map(|(f, owner, call, complete, number)| {
                 let op = match *f {
-                    "acquire" => ReentrantOp::Acquire(*owner, Some(*number + 1)),
-                    "release" => ReentrantOp::Release(*owner, Some(*number)),
-                    _ => ReentrantOp::Close(*owner),
+                    "acquire" => LockOp::Acquire(*owner, Some(*number + 1)),
+                    "release" => LockOp::Release(*owner, Some(*number)),
+                    _ => LockOp::Close(*owner),
                 };
                 Call { op, call: *call, complete: *complete }
             })
             .collect();
         let operations_counted = operations(&|f, number| json!({"holds": number + u64::from(f == "acquire")}));
-        possible[1] += u64::from(agree(Workload::ReentrantLock, &ReentrantModel, &calls, &operations_counted));
+        possible[1] +=
+            u64::from(agree(Workload::ReentrantLock, &LockModel { reentrant: true }, &calls, &operations_counted));
 
         let mode = |number: u64| if number == 0 { "write" } else { "read" };
-        let calls: Vec<Call<RwLockOp>> = drawn
+        let calls: Vec<Call<LockOp>> = drawn
             .iter()
             .map(|(f, owner, call, complete, number)| {
                 let op = match (*f, mode(*number)) {
-                    ("acquire", "read") => RwLockOp::Read(*owner),
-                    ("acquire", _) => RwLockOp::Write(*owner),
-                    ("release", _) => RwLockOp::Release(*owner),
-                    _ => RwLockOp::Close(*owner),
+                    ("acquire", "read") => LockOp::Read(*owner),
+                    ("acquire", _) => LockOp::Acquire(*owner, None),
+                    ("release", _) => LockOp::Release(*owner, None),
+                    _ => LockOp::Close(*owner),
                 };
                 Call { op, call: *call, complete: *complete }
             })
             .collect();
         let operations_with_modes = operations(&|_, number| json!({"mode": mode(number)}));
-        possible[2] += u64::from(agree(Workload::RwLock, &RwLockModel, &calls, &operations_with_modes));
+        possible[2] +=
+            u64::from(agree(Workload::RwLock, &LockModel { reentrant: false }, &calls, &operations_with_modes));
     }
     for possible in possible {
         assert!(

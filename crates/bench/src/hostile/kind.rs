@@ -8,6 +8,7 @@ use super::flood::Repeated;
 use super::{flood, http, wire};
 use crate::client::ZooKeeper;
 use crate::error::Error;
+use crate::system::name_of;
 
 /// In the order of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -62,14 +63,10 @@ pub(crate) enum Kind {
     FullState,
 }
 
-/// What was made ready before the traffic begins.
-#[derive(Default)]
-pub(crate) struct Prepared(pub(crate) Vec<ZooKeeper>);
-
 impl Kind {
     /// The name in tables.
     pub(crate) fn name(self) -> String {
-        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+        name_of(self)
     }
 
     /// Makes the data that it is about.
@@ -83,16 +80,16 @@ impl Kind {
         }
     }
 
-    /// What comes before the traffic and is not measured.
-    pub(crate) async fn prepare(self, target: &Target) -> Result<Prepared, Error> {
+    /// Sessions that are there before the traffic begins; opening them is not measured.
+    pub(crate) async fn prepare(self, target: &Target) -> Result<Vec<ZooKeeper>, Error> {
         match self {
-            Kind::MassExpiry => wire::sessions_with_ephemerals(target).await.map(Prepared),
-            _ => Ok(Prepared::default()),
+            Kind::MassExpiry => wire::sessions_with_ephemerals(target).await,
+            _ => Ok(Vec::new()),
         }
     }
 
     /// The traffic, until then.
-    pub(crate) async fn attack(self, target: &Target, prepared: Prepared, until: Instant, tally: &Tally) {
+    pub(crate) async fn attack(self, target: &Target, prepared: Vec<ZooKeeper>, until: Instant, tally: &Tally) {
         match self {
             Kind::QuotaRecounts => wire::recount(target, until, tally).await,
             Kind::SubtreeSizes => wire::ask_sizes(target, until, tally).await,
@@ -100,7 +97,7 @@ impl Kind {
             Kind::ChunkedBodies => http::hold_bodies(target, 210, http::CHUNKED, until, tally).await,
             Kind::MassExpiry => {
                 // Not a word more from them.
-                tally.sent(prepared.0.len() as u64);
+                tally.sent(prepared.len() as u64);
                 drop(prepared);
                 tokio::time::sleep_until(until).await;
             }

@@ -149,7 +149,7 @@ impl Client {
     /// # Errors
     /// As [`Client::session_id`].
     pub async fn session_timeout(&self) -> Result<Duration, Error> {
-        Ok(self.session().await?.timeout())
+        Ok(self.session().await?.timeout)
     }
 
     /// Closes the session: its locks and ephemeral znodes go at once. The client stays usable; the
@@ -267,7 +267,7 @@ impl Client {
     pub(crate) async fn write_in(&self, session: &Arc<Session>, call: Call) -> Result<Answer, Error> {
         let deadline = self.deadline();
         let _slot = session.slot(deadline).await?;
-        let answer = self.inner.transport.send(&call.session(session.key()), deadline).await;
+        let answer = self.inner.transport.send(&call.session(&session.key), deadline).await;
         if let Err(error) = &answer {
             session.notice(error);
         }

@@ -47,7 +47,7 @@ pub(crate) trait Place: DeserializeOwned {
 
 /// A claim to a lock, to several locks, or to another object with a ticket.
 pub(crate) struct Claim {
-    client: Client,
+    pub(crate) client: Client,
     pub(crate) session: Arc<Session>,
     /// The acquire. Sent again with its key, it returns the ticket that it got.
     enqueue: Call,
@@ -55,11 +55,11 @@ pub(crate) struct Claim {
     /// became of it: of the enqueue as long as there is no ticket.
     slot: Option<Slot>,
     ticket: Option<Ticketed>,
-    kind: Kind,
+    pub(crate) kind: Kind,
     release_key: uuid::Uuid,
     armed: bool,
     /// Facts about the end of the claim, once it is granted.
-    fate: Arc<Fate>,
+    pub(crate) fate: Arc<Fate>,
 }
 
 /// Kind of object that a claim is for.
@@ -203,7 +203,7 @@ impl Claim {
     ) -> Result<(Claim, Option<P::Grant>), Error> {
         let deadline = client.deadline();
         let slot = session.slot(deadline).await?;
-        let enqueue = acquire.session(session.key()).key(uuid::Uuid::new_v4());
+        let enqueue = acquire.session(&session.key).key(uuid::Uuid::new_v4());
         let mut claim = Claim {
             client: client.clone(),
             session,
@@ -246,13 +246,13 @@ impl Claim {
             // Bounded by the session's timeout: a grant that a hung node does not report is then
             // found at another node. Other contenders wait no longer for this client than for one
             // that has died.
-            let poll = self.client.inner.transport.timeouts.poll.min(self.session.timeout() / POLL_PART);
+            let poll = self.client.inner.transport.timeouts.poll.min(self.session.timeout / POLL_PART);
             let wait = left.min(poll);
             // At least 1 ms, as the node counts whole milliseconds and a wait of 0 would make this
             // a busy loop.
             let wait_ms = Millis::from(wait).max(Millis(1));
             let target = Target::path(P::ROUTE, &ticket)?.with("wait", wait_ms);
-            let call = Call::get(target.finish()).session(self.session.key()).waiting(wait);
+            let call = Call::get(target.finish()).session(&self.session.key).waiting(wait);
             let poll_deadline = self.client.deadline().after(wait);
             let answer = tokio::select! {
                 answer = self.client.inner.transport.send(&call, poll_deadline) => answer,
@@ -295,18 +295,6 @@ impl Claim {
         self.ticket.as_ref().expect("it is set before another task has the claim")
     }
 
-    pub(crate) fn kind(&self) -> Kind {
-        self.kind
-    }
-
-    pub(crate) fn client(&self) -> &Client {
-        &self.client
-    }
-
-    pub(crate) fn fate(&self) -> &Arc<Fate> {
-        &self.fate
-    }
-
     /// Time for which the granted place cannot be lost by expiry; zero once it is known to be lost.
     pub(crate) fn safe_for(&self) -> Duration {
         if self.fate.is_gone() { Duration::ZERO } else { self.session.safe_for() }
@@ -318,7 +306,7 @@ impl Claim {
     /// `Refused` when there was no place any more. After another error the drop of the claim goes
     /// on with it in the background.
     pub(crate) async fn give_back(&mut self) -> Result<u32, Error> {
-        let call = self.ticketed().release(self.kind, None)?.key(self.release_key).session(self.session.key());
+        let call = self.ticketed().release(self.kind, None)?.key(self.release_key).session(&self.session.key);
         let deadline = self.client.deadline();
         self.slot = Some(self.session.slot(deadline).await?);
         let answer = self.client.inner.transport.send(&call, deadline).await;
@@ -342,7 +330,7 @@ impl Claim {
         }
         let is_gone = matches!(self.give_back().await, Err(Error::Refused { .. }));
         if is_gone {
-            self.fate().tell_gone();
+            self.fate.tell_gone();
         }
         !is_gone
     }
@@ -463,7 +451,7 @@ impl Claim {
         if self.slot.is_none() {
             self.slot = Some(self.session.window.enter().await);
         }
-        let call = ticket.release(self.kind, None)?.key(self.release_key).session(self.session.key());
+        let call = ticket.release(self.kind, None)?.key(self.release_key).session(&self.session.key);
         transport.send(&call, self.client.deadline()).await.map(drop)
     }
 }

@@ -42,7 +42,7 @@ pub(crate) struct Approach {
 
 /// One endpoint's address and idle connections.
 pub(crate) struct Pool {
-    addr: String,
+    pub(crate) addr: String,
     approach: Approach,
     idle: Mutex<Vec<Connection>>,
 }
@@ -111,10 +111,6 @@ impl Reply {
 impl Pool {
     pub(crate) fn new(addr: String, approach: Approach) -> Pool {
         Pool { addr, approach, idle: Mutex::new(Vec::new()) }
-    }
-
-    pub(crate) fn addr(&self) -> &str {
-        &self.addr
     }
 
     /// Sends a call once. Dropping the future closes the connection.

@@ -29,19 +29,19 @@ impl Client {
     pub async fn backup(&self, local: bool, mut take: impl FnMut(Bytes) -> io::Result<()>) -> Result<u64, Error> {
         let call = Call::get(Target::route("/v1/admin/backup").with_some("local", local.then_some(true)).finish());
         let (transport, deadline) = (&self.inner.transport, self.deadline());
-        let mut tries = Tries::new(transport.pools().len());
+        let mut tries = Tries::new(transport.pools.len());
         loop {
-            for (index, pool) in transport.pools().iter().enumerate() {
+            for (index, pool) in transport.pools.iter().enumerate() {
                 let within = transport.timeouts.connect.min(deadline.remaining());
                 let ending = match pool.pass_on(&call, within, SILENCE_MAX, &mut take).await {
                     Passed::All(bytes) => return Ok(bytes),
-                    Passed::Part(why) => return Err(Error::unavailable(format!("{}: {why}", pool.addr()))),
+                    Passed::Part(why) => return Err(Error::unavailable(format!("{}: {why}", pool.addr))),
                     Passed::Nothing(ending) => ending,
                 };
-                match judge(pool.addr(), ending, call.repeat, false) {
+                match judge(&pool.addr, ending, call.repeat, false) {
                     Verdict::Failed(error) => return Err(error),
                     Verdict::Again { reason, unreachable, .. } => tries.failed(index, reason, unreachable),
-                    Verdict::Done(_) => return Err(Error::unavailable(format!("{}: no backup", pool.addr()))),
+                    Verdict::Done(_) => return Err(Error::unavailable(format!("{}: no backup", pool.addr))),
                 }
             }
             if deadline.remaining() <= PAUSE || tries.are_hopeless() {

@@ -108,7 +108,7 @@ impl Leadership {
         let said = self.client.write(Call::write(Method::PUT, target.finish()).body(value.into())).await;
         said.inspect_err(|error: &Error| {
             if error.code() == Some(ProblemType::LockNotHeld) {
-                self.guard.claim().fate().tell_gone();
+                self.guard.claim.fate.tell_gone();
             }
         })
     }

@@ -16,7 +16,7 @@ use crate::{Error, Loss, SessionState};
 /// cluster's answer. A program that ends right after should release explicitly, or call
 /// [`crate::Client::close`], as the background work ends with the program.
 pub struct Guard {
-    claim: Claim,
+    pub(crate) claim: Claim,
     lock: String,
     grant: Grant,
 }
@@ -150,11 +150,11 @@ impl Guard {
     /// would wait for the other.
     pub async fn upgrade(&self) -> Result<Guard, Error> {
         let target = Target::path("/v1/locks", &self.lock)?.with("upgrade", self.ticket()).with("keep", true);
-        let (client, session) = (self.claim.client(), self.claim.session.clone());
+        let (client, session) = (&self.claim.client, self.claim.session.clone());
         let entered = Claim::enter_in::<Ticket>(client, session, Call::acquire(target), Kind::Queue).await;
         let (claim, grant) = entered.inspect_err(|error| {
             if error.is_gone(self.ticket()) {
-                self.claim.fate().tell_gone();
+                self.claim.fate.tell_gone();
             }
         })?;
         let (claim, grant) = without_end(claim.grant_by::<Ticket>(grant, None).await?)?;
@@ -186,11 +186,6 @@ impl Guard {
     /// guard.
     pub async fn hand_over(&mut self, to: &str) -> Result<(), Error> {
         self.claim.hand_over(to).await
-    }
-
-    /// The claim behind the guard. A refused write under this lock is noted in its fate.
-    pub(crate) fn claim(&self) -> &Claim {
-        &self.claim
     }
 
     fn holding(&self) -> Holding<'_> {

@@ -37,7 +37,7 @@ pub(crate) struct Holding<'a> {
 impl Holding<'_> {
     /// Returns when the lock is no longer held. Does not ask for the reason.
     pub(crate) async fn gone(&self) {
-        let fate = self.claim.fate();
+        let fate = &self.claim.fate;
         if fate.loss().is_some() {
             return;
         }
@@ -51,7 +51,7 @@ impl Holding<'_> {
 
     /// Returns when the lock is no longer held, with the reason.
     pub(crate) async fn lost(&self) -> Loss {
-        let fate = self.claim.fate();
+        let fate = &self.claim.fate;
         if let Some(loss) = fate.loss() {
             return loss;
         }
@@ -73,7 +73,7 @@ impl Holding<'_> {
 
     /// Asks for the reason for which the lock node is gone, in the lock's history.
     async fn why(&self) -> Loss {
-        if self.claim.kind() == Kind::Simple {
+        if self.claim.kind == Kind::Simple {
             // A simple lock has no history. The session lives, so only another client can have
             // deleted the znode.
             return Loss::Deleted { by: None };
@@ -93,13 +93,13 @@ impl Holding<'_> {
     /// Reads the ticket's entry in the lock's history.
     async fn past(&self) -> Option<EndedTicket> {
         let (lock, _) = self.node.rsplit_once('/')?;
-        let past = self.claim.client().lock_history(lock).await.ok()?.history;
+        let past = self.claim.client.lock_history(lock).await.ok()?.history;
         past.into_iter().find(|past| past.ticket.as_deref() == Some(self.node))
     }
 
     /// The session that asked for the lock, if that was told.
     fn asker(&self) -> Option<Box<Actor>> {
-        let session = self.claim.fate().asked_by()?;
+        let session = self.claim.fate.asked_by()?;
         Some(Box::new(Actor { session: Some(session), ..Actor::default() }))
     }
 
@@ -124,19 +124,19 @@ impl Holding<'_> {
 
     /// Returns when a client asks for the lock. Never returns for a simple lock or a lost one.
     pub(crate) async fn revoked(&self) -> RevokeRequest {
-        if self.claim.kind() == Kind::Simple {
+        if self.claim.kind == Kind::Simple {
             return std::future::pending().await;
         }
         loop {
             match self.asked().await {
                 Ok(Some(request)) => {
-                    self.claim.fate().note_asked(request.by);
+                    self.claim.fate.note_asked(request.by);
                     return request;
                 }
                 Ok(None) => {}
                 // The loss is reported by `lost`.
                 Err(error) if error.code() == Some(ProblemType::TicketGone) => {
-                    self.claim.fate().tell_gone();
+                    self.claim.fate.tell_gone();
                     return std::future::pending().await;
                 }
                 Err(_) => tokio::time::sleep(PAUSE).await,
@@ -146,8 +146,8 @@ impl Holding<'_> {
 
     /// Returns a zxid at which the lock node existed; `None` when it is gone.
     async fn look(&self) -> Result<Option<u64>, Error> {
-        let client = self.claim.client();
-        if self.claim.kind() == Kind::Simple {
+        let client = &self.claim.client;
+        if self.claim.kind == Kind::Simple {
             // A simple lock has no ticket, and by now the znode may belong to another holder.
             let (view, answer) = client.read::<SimpleLock>(Target::path(SIMPLE_LOCKS, self.node)?).await?;
             let is_own = view.holder.is_some_and(|holder| holder.fencing_token == self.token);
@@ -162,7 +162,7 @@ impl Holding<'_> {
 
     /// Makes one long-poll for a client that wants the lock.
     async fn asked(&self) -> Result<Option<RevokeRequest>, Error> {
-        let client = self.claim.client();
+        let client = &self.claim.client;
         let target = Target::path("/v1/tickets", self.node)?.with("until", "revoked");
         match client.poll(target, client.inner.transport.timeouts.poll).await? {
             Ticket::Held { revoke, .. } | Ticket::Waiting { revoke, .. } => Ok(revoke),
@@ -171,7 +171,7 @@ impl Holding<'_> {
 
     /// Returns a watcher of the lock node's events since it was granted.
     fn watcher(&self) -> Watcher {
-        let mut watcher = self.claim.client().watch(self.node, WatchKind::Exists);
+        let mut watcher = self.claim.client.watch(self.node, WatchKind::Exists);
         watcher.resume_from(self.token);
         watcher
     }

@@ -141,7 +141,7 @@ async fn a_guard_is_not_safe_once_anything_has_told_of_the_loss() {
     assert!(guard.revoked().now_or_never().is_none());
     tokio::select! {
         _ = guard.revoked() => panic!("the lock is gone, and was not asked for"),
-        () = guard.claim().fate().gone() => {}
+        () = guard.claim.fate.gone() => {}
     }
     assert!(!guard.is_safe(), "a poll for those who ask was told that the ticket is gone");
 

@@ -39,12 +39,12 @@ impl OpenedSession {
     /// programs may have asked for locks with a delay in it.
     pub fn header_value(&self) -> &str {
         self.session.note_any_delay();
-        self.session.key().to_str().unwrap_or_default()
+        self.session.key.to_str().unwrap_or_default()
     }
 
     /// The time for which the cluster keeps the session without a heartbeat.
     pub fn timeout(&self) -> Duration {
-        self.session.timeout()
+        self.session.timeout
     }
 
     /// The state of the session.

@@ -138,12 +138,6 @@ impl Connector {
     }
 }
 
-impl fmt::Debug for Connector {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Connector")
-    }
-}
-
 fn roots(trust: &Trust) -> Result<Arc<RootCertStore>, String> {
     let mut roots = RootCertStore::empty();
     if let Some(ca) = &trust.ca {

@@ -36,8 +36,8 @@ pub struct SessionEvent {
 pub(crate) struct Session {
     pub(crate) id: u64,
     /// The value of the session header, which is secret.
-    key: HeaderValue,
-    timeout: Duration,
+    pub(crate) key: HeaderValue,
+    pub(crate) timeout: Duration,
     life: Mutex<Life>,
     state: watch::Sender<SessionState>,
     events: broadcast::Sender<SessionEvent>,
@@ -75,15 +75,6 @@ impl Session {
         session.tell(SessionState::Connected);
         tokio::spawn(keep(Arc::clone(&session), Arc::clone(transport)));
         Ok(session)
-    }
-
-    /// The value of the session header.
-    pub(crate) fn key(&self) -> &HeaderValue {
-        &self.key
-    }
-
-    pub(crate) fn timeout(&self) -> Duration {
-        self.timeout
     }
 
     /// Returns the state at this moment, by the clock and not by the last run of a task.

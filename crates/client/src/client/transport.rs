@@ -41,7 +41,8 @@ const POLLS_MAX: usize = 1_024;
 
 /// Connections to all nodes.
 pub(crate) struct Transport {
-    pools: Vec<Pool>,
+    /// The connections to each endpoint, in the order in which the endpoints were given.
+    pub(crate) pools: Vec<Pool>,
     endpoints: Mutex<Endpoints>,
     /// Whether any endpoint has ever answered.
     reached: AtomicBool,
@@ -58,20 +59,15 @@ impl Transport {
         Transport { pools, endpoints, reached: AtomicBool::new(false), timeouts, calls, polls }
     }
 
-    /// The connections to each endpoint, in the order in which the endpoints were given.
-    pub(crate) fn pools(&self) -> &[Pool] {
-        &self.pools
-    }
-
     /// The addresses of the endpoints, in the order in which they were given.
     pub(crate) fn addrs(&self) -> impl Iterator<Item = &str> {
-        self.pools.iter().map(Pool::addr)
+        self.pools.iter().map(|pool| &*pool.addr)
     }
 
     /// The address of an endpoint that has answered without a later failure.
     pub(crate) fn live_addr(&self) -> Option<&str> {
         let live = self.endpoints().live()?;
-        Some(self.pools[live].addr())
+        Some(&self.pools[live].addr)
     }
 
     /// Deadline of a call that begins now.
@@ -118,7 +114,7 @@ impl Transport {
             }
             let index = self.endpoints().choose(call.prefer, failed, Moment::now(), |count| fastrand::usize(..count));
             let ending = self.attempt(index, call, left).await;
-            match judge(self.pools[index].addr(), ending, call.repeat, maybe_done) {
+            match judge(&self.pools[index].addr, ending, call.repeat, maybe_done) {
                 Verdict::Done(answer) => {
                     self.endpoints().succeeded(index);
                     return Ok((answer, index));
@@ -146,7 +142,7 @@ impl Transport {
     /// As [`Transport::send`], without further tries.
     pub(crate) async fn send_to(&self, index: usize, call: &Call) -> Result<Answer, Error> {
         let ending = self.attempt(index, call, self.timeouts.operation).await;
-        match judge(self.pools[index].addr(), ending, call.repeat, false) {
+        match judge(&self.pools[index].addr, ending, call.repeat, false) {
             Verdict::Done(answer) => Ok(answer),
             Verdict::Failed(error) => Err(error),
             Verdict::Again { reason, maybe_done: true, .. } if !call.is_read() => Err(Error::unknown(reason)),

@@ -147,8 +147,8 @@ pub(crate) struct LockCheck {
 impl LockCheck {
     pub(crate) fn of(guard: &Guard, client: &Client) -> LockCheck {
         let value = format!("{};{}", crate::api::encode_path(guard.lock()), guard.fencing_token());
-        let is_own = Arc::ptr_eq(&guard.claim().client().inner, &client.inner);
-        let fate = is_own.then(|| Arc::clone(guard.claim().fate()));
+        let is_own = Arc::ptr_eq(&guard.claim.client.inner, &client.inner);
+        let fate = is_own.then(|| Arc::clone(&guard.claim.fate));
         LockCheck { value, lock: guard.lock().to_owned(), fate }
     }
 

@@ -100,8 +100,7 @@ async fn a_node_whose_snapshot_is_lost_has_it_from_the_leader() {
     let leader = cluster.leader().await;
     let lost = cluster.ids().into_iter().find(|id| *id != leader).unwrap();
     write(&cluster, leader, 0..300).await;
-    until("the node has a snapshot", async || cluster.status(lost).await.filter(|status| status.snapshot.zxid >= 100))
-        .await;
+    cluster.log_is_purged(lost).await;
     cluster.kill(lost);
     std::fs::remove_dir_all(cluster.data_dir(lost).join("sled")).unwrap();
     cluster.restart(lost);

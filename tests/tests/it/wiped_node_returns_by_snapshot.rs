@@ -2,7 +2,7 @@
 
 use zlock_client::api::ZnodeInfo;
 
-use crate::harness::{Call, Cluster, Options, until};
+use crate::harness::{Call, Cluster, Options};
 
 /// Snapshots soon, so that the log's beginning is gone when the node returns.
 const SETTINGS: &str = "snapshot_log_entries = 100\nlog_entries_kept = 10";
@@ -20,10 +20,7 @@ async fn a_wiped_node_gets_a_snapshot_and_serves_again() {
     let leader = cluster.leader().await;
     let wiped = cluster.ids().into_iter().find(|id| *id != leader).unwrap();
     write(&cluster, leader, 0..300).await;
-    until("the leader has a snapshot", async || {
-        cluster.status(leader).await.filter(|status| status.snapshot.zxid >= 100)
-    })
-    .await;
+    cluster.log_is_purged(leader).await;
     cluster.kill(wiped);
     cluster.wipe(wiped);
     write(&cluster, leader, 300..350).await;

@@ -12,7 +12,7 @@ use testkit::http::SOON;
 use testkit::{LinkRule, Links, Ports};
 
 use super::node::Node;
-use super::{Client, until};
+use super::{Call, Client, until};
 
 /// The name of every cluster that is started.
 pub(crate) const CLUSTER_ID: &str = "test";
@@ -290,6 +290,17 @@ impl Cluster {
         let goal = until("the other node answers", async || self.status(with).await).await.applied_zxid;
         let what = format!("node {id} has applied {goal}");
         until(&what, async || self.status(id).await.filter(|status| status.applied_zxid >= goal)).await;
+    }
+
+    /// Waits until the beginning of a node's log is purged, some time after a snapshot.
+    pub(crate) async fn log_is_purged(&self, id: u64) {
+        until("the beginning of the log is purged", async || {
+            let answer = self.client(id).send(Call::get("/metrics")).await.ok()?;
+            let metrics = String::from_utf8_lossy(&answer.body);
+            let zxid = metrics.lines().find_map(|line| line.strip_prefix("zlock_log_purged_zxid "))?;
+            (zxid != "0").then_some(())
+        })
+        .await;
     }
 
     fn node(&self, id: u64) -> &Node {

@@ -1,4 +1,4 @@
-//! The other end of a connection, as far as the connection tells.
+//! Client of a connection, as far as the connection tells.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use accept::{Place, Waiting};
 use znode::{Credential, Identity};
 
-/// The client of a connection. A request that came over no connection of this door has none.
+/// A connected client. A request that came over no connection of this door has none.
 #[derive(Clone, Debug)]
 pub(crate) struct Peer(Arc<Known>);
 

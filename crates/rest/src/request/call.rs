@@ -305,7 +305,7 @@ impl Call {
         self.peer().and_then(Peer::source)
     }
 
-    /// The other end of the connection.
+    /// Client of the connection.
     pub(crate) fn peer(&self) -> Option<&Peer> {
         self.parts.extensions.get()
     }

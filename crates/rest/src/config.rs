@@ -2,8 +2,8 @@
 
 use accept::Networks;
 
-/// Settings of the door. Durations are in milliseconds. What each bound answers is in
-/// docs/http-api.md.
+/// Settings of the door. Durations are in milliseconds. docs/http-api.md has the answer at each
+/// bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RestConfig {
     /// Digest of the super user, `user:base64(sha1(user:password))`: a client that proves to be

@@ -145,7 +145,7 @@ async fn a_waiter_at_a_node_that_hangs_is_granted_all_the_same() {
     let leader = cluster.leader().await;
     let one = client(cluster.endpoints(), LONG);
     let guard = one.lock("/l").acquire().await.unwrap();
-    // They are so many that some wait at each node.
+    // Nine readers are enough that some wait at each node.
     let waiters: Vec<_> = (0..9)
         .map(|_| {
             let two = client(cluster.endpoints(), LONG);

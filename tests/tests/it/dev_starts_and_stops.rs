@@ -72,8 +72,8 @@ async fn dev_shows_a_lock_stops_cleanly_and_finds_its_data_again() {
     let created = Client::new(&dev.nodes[1].0).send(Call::post("/v1/znodes/kept").body("x")).await.unwrap();
     assert_eq!(created.status, 201);
 
-    // A second cluster on the same data names the fault, and so do other ports and another number
-    // of nodes.
+    // A second start on the same data is refused with the reason, and so are other ports and
+    // another number of nodes.
     for (args, part) in [
         (vec![], "Is another `zlock dev` running?"),
         (vec!["--base-port", &base_port], "leave out --base-port"),

@@ -1,4 +1,4 @@
-//! Wake-ups of 1,000 waiters: a release wakes one of them.
+//! Wake-ups of 1,000 waiters by one release, which wakes only the next one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

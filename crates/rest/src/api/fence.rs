@@ -57,7 +57,8 @@ pub(crate) async fn check_behind(State(door): State<Arc<Door>>, request: Request
     let lock =
         lock.ok_or_else(|| Problem::bad(headers::FENCE_LOCK, "it is missing: name the lock that is to be held"))?;
     let lock = paths::parse(headers::FENCE_LOCK, lock)?;
-    // Two tokens, or one that is not text, hold nothing: the proxy passes on what its client sent.
+    // A doubled token, or one that is not text, counts as none: the proxy passes on what its client
+    // sent.
     let token = once(&parts.headers, headers::FENCE_TOKEN).ok().flatten();
     let super_digest = &door.config.super_digest;
     let identities = identities(headers::FENCE_AUTHORIZATION, &parts.extensions, &parts.headers, super_digest)?;

@@ -75,7 +75,7 @@ pub fn normal_origin(text: &str) -> Option<String> {
     })
 }
 
-/// Checks whether the request may come from a browser's page. Returns the refusal if it may not.
+/// Checks `Host`, and the headers of a browser's page. Returns the refusal of a foreign request.
 pub(crate) fn problem(config: &RestConfig, request: &Request) -> Option<Problem> {
     let (headers, peer) = (request.headers(), request.extensions().get::<Peer>());
     let host = match host(request, peer.is_some()) {

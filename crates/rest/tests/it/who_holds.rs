@@ -82,7 +82,7 @@ async fn a_page_of_locks_has_their_queues_and_so_many_contenders() {
     }
 }
 
-/// Such a wait was shown as `released`, as if the ticket had held.
+/// A wait that was given up was once shown as `released`, as if the ticket had held.
 #[tokio::test]
 async fn a_wait_that_is_given_up_was_withdrawn() {
     let node = Node::start().await;

@@ -36,7 +36,7 @@ async fn open_from(last: u8, to: SocketAddr) -> Option<TcpStream> {
     read.is_ok().then_some(stream)
 }
 
-/// 4,200 such connections shut the door for ten seconds.
+/// 4,200 silent connections shut the door for ten seconds.
 #[tokio::test]
 async fn connections_that_say_nothing_do_not_shut_the_door() {
     let config = WireConfig { connections_max: 4, connections_per_address_max: 4, ..WireConfig::default() };

@@ -148,7 +148,7 @@ async fn gaps(fault: Fault, leads: bool) -> ([Duration; 3], Duration) {
     let form = |kind| Queue::form(&cluster, kind, sick, fault.wait());
     let queues = join_all([Kind::Http, Kind::ZooKeeper, Kind::Dies].map(form)).await;
     for queue in &queues {
-        // The client dies silently: its connection to the node stays open.
+        // The client ends without a release or a close of its session: only its socket closes.
         queue.dying.iter().for_each(JoinHandle::abort);
     }
     let well = cluster.ids().into_iter().filter(|id| *id != sick);

@@ -34,7 +34,7 @@ const PIECE_BYTES: usize = 64 << 10;
 /// Pieces that wait for the client; a full queue makes the writer wait.
 const PIECES_WAITING: usize = 4;
 
-/// A backup of the state, as a file.
+/// Writes a backup of the state, as a file.
 #[utoipa::path(get, path = "/v1/admin/backup", operation_id = "adminBackup", tag = "admin",
     params(("local" = Option<bool>, Query, description = "what this node has applied, without asking whether there is \
         more: for a node without a quorum")),

@@ -112,7 +112,7 @@ fn settings(settings: LockSettings) -> zlock_client::api::LockSettings {
     zlock_client::api::LockSettings { limit, managed, waiters_max }
 }
 
-/// Sets the properties of a lock. A lock in use takes another `waiters_max` alone.
+/// Sets the properties of a lock. While the lock is in use, only `waiters_max` can be changed.
 #[utoipa::path(put, path = "/v1/locks/{*path}", operation_id = "locksSet", tag = "locks",
     request_body(content = zlock_client::api::LockSettings, example = json!({"managed": true, "waiters_max": 10})),
     params(("path" = PathInUrl, Path, example = "team/x", description = "slashes plain or encoded")),

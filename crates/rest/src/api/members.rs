@@ -101,7 +101,7 @@ pub(crate) async fn promote(operator: Operator, Path(id): Path<String>, mut call
     ordered(&call, Order::Promote { id }).await
 }
 
-/// Changes the addresses of a member, which the leader first asks at the new ones.
+/// Changes the addresses of a member. The leader first asks it at the new ones.
 #[utoipa::path(put, path = "/v1/admin/members/{id}", operation_id = "adminMembersUpdate", tag = "admin",
     params(("id" = u64, Path, minimum = 1, example = 6, description = "of the member"),
         ("peer_addr" = Option<String>, Query, min_length = 1, max_length = 255, example = "10.0.0.9:7101",

@@ -1,7 +1,7 @@
 //! Opaque cursors, for a list that goes on behind a name that the request may not know.
 //!
-//! The name is encrypted under a key that each node makes at its start. So a cursor is valid at the
-//! node that gave it, until that node restarts.
+//! The name is encrypted under a key that each node makes for its first cursor, and keeps in
+//! memory. So a cursor is valid at the node that gave it, until that node restarts.
 
 use std::sync::OnceLock;
 
@@ -13,7 +13,7 @@ use znode::ZPath;
 use crate::problem::Problem;
 use crate::request::paths;
 
-/// First character of a cursor, which no path has.
+/// First character of a cursor. Paths begin with a slash.
 const MARK: char = '~';
 /// Names are padded to a multiple of this, so that a cursor's length hides theirs.
 const BLOCK: usize = 256;

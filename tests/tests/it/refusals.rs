@@ -1,7 +1,7 @@
 //! Answers to wrong requests and wrong command lines: golden texts in `refusals/`.
 //!
-//! Each text names the fault, perhaps the intended word, and the remedy. `UPDATE_GOLDENFILES=1
-//! tests/run refusals` writes them anew; read the diff.
+//! Each text names the fault, perhaps the intended word, and the remedy.
+//! `UPDATE_GOLDENFILES=1 tests/run refusals` writes them anew; read the diff.
 
 use std::collections::BTreeMap;
 use std::error::Error;

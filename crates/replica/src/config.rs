@@ -126,7 +126,7 @@ impl Config {
     }
 
     /// The shortest pause of a candidate that was not elected, and the time that votes may take.
-    /// With the lease less than the shortest silence, so that what `elections` says about that
+    /// With the lease less than the shortest silence, so that what `campaign` says about that
     /// holds.
     pub(crate) fn pause_ms(&self) -> u64 {
         self.lease_ms() / 2

@@ -28,7 +28,7 @@ pub(crate) mod upgrade;
 pub(crate) mod watch;
 pub(crate) mod znodes;
 
-/// Every operation of the files here.
+/// Every operation of these files.
 pub(crate) const ROUTES: &[&[Route]] = &[
     sessions::ROUTES,
     znodes::ROUTES,

@@ -1,80 +1,82 @@
-//! Every bound of the door.
+//! Settings and bounds of the door.
 
 use accept::Networks;
 
-/// Settings of the door. Durations are in milliseconds. What each bound answers is in
-/// docs/http-api.md.
+/// Settings of the door. Durations are in milliseconds. docs/http-api.md has the answer at each
+/// bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RestConfig {
-    /// Who proves to be this one may do everything: a digest, `user:base64(sha1(user:password))`;
-    /// nobody when empty.
+    /// Digest of the super user, `user:base64(sha1(user:password))`: a client that proves to be
+    /// this user may do everything. Empty: there is no super user.
     pub super_digest: String,
-    /// Subjects of certificates, as `x509` ACLs write them, whose clients may do what is for
-    /// operators.
+    /// Certificate subjects, as `x509` ACLs write them, of clients that may use the operators'
+    /// routes.
     pub operators: Vec<String>,
     /// Names and addresses by which clients may call this node, as [`crate::normal_host`] gives
-    /// them. A listener on loopback takes these and the names of its machine. Others take any name
-    /// when there are none here, and any address. Beyond: 421.
+    /// them. A listener on loopback takes these and the names of its machine. Other listeners take
+    /// any address, and any name when this list is empty. Beyond: 421.
     pub http_hosts: Vec<String>,
-    /// The host of the address that this node gives to clients, in the same form; a listener that
-    /// is not on loopback takes it.
+    /// Host of the address that this node gives to clients, as [`crate::normal_host`] gives it. A
+    /// listener off loopback takes it.
     pub own_host: String,
-    /// Origins whose pages may ask, besides the node's own, as [`crate::normal_origin`] gives them.
-    /// Beyond: 403.
+    /// Origins whose pages may ask, as [`crate::normal_origin`] gives them; the node's own always
+    /// may. Beyond: 403.
     pub http_origins: Vec<String>,
-    /// Connections at once. Beyond: a silent one gives way, else 503 with `Retry-After`, and the
-    /// connection is closed.
+    /// Connections at once. Beyond: a silent connection gives way, else the new one gets 503 with
+    /// `Retry-After` and is closed.
     pub connections_max: usize,
-    /// Those from one address; 0 is a quarter of all. Beyond: the same.
+    /// Connections at once from one address; 0 is a quarter of `connections_max`. Beyond: as for
+    /// `connections_max`.
     pub connections_per_address_max: usize,
-    /// New sessions a second from one address, and ten times as many at once; 0 is no bound.
+    /// New sessions a second from one address, with a burst of ten times as many; 0 is no bound.
     /// Beyond: 429.
     pub session_rate_max: u32,
-    /// Addresses that stand for many clients: none of the bounds for one address are theirs.
+    /// Addresses that stand for many clients, and are exempt from the bounds for one address.
     pub exempt: Networks,
     /// Long-polls and waiting acquires at once. Beyond: 429 with `Retry-After`.
     pub waits_max: usize,
-    /// The longest `wait`. Beyond: 400.
+    /// Longest `wait` of a request. Beyond: 400.
     pub wait_max_ms: u64,
-    /// A request's body. Beyond: 413.
+    /// Size of a request's body. Beyond: 413.
     pub body_bytes_max: usize,
-    /// Bodies that have come, as far as they have, and long answers being taken, together; the
-    /// latter up to half of it. Beyond: the body that was begun first and is not whole is given up;
-    /// 503 with `Retry-After`.
+    /// Memory for request bodies, counted as far as they have come, and for long answers that
+    /// clients are taking; the answers get up to half of it. Beyond: the oldest incomplete body is
+    /// given up; 503 with `Retry-After`.
     pub bodies_bytes_max: usize,
-    /// From the first byte of a body to its last. Beyond: 408, and the connection is closed.
+    /// Time from the first byte of a body to its last. Beyond: 408, and the connection is closed.
     pub body_read_timeout_ms: u64,
-    /// A request's URI. Beyond: 414.
+    /// Length of a request's URI. Beyond: 414.
     pub uri_bytes_max: usize,
     /// Names and values of a request's headers together. Beyond: 431.
     pub header_bytes_max: usize,
-    /// The number of headers. Beyond: 431.
+    /// Number of a request's headers. Beyond: 431.
     pub headers_max: usize,
-    /// For the whole head of a request, from its first byte; and from a connection's beginning to
-    /// its first request. Beyond: the connection is closed.
+    /// Time for the whole head of a request, from its first byte, and from the start of a
+    /// connection to its first request. Beyond: the connection is closed.
     pub header_read_timeout_ms: u64,
-    /// From an answer to the next request of the connection. Beyond: it is closed; where the door
-    /// is full, sooner.
+    /// Time from an answer to the next request of the connection; a full door waits less. Beyond:
+    /// the connection is closed.
     pub idle_timeout_ms: u64,
-    /// How long a client may take nothing of its answer. Beyond: the connection is closed.
+    /// Time for which a client may take nothing of its answer. Beyond: the connection is closed.
     pub write_timeout_ms: u64,
-    /// How long a write may take. Beyond: 504, outcome unknown.
+    /// Time that a write may take. Beyond: 504, outcome unknown.
     pub propose_timeout_ms: u64,
-    /// How long a read may take. Beyond: 503.
+    /// Time that a read may take. Beyond: 503.
     pub read_timeout_ms: u64,
-    /// Children, sessions, waiters or locks in one answer, also the default of `limit`. Beyond:
+    /// Children, sessions, waiters or locks in one answer, and the default of `limit`. Beyond:
     /// pages.
     pub page_max: usize,
-    /// How long the door tries to take a waiter out of the queue whose client has gone.
+    /// Time for which the door tries to take the waiter of a vanished client out of the queue.
     pub withdraw_timeout_ms: u64,
-    /// At shutdown, before `drain_time_ms`: how long the node is not ready, and all else goes on.
+    /// Time at shutdown, before `drain_time_ms`, for which the node is not ready and otherwise
+    /// works as before.
     pub drain_delay_ms: u64,
-    /// At shutdown: how long the door serves on, is not ready, and ends each connection with its
-    /// next answer.
+    /// Time at shutdown for which the door still serves, is not ready, and closes each connection
+    /// with its next answer.
     pub drain_time_ms: u64,
-    /// How long open requests may take to end at shutdown.
+    /// Time that open requests may take to end at shutdown.
     pub shutdown_timeout_ms: u64,
-    /// The timeout of a session whose client named none.
+    /// Timeout of a session that is opened without one.
     pub session_timeout_default_ms: u32,
 }
 

@@ -1,4 +1,4 @@
-//! Connections: their bounds, and that answers leave.
+//! Connections, with their bounds and the delivery of answers.
 
 pub(crate) mod at_work;
 pub(crate) mod bodies;

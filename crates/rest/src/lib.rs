@@ -2,23 +2,22 @@
 //! document.
 //!
 //! ```text
-//!  connection -> http/     serve.rs their number; handshakes; the end of all
-//!                          connection.rs bounds: head, idle, stalled answers; parked while idle
-//!                          layer.rs every request: bounds of the head, heartbeat; every answer: Zlock-Zxid, -Node, -Leader
-//!                          origin.rs which pages of a browser may ask · delivery.rs that answers leave
-//!                          long_answers.rs their place among the bodies (bodies.rs) · waiter.rs what an acquire leaves in a queue
-//!                          long_work.rs the thread for long lists and bodies
-//!             -> request/  door.rs what all requests share · call.rs one request: headers (caller.rs), query (query.rs),
-//!                          path (paths.rs), body · access.rs what it may read · operator.rs who may operate the node
-//!             -> api/      one file for each resource, and convert.rs, which says things of the state in the words of the API
-//!             -> problem.rs    the only place where an error meets HTTP
+//!  connection -> http/     serve.rs accepts and ends connections; connection.rs their timeouts, and parking while idle
+//!                          layer.rs around every request: bounds of the head, heartbeat, headers of the answer
+//!                          origin.rs refuses foreign pages · delivery.rs notes flushed answers
+//!                          bodies.rs memory of bodies and long answers (long_answers.rs) · long_work.rs thread for long lists
+//!                          waiter.rs takes an abandoned acquire out of the queue
+//!             -> request/  door.rs state of all requests · call.rs one request: headers (caller.rs), query (query.rs),
+//!                          path (paths.rs), body · access.rs read access · operator.rs operators
+//!             -> api/      one file for each resource; convert.rs converts the state's types to the API's
+//!             -> problem.rs    errors as answers
 //!                          beside each handler its row (route.rs)
 //!  routes.rs     the router and the document (openapi.rs), both made of these rows
 //! ```
 //!
-//! The door translates and waits, and decides nothing: whether a wait ended with or without the
-//! lock is decided by the log. What an acquire leaves in a queue is guarded by `waiter.rs` until
-//! the client has its answer (`delivery.rs`).
+//! The door translates and waits, and decides nothing: the log decides whether a wait ended with
+//! the lock. `waiter.rs` guards the place in the queue until the client has its answer
+//! (`delivery.rs`).
 
 mod api;
 mod config;

@@ -1,12 +1,12 @@
 //! `/openapi.json`: made of the rows beside the handlers and of their annotations, and completed
 //! here.
 //!
-//! | file | has |
+//! | file | contents |
 //! |---|---|
-//! | `operations.rs` | headers, bodies with the parameters of the query, ways in |
+//! | `operations.rs` | headers, bodies with the parameters of the query, authentication |
 //! | `problems.rs` | problems that many operations may answer |
-//! | `schemas.rs` | patterns of fields by their names; parameters that are one of some words |
-//! | `examples.rs` | names and numbers that several examples have |
+//! | `schemas.rs` | patterns of fields by their names; enumerated parameters |
+//! | `examples.rs` | names and numbers of several examples |
 
 pub(crate) mod examples;
 mod operations;
@@ -22,12 +22,12 @@ use crate::route::Route;
 #[derive(utoipa::OpenApi)]
 #[openapi(
     info(title = "zlock", description = "Locks and znodes over HTTP.", license(name = "Apache-2.0")),
-    // The rows bring the schemas that bodies name, and not those that parameters alone name.
+    // The rows bring the schemas of bodies. Schemas that only parameters name are listed here.
     components(schemas(PathInUrl, Problem, ZnodeName))
 )]
 struct Document;
 
-/// The description of an API of these operations.
+/// Builds the description of an API with these operations.
 pub(crate) fn document<'a>(routes: impl Iterator<Item = &'a Route>) -> Value {
     let mut head = Document::openapi();
     let mut described = Vec::new();
@@ -51,7 +51,7 @@ pub(crate) fn document<'a>(routes: impl Iterator<Item = &'a Route>) -> Value {
             for (method, operation) in item.as_object().into_iter().flatten() {
                 let mut operation = operation.clone();
                 bodies.extend(operations::complete(route, method, &mut operation));
-                // OpenAPI has no word for a parameter of several names.
+                // OpenAPI has no parameter that takes several segments.
                 document["paths"][path.replace("{*", "{")][method] = operation;
             }
         }

@@ -1,4 +1,4 @@
-//! The only place where an error meets HTTP.
+//! Errors as HTTP answers: all other code passes a [`Problem`] on and knows no status.
 
 use axum::http::StatusCode;
 use axum::http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -8,7 +8,7 @@ use zlock_client::api::{Contender, Outcome, ProblemType, SessionEnded, TicketEnd
 use znode::lock::TICKET_NAME_BYTES_MAX;
 use znode::{LockMode, Refusal, State, ZPath, Zxid};
 
-/// A bad answer. Rendered by [`Problem::render`] when the zxid of the answer is known.
+/// An error answer. [`Problem::render`] makes the response when the zxid of the answer is known.
 #[derive(Clone, Debug)]
 pub(crate) struct Problem {
     pub(crate) kind: ProblemType,
@@ -23,7 +23,7 @@ pub(crate) struct Problem {
     retry_after_ms: Option<u64>,
 }
 
-/// What some problems say beyond the common.
+/// A member that only some kinds of problems have.
 #[derive(Clone, Debug)]
 pub(crate) enum Extra {
     Ended(SessionEnded),
@@ -32,7 +32,7 @@ pub(crate) enum Extra {
     Holder(Box<Contender>),
 }
 
-/// How soon a client may try again that met a bound of this node.
+/// Delay in `Retry-After` for a client that met a bound of this node.
 const RETRY_AFTER_MS: u64 = 1_000;
 
 impl Problem {
@@ -59,13 +59,13 @@ impl Problem {
         }
     }
 
-    /// The state machine said no.
+    /// A refusal by the state machine.
     pub(crate) fn refused(refusal: Refusal, zxid: Zxid) -> Problem {
         let problem = Problem::from(refusal.error);
         Problem { path: refusal.path, op_index: refusal.op_index, zxid: Some(zxid), ..problem }
     }
 
-    /// This node is at a bound of its own: 429.
+    /// 429: the node is at a bound of its own.
     pub(crate) fn too_many(what: &str) -> Problem {
         let detail = format!("too many {what} on this node: try again or go to another node");
         Problem {
@@ -75,7 +75,7 @@ impl Problem {
         }
     }
 
-    /// Nothing was done: 503.
+    /// 503: the request did nothing.
     pub(crate) fn unavailable(why: impl Into<String>, retry_after_ms: u64) -> Problem {
         Problem {
             outcome: Outcome::Unavailable,
@@ -84,12 +84,13 @@ impl Problem {
         }
     }
 
-    /// The node is on its way out: 503.
+    /// 503: the node is shutting down.
     pub(crate) fn stopping() -> Problem {
         Problem::unavailable("the node is shutting down: go to another node", RETRY_AFTER_MS)
     }
 
-    /// The same of an acquire whose ticket stands in the queue, or may.
+    /// Adds that the ticket of this acquire is still in the queue, or may be: the outcome is
+    /// unknown.
     pub(crate) fn with_ticket_left(self, why: &str) -> Problem {
         Problem { outcome: Outcome::Unknown, detail: format!("{}; {why}", self.detail), ..self }
     }
@@ -98,25 +99,25 @@ impl Problem {
         Problem { outcome: Outcome::Unknown, ..Problem::new(ProblemType::Unknown, why) }
     }
 
-    /// The wait ended first, and the log says that the waiter has left.
+    /// 409: the wait ended first, and the log says that the waiter has left.
     pub(crate) fn not_acquired(ticket: &ZPath, zxid: Zxid) -> Problem {
         let detail = "the wait ended before the lock was granted; the waiter has left the queue";
         Problem::new(ProblemType::NotAcquired, detail).at(ticket, zxid)
     }
 
-    /// The ticket is not there any more, or never was.
+    /// 410: the ticket does not exist any more, or never did.
     pub(crate) fn ticket_gone(ticket: &ZPath, zxid: Zxid) -> Problem {
         let detail = "the ticket was released or withdrawn, or its session ended";
         let problem = Problem::new(ProblemType::TicketGone, detail);
         Problem { error: Some(znode::Error::NoNode), ..problem.at(ticket, zxid) }
     }
 
-    /// Whether it says how the ticket ended.
+    /// Tells whether the problem says how the ticket ended.
     pub(crate) fn tells_the_end(&self) -> bool {
         self.extra.is_some()
     }
 
-    /// The same for a retry of what was done before: only its key could find the ticket.
+    /// Explains this problem of a retry: only the key of the first request could find the ticket.
     pub(crate) fn of_used_key(self) -> Problem {
         match self.kind {
             ProblemType::TicketGone => self.because(
@@ -127,13 +128,14 @@ impl Problem {
         }
     }
 
-    /// A later attempt with the same key took over.
+    /// 409: a later attempt with the same key took the ticket over.
     pub(crate) fn superseded(ticket: &ZPath, zxid: Zxid) -> Problem {
         let detail = "another request with the same idempotency key has the ticket";
         Problem::new(ProblemType::Superseded, detail).at(ticket, zxid)
     }
 
-    /// If the state found a text too long: which one, of those that were sent with these lengths.
+    /// Names the text that the state found too long; `texts` has the length of each text in the
+    /// request.
     pub(crate) fn naming(self, state: &State, texts: &[(&str, usize)]) -> Problem {
         let max = state.limits().label_bytes_max;
         let long = texts.iter().find(|(_, bytes)| *bytes > max as usize);
@@ -143,7 +145,8 @@ impl Problem {
         }
     }
 
-    /// The same with what fills the state, where that is what is full, and no quota.
+    /// Adds the largest subtree, where the whole state is full. A quota of the path leaves the
+    /// problem as it is.
     pub(crate) fn of_a_full_state(self, state: &State) -> Problem {
         let is_quota = self.path.as_ref().is_some_and(|path| state.has_hard_quota(path));
         let largest = state.largest_subtree_for(&[]).filter(|_| self.is(znode::Error::QuotaExceeded) && !is_quota);
@@ -157,7 +160,7 @@ impl Problem {
         self.because(&detail)
     }
 
-    /// The same with the bounds of a path, where a path is too long.
+    /// Adds the bounds of a path, where the path is too long.
     pub(crate) fn of_a_long_path(self, state: &State) -> Problem {
         if !self.is(znode::Error::PathTooLong) {
             return self;
@@ -171,7 +174,7 @@ impl Problem {
         ))
     }
 
-    /// The same, with the numbers of the semaphore that was asked for.
+    /// Adds the numbers of the semaphore that the request named.
     pub(crate) fn with_limit(self, state: &State, lock: &ZPath, mode: LockMode) -> Problem {
         let LockMode::Lease { permits, limit: asked } = mode else { return self };
         let set = znode::lock::queue(state, lock, 0, 0).ok().and_then(|queue| queue.settings.limit);
@@ -189,8 +192,8 @@ impl Problem {
         }
     }
 
-    /// The same, met behind a write of the request that is done: no client may be told that nothing
-    /// was.
+    /// Turns `Unavailable` into `Unknown` behind a completed write of the same request:
+    /// "unavailable" would say that the request did nothing.
     pub(crate) fn behind_a_write(self) -> Problem {
         match self.outcome {
             Outcome::Unavailable => Problem::unknown(format!("a part of the request is done: {}", self.detail)),
@@ -198,24 +201,24 @@ impl Problem {
         }
     }
 
-    /// The same with other words.
+    /// Replaces the words of the problem.
     pub(crate) fn because(mut self, detail: &str) -> Problem {
         self.detail = detail.into();
         self
     }
 
-    /// The reply does not belong to the request: a bug of ours.
+    /// 500: the reply does not belong to the request, which is a bug in zlock.
     pub(crate) fn internal(detail: &str) -> Problem {
         Problem { outcome: Outcome::Unknown, ..Problem::new(ProblemType::Internal, detail) }
     }
 
-    /// The same with who holds the lock that it is about.
+    /// Adds the holder of the lock.
     pub(crate) fn held_by(mut self, holder: Contender) -> Problem {
         self.extra = Some(Box::new(Extra::Holder(Box::new(holder))));
         self
     }
 
-    /// Whether the state machine's error is this one.
+    /// Tells whether this is the given error of the state machine.
     pub(crate) fn is(&self, error: znode::Error) -> bool {
         self.error == Some(error)
     }
@@ -226,12 +229,12 @@ impl Problem {
         self
     }
 
-    /// The refusal that it stands for, and what is to be said of it beyond that.
+    /// Sets the state machine's error and an extra member.
     pub(crate) fn with(self, error: znode::Error, extra: Extra) -> Problem {
         Problem { error: Some(error), extra: Some(Box::new(extra)), ..self }
     }
 
-    /// Waiting would close a cycle, and no request waits: 409.
+    /// 409: waiting would close a cycle, so the request does not wait.
     pub(crate) fn deadlock(lock: &ZPath, cycle: &[znode::lock::WaitsFor], zxid: Zxid) -> Problem {
         let edge = |edge: &znode::lock::WaitsFor| WaitsFor {
             session: edge.session.0,
@@ -243,7 +246,7 @@ impl Problem {
         Problem::from(znode::Error::Deadlock).with(znode::Error::Deadlock, cycle).at(lock, zxid)
     }
 
-    /// Which operation of a multi it is about.
+    /// Sets the index of the failed operation in a multi.
     pub(crate) fn of_op(mut self, index: usize) -> Problem {
         self.op_index = u32::try_from(index).ok();
         self
@@ -254,7 +257,7 @@ impl Problem {
         self
     }
 
-    /// The document. `zxid` is for a problem that knows none.
+    /// Builds the JSON document. `zxid` is for a problem without one.
     fn document(&self, zxid: Zxid) -> zlock_client::api::Problem {
         let (mut ended, mut cycle, mut end, mut holder) = (None, Vec::new(), None, None);
         match self.extra.as_deref() {
@@ -282,12 +285,12 @@ impl Problem {
         }
     }
 
-    /// The document as text, which is a line.
+    /// Writes the JSON document as one line of text.
     pub(crate) fn to_json(&self, zxid: Zxid) -> String {
         serde_json::to_string(&self.document(zxid)).expect("a problem has no maps and no foreign types") + "\n"
     }
 
-    /// The answer. `zxid` is for a problem that knows none.
+    /// Renders the answer. `zxid` is for a problem without one.
     pub(crate) fn render(self, zxid: Zxid) -> Response {
         let mut response = (self.status, self.to_json(zxid)).into_response();
         let headers = response.headers_mut();
@@ -296,8 +299,8 @@ impl Problem {
             headers.insert(RETRY_AFTER, HeaderValue::from(ms.div_ceil(1_000).max(1)));
         }
         if self.status == StatusCode::UNAUTHORIZED {
-            // Not `Basic`: a browser would ask for the password, keep it, and send it with all that
-            // a page asks for.
+            // Not `Basic`: a browser would ask for the password, keep it, and send it with every
+            // request of a page.
             let way = if self.kind == ProblemType::OperatorOnly { "Zlock-Operator" } else { "Zlock-Session" };
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static(way));
         }
@@ -305,7 +308,7 @@ impl Problem {
     }
 }
 
-/// Leaves the problem for the outermost layer, which knows the zxid.
+/// Keeps the problem in the response for the outermost layer, which knows the zxid and renders it.
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let mut response = self.status.into_response();
@@ -317,7 +320,7 @@ impl IntoResponse for Problem {
 impl From<znode::Error> for Problem {
     fn from(error: znode::Error) -> Problem {
         let row = error.row();
-        // A test finds every kind of the table.
+        // A test checks that this finds every kind in the table.
         let kind = ProblemType::from_slug(row.problem).unwrap_or(ProblemType::Internal);
         let status = http_status(row.status);
         let retry = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
@@ -330,12 +333,13 @@ impl From<znode::Error> for Problem {
     }
 }
 
-/// A status of a table. A test finds all of them.
+/// Converts the status of a table row. A test checks every row.
 fn http_status(code: u16) -> StatusCode {
     StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
 }
 
-/// What is said of a refusal where the state's own words do not tell what to do.
+/// Text of a refusal. Replaces the state machine's words where they do not tell the client what to
+/// do.
 fn words(error: znode::Error) -> String {
     match error {
         znode::Error::SessionRequired => {
@@ -365,7 +369,7 @@ impl From<replica::Error> for Problem {
     }
 }
 
-/// `Deadline` is no problem for most waits: they look at it themselves first.
+/// `Deadline` becomes no problem in most waits: they handle it before this conversion.
 impl From<WaitEnd> for Problem {
     fn from(end: WaitEnd) -> Problem {
         match end {
@@ -378,8 +382,8 @@ impl From<WaitEnd> for Problem {
 }
 
 impl Problem {
-    /// 410: `since` is none of this cluster's. One that is ahead of it may have been restored from
-    /// an older copy.
+    /// 410: `since` is beyond every zxid of this cluster, which may have been restored from an
+    /// older copy.
     pub(crate) fn events_ahead(zxid: Zxid) -> Problem {
         let detail = format!(
             "`since` is beyond all that the cluster has committed, which is {zxid}: it is of another history; read \

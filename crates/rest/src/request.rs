@@ -1,4 +1,4 @@
-//! What a request says, and what it may read.
+//! A request: its headers, query, path and body, and the znodes that it may read.
 
 pub(crate) mod access;
 pub(crate) mod call;

@@ -1,5 +1,4 @@
-//! A row of the one list of operations, from which both the router and the OpenAPI document are
-//! made.
+//! A row of the one list of operations. The router and the OpenAPI document are made of these rows.
 
 use std::sync::Arc;
 
@@ -11,28 +10,28 @@ use zlock_client::api::ProblemType;
 
 use crate::request::door::Door;
 
-/// An operation of the API. Method, path, parameters and answers are those of its handler's
-/// annotation, where `{*path}` stands for all names that follow.
+/// An operation of the API. Method, path, parameters and answers stand in the annotation of its
+/// handler; `{*path}` there takes all segments that follow.
 pub(crate) struct Route {
     pub(crate) parts: fn() -> UtoipaMethodRouter<Arc<Door>>,
-    /// The same at other paths, too, that the document does not have.
+    /// Further paths of the operation, which the document leaves out.
     pub(crate) spellings: &'static [&'static str],
-    /// No request without a session gets through.
+    /// Set where every request must have a session.
     pub(crate) in_session: bool,
-    /// Reads the state: `consistency` and the smallest zxid go with it.
+    /// Set where the operation reads the state, and so takes `consistency` and `Zlock-Min-Zxid`.
     pub(crate) reads: bool,
-    /// Headers that other requests of its method may have, and this one may not.
+    /// Headers that this operation does not take, although its method does.
     pub(crate) without: &'static [&'static str],
-    /// What it may answer beyond what its method says.
+    /// Problems of the operation beyond those of its method.
     pub(crate) problems: &'static [&'static [ProblemType]],
-    /// What a request must keep beyond the schemas: parts of what the refusal says.
+    /// Rules that no schema expresses, each as a part of the refusal's text.
     pub(crate) rules: &'static [&'static str],
 }
 
 pub(crate) const IDEMPOTENCY_KEY: &str = "Idempotency-Key";
 pub(crate) const IF_LOCK: &str = "If-Lock";
 
-/// The row of a handler that has an annotation.
+/// Makes the row of an annotated handler.
 macro_rules! route {
     ($handler:ident) => {
         $crate::route::Route::new(|| utoipa_axum::routes!($handler))
@@ -55,7 +54,7 @@ impl Route {
         paths.fold(router, |router, path| router.route(path, handler.clone()))
     }
 
-    /// The operation by path and method, and the schemas that it names.
+    /// Gives the operation by path and method, and the schemas that it names.
     pub(crate) fn described(&self) -> (Value, Vec<(String, RefOr<Schema>)>) {
         let (schemas, paths, _) = (self.parts)();
         (serde_json::to_value(paths).expect("its keys are texts"), schemas)

@@ -30,7 +30,8 @@ fn rows() -> impl Iterator<Item = &'static Route> {
     api::ROUTES.iter().copied().flatten().chain(ROUTES)
 }
 
-/// All routes, for a server of the caller's own: the bounds of connections are [`crate::serve`]'s.
+/// All routes, for a caller that runs its own server. The bounds of connections belong to
+/// [`crate::serve`].
 pub fn router(replica: Replica, config: RestConfig) -> Router {
     routes(Door::new(replica, config, CancellationToken::new()))
 }
@@ -43,7 +44,7 @@ pub fn openapi_document() -> &'static Value {
     &DOCUMENT
 }
 
-/// This document.
+/// Shows the OpenAPI document.
 #[utoipa::path(get, path = "/openapi.json", operation_id = "nodeOpenapi", tag = "node",
     responses((status = 200, description = "OpenAPI 3.1", body = Value, example = json!({"openapi": "3.1.0",
         "info": {"title": "zlock", "version": "0.1.0"}, "paths": {}}))))]
@@ -51,16 +52,16 @@ async fn answer(mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;
     let zxid = call.door.replica.state().last_zxid();
     let mut response = call::answer(StatusCode::OK, zxid, "application/json", TEXT.clone());
-    // It is kept once, however many read it slowly.
+    // The text is kept once for all its readers, so it takes no place among the long answers.
     response.extensions_mut().insert(OfTheProgram);
     Ok(response)
 }
 
-/// What is for operators, behind the layer that lets them in: every route under `/v1/admin/`, and
-/// no other. A test asks for each of them as each kind of caller.
+/// The operators' routes, behind the layer that lets operators in: exactly the routes under
+/// `/v1/admin/`. A test asks for each route as each kind of caller.
 fn admin(door: &Arc<Door>) -> Router<Arc<Door>> {
     let routes = rows().filter(|row| row.is_for_operators()).fold(Router::new(), |router, row| row.add_to(router));
-    // What is not there is told to operators only, too.
+    // Only an operator is told that a route does not exist.
     let routes = routes.route("/v1/admin", any(no_route));
     let routes = routes.route("/v1/admin/", any(no_route)).route("/v1/admin/{*rest}", any(no_route));
     routes.method_not_allowed_fallback(no_method).layer(from_fn_with_state(door.clone(), operators_only))
@@ -68,8 +69,8 @@ fn admin(door: &Arc<Door>) -> Router<Arc<Door>> {
 
 pub(crate) fn routes(door: Arc<Door>) -> Router {
     let for_all = rows().filter(|row| !row.is_for_operators()).fold(Router::new(), |router, row| row.add_to(router));
-    // What the document leaves out: requests of proxies about other requests, whatever their
-    // methods, and probes with a method that no client uses.
+    // Routes outside the document: the requests of proxies about other requests, with any method,
+    // and probes with a method that no client uses.
     for_all
         .route("/v1/fence/", any(fence::check_behind))
         .route("/v1/fence/{*request}", any(fence::check_behind))
@@ -103,17 +104,17 @@ async fn no_method(method: Method, uri: Uri) -> Problem {
     Problem::new(ProblemType::MethodNotAllowed, detail)
 }
 
-/// Resources under `/v1` that clients use most.
+/// The resources under `/v1` that clients use most.
 const RESOURCES: [&str; 10] =
     ["cluster", "elections", "fence", "groups", "locks", "multilocks", "sessions", "tickets", "txn", "znodes"];
 
 fn meant_resource(path: &str) -> Option<&'static str> {
     let name = path.trim_start_matches('/').split('/').find(|name| !matches!(*name, "v1" | "v2"))?;
-    // Another version, or none, of a name that is right.
+    // A name that is right, behind another version or behind none.
     query::meant(name, RESOURCES.into_iter()).filter(|known| !path.starts_with(&format!("/v1/{known}/")))
 }
 
-/// What an URL ought to have named, when it ends before: the variable of a script was empty.
+/// The resource that is missing at the end of a URL, as when a variable of a script is empty.
 fn missing(uri: &Uri) -> Option<&'static str> {
     match uri.path().trim_end_matches('/') {
         "/v1/locks" => Some("lock"),

@@ -1,4 +1,4 @@
-//! A disk as the one sees it who breaks it, and what a request does to it.
+//! A disk, with the calls that break it and the requests of the kernel that change it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -12,10 +12,11 @@ use crate::faults::{Faults, Syncs};
 use crate::file::{Cut, PAGE_BYTES};
 use crate::tree::{Body, Inode, Tree};
 
-/// How large a disk is: far more than a node of a test needs, and far less than the machine has.
+/// Capacity of a disk: far more than a node of a test needs, and far less than the machine's
+/// memory.
 pub const CAPACITY_BYTES: u64 = 512 << 20;
 
-/// An fsync that has not returned: of which inode, and who waits.
+/// An fsync that has not returned: its inode, and the reply to send.
 type Waiting = (u64, ReplyEmpty);
 
 #[derive(Debug, Default)]
@@ -24,17 +25,17 @@ pub(crate) struct State {
     pub(crate) faults: Faults,
     /// Handles that were opened for reading only.
     pub(crate) readers: BTreeSet<u64>,
-    /// By a number that no other has had.
+    /// Waiting fsyncs, by numbers that are never used again.
     waiting: BTreeMap<u64, Waiting>,
-    /// How many have ever waited.
+    /// Number of fsyncs that have ever waited.
     delayed: u64,
-    /// What a directory had when it was opened, by handle: entries are removed while others are
+    /// Entries of a directory when it was opened, by handle: entries are removed while others are
     /// still being listed.
     pub(crate) listings: BTreeMap<u64, Vec<(u64, FileType, OsString)>>,
     next_handle: u64,
 }
 
-/// A disk: what is mounted, and what breaks it. Clones are the same disk.
+/// A disk and its faults. Clones are the same disk.
 #[derive(Clone, Debug, Default)]
 pub struct Disk {
     state: Arc<Mutex<State>>,
@@ -45,47 +46,46 @@ impl Disk {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The power goes, and comes back. An fsync that hangs has failed.
+    /// Cuts the power, which comes back at once. A hanging fsync fails.
     pub fn cut(&self, seed: u64) -> Cut {
         self.go_on();
         self.state().tree.cut(seed)
     }
 
-    /// After so many more changes nothing is changed any more, and who tries is told EIO. The
-    /// receiver hears of it; it is disconnected where the disk goes on before.
+    /// Stops the disk after this many more changes: further changes fail with EIO. The receiver
+    /// gets a message then. It is disconnected if the disk goes on before.
     pub fn stop_after(&self, changes: u64) -> Receiver<()> {
         self.state().faults.stop_after(changes)
     }
 
-    /// After so many more changes every fsync fails, and forgets what it should have written.
+    /// Makes every fsync fail after this many more changes, and forget its bytes.
     pub fn fail_after(&self, changes: u64) {
         self.state().faults.fail_after(changes);
     }
 
-    /// The disk works again, and has all that it had before. An fsync that hangs has failed.
+    /// Makes the disk work again, with all that it had before. A hanging fsync fails.
     pub fn go_on(&self) {
         self.drop_hung();
         self.state().faults = Faults::default();
     }
 
-    /// From now on an fsync hangs, and with it, by the kernel's lock of the file, every write to
-    /// the same file.
+    /// Makes every fsync hang from now on. By the kernel's lock of the file, every write to the
+    /// same file hangs with it.
     pub fn hang(&self) {
         self.state().faults.syncs = Syncs::Hang;
     }
 
-    /// From now on an fsync returns that much later. What was written meanwhile is durable then,
-    /// too.
+    /// Delays every fsync from now on. Bytes written during the delay become durable, too.
     pub fn slow(&self, delay: Duration) {
         self.state().faults.syncs = Syncs::Slow(delay);
     }
 
-    /// From now on an fsync fails, and forgets what it should have written.
+    /// Makes every fsync fail from now on, and forget its bytes.
     pub fn fail(&self) {
         self.state().faults.syncs = Syncs::Fail;
     }
 
-    /// From now on an fsync works, and those that hang do so now.
+    /// Makes every fsync work from now on; the hanging ones complete now.
     pub fn mend(&self) {
         let mut state = self.state();
         state.faults.syncs = Syncs::Work;
@@ -94,25 +94,25 @@ impl Disk {
         }
     }
 
-    /// From now on an fsync works, and those that hang fail with nothing made durable: a process
-    /// that waits for one cannot even be killed.
+    /// Makes every fsync work from now on; the hanging ones fail, and make nothing durable. A
+    /// process in a hanging fsync cannot even be killed.
     pub fn drop_hung(&self) {
         let mut state = self.state();
         state.faults.syncs = Syncs::Work;
         std::mem::take(&mut state.waiting).into_values().for_each(|(_, reply)| reply.error(Errno::EIO));
     }
 
-    /// How many fsyncs hang, or have not returned yet.
+    /// Number of fsyncs that hang, or have not returned yet.
     pub fn hung(&self) -> usize {
         self.state().waiting.len()
     }
 
-    /// How many fsyncs have hung or been slow, since the beginning.
+    /// Number of fsyncs that have hung or been slow, since the beginning.
     pub fn delayed(&self) -> u64 {
         self.state().delayed
     }
 
-    /// The time of a slow fsync is over, if nothing has ended it before.
+    /// Completes a slow fsync after its time, if it is still waiting.
     fn let_go(&self, number: u64) {
         let mut state = self.state();
         if let Some((inode, reply)) = state.waiting.remove(&number) {
@@ -136,7 +136,7 @@ impl Disk {
             Syncs::Hang => _ = state.wait(inode, reply),
             Syncs::Slow(delay) => {
                 let (number, disk) = (state.wait(inode, reply), self.clone());
-                // A thread for each: few fsyncs wait at a time.
+                // Each slow fsync has a thread, as few wait at a time.
                 std::thread::spawn(move || {
                     std::thread::sleep(delay);
                     disk.let_go(number);
@@ -231,8 +231,7 @@ impl State {
         if mode & libc::FALLOC_FL_PUNCH_HOLE != 0 {
             file.punch(offset, length);
         } else if mode == 0 {
-            // Space that is promised but has no content: the size grows, and what is read are
-            // zeros.
+            // Allocated space has no content yet: the size grows, and it reads as zeros.
             let size = file.size().max(offset.saturating_add(length));
             file.resize(size);
         } else if mode != libc::FALLOC_FL_KEEP_SIZE {

@@ -1,41 +1,41 @@
-//! What is wrong with a disk, and when that begins.
+//! Faults of a disk, present and planned.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use fuser::Errno;
 
-/// What an fsync does.
+/// Behaviour of fsync.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Syncs {
-    /// It makes durable.
+    /// Makes bytes durable.
     #[default]
     Work,
-    /// It does not return until it is let go.
+    /// Hangs until it is let go.
     Hang,
-    /// It returns that much later.
+    /// Returns after a delay.
     Slow(Duration),
-    /// It fails with EIO.
+    /// Fails with EIO.
     Fail,
 }
 
-/// What begins after a number of changes.
+/// Fault that begins after a number of changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
-    /// Nothing is changed any more.
+    /// Further changes fail.
     Stopped,
     /// Every fsync fails.
     SyncsFail,
 }
 
-/// The faults of a disk, now and soon.
+/// Present and planned faults of a disk.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
     pub(crate) syncs: Syncs,
     stopped: bool,
-    /// How many changes are left until then.
+    /// Number of changes until the planned fault.
     planned: Option<(u64, Fault)>,
-    /// Who waits for the stop.
+    /// Sender of the message about the stop.
     waits: Option<Sender<()>>,
 }
 
@@ -50,15 +50,15 @@ impl Faults {
         self.planned = Some((changes, Fault::SyncsFail));
     }
 
-    /// The disk is told to change something: a write, a name, an fsync.
+    /// Counts a change of the disk: a write, a name, an fsync.
     ///
     /// # Errors
-    /// `EIO` when it has stopped.
+    /// `EIO` when the disk has stopped.
     pub(crate) fn change(&mut self) -> Result<(), Errno> {
         match &mut self.planned {
             Some((0, Fault::Stopped)) => {
                 self.stopped = true;
-                // It may have gone.
+                // The receiver may have gone.
                 let _told = self.waits.take().map(|waits| waits.send(()));
             }
             Some((0, Fault::SyncsFail)) => self.syncs = Syncs::Fail,

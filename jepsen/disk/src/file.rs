@@ -1,18 +1,18 @@
-//! The content of one file: as processes see it now, and as the medium has it.
+//! Content of one file: as processes see it now, and as the medium has it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fastrand::Rng;
 
-/// What survives or is lost as a whole.
+/// Size of the unit that survives or is lost as a whole.
 pub const PAGE_BYTES: usize = 4096;
 
 const PAGE: u64 = PAGE_BYTES as u64;
 
 type Page = Arc<[u8; PAGE_BYTES]>;
 
-/// Pages by their number; one that is missing is a hole and reads as zeros.
+/// Pages by their number; a missing page is a hole and reads as zeros.
 #[derive(Clone, Debug, Default)]
 struct Content {
     pages: BTreeMap<u64, Page>,
@@ -20,8 +20,8 @@ struct Content {
 }
 
 impl Content {
-    /// Cuts or grows to `size`. No byte behind the end is kept: it must be zero when the file grows
-    /// again. Gives the page whose end was cleared.
+    /// Cuts or grows to `size`. Bytes behind the end are cleared, as they must be zero when the
+    /// file grows again. Returns the page whose end was cleared.
     fn resize(&mut self, size: u64) -> Option<u64> {
         self.size = size;
         drop(self.pages.split_off(&size.div_ceil(PAGE)));
@@ -43,7 +43,7 @@ pub(crate) struct File {
     forgotten: BTreeSet<u64>,
 }
 
-/// What a cut has kept and lost.
+/// Numbers of unsynced changes that a cut kept and lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cut {
     /// Pages that were not fsynced and survived.
@@ -57,17 +57,17 @@ pub struct Cut {
 }
 
 impl File {
-    /// In bytes, as processes see it.
+    /// Size in bytes, as processes see it.
     pub(crate) fn size(&self) -> u64 {
         self.now.size
     }
 
-    /// Bytes that are taken: holes take none.
+    /// Number of allocated bytes: holes take none.
     pub(crate) fn allocated(&self) -> u64 {
         self.now.pages.len() as u64 * PAGE
     }
 
-    /// At most `length` bytes from `offset`; fewer at the end.
+    /// Reads at most `length` bytes from `offset`; fewer at the end.
     pub(crate) fn read(&self, offset: u64, length: usize) -> Vec<u8> {
         let end = offset.saturating_add(length as u64).min(self.now.size);
         let mut bytes = Vec::with_capacity(end.saturating_sub(offset) as usize);
@@ -84,7 +84,7 @@ impl File {
         bytes
     }
 
-    /// Writes; grows the file when it ends behind its end.
+    /// Writes; grows the file when the bytes go beyond its end.
     pub(crate) fn write(&mut self, offset: u64, mut bytes: &[u8]) {
         self.now.size = self.now.size.max(offset + bytes.len() as u64);
         let mut at = offset;
@@ -99,7 +99,7 @@ impl File {
         }
     }
 
-    /// Cuts or grows the file; what is new is a hole.
+    /// Cuts or grows the file; a new part is a hole.
     pub(crate) fn resize(&mut self, size: u64) {
         let gone: Vec<u64> = self.now.pages.range(size.div_ceil(PAGE)..).map(|(number, _)| *number).collect();
         gone.into_iter().for_each(|number| self.touched(number));
@@ -108,7 +108,7 @@ impl File {
         }
     }
 
-    /// Takes the bytes away without changing the size.
+    /// Frees the bytes without changing the size.
     pub(crate) fn punch(&mut self, offset: u64, length: u64) {
         let end = offset.saturating_add(length).min(self.now.size);
         let mut at = offset;
@@ -126,7 +126,7 @@ impl File {
         self.unsynced.insert(number);
     }
 
-    /// fsync and fdatasync: what was written is durable, and so is the size.
+    /// Makes the written bytes and the size durable, as fsync and fdatasync do.
     pub(crate) fn sync(&mut self) {
         for number in std::mem::take(&mut self.unsynced) {
             self.keep(number);
@@ -135,13 +135,13 @@ impl File {
         self.durable.resize(self.now.size);
     }
 
-    /// An fsync that failed: nothing became durable, and no later one will write those pages,
-    /// unless they are written again.
+    /// Fails an fsync: nothing becomes durable. A later fsync writes these pages only if they are
+    /// written again.
     pub(crate) fn sync_failed(&mut self) {
         self.forgotten.append(&mut self.unsynced);
     }
 
-    /// What no fsync will write any more is read from the medium from now on.
+    /// Drops the pages that fsync has forgotten: reads get them from the medium from now on.
     pub(crate) fn drop_forgotten(&mut self) {
         for number in std::mem::take(&mut self.forgotten) {
             match self.durable.pages.get(&number) {
@@ -159,8 +159,8 @@ impl File {
         };
     }
 
-    /// The power goes: of the pages that were not synced some survive. The size is that of the last
-    /// sync, the last one, or any between.
+    /// Cuts the power: of the unsynced pages some survive. The size is that of the last sync, the
+    /// present one, or any between.
     pub(crate) fn cut(&mut self, rng: &mut Rng, cut: &mut Cut) {
         let (low, high) = (self.durable.size.min(self.now.size), self.durable.size.max(self.now.size));
         let size = match rng.u8(..4) {

@@ -1,13 +1,13 @@
 //! The kernel's requests, answered from a [`Tree`].
 //!
-//! The kernel keeps nothing: its write-back cache is not asked for, files are opened for direct IO,
-//! names and attributes are good for no time. So every write is in the tree when the system call
-//! returns, and after a cut no process sees a page that was lost. `sync_file_range` never gets
-//! here, and makes nothing durable, as POSIX has it. Advisory locks are the kernel's own.
+//! The kernel keeps nothing: its write-back cache is off, files are opened for direct IO, and names
+//! and attributes expire at once. So every write is in the tree when the system call returns, and
+//! after a cut a process never sees a lost page. `sync_file_range` never gets here, and makes
+//! nothing durable, as POSIX has it. The kernel itself keeps advisory locks.
 //!
-//! Nor does `posix_fadvise` get here, by which a process drops what only the page cache has. An
-//! fsync through a handle that was opened for reading only is taken for both: a process that has
-//! written nothing syncs a file only to read it from the disk then.
+//! `posix_fadvise`, by which a process drops the page cache of a file, does not get here either. An
+//! fsync through a read-only handle stands for it as well: a process that has written nothing syncs
+//! a file only to read it from the disk afterwards.
 
 use std::ffi::OsStr;
 use std::time::{Duration, SystemTime};
@@ -22,7 +22,7 @@ use crate::disk::{CAPACITY_BYTES, Disk, reply_empty};
 use crate::file::{File, PAGE_BYTES};
 use crate::tree::{Body, Directory};
 
-/// How long the kernel may keep names and attributes.
+/// Time for which the kernel may keep names and attributes.
 const NOT_AT_ALL: Duration = Duration::ZERO;
 
 fn reply_entry(reply: ReplyEntry, result: Result<FileAttr, Errno>) {
@@ -195,7 +195,7 @@ impl Filesystem for Disk {
     }
 
     fn flush(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _lock_owner: LockOwner, reply: ReplyEmpty) {
-        // Of close, not of fsync: nothing becomes durable.
+        // This is close, not fsync: nothing becomes durable.
         reply.ok();
     }
 

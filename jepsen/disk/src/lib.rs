@@ -4,20 +4,20 @@
 //! node ── write ──> now ── fsync ──> durable        file: 4 KiB page by page, and the size
 //!      ── rename ─> now ── fsync of the directory ──> durable
 //!
-//! cut:  each page and each change of a directory that was not synced survives or is lost, from a seed;
-//!       what is left becomes both, and is what the next process finds
+//! cut:  each unsynced page and each unsynced change of a directory survives or is lost, from a seed;
+//!       the result becomes both, and the next process finds it
 //! ```
 //!
-//! It is as bad as POSIX lets a disk be, so that software which works on it relies on nothing else:
-//! a file that has grown may have holes that read as zeros, a new page may survive where the one
-//! before it is lost, a created file may be gone though it was fsynced, and an unlinked one may be
-//! back. It does not tear pages, flip bits or lie about an fsync, and it loses what was not synced
-//! at a cut only. That a rename is lost in one of its directories only does not happen either.
+//! The disk is as bad as POSIX lets a disk be, so that software which works on it relies on nothing
+//! else: a file that has grown may have holes that read as zeros, a new page may survive where the
+//! page before it is lost, a created file may be gone though it was fsynced, and an unlinked one
+//! may be back. The disk does not tear pages, flip bits or lie about an fsync. Unsynced bytes are
+//! lost at a cut only, and a rename is kept or lost in both of its directories.
 //!
 //! - `file`: the content of one file, twice
 //! - `tree`: names and inodes, and the changes between two syncs
-//! - `faults`: what is wrong with it, and from when on
-//! - `disk`: all of it, and what is done to it
+//! - `faults`: faults of the disk, present and planned
+//! - `disk`: the whole disk, and the calls that break it
 //! - `filesystem`: the kernel's requests
 //! - `mount`: the disk in a directory, served by threads of this process
 

@@ -10,10 +10,10 @@ use rustix::mount::{UnmountFlags, unmount};
 
 use crate::disk::Disk;
 
-/// Whether this process may mount a disk.
+/// Checks that this process may mount a disk.
 ///
 /// # Errors
-/// Why not.
+/// The reason why it may not.
 pub fn available() -> io::Result<()> {
     if !rustix::process::geteuid().is_root() {
         return Err(io::Error::other("only root mounts without fusermount3"));
@@ -22,8 +22,8 @@ pub fn available() -> io::Result<()> {
     opened.map(drop).map_err(|error| io::Error::new(error.kind(), format!("/dev/fuse: {error}")))
 }
 
-/// A disk that threads of this process serve. When this is dropped, an fsync that hangs has failed
-/// and the disk is unmounted: who still has files open finds an error in their place.
+/// A disk that threads of this process serve. Dropping it fails a hanging fsync and unmounts the
+/// disk: processes with open files get errors from then on.
 #[derive(Debug)]
 pub struct Mounted {
     disk: Disk,
@@ -35,7 +35,7 @@ impl Mounted {
     /// Mounts an empty disk on `dir`.
     ///
     /// # Errors
-    /// When it cannot be mounted.
+    /// The failure of the mount.
     pub fn on(dir: &Path) -> io::Result<Mounted> {
         let disk = Disk::default();
         let mut config = Config::default();
@@ -44,7 +44,7 @@ impl Mounted {
         Ok(Mounted { disk, dir: dir.to_owned(), session })
     }
 
-    /// Where it is mounted.
+    /// Directory on which the disk is mounted.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
@@ -61,7 +61,7 @@ impl Deref for Mounted {
 impl Drop for Mounted {
     fn drop(&mut self) {
         self.disk.drop_hung();
-        // Lazily; the thread ends with the last open file, or with the process.
+        // The unmount is lazy; the thread ends with the last open file, or with the process.
         let _gone = unmount(&self.dir, UnmountFlags::DETACH);
         std::mem::forget(self.session.take());
     }

@@ -10,10 +10,10 @@ use fuser::Errno;
 
 use crate::file::{Cut, File};
 
-/// The root's inode.
+/// Number of the root's inode.
 pub(crate) const ROOT: u64 = 1;
 
-/// What an inode is.
+/// Content of an inode.
 #[derive(Debug)]
 pub(crate) enum Body {
     /// A regular file.
@@ -29,23 +29,23 @@ pub(crate) struct Directory {
     durable: BTreeMap<OsString, u64>,
 }
 
-/// A file or a directory. Only contents and names are lost: mode, owner and times are always the
-/// last ones.
+/// A file or a directory. A cut loses contents and names alone: mode, owner and times are always
+/// the last ones.
 #[derive(Debug)]
 pub(crate) struct Inode {
-    /// What it is.
+    /// Content of the inode.
     pub(crate) body: Body,
-    /// The permission bits.
+    /// Permission bits.
     pub(crate) mode: u16,
-    /// The owner.
+    /// User and group of the owner.
     pub(crate) owner: (u32, u32),
-    /// When its content was last changed.
+    /// Time of the last change of the content.
     pub(crate) modified: SystemTime,
-    /// Handles that processes have.
+    /// Number of open handles.
     opened: u64,
 }
 
-/// One name that a change gives to an inode, or takes away.
+/// A name that a change gives to an inode, or takes away.
 #[derive(Clone, Debug)]
 struct Slot {
     directory: u64,
@@ -53,8 +53,8 @@ struct Slot {
     inode: Option<u64>,
 }
 
-/// What one system call does to directories: it survives as a whole or not at all, so a rename
-/// never leaves a file without a name.
+/// Directory entries that one system call changes. They survive as a whole or not at all, so a
+/// rename never leaves a file without a name.
 type Change = Vec<Slot>;
 
 /// All inodes of a disk.
@@ -62,7 +62,7 @@ type Change = Vec<Slot>;
 pub(crate) struct Tree {
     inodes: BTreeMap<u64, Inode>,
     next: u64,
-    /// What no fsync of a directory has made durable, in order.
+    /// Changes of directories that are not durable yet, in order.
     pending: Vec<Change>,
 }
 
@@ -74,25 +74,25 @@ impl Default for Tree {
 }
 
 impl Inode {
-    /// A new one.
+    /// Makes an inode without names and handles.
     pub(crate) fn new(body: Body, mode: u16, owner: (u32, u32)) -> Inode {
         Inode { body, mode, owner, modified: SystemTime::now(), opened: 0 }
     }
 }
 
 impl Tree {
-    /// The inode of that number.
+    /// Gets an inode by number.
     ///
     /// # Errors
-    /// `ESTALE` when there is none.
+    /// `ESTALE` when it does not exist.
     pub(crate) fn inode(&mut self, number: u64) -> Result<&mut Inode, Errno> {
         self.inodes.get_mut(&number).ok_or(Errno::ESTALE)
     }
 
-    /// The file of that number.
+    /// Gets a file by number.
     ///
     /// # Errors
-    /// `ESTALE` when there is none, `EISDIR` when it is a directory.
+    /// `ESTALE` when it does not exist, `EISDIR` when it is a directory.
     pub(crate) fn file(&mut self, number: u64) -> Result<&mut File, Errno> {
         match &mut self.inode(number)?.body {
             Body::File(file) => Ok(file),
@@ -107,15 +107,15 @@ impl Tree {
         }
     }
 
-    /// The inode behind a name.
+    /// Finds the inode of a name.
     ///
     /// # Errors
-    /// `ENOENT` when there is none.
+    /// `ENOENT` when the name does not exist.
     pub(crate) fn lookup(&mut self, directory: u64, name: &OsStr) -> Result<u64, Errno> {
         self.directory(directory)?.now.get(name).copied().ok_or(Errno::ENOENT)
     }
 
-    /// The names of a directory, in order.
+    /// Lists the names of a directory, in order.
     ///
     /// # Errors
     /// `ENOTDIR`, `ESTALE`.
@@ -123,7 +123,7 @@ impl Tree {
         Ok(self.directory(directory)?.now.iter().map(|(name, inode)| (name.clone(), *inode)).collect())
     }
 
-    /// Bytes that all files take.
+    /// Number of bytes that all files take.
     pub(crate) fn allocated(&self) -> u64 {
         let allocated = |inode: &Inode| if let Body::File(file) = &inode.body { file.allocated() } else { 0 };
         self.inodes.values().map(allocated).sum()
@@ -198,22 +198,22 @@ impl Tree {
         Ok(())
     }
 
-    /// A process has opened it.
+    /// Notes that a process has opened an inode.
     pub(crate) fn open(&mut self, number: u64) {
         if let Some(inode) = self.inodes.get_mut(&number) {
             inode.opened += 1;
         }
     }
 
-    /// A process has closed it.
+    /// Notes that a process has closed an inode.
     pub(crate) fn close(&mut self, number: u64) {
         if let Some(inode) = self.inodes.get_mut(&number) {
             inode.opened = inode.opened.saturating_sub(1);
         }
     }
 
-    /// fsync of a directory: its names are durable. A rename from another directory is so as a
-    /// whole, and then so is what was done to the names in it before.
+    /// Makes the names of a directory durable, as fsync does. A rename from another directory
+    /// becomes durable as a whole, together with earlier changes of the names that it takes there.
     ///
     /// # Errors
     /// `ENOTDIR`, `ESTALE`.
@@ -246,8 +246,8 @@ impl Tree {
         }
     }
 
-    /// The power goes. POSIX promises nothing about names that were not synced, so each change
-    /// survives or is lost by itself.
+    /// Cuts the power. POSIX promises nothing about unsynced names, so each change survives or is
+    /// lost by itself.
     pub(crate) fn cut(&mut self, seed: u64) -> Cut {
         let (mut rng, mut cut) = (Rng::with_seed(seed), Cut::default());
         let survive = rng.f64();
@@ -269,7 +269,7 @@ impl Tree {
         cut
     }
 
-    /// Forgets inodes that have no name, none that may come back and no handle.
+    /// Forgets inodes without a name, without one that may come back, and without a handle.
     fn collect(&mut self) {
         let mut reached = BTreeSet::from([ROOT]);
         reached.extend(self.pending.iter().flatten().filter_map(|slot| slot.inode));
@@ -312,7 +312,7 @@ mod tests {
         tree.create(ROOT, name(called), inode).unwrap()
     }
 
-    /// `name=text` of every file in a directory.
+    /// Lists a directory as `name=text` of every file.
     fn list(tree: &mut Tree, directory: u64) -> String {
         let mut told = Vec::new();
         for (name, number) in tree.names(directory).unwrap() {
@@ -322,7 +322,7 @@ mod tests {
         told.join(" ")
     }
 
-    /// What is left in the root after cuts with many seeds.
+    /// Lists the root after cuts with many seeds.
     fn outcomes(build: impl Fn(&mut Tree)) -> Vec<String> {
         let left = (0..200).map(|seed| {
             let mut tree = Tree::default();

@@ -1,5 +1,5 @@
-//! The disk as the kernel and a process see it. Needs root and /dev/fuse; says so where it has not
-//! run.
+//! The disk as the kernel and a process see it. The tests need root and /dev/fuse, and say so where
+//! they have not run.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 use power_disk::{Mounted, PAGE_BYTES};
 use tempfile::TempDir;
 
-/// An empty disk and where it is, or nothing where none can be mounted.
+/// Mounts an empty disk in a new directory; `None` where the machine cannot mount one.
 fn disk(test: &str) -> Option<(TempDir, Mounted)> {
     if let Err(why) = power_disk::available() {
-        // Past the harness's capture: it must be seen that nothing was tested.
+        // This bypasses the harness's capture, so that a skipped test is seen.
         let _ = writeln!(io::stderr(), "NOT RUN: {test}: no FUSE disk here: {why}");
         return None;
     }
@@ -133,7 +133,7 @@ fn an_fsync_hangs_until_it_is_let_go() {
         while mounted.hung() == 0 {
             thread::yield_now();
         }
-        // The kernel lets nobody write to that file meanwhile; other files go on.
+        // The kernel blocks writes to that file meanwhile; other files go on.
         fs::write(dir.path().join("b"), "y").unwrap();
         assert!(!waiting.is_finished());
         if mends {
@@ -169,7 +169,7 @@ fn a_slow_fsync_ends_when_the_disk_is_mended() {
     for mends in [true, false] {
         let file = File::create(dir.path().join("a")).unwrap();
         file.write_all_at(b"x", 0).unwrap();
-        // Longer than any test may take.
+        // The delay is longer than any test may take.
         mounted.slow(Duration::from_secs(1_000_000));
         let waiting = thread::spawn(move || file.sync_all());
         while mounted.hung() == 0 {

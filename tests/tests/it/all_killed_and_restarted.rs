@@ -7,7 +7,7 @@ use zlock_client::api::{Ticket, ZnodeInfo};
 
 use crate::harness::{Call, Client, Cluster, until};
 
-/// Writes znodes of its own, and notes each that was acknowledged.
+/// Creates znodes until the nodes are killed, and notes each acknowledged one.
 async fn write(endpoint: String, writer: u64, stop: Arc<AtomicBool>, acknowledged: Arc<Mutex<Vec<String>>>) {
     let mut client = Client::new(&endpoint);
     for n in 0..u64::MAX {

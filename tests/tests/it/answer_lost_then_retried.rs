@@ -19,7 +19,7 @@ impl Scene {
         Scene { cluster, proxy, session }
     }
 
-    /// Sends the call twice; the first answer is lost. Answers the second one.
+    /// Sends the call twice; the first answer is lost. Returns the second one.
     async fn twice(&self, call: Call) -> Answer {
         let call = call.session(&self.session).once();
         self.proxy.set(Rule::LoseAnswers);
@@ -55,7 +55,7 @@ async fn a_retried_delete_says_done_and_leaves_a_newer_znode_alone() {
     let delete = Call::delete("/v1/znodes/gone").session(&scene.session).once();
     scene.proxy.set(Rule::LoseAnswers);
     assert!(Client::new(scene.proxy.addr()).send(delete.clone()).await.is_err());
-    // Another client makes it anew before the retry: that one must stay.
+    // Another client makes the znode anew before the retry, and it must stay.
     assert_eq!(scene.once(Call::post("/v1/znodes/gone").body("new")).await.status, 201);
     let deleted: Deleted = scene.cluster.client(2).send(delete).await.unwrap().json();
     assert!(deleted.zxid > 0);
@@ -76,7 +76,7 @@ async fn a_retried_acquire_holds_once_and_a_retried_release_releases_once() {
     assert_eq!((queue.holders.len(), queue.waiters.len()), (1, 0));
     assert_eq!(queue.holders[0].ticket, ticket);
 
-    // Held a second time by another request of the same owner.
+    // Another request of the same owner takes the lock a second time.
     assert_eq!(held(scene.once(acquire()).await), (ticket.clone(), token, 2));
     let released: Released = scene.twice(Call::delete(format!("/v1/tickets{ticket}"))).await.json();
     assert_eq!(released.holds, 1, "a retry is not a second release");

@@ -1,4 +1,4 @@
-//! SIGTERM: a node that is told to stop.
+//! A node that is told to stop by SIGTERM.
 
 use std::time::{Duration, Instant};
 
@@ -16,8 +16,8 @@ async fn a_stopped_leader_ends_cleanly_and_hands_over() {
     let (holder, waiter) = (client.open_session(60_000).await, client.open_session(60_000).await);
     let held: Ticket = client.send(Call::post("/v1/locks/one?wait=5s").session(&holder)).await.unwrap().json();
     let Ticket::Held { ticket, fencing_token, .. } = held else { panic!("the lock is free") };
-    // This one waits on the node that stops: it is told so, and comes back to its place on another
-    // node.
+    // This client waits at the node that stops. It is told so, and comes back to its place at
+    // another node.
     let queued = client.send(Call::post("/v1/locks/one?wait=0&keep=true").session(&waiter)).await.unwrap();
     let Ticket::Waiting { ticket: waiting, .. } = queued.json() else { panic!("two holders") };
     let poll = Call::get(format!("/v1/tickets{waiting}?wait=60s"));
@@ -81,7 +81,7 @@ async fn a_node_that_stops_leaves_the_places_of_those_who_waited_at_it_with_a_ke
     queued(&mut client, 5).await;
 
     assert_eq!(cluster.stop(follower).await, Some(0), "the promised exit code");
-    // In another order than they came, each asks again at another node.
+    // Each asks again at another node, and not in the order in which they came.
     let mut again = Vec::new();
     for (answer, call, session) in waiting.into_iter().rev() {
         let answer = answer.await.unwrap();
@@ -103,7 +103,7 @@ fn acquire(session: &Session) -> Call {
     Call::post("/v1/locks/one?wait=60s").session(session).within(Duration::from_secs(70))
 }
 
-/// Sends a call that waits, and goes on.
+/// Sends a call that waits, in the background.
 fn wait_at(cluster: &Cluster, node: u64, call: Call) -> JoinHandle<Answer> {
     let mut client = cluster.client(node);
     tokio::spawn(async move { client.send(call).await.unwrap() })

@@ -1,5 +1,5 @@
-//! The commands of a client, run as the real program against real processes; `zlock lock` is
-//! killed, paused and cut off.
+//! The client's commands, run as the real program against real processes; `zlock lock` is killed,
+//! paused and cut off.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -10,19 +10,20 @@ use zlock_client::Client;
 
 use crate::harness::{Cluster, PROGRAM, kill, until};
 
-/// For tests that wait for its end: long enough for a machine that is busy with other tests.
+/// Session timeout for tests that wait for its end: long enough for a machine that is busy with
+/// other tests.
 pub(crate) const SHORT: &str = "5s";
-/// For the others.
+/// Session timeout for the other tests.
 pub(crate) const LONG: &str = "60s";
 
-/// The program, told of the cluster by the variable.
+/// Makes a command of the program, with the cluster in its environment.
 pub(crate) fn zlock(cluster: &Cluster, args: &[&str]) -> Command {
     let mut command = Command::new(PROGRAM);
     command.env("ZLOCK_ENDPOINTS", cluster.endpoints().join(",")).args(args).stdin(Stdio::null());
     command
 }
 
-/// Runs it to its end. Answers exit code, stdout, stderr.
+/// Runs a command to its end. Returns exit code, stdout and stderr.
 pub(crate) async fn run(mut command: Command) -> (i32, String, String) {
     let Output { status, stdout, stderr } =
         tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
@@ -36,14 +37,13 @@ pub(crate) async fn done(cluster: &Cluster, args: &[&str]) -> String {
     stdout
 }
 
-/// A command with a child of its own, which tells both.
+/// Shell script with a child of its own, which writes both process ids to a file.
 pub(crate) const WITH_CHILD: &str = "sleep 1000 & echo $$ $! > \"$0.new\"; mv \"$0.new\" \"$0\"; wait";
 
-/// `zlock lock` with a command that has a child of its own and ends by itself in no time that a
-/// test lasts.
+/// `zlock lock` with a command that has a child of its own and runs longer than any test.
 pub(crate) struct Locked {
     pub(crate) cli: Child,
-    /// The command and its child, or what else its script tells of.
+    /// Process ids of the command and its child, or those that its script writes.
     pub(crate) command: Vec<u32>,
     pub(crate) watchdog: u32,
     _dir: tempfile::TempDir,
@@ -54,15 +54,15 @@ impl Locked {
         Locked::start_script(cluster, session_timeout, args, WITH_CHILD).await
     }
 
-    /// The same with a script of its own, which tells its processes, itself first, in the file that
-    /// `$0` names.
+    /// Starts `zlock lock` with a script of its own. The script writes its process ids, its own
+    /// first, to the file that `$0` names.
     pub(crate) async fn start_script(cluster: &Cluster, session_timeout: &str, args: &[&str], script: &str) -> Locked {
         let mut lock = vec!["lock", "/l", "--session-timeout", session_timeout];
         lock.extend(args);
         Locked::start_as(zlock(cluster, &lock), script).await
     }
 
-    /// The same of a command line without the command.
+    /// Starts a command line, which lacks the command, with a script.
     pub(crate) async fn start_as(mut zlock: Command, script: &str) -> Locked {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("pids");
@@ -99,7 +99,7 @@ fn pids(file: &Path) -> Option<Vec<u32>> {
     Some(text.split_whitespace().map(|pid| pid.parse().unwrap()).collect())
 }
 
-/// The parent of a living process; of one that has ended none.
+/// The parent of a living process; `None` for one that has ended.
 pub(crate) fn parent(pid: u32) -> Option<u32> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, fields) = stat.rsplit_once(") ")?;
@@ -108,7 +108,8 @@ pub(crate) fn parent(pid: u32) -> Option<u32> {
     fields.next()?.parse().ok().filter(|_| state != "Z")
 }
 
-/// Waits for the lock, and sees at that very moment that the command runs no more.
+/// Waits until another client gets the lock, and checks that the command has ended at that very
+/// moment.
 async fn granted_after_the_end_of(locked: &Locked, cluster: &Cluster) {
     let client = Client::builder(cluster.endpoints()).poll_time(Duration::from_secs(2)).build().unwrap();
     let guard = client.lock("/l").acquire().await.unwrap();
@@ -129,8 +130,8 @@ async fn znodes_are_made_read_changed_and_removed() {
     let events = done(&cluster, &["watch", "/app", "--since", "1", "--count", "2", "--json"]).await;
     assert!(events.lines().all(|line| line.contains("created\",\"path\":\"/app")), "{events}");
 
-    // The variable of a script may be empty. What comes last goes first, up to what cannot be
-    // deleted.
+    // The variable of a script may be empty. A delete begins with the last names, until it comes to
+    // one that cannot be deleted.
     done(&cluster, &["create", "zzz"]).await;
     for args in [&["rm", "-r", ""][..], &["rm", "-r", "/"], &["rm", "/"]] {
         let (code, _, stderr) = run(zlock(&cluster, args)).await;
@@ -161,7 +162,7 @@ async fn endpoints_come_from_the_flag_the_variable_or_a_file() {
     assert!(stdout.contains("\"node_id\":2") && !stdout.contains("\"node_id\":1,"), "{stdout}");
     let (_, stdout, _) = run(status(&["--endpoints", cluster.endpoint(3)])).await;
     assert!(stdout.contains("\"node_id\":3"), "{stdout}");
-    // A variable that is there and empty says nothing, as to the Rust client.
+    // To the program, as to the Rust client, an empty variable counts as missing.
     let names = ["ENDPOINTS", "ADMIN_SOCKET", "CLIENT_CONFIG", "CA", "CERTIFICATE", "KEY", "USER", "USER_FILE"];
     let home = dir.path().join("home/zlock");
     std::fs::create_dir_all(&home).unwrap();
@@ -203,7 +204,7 @@ async fn a_command_finds_its_token_and_its_exit_code_and_signals_pass_through() 
     assert_eq!(run(zlock(&cluster, &["lock", "l", "--wait", "100ms", "--", "true"])).await.0, 124);
     let locks = done(&cluster, &["locks"]).await;
     assert!(locks.contains("/l ") && locks.contains("holds"), "{locks}");
-    // Whom to ask: the program that holds, as it is seen by those who wait.
+    // Waiting clients see the holder's program, and so know where to ask.
     let client = format!(", pid {}, zlock", locked.cli.id());
     assert!(locks.contains(&client), "{locks}");
     assert!(done(&cluster, &["sessions"]).await.contains(&client));
@@ -221,7 +222,7 @@ async fn a_command_finds_its_token_and_its_exit_code_and_signals_pass_through() 
     let (code, _, stderr) = run(zlock(&cluster, &["revoke", "never"])).await;
     assert!(code == 1 && stderr.starts_with("zlock: nobody holds /never"), "no znode is there: {code}: {stderr}");
     assert!(done(&cluster, &["locks", "l", "--history"]).await.contains("exclusive"));
-    // Who is told to end while waiting leaves the queue.
+    // A waiting program that is told to end leaves the queue.
     let mut waiting = zlock(&cluster, &["lock", "l", "--", "true"]).spawn().unwrap();
     until("it waits", async || done(&cluster, &["locks"]).await.contains("waits").then_some(())).await;
     kill(waiting.id(), Signal::TERM);
@@ -341,8 +342,8 @@ async fn what_runs_a_command_fails_with_a_code_of_its_own() {
             code == 125 && stderr.contains("endpoint") && stderr.lines().count() == 1,
             "{args:?}: {code}: {stderr}"
         );
-        // Nobody listens there. That is not a lock that others hold, however short the wait was to
-        // be.
+        // No node listens there. The program reports that, however short the wait, and not a lock
+        // that others hold.
         for wait in [&[][..], &["--wait", "0"], &["--wait", "10ms"]] {
             let nobody = ["--endpoints", "127.0.0.1:1", "--timeout", "100ms"];
             let (code, _, stderr) = run(with(&[&nobody[..], wait].concat())).await;

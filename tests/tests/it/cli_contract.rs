@@ -1,4 +1,4 @@
-//! What the commands say, where their options may stand, and who they ask as.
+//! Output of the commands, places of their options, and the identities that they use.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
@@ -38,7 +38,7 @@ async fn options_may_stand_before_a_command_and_behind_it() {
         let (code, stdout, stderr) = run(plain(args)).await;
         assert_eq!((code, stdout.as_str()), (0, "[\"a\"]\n"), "{args:?}: {stderr}");
     }
-    // One that stands before wins over the variable, too.
+    // An option in front wins over the variable, too.
     let (code, _, stderr) = run(zlock(&cluster, &["--endpoints", "127.0.0.1:1", "acl", "get", "/"])).await;
     assert!(code == 3 && stderr.contains("127.0.0.1:1"), "{code}: {stderr}");
     let (code, _, stderr) = run(plain(&["--json", "serve", "--print-config"])).await;
@@ -50,7 +50,7 @@ async fn options_may_stand_before_a_command_and_behind_it() {
 #[tokio::test]
 async fn what_is_wrong_is_said_in_words_that_help() {
     let cluster = one_node().await;
-    // It would be tried for a minute.
+    // A retry would go on for a minute.
     let dead = ["--endpoints", "127.0.0.1:1,no-such-host.invalid:7001", "--timeout", "60s"];
     for command in [&["ls"][..], &["create", "x"], &["status"]] {
         let (code, stderr) = refused(&cluster, &[command, &dead[..]].concat()).await;
@@ -90,7 +90,7 @@ async fn what_is_wrong_is_said_in_words_that_help() {
 async fn a_wrong_command_line_is_told_how_to_write_it() {
     let told = async |args: &[&str]| {
         let mut command = Command::new(PROGRAM);
-        // They must not be shown as if they had to stand on the command line.
+        // The help must not say that these have to stand on the command line.
         command.env("ZLOCK_ENDPOINTS", "127.0.0.1:1").env("ZLOCK_CA", "ca.pem").args(args).stdin(Stdio::null());
         let (code, _, stderr) = run(command).await;
         assert_eq!(code, 2, "{args:?}: {stderr}");
@@ -237,7 +237,7 @@ async fn locks_tell_who_is_silent_and_who_is_asked() {
     assert_eq!(held(&["l", "--json"]).await.1, "false\n");
 }
 
-// A name that ends in ten digits is all that a lock node has in common with a client's data.
+// A client's znode may have a name like a lock node's, and nothing else in common with it.
 #[tokio::test]
 async fn data_that_looks_like_a_lock_node_is_not_released() {
     let cluster = one_node().await;
@@ -371,7 +371,7 @@ async fn a_session_is_kept_behind_its_command_and_quiet_is_quiet() {
     assert!(began.elapsed().as_secs() >= 1, "it is kept");
     assert!(client.sessions().await.unwrap().iter().all(|session| session.label != "kept"), "and closed then");
 
-    // A command that ends at once, and a session that is lost while it is kept.
+    // The command ends at once, and the session is lost while it is kept.
     let mut kept = zlock(&cluster, &["session", "exec", "--label", "kept", "--hold-at-least", "1h", "--", "true"]);
     let mut kept = kept.spawn().unwrap();
     until("it has its session", async || {
@@ -386,7 +386,7 @@ async fn a_session_is_kept_behind_its_command_and_quiet_is_quiet() {
 async fn a_script_has_a_session_for_as_long_as_it_runs() {
     let mut cluster = Cluster::start().await;
     let client = Client::builder(cluster.endpoints()).build().unwrap();
-    // By curl, as a script would.
+    // curl uses the session, as a script would.
     let script = "curl -sf -X POST \"$ZLOCK_ENDPOINT/v1/locks/team/x\" \
                   -H \"Zlock-Session: $ZLOCK_SESSION\" >/dev/null || exit 9; \
                   echo \"$ZLOCK_SESSION $ZLOCK_ENDPOINT $ZLOCK_ENDPOINTS\"; read line; exit 7";

@@ -1,4 +1,4 @@
-//! The table of exit codes in docs/cli.md: for each row a command that ends so.
+//! The table of exit codes in docs/cli.md: a command for each row.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use crate::cli::{LONG, Locked, done, run, zlock};
 use crate::harness::{Cluster, Options, PROGRAM, kill, until};
 
-/// The codes of the table's rows: what its first column begins with.
+/// Exit codes in the first column of the table's rows.
 fn codes_of_the_page() -> BTreeSet<i32> {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/cli.md");
     let text = std::fs::read_to_string(page).unwrap();
@@ -19,7 +19,7 @@ fn codes_of_the_page() -> BTreeSet<i32> {
     first.map(|code| code.parse().unwrap_or_else(|_| panic!("a row begins with {code:?}"))).collect()
 }
 
-/// A command that ends with the code.
+/// Runs a command for this exit code.
 async fn ends_with(code: i32, cluster: &Cluster) -> i32 {
     let to_its_end = async |args: &[&str]| run(zlock(cluster, args)).await.0;
     match code {
@@ -94,7 +94,7 @@ async fn what_cannot_be_written_is_an_error_and_a_closed_pipe_is_none() {
         let mut closed = Command::new("sh");
         closed.args(["-c", "\"$@\" | true", "sh", PROGRAM]).args(args).stderr(Stdio::piped());
         closed.env("ZLOCK_ENDPOINTS", cluster.endpoints().join(","));
-        // The one lasts, and the other is done already.
+        // The first of these commands lasts, and the second has done its work already.
         if !["locks", "create"].contains(&args[0]) {
             let (_, _, stderr) = run(closed).await;
             assert_eq!(stderr, "", "{args:?}: a reader that has gone is no error");

@@ -1,5 +1,5 @@
-//! `zlock lock` as cron and other schedulers of jobs run it: what it says, how it ends where the
-//! lock is not free, and a lock that outlives a short job.
+//! `zlock lock` as cron and other schedulers of jobs run it: its output, its end where the lock is
+//! not free, and a lock that outlives a short job.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Child, Stdio};
@@ -15,7 +15,8 @@ async fn one_node() -> Cluster {
     Cluster::start_with(Options { nodes: 1, ..Options::default() }).await
 }
 
-/// `zlock lock` whose command has ended with 7, and which still holds the lock.
+/// Starts `zlock lock` with a command that ends with 7, and waits for that: it still holds the
+/// lock.
 async fn kept(cluster: &Cluster) -> Child {
     let dir = tempfile::tempdir().unwrap();
     let ran = dir.path().join("ran");

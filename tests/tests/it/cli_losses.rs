@@ -1,5 +1,5 @@
-//! What `zlock lock` and `zlock session exec` do and say when the lock, or the session, is taken
-//! away from them.
+//! `zlock lock` and `zlock session exec` when the lock, or the session, is taken away: their output
+//! and exit codes.
 
 use std::io::Read as _;
 use std::process::{Child, Command, Stdio};
@@ -25,7 +25,7 @@ async fn one_node() -> Cluster {
     Cluster::start_with(Options { nodes: 1, ..Options::default() }).await
 }
 
-/// What was said on stderr.
+/// Reads stderr to its end.
 fn said(cli: &mut Child) -> String {
     let mut text = String::new();
     cli.stderr.take().unwrap().read_to_string(&mut text).unwrap();
@@ -108,7 +108,7 @@ async fn a_refused_try_names_the_program_that_holds_the_lock() {
     drop((queued, simple));
 }
 
-// No heartbeat tells of it: the next one would come much later.
+// The next heartbeat would come much later.
 #[tokio::test]
 async fn a_session_that_ends_before_its_command_is_lost_though_no_heartbeat_has_told_of_it() {
     let cluster = one_node().await;

@@ -9,7 +9,7 @@ use zlock_client::Client;
 use crate::cli::{SHORT, done, run, zlock};
 use crate::harness::{Cluster, Options, until};
 
-/// `zlock lock` with a command that says where it was and ends at once.
+/// Starts `zlock lock` with a command that writes a line and ends at once.
 fn locked(cluster: &Cluster, args: &[&str], file: &str) -> Child {
     let mut all = vec!["lock", "l"];
     all.extend(args);
@@ -85,7 +85,7 @@ async fn a_simple_lock_is_one_znode_that_goes_with_the_command() {
     assert_eq!(run(zlock(&cluster, &["lock", "cron", "--simple", "--shared", "--", "true"])).await.0, 2);
 }
 
-/// A failed test leaves no process behind.
+/// Child process that is killed when the test fails.
 struct Waiting(Child);
 
 impl Drop for Waiting {
@@ -95,13 +95,13 @@ impl Drop for Waiting {
     }
 }
 
-/// How `zlock lock` begins, of each kind.
+/// First words of `zlock lock`, for each kind of lock.
 const KINDS: [&[&str]; 2] = [&["lock", "l"], &["lock", "s", "--simple"]];
 
 #[tokio::test]
 async fn no_lock_is_waited_for_where_no_node_answers() {
     let cluster = Cluster::prepare(Options { nodes: 1, ..Options::default() }).await;
-    // Connections are taken by the kernel, and nothing is ever said on them.
+    // The kernel takes the connections, and no byte ever comes on them.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let silent = silent.local_addr().map(|addr| (silent, addr.to_string())).unwrap();
     for kind in KINDS {

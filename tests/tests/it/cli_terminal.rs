@@ -14,8 +14,8 @@ async fn one_node() -> Cluster {
     Cluster::start_with(Options { nodes: 1, ..Options::default() }).await
 }
 
-/// A command line of a shell on a terminal, in which `"$ZLOCK"` is the program. Nothing of it is
-/// left when it is dropped, because its terminal hangs up.
+/// A shell's command line on a terminal, in which `"$ZLOCK"` is the program. Dropping it hangs the
+/// terminal up, which ends all processes on it.
 struct OnTerminal {
     script: Child,
     keys: ChildStdin,
@@ -24,7 +24,7 @@ struct OnTerminal {
 
 impl OnTerminal {
     fn start(cluster: &Cluster, line: &str) -> OnTerminal {
-        // A terminal of its own, which controls what runs on it.
+        // The terminal is new, and controls all processes on it.
         let mut script = Command::new("script");
         script.args(["--quiet", "--return", "--flush", "--command", line, "/dev/null"]);
         script.env("SHELL", "/bin/sh").env("ZLOCK", PROGRAM).env("ZLOCK_ENDPOINTS", cluster.endpoints().join(","));
@@ -33,7 +33,7 @@ impl OnTerminal {
         OnTerminal { keys: script.stdin.take().unwrap(), script, lines }
     }
 
-    /// What follows a word in the first line that has it.
+    /// Waits for the first line with a word, and returns the text behind the word.
     async fn behind(&mut self, word: &str) -> String {
         loop {
             let line = next(&mut self.lines).await;
@@ -104,7 +104,7 @@ async fn a_stopped_command_is_told_of_and_hears_what_is_to_end_it() {
     assert_eq!(locked.exit().await, 143);
     assert!(!locked.runs());
 
-    // With time to end in its own way, as it has when it runs.
+    // The stopped command gets time to end in its own way, like a running one.
     let script = "trap 'exit 7' TERM; echo $$ > \"$0.new\"; mv \"$0.new\" \"$0\"; while :; do sleep 0.05; done";
     let mut locked = Locked::start_script(&cluster, LONG, &["--grace", "15s"], script).await;
     let mut said = lines(locked.cli.stderr.take().unwrap());

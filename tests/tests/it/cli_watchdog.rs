@@ -1,5 +1,5 @@
-//! `zlock lock` and its watchdog: signals to both, orphans, what is said with `--on-loss warn`, a
-//! lock with a delay.
+//! `zlock lock` and its watchdog: signals to both, orphans, the output of `--on-loss warn`, a lock
+//! with a delay.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -11,7 +11,7 @@ use zlock_client::Client;
 use crate::cli::{LONG, Locked, SHORT, done, run, zlock};
 use crate::harness::{Cluster, Options, PROGRAM, kill, until};
 
-/// Ends what still runs of the command, and reads what was said on stderr, which it shares.
+/// Ends the command if it still runs, and reads stderr, which the command shares.
 fn said(locked: &mut Locked) -> String {
     if locked.runs() {
         locked.command.iter().for_each(|pid| kill(*pid, Signal::KILL));
@@ -30,7 +30,7 @@ async fn a_signal_to_all_processes_at_once_ends_the_command_in_its_own_way() {
     for signal in [Signal::INT, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2] {
         kill(locked.watchdog, signal);
     }
-    // As a service manager does it.
+    // A service manager signals both.
     kill(locked.watchdog, Signal::TERM);
     kill(locked.cli.id(), Signal::TERM);
     assert_eq!(locked.exit().await, 7, "{}", said(&mut locked));
@@ -79,7 +79,7 @@ async fn a_lost_lock_with_a_delay_is_not_given_back() {
     assert_eq!(code, 124, "it is nobody's before the session has expired and the delay is over: {stderr}");
 }
 
-// Heartbeats go on, and would move the deadline of a session whose lock is gone on and on.
+// Heartbeats go on, and would keep moving the deadline of a session whose lock is gone.
 #[tokio::test]
 async fn a_watchdog_that_is_stopped_does_not_keep_a_command_whose_lock_is_gone() {
     let cluster = Cluster::start().await;
@@ -90,7 +90,7 @@ async fn a_watchdog_that_is_stopped_does_not_keep_a_command_whose_lock_is_gone()
     assert!(!locked.runs());
 }
 
-// As an upgrade of its package replaces it.
+// The upgrade of a package replaces the file.
 #[tokio::test]
 async fn a_program_whose_file_is_replaced_while_it_waits_runs_its_command() {
     let cluster = Cluster::start_with(Options { nodes: 1, ..Options::default() }).await;

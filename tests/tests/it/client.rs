@@ -10,16 +10,16 @@ use zlock_client::{Client, Error, EventKind, Guard, Loss, Mode, ProblemType, Ses
 use crate::harness::{Cluster, Options, Proxy, Rule, until};
 
 const LONG: Duration = Duration::from_secs(60);
-/// Short, and long enough for a machine that is busy with other tests.
+/// Timeout that is short, and long enough for a machine that is busy with other tests.
 const SHORT: Duration = Duration::from_secs(4);
 
 fn client(endpoints: Vec<String>, timeout: Duration) -> Client {
     let builder = Client::builder(endpoints).session_timeout(timeout).label("test");
-    // Soon enough for tests that pause a node.
+    // These times are short enough for tests that pause a node.
     builder.poll_time(Duration::from_secs(2)).attempt_timeout(Duration::from_secs(1)).build().unwrap()
 }
 
-/// A client that can be cut off: a proxy before every node.
+/// Makes a client that can be cut off: a proxy stands before every node.
 async fn proxied(cluster: &Cluster, timeout: Duration) -> (Client, Vec<Proxy>) {
     let mut proxies = Vec::new();
     for endpoint in cluster.endpoints() {
@@ -28,7 +28,7 @@ async fn proxied(cluster: &Cluster, timeout: Duration) -> (Client, Vec<Proxy>) {
     (client(proxies.iter().map(|proxy| proxy.addr().to_owned()).collect(), timeout), proxies)
 }
 
-/// Holders and waiters.
+/// Counts holders and waiters.
 async fn queue(client: &Client, lock: &str) -> (usize, usize) {
     let queue = client.lock_queue(lock).await.unwrap();
     (queue.holders.len(), queue.waiters.len())
@@ -94,7 +94,7 @@ async fn a_client_that_runs_work_closes_its_session_on_every_way_out() {
     for (way, is_error) in [("return", Some(false)), ("error", Some(true)), ("kept", Some(false)), ("panic", None)] {
         let ended = run(way).await;
         assert_eq!(ended.ok().map(|ended| ended.is_err()), is_error, "{way}");
-        // At once, and not when the session of a minute has timed out.
+        // The lock is free at once, long before the session would time out.
         assert_eq!((queue(&other, "/l").await, other.sessions().await.unwrap().len()), ((0, 0), 0), "{way}");
     }
 }
@@ -131,7 +131,7 @@ async fn a_guard_outlives_the_leader_and_a_waiter_keeps_its_place() {
     let waiting = one.lock_queue("/l").await.unwrap().waiters[0].ticket.clone();
     let leader = cluster.leader().await;
     cluster.kill(leader);
-    // No retry here: the client finds the new leader by itself.
+    // The client finds the new leader by itself, without a retry here.
     one.create("/after", "").if_lock(&guard).await.unwrap();
     assert!(guard.is_safe() && guard.lost().now_or_never().is_none());
     assert_eq!(guard.release().await.unwrap(), 0);
@@ -145,7 +145,7 @@ async fn a_waiter_at_a_node_that_hangs_is_granted_all_the_same() {
     let leader = cluster.leader().await;
     let one = client(cluster.endpoints(), LONG);
     let guard = one.lock("/l").acquire().await.unwrap();
-    // So many that some wait at each node.
+    // Nine readers are enough that some wait at each node.
     let waiters: Vec<_> = (0..9)
         .map(|_| {
             let two = client(cluster.endpoints(), LONG);
@@ -176,7 +176,7 @@ async fn a_client_that_is_cut_off_knows_that_its_lock_is_lost_before_another_is_
         (Instant::now(), guard, two)
     });
     queue_becomes(&client(cluster.endpoints(), LONG), "/l", (1, 1)).await;
-    // Longer than the timeout: heartbeats keep it.
+    // The hold is longer than the timeout: heartbeats keep the session.
     let began = Instant::now();
     until("the timeout has passed", async || (began.elapsed() > SHORT * 3 / 2).then_some(())).await;
     assert!(guard.is_safe() && !granted.is_finished());
@@ -217,7 +217,7 @@ async fn a_dropped_acquire_leaves_no_waiter() {
     waiting.abort();
     queue_becomes(&two, "/l", (1, 0)).await;
 
-    // Dropped before it knows its ticket: the answers are lost on the way.
+    // The acquire is dropped before it knows its ticket: the answers are lost on the way.
     proxies.iter().for_each(|proxy| proxy.set(Rule::LoseAnswers));
     let waiting = acquire(&one);
     queue_becomes(&two, "/l", (1, 1)).await;
@@ -225,7 +225,7 @@ async fn a_dropped_acquire_leaves_no_waiter() {
     proxies.iter().for_each(|proxy| proxy.set(Rule::Pass));
     queue_becomes(&two, "/l", (1, 0)).await;
 
-    // Dropped when it was granted and nobody took the guard.
+    // The acquire is dropped after the grant, with its guard untaken.
     let waiting = acquire(&one);
     queue_becomes(&two, "/l", (1, 1)).await;
     guard.release().await.unwrap();

@@ -14,7 +14,7 @@ fn client(cluster: &Cluster) -> Client {
     builder.poll_time(Duration::from_secs(2)).attempt_timeout(Duration::from_secs(1)).build().unwrap()
 }
 
-/// The children of the double barrier `/start`, but `ready` under its own name.
+/// The children of the double barrier `/start`, with `ready` under its own name.
 async fn children(client: &Client) -> Vec<String> {
     client.children("/start").await.unwrap_or_default()
 }
@@ -84,7 +84,7 @@ async fn a_barrier_stays_closed_over_a_leaders_death_and_then_lets_all_pass() {
     .await;
     let leader = cluster.leader().await;
     cluster.kill(leader);
-    // A write by the next leader.
+    // Only the next leader can do this write.
     until("there is another leader", async || keeper.create("/other", "").await.ok()).await;
     assert!(passing.iter().all(|task| !task.is_finished()));
     keeper.barrier("/gate").open().await.unwrap();
@@ -103,7 +103,7 @@ async fn a_double_barrier_holds_all_back_until_the_last_comes_and_the_last_leave
     assert!(!is_ready(&client).await && tasks.iter().all(|task| !task.is_finished()), "nobody was let in");
     tasks.push(entering(&members[2]));
     all_done(tasks).await;
-    // And out again, with the next leader dying under it.
+    // The members leave again, and the next leader dies meanwhile.
     cluster.restart(leader);
     cluster.all_ready().await;
     let mut tasks: Vec<_> = members[..2].iter().map(leaving).collect();
@@ -134,7 +134,7 @@ async fn the_same_members_meet_at_a_double_barrier_again_and_again() {
     assert!(children(&clients[0]).await.is_empty());
 }
 
-/// One that leaves sees who came after it as well, and does not wait for it.
+/// A leaving client sees later arrivals as well, and does not wait for them.
 #[tokio::test]
 async fn who_leaves_a_double_barrier_waits_for_those_of_its_own_round_only() {
     let cluster = Cluster::start().await;
@@ -144,8 +144,7 @@ async fn who_leaves_a_double_barrier_waits_for_those_of_its_own_round_only() {
     let slow = leaving(&first);
     until("one has left", async || (children(&two).await.len() == 2).then_some(())).await;
     assert!(!slow.is_finished());
-    // The other leaves and is back in one entry, as seen by one that looks too late for the moment
-    // in between.
+    // The other leaves and comes back in one entry. A client that looks too late sees the same.
     let own = children(&two).await.into_iter().find(|name| name != "ready").unwrap();
     let path = format!("/start/{own}");
     two.txn()
@@ -207,7 +206,7 @@ async fn a_client_with_nothing_but_znodes_takes_part() {
     waiting.await.unwrap().unwrap();
     assert!(children(&other).await.is_empty());
 
-    // Where others say that all have entered, they have.
+    // `ready`, made by another client, means that all have entered.
     let waiting = entering(&member);
     until("it has come", async || (children(&other).await.len() == 1).then_some(())).await;
     other.create("/start/ready", "").await.unwrap();
@@ -244,8 +243,8 @@ async fn a_step_of_a_barrier_whose_answers_are_lost_is_done_once() {
     assert_eq!(children(&other).await.len(), 3, "it came once");
 }
 
-/// A client that may create in one directory only makes what is missing there and asks for nothing
-/// above.
+/// A client that may create in one directory only makes the missing znodes there, and asks for
+/// nothing above.
 #[tokio::test]
 async fn a_barrier_needs_no_permission_above_the_directories_that_it_makes() {
     let cluster = Cluster::start().await;

@@ -195,12 +195,12 @@ async fn a_simple_lock_whose_answers_are_lost_is_held_once_or_not_at_all() {
     let error = behind.simple_lock("/cron").acquire().await.unwrap_err();
     assert!(!error.did_nothing(), "{error}");
     assert!(other.simple_lock("/cron").holder().await.unwrap().is_some(), "it was taken");
-    // What nobody knows of is given back as soon as a node answers.
+    // A lock whose acquire lost its answer is given back as soon as a node answers.
     let taken = tokio::spawn(async move { other.simple_lock("/cron").acquire().await.map(|guard| (other, guard)) });
     proxy.set(Rule::Pass);
     let (other, guard) = taken.await.unwrap().unwrap();
-    // A retried release whose first answer was lost finds another holder, and is still the release
-    // that it was.
+    // A release is retried after a lost answer, finds another holder, and is still answered as
+    // done.
     let lock = behind.simple_lock("/cron");
     let (again, released) = tokio::join!(lock.acquire_within(Duration::from_secs(20)), guard.release());
     released.unwrap();

@@ -41,7 +41,8 @@ async fn ends_with_a_contradiction(cluster: &mut Cluster, id: u64, words: &str) 
     assert!(log.contains(words) && log.contains("docs/storage-trouble.md"), "{log}");
 }
 
-/// Two nodes elect each other that have both forgotten what was committed; the third has it.
+/// Two nodes that have both forgotten committed entries elect each other; the third has these
+/// entries.
 #[tokio::test]
 async fn a_node_that_knows_more_than_its_leader_stops() {
     let mut cluster = Cluster::start().await;
@@ -68,7 +69,7 @@ async fn a_node_that_knows_more_than_its_leader_stops() {
     write(&cluster, cut_off, 7..9).await;
 }
 
-/// The leader knows what a follower has told it to be on its disk.
+/// The leader remembers the entries that a follower has reported as on its disk.
 #[tokio::test]
 async fn a_follower_with_an_old_copy_of_its_data_stops() {
     let mut cluster = Cluster::start().await;
@@ -84,7 +85,7 @@ async fn a_follower_with_an_old_copy_of_its_data_stops() {
     cluster.restart(old);
     ends_with_a_contradiction(&mut cluster, old, "was on this node's disk, whose log ends at").await;
     write(&cluster, leader, 25..30).await;
-    // Wiped, it is welcome.
+    // The wiped node is welcome.
     cluster.kill(old);
     cluster.wipe(old);
     cluster.restart(old);
@@ -92,7 +93,7 @@ async fn a_follower_with_an_old_copy_of_its_data_stops() {
     cluster.catches_up(old, leader).await;
 }
 
-/// Whatever becomes of the snapshot on one disk, nobody has to wipe anything.
+/// A lost snapshot on one disk needs no wiping by an operator.
 #[tokio::test]
 async fn a_node_whose_snapshot_is_lost_has_it_from_the_leader() {
     let settings = "snapshot_log_entries = 100\nlog_entries_kept = 10";
@@ -107,7 +108,7 @@ async fn a_node_whose_snapshot_is_lost_has_it_from_the_leader() {
     cluster.all_ready().await;
     cluster.catches_up(lost, leader).await;
     assert!(cluster.log(lost).contains("this node has lost its state"), "{}", cluster.log(lost));
-    // It is a full member again: with one other node down, the two left are a quorum.
+    // The node is a full member again: with one other node down, the two left are a quorum.
     let other = cluster.ids().into_iter().find(|id| *id != leader && *id != lost).unwrap();
     cluster.kill(other);
     write(&cluster, leader, 300..310).await;

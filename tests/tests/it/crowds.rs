@@ -12,18 +12,18 @@ use zlock_client::api::SessionOpened;
 use crate::harness::{Call, Cluster, Options, until};
 
 const LOCKS: usize = 300;
-/// Connections of the crowd.
+/// Number of connections of the crowd.
 const CROWD: usize = 100;
 const WRITES: usize = 20;
 
-/// Connects from an address of this machine that has no privileges.
+/// Connects from an address of this machine without privileges.
 async fn connect_from(last: u8, to: &str) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind(SocketAddr::new(IpAddr::V4(Ipv4Addr::new(127, 0, 1, last)), 0)).unwrap();
     socket.connect(to.parse().unwrap()).await.unwrap()
 }
 
-/// The bytes of the next answer with a length.
+/// Reads the next answer, which has a length.
 async fn answer(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -75,7 +75,7 @@ async fn a_full_door_lets_in_an_address_that_has_no_connection() {
     let settings = "connections_max = 64\nzookeeper_connections_max = 64";
     let cluster = Cluster::start_with(Options { nodes: 1, settings, ..Options::default() }).await;
     let mut waiting = JoinSet::new();
-    // A quarter of all is the share of an address.
+    // An address has a quarter of all connections.
     for number in 0..64 {
         let mut stream = connect_from(1 + number % 4, cluster.endpoint(1)).await;
         stream.write_all(b"GET /v1/znodes?watch=children&wait=60s HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
@@ -108,7 +108,7 @@ async fn a_client_behind_a_balancer_counts_by_its_own_address() {
     let settings = "proxy_protocol_from = \"127.0.1.0/24\"";
     let cluster = Cluster::start_with(Options { nodes: 1, settings, ..Options::default() }).await;
     let mut stream = connect_from(1, cluster.endpoint(1)).await;
-    // Version 2, PROXY, TCP over IPv4, 12 bytes: both addresses, both ports.
+    // The header has version 2, PROXY, TCP over IPv4, and 12 bytes of addresses and ports.
     let mut header = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c".to_vec();
     header.extend([192, 0, 2, 7, 192, 0, 2, 1, 0x9c, 0x40, 0x1b, 0xbb]);
     stream.write_all(&header).await.unwrap();
@@ -123,7 +123,7 @@ async fn a_client_behind_a_balancer_counts_by_its_own_address() {
     assert!(cluster.log(1).contains("no good PROXY header addr=127.0.1.2:"), "{}", cluster.log(1));
 }
 
-/// A request whose body does not come is at work.
+/// A request is at work while its body does not come.
 #[tokio::test]
 async fn an_address_has_a_share_of_the_requests_at_work() {
     let cluster = Cluster::start_with(Options { nodes: 1, ..Options::default() }).await;

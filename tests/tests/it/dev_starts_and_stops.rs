@@ -1,4 +1,4 @@
-//! `zlock dev`: the first thing that a new user runs.
+//! `zlock dev`, the first command of a new user.
 
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
@@ -24,7 +24,7 @@ impl Dev {
         command
     }
 
-    /// Starts it and reads until it says how to stop it.
+    /// Starts the cluster, and reads until it says how to stop it.
     async fn start(data: &Path, args: &[&str]) -> Dev {
         let log = std::fs::File::create(data.with_extension("log")).unwrap();
         let mut command = Dev::command(data);
@@ -62,7 +62,7 @@ async fn dev_shows_a_lock_stops_cleanly_and_finds_its_data_again() {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("data");
     let ports = Ports::claim(16).unwrap();
-    // Three HTTP ports from the block's first on, and peer ports 100 above, which may be in another
+    // The three HTTP ports are the block's first; the peer ports are 100 higher, perhaps in another
     // block.
     let base_port = ports.port(0).to_string();
     let mut dev = Dev::start(&data, &["--base-port", "0"]).await;
@@ -72,8 +72,8 @@ async fn dev_shows_a_lock_stops_cleanly_and_finds_its_data_again() {
     let created = Client::new(&dev.nodes[1].0).send(Call::post("/v1/znodes/kept").body("x")).await.unwrap();
     assert_eq!(created.status, 201);
 
-    // A second one on the same data says what is wrong, and so do other ports and another number of
-    // nodes.
+    // A second start on the same data is refused with the reason, and so are other ports and
+    // another number of nodes.
     for (args, part) in [
         (vec![], "Is another `zlock dev` running?"),
         (vec!["--base-port", &base_port], "leave out --base-port"),

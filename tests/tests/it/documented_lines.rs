@@ -1,5 +1,5 @@
-//! The shell lines of README.md and docs/http-api.md, run as they are written: only the ports are
-//! those of the test. Each answer that a page shows is compared with the one that came.
+//! The shell lines of README.md and docs/http-api.md, run as they are written, with the test's
+//! ports. Each answer on a page is compared with the real one.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -9,10 +9,10 @@ use tokio::process::Command;
 
 use crate::harness::{CLUSTER_ID, Call, Cluster, Options, until};
 
-/// Printed between the answers of two blocks.
+/// Line printed between the answers of two blocks.
 const MARK: &str = "~~~ end of block ~~~";
 
-/// Shell lines of a page, and the answer that it shows behind them.
+/// Shell lines of a page, and the answer shown behind them.
 struct Block {
     line: usize,
     shell: String,
@@ -24,7 +24,7 @@ fn page(name: &str) -> String {
     std::fs::read_to_string(root.join(name)).unwrap()
 }
 
-/// The fenced blocks of a page that are shell, each with the fenced block right behind it.
+/// Finds the shell blocks of a page, each with the fenced block right behind it.
 fn blocks(page: &str) -> Vec<Block> {
     let mut found: Vec<Block> = Vec::new();
     let (mut open, mut after_shell): (Option<(String, String)>, bool) = (None, false);
@@ -50,7 +50,7 @@ fn blocks(page: &str) -> Vec<Block> {
     found
 }
 
-/// The page with the cluster's ports instead of the first three that `zlock dev` takes.
+/// Puts the cluster's ports in place of the first three that `zlock dev` takes.
 fn with_ports(page: &str, cluster: &Cluster) -> String {
     let mut page = page.to_owned();
     for (at, endpoint) in cluster.endpoints().iter().enumerate() {
@@ -60,14 +60,14 @@ fn with_ports(page: &str, cluster: &Cluster) -> String {
     page
 }
 
-/// A shell that reads its lines from here. Lines that go wrong without an answer end it.
+/// Makes a shell that reads its lines from here, and ends at a failing line without an answer.
 fn shell() -> Command {
     let mut command = Command::new("bash");
     command.args(["-eu", "-s"]).stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
     command
 }
 
-/// Runs blocks in one shell, and gives what each of them printed.
+/// Runs blocks in one shell, and gives the output of each.
 async fn run(blocks: &[Block]) -> Vec<String> {
     let mut shell = shell().spawn().expect("bash");
     let mut lines = String::new();
@@ -86,11 +86,12 @@ async fn run(blocks: &[Block]) -> Vec<String> {
     printed
 }
 
-/// A text without what differs from run to run: numbers, ids, which node leads, and blanks.
+/// Removes the parts of a text that differ from run to run: numbers, ids, the leader's role, and
+/// blanks.
 fn normal(text: &str) -> String {
     let text: String = text.chars().filter(|c| !c.is_whitespace()).collect();
     let text = text.replace("\"role\":\"leader\"", "\"role\":\"follower\"");
-    // `zlock dev` calls its cluster so.
+    // `zlock dev` gives its cluster this name.
     let text = text.replace(&format!("\"{CLUSTER_ID}\""), "\"dev\"");
     let is_id = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c) || c == '-';
     let mut normal = String::new();
@@ -110,8 +111,8 @@ fn normal(text: &str) -> String {
     normal
 }
 
-/// Whether an answer is what the page shows. Three dots stand for anything; of the headers the page
-/// shows some.
+/// Tells whether an answer matches the page. Three dots on the page stand for any text. The page
+/// shows only some headers.
 fn is_as_shown(shown: &str, printed: &str) -> bool {
     let (head, body) = match shown.split_once("\n\n") {
         Some((head, body)) if shown.starts_with("HTTP/") => (head, body),
@@ -163,7 +164,7 @@ async fn the_lines_of_the_readme_run_as_they_are_written() {
     runs_and_answers_as_shown("README.md", 2).await;
 }
 
-/// Returns when a node answers an open with 503 or 504.
+/// Waits until a node answers an open with 503 or 504.
 async fn cannot_serve(cluster: &Cluster, node: u64) {
     until("the node says that it cannot serve", async || {
         let answer = cluster.client(node).send(Call::post("/v1/sessions")).await.ok()?;
@@ -192,7 +193,7 @@ async fn the_lines_of_the_readme_stop_at_a_problem_and_show_it() {
         let mut sh = Command::new("sh");
         sh.args(options).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         let mut sh = sh.spawn().unwrap();
-        // It may end before it has read all.
+        // The shell may end before it has read all.
         let _ = sh.stdin.take().unwrap().write_all(lines.as_bytes()).await;
         let output = sh.wait_with_output().await.unwrap();
         let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
@@ -225,8 +226,8 @@ async fn jq_takes_the_same_out_of_an_answer_where_it_is_installed() {
     }
 }
 
-/// Lines of the page that take a lock, while another session holds it and the node that they wait
-/// at is killed.
+/// Runs lines of the page that take a lock, while another session holds it and their node is
+/// killed.
 async fn wait_outlives_its_node(lines: String, lock: &str, cluster: &mut Cluster) {
     let holder = cluster.client(2).open_session(60_000).await;
     let acquire = Call::post(format!("/v1/locks{lock}")).session(&holder).once();

@@ -1,6 +1,6 @@
 //! The Rust lines of docs/client.md and of the client's README.md, run as they are written against
-//! a real cluster: only the endpoints are those of the test. A last test sees that this file has
-//! every line of these pages, in their order.
+//! a real cluster, with the test's endpoints. The last test checks that this file has every line of
+//! these pages, in order.
 
 #![allow(unused_variables, reason = "the pages name what they get")]
 
@@ -12,7 +12,7 @@ use zlock_client::{Error, Guard, Leadership, LockMode, LockSettings, Mode, Watch
 
 use crate::harness::{Cluster, Options, until};
 
-/// What the pages have in the place of the test's endpoints.
+/// Endpoints on the pages, in place of the test's.
 const ENDPOINTS: &str = "[\"node1:7001\",\"node2:7001\",\"node3:7001\"]";
 
 type Ended = Result<(), Box<dyn std::error::Error>>;
@@ -95,7 +95,7 @@ async fn the_lines_about_the_other_recipes_run() -> Ended {
     };
     leadership.run(async |leadership| lead(leadership).await).await?;
     let mut observer = client.election("/leader").observe();
-    // It ends when nobody leads.
+    // The loop ends when the election has no leader.
     while let Some(leader) = observer.next().await? { /* its data, its fencing token */ }
     client.set_lock("/deploy", LockSettings { managed: true, waiters_max: Some(10), limit: None }).await?;
     let mut urgent = client.lock("/deploy").priority(5).acquire().await?;
@@ -140,7 +140,7 @@ async fn the_lines_about_znodes_run() -> Ended {
     Ok(())
 }
 
-/// The code of a page's Rust lines, each without comments and without white space.
+/// The code of a page's Rust blocks, without comments and white space.
 fn lines(page: &str) -> Vec<String> {
     let blocks = page.split("```rust\n").skip(1).map(|rest| rest.split("```").next().unwrap_or_default());
     let code = |line: &str| bare(line.split("// ").next().unwrap_or_default());

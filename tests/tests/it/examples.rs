@@ -23,7 +23,7 @@ async fn the_examples_run() {
     let client = Client::builder(cluster.endpoints()).operation_timeout(Duration::from_secs(60)).build().unwrap();
     let node = client.get("/example-state").await.unwrap();
     assert_eq!(&*node.data, b"written by the holder");
-    // It watches on until the znode has gone.
+    // The watch goes on until the znode has gone.
     let gone = async {
         client.delete("/example-state").await.unwrap();
     };

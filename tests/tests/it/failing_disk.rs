@@ -1,4 +1,4 @@
-//! A disk that takes no more bytes: the node ends and says so, the others go on.
+//! A disk that takes no more bytes: the node ends and says so, and the others go on.
 
 use rustix::process::{Resource, Rlimit, prlimit};
 use zlock_client::api::ZnodeInfo;
@@ -14,8 +14,8 @@ async fn a_node_whose_disk_fails_ends_and_comes_back_with_all_it_acknowledged() 
     let mut cluster = Cluster::start().await;
     let leader = cluster.leader().await;
     let others: Vec<u64> = cluster.ids().into_iter().filter(|id| *id != leader).collect();
-    // No file of the leader may grow beyond this: writes to the log fail then, and what it says on
-    // stderr still fits.
+    // No file of the leader may grow beyond this: writes to the log fail then, and the lines on
+    // stderr still fit.
     let limit = Rlimit { current: Some(FILE_MAX), maximum: Some(FILE_MAX) };
     prlimit(Some(cluster.pid(leader)), Resource::Fsize, limit).unwrap();
 

@@ -1,4 +1,4 @@
-//! A lock goes from one client to the next by long-poll, each of them on another node.
+//! A lock that goes from one client to the next by long-poll, each of them at another node.
 
 use zlock_client::api::{LockQueue, Released, Ticket};
 

@@ -28,7 +28,7 @@ async fn a_hangup_opens_the_log_anew_reloads_its_filter_and_keeps_what_a_broken_
     assert!(!cluster.log(1).contains("started"), "stderr has none of it");
     let hang_up = |cluster: &Cluster| rustix::process::kill_process(cluster.pid(1), Signal::HUP).unwrap();
 
-    // As logrotate does it, with a new filter and a key that needs a restart.
+    // The file is rotated as by logrotate, with a new filter and a key that needs a restart.
     std::fs::rename(&log, &old).unwrap();
     std::fs::write(&config, format!("{good}log = \"info,rest=debug\"\nwaits_max = 10\n")).unwrap();
     hang_up(&cluster);

@@ -11,7 +11,7 @@ use crate::harness::{Answer, Call, Client, Cluster, Pace, Session, until};
 const CLIENTS: usize = 50;
 const LOCKS: usize = 5;
 
-/// What a lock protects: notices when two are inside, and when a token does not rise.
+/// A resource under a lock. It notices two clients inside, and a token that does not rise.
 #[derive(Default)]
 struct Resource {
     inside: Option<usize>,
@@ -61,7 +61,7 @@ impl Load {
             let Ticket::Held { ticket, fencing_token, .. } = answer.json() else { panic!("{answer:?}") };
             self.resources[lock].lock().unwrap().enter(client, fencing_token);
             tokio::task::yield_now().await;
-            // Left before the release is sent: from then on another may enter.
+            // The client leaves before the release is sent: from then on another may enter.
             self.resources[lock].lock().unwrap().leave(client);
             let release = Call::delete(format!("/v1/tickets{ticket}")).session(&session).once();
             let answer = self.persist(&mut connection, &mut turn, release).await;
@@ -70,7 +70,7 @@ impl Load {
         }
     }
 
-    /// Sends the same call, at one node after the other, until the outcome is known.
+    /// Sends a call to one node after the other, until the outcome is known.
     async fn persist(&self, connection: &mut Client, turn: &mut usize, call: Call) -> Answer {
         let mut pace = Pace::new("a call has an outcome");
         loop {
@@ -97,7 +97,7 @@ async fn a_killed_leader_loses_no_waiter_and_grants_nothing_twice() {
     });
     let mut clients = Vec::new();
     for client in 0..CLIENTS {
-        // Longer than the test: what an expiry does is another test's matter.
+        // The timeout is longer than the test: an expiry is another test's matter.
         let session = cluster.client(1 + client as u64 % 3).open_session(120_000).await;
         let load = Arc::clone(&load);
         clients.push(tokio::spawn(async move { load.cycle(client, session).await }));
@@ -108,7 +108,7 @@ async fn a_killed_leader_loses_no_waiter_and_grants_nothing_twice() {
     cluster.kill(leader);
     let (killed, before) = (Instant::now(), load.grants());
     let marks: Vec<u64> = load.cycles.iter().map(|cycles| cycles.load(Ordering::Relaxed)).collect();
-    // Grants that were on their way when the leader died are not yet the service being back.
+    // Grants that were on their way when the leader died do not show that the service is back.
     let survivors: Vec<u64> = cluster.ids().into_iter().filter(|id| *id != leader).collect();
     let next = cluster.leader_among(&survivors).await;
     let grants = load.grants();

@@ -1,5 +1,5 @@
-//! The level of the format: what a node says that does not know the cluster's, and what operators
-//! see of an upgrade.
+//! Levels of the format: a node that does not know the cluster's level, and the operators' view of
+//! an upgrade.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -9,9 +9,9 @@ use serde_json::Value;
 use crate::cli::{done, run, zlock};
 use crate::harness::{Cluster, Options, run_to_end};
 
-/// How a node ends that must not run.
+/// Exit code of a node that must not run.
 const REFUSED: i32 = 1;
-/// `super:test`, as in the documentation of ZooKeeper.
+/// Super user `super:test`, as in ZooKeeper's documentation.
 const SETTINGS: &str = "super_digest = \"super:D/InIHSb7yEEbrWz8b9l71RjZJU=\"";
 
 /// CRC-32, as frames of peers carry it.
@@ -20,7 +20,7 @@ fn crc32(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0, |crc, byte| table((crc ^ u32::from(*byte)) & 0xff) ^ crc >> 8)
 }
 
-/// A welcome that refuses: the peer's cluster is at level 4, and it knows up to 5. See
+/// Makes a refusing welcome: the peer's cluster is at level 4, and it knows up to 5. See
 /// `peers.txt` in the golden files of `replica`.
 fn refusal() -> Vec<u8> {
     let record = [1, 1, 2, 4, 5];
@@ -30,13 +30,13 @@ fn refusal() -> Vec<u8> {
     frame
 }
 
-/// A member that has gone on to level 4 meets this program, which knows no such level.
+/// A member that has gone on to level 4 meets this program, which does not know the level.
 #[tokio::test]
 async fn a_node_that_hears_of_a_level_that_it_does_not_know_ends_and_says_what_to_start() {
     assert_eq!(crc32(b"123456789"), 0xcbf4_3926);
     let peer = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = peer.local_addr().unwrap();
-    // It ends with the test's process.
+    // The thread ends with the test's process.
     std::thread::spawn(move || {
         for mut stream in peer.incoming().flatten() {
             let _ = stream.read(&mut [0; 4_096]);
@@ -75,7 +75,8 @@ async fn operators_see_what_members_run_and_a_level_that_none_knows_is_not_raise
     let table = done(&cluster, &["--user", "super:test", "upgrade", "status"]).await;
     assert!(table.starts_with("NODE  VERSION") && table.contains("the cluster is at level 1"), "{table}");
 
-    // It is at the highest level that this program knows, or the test has a later one to raise.
+    // The cluster is at the highest level that this program knows, or the test has a later one to
+    // raise.
     let max = status["members"][0]["level_max"].as_u64().unwrap();
     let raised = done(&cluster, &["--user", "super:test", "upgrade", "finalize"]).await;
     assert_eq!(raised, format!("the cluster is at level {max}\n"));

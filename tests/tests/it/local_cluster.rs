@@ -1,4 +1,4 @@
-//! `cluster/local.sh`: what it says of nodes that serve, and of one that ended at once.
+//! `cluster/local.sh`: its output about serving nodes, and about one that ended at once.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -51,7 +51,7 @@ impl Drop for Local {
 fn the_script_waits_until_the_nodes_are_ready_and_reports_one_that_has_died() {
     let local = Local::new();
     let program = PathBuf::from(PROGRAM);
-    // The first node alone serves, and waits for others.
+    // The first node alone runs, and waits for others.
     let (started, told) = local.run(&program, &["start", "1"]);
     assert!(started && told.contains("the cluster serves when the others do too"), "{told}");
     let (started, told) = local.run(&program, &["start"]);

@@ -1,4 +1,4 @@
-//! Nodes are killed, cut off and healed, and the log of each node tells the story.
+//! Stories in logs: nodes are killed, cut off and healed, and the log of each node tells it.
 
 use std::collections::BTreeMap;
 
@@ -7,21 +7,21 @@ use zlock_client::api::Ticket;
 
 use crate::harness::{Call, Cluster, Options, until};
 
-/// How lines are written.
+/// Format of log lines.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Format {
     Text,
     Json,
 }
 
-/// What a line must have besides its message.
+/// Fields that a line must have besides its message.
 type Fields<'a> = &'a [(&'a str, String)];
 
 fn is(name: &str, value: impl ToString) -> (&str, String) {
     (name, value.to_string())
 }
 
-/// Whether a line says this.
+/// Tells whether a line has this message and these fields.
 fn says(format: Format, line: &str, message: &str, fields: Fields<'_>) -> bool {
     match format {
         Format::Text => {
@@ -40,20 +40,20 @@ fn says(format: Format, line: &str, message: &str, fields: Fields<'_>) -> bool {
     }
 }
 
-/// Reads the logs of a cluster.
+/// Reader of a cluster's logs.
 struct Reader {
     format: Format,
-    /// What was read before, of each node.
+    /// Length of each node's log that was read before.
     read: BTreeMap<u64, usize>,
 }
 
 impl Reader {
-    /// From here on only what comes counts.
+    /// Begins a new page: from here on only new lines count.
     fn turn_the_page(&mut self, cluster: &Cluster) {
         self.read = cluster.ids().into_iter().map(|id| (id, cluster.log(id).len())).collect();
     }
 
-    /// The lines of this page that say something.
+    /// Lines of this page with a message and fields.
     fn lines(&self, cluster: &Cluster, id: u64, message: &str, fields: Fields<'_>) -> Vec<String> {
         let log = cluster.log(id);
         let page = log.get(self.read.get(&id).copied().unwrap_or(0)..).unwrap_or_default();
@@ -71,8 +71,7 @@ fn others(cluster: &Cluster, id: u64) -> Vec<u64> {
     cluster.ids().into_iter().filter(|other| *other != id).collect()
 }
 
-/// A new cluster: every node tells that it has started, whom it reaches, whom it follows, and that
-/// it is ready.
+/// Begins a cluster: every node logs its start, its peers, its leader, and that it is ready.
 async fn begin(reader: &Reader, cluster: &Cluster) -> u64 {
     let leader = cluster.leader().await;
     for id in cluster.ids() {
@@ -88,7 +87,7 @@ async fn begin(reader: &Reader, cluster: &Cluster) -> u64 {
     leader
 }
 
-/// A lock is taken from its session by another: every node tells who did it.
+/// Takes a lock away by another session: every node logs the client that did it.
 async fn force(reader: &mut Reader, cluster: &Cluster, leader: u64) {
     reader.turn_the_page(cluster);
     let mut client = cluster.client(leader);
@@ -109,7 +108,7 @@ async fn force(reader: &mut Reader, cluster: &Cluster, leader: u64) {
     }
 }
 
-/// kill -9 of the leader, and its return.
+/// Kills the leader by SIGKILL, and starts it again.
 async fn kill(reader: &mut Reader, cluster: &mut Cluster, leader: u64) -> u64 {
     reader.turn_the_page(cluster);
     cluster.kill(leader);
@@ -134,7 +133,7 @@ async fn kill(reader: &mut Reader, cluster: &mut Cluster, leader: u64) -> u64 {
     cluster.leader().await
 }
 
-/// The leader is cut off without a word, and healed.
+/// Cuts the leader off silently, and heals the network.
 async fn cut(reader: &mut Reader, cluster: &mut Cluster, leader: u64) {
     reader.turn_the_page(cluster);
     cluster.isolate(leader);
@@ -165,7 +164,7 @@ async fn cut(reader: &mut Reader, cluster: &mut Cluster, leader: u64) {
     }
 }
 
-/// Two of three nodes end, and come back; then one is stopped in order.
+/// Ends two of three nodes, and starts them again; then stops one in order.
 async fn end(reader: &mut Reader, cluster: &mut Cluster) {
     let leader = cluster.leader().await;
     reader.turn_the_page(cluster);
@@ -193,7 +192,7 @@ async fn story(format: Format, settings: &'static str) {
     end(&mut reader, &mut cluster).await;
     for id in cluster.ids() {
         let log = cluster.log(id);
-        // The one line on stdout is for people in any case.
+        // The one line on stdout is for people in any format.
         for line in log.lines().filter(|line| format == Format::Json && !line.starts_with("zlock node ")) {
             assert!(serde_json::from_str::<Value>(line).is_ok_and(|line| line.is_object()), "{line}");
         }
@@ -223,7 +222,7 @@ async fn a_wrong_cluster_id_is_told_once_and_then_counted() {
         reader.tells(&cluster, 3, "peer unreachable", &turned_away).await;
     }
     let refused = "refused at the peer port: no member says this";
-    // The second line says how many tries there were since the first.
+    // The second line has the number of tries since the first.
     let lines = until("node 1 counts what it refuses", async || {
         let lines = reader.lines(&cluster, 1, refused, &[]);
         (lines.len() > 1).then_some(lines)
@@ -238,8 +237,7 @@ async fn a_wrong_cluster_id_is_told_once_and_then_counted() {
     }
 }
 
-/// Two clusters with one name: the data directory of a node of the one is put in the place of a
-/// node of the other.
+/// Two clusters have one name. A node of the first gets the data directory of a node of the second.
 #[tokio::test]
 async fn a_node_with_the_data_of_another_cluster_of_the_same_name_is_turned_away_and_told_so() {
     let mut cluster = Cluster::start().await;
@@ -262,7 +260,7 @@ async fn a_node_with_the_data_of_another_cluster_of_the_same_name_is_turned_away
     let refused = "refused at the peer port: no member says this";
     let line = reader.tells(&cluster, 3, refused, &[]).await;
     assert!(line.contains("was turned away, with versions (4, 4) and levels (1, "), "{line}");
-    // The other two go on, and node 3 serves nobody.
+    // The other two go on, and node 3 serves no client.
     assert_eq!(cluster.client(1).send(Call::post("/v1/znodes/a")).await.unwrap().status, 201);
     let stranger = cluster.client(3).send(Call::get("/readyz")).await.unwrap();
     assert_eq!(stranger.status, 503);

@@ -1,4 +1,4 @@
-//! Members of a cluster of processes come and go by the commands of an operator, while clients
+//! Members of a cluster of processes, which come and go by an operator's commands while clients
 //! write.
 
 use std::process::Command;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::cli::{done, run, zlock};
 use crate::harness::{Call, Client, Cluster, Options, Pace, until};
 
-/// The password of the super user is `secret`. Members become voters soon.
+/// Settings: the password of the super user is `secret`, and members become voters soon.
 const SETTINGS: &str = "super_digest = \"super:lK75jTNcA+U9vtVEw5vB51mj/w4=\"\npromote_after = \"200ms\"";
 
 async fn start(nodes: u64, joining: u64) -> Cluster {
@@ -22,21 +22,21 @@ fn operator(cluster: &Cluster, args: &[&str]) -> Command {
     command
 }
 
-/// What a command prints that an operator runs.
+/// Runs a command as an operator, and returns its output.
 async fn operate(cluster: &Cluster, args: &[&str]) -> String {
     let (code, stdout, stderr) = run(operator(cluster, args)).await;
     assert_eq!(code, 0, "{args:?}: {stderr}");
     stdout
 }
 
-/// How a command is refused: its exit code and what it says.
+/// Runs a command that is refused. Returns its exit code and stderr.
 async fn refused(cluster: &Cluster, args: &[&str]) -> (i32, String) {
     let (code, _, stderr) = run(operator(cluster, args)).await;
     assert_ne!(code, 0, "{args:?}");
     (code, stderr)
 }
 
-/// `ID=PEER/HTTP` of a node, as its file has it.
+/// `ID=PEER/HTTP` of a node, from its file.
 fn named(cluster: &Cluster, id: u64) -> String {
     let text = std::fs::read_to_string(cluster.config(id)).unwrap();
     let line = text.lines().find(|line| line.contains(&format!("id = {id},"))).unwrap();
@@ -44,7 +44,8 @@ fn named(cluster: &Cluster, id: u64) -> String {
     format!("{id}={}/{}", value("peer_addr"), value("http_addr"))
 }
 
-/// Writes one znode after the other until it is told to stop, at the next node when one fails.
+/// Writer of one znode after the other, until it is told to stop. It goes to the next node when one
+/// fails.
 struct Load {
     stop: Arc<AtomicBool>,
     task: tokio::task::JoinHandle<(u64, u64, Duration)>,
@@ -81,7 +82,8 @@ impl Load {
         Load { stop, task }
     }
 
-    /// Writes that were done, tries that failed, and the longest time without one that was done.
+    /// Stops the writer. Returns the number of writes, the failed tries, and the longest time
+    /// without a write.
     async fn end(self) -> (u64, u64, Duration) {
         self.stop.store(true, Ordering::Relaxed);
         self.task.await.unwrap()
@@ -146,7 +148,7 @@ async fn three_nodes_become_five_and_the_leader_goes_where_it_is_told_to() {
     cluster.client(1).create("/v1/znodes/four", "").await;
     let (_, words) = refused(&cluster, &["leader", "transfer", &to.to_string()]).await;
     assert!(words.contains("is no voter"), "{words}");
-    // Who is no operator changes nothing.
+    // Only an operator can change the members.
     let (code, _, stderr) = run(zlock(&cluster, &["member", "remove", "1"])).await;
     assert!(code != 0 && stderr.contains("operators"), "{stderr}");
 }
@@ -170,7 +172,8 @@ async fn a_node_of_another_cluster_does_not_join() {
     cluster.stop(4).await;
     std::fs::write(&config, joining).unwrap();
     cluster.start_joining(4).await;
-    // Node 4 is asked nothing: as a cluster of its own it would say that it is a member already.
+    // The order does not go to node 4: as a cluster of its own it would say that it is a member
+    // already.
     let mut add = operator(&cluster, &["member", "add", &named(&cluster, 4)]);
     add.env("ZLOCK_ENDPOINTS", cluster.endpoints()[..3].join(","));
     let (code, _, words) = run(add).await;

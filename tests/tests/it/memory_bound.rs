@@ -1,5 +1,5 @@
-//! What clients may fill a node with takes at most twice `state_max` of its memory, beside what
-//! docs/operating.md lists as each node's own.
+//! Memory bound of a node: clients can fill at most twice `state_max`, beside each node's own share
+//! in docs/operating.md.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::harness::{Answer, Call, Client, Cluster, Options, Session};
 
 /// `state_max` of the nodes.
 const BOUND: u64 = 16 << 20;
-/// Threads' stacks, the allocator's, connections' and the snapshot database's own.
+/// Memory of threads' stacks, the allocator, connections and the snapshot database.
 const OWN: u64 = 16 << 20;
 /// Clients that fill the node at once.
 const CLIENTS: u64 = 16;
@@ -29,7 +29,7 @@ const OPTIONS: Options = Options {
     disk_may_hang: false,
 };
 
-/// The request that adds the n-th thing.
+/// Makes the request that adds the n-th thing.
 type More = fn(u64, &Session) -> Call;
 
 const KINDS: &[(&str, More)] = &[
@@ -56,14 +56,14 @@ fn json_body(call: Call) -> Call {
     call.header("content-type", "application/json")
 }
 
-/// What a process takes of the memory, in bytes.
+/// Resident memory of a process, in bytes.
 pub(crate) fn resident(pid: Pid) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
 }
 
-/// The bytes of all files below a directory.
+/// Bytes of all files below a directory.
 pub(crate) fn bytes_below(dir: &Path) -> u64 {
     let entries = std::fs::read_dir(dir).unwrap().map(Result::unwrap);
     entries
@@ -106,7 +106,7 @@ async fn fills_at_most_twice_the_bound(kind: &str, more: More) {
         added += client.await.unwrap();
     }
     let taken = resident(cluster.pid(1)).saturating_sub(before);
-    // raft-log keeps the newest entries in memory, at most what is on the disk of them.
+    // raft-log keeps the newest entries in memory, at most as many bytes as it has on the disk.
     cluster.kill(1);
     let log = bytes_below(&cluster.data_dir(1).join("log"));
     println!("{kind}: {added} requests, {taken} bytes taken, {log} of them at most by the log");

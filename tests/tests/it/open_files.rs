@@ -12,14 +12,14 @@ const LIMIT: u64 = 512;
 /// Limit that leaves a node more than it takes from clients.
 const ENOUGH: u64 = 1_024;
 
-/// Line of the log of a node whose disk waits for a descriptor.
+/// Log line of a node whose disk waits for a descriptor.
 const OUT_OF_DESCRIPTORS: &str = "no descriptor is left for a file of the disk";
 
 fn limited(open_files_max: u64) -> Options {
     Options { open_files_max: Some(open_files_max), ..Options::default() }
 }
 
-/// Writes more than a file of the log holds, 64 MiB: a new one is opened meanwhile.
+/// Writes more than the 64 MiB that a file of the log holds: a new file is opened meanwhile.
 async fn fill_log_file(writer: &mut Client, from: usize) {
     for number in from..from + 70 {
         let call = Call::post(format!("/v1/znodes/w/{number}")).body(vec![b'x'; 1_000_000]);
@@ -38,7 +38,7 @@ async fn silent_connections_cost_no_node_its_log() {
     let leader = cluster.leader().await;
     let mut writer = cluster.client(leader);
     writer.create("/v1/znodes/w", "").await;
-    // More than it may have open.
+    // The connections are more than the node may have open.
     let silent: Vec<TcpStream> =
         (0..LIMIT + 100).map(|_| TcpStream::connect(cluster.endpoint(leader)).unwrap()).collect();
     fill_log_file(&mut writer, 0).await;
@@ -50,13 +50,13 @@ async fn silent_connections_cost_no_node_its_log() {
     cluster.all_ready().await;
 }
 
-/// Lets a running process open nothing with this number or a higher one.
+/// Keeps a running process from opening descriptors with this number or a higher one.
 fn let_open(process: Pid, below: u64) {
     let limit = Rlimit { current: Some(below), maximum: Some(ENOUGH) };
     prlimit(Some(process), Resource::Nofile, limit).unwrap();
 }
 
-/// One more than the highest number of a descriptor that the process holds spare.
+/// One more than the highest descriptor that the process holds in reserve.
 fn behind_the_spare_ones(process: Pid) -> u64 {
     let open = std::fs::read_dir(format!("/proc/{}/fd", process.as_raw_nonzero())).unwrap().map(Result::unwrap);
     let spare = open.filter(|fd| std::fs::read_link(fd.path()).is_ok_and(|file| file.as_os_str() == "/dev/null"));
@@ -74,12 +74,12 @@ async fn a_node_without_a_descriptor_for_its_log_goes_on_when_there_is_one() {
     writer.create("/v1/znodes/w", "").await;
     let process = cluster.pid(leader);
 
-    // None but what is held spare: that is enough for a while.
+    // Only the reserved descriptors are left: they are enough for a while.
     let_open(process, behind_the_spare_ones(process));
     fill_log_file(&mut writer, 0).await;
     assert!(cluster.ended(leader).is_none(), "{}", cluster.log(leader));
 
-    // None at all.
+    // No descriptor is left.
     let_open(process, 0);
     let call = |number: usize| Call::post(format!("/v1/znodes/w/{number}")).body(vec![b'x'; 1_000_000]);
     let mut number = 100;

@@ -11,12 +11,12 @@ use zlock_client::api::{ClusterHealth, Drain};
 use crate::cli::{done, run, zlock};
 use crate::harness::{Call, Cluster, Options, run_to_end, until};
 
-/// Where a node has its admin socket.
+/// Path of a node's admin socket.
 fn socket(cluster: &Cluster, id: u64) -> PathBuf {
     cluster.config(id).with_extension("sock")
 }
 
-/// An ensemble whose nodes have admin sockets.
+/// Starts an ensemble whose nodes have admin sockets.
 async fn cluster(nodes: u64, settings: &'static str) -> Cluster {
     let mut cluster = Cluster::prepare(Options { nodes, settings, ..Options::default() }).await;
     for id in cluster.ids() {
@@ -28,7 +28,7 @@ async fn cluster(nodes: u64, settings: &'static str) -> Cluster {
     cluster
 }
 
-/// What `/readyz` says when a node is not ready.
+/// The answer of `/readyz` when a node is not ready.
 async fn not_ready(cluster: &Cluster, id: u64) -> Option<String> {
     let answer = cluster.client(id).send(Call::get("/readyz?verbose")).await.unwrap();
     (answer.status == 503).then(|| String::from_utf8_lossy(&answer.body).into_owned())
@@ -62,13 +62,13 @@ async fn a_leader_that_is_drained_by_its_socket_gives_leadership_away_and_serves
         format!("node {leader} is drained no more\n")
     );
     assert_eq!(not_ready(&cluster, leader).await, None);
-    // All routes are there, and the Rust client goes the same way.
+    // The socket has all routes, and the Rust client goes the same way.
     let client = Client::builder([format!("unix:{path}")]).build().unwrap();
     client.create("/by-the-socket", "").await.unwrap();
     assert_eq!(client.status().await[0].1.as_ref().unwrap().node_id, leader);
     client.close().await.unwrap();
 
-    // By the address for all clients there is no way, for whatever command.
+    // At the address for all clients, operators' commands are refused.
     let (code, _, stderr) = run(zlock(&cluster, &["drain", "--endpoints", cluster.endpoint(leader)])).await;
     assert!(
         code == 1 && stderr.contains("this is for operators") && stderr.contains("--admin-socket"),
@@ -90,10 +90,10 @@ async fn a_node_that_stops_after_a_delay_is_not_ready_meanwhile_and_its_socket_g
     let mut cluster = cluster(1, "drain_delay = \"2s\"").await;
     let path = socket(&cluster, 1);
     assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
-    // Another node is not let in its place.
+    // Another node cannot take the socket over.
     let (code, stderr) = run_to_end(["serve", "--http-listen", "127.0.0.1:0"], Some(cluster.config(1)));
     assert!(code == 1 && stderr.contains("admin_socket: ") && stderr.contains("a process listens there"), "{stderr}");
-    // What a killed one has left is replaced.
+    // The socket file of a killed node is replaced.
     cluster.kill(1);
     assert!(path.exists());
     cluster.restart(1);
@@ -104,7 +104,7 @@ async fn a_node_that_stops_after_a_delay_is_not_ready_meanwhile_and_its_socket_g
     kill_process(cluster.pid(1), Signal::TERM).unwrap();
     let told = until("it is not ready", async || not_ready(&cluster, 1).await).await;
     assert!(told.ends_with("[-]drain failed: the node stops soon\n"), "{told}");
-    // All goes on, also for those who come now.
+    // All goes on, even for new clients.
     cluster.client(1).create("/v1/znodes/meanwhile", "").await;
     done(&cluster, &["ls", "--admin-socket", &path]).await;
     let status = until("it has ended", async || cluster.ended(1)).await;

@@ -1,5 +1,5 @@
-//! The node dies at which a client waits for a lock without `Idempotency-Key` and owner: its ticket
-//! stays in the queue, and the client's own requests keep it alive.
+//! A node dies while a client waits there for a lock without `Idempotency-Key` and owner. The
+//! ticket stays in the queue, and the client's own requests keep it alive.
 
 use zlock_client::api::{LockQueue, Ticket};
 
@@ -10,7 +10,7 @@ async fn queue(cluster: &Cluster, id: u64) -> Option<LockQueue> {
     (answer.status == 200).then(|| answer.json())
 }
 
-/// What a node says to an acquire without a key, once it can say anything.
+/// Tries an acquire without a key until the node can answer.
 async fn tried(
     cluster: &Cluster,
     id: u64,

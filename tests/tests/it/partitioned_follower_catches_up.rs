@@ -28,7 +28,7 @@ async fn a_follower_that_was_cut_off_catches_up_and_disturbs_nobody() {
     for n in 0..200 {
         client.create(&format!("/v1/znodes/n{n}"), format!("data {n}")).await;
     }
-    // It must not answer from what it has: nothing tells it that this is the newest.
+    // The node must not answer from its own state, which may not be the newest.
     let read = Call::get("/v1/znodes/n199").within(Duration::from_secs(90));
     let answer = cluster.client(far).send(read).await.unwrap();
     assert_eq!(answer.status, 503, "{answer:?}");

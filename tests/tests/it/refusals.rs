@@ -1,7 +1,6 @@
-//! Answers to wrong requests and wrong command lines: golden texts in
-//! `refusals/`.
+//! Answers to wrong requests and wrong command lines: golden texts in `refusals/`.
 //!
-//! Each text says what is wrong, what was meant perhaps, and what to do.
+//! Each text names the fault, perhaps the intended word, and the remedy.
 //! `UPDATE_GOLDENFILES=1 tests/run refusals` writes them anew; read the diff.
 
 use std::collections::BTreeMap;
@@ -16,12 +15,12 @@ use serde_json::Value;
 
 use crate::harness::{Cluster, Options, PROGRAM};
 
-/// Headers of a request with this body begin with it.
+/// First header of a request with a JSON body.
 const JSON: &str = "Content-Type: application/json";
 
 struct Door {
     cluster: Cluster,
-    /// Has `zlock` in it.
+    /// Directory with `zlock` in it.
     dir: tempfile::TempDir,
     /// Values of `$NAME`.
     known: BTreeMap<String, String>,
@@ -36,7 +35,8 @@ impl Door {
         Door { cluster, dir, known: BTreeMap::new() }
     }
 
-    /// A request as it goes over the wire: the first line without its version, headers, and a body.
+    /// Sends a request as it goes over the wire: the first line without its version, headers, and a
+    /// body.
     fn request(&self, line: &str, headers: &[String], body: &str) -> (u16, Value) {
         let addr = self.cluster.endpoint(1);
         let mut text = format!("{line} HTTP/1.1\r\nHost: {addr}\r\nConnection: close\r\n");
@@ -47,7 +47,7 @@ impl Door {
         let mut stream = TcpStream::connect(addr).unwrap();
         stream.write_all(text.as_bytes()).unwrap();
         let mut answer = Vec::new();
-        // What was not read of a request resets its connection, behind the answer.
+        // Unread bytes of a request reset its connection, behind the answer.
         let _ = stream.read_to_end(&mut answer);
         let answer = String::from_utf8_lossy(&answer);
         let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{line}: {answer:?}"));
@@ -55,7 +55,8 @@ impl Door {
         (status, serde_json::from_str(body).unwrap_or_default())
     }
 
-    /// A line of a shell, in which `zlock` knows the node: what it printed, and its exit code.
+    /// Runs a line of a shell, in which `zlock` knows the node. Returns its output and its exit
+    /// code.
     fn shell(&self, line: &str) -> String {
         let path = format!("{}:{}", self.dir.path().display(), std::env::var("PATH").unwrap());
         let mut shell = Command::new("sh");
@@ -71,7 +72,7 @@ impl Door {
         self.known.iter().rev().fold(text.to_owned(), |text, (name, value)| text.replace(&format!("${name}"), value))
     }
 
-    /// Without what differs from run to run.
+    /// Replaces the parts of a text that differ from run to run.
     fn plain(&self, text: &str) -> String {
         let mut text = text.replace(self.cluster.endpoint(1), "NODE");
         for (name, value) in self.known.iter().rev() {
@@ -103,7 +104,7 @@ impl Runner for Door {
     fn run(&mut self, command: &goldenscript::Command, _: &goldenscript::Context) -> Result<String, Box<dyn Error>> {
         let mut args = command.consume_args();
         let output = match command.name.as_str() {
-            // Opens a session, `$NAME` from now on.
+            // The command opens a session, which is `$NAME` from now on.
             "session" => {
                 let name = args.next_pos().ok_or("session NAME")?.to_owned();
                 let (status, answer) = self.request("POST /v1/sessions", &[JSON.into()], r#"{"timeout_ms":60000}"#);
@@ -112,8 +113,8 @@ impl Runner for Door {
                 self.known.insert(name, secret);
                 status.to_string()
             }
-            // A request's first line, then its headers; with `ticket=NAME` the ticket of its answer
-            // is `$NAME` from now on.
+            // The command has a request's first line, then its headers. With `ticket=NAME`, the
+            // ticket of its answer is `$NAME` from now on.
             "http" => {
                 let (body, ticket) = (args.take_key("body").unwrap_or_default(), args.take_key("ticket"));
                 let line = self.filled(args.next_pos().ok_or("http LINE [HEADER..] [body=TEXT] [ticket=NAME]")?);

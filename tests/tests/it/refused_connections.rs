@@ -1,5 +1,5 @@
 //! Connections beyond a bound: the node's log names the bound, once in a while and with their
-//! number. Connections that come at once wait for a node that is busy.
+//! number. Simultaneous connections wait for a node that is busy.
 
 use std::net::TcpStream as Socket;
 use std::time::Duration;
@@ -11,11 +11,12 @@ use tokio::net::TcpStream;
 use crate::harness::{Cluster, Options, until};
 
 const LOOK: &[u8] = b"HEAD /livez HTTP/1.1\r\nhost: localhost\r\n\r\n";
-/// Answered at once by one that takes the body, which does not come.
+/// Request that gets `100 Continue` at once from a node that takes it; its body does not come.
 const WAIT: &[u8] =
     b"POST /v1/znodes/a HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\nexpect: 100-continue\r\n\r\n";
 
-/// A node that is ready by its own log: each look at it would be a connection that counts.
+/// Starts a node, and waits for its own log to say that it is ready: a request would be a
+/// connection that counts.
 async fn one_node(settings: &'static str) -> Cluster {
     let mut cluster = Cluster::prepare(Options { nodes: 1, zookeeper: true, settings, ..Options::default() }).await;
     cluster.restart(1);
@@ -23,7 +24,7 @@ async fn one_node(settings: &'static str) -> Cluster {
     cluster
 }
 
-/// What comes next, as far as it is of this length.
+/// Reads the next bytes, up to this length.
 async fn hear(stream: &mut TcpStream, length: usize) -> Vec<u8> {
     let mut heard = Vec::new();
     // A reset is an end, too.
@@ -31,7 +32,7 @@ async fn hear(stream: &mut TcpStream, length: usize) -> Vec<u8> {
     heard
 }
 
-/// The only place is taken: clients come and are turned away, until the log has a second line.
+/// Connects while the only place is taken: clients are turned away until the log has a second line.
 async fn check(cluster: &Cluster, addr: &str, fields: [&str; 2], refusal: &[u8]) {
     let [door, bound] = fields;
     let lines = || -> Vec<String> {
@@ -56,11 +57,11 @@ async fn check(cluster: &Cluster, addr: &str, fields: [&str; 2], refusal: &[u8])
 
 #[tokio::test]
 async fn refused_http_connections_have_a_line_now_and_then_that_counts_them() {
-    // The bound on all is what counts for an address that stands for many clients.
+    // An address that stands for many clients meets the bound on all connections.
     let settings = "connections_max = 1\nexempt_addresses = \"127.0.0.1\"\nbody_read_timeout = \"5m\"";
     let cluster = one_node(settings).await;
     let addr = cluster.endpoint(1);
-    // One that has asked, and does so again, gives no way.
+    // This client has asked, and asks again: it does not give way.
     let mut inside = TcpStream::connect(addr).await.unwrap();
     inside.write_all(LOOK).await.unwrap();
     let mut head = Vec::new();
@@ -77,13 +78,13 @@ async fn refused_http_connections_have_a_line_now_and_then_that_counts_them() {
 async fn refused_zookeeper_connections_have_a_line_now_and_then_that_counts_them() {
     let cluster = one_node("zookeeper_connections_per_address_max = 1").await;
     let addr = cluster.zookeeper_endpoint(1);
-    // One that has a session gives no way.
+    // A client with a session does not give way.
     let _inside = Connection::open(addr, 300_000).await.expect("a session");
     check(&cluster, addr, ["zookeeper", "zookeeper_connections_per_address_max"], b"").await;
 }
 
-/// Connections that come while a node accepts none, and the time that each may take: the system
-/// sends a dropped one again after a second.
+/// Connections that come while a node accepts none, and the time for each: the system sends a
+/// dropped one again after a second.
 const BURST: usize = 600;
 const AT_ONCE: Duration = Duration::from_millis(700);
 

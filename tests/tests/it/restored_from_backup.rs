@@ -1,5 +1,5 @@
-//! A cluster that is lost as a whole comes back from a backup, or from what one node has left: no
-//! fencing token falls, no session comes back, and who was there before stays out.
+//! Restores of a lost cluster from a backup, or from the data of one node: fencing tokens never
+//! fall, sessions stay ended, and nodes of the old cluster stay out.
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
@@ -12,12 +12,12 @@ use zlock_client::api::{ProblemType, SessionEnd, Ticket, ZnodeInfo};
 use crate::cli::{run, zlock};
 use crate::harness::{Call, Cluster, Options, Session, until};
 
-/// `super:test`, who is an operator from this machine.
+/// `super:test`, an operator on this machine.
 const SETTINGS: &str = "super_digest = \"super:D/InIHSb7yEEbrWz8b9l71RjZJU=\"\nsession_timeout_max = \"6s\"";
 const LOCKS: [&str; 2] = ["orders", "invoices"];
 
-/// A cluster whose leader has put the limits of its configuration into force: the grace after a
-/// restore is as long as the longest session of the backup.
+/// Starts a cluster whose leader has put the limits of its configuration into force: the grace
+/// after a restore is as long as the longest session of the backup.
 async fn cluster() -> Cluster {
     let cluster = Cluster::start_with(Options { settings: SETTINGS, zookeeper: true, ..Options::default() }).await;
     until("no session is longer than the limit", async || {
@@ -29,7 +29,7 @@ async fn cluster() -> Cluster {
     cluster
 }
 
-/// Runs a command as the operator. Answers its exit code and what it printed.
+/// Runs a command as the operator. Returns its exit code and its output.
 async fn zlock_as_operator(cluster: &Cluster, args: &[&str]) -> (i32, String) {
     let mut command = zlock(cluster, args);
     if args[0] == "backup" {
@@ -60,7 +60,7 @@ fn members(cluster: &Cluster, ids: &[u64]) -> String {
     chosen.map(member).collect::<Vec<_>>().join(",")
 }
 
-/// What guards a resource of each lock: the highest token that it has seen.
+/// Guard of a resource for each lock: the highest token that it has seen.
 #[derive(Default)]
 struct Memory(BTreeMap<&'static str, u64>);
 
@@ -71,7 +71,7 @@ impl Memory {
     }
 }
 
-/// Takes each lock in a session of its own and gives it back, so that the next round can have it.
+/// Takes each lock in a session of its own and gives it back for the next round.
 async fn take_locks(cluster: &Cluster, memory: &mut Memory) {
     for lock in LOCKS {
         let session = open(cluster).await;
@@ -114,7 +114,7 @@ async fn begin_from(cluster: &mut Cluster, seed: &Path, old: &Path) {
     cluster.all_ready().await;
 }
 
-/// A ZooKeeper client that opens a session: whether it got an answer.
+/// Tells whether a ZooKeeper client gets an answer when it opens a session.
 fn zookeeper_lets_in(addr: &str) -> bool {
     let mut stream = TcpStream::connect(addr).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -142,7 +142,7 @@ async fn a_restored_cluster_gives_only_larger_tokens_and_waits_for_clients_of_be
     let backup = at("first.zlock-backup");
     done(&cluster, &["backup", "save", text(&backup)]).await;
     assert!(done(&cluster, &["backup", "verify", text(&backup)]).await.starts_with("good: test at zxid"));
-    // What comes behind the backup is lost, but for those who have seen its tokens.
+    // Later changes than the backup are lost, except for guards that have seen their tokens.
     take_locks(&cluster, &mut memory).await;
     cluster.client(1).create("/v1/znodes/lost", "after").await;
 
@@ -155,7 +155,7 @@ async fn a_restored_cluster_gives_only_larger_tokens_and_waits_for_clients_of_be
     take_locks(&cluster, &mut memory).await;
     assert!(zookeeper_lets_in(cluster.zookeeper_endpoint(1)));
 
-    // The same backup once more, behind all that was granted meanwhile.
+    // The first backup is restored once more, after all these grants.
     let again = ["restore", "prepare", text(&backup), "--members", &all, "--no-grace", "--out"];
     done(&cluster, &[&again[..], &[text(&at("seed2"))]].concat()).await;
     begin_from(&mut cluster, &at("seed2"), &at("old2")).await;
@@ -164,7 +164,8 @@ async fn a_restored_cluster_gives_only_larger_tokens_and_waits_for_clients_of_be
     take_locks(&cluster, &mut memory).await;
 }
 
-/// Within the grace: an acquire, a ZooKeeper client, and the session of before.
+/// Checks the refusals within the grace: of an acquire, of a ZooKeeper client, and of an old
+/// session.
 async fn refuses_for_now(cluster: &Cluster, held: &Session) {
     let session = open(cluster).await;
     for id in cluster.ids() {
@@ -181,7 +182,7 @@ async fn refuses_for_now(cluster: &Cluster, held: &Session) {
     assert_eq!(cluster.client(1).send(kept_alive).await.unwrap().status, 410);
 }
 
-/// A node with the data of the cluster that was restored is none of the new one.
+/// Checks that a node with the old cluster's data is no member of the new one.
 async fn stays_out(cluster: &mut Cluster, old: &Path) {
     cluster.kill(3);
     cluster.wipe(3);
@@ -222,7 +223,7 @@ async fn one_node_that_is_left_of_three_is_enough_to_begin_again() {
     let recover = ["recover", "--data-dir", &survivor, "--members", &all, "--no-grace", "--out", text(&seed)];
     let said = done(&cluster, &recover).await;
     assert!(said.contains("node 2 has entries up to") && said.contains("tokens from now on are above"), "{said}");
-    // The survivor itself is as it was.
+    // The survivor itself is unchanged.
     assert!(done(&cluster, &["recover", "--data-dir", &survivor, "--inspect"]).await.contains("last entry"));
     for id in [1, 3] {
         std::fs::create_dir(cluster.data_dir(id)).unwrap();
@@ -241,7 +242,7 @@ async fn files_that_cannot_be_trusted_are_refused_in_words() {
     done(&cluster, &["backup", "save", text(&file)]).await;
     let saved = done(&cluster, &["backup", "save", "--dir", text(dir.path()), "--keep", "1"]).await;
     assert!(saved.contains(".zlock-backup: test at zxid"), "{saved}");
-    // Not for a client that is no operator, and nothing is left of the try.
+    // A client that is no operator is refused, and no file is left of the try.
     let (code, said) = {
         let (code, stdout, stderr) = run(zlock(&cluster, &["backup", "save", text(&bad)])).await;
         (code, stdout + &stderr)

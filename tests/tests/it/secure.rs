@@ -1,4 +1,4 @@
-//! A node with TLS, and the commands of a client that come by it: real processes and real files.
+//! A node with TLS, and commands of a client that use it: real processes and real files.
 
 #[path = "../../../crates/accept/tests/authority/mod.rs"]
 pub(crate) mod authority;
@@ -12,10 +12,10 @@ use zlock_client::Client;
 use crate::cli::run;
 use crate::harness::{Cluster, Options, PROGRAM, Ports, run_to_end};
 
-/// What docs/cli.md says of a certificate in a script.
+/// Words of docs/cli.md about a certificate in a script.
 const OWN_CERTIFICATE: &str = "--cert \"$ZLOCK_CERTIFICATE\" --key \"$ZLOCK_KEY\"";
 
-/// Runs a command against the node that listens with TLS there.
+/// Runs a command against the node that listens with TLS on this port.
 async fn zlock(port: &str, args: &[&str], files: &[(&str, std::path::PathBuf)]) -> (i32, String, String) {
     let mut command = Command::new(PROGRAM);
     command.env("ZLOCK_ENDPOINTS", format!("https://localhost:{port}")).stdin(Stdio::null()).args(args);
@@ -60,7 +60,7 @@ async fn commands_reach_a_node_with_tls_by_their_certificates() {
     let (code, stdout, stderr) = zlock(&port, &["get", "/a"], &known).await;
     assert_eq!((code, stdout.trim()), (0, "hello"), "{stderr}");
 
-    // Without authorities of its own choice it knows those of this system.
+    // Without `--ca`, the client knows the authorities of this system.
     let (code, _, stderr) = zlock(&port, &["get", "/a"], &known[1..]).await;
     assert!(code == 3 && stderr.contains("UnknownIssuer: name the authority"), "{stderr}");
     let expired = [("--ca", ca.clone()), ("--certificate", late), ("--key", late_key)];
@@ -68,14 +68,14 @@ async fn commands_reach_a_node_with_tls_by_their_certificates() {
         (&known[..1], "TLS: the node asks for a client's certificate, and none was given (alert CertificateRequired)"),
         (&expired, "TLS: the node does not take this client's certificate (alert CertificateExpired)"),
     ] {
-        // It would be tried for a minute.
+        // A retry would go on for a minute.
         for args in [&["get", "/a", "--timeout", "60s"][..], &["status", "--timeout", "60s"]] {
             let (code, stdout, stderr) = zlock(&port, args, stranger).await;
             assert!(code == 3 && stderr.contains(words), "{args:?}: {code}: {stdout}{stderr}");
         }
     }
 
-    // As one of this system's authorities.
+    // The authority is one of this system's.
     let mut command = Command::new(PROGRAM);
     command.args(["get", "/a"]).arg(known[1].0).arg(&known[1].1).arg(known[2].0).arg(&known[2].1);
     command.env("ZLOCK_ENDPOINTS", format!("https://localhost:{port}")).env("SSL_CERT_FILE", &ca).stdin(Stdio::null());
@@ -91,8 +91,8 @@ async fn commands_reach_a_node_with_tls_by_their_certificates() {
     assert!(refused.to_string().contains("alert CertificateRequired"), "{refused}");
 }
 
-/// The lines of docs/cli.md that use curl in `zlock session exec`; with them what curl wants where
-/// nodes ask for a certificate.
+/// The lines of docs/cli.md that use curl in `zlock session exec`, with curl's options for nodes
+/// that ask for a certificate.
 fn documented_script() -> String {
     let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/cli.md")).unwrap();
     assert!(page.contains(OWN_CERTIFICATE));
@@ -116,7 +116,7 @@ async fn the_curl_of_a_script_reaches_a_node_with_tls_by_the_files_that_zlock_wa
     cluster.restart(1);
     cluster.all_ready().await;
 
-    // A directory with all that the script finds: `zlock`, the work, and the client's file.
+    // This directory has all that the script needs: `zlock`, the work, and the client's file.
     let dir = own.parent().unwrap();
     std::os::unix::fs::symlink(PROGRAM, dir.join("zlock")).unwrap();
     std::fs::write(dir.join("work.sh"), "echo worked\n").unwrap();
@@ -132,7 +132,7 @@ async fn the_curl_of_a_script_reaches_a_node_with_tls_by_the_files_that_zlock_wa
     let (code, stdout, stderr) = script(&documented_script().replace("./work.sh", "sh ./work.sh")).await;
     assert!(code == 0 && stdout.contains("\"held\"") && stdout.ends_with("worked\n"), "{code}: {stdout}{stderr}");
 
-    // From another directory, and without the client's file.
+    // The script works from another directory, and without the client's file.
     let own = "zlock session exec --certificate client.pem --key client-key.pem -- sh -c '";
     let curl = format!("cd / && unset ZLOCK_CLIENT_CONFIG && curl -sf --cacert \"$ZLOCK_CA\" {OWN_CERTIFICATE}");
     let (code, stdout, stderr) = script(&format!("{own}{curl} $ZLOCK_ENDPOINT/v1/cluster && zlock ls'")).await;

@@ -1,4 +1,4 @@
-//! A session that falls silent loses its locks to the next in the queue.
+//! A silent session, which loses its locks to the next in the queue.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -45,8 +45,7 @@ async fn an_expiry_releases_every_lock_and_wakes_one_waiter_of_each() {
         (granted.load(Ordering::SeqCst) >= 2).then_some(())
     })
     .await;
-    // A write that comes later in the log has passed every node, so a client that was woken with
-    // them has answered.
+    // A later write has passed every node, so a client that an earlier entry woke has its answer.
     for id in cluster.ids() {
         cluster.client(id).create(&format!("/v1/znodes/later{id}"), "").await;
     }

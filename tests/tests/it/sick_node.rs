@@ -7,16 +7,16 @@ use zlock_client::api::{LockQueue, Outcome, ProblemType, Ticket};
 use crate::harness::{Answer, Call, Cluster, Options, until};
 
 const KEY: &str = "67e55044-10b1-426f-9247-bb680e5fe0c8";
-/// Less than the waits, and far more than an election.
+/// Time that is less than the waits, and far more than an election.
 const LET_GO: Duration = Duration::from_secs(25);
-/// More than the waits.
+/// Time that is more than the waits.
 const PATIENCE: Duration = Duration::from_secs(70);
 
 fn acquire(session: &impl AsRef<str>) -> Call {
     Call::post("/v1/locks/one?wait=60s").session(session).within(PATIENCE)
 }
 
-/// A 503 with this outcome.
+/// Checks for a 503 with this outcome.
 fn refused(answer: &Answer, outcome: Outcome) {
     let problem = answer.problem();
     let said = (answer.status, problem.kind(), problem.outcome);
@@ -60,14 +60,14 @@ async fn waits_at_a_node_that_is_cut_off_end_and_a_key_finds_its_place_at_anothe
     refused(&poll.await.unwrap(), Outcome::Unavailable);
     assert!(begun.elapsed() < LET_GO, "{:?}", begun.elapsed());
 
-    // Its ticket is granted while no request waits, and is its own wherever it asks with its key.
+    // The ticket is granted while no request waits. The client finds it at any node by its key.
     let release = Call::delete(format!("/v1/tickets{ticket}")).session(&holder);
     assert_eq!(client.send(release).await.unwrap().status, 200);
     let granted: Ticket = client.send(acquire(&first).header("idempotency-key", KEY)).await.unwrap().json();
     let Ticket::Held { ticket, holds, .. } = granted else { panic!("{granted:?}") };
     assert_eq!(holds, 1);
     assert!(!last.is_finished(), "it came later");
-    // Neither keeps the others waiting.
+    // These two do not keep the others waiting.
     let close = Call::delete(format!("/v1/sessions/{}", keyless.id)).session(&keyless);
     assert_eq!(client.send(close).await.unwrap().status, 200);
     let release = Call::delete(format!("/v1/tickets{ticket}")).session(&first);
@@ -75,7 +75,7 @@ async fn waits_at_a_node_that_is_cut_off_end_and_a_key_finds_its_place_at_anothe
     assert_eq!(last.await.unwrap().status, 200);
 }
 
-/// Waits until so many contend for the lock.
+/// Waits until this many clients contend for the lock.
 async fn contenders(cluster: &Cluster, node: u64, count: u32) {
     let mut client = cluster.client(node);
     until("they queue", async || {

@@ -1,4 +1,4 @@
-//! A node that must not start says why, and ends with the promised exit code.
+//! A node that must not start: it says why, and ends with the promised exit code.
 
 use crate::harness::{Call, Cluster, Options, run_to_end, until};
 
@@ -46,7 +46,7 @@ async fn another_nodes_or_clusters_data_is_refused() {
     std::fs::write(cluster.config(2), node2).unwrap();
     check(run_to_end(["serve", "--cluster-id", "other"], Some(cluster.config(1))), REFUSED, &["\"test\"", "\"other\""]);
 
-    // Nothing was touched: both start as before.
+    // The data is untouched: both start as before.
     cluster.restart(1);
     cluster.restart(2);
     cluster.all_ready().await;

@@ -1,4 +1,4 @@
-//! How long a stop takes, what goes on meanwhile, and what may go wrong.
+//! Stops of a node: their duration, the work that goes on meanwhile, and their faults.
 
 use jute::{Input, ReplyHeader, Request, xid};
 use rustix::process::{Resource, Rlimit, Signal, kill_process, prlimit};
@@ -16,7 +16,7 @@ async fn one_node(settings: &'static str) -> Cluster {
     Cluster::start_with(Options { nodes: 1, zookeeper: true, settings, ..Options::default() }).await
 }
 
-/// SIGTERM.
+/// Sends SIGTERM.
 async fn tell_to_stop(cluster: &Cluster) {
     kill_process(cluster.pid(1), Signal::TERM).unwrap();
     until("it stops", async || cluster.log(1).contains(": stopping ").then_some(())).await;
@@ -27,7 +27,7 @@ async fn code(cluster: &mut Cluster) -> Option<i32> {
     until("the node has ended", async || cluster.ended(1)).await.code()
 }
 
-/// The line with a message, of which there is one.
+/// The only log line with a message.
 fn line(cluster: &Cluster, message: &str) -> String {
     let log = cluster.log(1);
     let lines: Vec<&str> = log.lines().filter(|line| line.contains(message)).collect();
@@ -40,7 +40,7 @@ fn took_ms(line: &str) -> u64 {
     took.split(' ').next().unwrap().parse().unwrap()
 }
 
-/// A ZooKeeper client's session.
+/// Opens a ZooKeeper client's session.
 async fn zookeeper_client(addr: &str) -> Connection {
     Connection::open(addr, 20_000).await.expect("a session")
 }
@@ -51,7 +51,7 @@ async fn a_node_whose_disk_fails_while_it_stops_says_so_and_ends_with_the_code_o
     tell_to_stop(&cluster).await;
     let limit = Rlimit { current: Some(FILE_MAX), maximum: Some(FILE_MAX) };
     prlimit(Some(cluster.pid(1)), Resource::Fsize, limit).unwrap();
-    // While it drains it writes as before.
+    // A draining node writes as before.
     let (mut client, data) = (cluster.client(1), "x".repeat(100_000));
     let code = until("the node has ended", async || {
         let _ = client.send(Call::post("/v1/znodes/n-?mode=persistent-sequential").body(data.clone()).once()).await;
@@ -69,7 +69,8 @@ async fn a_node_whose_disk_fails_while_it_stops_says_so_and_ends_with_the_code_o
 #[tokio::test]
 async fn a_stop_takes_the_drain_time_and_then_no_longer_than_its_own_and_says_which_was_short() {
     let mut cluster = one_node("drain_time = \"1s\"\nstop_timeout = \"100ms\"").await;
-    // A request that is never whole is waited for. That its server has seen it, it says itself.
+    // The stop waits for this incomplete request. The server's `100 Continue` shows that it has
+    // seen it.
     let mut open = TcpStream::connect(cluster.endpoint(1)).await.unwrap();
     let half = "POST /v1/znodes/half HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\nexpect: 100-continue\r\n\r\n";
     open.write_all(half.as_bytes()).await.unwrap();
@@ -102,7 +103,7 @@ async fn zookeeper_clients_are_served_while_the_node_drains() {
     let addr = cluster.zookeeper_endpoint(1).to_owned();
     let mut before = zookeeper_client(&addr).await;
     tell_to_stop(&cluster).await;
-    // A new one is let in, and one that was there is answered: a ping.
+    // A new client is let in, and an earlier one gets an answer to its ping.
     let mut meanwhile = zookeeper_client(&addr).await;
     for client in [&mut before, &mut meanwhile] {
         client.send(xid::PING, &Request::Ping).await.unwrap();

@@ -1,4 +1,4 @@
-//! Handshakes that fail: the node's log says why, once in a while for each address.
+//! Failed handshakes: the node's log says why, once in a while for each address.
 
 use std::process::{Command, Stdio};
 
@@ -29,7 +29,7 @@ async fn a_client_without_a_certificate_is_told_in_the_log_with_its_address_and_
         failed.filter(|line| line.contains(&format!("addr={address}:"))).count()
     };
 
-    // It tries more than once.
+    // The program tries more than once.
     let mut command = Command::new(PROGRAM);
     let endpoint = addr.replace("127.0.0.1", "https://localhost");
     command.env("ZLOCK_ENDPOINTS", endpoint).args(["get", "/a", "--timeout", "2s", "--ca"]).arg(&ca);
@@ -38,16 +38,16 @@ async fn a_client_without_a_certificate_is_told_in_the_log_with_its_address_and_
     assert_ne!(code, 0, "{stderr}");
     assert_eq!(lines("127.0.0.1", "peer sent no certificates"), 1, "{}", cluster.log(1));
 
-    // One that speaks no TLS, from another address.
+    // This client speaks no TLS, and comes from another address.
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
     let mut stream = socket.connect(addr.parse().unwrap()).await.unwrap();
     stream.write_all(b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
     until("the log says what came", async || (lines("127.0.0.2", "InvalidContentType") == 1).then_some(())).await;
-    // One that is opened and closed again, as a balancer looks whether a port is open, has no line.
+    // A connection that is opened and closed again, as a balancer's probe of a port, has no line.
     drop(stream);
     drop(tokio::net::TcpStream::connect(&addr).await.unwrap());
-    // Nor has one that is reset. The next line tells how many there were.
+    // A reset connection has no line either. The next line has the number of failures.
     let reset = TcpSocket::new_v4().unwrap();
     reset.set_zero_linger().unwrap();
     drop(reset.connect(addr.parse().unwrap()).await.unwrap());

@@ -1,10 +1,10 @@
-//! A node that has lost its disk comes back with an empty one.
+//! A node that has lost its disk and comes back with an empty one.
 
 use zlock_client::api::ZnodeInfo;
 
 use crate::harness::{Call, Cluster, Options};
 
-/// Snapshots soon, so that the log's beginning is gone when the node returns.
+/// Settings for early snapshots, so that the log's beginning is gone when the node returns.
 const SETTINGS: &str = "snapshot_log_entries = 100\nlog_entries_kept = 10";
 
 async fn write(cluster: &Cluster, node: u64, range: std::ops::Range<u64>) {
@@ -36,7 +36,7 @@ async fn a_wiped_node_gets_a_snapshot_and_serves_again() {
             client.send(Call::get(format!("/v1/znodes/n{n}?consistency=local"))).await.unwrap().json();
         assert_eq!(found.data, Some(format!("data {n}")));
     }
-    // It is a full member again: with one other node down, the two left are a quorum.
+    // The node is a full member again: with one other node down, the two left are a quorum.
     let other = cluster.ids().into_iter().find(|id| *id != leader && *id != wiped).unwrap();
     cluster.kill(other);
     write(&cluster, leader, 350..360).await;

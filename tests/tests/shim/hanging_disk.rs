@@ -1,7 +1,8 @@
-//! A disk that hangs, preloaded into a node: once the file that `HANGING_DISK` names is there, no
-//! sync returns.
+//! A hanging disk, preloaded into a node: once the file named by `HANGING_DISK` exists, no sync
+//! returns.
 //!
-//! Compiled by the tests with `rustc`; no part of any crate. It stands before libc's functions.
+//! The tests compile it with `rustc`; it belongs to no crate. Its functions stand before those of
+//! libc.
 
 use std::path::PathBuf;
 use std::sync::OnceLock;

@@ -1,12 +1,12 @@
-//! No two files of a product crate use each other, be it by way of others.
+//! Circles of uses: two files of a product crate must not use each other, even by way of others.
 //!
-//! What a file names is a use: `crate::a::B` and `super::B`, in `use` and elsewhere. A name that
-//! the root of the crate passes on is that of the file where it stands.
+//! A path in a file is a use: `crate::a::B` and `super::B`, in `use` and elsewhere. A name that the
+//! root of the crate passes on belongs to the file where it stands.
 //!
 //! A call of a method is a use of the file where the method stands, which need not be that of its
 //! type: `self.b(..)` in an `impl`, and `state.b(..)` in a file that has a `state: &State`. Where
-//! the file has a method of that type and name itself, the call is of that one. A call on another
-//! expression is not seen.
+//! the file itself has a method of that type and name, the call is of that one. Calls on other
+//! expressions are not seen.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,13 +14,13 @@ use crate::{none, texts};
 
 const PRODUCT: &[&str] = &["client", "jute", "replica", "rest", "storage", "accept", "wire", "zlock", "znode"];
 
-/// The files that each file of a crate names, by module path; the root has none.
+/// The files that each file of a crate uses, by module path. The root is left out.
 type Uses = BTreeMap<String, BTreeSet<String>>;
 
 /// The methods of a crate by type and name, each with the files where it stands.
 type Methods = BTreeMap<(String, String), BTreeSet<String>>;
 
-/// The sources of one crate by the path of the module, tests left out.
+/// The sources of one crate by module path, without tests.
 fn modules(name: &str) -> BTreeMap<String, String> {
     let dir = format!("crates/{name}/src/");
     let sources = texts(".rs").into_iter().filter(|file| file.path.starts_with(&dir));
@@ -39,8 +39,8 @@ fn code(text: &str) -> String {
     text[..end].lines().map(|line| line.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n")
 }
 
-/// Every path in a text that begins with `start`, groups taken apart: `a::{B, c::D}` is `a::B` and
-/// `a::c::D`.
+/// Every path in a text that begins with `start`, with groups taken apart: `a::{B, c::D}` is `a::B`
+/// and `a::c::D`.
 fn paths(text: &str, start: &str) -> Vec<String> {
     let mut found = Vec::new();
     for (at, _) in text.match_indices(start) {
@@ -52,7 +52,7 @@ fn paths(text: &str, start: &str) -> Vec<String> {
     found
 }
 
-/// Takes one path or group from the beginning of a text. Returns what is left of it.
+/// Takes one path or group from the beginning of a text. Returns the rest.
 fn take<'a>(text: &'a str, above: &str, found: &mut Vec<String>) -> &'a str {
     let text = text.trim_start();
     if let Some(mut rest) = text.strip_prefix('{') {
@@ -72,7 +72,7 @@ fn take<'a>(text: &'a str, above: &str, found: &mut Vec<String>) -> &'a str {
         Some(below) => take(below, &path, found),
         None => {
             found.push(path);
-            // An alias, or a character that is no part of a path.
+            // This is an alias, or a character that is no part of a path.
             let end = rest.find([',', '}', ';', '\n']).unwrap_or(rest.len());
             if end == 0 && rest.starts_with('\n') { &rest[1..] } else { &rest[end..] }
         }
@@ -87,13 +87,13 @@ fn file_of(path: &str, modules: &BTreeMap<String, String>, passed_on: &BTreeMap<
     known.or_else(|| passed_on.get(names[0]).cloned())
 }
 
-/// The name with which a text begins; empty where it begins with none.
+/// The name at the beginning of a text; empty where there is no name.
 fn name_at(text: &str) -> &str {
     let end = text.find(|letter: char| !letter.is_alphanumeric() && letter != '_').unwrap_or(text.len());
     &text[..end]
 }
 
-/// The type of an `impl`, given what stands before its brace: of ` Display for a::B<'_>` it is `B`.
+/// The type of an `impl`, given the text before its brace: of ` Display for a::B<'_>` it is `B`.
 fn type_of(head: &str) -> String {
     let mut depth = 0_usize;
     let outside = head.chars().filter(|letter| {
@@ -107,7 +107,7 @@ fn type_of(head: &str) -> String {
     named.rsplit("::").next().unwrap_or_default().to_owned()
 }
 
-/// Every `impl` in a text: the type, and what stands in it.
+/// Every `impl` in a text: the type and the body.
 fn impls(text: &str) -> impl Iterator<Item = (String, &str)> {
     text.split("\nimpl").skip(1).filter_map(|text| {
         let (head, body) = text.split_once('{')?;
@@ -115,7 +115,7 @@ fn impls(text: &str) -> impl Iterator<Item = (String, &str)> {
     })
 }
 
-/// The functions that stand in an `impl`.
+/// The functions in the body of an `impl`.
 fn functions(body: &str) -> impl Iterator<Item = &str> {
     body.lines().filter_map(|line| {
         let line = line.strip_prefix("    ").filter(|line| line.starts_with(char::is_alphabetic))?;
@@ -201,7 +201,7 @@ fn uses(name: &str) -> Uses {
         .collect()
 }
 
-/// The files from which a file is reached, and which it reaches.
+/// The files that a file reaches, and from which it is reached.
 fn circle<'a>(uses: &'a Uses, file: &'a str) -> BTreeSet<&'a str> {
     let reached = |from: &'a str| {
         let (mut seen, mut next) = (BTreeSet::new(), vec![from]);
@@ -242,12 +242,12 @@ fn methods_are_found_where_they_stand_and_where_they_are_called() {
     assert_eq!(calls(text), BTreeSet::from([call("B", "two"), call("D", "six")]));
 }
 
-/// The crates whose folders are layers.
+/// Crates with folders that are layers.
 const LAYERED: &[&str] = &["replica", "wire", "znode"];
 
 /// The folders that the files of each folder use. A file beside the folders counts as one, with the
-/// folder of its name where there is one. Files beside the folders that use none are for all, and
-/// left out.
+/// folder of its name where there is one. A file beside the folders that uses no folder is for all,
+/// and is left out.
 fn folders(uses: &Uses) -> Uses {
     let folder = |file: &str| file.split("::").next().unwrap_or_default().to_owned();
     let mut found = Uses::new();

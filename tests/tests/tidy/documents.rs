@@ -8,7 +8,7 @@ use crate::{none, root, texts};
 /// Columns of a line of prose.
 const WIDTH_MAX: usize = 100;
 
-/// The lines of a page with their numbers, code blocks left out.
+/// The lines of a page with their numbers, without code blocks.
 fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut code = false;
     (1..).zip(text.lines()).filter(move |(_, line)| {
@@ -44,7 +44,7 @@ fn anchors(text: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// A link's path from the root, `..` resolved.
+/// A link's path from the root, with `..` resolved.
 fn resolve(from: &str, target: &str) -> PathBuf {
     let mut path = PathBuf::new();
     for part in Path::new(from).parent().unwrap().join(target).components() {
@@ -132,7 +132,7 @@ fn no_comment_is_wider_than_a_page() {
     none(findings);
 }
 
-/// A subject is a noun: docs/dev/style.md, which names the words that are none.
+/// docs/dev/style.md names words that are no subjects.
 #[test]
 fn no_page_and_no_comment_has_a_subject_that_is_a_riddle() {
     let riddles = [concat!("who", "ever"), concat!("some", "body")];
@@ -149,7 +149,7 @@ fn no_page_and_no_comment_has_a_subject_that_is_a_riddle() {
     none(findings);
 }
 
-/// What operators look for in logs, and what their alarms match.
+/// Operators look for these messages in logs, and alarms match them.
 #[test]
 fn every_message_of_the_log_that_is_documented_is_in_the_sources() {
     let page = std::fs::read_to_string(root().join("docs/operating.md")).unwrap();
@@ -174,8 +174,8 @@ fn is_path(words: &str) -> bool {
     words.starts_with("crates/") && !words.contains(['{', '*', '<', ' '])
 }
 
-/// A page that names a file or a directory of the sources names one that is there. Decisions tell
-/// of former times.
+/// A page may only name files and directories of the sources that exist. Decisions are about former
+/// times, and are left out.
 #[test]
 fn every_source_file_that_a_page_names_is_there() {
     let names: BTreeSet<String> =
@@ -194,7 +194,7 @@ fn every_source_file_that_a_page_names_is_there() {
     none(findings);
 }
 
-/// The page on style is followed by example, so its examples are of this code.
+/// Readers follow the examples of the page on style, so its examples are of this code.
 #[test]
 fn every_identifier_of_the_page_on_style_is_in_the_sources() {
     let sources: String = texts(".rs").into_iter().map(|file| file.text).collect();

@@ -24,7 +24,7 @@ struct Text {
 }
 
 /// Every text file below the root whose name ends in `ending`, sorted by path. Hidden directories
-/// are skipped but for `.ci`, and so is what cargo builds.
+/// except `.ci` are skipped, and so is cargo's output.
 fn texts(ending: &str) -> Vec<Text> {
     let (root, mut found, mut dirs) = (root(), Vec::new(), vec![root()]);
     while let Some(dir) = dirs.pop() {

@@ -1,4 +1,4 @@
-//! Which crate may use which.
+//! Dependencies that each crate may have.
 
 use std::collections::BTreeMap;
 
@@ -6,8 +6,8 @@ use toml::Table;
 
 use crate::{none, root, texts};
 
-/// Crates of this workspace and those of them that they may use. The table in
-/// docs/dev/architecture.md says the same.
+/// Crates of this workspace, each with those that it may use. The table in docs/dev/architecture.md
+/// says the same.
 const EDGES: &[(&str, &[&str])] = &[
     ("znode", &[]),
     ("storage", &[]),
@@ -45,10 +45,10 @@ const OWNED: &[(&str, &[&str])] = &[
     ("fuser", &["power-disk"]),
 ];
 
-/// All that the pure core may use: nothing that could do IO, read a clock or draw a random number.
+/// Dependencies of the pure core: they do no IO, read no clock and draw no random numbers.
 const PURE: &[&str] = &["bincode", "imbl", "siphasher", "thiserror"];
 
-/// The dependencies of every crate by its name; those of tests too when asked for.
+/// The dependencies of every crate by its name; with those of tests if asked for.
 fn dependencies(with_tests: bool) -> BTreeMap<String, Vec<String>> {
     let mut crates = BTreeMap::new();
     for manifest in texts("Cargo.toml") {
@@ -121,13 +121,13 @@ fn versions_stand_in_the_root_manifest_only() {
     let mut findings = Vec::new();
     for manifest in texts("Cargo.toml") {
         let table: Table = manifest.text.parse().unwrap();
-        // The fuzz targets are a workspace of their own, which nothing else is built with.
+        // The fuzz targets are a workspace of their own, and not built with the others.
         if table.contains_key("workspace") {
             continue;
         }
         for section in ["dependencies", "dev-dependencies", "build-dependencies"] {
             for (name, how) in table.get(section).and_then(|table| table.as_table()).into_iter().flatten() {
-                // A crate may ask itself for a feature in its tests.
+                // A crate may name itself in its tests, to get a feature.
                 if how.get("workspace").is_none() && how.get("path").and_then(|path| path.as_str()) != Some(".") {
                     findings.push(format!("{}: {name} has a version of its own", manifest.path));
                 }

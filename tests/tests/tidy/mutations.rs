@@ -1,10 +1,11 @@
-//! The bugs of `tests/mutations` can still be put back, and what finds them is still there.
+//! The bugs of `tests/mutations`: their texts must still be in the sources, and their finders must
+//! exist.
 
 use toml::Table;
 
 use crate::{none, root, texts};
 
-/// Each bug with the list that it is in.
+/// Each bug with its list.
 fn bugs() -> Vec<(String, Table)> {
     let lists = texts(".toml").into_iter().filter(|list| list.path.starts_with("tests/mutations/"));
     let of_list = |list: crate::Text| {
@@ -77,7 +78,7 @@ fn the_texts_of_each_bug_stand_once_in_their_files() {
     none(findings);
 }
 
-/// The table says of each bug what it does and what finds it.
+/// The table has a row for each bug, with its effect and its finders.
 #[test]
 fn the_table_of_planted_bugs_names_each_of_them() {
     let page = std::fs::read_to_string(root().join("docs/dev/planted-bugs.md")).unwrap();

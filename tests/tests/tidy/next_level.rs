@@ -1,4 +1,4 @@
-//! The level after the newest is in no build that is not asked for by name.
+//! The level after the newest, which only a build that asks for it by name may have.
 
 use toml::{Table, Value};
 

@@ -1,4 +1,4 @@
-//! How long files and functions are, and what must not be left behind.
+//! Bounds on the length of files and functions, and words that must not be left behind.
 
 use crate::{Text, none, texts};
 
@@ -19,7 +19,7 @@ const LEFT_OVERS: &[&str] = &[
     concat!("<<<<", "<<< "),
 ];
 
-/// Where the test code of a file begins.
+/// The line at which the test code of a file begins.
 fn tests_begin(file: &Text) -> usize {
     let is_test = file.path.contains("tests/") || file.path.ends_with("tests.rs");
     let lines = file.text.lines().count();
@@ -48,7 +48,7 @@ fn no_function_is_longer_than_its_bound() {
         for (first, line) in lines.iter().enumerate() {
             let Some(name) = function(line) else { continue };
             // rustfmt puts the closing brace where the function begins; a declaration in a trait
-            // has none.
+            // has no brace.
             let indent = line.len() - line.trim_start().len();
             let end = format!("{}}}", " ".repeat(indent));
             let length =
@@ -82,7 +82,7 @@ fn nothing_is_left_behind() {
     for file in [".rs", ".md", ".toml", ".sh", "run"].into_iter().flat_map(texts) {
         for (number, line) in file.text.lines().enumerate() {
             for left in LEFT_OVERS.iter().filter(|left| line.contains(**left)) {
-                // The style guide names what it forbids.
+                // The style guide names the words that it forbids.
                 if file.path != "docs/dev/style.md" {
                     findings.push(format!("{}:{}: {left}", file.path, number + 1));
                 }

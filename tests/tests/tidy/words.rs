@@ -67,7 +67,7 @@ fn a_doc_comment_can_be_read_alone() {
     at_most(PRONOUNS_LEFT, beginning_with(PRONOUNS));
 }
 
-/// Names that the lines declare with the word, with their places.
+/// Names that the lines declare with the keyword, with their places.
 fn declared(keywords: &[&str], is_found: impl Fn(&str, Option<&str>) -> bool) -> Vec<String> {
     let mut findings = Vec::new();
     for file in texts(".rs") {

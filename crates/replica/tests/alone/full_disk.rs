@@ -20,7 +20,7 @@ async fn a_snapshot_whose_copy_does_not_fit_is_sent_when_it_does_and_ends_neithe
     for number in 0..60 {
         write(ensemble.node(leader), create("/", &format!("a{number}"), b"x")).await;
     }
-    // At both nodes: another one may lead by then.
+    // Both nodes are checked, as another one may lead by then.
     let is_purged = || ensemble.running().all(|node| node.status().purged.0 > 0);
     eventually("the logs are purged behind snapshots", is_purged).await;
     fail::cfg("db.copy", "return(full)").unwrap();

@@ -1,7 +1,7 @@
 //! Nodes of one process whose disks are full, slow or broken, and noise at their peer ports.
 //!
-//! A binary of its own, whose tests take turns: fail points, the hook for panics and the log are
-//! the same for all of a process.
+//! This is a binary of its own, and its tests take turns: fail points, the panic hook and the log
+//! belong to the whole process.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

@@ -7,9 +7,9 @@
 //! ZLOCK_NOISE_S=600 ZLOCK_NOISE_SEED=7 cargo test -p replica --test alone noise     ten minutes
 //! ```
 //!
-//! What is left out: a frame that is whole and true in its form, and a lie. Who knows the cluster's
-//! name and its ids can say as the leader what the leader never said, and no checksum tells that
-//! from the truth (docs/operating.md).
+//! Lies are left out: frames that are whole and correct in form, and claim in the leader's name
+//! what the leader never said. A stranger that knows the cluster's name and its ids can send them,
+//! and no checksum tells them from the truth (docs/operating.md).
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -28,13 +28,14 @@ use tokio::time::{Instant, timeout};
 
 /// Strangers at a time.
 const STRANGERS: u64 = 6;
-/// Frames on one connection at most. What comes behind one that is refused is not read.
+/// Largest number of frames on one connection. A node stops reading at the first frame that it
+/// refuses.
 const FRAMES_MAX: usize = 4;
-/// A whole frame that raises the term brings about an election, and all the time nothing else would
-/// happen.
+/// One in so many raising frames is sent: a frame that raises the term brings about an election,
+/// and too many would leave no time for anything else.
 const RAISE_ONE_IN: u32 = 400;
 
-/// Where members reach each other: the taps.
+/// Addresses of the taps, at which members reach each other.
 static TAPS: OnceLock<Vec<SocketAddr>> = OnceLock::new();
 static PANICS: AtomicU64 = AtomicU64::new(0);
 
@@ -47,7 +48,7 @@ fn tapped(config: &mut Config) {
     }
 }
 
-/// What is counted, by name.
+/// Counts, by name.
 #[derive(Default)]
 struct Figures(Mutex<BTreeMap<&'static str, u64>>);
 
@@ -61,7 +62,7 @@ struct Scene {
     addrs: Vec<SocketAddr>,
     heard: Arc<Heard>,
     figures: Figures,
-    /// The newest term and index that any node knows.
+    /// Newest term and index that any node knows.
     term: AtomicU64,
     index: AtomicU64,
     over: AtomicBool,
@@ -125,7 +126,7 @@ async fn run(time: Duration, seed: u64) {
     for (what, count) in &*scene.figures.0.lock().unwrap() {
         println!("{count:>10}  {what}");
     }
-    // Every node serves, all have the same, and all start again.
+    // Every node serves, all have the same state, and all start again.
     for round in 0..2u8 {
         for at in 0..3 {
             write(ensemble.node(at), set("/a", &[round])).await;
@@ -140,7 +141,7 @@ async fn run(time: Duration, seed: u64) {
     ensemble.stop_all().await;
 }
 
-/// Writes, one after the other, through all nodes in turn.
+/// Writes one entry after another, through all nodes in turn.
 async fn load(scene: Arc<Scene>, nodes: Vec<Replica>, number: u64) {
     let mut at = number as usize;
     while !scene.over.load(Ordering::Relaxed) {
@@ -171,7 +172,7 @@ async fn strangers(scene: Arc<Scene>, seed: u64) {
     }
 }
 
-/// One connection, from its hello to its end.
+/// Runs one connection, from its hello to its end.
 async fn one_stranger(scene: &Scene, random: &mut fastrand::Rng) {
     let to = random.u64(1..=3);
     let from = 1 + (to + random.u64(..2)) % 3;
@@ -214,7 +215,7 @@ async fn one_stranger(scene: &Scene, random: &mut fastrand::Rng) {
 const LANES: [&str; 4] =
     ["frames: appends", "frames: votes and transfers", "frames: snapshots", "frames: proposals and heartbeats"];
 
-/// How a node ended a connection, by its last answer.
+/// Tells how a node ended a connection, by its last answer.
 fn ending(answers: &[u8], lane: u32) -> &'static str {
     let mut rest = answers;
     let mut last: Option<&[u8]> = None;
@@ -234,15 +235,15 @@ fn ending(answers: &[u8], lane: u32) -> &'static str {
     }
 }
 
-/// Bytes of a frame that no correct member sends now, or a copy of one that it sent; `None` for one
-/// that is a lie.
+/// Makes the bytes of a frame that no correct member sends now, or a copy of one that a member
+/// sent. `None` for a frame that would be a lie.
 fn noise(scene: &Scene, random: &mut fastrand::Rng, from: u64, lane: u32) -> Option<Vec<u8>> {
     let heard = scene.heard.any(random, lane);
     match (random.u32(..10), heard) {
         (0, _) => Some(bytes(random, 300)),
         (1, _) => Some(frame(&bytes(random, 300))),
         (2..=3, _) => Some(nonsense(scene, random, from, lane)),
-        // The checksum is of what was said, and not of what is sent.
+        // The checksum belongs to the original bytes, not to the changed ones.
         (4..=6, Some(record)) => {
             let mut said = frame(&record);
             let at = random.usize(..said.len());
@@ -259,7 +260,7 @@ fn noise(scene: &Scene, random: &mut fastrand::Rng, from: u64, lane: u32) -> Opt
 
 fn bytes(random: &mut fastrand::Rng, length_max: usize) -> Vec<u8> {
     let length = random.usize(..length_max);
-    // Small numbers are more often something.
+    // Small numbers mean something more often.
     (0..length).map(|_| if random.bool() { random.u8(..5) } else { random.u8(..) }).collect()
 }
 
@@ -269,7 +270,7 @@ fn mutated(random: &mut fastrand::Rng, mut record: Vec<u8>) -> Vec<u8> {
         match random.u32(..5) {
             0 => record.truncate(at),
             1 => record.insert(at.min(record.len()), random.u8(..)),
-            // The longest number there is.
+            // This is the longest number there is.
             2 => drop(record.splice(
                 at.min(record.len())..(at + 1).min(record.len()),
                 [253, 255, 255, 255, 255, 255, 255, 255, 255],
@@ -284,7 +285,8 @@ fn mutated(random: &mut fastrand::Rng, mut record: Vec<u8>) -> Vec<u8> {
 type AppendTuple = (u64, VoteRecord, Option<LogIdRecord>, Option<LogIdRecord>, Vec<EntryRecord>);
 type VoteTuple = (u64, u32, VoteRecord, Option<LogIdRecord>, bool);
 
-/// Whether a whole frame says nothing that only a leader may say and this one never did.
+/// Tells whether a whole frame is free of lies: claims that only a leader may make and that this
+/// leader never made.
 fn is_harmless(random: &mut fastrand::Rng, lane: u32, said: &[u8], sent: &[u8]) -> bool {
     let mut raises = |said: u64, sent: u64| sent > said && random.u32(..RAISE_ONE_IN) > 0;
     match lane {
@@ -304,12 +306,12 @@ fn pick(random: &mut fastrand::Rng, of: &[u64]) -> u64 {
     of[random.usize(..of.len())]
 }
 
-/// A frame of numbers that mean something, most of them in the wrong place.
+/// Makes a frame of meaningful numbers, most of them in the wrong place.
 fn nonsense(scene: &Scene, random: &mut fastrand::Rng, from: u64, lane: u32) -> Vec<u8> {
     let (term, index) = (scene.term.load(Ordering::Relaxed), scene.index.load(Ordering::Relaxed));
     let far = [term + (1 << 33), 1 << 62, 1 << 63, u64::MAX];
     let terms = [&[0, 1, term, term][..], &far].concat();
-    // None that is next: an entry there would be a lie.
+    // The index of the next entry is left out: an entry there would be a lie.
     let indexes = [0, 1, index / 2, 1 << 50, 1 << 62, u64::MAX - 1, u64::MAX];
     let node_id = pick(random, &[from, from, 0, 9, u64::MAX]);
     let vote = VoteRecord { term: pick(random, &terms), node_id, committed: random.bool() };

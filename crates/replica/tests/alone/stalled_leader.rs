@@ -1,4 +1,4 @@
-//! A leader whose fsync hangs.
+//! A leader with a hanging fsync.
 
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::ThreadId;
@@ -10,8 +10,7 @@ use replica::{Config, Consistency, Error, Readiness, Step, WaitEnd, WatchKey};
 const STALLS: &str = "the disk does not answer: this node is not ready, and takes no votes";
 const ANSWERS: &str = "the disk answers again";
 
-/// Which threads flush logs, in the order in which their nodes were started, and which of them
-/// hangs.
+/// Threads that flush logs, in the order in which their nodes were started, and the one that hangs.
 #[derive(Default)]
 struct Disks {
     threads: Vec<ThreadId>,
@@ -38,7 +37,7 @@ fn watched() -> Shared {
     shared
 }
 
-/// Lets the disk go when the test ends, however: its thread is waited for.
+/// Guard that lets the disk go at any end of the test: the thread of the disk is joined.
 struct Released(Shared);
 
 impl Drop for Released {
@@ -53,7 +52,7 @@ fn hang(disks: &Shared, node: Option<usize>) {
     disks.1.notify_all();
 }
 
-/// A wait for what never comes.
+/// A step that never becomes ready.
 fn never() -> Step<()> {
     Step::Watch(WatchKey::Node(path("/never")))
 }
@@ -78,8 +77,8 @@ async fn a_leader_whose_fsync_hangs_hands_over_and_comes_back_as_a_follower() {
     hang(&disks, Some(leader));
     let waiting = stalled.clone();
     let wait = tokio::spawn(async move { waiting.wait_for(soon(), |_| never()).await });
-    // The others have a quorum, and the first write is also what the leader's own disk does not
-    // take.
+    // The others are a quorum, so the first write is done. It is also the write at which the
+    // leader's own disk hangs.
     write(&stalled, set("/a", b"1")).await;
     let member = leader as u64 + 1;
     let others: Vec<usize> = (0..3).filter(|at| *at != leader).collect();
@@ -106,13 +105,13 @@ async fn a_leader_whose_fsync_hangs_hands_over_and_comes_back_as_a_follower() {
         status.disk_stalls
     );
     let term = ensemble.node(other).status().term;
-    // Once for the change, however often the disk was looked at since.
+    // The change is logged once, however often the disk was checked since.
     eventually("its log says so", || told() == [STALLS]).await;
     hang(&disks, None);
     eventually("it is ready again", || stalled.status().ready == Readiness::Ready).await;
     eventually("its log says so", || told() == [STALLS, ANSWERS]).await;
     hang(&disks, Some(leader));
-    // What hangs is a flush: it needs something to write, which comes from the new leader.
+    // A flush hangs only with something to write, which comes from the new leader.
     write(ensemble.node(other), set("/a", b"5")).await;
     eventually("it is not ready once more", || stalled.status().ready == Readiness::DiskStalled).await;
     hang(&disks, None);

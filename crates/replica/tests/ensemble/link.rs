@@ -1,4 +1,5 @@
-//! A way between two nodes that can be frozen: nothing is lost and nothing arrives, until it thaws.
+//! A link between two nodes that can be frozen: nothing is lost and nothing arrives, until it
+//! thaws.
 
 use std::net::SocketAddr;
 
@@ -7,7 +8,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// Passes connections on to one node. Ends with the test's runtime.
+/// A link that passes connections on to one node. It ends with the test's runtime.
 pub(crate) struct Link {
     pub(crate) addr: SocketAddr,
     there: watch::Sender<bool>,
@@ -33,14 +34,14 @@ impl Link {
         self.freeze_back(frozen);
     }
 
-    /// Only what the node answers.
+    /// Freezes or thaws the node's answers alone.
     pub(crate) fn freeze_back(&self, frozen: bool) {
         self.back.send_replace(frozen);
     }
 }
 
 async fn pass(from: TcpStream, target: SocketAddr, [mut there, back]: [watch::Receiver<bool>; 2]) {
-    // To connect takes a way, too.
+    // A new connection passes the link, too.
     let _ = there.wait_for(|frozen| !frozen).await;
     let Ok(to) = TcpStream::connect(target).await else {
         return;
@@ -59,6 +60,6 @@ async fn copy(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut frozen: watch
             return;
         }
     }
-    // A closed connection is news too, and waits like any other.
+    // The end of a connection is held back like any other news.
     let _ = frozen.wait_for(|frozen| !frozen).await;
 }

@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use tokio::time::Instant;
 use znode::{Applied, Create, Credential, Op, Reply, Request, ZPath, ZnodeOp};
 
-/// Long enough for anything on a loaded machine; a test that needs it has failed.
+/// Time that suffices for anything on a loaded machine; a test that needs all of it has failed.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
 
 pub(crate) fn soon() -> Instant {
@@ -35,12 +35,12 @@ pub(crate) struct Ensemble {
     listeners: Vec<Option<TcpListener>>,
     pub(crate) nodes: Vec<Option<Replica>>,
     pub(crate) change: fn(&mut Config),
-    /// Ways from one node to another, where they are not direct.
+    /// Links from one node to another, where they are not direct.
     links: HashMap<(usize, usize), link::Link>,
 }
 
 impl Ensemble {
-    /// `size` nodes that are not started yet.
+    /// Makes `size` nodes that are not started yet.
     pub(crate) fn new(size: usize, change: fn(&mut Config)) -> Ensemble {
         let listeners: Vec<_> = (0..size).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
         let addrs = listeners.iter().map(|listener| listener.local_addr().unwrap()).collect();
@@ -55,7 +55,8 @@ impl Ensemble {
         }
     }
 
-    /// Like [`Ensemble::started`], with links between all nodes that can be frozen.
+    /// Starts an ensemble as [`Ensemble::started`] does, with links between all nodes that can be
+    /// frozen.
     pub(crate) async fn linked(size: usize, change: fn(&mut Config)) -> Ensemble {
         let mut ensemble = Ensemble::to_be_linked(size, change).await;
         for at in 0..size {
@@ -65,23 +66,23 @@ impl Ensemble {
         ensemble
     }
 
-    /// Cuts a node off from all others without a word, or lets it back.
+    /// Cuts a node off from all others by freezing its links, or lets it back.
     pub(crate) fn isolate(&self, node: usize, isolated: bool) {
         let touched = self.links.iter().filter(|((from, to), _)| *from == node || *to == node);
         touched.for_each(|(_, link)| link.freeze(isolated));
     }
 
-    /// Parts two nodes without a word.
+    /// Parts two nodes by freezing the links between them.
     pub(crate) fn part(&self, one: usize, other: usize) {
         [(one, other), (other, one)].iter().for_each(|way| self.links[way].freeze(true));
     }
 
-    /// Holds back what a node answers to another, or lets it through.
+    /// Holds back a node's answers to another, or lets them through.
     pub(crate) fn hold_answers(&self, asker: usize, node: usize, held: bool) {
         self.links[&(asker, node)].freeze_back(held);
     }
 
-    /// Nodes that are not started yet, with links between all of them that can be frozen.
+    /// Makes nodes that are not started yet, with links between all of them that can be frozen.
     pub(crate) async fn to_be_linked(size: usize, change: fn(&mut Config)) -> Ensemble {
         let mut ensemble = Ensemble::new(size, change);
         for from in 0..size {
@@ -92,13 +93,13 @@ impl Ensemble {
         ensemble
     }
 
-    /// Holds back whatever others begin to say to a node. It still reaches them, and hears their
-    /// answers.
+    /// Holds back all messages to a node. Its own messages still reach the others, and it hears
+    /// their answers.
     pub(crate) fn deafen(&self, node: usize) {
         self.links.iter().filter(|((_, to), _)| *to == node).for_each(|(_, link)| link.freeze(true));
     }
 
-    /// All nodes started, and a leader elected.
+    /// Starts all nodes, and waits for a leader.
     pub(crate) async fn started(size: usize, change: fn(&mut Config)) -> Ensemble {
         let mut ensemble = Ensemble::new(size, change);
         for at in 0..size {
@@ -143,7 +144,7 @@ impl Ensemble {
             let listener = listener.take().unwrap_or_else(|| TcpListener::bind(self.addrs[at]).unwrap());
             match Replica::start_on(self.config(at), listener).await {
                 Ok(node) => break node,
-                // A snapshot that it wrote when it was stopped is not whole yet.
+                // The snapshot that it wrote when it was stopped is not complete yet.
                 Err(error) => assert!(error.to_string().contains("in use") && Instant::now() < deadline, "{error}"),
             }
         });
@@ -153,12 +154,12 @@ impl Ensemble {
         self.take(at).shutdown().await;
     }
 
-    /// A node that the test ends itself.
+    /// Takes a node that the test ends itself.
     pub(crate) fn take(&mut self, at: usize) -> Replica {
         self.nodes[at].take().unwrap()
     }
 
-    /// A lost disk.
+    /// Deletes a node's data, as a lost disk does.
     pub(crate) fn wipe(&self, at: usize) {
         assert!(self.nodes[at].is_none(), "a running node is not wiped");
         std::fs::remove_dir_all(self.data_dir(at)).unwrap();
@@ -178,7 +179,7 @@ impl Ensemble {
         self.nodes.iter().flatten()
     }
 
-    /// The index of the node that leads, once all that run agree on it.
+    /// Waits for a leader that all running nodes agree on, and gives its index.
     pub(crate) async fn leader(&self) -> usize {
         let mut found = None;
         eventually("all nodes agree on a leader", || {
@@ -193,21 +194,21 @@ impl Ensemble {
         found.unwrap()
     }
 
-    /// Waits until these nodes have elected one of them and each knows of it: one that does not
-    /// passes a write on to the leader before.
+    /// Waits until these nodes have elected one of them and each knows it: a node that does not yet
+    /// know would pass a write on to the former leader.
     pub(crate) async fn elected_among(&self, nodes: &[usize]) {
         let leads = |id: u64| nodes.contains(&(id as usize - 1));
         let knows = |at: &usize| self.node(*at).leader().is_some_and(|leader| leads(leader.id));
         eventually("they elect one of them", || nodes.iter().all(knows)).await;
     }
 
-    /// A node that runs and does not lead.
+    /// Gives a node that runs and does not lead.
     pub(crate) async fn follower(&self) -> usize {
         let leader = self.leader().await;
         (0..self.nodes.len()).find(|at| *at != leader && self.nodes[*at].is_some()).unwrap()
     }
 
-    /// Waits until all nodes that run have applied the same, and compares the bytes of their
+    /// Waits until all running nodes have applied the same entries, and compares the bytes of their
     /// states.
     pub(crate) async fn assert_equal_states(&self) {
         let applied = || self.running().map(|node| node.state().last_zxid()).collect::<Vec<_>>();
@@ -218,7 +219,7 @@ impl Ensemble {
     }
 }
 
-/// Looks again and again until it is true.
+/// Checks a condition again and again until it is true.
 pub(crate) async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = soon();
     while !condition() {
@@ -227,7 +228,7 @@ pub(crate) async fn eventually(what: &str, mut condition: impl FnMut() -> bool) 
     }
 }
 
-/// Before another look or try: a node that hears no leader refuses at once.
+/// Pauses before another try: a node without a leader refuses at once.
 async fn pause() {
     tokio::task::yield_now().await;
     tokio::time::timeout(Duration::from_millis(2), std::future::pending::<()>()).await.unwrap_err();
@@ -241,8 +242,8 @@ pub(crate) fn set(at: &str, data: &[u8]) -> Request {
     Request::new(Op::Znode(ZnodeOp::SetData { path: path(at), data: data.to_vec(), version: -1 }))
 }
 
-/// Writes, and expects it to be applied. Asks again while no leader is there, and where the outcome
-/// of a set is unknown: to set twice does no harm.
+/// Writes, and expects the write to be applied. Tries again while there is no leader, and where the
+/// outcome of a set is unknown: a second set does no harm.
 pub(crate) async fn write(node: &Replica, request: Request) -> Applied {
     let deadline = soon();
     let is_set = matches!(request.op, Op::Znode(ZnodeOp::SetData { version: -1, .. }));
@@ -259,7 +260,7 @@ pub(crate) async fn write(node: &Replica, request: Request) -> Applied {
     }
 }
 
-/// Reads. Asks again while no leader is there.
+/// Reads. Tries again while there is no leader.
 pub(crate) async fn read_data(node: &Replica, at: &str) -> Option<Vec<u8>> {
     let deadline = soon();
     loop {

@@ -1,4 +1,4 @@
-//! A node that is drained is not to lead; and the health of the cluster while members are lost.
+//! Drained nodes, which are not to lead; and the health of the cluster while members are lost.
 
 use crate::ensemble::{Ensemble, eventually};
 use replica::{Health, Part};
@@ -15,7 +15,7 @@ async fn other_leader(ensemble: &Ensemble, not: usize) -> usize {
     found.unwrap()
 }
 
-/// Waits until the cluster's health, as a node knows it, is as wanted.
+/// Waits until a node's view of the cluster's health is as wanted.
 async fn health(ensemble: &Ensemble, at: usize, what: &str, wanted: impl Fn(&Health) -> bool) -> Health {
     let mut found = None;
     eventually(what, || {
@@ -35,7 +35,7 @@ async fn a_leader_that_is_drained_gives_leadership_away_and_does_so_again_when_i
     assert!(!node.set_drained(true).await, "it was so before");
     let second = other_leader(&ensemble, first).await;
     ensemble.stop(3 - first - second).await;
-    // Of two that are drained, one leads all the same.
+    // If all nodes that are left are drained, one leads all the same.
     ensemble.node(second).set_drained(true).await;
     assert_eq!(other_leader(&ensemble, second).await, first);
     ensemble.node(second).set_drained(false).await;

@@ -1,4 +1,4 @@
-//! What an ensemble promises while its nodes come and go.
+//! Promises of an ensemble while its nodes come and go.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -51,7 +51,7 @@ async fn the_others_go_on_when_the_leader_stops() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_clean_stop_of_the_leader_leaves_no_write_in_doubt() {
-    // However slow the machine is, nobody is given up.
+    // The timeout is so long that a slow machine loses no peer by it.
     let mut ensemble = Ensemble::started(3, |config| config.peer_timeout_ms = 60_000).await;
     write(ensemble.node(0), create("/", "a", b"")).await;
     for _ in 0..3 {
@@ -60,7 +60,7 @@ async fn a_clean_stop_of_the_leader_leaves_no_write_in_doubt() {
         let stopped = AtomicBool::new(false);
         let followers: Vec<&Replica> = ensemble.running().collect();
         // Each writer goes on until one of its writes began after the stop and was applied: `write`
-        // takes no doubt.
+        // panics at an unknown outcome.
         let writer = async |node: &Replica| {
             let mut last = false;
             while !last {

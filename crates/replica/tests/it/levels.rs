@@ -44,14 +44,14 @@ async fn finalize(ensemble: &Ensemble, at: usize, level: Option<u16>) -> Result<
     }
 }
 
-/// Which members are not ready for which level.
+/// The members that are not ready, and the level.
 fn hindered(finalized: Finalized) -> (u16, Vec<u64>) {
     let Finalized::NotReady { level, status } = finalized else { panic!("{finalized:?}") };
     let hindering = status.members.iter().filter(|member| !member.is_ready_for(level));
     (level, hindering.map(|member| member.id).collect())
 }
 
-/// Waits until the leader has met all members, so that only what they run counts.
+/// Waits until the leader has met all members, so that their programs alone decide.
 async fn met(ensemble: &Ensemble) {
     loop {
         let node = ensemble.running().next().unwrap();
@@ -62,7 +62,7 @@ async fn met(ensemble: &Ensemble) {
     }
 }
 
-/// How a node ends that does not know the cluster's level: at its start, or soon after.
+/// Waits for the end of a node that does not know the cluster's level: at its start, or soon after.
 async fn end_of(ensemble: &Ensemble, at: usize) -> OtherLevel {
     let listener = std::net::TcpListener::bind(ensemble.addr(at)).unwrap();
     match replica::Replica::start_on(ensemble.config(at), listener).await {
@@ -90,7 +90,7 @@ async fn a_cluster_is_upgraded_node_by_node_and_finalised_once_all_know_the_leve
     for at in 0..3 {
         assert_eq!(hindered(finalize(&ensemble, at, None).await.unwrap()), (2, vec![3]));
     }
-    // Back at half, and forward again.
+    // Half of the members go back, and forward again.
     restart(&mut ensemble, 0, old).await;
     restart(&mut ensemble, 0, new).await;
     restart(&mut ensemble, 2, new).await;
@@ -100,7 +100,7 @@ async fn a_cluster_is_upgraded_node_by_node_and_finalised_once_all_know_the_leve
     let finalized = finalize(&ensemble, follower, None).await.unwrap();
     assert!(matches!(finalized, Finalized::Done(status) if status.level == 2));
     assert_eq!(ensemble.node(follower).state().level(), 2);
-    // Once more changes nothing, and nothing lowers it.
+    // A second time changes nothing, and the level is never lowered.
     let again = finalize(&ensemble, 0, Some(2)).await.unwrap();
     assert!(matches!(again, Finalized::Done(status) if status.level == 2));
     let refused = finalize(&ensemble, 1, Some(1)).await;
@@ -117,7 +117,7 @@ async fn a_member_that_is_away_holds_up_the_level() {
     let away = ensemble.follower().await;
     ensemble.stop(away).await;
     let leader = ensemble.leader().await;
-    // For as long as a peer may be silent it still counts as one that follows.
+    // A stopped member counts as a follower until it has been silent for the peer timeout.
     let mut finalized = finalize(&ensemble, leader, Some(3)).await.unwrap();
     while hindered(finalized).1.len() != 3 {
         finalized = finalize(&ensemble, leader, Some(3)).await.unwrap();
@@ -141,10 +141,10 @@ async fn a_program_that_does_not_know_the_level_does_not_run_on_any_directory() 
     eventually("the level is applied everywhere", || ensemble.running().all(|node| node.state().level() == 2)).await;
     ensemble.stop(at).await;
     ensemble.change = old;
-    // Its log tells, at the start or when it is applied.
+    // The node hears of the level from its log, at the start or when the entry is applied.
     assert_eq!(end_of(&ensemble, at).await, refusal());
     assert_eq!(end_of(&ensemble, at).await, refusal(), "and again");
-    // Its snapshot tells.
+    // The node hears of the level from its snapshot.
     ensemble.change = new_with_small_snapshots;
     ensemble.start(at).await;
     for number in 0..120 {
@@ -156,10 +156,10 @@ async fn a_program_that_does_not_know_the_level_does_not_run_on_any_directory() 
     let listener = std::net::TcpListener::bind(ensemble.addr(at)).unwrap();
     let refused = replica::Replica::start_on(ensemble.config(at), listener).await;
     assert!(matches!(refused, Err(StartError::Level(other)) if other == refusal()), "{:?}", refused.map(drop));
-    // The others tell.
+    // The node hears of the level from the others.
     ensemble.wipe(at);
     assert_eq!(end_of(&ensemble, at).await, refusal());
-    // The newer program goes on where it was.
+    // The newer program goes on from there.
     ensemble.change = new_with_small_snapshots;
     ensemble.start(at).await;
     write(ensemble.node(at), create("/", "end", b"")).await;
@@ -167,7 +167,7 @@ async fn a_program_that_does_not_know_the_level_does_not_run_on_any_directory() 
     ensemble.stop_all().await;
 }
 
-/// As when a node is put back at the very moment in which the level is raised.
+/// This happens when a node is put back at the very moment in which the level is raised.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_runs_ends_at_the_entry_that_raises_the_level_beyond_its_program() {
     let mut ensemble = Ensemble::started(3, new).await;
@@ -189,7 +189,7 @@ async fn a_node_that_runs_ends_at_the_entry_that_raises_the_level_beyond_its_pro
     ensemble.stop_all().await;
 }
 
-/// An operation of the next level waits for that level, whichever node is asked.
+/// An operation of the next level waits for that level, at any node.
 #[cfg(feature = "next-level")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_came_with_the_next_level_is_refused_before_it_is_finalised() {

@@ -27,7 +27,7 @@ async fn two_thousand_proposals_at_once_are_all_done_exactly_once() {
     write(ensemble.node(0), create("/", "b", b"")).await;
     ensemble.assert_equal_states().await;
     let state = ensemble.node(0).state();
-    // Only an election in between, which a very busy machine may bring, leaves some undone or their
+    // Only an election in between, which a busy machine may cause, leaves some undone or their
     // outcome unknown.
     assert!(done == 2_000 || state.last_term() > term, "{done} of 2000: {:?}", outcomes.iter().find(|it| it.is_err()));
     let unknown = outcomes.iter().filter(|outcome| matches!(outcome, Err(Error::Unknown { .. }))).count();
@@ -94,7 +94,7 @@ async fn without_a_quorum_writes_end_and_say_whether_anything_may_have_happened(
         assert!(outcome.is_err(), "{outcome:?}");
         last = Some(outcome);
     }
-    // Once the lease is over, nothing is even tried.
+    // Once the lease is over, a write is not even tried.
     assert!(matches!(last, Some(Err(Error::Unavailable { .. }))), "{last:?}");
     let read = node.read(replica::Consistency::Linearizable, Instant::now() + Duration::from_millis(500)).await;
     assert!(matches!(read, Err(Error::Unavailable { .. })));

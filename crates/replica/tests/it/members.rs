@@ -1,4 +1,4 @@
-//! Members come, go and are replaced while the ensemble serves.
+//! Changes of the members while the ensemble serves.
 
 use futures_util::FutureExt;
 use replica::{Done, Failure, NewMember, Order, OrderError, RefusedOrder, Replica};
@@ -6,7 +6,7 @@ use tokio::time::timeout;
 
 use crate::ensemble::{Ensemble, LONG, create, eventually, open_session, soon, write};
 
-/// Three founders, and places for more nodes that are told to join.
+/// Starts three founders, with places for more nodes that are told to join.
 async fn three_of(size: usize) -> Ensemble {
     let mut ensemble = Ensemble::new(size, |config| {
         config.join = config.node_id > 3;
@@ -29,7 +29,7 @@ fn new_member(ensemble: &Ensemble, at: usize) -> NewMember {
     }
 }
 
-/// Orders it of a node, again while a change is under way or no leader is there.
+/// Gives a node an order. Tries again while a change is under way or there is no leader.
 async fn order(node: &Replica, order: Order) -> Result<Done, OrderError> {
     let deadline = soon();
     loop {
@@ -49,7 +49,7 @@ fn voters(ids: &[u64]) -> Vec<(u64, String)> {
     ids.iter().map(|id| (*id, "voter".to_owned())).collect()
 }
 
-/// What an order was refused for.
+/// Checks the kind of a refused order.
 #[track_caller]
 fn refused(done: Result<Done, OrderError>, expected: RefusedOrder) {
     match done {
@@ -66,7 +66,7 @@ async fn a_dead_voter_is_replaced_by_one_order_and_may_not_come_back() {
     let dead = (0..3).find(|at| *at != leader).unwrap();
     ensemble.stop(dead).await;
     let new = NewMember { replaces: Some(dead as u64 + 1), ..new_member(&ensemble, 3) };
-    // It is asked first whether it is there.
+    // The leader asks the new node first, which does not run.
     refused(order(ensemble.node(leader), Order::Add(new.clone())).await, RefusedOrder::MemberUnreachable);
     ensemble.start(3).await;
     order(ensemble.node(leader), Order::Add(new)).await.unwrap();
@@ -76,7 +76,7 @@ async fn a_dead_voter_is_replaced_by_one_order_and_may_not_come_back() {
     }
     write(ensemble.node(3), create("/", "after", b"2")).await;
     ensemble.assert_equal_states().await;
-    // Who was removed is told so, and ends.
+    // A removed node is told so, and ends.
     eventually("the removal is noted", || ensemble.node(leader).members().removed.len() == 1).await;
     ensemble.start(dead).await;
     let removed = ensemble.take(dead);
@@ -120,7 +120,7 @@ async fn an_ensemble_grows_to_five_and_shrinks_to_three_others() {
         .await;
     }
     write(ensemble.node(4), create("/", "five", b"")).await;
-    // The leader among them: leadership goes on first.
+    // The leader is removed among them, and passes the lead on first.
     let leader = ensemble.leader().await;
     let gone = [leader, (leader + 1) % 3];
     for at in gone {
@@ -134,12 +134,12 @@ async fn an_ensemble_grows_to_five_and_shrinks_to_three_others() {
     ensemble.leader().await;
     write(ensemble.node(3), create("/", "three", b"")).await;
     ensemble.assert_equal_states().await;
-    // Two of three: one more may fail, and the last two are both needed.
+    // Of these three, one more may fail, and then both others are needed.
     assert_eq!(roles(ensemble.node(3)).len(), 3);
     ensemble.stop_all().await;
 }
 
-/// Three voters and, as the fourth, an observer that has all that they have.
+/// Starts three voters and, as the fourth, an observer that has all their entries.
 async fn three_and_an_observer() -> Ensemble {
     let mut ensemble = three_of(4).await;
     ensemble.start(3).await;
@@ -159,7 +159,7 @@ async fn an_observer_serves_and_never_votes() {
     let mut ensemble = three_and_an_observer().await;
     eventually("the observer knows its part", || roles(ensemble.node(3)).contains(&(4, "observer".to_owned()))).await;
     refused(order(ensemble.node(1), Order::Promote { id: 4 }).await, RefusedOrder::BadOrder);
-    // It counts in no quorum: with one voter of three nothing is written.
+    // An observer counts in no quorum: with one voter of three a write is not done.
     let leader = ensemble.leader().await;
     for at in (0..3).filter(|at| *at != leader) {
         ensemble.stop(at).await;
@@ -191,7 +191,7 @@ async fn leadership_goes_where_it_is_told_to() {
     for round in 0..3 {
         let leader = ensemble.leader().await;
         let to = (leader + 1) % 3;
-        // A leader that was elected just now has not heard yet who follows it.
+        // A new leader has not heard yet from its followers.
         eventually("the leader hears that it is followed", || {
             let members = ensemble.node(leader).members().members;
             members.iter().any(|member| member.id == to as u64 + 1 && member.last_contact_ms.is_some())
@@ -235,7 +235,7 @@ async fn what_would_cost_the_quorum_is_refused() {
     refused(order(ensemble.node(leader), Order::Remove { id: 7, force: false }).await, RefusedOrder::NoMember);
     refused(order(ensemble.node(leader), Order::Promote { id: 7 }).await, RefusedOrder::NoMember);
     refused(order(ensemble.node(leader), Order::Add(new_member(&ensemble, other))).await, RefusedOrder::AlreadyMember);
-    // The dead one may go.
+    // Now the dead member can be removed.
     let id = dead as u64 + 1;
     order(ensemble.node(leader), Order::Remove { id, force: false }).await.unwrap();
     eventually("two are left", || roles(ensemble.node(leader)).len() == 2).await;

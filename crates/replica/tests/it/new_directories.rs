@@ -6,7 +6,7 @@ use crate::ensemble::{Ensemble, create, eventually, read_data, set, write};
 use replica::{Config, Error, Readiness, Replica, Role, StartError};
 use tokio::time::{Instant, timeout};
 
-/// Snapshots come early and little log stays behind them.
+/// Settings for early snapshots with little log behind them.
 fn eager_snapshots(config: &mut Config) {
     config.snapshot_log_entries = 50;
     config.log_entries_kept = 10;
@@ -18,7 +18,7 @@ async fn the_cluster_is_founded_when_all_have_come_and_not_before() {
     ensemble.start(0).await;
     assert_eq!(ensemble.node(0).status().ready, Readiness::Recovering);
     ensemble.start(2).await;
-    // One of two may be a lost disk, and the one that is missing may know better.
+    // One of two may be a lost disk, and the missing one may know better.
     let early = ensemble.node(2).propose(create("/", "early", b""), Instant::now() + Duration::from_secs(2)).await;
     assert!(matches!(early, Err(Error::Unavailable { .. })), "{early:?}");
     ensemble.start(1).await;
@@ -46,7 +46,7 @@ async fn a_wiped_node_returns_by_snapshot_and_has_a_vote_again() {
     assert_eq!(read_data(ensemble.node(wiped), "/a").await, Some(vec![199]));
     eventually("the wiped node is ready", || ensemble.node(wiped).status().ready == Readiness::Ready).await;
     ensemble.assert_equal_states().await;
-    // Its vote counts: without it, the two that are left have no majority.
+    // The wiped node's vote counts: without it, the two that are left have no majority.
     let third = (0..3).find(|at| *at != wiped && *at != leader).unwrap();
     ensemble.stop(leader).await;
     write(ensemble.node(third), set("/a", b"on")).await;

@@ -1,5 +1,5 @@
-//! Nodes that cannot hear each other: what they refuse, what goes on, and what is left when they
-//! meet again.
+//! Nodes that cannot hear each other: their refusals, the work that goes on, and the state when
+//! they meet again.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use replica::{Config, Consistency, Error, EventKinds, EventsError, Readiness, Re
 use tokio::time::Instant;
 use znode::State;
 
-/// Patient enough that a busy machine does not bring on an election of its own.
+/// Settings so patient that a busy machine causes no election.
 fn patient(config: &mut Config) {
     config.election_timeout_min_ms = 1_000;
     config.election_timeout_max_ms = 2_000;
@@ -26,7 +26,7 @@ async fn an_isolated_leader_serves_nothing_that_is_not_true_and_comes_back() {
     let session = open_session(ensemble.node(old), 60_000).await;
     ensemble.isolate(old, true);
     let isolated = ensemble.node(old);
-    // Right now it may still put a write into its log, but cannot say that it is done.
+    // At first it may still put a write into its log, but cannot say that it is done.
     let write_alone = isolated.propose(set("/a", b"alone"), shortly()).await;
     assert!(matches!(write_alone, Err(Error::Unknown { .. } | Error::Unavailable { .. })), "{write_alone:?}");
     let others: Vec<usize> = (0..3).filter(|at| *at != old).collect();
@@ -36,7 +36,7 @@ async fn an_isolated_leader_serves_nothing_that_is_not_true_and_comes_back() {
         write(ensemble.node(*at), set("/a", &value)).await;
         assert_eq!(read_data(ensemble.node(others[0]), "/a").await, Some(value));
     }
-    // It believes to lead, and knows that nobody follows.
+    // The node still believes that it leads, and knows that it has no followers.
     let read = isolated.read(Consistency::Linearizable, shortly()).await;
     assert!(matches!(read, Err(Error::Unavailable { .. })), "{read:?}");
     let late = isolated.propose(set("/a", b"late"), shortly()).await;
@@ -59,7 +59,7 @@ async fn a_leader_that_hands_over_takes_no_heartbeats_any_more() {
     let old = ensemble.node(leader).clone();
     let session = open_session(&old, 60_000).await;
     assert!(old.touch(session, soon()).await.is_ok());
-    // It will not hear that its successor was elected, and nobody's time has run out yet.
+    // The leader cannot hear of the election of its successor, and no timeout has run out yet.
     ensemble.deafen(leader);
     let stopping = tokio::spawn({
         let old = old.clone();
@@ -67,19 +67,20 @@ async fn a_leader_that_hands_over_takes_no_heartbeats_any_more() {
     });
     let leads = |node: &Replica| node.status().role == Role::Leader && node.leader() != old.leader();
     eventually("another leads", || ensemble.running().any(leads)).await;
-    // The successor counts from its election on, and knows nothing of this heartbeat.
+    // The successor's lease counts from its election on, and it knows nothing of this heartbeat.
     let touch = old.touch(session, shortly()).await;
     assert!(matches!(touch, Err(Error::Unavailable { .. })), "{touch:?}");
     stopping.await.unwrap();
     ensemble.stop_all().await;
 }
 
-/// A leader answers for its sessions as long as an election could not have been since a quorum
-/// followed it. A follower that is started again has promised that, too.
+/// A leader answers for its sessions for as long as an election is impossible after a quorum
+/// followed it. A restarted follower keeps that promise, too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_follower_that_is_started_again_elects_nobody_while_its_leader_counts_on_it() {
     let change: fn(&mut Config) = |config| {
-        // The third asks often; and the others' lease is longer than a stop and a start take.
+        // The third node stands for election often; the leases of the others are longer than a
+        // restart takes.
         let (min, max) = if config.node_id == 3 { (200, 300) } else { (8_000, 8_500) };
         (config.election_timeout_min_ms, config.election_timeout_max_ms) = (min, max);
     };
@@ -88,7 +89,7 @@ async fn a_follower_that_is_started_again_elects_nobody_while_its_leader_counts_
         ensemble.start(at).await;
     }
     ensemble.leader().await;
-    // The third leads, most likely, and hands over.
+    // The third most likely leads, and hands over.
     ensemble.stop(2).await;
     let leader = ensemble.leader().await;
     ensemble.start(2).await;
@@ -112,10 +113,10 @@ async fn a_follower_that_is_started_again_elects_nobody_while_its_leader_counts_
     ensemble.stop_all().await;
 }
 
-/// Answers that were under way for long say nothing about who leads by now.
+/// Answers that were long under way say nothing about the present leader.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deposed_leader_takes_no_old_answer_for_one_to_a_read() {
-    // What is held back is late, and the connection is not taken for lost.
+    // The held answers are late, and the connection does not count as lost.
     let mut ensemble = Ensemble::linked(3, |config| {
         patient(config);
         config.peer_timeout_ms = 60_000;
@@ -141,8 +142,8 @@ async fn a_deposed_leader_takes_no_old_answer_for_one_to_a_read() {
     let read = tokio::spawn(async move { reader.read(Consistency::Linearizable, shortly()).await });
     let begun = Instant::now();
     eventually("the read has begun", || begun.elapsed().as_millis() > 100).await;
-    // Now the first one's answer comes, so the write is committed, and the second is told so before
-    // its answer comes.
+    // The first one's answer comes now, so the write is committed, and the second is told so before
+    // its own answer comes.
     ensemble.hold_answers(old, others[0], false);
     eventually("the write is committed", || last.is_finished()).await;
     let committed = Instant::now();
@@ -173,7 +174,7 @@ async fn an_isolated_follower_does_not_disturb_and_catches_up() {
     ensemble.isolate(cut_off, false);
     assert_eq!(read_data(node, "/a").await, Some(vec![49]));
     eventually("it is ready", || node.status().ready == Readiness::Ready).await;
-    // It asked whether it would be elected before it stood, so nobody had to step down.
+    // The node asked for a pre-vote before it stood, so the leader did not have to step down.
     assert_eq!((ensemble.leader().await, node.status().term), (leader, term));
     ensemble.assert_equal_states().await;
     ensemble.stop_all().await;
@@ -199,7 +200,7 @@ async fn waits_at_a_node_that_hears_no_leader_end_and_the_others_go_on() {
     ensemble.isolate(cut_off, true);
     assert_eq!(ended.0.await.unwrap(), Err(WaitEnd::CannotServe));
     assert_eq!(ended.1.await.unwrap(), Err(EventsError::Wait(WaitEnd::CannotServe)));
-    // One that comes meanwhile is let go at once, and one for what is there already is answered.
+    // A new wait ends at once, and one whose condition is already true is answered.
     assert_eq!(node.wait_for(soon(), is_set).await, Err(WaitEnd::CannotServe));
     assert_eq!(node.wait_for(soon(), |_| Step::Ready(())).await, Ok(()));
     let set_at = write(&other, set("/a", b"1")).await.zxid;

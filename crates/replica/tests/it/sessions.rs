@@ -7,7 +7,7 @@ use replica::{Config, Error, Readiness, Replica};
 use tokio::time::Instant;
 use znode::{CreateMode, Credential, Op, Request, ZnodeOp};
 
-/// Sessions may be as short as the tests need.
+/// Settings that allow sessions as short as the tests need.
 fn short_sessions(config: &mut Config) {
     config.limits.session_timeout_min_ms = 100;
 }
@@ -32,14 +32,14 @@ async fn a_silent_session_is_expired_with_its_ephemerals_and_a_heard_one_lives()
     limits_in_force(&ensemble).await;
     let follower = ensemble.follower().await;
     let node = ensemble.node(follower);
-    // Long enough for a busy machine to write and to send a heartbeat in between.
+    // The timeout is long enough for a busy machine to write and to send a heartbeat in between.
     let timeout_ms = 1_500;
     let opened = Instant::now();
     let silent = open_session(node, timeout_ms).await;
     let heard = open_session(node, timeout_ms).await;
     write(node, ephemeral(silent)).await;
     while node.state().session(silent.session).is_some() {
-        // A busy machine may elect anew meanwhile.
+        // A busy machine may elect a new leader meanwhile.
         if let Ok(touch) = node.touch(heard, soon()).await {
             assert_eq!((touch.session, touch.timeout_ms), (heard.session, timeout_ms));
         }
@@ -54,7 +54,7 @@ async fn a_silent_session_is_expired_with_its_ephemerals_and_a_heard_one_lives()
     ensemble.stop_all().await;
 }
 
-/// Nodes of this configuration believe in a silent leader for 8 s.
+/// Settings of nodes that believe in a silent leader for 8 s.
 fn slow_to_notice(config: &mut Config) {
     short_sessions(config);
     (config.election_timeout_min_ms, config.election_timeout_max_ms) = (2_000, 4_000);
@@ -97,8 +97,8 @@ async fn heartbeats_that_nobody_waits_for_count_too() {
     ensemble.stop_all().await;
 }
 
-/// The ids of sessions are no secret, and what a stranger says in the name of one goes the same way
-/// to the leader.
+/// The ids of sessions are no secret, and a stranger's heartbeat in the name of a session goes the
+/// same way to the leader.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stranger_without_the_secret_silences_nobody() {
     let mut ensemble = Ensemble::started(3, short_sessions).await;
@@ -116,7 +116,7 @@ async fn a_stranger_without_the_secret_silences_nobody() {
     ensemble.stop_all().await;
 }
 
-/// Time that a session of 4 s, silent for 2.5 s, lives on when its leader goes.
+/// Time for which a session of 4 s, silent for 2.5 s, outlives its leader.
 async fn outlives(ensemble: &mut Ensemble, crash: bool) -> Duration {
     limits_in_force(ensemble).await;
     let session = open_session(ensemble.node(0), 4_000).await;

@@ -1,8 +1,8 @@
-//! Strangers at the peer port: what they send ends no node and stays with none, and they keep no
-//! member out.
+//! Strangers at the peer port: their frames end no node and leave no trace, and they keep no member
+//! out.
 //!
 //! They know the cluster's name and the members' ids, so that they get further than the handshake.
-//! Each of these ended a node or the cluster once.
+//! Each of these tests is of frames that once ended a node or the cluster.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ fn patient(config: &mut Config) {
     config.election_timeout_max_ms = 2_000;
 }
 
-/// An ensemble at rest: who leads, a follower, and the follower's last entry.
+/// An ensemble at rest: its leader, a follower, and the follower's last entry.
 struct Scene {
     ensemble: Ensemble,
     leader: usize,
@@ -40,13 +40,13 @@ impl Scene {
         Scene { ensemble, leader, follower, term, last: id(term, index) }
     }
 
-    /// A connection to the follower as if it came from the leader.
+    /// Connects to the follower as if it were the leader.
     async fn pose(&self, lane: u32) -> Stranger {
         let (from, to) = (self.leader as u64 + 1, self.follower as u64 + 1);
         Stranger::posing(self.ensemble.addr(self.follower), from, to, lane).await
     }
 
-    /// What the leader would send next, with these entries, and all of it committed.
+    /// Makes the next append of the leader, with these entries, all of them committed.
     fn append(&self, entries: Vec<codec::EntryRecord>) -> Append {
         let commit = entries.last().map(|entry| entry.log_id).or(Some(self.last));
         let vote = leader_vote(self.term, self.leader as u64 + 1);
@@ -57,8 +57,8 @@ impl Scene {
         id(self.term, self.last.index + after)
     }
 
-    /// The ensemble serves, also when the node that was attacked is started again, and all states
-    /// are equal.
+    /// Checks that the ensemble serves, even when the attacked node is started again, and that all
+    /// states are equal.
     async fn goes_on(mut self) {
         write(self.ensemble.node(self.follower), set("/a", b"2")).await;
         self.ensemble.assert_equal_states().await;
@@ -82,7 +82,7 @@ async fn a_vote_in_the_last_of_all_terms_is_neither_granted_nor_kept_nor_fatal()
         for kind in [2, 3] {
             let mut stranger = scene.pose(CONTROL).await;
             let vote = VoteRecord { term, node_id: scene.leader as u64 + 1, committed: false };
-            // As if the leader had asked for it, which makes haste.
+            // The vote claims to be the leader's wish, which makes it urgent.
             stranger.send(&ask_vote(kind, vote, Some(scene.last), true)).await;
             assert!(stranger.records().await.is_empty(), "term {term}: a frame against the rules was answered");
         }
@@ -122,7 +122,7 @@ async fn an_append_with_a_gap_between_entries_is_refused_and_not_fatal() {
     scene.goes_on().await;
 }
 
-/// Frames in which all is well but one field.
+/// Frames that are correct but for one field.
 fn nonsense(scene: &Scene) -> Vec<(&'static str, Append)> {
     let good = || scene.append(vec![blank(scene.next(1))]);
     let leader = scene.leader as u64 + 1;
@@ -172,7 +172,7 @@ async fn frames_with_a_field_that_cannot_be_are_refused_and_never_fatal() {
     scene.goes_on().await;
 }
 
-/// Its own committed entries are what a node knows for sure. Raft takes a leader's word for them.
+/// A node is certain of its own committed entries. Raft takes a leader's word for them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_append_that_contradicts_what_is_committed_is_refused_and_not_fatal() {
     let scene = Scene::new().await;
@@ -184,7 +184,7 @@ async fn an_append_that_contradicts_what_is_committed_is_refused_and_not_fatal()
         Append { vote, prev: Some(other), entries: vec![blank(id(scene.term + 1, other.index + 1))], ..good.clone() },
         Append { vote, prev: Some(id(scene.term, other.index - 1)), entries: vec![blank(other)], ..good.clone() },
         Append { vote, prev: None, commit: Some(other), ..good.clone() },
-        // What this node had acknowledged, said by no leader.
+        // This claims that the node acknowledged an entry that it never had.
         Append { vote, prev: Some(other), acknowledged: Some(id(scene.term, scene.last.index + 9)), ..good },
     ];
     for lie in lies {
@@ -196,8 +196,8 @@ async fn an_append_that_contradicts_what_is_committed_is_refused_and_not_fatal()
     scene.goes_on().await;
 }
 
-/// What it has and the others have not was never committed. It is to step down and to follow, and
-/// is no liar.
+/// Entries that the deposed leader alone has were never committed. It must step down and follow,
+/// and is not treated as a liar.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deposed_leader_whose_entries_contradict_what_is_committed_hears_of_the_higher_vote() {
     let mut ensemble = Ensemble::started(3, patient).await;
@@ -254,7 +254,7 @@ async fn what_only_the_leader_itself_proposes_is_refused_when_a_peer_passes_it_o
             codec::decode(&answer).unwrap_or_else(|_| panic!("{what}: {answer:?}"));
         assert_eq!(answer, (1, 4, 3, znode::Error::BadArguments), "{what}");
     }
-    // What clients ask is passed on by the same frame.
+    // Clients' requests are passed on by such a frame.
     let applied = pass_on(create("/", "b", b"")).await;
     assert_eq!(applied[..4], [1, 1, 4, 0]);
     let state = scene.ensemble.node(scene.leader).state();
@@ -273,8 +273,8 @@ async fn hundreds_of_idle_connections_keep_no_member_out() {
     for at in 0..3 {
         let to = at as u64 + 1;
         for number in 0..360u64 {
-            // Most pose as members and then say nothing. The others, who lose their places soon,
-            // come last: they leave none.
+            // Most pose as members and then say nothing. The others, which lose their places soon,
+            // come last, and leave no place taken.
             let from = 1 + (to + number % 2) % 3;
             let hello = Hello::of(from, to, [APPEND, CONTROL, FORWARD][number as usize % 3]);
             let addr = ensemble.addr(at);
@@ -337,7 +337,7 @@ async fn a_frame_that_is_begun_and_not_completed_ends_its_connection() {
             stranger.records().await;
         }
     }
-    // Nor does a connection last on which nobody has said who it is.
+    // A connection without a complete hello does not last either.
     for length in [0, 1, 8, 50] {
         let mut stranger = Stranger::silent(addr).await;
         stranger.send(&begun[..length]).await;
@@ -349,7 +349,7 @@ async fn a_frame_that_is_begun_and_not_completed_ends_its_connection() {
 /// "Refused": "no member".
 const REFUSED_AS_NO_MEMBER: (u32, u32) = (1, 0);
 
-/// Of two clusters with the same name and the same ids.
+/// Two clusters have the same name and the same ids.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_of_another_cluster_of_the_same_name_is_turned_away_before_any_frame_of_raft() {
     let scene = Scene::new().await;
@@ -383,7 +383,7 @@ async fn a_refusal_tells_a_stranger_neither_the_cluster_nor_its_members() {
         let refusals = stranger.records().await;
         assert_eq!(refusals, [codec::encode(&REFUSED_AS_NO_MEMBER)], "{hello:?}");
     }
-    // One that knows them hears with which versions or levels it would be welcome, and of no uuid.
+    // A stranger that knows them hears the versions or levels that would be welcome, and no uuid.
     let later = [
         (Hello { version: 9, ..own.clone() }, 1u32, (4u16, 4u16)),
         (Hello { version: 3, ..own.clone() }, 1, (4, 4)),
@@ -393,7 +393,7 @@ async fn a_refusal_tells_a_stranger_neither_the_cluster_nor_its_members() {
         let refusals = Stranger::hasty(ensemble.addr(0), &hello).await.records().await;
         assert_eq!(refusals, [codec::encode(&(1u32, kind, known))], "{hello:?}");
     }
-    // A hello is short. What is longer is none, and nothing of it is waited for.
+    // A hello is short. A longer one is refused before its bytes have come.
     let mut stranger = Stranger::silent(ensemble.addr(0)).await;
     stranger.send(&(8u32 << 10).to_le_bytes()).await;
     stranger.send(&[0; 4]).await;
@@ -401,12 +401,12 @@ async fn a_refusal_tells_a_stranger_neither_the_cluster_nor_its_members() {
     ensemble.stop_all().await;
 }
 
-/// Snapshots are read before they take the place of the one that a node has.
+/// A snapshot is read before it takes the place of the node's own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_snapshot_that_cannot_be_read_is_refused_and_never_current() {
     let scene = Scene::new().await;
     let (last, vote) = (scene.next(50), leader_vote(scene.term, scene.leader as u64 + 1));
-    // One chunk of bytes that are no records.
+    // This is one chunk of bytes that are no records.
     let raw = [0x55u8; 64];
     let packed = lz4_flex::block::compress_prepend_size(&raw);
     let mut chunk = crc32fast::hash(&packed).to_le_bytes().to_vec();

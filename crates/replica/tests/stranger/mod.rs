@@ -16,16 +16,16 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// The lanes, as a hello names them.
+/// Lanes, by their numbers in a hello.
 pub(crate) const APPEND: u32 = 0;
 pub(crate) const CONTROL: u32 = 1;
 pub(crate) const SNAPSHOT: u32 = 2;
 pub(crate) const FORWARD: u32 = 3;
 
-/// Longer than anything takes that comes at all.
+/// Time that is longer than any answer takes that comes at all.
 const LONG: Duration = Duration::from_secs(30);
 
-/// A record with its length and its checksum before it.
+/// Frames a record: its length and checksum, then the record.
 pub(crate) fn frame(record: &[u8]) -> Vec<u8> {
     let length = u32::try_from(record.len()).unwrap();
     let mut bytes = length.to_le_bytes().to_vec();
@@ -34,7 +34,7 @@ pub(crate) fn frame(record: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Who a stranger says it is, whom it calls, and what for.
+/// A stranger's hello: its claimed id, the called node, and the lane.
 #[derive(Clone, Debug)]
 pub(crate) struct Hello {
     pub(crate) version: u16,
@@ -47,7 +47,7 @@ pub(crate) struct Hello {
 }
 
 impl Hello {
-    /// The hello that a member would say.
+    /// Makes the hello that a member would send.
     pub(crate) fn of(from: u64, to: u64, lane: u32) -> Hello {
         Hello { version: 4, level: 1, cluster: "test".into(), uuid: None, from, to, lane }
     }
@@ -59,7 +59,7 @@ impl Hello {
     }
 }
 
-/// One connection of a stranger.
+/// A connection of a stranger.
 pub(crate) struct Stranger {
     pub(crate) stream: TcpStream,
 }
@@ -70,7 +70,7 @@ impl Stranger {
         Stranger { stream: TcpStream::connect(addr).await.unwrap() }
     }
 
-    /// Connects and says hello, and waits for no answer.
+    /// Connects, says hello, and waits for no answer.
     pub(crate) async fn hasty(addr: SocketAddr, hello: &Hello) -> Stranger {
         let mut stranger = Stranger::silent(addr).await;
         stranger.send(&hello.frame()).await;
@@ -85,12 +85,12 @@ impl Stranger {
         stranger
     }
 
-    /// Whether all bytes went out; they do not when the node has closed the connection.
+    /// Sends bytes. False when the node has closed the connection before all went out.
     pub(crate) async fn send(&mut self, bytes: &[u8]) -> bool {
         timeout(LONG, self.stream.write_all(bytes)).await.is_ok_and(|sent| sent.is_ok())
     }
 
-    /// The next record that the node sends; `None` at the end of the connection.
+    /// Reads the next record that the node sends; `None` at the end of the connection.
     pub(crate) async fn record(&mut self) -> Option<Vec<u8>> {
         let read = async {
             let mut head = [0; 8];
@@ -103,7 +103,7 @@ impl Stranger {
         timeout(LONG, read).await.unwrap_or_else(|_| panic!("the node neither answers nor ends the connection"))
     }
 
-    /// All records until the node ends the connection.
+    /// Reads all records until the node ends the connection.
     pub(crate) async fn records(&mut self) -> Vec<Vec<u8>> {
         let mut records = Vec::new();
         while let Some(record) = self.record().await {
@@ -144,7 +144,7 @@ impl Append {
     pub(crate) fn frame(&self) -> Vec<u8> {
         let Append { sequence, vote, prev, commit, acknowledged, entries } = self;
         let base = prev.map_or(0, |prev| prev.index);
-        // Each position with its term, and its index counted from `prev`.
+        // Each position has its term, and its index counted from `prev`.
         let far = |id: LogIdRecord, base: u64| codec::encode(&(id.term, id.index.wrapping_sub(base).cast_signed()));
         let parts = [prev, commit, acknowledged].into_iter().zip([1u8, 2, 4]);
         let parts = parts.filter(|(id, _)| id.is_some()).map(|(_, bit)| bit).sum::<u8>();
@@ -160,7 +160,7 @@ impl Append {
     }
 }
 
-/// A candidate's question: kind 2 asks for a vote, kind 3 whether there would be one.
+/// Makes a candidate's question: kind 2 asks for a vote, kind 3 for a pre-vote.
 pub(crate) fn ask_vote(kind: u32, vote: VoteRecord, last: Option<LogIdRecord>, transfer: bool) -> Vec<u8> {
     frame(&codec::encode(&(1u64, kind, vote, last, transfer)))
 }

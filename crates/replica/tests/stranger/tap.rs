@@ -1,4 +1,4 @@
-//! A proxy before each node's peer port: it keeps copies of what members say, and damages a byte
+//! A proxy before each node's peer port: it keeps copies of the members' frames, and damages a byte
 //! now and then.
 
 use std::collections::VecDeque;
@@ -12,21 +12,21 @@ use tokio::net::{TcpListener, TcpStream};
 
 /// Frames that are kept of each lane.
 const KEPT_MAX: usize = 400;
-/// One of so many reads is damaged.
+/// One in so many reads is damaged.
 const DAMAGED_ONE_IN: u32 = 2_000;
-/// A length and a checksum.
+/// Length of a frame's head: a length and a checksum.
 const PREFIX: usize = 8;
 
-/// What members have said, by lane.
+/// Records that members have sent, by lane.
 #[derive(Default)]
 pub(crate) struct Heard {
     lanes: Mutex<[VecDeque<Vec<u8>>; 4]>,
-    /// Reads with a damaged byte.
+    /// Number of reads with a damaged byte.
     pub(crate) damaged: AtomicU64,
 }
 
 impl Heard {
-    /// A frame's record that a member sent on this lane, not one of the newest.
+    /// Picks a record that a member sent on this lane, but not one of the newest.
     pub(crate) fn any(&self, random: &mut fastrand::Rng, lane: u32) -> Option<Vec<u8>> {
         let lanes = self.lanes.lock().unwrap();
         let kept = &lanes[lane as usize];
@@ -80,13 +80,13 @@ async fn copy(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut frames: Optio
     }
 }
 
-/// A hello says the cluster's name, both ids and the lane.
+/// Finds the lane in a hello, behind the cluster's name and both ids.
 fn lane_of(hello: &[u8]) -> Option<usize> {
     let name = hello.windows(4).position(|name| name == b"test")?;
     hello.get(name + 4 + 2).map(|lane| usize::from(*lane).min(3))
 }
 
-/// Finds the frames in what a member sends.
+/// Splits a member's bytes into frames.
 #[derive(Default)]
 struct Frames {
     input: Vec<u8>,

@@ -1,4 +1,4 @@
-//! `POST /v1/locks/{path}`: take a place in the queue, wait, answer what the log decided.
+//! `POST /v1/locks/{path}`: takes a place in the queue, waits, and answers the log's decision.
 
 use std::time::Duration;
 
@@ -45,39 +45,39 @@ pub(crate) const ROUTES: &[Route] = &[Route {
     ..route!(acquire)
 }];
 
-/// Example of one that holds.
+/// Example of a ticket that holds.
 pub(crate) fn shown_held() -> Value {
     json!({"state": "held", "ticket": TICKET, "lock": "/team/x", "fencing_token": ZXID + 17, "holds": 1,
         "safe_for_ms": 29400})
 }
 
-/// Example of one that waits.
+/// Example of a ticket that waits.
 pub(crate) fn shown_waiting() -> Value {
     json!({"state": "waiting", "ticket": WAITING, "lock": "/team/x", "position": 1, "predecessor": TICKET})
 }
 
-/// What to do about `blocked-by-own-session`.
+/// Advice about `blocked-by-own-session`.
 const BLOCKED: &str = "this session has a ticket of the lock that was acquired without Idempotency-Key and owner, \
     too: `path`, perhaps by way of a node that has died. Resume that ticket, or delete it and ask again; where the \
     connection of its acquire has just broken, it is about to be withdrawn. Acquires that are to be told apart give an \
     Idempotency-Key or an owner";
 
-/// What is said of a ticket whose node ends the wait.
+/// Text for a ticket that stays when its node ends the wait.
 const TICKET_STAYS: &str = "the ticket stays for as long as its session: ask there with the same Idempotency-Key";
 const NOT_WITHDRAWN: &str = "the ticket could not be withdrawn, and stands or holds until it is, or its session ends";
 
-/// What a waiting ticket came to.
+/// Result of a ticket's wait.
 pub(crate) enum Waited {
-    /// It holds.
+    /// The ticket holds the lock.
     Held(Grant),
-    /// The wait is over, and it may be waiting still.
+    /// The wait is over, and the ticket may still be waiting.
     Over,
     /// The node ends the wait, because it stops or cannot serve.
     Ended(Problem),
 }
 
-/// A lock that is held, as it was at one zxid: what is asked of the ticket belongs to the same
-/// moment, after which it may be taken away.
+/// A held lock, as it was at one zxid. A request to give the ticket up belongs to the same moment:
+/// after it the ticket may be taken away.
 pub(crate) struct Grant {
     pub(crate) token: FencingToken,
     pub(crate) holds: u32,
@@ -86,13 +86,13 @@ pub(crate) struct Grant {
 }
 
 impl Grant {
-    /// What a state says of a ticket that holds in it.
+    /// Reads the grant of a held ticket from a state.
     fn seen(state: &State, ticket: &ZPath, token: FencingToken, holds: u32) -> Grant {
         let revoke = lock::revocation(state, ticket).map(|asked| Box::new(convert::revocation_request(asked)));
         Grant { token, holds, zxid: state.last_zxid(), revoke }
     }
 
-    /// What the log answered to a request of `zxid`, with what is asked of the ticket since.
+    /// Makes the grant of the log's answer at `zxid`, with any later request to give the ticket up.
     fn answered(door: &Door, ticket: &ZPath, held: Held, zxid: Zxid) -> Grant {
         Grant { zxid, ..Grant::seen(&door.replica.state(), ticket, held.token, held.holds) }
     }
@@ -104,9 +104,9 @@ struct Wish {
     lock: ZPath,
     wait_ms: u64,
     keep: bool,
-    /// Lengths of texts that have a bound, by parameter.
+    /// Lengths of the bounded texts, by parameter.
     texts: [(&'static str, usize); 2],
-    /// Of an acquire.
+    /// Mode of an acquire; `None` for an upgrade.
     mode: Option<LockMode>,
 }
 
@@ -135,15 +135,14 @@ pub(crate) async fn acquire(call: Call) -> Answer {
     enter(call, "/v1/locks", None).await
 }
 
-/// Enters the queue of the lock behind `route`, in the mode that the route stands for or the query
-/// says.
+/// Enters the queue of the lock behind `route`, in the mode of the route, else of the query.
 pub(crate) async fn enter(mut call: Call, route: &str, mode: Option<LockMode>) -> Answer {
     call.caller.session()?;
     let wish = wish(&mut call, route, mode)?;
     call.forget_head();
     let deadline = call.arrived + Duration::from_millis(wish.wait_ms);
     let path = wish.lock;
-    // Of an upgrade it may be the reader that has gone.
+    // The missing znode of an upgrade may be its reader.
     let is_upgrade = matches!(wish.op, Op::Upgrade(_));
     let (heartbeat, mut waiter) = propose(&mut call, wish.op, &path, wish.keep)?;
     let entered = enqueue(&call.door, &mut waiter, &path).await;
@@ -162,7 +161,7 @@ pub(crate) async fn enter(mut call: Call, route: &str, mode: Option<LockMode>) -
         Some(grant) => grant,
         None if wish.keep => match wait(&call.door, &ticket, deadline).await {
             Ok(Waited::Held(grant)) => grant,
-            // However the wait ended: if the place is kept, the client must hear of its ticket.
+            // A client whose place is kept must hear of its ticket, however the wait ended.
             Ok(Waited::Over | Waited::Ended(_)) | Err(_) => match standing(&call, &ticket, true)? {
                 Standing::Held(grant) => grant,
                 Standing::Waiting(answer) => return Ok(answer),
@@ -181,14 +180,13 @@ pub(crate) async fn enter(mut call: Call, route: &str, mode: Option<LockMode>) -
     Ok(answer)
 }
 
-/// Proposes an acquire, with a heartbeat beside it. Its waiter stays in the queue if it is to
-/// `keep` its place.
+/// Proposes an acquire, with a heartbeat beside it. With `keep` the waiter keeps its place in the
+/// queue.
 pub(crate) fn propose(call: &mut Call, op: Op, lock: &ZPath, keep: bool) -> Result<(Heartbeat, Waiter), Problem> {
     let credential = call.caller.session()?;
     let attempt = new_attempt()?;
     let is_keyed = call.caller.key.is_some();
-    // Without a key of the client's own the door makes one: it becomes the UUID in the lock node's
-    // name.
+    // An acquire without a key gets one from the door: it becomes the UUID in the lock node's name.
     call.caller.key.get_or_insert_with(|| RequestKey(Uuid::new_v4().into_bytes()));
     let permit = call.door.wait_permit()?;
     let heartbeat = Heartbeat::send(&call.door, credential);
@@ -210,7 +208,8 @@ fn wish(call: &mut Call, route: &str, mode: Option<LockMode>) -> Result<Wish, Pr
     let keep = query.flag("keep")?;
     // An election has no upgrade.
     if let Some(reader) = if mode.is_none() { query.take("upgrade")? } else { None } {
-        // Mode, owner and lock-delay are the reader's: given here, they are unknown parameters.
+        // Mode, owner and lock-delay are those of the reader: given here, they are unknown
+        // parameters.
         std::mem::take(query).finish()?;
         let texts = [("label", label.len()), ("owner", 0)];
         let op = Op::Upgrade(Upgrade { ticket: reader_of(&lock, &reader)?, label });
@@ -230,19 +229,19 @@ fn wish(call: &mut Call, route: &str, mode: Option<LockMode>) -> Result<Wish, Pr
     Ok(Wish { op, lock, wait_ms, keep, texts, mode: Some(mode) })
 }
 
-/// A try that no other has the number of; 0 is none.
+/// Draws the number of an attempt, unlike that of any other; 0 stands for no attempt.
 fn new_attempt() -> Result<Attempt, Problem> {
     let drawn = getrandom::u64().map_err(|error| Problem::unavailable(error.to_string(), 1_000))?;
     Ok(Attempt(drawn.max(1)))
 }
 
-/// The ticket that is to be upgraded, which must be of this lock.
+/// Parses the path of the reader to be upgraded, which must be a ticket of this lock.
 fn reader_of(lock: &ZPath, text: &str) -> Result<ZPath, Problem> {
     let reader = ZPath::parse(text).ok().filter(|reader| reader.parent().as_ref() == Some(lock));
     reader.ok_or_else(|| Problem::bad("upgrade", "not the path of a ticket of this lock"))
 }
 
-/// The ticket, and the grant when there was no ticket to wait for.
+/// Returns the ticket, and the grant where the log gave the lock at once.
 pub(crate) async fn enqueue(door: &Door, waiter: &mut Waiter, lock: &ZPath) -> Result<(ZPath, Option<Grant>), Problem> {
     let Applied { zxid, reply, .. } = waiter.applied().await?;
     match reply {
@@ -250,21 +249,21 @@ pub(crate) async fn enqueue(door: &Door, waiter: &mut Waiter, lock: &ZPath) -> R
             let grant = held.map(|held| Grant::answered(door, &ticket, held, zxid));
             Ok((ticket, grant))
         }
-        // A retry of an acquire that was applied once and whose ticket has gone.
+        // This is a retry of an acquire that was applied once, and its ticket has gone.
         Err(refusal) if refusal.error == Error::NoNode => {
             Err(Problem::ticket_gone(refusal.path.as_ref().unwrap_or(lock), zxid))
         }
         Err(refusal) => Err(Problem::refused(refusal, zxid)),
         Ok(Reply::Deadlock { cycle }) => {
-            // Of several locks, the one where the cycle begins.
+            // Of several locks, this is the one where the cycle begins.
             Err(Problem::deadlock(cycle.first().map_or(lock, |edge| &edge.lock), &cycle, zxid))
         }
         Ok(_) => Err(Problem::internal("an acquire was not answered as one")),
     }
 }
 
-/// Waits; when that ends without the lock, whatever the reason, asks the log. The log may answer
-/// that it is held.
+/// Waits, and withdraws the ticket through the log when the wait ends without the lock. The log may
+/// answer that the ticket holds by now.
 pub(crate) async fn wait_or_leave(
     door: &Door,
     waiter: &mut Waiter,
@@ -274,7 +273,7 @@ pub(crate) async fn wait_or_leave(
     let (end, unclear) = match wait(door, ticket, deadline).await {
         Ok(Waited::Held(grant)) => return Ok(grant),
         Ok(Waited::Over) => (None, None),
-        // Its key finds the ticket, also one that was granted meanwhile.
+        // The key of the acquire finds the ticket, even one that is granted later.
         Ok(Waited::Ended(problem)) if waiter.is_keyed() => {
             waiter.stay();
             return Err(problem.with_ticket_left(TICKET_STAYS));
@@ -282,7 +281,7 @@ pub(crate) async fn wait_or_leave(
         Ok(Waited::Ended(problem)) => (Some(problem.clone()), Some(problem.with_ticket_left(NOT_WITHDRAWN))),
         Err(problem) => (Some(problem), None),
     };
-    // An error leaves the waiter armed: what cannot be withdrawn now is withdrawn later.
+    // An error leaves the waiter armed, which retries the withdrawal later.
     let applied = waiter.withdraw(ticket).await.map_err(|error| {
         let over = || format!("the wait is over, but whether the waiter has left is not known yet: {error}");
         unclear.unwrap_or_else(|| Problem::unknown(over()))
@@ -295,7 +294,7 @@ pub(crate) async fn wait_or_leave(
     Err(end.unwrap_or(problem))
 }
 
-/// What the log decided: a grant, or how the attempt ended.
+/// Translates the log's answer to a withdrawal: a grant, or the end of the attempt.
 fn withdrawn(door: &Door, applied: Applied, ticket: &ZPath) -> Result<Result<Grant, Problem>, Problem> {
     let Applied { zxid, reply, .. } = applied;
     Ok(match reply {
@@ -308,10 +307,8 @@ fn withdrawn(door: &Door, applied: Applied, ticket: &ZPath) -> Result<Result<Gra
     })
 }
 
-/// Waits until the ticket holds, its node goes, or the deadline passes.
-///
 /// # Errors
-/// 410 when the ticket has gone; 429 and 503 by the node's bounds and end.
+/// 410 when the ticket has gone; 429 at a bound of the node, 503 when it stops.
 pub(crate) async fn wait(door: &Door, ticket: &ZPath, deadline: Instant) -> Result<Waited, Problem> {
     let grant = |state: &State, status: LockStatus| match status {
         LockStatus::Held { token, holds } => Some(Grant::seen(state, ticket, token, holds)),
@@ -325,10 +322,10 @@ pub(crate) async fn wait(door: &Door, ticket: &ZPath, deadline: Instant) -> Resu
     }
 }
 
-/// Waits until a ticket has come to what is wanted of it.
+/// Waits until `wanted` gives a value for the ticket's status.
 ///
 /// # Errors
-/// 410 when the ticket has gone. Within: how the wait ended else.
+/// 410 when the ticket has gone. The inner error is any other end of the wait.
 pub(crate) async fn until<T: Send>(
     door: &Door,
     ticket: &ZPath,
@@ -336,8 +333,7 @@ pub(crate) async fn until<T: Send>(
     wanted: impl Fn(&State, LockStatus) -> Option<T> + Send + Sync,
 ) -> Result<Result<T, WaitEnd>, Problem> {
     let replica = &door.replica;
-    // One watch: the ticket itself tells when it is granted the lock or asked for, and when it
-    // goes.
+    // One watch suffices: the ticket's node changes when it is granted, asked for or gone.
     let step = |state: &State| match lock::status(state, ticket).map(|status| wanted(state, status)) {
         Ok(Some(now)) => Step::Ready(Ok(now)),
         Ok(None) => Step::Watch(WatchKey::Node(ticket.clone())),
@@ -355,7 +351,7 @@ pub(crate) async fn until<T: Send>(
     }
 }
 
-/// 200.
+/// The 200 of a held ticket.
 pub(crate) fn held(call: &Call, ticket: &ZPath, lock: &ZPath, grant: Grant, safe_for_ms: u64) -> Response {
     let body = Ticket::Held {
         ticket: ticket.as_str().into(),
@@ -368,20 +364,20 @@ pub(crate) fn held(call: &Call, ticket: &ZPath, lock: &ZPath, grant: Grant, safe
     mixed_clients::warn(json(StatusCode::OK, grant.zxid, &body), &call.door.replica.state(), lock, &call.identities)
 }
 
-/// Where a ticket stands now.
+/// Present position of a ticket.
 pub(crate) enum Standing {
-    /// It holds.
+    /// The ticket holds the lock.
     Held(Grant),
-    /// It waits: the 202.
+    /// The ticket waits: the 202.
     Waiting(Response),
 }
 
-/// What is to be said of a ticket after a wait. What its reader may know is asked again: the ACL of
-/// the lock may have been set meanwhile, and a ticket of the request's own session, which it `was`,
-/// have gone.
+/// Looks a ticket up after a wait. Access is checked again, as the ACL of the lock may have been
+/// set during the wait. `was_own` says that the ticket belonged to the request's own session, for
+/// the case that it has gone.
 ///
 /// # Errors
-/// 410 when it has gone; 403 when the request may not read its lock.
+/// 410 when the ticket has gone; 403 when the request may not read its lock.
 pub(crate) fn standing(call: &Call, ticket: &ZPath, was_own: bool) -> Result<Standing, Problem> {
     let state = call.door.replica.state();
     let zxid = state.last_zxid();

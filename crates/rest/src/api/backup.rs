@@ -1,9 +1,9 @@
 //! `/v1/admin/backup`: the state as a file.
 //!
-//! The state is cloned, which takes no time, and a thread in the background writes it into a short
-//! queue, from which the client takes it as fast as it can: writes of other clients go on
-//! meanwhile, and no more than the queue is kept in memory, beside what changes of the state until
-//! the client has all of it.
+//! The state is cloned at almost no cost. A thread in the background writes the clone into a short
+//! queue, and the client takes it from there at its own speed. Writes of other clients go on
+//! meanwhile. Memory holds no more than the queue, and the old versions of data that changes until
+//! the client has all of the file.
 
 use std::io::{self, Write};
 use std::pin::Pin;
@@ -29,12 +29,12 @@ use crate::route::{Route, route};
 
 pub(crate) const ROUTES: &[Route] = &[route!(save)];
 
-/// What leaves at once.
+/// Size of one piece of the body.
 const PIECE_BYTES: usize = 64 << 10;
-/// Pieces that wait for the client; the writer waits behind them.
+/// Pieces that wait for the client; a full queue makes the writer wait.
 const PIECES_WAITING: usize = 4;
 
-/// A backup of the state, as a file.
+/// Writes a backup of the state, as a file.
 #[utoipa::path(get, path = "/v1/admin/backup", operation_id = "adminBackup", tag = "admin",
     params(("local" = Option<bool>, Query, description = "what this node has applied, without asking whether there is \
         more: for a node without a quorum")),
@@ -69,7 +69,7 @@ pub(crate) async fn save(operator: Operator, mut call: Call) -> Answer {
             }
             Err(error) => tracing::info!(%operator, %error, zxid = manifest.zxid, "a backup was given up"),
         }
-        // Freeing all that has changed since takes a while as well.
+        // Freeing the old versions of the changed data takes a while as well.
         drop(state);
         drop(turn);
     };
@@ -85,15 +85,15 @@ fn now_ms() -> u64 {
     u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// What goes through the queue.
+/// An item of the queue.
 enum Piece {
     Bytes(Bytes),
-    /// All of it has come. Without this the answer is broken off, so that no client takes a part
-    /// for the whole.
+    /// The end of the file. An answer without it is broken off, so that the client sees that it is
+    /// incomplete.
     End,
 }
 
-/// Cuts what is written into pieces, and waits while the queue is full.
+/// Writer that cuts its input into pieces, and waits while the queue is full.
 struct Pieces {
     pieces: mpsc::Sender<Piece>,
     piece: Vec<u8>,

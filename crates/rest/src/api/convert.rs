@@ -1,4 +1,4 @@
-//! From the state machine's words to the API's, and back.
+//! Conversions between the types of the state machine and those of the API.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ pub(crate) fn znode_info(path: &ZPath, node: &Znode) -> ZnodeInfo {
     ZnodeInfo { path: path.as_str().into(), data, data_base64, stat: stat(node.stat()) }
 }
 
-/// The same, without the data when whom the request comes from may not read it.
+/// Describes a znode, without its data where the request may not read it.
 pub(crate) fn shown_info(path: &ZPath, node: &Znode, state: &State, identities: &[Identity]) -> ZnodeInfo {
     if state.may(path, node, znode::READ, identities) {
         return znode_info(path, node);
@@ -44,7 +44,7 @@ pub(crate) fn shown_info(path: &ZPath, node: &Znode, state: &State, identities: 
     ZnodeInfo { path: path.as_str().into(), data: None, data_base64: None, stat: stat(node.stat()) }
 }
 
-/// The data of an operation in a body: as text or in base64.
+/// Takes the data of an operation in a body, from text or base64.
 pub(crate) fn data(text: Option<String>, base64: Option<String>) -> Result<Vec<u8>, Problem> {
     match (text, base64) {
         (Some(_), Some(_)) => Err(Problem::bad("data_base64", "given together with data")),
@@ -65,7 +65,7 @@ pub(crate) fn event(event: znode::Event) -> EventInfo {
     EventInfo { zxid: event.zxid.0, kind, path: event.path.as_str().into() }
 }
 
-/// A create mode; `ttl_ms` belongs to the TTL modes and to them only.
+/// Converts a create mode; `ttl_ms` belongs to the TTL modes alone.
 pub(crate) fn create_mode(mode: Mode, ttl_ms: Option<u64>) -> Result<CreateMode, Problem> {
     let ttl = || ttl_ms.ok_or_else(|| Problem::bad("ttl", "the mode needs one"));
     let mode = match mode {
@@ -83,7 +83,7 @@ pub(crate) fn create_mode(mode: Mode, ttl_ms: Option<u64>) -> Result<CreateMode,
     Ok(mode)
 }
 
-/// The same from the query.
+/// Parses a create mode from the query.
 pub(crate) fn parse_mode(text: &str) -> Result<Mode, Problem> {
     // The names are those of JSON, so that there is one list of them.
     serde_json::from_value(text.into()).map_err(|_| {
@@ -92,7 +92,7 @@ pub(crate) fn parse_mode(text: &str) -> Result<Mode, Problem> {
     })
 }
 
-/// A lock mode with the permits that belong to a semaphore and to it only.
+/// Converts a lock mode, with the permits that a semaphore alone has.
 pub(crate) fn lock_mode_of(
     mode: zlock_client::api::LockMode,
     permits: Option<u32>,
@@ -114,7 +114,7 @@ pub(crate) fn lock_mode_of(
             if let Some(limit) = limit.filter(|limit| wanted > *limit) {
                 return Err(Problem::bad("permits", format!("{wanted} of them, and limit is {limit}")));
             }
-            // Without one, that which is set counts.
+            // Without a limit, the one that is set counts.
             (LockMode::Lease { permits: wanted, limit: limit.unwrap_or(0) }, (Some(wanted), limit))
         }
     };
@@ -124,14 +124,14 @@ pub(crate) fn lock_mode_of(
     }
 }
 
-/// A lock mode by its name.
+/// Parses the name of a lock mode.
 pub(crate) fn parse_lock_mode(text: &str) -> Result<zlock_client::api::LockMode, Problem> {
     // The names are those of JSON, so that there is one list of them.
     let mode = serde_json::from_value(text.into());
     mode.map_err(|_| Problem::bad("mode", "exclusive, read, write, latch or semaphore"))
 }
 
-/// The same from the query.
+/// Takes a lock mode and its permits from the query.
 pub(crate) fn take_lock_mode(query: &mut Query) -> Result<LockMode, Problem> {
     let mode = query
         .take("mode")?
@@ -149,7 +149,7 @@ pub(crate) fn lock_mode(mode: LockMode) -> zlock_client::api::LockMode {
     }
 }
 
-/// What is known of a client; nothing when that is nothing.
+/// Converts the facts about a client; `None` where all are unknown.
 pub(crate) fn client(client: &znode::ClientInfo) -> Option<zlock_client::api::ClientInfo> {
     let known = || zlock_client::api::ClientInfo {
         host: client.host.clone(),
@@ -170,8 +170,8 @@ pub(crate) fn actor(actor: &znode::Actor) -> Option<zlock_client::api::Actor> {
     (*actor != znode::Actor::default()).then(known)
 }
 
-/// A contender, without what the request may not read: its label is what the lock node holds, and
-/// where its client is may be known by those who may read that.
+/// Converts a contender, for a request that may not read all of it: the label is the lock node's
+/// data, and the client's address is shown to readers of that data.
 pub(crate) fn shown_contender(
     identities: &[Identity],
     state: &State,
@@ -206,7 +206,7 @@ pub(crate) fn shown_contender(
     }
 }
 
-/// The letters of ZooKeeper's command line, in its order.
+/// Permission letters of ZooKeeper's command line, in its order.
 const PERMS: [(char, u32); 5] =
     [('c', znode::CREATE), ('d', znode::DELETE), ('r', znode::READ), ('w', znode::WRITE), ('a', znode::ADMIN)];
 
@@ -220,8 +220,8 @@ pub(crate) fn acl(entries: Vec<AclEntry>) -> Result<Vec<Acl>, Problem> {
     entries.into_iter().map(entry).collect()
 }
 
-/// `world:anyone:cdrwa,digest:user:hash:r`: the perms are behind the last colon, the scheme before
-/// the first.
+/// Parses `world:anyone:cdrwa,digest:user:hash:r`: the scheme ends at the first colon of an entry,
+/// and the permissions follow the last.
 pub(crate) fn parse_acl(text: &str) -> Result<Vec<Acl>, Problem> {
     let entry = |entry: &str| {
         let (who, letters) = entry.rsplit_once(':')?;
@@ -242,7 +242,7 @@ fn perms(letters: &str) -> Result<u32, Problem> {
     })
 }
 
-/// For those who may read the lock: with who asked.
+/// Converts a revocation for readers of the lock, with the actor that asked.
 pub(crate) fn shown_revocation(revocation: Revocation) -> RevokeRequest {
     let actor = actor(&revocation.by).map(Box::new);
     RevokeRequest { actor, ..revocation_request(revocation) }

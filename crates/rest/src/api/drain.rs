@@ -1,4 +1,4 @@
-//! `/v1/admin/drain`: a node that is to serve no new clients for a while, without being stopped.
+//! `/v1/admin/drain`: keeps new clients off a running node for a while.
 
 use axum::http::StatusCode;
 use tracing::info;
@@ -10,7 +10,7 @@ use crate::route::{Route, route};
 
 pub(crate) const ROUTES: &[Route] = &[route!(look), route!(begin), route!(end)];
 
-/// Whether an operator has drained this node.
+/// Tells whether an operator has drained this node.
 #[utoipa::path(get, path = "/v1/admin/drain", operation_id = "adminDrainLook", tag = "admin",
     responses((status = 200, description = "As it is", body = Drain, example = json!({"node_id": 1, "draining": false,
         "leads": true, "leader": 1}))))]
@@ -19,7 +19,8 @@ pub(crate) async fn look(_: Operator, mut call: Call) -> Answer {
     Ok(told(&call))
 }
 
-/// Drains this node: another leads, and it is not ready, until that is taken back or it stops.
+/// Drains this node: another node leads, and this one is not ready, until the drain ends or the
+/// node stops.
 #[utoipa::path(put, path = "/v1/admin/drain", operation_id = "adminDrainBegin", tag = "admin",
     responses((status = 200, description = "It is drained", body = Drain, example = json!({"node_id": 1,
         "draining": true, "leads": false, "leader": 2}))))]
@@ -31,7 +32,7 @@ pub(crate) async fn begin(operator: Operator, mut call: Call) -> Answer {
     Ok(told(&call))
 }
 
-/// Takes the drain back.
+/// Ends the drain.
 #[utoipa::path(delete, path = "/v1/admin/drain", operation_id = "adminDrainEnd", tag = "admin",
     responses((status = 200, description = "It is drained no more", body = Drain, example = json!({"node_id": 1,
         "draining": false, "leads": false, "leader": 2}))))]

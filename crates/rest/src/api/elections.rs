@@ -1,8 +1,9 @@
-//! `/v1/elections`: a lock whose holder leads, and what the leader says.
+//! `/v1/elections`: a lock whose holder leads, and the leader's value.
 //!
-//! A campaign is an acquire under the name that Curator's LeaderLatch gives. What the leader
-//! proclaims is the data of its lock node. Observers see the present leader and what it said last;
-//! who asks on with the cursor of the last answer misses no leader for longer than it leads.
+//! A campaign is an acquire under the name that Curator's LeaderLatch gives. The value that a
+//! leader proclaims is the data of its lock node. Observers see the present leader and its latest
+//! value. An observer that asks on with the cursor of its last answer misses only leaders that have
+//! left before its next look.
 
 use axum::http::StatusCode;
 use bytes::Bytes;
@@ -22,7 +23,7 @@ use crate::request::call::{Answer, Call, WithBody, json};
 use crate::request::wait::Wait;
 use crate::route::{Route, route};
 
-/// Tickets of the examples.
+/// Tickets in the examples.
 const LEADER: &str = "/boss/0000000000_a74bf62558bb40e6868b6eb56f90fd66__WRIT__0000000000__lock__0000000000";
 const CANDIDATE: &str = "/boss/0000000001_0f2b7a1c5f6d4a529a3e2f9de1a3c001__WRIT__0000000001__lock__0000000001";
 
@@ -78,7 +79,7 @@ pub(crate) async fn proclaim(WithBody(mut call): WithBody) -> Answer {
     let (ticket, token) = named(&mut call, &path).await?;
     let data_max = call.door.replica.state().limits().data_bytes_max as usize;
     let (data, _permit): (Bytes, _) = call.body(data_max.min(call.door.config.body_bytes_max)).await?;
-    // The log decides whether it still leads.
+    // The log decides whether the session still leads.
     let leads = LockGuard { lock: path, token };
     match call.caller.guard.replace(leads.clone()) {
         Some(given) if given.lock != leads.lock => {
@@ -115,7 +116,7 @@ pub(crate) async fn resign(mut call: Call) -> Answer {
     Ok(json(StatusCode::OK, zxid, &Released { holds, zxid: zxid.0 }))
 }
 
-/// Says who leads. With `after`, waits until that is another or says something else.
+/// Shows the leader. With `after`, waits until the leader or its value changes.
 #[utoipa::path(get, path = "/v1/elections/{*path}", operation_id = "electionsObserve", tag = "elections",
     params(("path" = PathInUrl, Path, example = "boss", description = "slashes plain or encoded"),
         ("after" = Option<String>, Query, max_length = 64,
@@ -128,7 +129,7 @@ pub(crate) async fn observe(mut call: Call) -> Answer {
     let path = call.lock_path(ROUTE)?;
     let wait = Wait::take(&mut call)?;
     let after = call.query.take("after")?;
-    // Not older than what the client has seen, on whichever node it was.
+    // The state is not older than the client's last, whichever node that came from.
     let state = call.read().await?;
     std::mem::take(&mut call.query).finish()?;
     let view = |state: &State| view(&call.identities, state, &path);
@@ -138,7 +139,7 @@ pub(crate) async fn observe(mut call: Call) -> Answer {
     };
     let (election, zxid) = match wait.until(&call, state, step).await? {
         (Some(election), zxid) => (election?, zxid),
-        // Nothing new in time: what the client knows.
+        // Without news in time, this is the view that the client knows.
         (None, _) => {
             let state = call.door.replica.state();
             (view(&state)?, state.last_zxid())
@@ -148,7 +149,7 @@ pub(crate) async fn observe(mut call: Call) -> Answer {
 }
 
 fn view(identities: &[Identity], state: &State, path: &ZPath) -> Result<Election, Problem> {
-    // Again at each look: a wait may have begun before the znode was there.
+    // Access is checked at each look, as a wait may have begun before the znode existed.
     check_readable(identities, state, path)?;
     let contenders = lock::queue(state, path, 0, 0).map_or(0, |queue| queue.contenders);
     let Some(leader) = lock::holder(state, path)? else {
@@ -172,7 +173,7 @@ fn view(identities: &[Identity], state: &State, path: &ZPath) -> Result<Election
     })
 }
 
-/// What happens first when the leader or its value changes.
+/// The watch that fires first when the leader or its value changes.
 fn to_watch(state: &State, path: &ZPath) -> WatchKey {
     match lock::holder(state, path) {
         Ok(Some(leader)) => WatchKey::Node(leader.ticket),
@@ -180,7 +181,7 @@ fn to_watch(state: &State, path: &ZPath) -> WatchKey {
     }
 }
 
-/// The leader's lock node and token: as the request names them, or looked up.
+/// The leader's lock node and token, from the request or looked up.
 async fn named(call: &mut Call, path: &ZPath) -> Result<(ZPath, FencingToken), Problem> {
     let (ticket, token) = (call.query.take("ticket")?, call.query.get("fencing_token")?);
     match (ticket, token) {
@@ -191,8 +192,9 @@ async fn named(call: &mut Call, path: &ZPath) -> Result<(ZPath, FencingToken), P
             let ticket = ZPath::parse(&ticket).ok().filter(|ticket| ticket.parent().as_ref() == Some(path));
             let ticket = ticket.ok_or_else(|| Problem::bad("ticket", "not a lock node of this election"))?;
             let token = FencingToken(token);
-            // A lock node has one owner and one token for as long as it is there, so who is refused
-            // here never led with it. One that is gone is left to the log: this may be a retry.
+            // A lock node keeps its owner and token for as long as it exists, so a session refused
+            // here never led with it. The log decides about a missing lock node, as this may be a
+            // retry.
             let state = call.door.replica.read(Consistency::Linearizable, call.door.read_deadline()).await?;
             if state.node(&ticket).is_some() && !leads(&state, &ticket, session, token) {
                 return Err(Problem::from(Error::LockNotHeld).at(path, state.last_zxid()));
@@ -208,7 +210,7 @@ fn leads(state: &State, ticket: &ZPath, session: SessionId, token: FencingToken)
     holds && state.owner_of(ticket) == Some(session)
 }
 
-/// The leader, if it is of the session that asks.
+/// Looks the leader up, and checks that the asking session owns it.
 async fn own_leadership(call: &mut Call, path: &ZPath) -> Result<QueueEntry, Problem> {
     std::mem::take(&mut call.query).finish()?;
     let credential = call.caller.session()?;

@@ -7,15 +7,15 @@ use crate::api::history;
 use crate::problem::Problem;
 use crate::request::call::Call;
 
-/// Sees to it that the session has this znode. The answer is where that was decided, and the znode
-/// as it was there.
+/// Makes sure that the session has this znode. Returns the zxid of the decision, and the znode's
+/// stat there.
 ///
 /// # Errors
-/// 409 `node-exists` when another one is there; 410 `ticket-gone` for a retry with its key when the
-/// znode has gone since.
+/// 409 `node-exists` when another session's or owner's znode is there; 410 `ticket-gone` when a
+/// retry with a key finds that the znode has gone since.
 pub(crate) async fn ensure(call: &Call, path: &ZPath, data: Vec<u8>, ensure: Ensure) -> Result<(Zxid, Stat), Problem> {
     let parent = path.parent().ok_or_else(|| Problem::bad("path", "the root is there already"))?;
-    // Without an ACL of its own: it has that of its directory.
+    // The ACL is empty, so that the znode has that of its directory.
     let (mode, acl) = (CreateMode::Ephemeral, Vec::new());
     let create = Create { data, mode, acl, ensure, ..Create::new(parent, path.name()) };
     match call.propose(Op::Znode(ZnodeOp::Create(create))).await {

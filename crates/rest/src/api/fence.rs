@@ -1,9 +1,9 @@
-//! `GET /v1/fence`: whether a fencing token is a present holder's, in statuses that proxies
-//! understand. nginx's `auth_request` lets a request pass for 2xx, Envoy's `ext_authz` for 200 and
-//! nothing else; both refuse it for 403.
+//! `GET /v1/fence`: tells whether a fencing token is a present holder's, by a status that proxies
+//! understand. nginx's `auth_request` lets a request pass for 2xx, Envoy's `ext_authz` for 200
+//! alone; both refuse it for 403.
 //!
-//! The body is not waited for: nginx tells the length of the body of the request that it is about,
-//! and sends none, unless it is configured to leave that header out.
+//! The answer does not wait for the body: nginx announces the length of the other request's body
+//! and sends no body, unless it is configured to leave that header out.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ use crate::route::{Route, route};
 
 pub(crate) const ROUTES: &[Route] = &[Route { problems: &[&[LockNotHeld]], ..route!(check) }];
 
-/// Says whether a token is a present holder's: 204, else 403.
+/// Checks that a token is a present holder's: 204, else 403.
 #[utoipa::path(get, path = "/v1/fence", operation_id = "fenceCheck", tag = "locks",
     params(("lock" = ZnodePath, Query, example = "/team/x", description = "the lock"),
         ("token" = Option<String>, Query, max_length = 64,
@@ -44,39 +44,40 @@ pub(crate) async fn check(WithBody(mut call): WithBody) -> Answer {
     answer(&call.door, &asker, StatusCode::NO_CONTENT, &lock, token.as_deref()).await
 }
 
-/// The same for a proxy that asks with the method, and behind the path, of the request that it is
-/// about, as Envoy does: 200, else 403.
+/// Checks a token for a proxy, such as Envoy, that asks with the method and behind the path of the
+/// request in question: 200, else 403.
 ///
 /// The lock, the token and the proxy's own credentials are in headers of their own. The path, the
-/// query, the body and all other headers are the other request's, its `Authorization` and its
-/// `Origin` among them, and are for the service behind the proxy.
+/// query, the body and all other headers belong to the other request, including `Authorization` and
+/// `Origin`, and are for the service behind the proxy.
 pub(crate) async fn check_behind(State(door): State<Arc<Door>>, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
-    // Of two, the proxy may have set one, and its client the other.
+    // With two values, the proxy may have set one, and its client the other.
     let lock = once(&parts.headers, headers::FENCE_LOCK)?;
     let lock =
         lock.ok_or_else(|| Problem::bad(headers::FENCE_LOCK, "it is missing: name the lock that is to be held"))?;
     let lock = paths::parse(headers::FENCE_LOCK, lock)?;
-    // Of two tokens, or of what is no text, none holds anything: the proxy passes on what its
-    // client sent.
+    // A doubled token, or one that is not text, counts as none: the proxy passes on what its client
+    // sent.
     let token = once(&parts.headers, headers::FENCE_TOKEN).ok().flatten();
     let super_digest = &door.config.super_digest;
     let identities = identities(headers::FENCE_AUTHORIZATION, &parts.extensions, &parts.headers, super_digest)?;
-    // An answer that comes while the proxy still sends would be lost with the connection.
+    // The body is read meanwhile: an answer given while the proxy still sends would be lost with
+    // the connection.
     let asker = Asker { identities: &identities, session: None };
     let answered = answer(&door, &asker, StatusCode::OK, &lock, token);
     tokio::join!(answered, pass_over(body)).0
 }
 
-/// The one who asks. A session may ask for its own ticket, whether it may read the lock or not.
+/// Asker of a fence. A session may ask about its own ticket even if it may not read the lock.
 struct Asker<'a> {
     identities: &'a [Identity],
     session: Option<Credential>,
 }
 
 async fn answer(door: &Door, asker: &Asker<'_>, pass: StatusCode, lock: &ZPath, token: Option<&str>) -> Answer {
-    // What a client of the proxy did not send, or made up, is a token that holds nothing: no fault
-    // of the proxy.
+    // A missing or malformed token comes from the proxy's client, and so is a token that holds
+    // nothing, not an error of the proxy.
     let plain = token.filter(|token| !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_digit()));
     let token = plain.and_then(|token| token.parse().ok()).map(FencingToken);
     let read = door.replica.read(Consistency::Linearizable, door.read_deadline()).await;
@@ -97,7 +98,7 @@ async fn answer(door: &Door, asker: &Asker<'_>, pass: StatusCode, lock: &ZPath, 
     Err(Problem::new(ProblemType::LockNotHeld, detail).at(lock, zxid))
 }
 
-/// What kept the node from looking: a proxy must not take it for an answer.
+/// Turns a failed read into 503, which a proxy does not take for a refusal.
 fn cannot_tell(problem: Problem) -> Problem {
     Problem::unavailable(format!("whether the lock is held cannot be told: {}", problem.detail), 1_000)
 }

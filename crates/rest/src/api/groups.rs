@@ -1,6 +1,7 @@
-//! `/v1/groups`: who is there. A member is an ephemeral child, as Curator's GroupMember makes it.
+//! `/v1/groups`: the present members of a group. A member is an ephemeral child, as Curator's
+//! GroupMember makes it.
 //!
-//! To join is one entry of the log, and so is to leave.
+//! A join is one entry of the log, and so is a leave.
 
 use axum::http::StatusCode;
 use replica::{Step, WatchKey};
@@ -26,7 +27,7 @@ pub(crate) const ROUTES: &[Route] = &[
 
 const ROUTE: &str = "/v1/groups";
 
-/// Joins a group; the body is what the member says of itself.
+/// Joins a group; the body is the member's data.
 #[utoipa::path(post, path = "/v1/groups/{*path}", operation_id = "groupsJoin", tag = "groups",
     params(("path" = PathInUrl, Path, example = "workers", description = "slashes plain or encoded"),
         ("member" = ZnodeName, Query, example = "a", description = "its name in the group")),
@@ -59,7 +60,7 @@ pub(crate) async fn leave(mut call: Call) -> Answer {
     call.caller.session()?;
     let path = call.path(ROUTE)?;
     let own = member(&mut call, &path)?;
-    // Without any ACL: it is the session's.
+    // A release needs no permission by ACL: the znode is the session's own.
     let zxid = match call.propose(Op::Release { ticket: own.clone().into() }).await {
         Ok((zxid, _)) => zxid,
         Err(problem) if problem.is(Error::NoNode) => problem.zxid.unwrap_or(Zxid(0)),
@@ -71,7 +72,7 @@ pub(crate) async fn leave(mut call: Call) -> Answer {
     Ok(json(StatusCode::OK, zxid, &Deleted { zxid: zxid.0 }))
 }
 
-/// Lists a group. With `since`, waits until a member has joined or left after that.
+/// Lists a group. With `since`, waits until a member has joined or left after that zxid.
 #[utoipa::path(get, path = "/v1/groups/{*path}", operation_id = "groupsList", tag = "groups",
     params(("path" = PathInUrl, Path, example = "workers", description = "slashes plain or encoded"),
         ("limit" = Option<u64>, Query, minimum = 1), ("after" = Option<String>, Query, max_length = 255),
@@ -92,7 +93,7 @@ pub(crate) async fn list(mut call: Call) -> Answer {
         true => Step::Watch(WatchKey::Children(path.clone())),
         false => Step::Ready(()),
     };
-    // Where no member has come or gone in time, the list as it is.
+    // The list is shown as it is when the wait ends without a change.
     wait.until(&call, state, step).await?;
     let page = move |call: &Call, state: &State| {
         Ok(json(StatusCode::OK, state.last_zxid(), &page(&call.identities, state, &path, &after, limit)?))
@@ -106,13 +107,13 @@ fn member(call: &mut Call, path: &ZPath) -> Result<ZPath, Problem> {
     path.child(&name).map_err(|_| Problem::bad("member", "not the name of a znode"))
 }
 
-/// When a member joined or left last.
+/// Zxid at which a member last joined or left.
 fn changed(state: &State, path: &ZPath) -> u64 {
     state.node(path).map_or(0, |node| node.stat().pzxid.0)
 }
 
 fn page(identities: &[Identity], state: &State, path: &ZPath, after: &str, limit: usize) -> Result<Group, Problem> {
-    // Again at each look: a wait may have begun before the znode was there.
+    // Access is checked at each look, as a wait may have begun before the znode existed.
     check_readable(identities, state, path)?;
     let mut group = Group {
         group: path.as_str().into(),
@@ -133,7 +134,7 @@ fn page(identities: &[Identity], state: &State, path: &ZPath, after: &str, limit
     Ok(group)
 }
 
-/// A member, and what it says of itself if the request may read that.
+/// Describes a member, with its data if the request may read it.
 fn info(identities: &[Identity], state: &State, path: &ZPath) -> Option<GroupMember> {
     let said = convert::shown_info(path, state.node(path)?, state, identities);
     Some(GroupMember {

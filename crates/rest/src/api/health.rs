@@ -1,5 +1,5 @@
-//! Whether clients should be sent here, for balancers: `/readyz`, `/health/*`; and whether the
-//! cluster is well: `/v1/cluster/health`.
+//! `/readyz` and `/health/*`: fitness of the node for clients, for balancers. `/v1/cluster/health`:
+//! health of the cluster.
 
 use std::borrow::Cow;
 
@@ -18,7 +18,7 @@ pub(crate) const ROUTES: &[Route] = &[route!(ready), route!(leader), route!(vote
 
 words!(CheckName, CHECKS);
 
-/// The word for a node that could serve and sends clients elsewhere.
+/// Word for a node that could serve, and sends clients elsewhere.
 const DRAINING: &str = "draining";
 /// The names of all conditions of `/readyz`.
 const CHECKS: [&str; 7] = ["alive", "recovered", "disk", "quorum", "lag", "space", "drain"];
@@ -36,14 +36,14 @@ impl From<Check> for Condition {
     }
 }
 
-/// All conditions, in the order in which they count.
+/// Lists all conditions, most important first.
 fn conditions(door: &Door, lag_max: Option<u64>) -> Vec<Condition> {
     let drains = door.drains().map(|why| (DRAINING, Cow::Borrowed(why)));
     let of_node = door.replica.checks(lag_max).into_iter().map(Condition::from);
     of_node.chain([Condition { name: "drain", failure: drains }]).collect()
 }
 
-/// `ready`, or why clients should go elsewhere.
+/// Gives `ready`, or the reason to go elsewhere.
 pub(crate) fn readiness(door: &Door) -> &'static str {
     first_failure(&conditions(door, None), &[])
 }
@@ -54,8 +54,8 @@ fn first_failure(conditions: &[Condition], excluded: &[String]) -> &'static str 
     failures.next().map_or(Readiness::Ready.as_str(), |(word, _)| word)
 }
 
-/// Whether clients should be sent here: not while the node has no quorum, lags, is short of disk,
-/// or is drained.
+/// Tells whether clients should be sent to this node. It is not ready without a quorum, behind the
+/// leader, short of disk or drained.
 #[utoipa::path(get, path = "/readyz", operation_id = "nodeReady", tag = "node",
     params(
         ("verbose" = Option<bool>, Query, description = "a line of text for each condition, also with 503"),
@@ -92,7 +92,7 @@ pub(crate) async fn ready(mut call: Call) -> Answer {
     Ok(json(StatusCode::OK, zxid, &zlock_client::api::Readiness { ready: ready.into() }))
 }
 
-/// As Kubernetes and etcd write it.
+/// Renders the conditions as Kubernetes and etcd do.
 fn lines(door: &Door, is_ready: bool, conditions: &[Condition], excluded: &[String]) -> Response {
     let line = |condition: &Condition| match &condition.failure {
         _ if excluded.iter().any(|name| name == condition.name) => format!("[ ]{} excluded\n", condition.name),
@@ -107,7 +107,7 @@ fn status(good: bool) -> StatusCode {
     if good { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
 }
 
-/// Whether the node is ready and has the role, for balancers that look at nothing but the status.
+/// Answers by status alone whether the node is ready and has the role.
 fn with_role(mut call: Call, has_it: impl FnOnce(Role) -> bool) -> Answer {
     std::mem::take(&mut call.query).finish()?;
     let is_ready = readiness(&call.door) == Readiness::Ready.as_str();
@@ -115,7 +115,7 @@ fn with_role(mut call: Call, has_it: impl FnOnce(Role) -> bool) -> Answer {
     Ok(empty(status(is_ready && has_it(replica.status().role)), replica.state().last_zxid()))
 }
 
-/// Whether the node leads, and clients may be sent to it.
+/// Tells whether the node leads, and clients may be sent to it.
 #[utoipa::path(get, path = "/health/leader", operation_id = "healthLeader", tag = "node",
     responses((status = 200, description = "It is so. The body is empty, as it is with 503; HEAD and OPTIONS too"),
         (status = 503, description = "It is not so, and the body is empty; or the node cannot answer.",
@@ -124,7 +124,7 @@ pub(crate) async fn leader(call: Call) -> Answer {
     with_role(call, |role| role == Role::Leader)
 }
 
-/// Whether the node has a vote, and clients may be sent to it.
+/// Tells whether the node has a vote, and clients may be sent to it.
 #[utoipa::path(get, path = "/health/voter", operation_id = "healthVoter", tag = "node",
     responses((status = 200, description = "It is so. The body is empty, as it is with 503; HEAD and OPTIONS too"),
         (status = 503, description = "It is not so, and the body is empty; or the node cannot answer.",
@@ -133,7 +133,7 @@ pub(crate) async fn voter(call: Call) -> Answer {
     with_role(call, |role| matches!(role, Role::Leader | Role::Follower | Role::Candidate))
 }
 
-/// Whether clients may be sent to the node, whatever its role.
+/// Tells whether clients may be sent to the node, in any role.
 #[utoipa::path(get, path = "/health/serving", operation_id = "healthServing", tag = "node",
     responses((status = 200, description = "It is so. The body is empty, as it is with 503; HEAD and OPTIONS too"),
         (status = 503, description = "It is not so, and the body is empty; or the node cannot answer.",
@@ -142,8 +142,8 @@ pub(crate) async fn serving(call: Call) -> Answer {
     with_role(call, |_| true)
 }
 
-/// Whether the cluster is well, and how many voters more it can lose, as far as the answering node
-/// knows: the leader knows of all members, another node of itself and the leader.
+/// Shows whether the cluster is well, and how many voters more it can lose. The leader knows of all
+/// members; another node knows of itself and the leader.
 #[utoipa::path(get, path = "/v1/cluster/health", operation_id = "nodeClusterHealth", tag = "node",
     responses((status = 200, description = "As this node knows it", body = ClusterHealth,
         example = json!({"node_id": 3, "leader": 3, "healthy": true, "failure_tolerance": 1, "voters": 3,

@@ -1,4 +1,4 @@
-//! What the state machine remembers, in the API's words.
+//! Ended tickets and sessions that the state machine remembers, in types of the API.
 
 use zlock_client::api::{EndedTicket, LockHistory, ProblemType, SessionEnd, SessionEnded, TicketEnd};
 use znode::lock::{self, EndedSession};
@@ -8,7 +8,7 @@ use crate::api::convert;
 use crate::problem::{Extra, Problem};
 use crate::request::access::forbidden;
 
-/// Whether the request may read what a lock remembers, with or without its directory.
+/// Checks that the request may read a lock's past, whether its directory exists or not.
 pub(crate) fn check_readable(identities: &[Identity], state: &State, lock: &ZPath) -> Result<(), Problem> {
     if lock::may_read_history(state, lock, identities) { Ok(()) } else { Err(forbidden(state, lock)) }
 }
@@ -24,7 +24,7 @@ pub(crate) fn history(state: &State, lock: &ZPath, limit: usize) -> LockHistory 
 
 fn ended_ticket(lock: &ZPath, past: &lock::EndedTicket) -> EndedTicket {
     EndedTicket {
-        // A name that was a child once is a good one.
+        // A former child's name is valid.
         ticket: lock.child(&past.name).ok().map(|path| path.as_str().into()),
         mode: convert::lock_mode(past.mode),
         session: past.session.0,
@@ -56,7 +56,7 @@ fn ticket_end(end: lock::TicketEnd) -> TicketEnd {
     }
 }
 
-/// The ticket is not there any more: 410, with why if its lock remembers.
+/// 410: the ticket has gone. Gives the reason if the lock remembers it.
 pub(crate) fn ticket_gone(state: &State, ticket: &ZPath, zxid: Zxid) -> Problem {
     let history = ticket.parent().map(|lock| lock::history(state, &lock, usize::MAX)).unwrap_or_default();
     let problem = Problem::ticket_gone(ticket, zxid);
@@ -66,8 +66,8 @@ pub(crate) fn ticket_gone(state: &State, ticket: &ZPath, zxid: Zxid) -> Problem 
     }
 }
 
-/// The same for a request that need not be of the ticket's session: how it ended is a part of the
-/// lock's past.
+/// 410 as by [`ticket_gone`], for a request of any session: the reason is a part of the lock's
+/// past, so only readers of the past get it.
 pub(crate) fn ticket_gone_for(identities: &[Identity], state: &State, ticket: &ZPath) -> Problem {
     let zxid = state.last_zxid();
     let readable = ticket.parent().is_some_and(|lock| lock::may_read_history(state, &lock, identities));
@@ -78,7 +78,7 @@ pub(crate) fn ticket_gone_for(identities: &[Identity], state: &State, ticket: &Z
     problem.because("there is no such ticket: it was released or withdrawn, its session ended, or it never was")
 }
 
-/// There is no such session: 410 with its end while that is remembered, else 404.
+/// 410 with the end of the session while that is remembered, else 404.
 pub(crate) fn no_session(identities: &[Identity], state: &State, id: SessionId) -> Problem {
     let problem = match state.ended_session(id) {
         Some(ended) => {
@@ -101,8 +101,8 @@ pub(crate) fn no_session(identities: &[Identity], state: &State, id: SessionId) 
     problem.since(state.last_zxid())
 }
 
-/// Whether the request may know who the client was. What the session owned is gone, so the past of
-/// locks says it.
+/// Tells whether the request may know the client of an ended session. Access to the past of the
+/// session's locks decides, as its znodes are gone.
 fn shows_client(identities: &[Identity], state: &State, session: &EndedSession) -> bool {
     let is_super = identities.iter().any(|identity| identity.scheme == SUPER);
     is_super || lock::may_read_of_ended(state, session, identities)

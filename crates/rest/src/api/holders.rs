@@ -1,4 +1,5 @@
-//! Who holds a lock, in the answer to one who does not get it or does not hold it.
+//! Present holders of a lock, for the answer to a request that does not get the lock or does not
+//! hold it.
 
 use zlock_client::api::{Contender, ProblemType, SimpleHolder};
 use znode::lock::{self, QueueEntry};
@@ -8,14 +9,14 @@ use crate::api::convert;
 use crate::problem::Problem;
 use crate::request::access::shows;
 
-/// The first of those who hold a lock, if the request may read it.
+/// Finds the lock's first holder, if the request may read the lock.
 fn first(identities: &[Identity], state: &State, lock: &ZPath) -> Option<Contender> {
     let readable = shows(identities, state, lock);
     let holder = lock::holder(state, lock).ok().flatten().filter(|_| readable)?;
     Some(convert::shown_contender(identities, state, holder))
 }
 
-/// A wait or a try that came to nothing, with who holds the lock of the ticket by now.
+/// Adds the present holder of the ticket's lock to a failed wait or try.
 pub(crate) fn explained(
     problem: Problem,
     identities: &[Identity],
@@ -41,7 +42,7 @@ pub(crate) fn explained(
     }
 }
 
-/// How a refusal begins and ends.
+/// Beginning and end of a refusal's text.
 fn frame(wait_ms: u64) -> (&'static str, &'static str) {
     match wait_ms {
         0 => ("", "nothing is left of the try"),
@@ -49,13 +50,12 @@ fn frame(wait_ms: u64) -> (&'static str, &'static str) {
     }
 }
 
-/// Holders of one lock that are named.
+/// Holders of one lock that a text names.
 const NAMED_MAX: usize = 3;
-/// Contenders that are looked at to name them.
+/// Contenders of one lock that are searched for holders to name.
 const LOOKS_MAX: usize = 16;
 
-/// A multi-lock that came to nothing: the first of its locks that is in the way by now, with those
-/// who hold it.
+/// Adds to a failed multi-lock the first of its locks that is held by now, with its holders.
 pub(crate) fn explained_all(
     problem: Problem,
     identities: &[Identity],
@@ -79,7 +79,7 @@ pub(crate) fn explained_all(
         return problem.because(&format!("{begins}{why}; {ends}"));
     };
     let locks_more = in_the_way.count();
-    // Those who share it with the first.
+    // These share the lock with the first holder.
     let page = lock::queue(state, lock, 0, LOOKS_MAX).map(|queue| queue.entries).unwrap_or_default();
     let others: Vec<_> = page.into_iter().filter(|entry| entry.held && entry.ticket != first.ticket).collect();
     let first = convert::shown_contender(identities, state, first);
@@ -99,13 +99,13 @@ pub(crate) fn explained_all(
     problem.because(&format!("{words}; {ends}")).held_by(first)
 }
 
-/// Whether a dead holder keeps others out for its lock-delay.
+/// Tells whether the lock-delay of an expired holder keeps others out.
 fn lingers(state: &State, lock: &ZPath) -> bool {
     let page = lock::queue(state, lock, 0, 1);
     page.is_ok_and(|queue| queue.entries.iter().any(|entry| entry.lingers_until_ms.is_some()))
 }
 
-/// The first of those who hold a lock, if nothing can hold it beside them in this mode.
+/// Finds the lock's first holder, if an acquire of this mode conflicts with it.
 fn conflicting(state: &State, lock: &ZPath, mode: LockMode) -> Option<QueueEntry> {
     let holder = lock::holder(state, lock).ok().flatten()?;
     let permits = lock::queue(state, lock, 0, 0).ok().and_then(|queue| queue.permits);
@@ -119,7 +119,7 @@ fn conflicting(state: &State, lock: &ZPath, mode: LockMode) -> Option<QueueEntry
     (!shares).then_some(holder)
 }
 
-/// A session that does not hold a lock, with who does.
+/// Adds the present holder, for a session that does not hold the lock.
 pub(crate) fn not_holder(problem: Problem, identities: &[Identity], state: &State, lock: &ZPath) -> Problem {
     let is_held = first(identities, state, lock);
     let words = match &is_held {
@@ -136,7 +136,7 @@ pub(crate) fn not_holder(problem: Problem, identities: &[Identity], state: &Stat
     }
 }
 
-/// A ticket that is another session's, or no session's.
+/// Explains that the ticket belongs to another session, or to no session.
 pub(crate) fn not_owner(problem: Problem, owner: Option<SessionId>) -> Problem {
     match owner {
         Some(owner) => problem.because(&format!("the ticket belongs to session {owner}, not to this one")),
@@ -147,7 +147,8 @@ pub(crate) fn not_owner(problem: Problem, owner: Option<SessionId>) -> Problem {
     }
 }
 
-/// `session 12 "nightly" (web-1, pid 71, backup, 10.0.0.7) for 12 s, with token 15`.
+/// Formats a holder: `session 12 "nightly" (web-1, pid 71, backup, 10.0.0.7) for 12 s, with token
+/// 15`.
 fn in_words(holder: &Contender, state: &State) -> String {
     let session = holder.session.map_or_else(|| "a znode of no session".into(), |id| format!("session {id}"));
     let named = [&holder.session_label, &holder.owner, &holder.label];
@@ -158,7 +159,7 @@ fn in_words(holder: &Contender, state: &State) -> String {
     format!("{session}{named}{client}{held}, with token {}", holder.fencing_token)
 }
 
-/// The holder of a simple lock.
+/// Describes the holder of a simple lock.
 pub(crate) fn simple(state: &State, path: &ZPath) -> Option<SimpleHolder> {
     let node = state.node(path)?;
     let owner = node.owner();
@@ -173,7 +174,7 @@ pub(crate) fn simple(state: &State, path: &ZPath) -> Option<SimpleHolder> {
     })
 }
 
-/// A wait for a simple lock that came to nothing.
+/// Adds the present holder to a failed wait for a simple lock.
 pub(crate) fn of_simple(problem: Problem, identities: &[Identity], state: &State, path: &ZPath) -> Problem {
     match simple(state, path).filter(|_| shows(identities, state, path)) {
         Some(holder) => {

@@ -1,4 +1,4 @@
-//! `/v1/locks` and `/v1/tickets`: look, resume, release.
+//! `/v1/locks` and `/v1/tickets`: lists, settings, queues, and the wait for a ticket.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -80,8 +80,8 @@ pub(crate) async fn queue(mut call: Call) -> Answer {
 
 fn page(identities: &[Identity], state: &State, path: &ZPath, from: usize, limit: usize) -> Result<LockQueue, Error> {
     let queue = match lock::queue(state, path, from, limit) {
-        // A lock's directory comes with its first contender and goes some time after the last: it
-        // is free.
+        // A free lock may have no directory: it is made with the first contender, and deleted some
+        // time after the last.
         Err(Error::NoNode) => {
             lock::Queue { contenders: 0, entries: Vec::new(), permits: None, settings: LockSettings::default() }
         }
@@ -112,7 +112,7 @@ fn settings(settings: LockSettings) -> zlock_client::api::LockSettings {
     zlock_client::api::LockSettings { limit, managed, waiters_max }
 }
 
-/// Sets what a lock is. In use it can only be given another `waiters_max`.
+/// Sets the properties of a lock. While the lock is in use, only `waiters_max` can be changed.
 #[utoipa::path(put, path = "/v1/locks/{*path}", operation_id = "locksSet", tag = "locks",
     request_body(content = zlock_client::api::LockSettings, example = json!({"managed": true, "waiters_max": 10})),
     params(("path" = PathInUrl, Path, example = "team/x", description = "slashes plain or encoded")),
@@ -129,7 +129,7 @@ pub(crate) async fn set(WithBody(mut call): WithBody) -> Answer {
     Ok(json(StatusCode::OK, zxid, &set))
 }
 
-/// Lists the locks that have contenders, with their queues if these are wanted.
+/// Lists the locks that have contenders, with their queues on request.
 #[utoipa::path(get, path = "/v1/locks", operation_id = "locksList", tag = "locks",
     params(("prefix" = Option<ZnodePath>, Query, description = "locks at and below this path; absent: all"),
         ("limit" = Option<u64>, Query, minimum = 1),
@@ -152,7 +152,7 @@ pub(crate) async fn list(mut call: Call) -> Answer {
     call.page(move |call, state| page_of_locks(call, state, &listing)).await
 }
 
-/// What a page of locks shows.
+/// Parameters of a page of locks.
 struct Listing {
     prefix: ZPath,
     after: Option<ZPath>,
@@ -168,8 +168,8 @@ fn page_of_locks(call: &Call, state: &State, listing: &Listing) -> Answer {
     let page = Page::of(lock::paths(state, prefix, after.as_ref()), limit, is_shown);
     let mut next = match page.end {
         End::All => None,
-        // A cursor is a name as well: this one is on the page, and that one is not for the request
-        // to know.
+        // A cursor shows a name: the last lock shown is on the page anyway, but one that was passed
+        // over must stay hidden.
         End::Shown(last) => Some(last.as_str().into()),
         End::PassedOver(last) => Some(call.door.cursors.seal(last)?),
     };
@@ -181,7 +181,7 @@ fn page_of_locks(call: &Call, state: &State, listing: &Listing) -> Answer {
     let mut locks: Vec<LockSummary> = page.shown.iter().filter_map(|lock| summary(lock)).collect();
     if *with_queues {
         let queue = |lock: &LockSummary| {
-            // Where one cannot be shown, the others still can.
+            // A lock that cannot be shown leaves the others.
             self::page(&call.identities, state, &ZPath::parse(&lock.lock).ok()?, 0, limit).ok()
         };
         if let Some(cut) = add_queues(&mut locks, limit, queue) {
@@ -192,8 +192,8 @@ fn page_of_locks(call: &Call, state: &State, listing: &Listing) -> Answer {
     Ok(json(StatusCode::OK, state.last_zxid(), &LockList { locks, next }))
 }
 
-/// Adds the queues of a page, up to the lock with which there are `limit` contenders. Answers that
-/// lock where the page is cut behind it.
+/// Adds the queues of a page, up to the lock at which there are `limit` contenders. Returns this
+/// lock if the page is cut behind it.
 fn add_queues(
     locks: &mut Vec<LockSummary>,
     limit: usize,
@@ -215,7 +215,7 @@ fn contenders_of(queue: &LockQueue) -> impl Iterator<Item = &Contender> {
     queue.holders.iter().chain(&queue.lingering).chain(&queue.waiters)
 }
 
-/// Says how long the sessions of the contenders have been silent, where this node leads.
+/// Adds the silence of the contenders' sessions, where this node leads.
 fn tell_silences(replica: &Replica, locks: &mut [LockSummary]) {
     let queues = || locks.iter().filter_map(|lock| lock.queue.as_ref());
     let mut sessions: Vec<SessionId> =
@@ -235,8 +235,7 @@ fn tell_silences(replica: &Replica, locks: &mut [LockSummary]) {
     }
 }
 
-/// Locks that one request may not read and that are passed over for it. Looking at them has a cost,
-/// too.
+/// Unreadable locks that one request passes over at most, as looking at them costs time too.
 const PASSED_OVER_MAX: usize = 10_000;
 
 /// A page of locks.
@@ -245,19 +244,18 @@ struct Page<'a> {
     end: End<'a>,
 }
 
-/// Where a page ends.
+/// End of a page.
 enum End<'a> {
-    /// There is nothing behind it.
+    /// No lock follows.
     All,
-    /// At the last lock that it shows.
+    /// The last lock on the page.
     Shown(&'a ZPath),
-    /// At a lock that it does not show.
+    /// A lock that was passed over.
     PassedOver(&'a ZPath),
 }
 
 impl<'a> Page<'a> {
-    /// The first `limit` that are to be shown, behind no more than [`PASSED_OVER_MAX`] that are
-    /// not.
+    /// Collects the first `limit` locks to be shown, and stops at [`PASSED_OVER_MAX`] that are not.
     fn of(locks: impl Iterator<Item = &'a ZPath>, limit: usize, is_shown: impl Fn(&ZPath) -> bool) -> Page<'a> {
         let (mut shown, mut passed_over): (Vec<&ZPath>, usize) = (Vec::new(), 0);
         for lock in locks {
@@ -282,8 +280,8 @@ impl<'a> Page<'a> {
     }
 }
 
-/// Says where a ticket stands, waiting until it holds, or until a client wants it back, as long as
-/// `wait` says.
+/// Shows a ticket. Waits for as long as `wait` says until it holds, or until a client asks for it
+/// back.
 #[utoipa::path(get, path = "/v1/tickets/{*ticket}", operation_id = "ticketsLook", tag = "locks",
     params(("ticket" = PathInUrl, Path, example = json!(TICKET),
         description = "the lock node's path, slashes plain or encoded"),
@@ -307,13 +305,13 @@ pub(crate) async fn ticket(mut call: Call) -> Answer {
         Error::NoNode => history::ticket_gone_for(&call.identities, &state, &ticket),
         error => Problem::from(error).at(&ticket, zxid),
     })?;
-    // How long the lock is safe is said to its owner only: no other client keeps the session alive.
+    // Only the owner is told how long the lock is safe: no other client keeps the session alive.
     let own = own_credential(&call, &state, &ticket);
     if own.is_none() {
         check_readable(&call.identities, &state, &lock)?;
     }
     let was_own = own.is_some();
-    // While a reader has it, all that changes is copied.
+    // While a reader keeps a state, all that changes is copied.
     drop(state);
     let heartbeat = own.map(|credential| Heartbeat::send(&call.door, credential));
     let _permit = if wait_ms > 0 { Some(call.door.wait_permit()?) } else { None };
@@ -329,7 +327,7 @@ pub(crate) async fn ticket(mut call: Call) -> Answer {
         _ => until(&call.door, &ticket, deadline, wanted).await,
     };
     match ended {
-        // What is to be said of one that has gone depends on who asks.
+        // The reply about a missing ticket depends on the asker.
         Err(problem) if !problem.is(Error::NoNode) => return Err(problem),
         Ok(Err(end)) if end != WaitEnd::Deadline => return Err(end.into()),
         _ => {}
@@ -337,8 +335,8 @@ pub(crate) async fn ticket(mut call: Call) -> Answer {
     if let Standing::Waiting(answer) = standing(&call, &ticket, was_own)? {
         return Ok(answer);
     }
-    // The heartbeat may take its time, and the ticket be taken away meanwhile: how it stands is
-    // looked up behind it.
+    // The heartbeat may take a while, and the ticket may go meanwhile, so its status is read again
+    // afterwards.
     let safe_for_ms = match heartbeat {
         Some(heartbeat) => heartbeat.safe_for_ms().await,
         None => 0,
@@ -349,7 +347,7 @@ pub(crate) async fn ticket(mut call: Call) -> Answer {
     }
 }
 
-/// What a GET of a lock answers, by its query. Each has a field that the others lack.
+/// Answers of a GET of a lock, by its query. Each has a field that the other lacks.
 #[derive(Serialize, ToSchema)]
 #[serde(untagged)]
 #[allow(dead_code, reason = "describes the answers, which are written one by one")]

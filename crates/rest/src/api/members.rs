@@ -1,4 +1,4 @@
-//! `/v1/admin/members` and `/v1/admin/leader`: who is a member, and who leads.
+//! `/v1/admin/members` and `/v1/admin/leader`: the members, and a transfer of the lead.
 
 use axum::extract::Path;
 use axum::http::StatusCode;
@@ -17,7 +17,7 @@ use crate::request::call::{Answer, Call, json};
 use crate::request::operator::Operator;
 use crate::route::{Route, route};
 
-/// Any change of the members.
+/// Problems of every change of the members.
 const MEMBERS: &[ProblemType] = &[
     NoMember,
     AlreadyMember,
@@ -50,7 +50,7 @@ fn shown_members() -> Value {
         "removed": [{"id": 2, "zxid": ZXID + 40}]})
 }
 
-/// Who is a member, as the leader knows it.
+/// Lists the members, as the leader knows them.
 #[utoipa::path(get, path = "/v1/admin/members", operation_id = "adminMembersLook", tag = "admin",
     responses((status = 200, description = "As it is", body = Members, example = shown_members)))]
 pub(crate) async fn look(_: Operator, mut call: Call) -> Answer {
@@ -58,7 +58,7 @@ pub(crate) async fn look(_: Operator, mut call: Call) -> Answer {
     ordered(&call, Order::Members).await
 }
 
-/// Takes in a member. It is started already, and is asked first.
+/// Adds a member. It must be running, as the leader asks it first.
 #[utoipa::path(post, path = "/v1/admin/members", operation_id = "adminMembersAdd", tag = "admin",
     params(("id" = u64, Query, minimum = 1, example = 4, description = "its node id, never used before"),
         ("peer_addr" = String, Query, min_length = 1, max_length = 255, example = "10.0.0.4:7101",
@@ -90,7 +90,7 @@ pub(crate) async fn add(operator: Operator, mut call: Call) -> Answer {
     ordered(&call, Order::Add(new)).await
 }
 
-/// Makes a voter of a learner that is in step.
+/// Makes a voter of a learner that has caught up.
 #[utoipa::path(post, path = "/v1/admin/members/{id}/promote", operation_id = "adminMembersPromote", tag = "admin",
     params(("id" = u64, Path, minimum = 1, example = 6, description = "of the learner")),
     responses((status = 200, description = "It is a voter", body = Members, example = shown_members)))]
@@ -101,7 +101,7 @@ pub(crate) async fn promote(operator: Operator, Path(id): Path<String>, mut call
     ordered(&call, Order::Promote { id }).await
 }
 
-/// Says where a member is from now on. It is asked there first.
+/// Changes the addresses of a member. The leader first asks it at the new ones.
 #[utoipa::path(put, path = "/v1/admin/members/{id}", operation_id = "adminMembersUpdate", tag = "admin",
     params(("id" = u64, Path, minimum = 1, example = 6, description = "of the member"),
         ("peer_addr" = Option<String>, Query, min_length = 1, max_length = 255, example = "10.0.0.9:7101",
@@ -120,7 +120,7 @@ pub(crate) async fn update(operator: Operator, Path(id): Path<String>, mut call:
     ordered(&call, Order::Update { id, peer_addr, http_addr, zone }).await
 }
 
-/// Removes a member for good. It goes step by step, also under the next leader.
+/// Removes a member for good. The removal goes on step by step, also under the next leader.
 #[utoipa::path(delete, path = "/v1/admin/members/{id}", operation_id = "adminMembersRemove", tag = "admin",
     params(("id" = u64, Path, minimum = 1, example = 6, description = "of the member"),
         ("force" = Option<bool>, Query, description = "also if the voters left are no quorum that is in contact")),
@@ -133,7 +133,7 @@ pub(crate) async fn remove(operator: Operator, Path(id): Path<String>, mut call:
     ordered(&call, Order::Remove { id, force }).await
 }
 
-/// Lets another voter lead, and waits until it does.
+/// Passes the lead to another voter, and waits until it leads.
 #[utoipa::path(put, path = "/v1/admin/leader", operation_id = "adminLeaderTransfer", tag = "admin",
     params(("to" = Option<u64>, Query, minimum = 1, example = 2,
         description = "the voter; absent is the one that is furthest")),

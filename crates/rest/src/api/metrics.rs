@@ -1,7 +1,7 @@
 //! `/metrics`: the node's numbers in Prometheus's text format 0.0.4.
 //!
 //! The numbers are those of [`replica::Replica::status`], which `/v1/cluster` and ZooKeeper's
-//! `mntr` tell, too. All are kept, none is counted for a scrape.
+//! `mntr` tell, too. All are kept up to date, so a scrape counts nothing.
 
 use std::fmt::{Display, Write as _};
 use std::sync::PoisonError;
@@ -20,7 +20,7 @@ const TOLERANCE: &str =
     "Voters that may fail from now on, so that the rest still is a quorum; the leader tells it alone.";
 const FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// The node's numbers, for Prometheus.
+/// Shows the node's numbers, for Prometheus.
 #[utoipa::path(get, path = "/metrics", operation_id = "nodeMetrics", tag = "node",
     responses((status = 200, description = "Prometheus's text format 0.0.4", body = String, content_type = "text/plain",
         example = "zlock_node_info{cluster_id=\"dev\",node_id=\"1\",version=\"0.1.0\"} 1\n")))]
@@ -41,17 +41,17 @@ pub(crate) async fn metrics(mut call: Call) -> Answer {
     Ok(answer(StatusCode::OK, status.applied, FORMAT, text.0))
 }
 
-/// What has been written so far.
+/// The text written so far.
 #[derive(Default)]
 struct Text(String);
 
 impl Text {
-    /// Begins a metric of which there are several, by their labels.
+    /// Begins a metric that has several values with labels.
     fn begin(&mut self, name: &str, kind: &str, help: &str) {
         let _ = writeln!(self.0, "# HELP zlock_{name} {help}\n# TYPE zlock_{name} {kind}");
     }
 
-    /// One of them.
+    /// Adds a value with labels.
     fn labelled(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
         let label = |(name, value): &(&str, &str)| format!("{name}=\"{}\"", escaped(value));
         let labels: Vec<String> = labels.iter().map(label).collect();
@@ -69,7 +69,7 @@ impl Text {
     }
 }
 
-/// A label's value as the format wants it.
+/// Escapes a label's value.
 fn escaped(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }

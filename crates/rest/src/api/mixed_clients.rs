@@ -1,4 +1,4 @@
-//! Clients in one queue that do not see each other, as a warning on answers about the lock.
+//! Warning, on answers about a lock, that clients in its queue do not see each other.
 
 use axum::http::HeaderName;
 use axum::response::Response;
@@ -19,7 +19,7 @@ pub(crate) fn blind_spots(state: &State, lock: &ZPath) -> Vec<BlindSpot> {
         .collect()
 }
 
-/// Adds the header, if there is something to warn of, and the request may know who queues.
+/// Adds the header if the queue has blind spots and the request may read the lock.
 pub(crate) fn warn(response: Response, state: &State, lock: &ZPath, identities: &[Identity]) -> Response {
     let spots = lock::lint(state, lock);
     if spots.is_empty() || !state.may_read(lock, identities) {

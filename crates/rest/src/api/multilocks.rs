@@ -1,4 +1,4 @@
-//! `/v1/multilocks`: several locks, all or none.
+//! `/v1/multilocks`: several locks, acquired all or not at all.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ use crate::request::texts::check_seen;
 use crate::request::wait::Wait;
 use crate::route::{Route, route};
 
-/// Tickets of the examples.
+/// Tickets in the examples.
 const FIRST: &str = "/a/0000000000_e7c1c45f674f49e297e3a776f66e1ba3__WRIT__0000000000__lock__0000000000";
 const SECOND: &str = "/b/0000000001_e7c1c45f674f49e297e3a776f66e1ba3__WRIT__0000000001__lock__0000000001";
 
@@ -48,13 +48,13 @@ pub(crate) const ROUTES: &[Route] = &[
     Route { reads: true, problems: &[&[TicketGone]], ..route!(ticket) },
 ];
 
-/// Example of one that holds.
+/// Example of a multi-lock that holds.
 fn shown_held() -> Value {
     json!({"state": "held", "ticket": FIRST, "locks": [{"lock": "/a", "ticket": FIRST, "fencing_token": ZXID + 12},
         {"lock": "/b", "ticket": SECOND, "fencing_token": ZXID + 12}], "holds": 1, "safe_for_ms": 29400})
 }
 
-/// Example of one that waits.
+/// Example of a multi-lock that waits.
 fn shown_waiting() -> Value {
     json!({"state": "waiting", "ticket": FIRST, "tickets": [FIRST, SECOND],
         "predecessor": "/b/0000000000_de933a7efc124e91b6b38a310c5da592__WRIT__0000000000__lock__0000000000"})
@@ -85,7 +85,7 @@ pub(crate) async fn acquire(WithBody(mut call): WithBody) -> Answer {
     let texts = [("label", wish.label.len()), ("owner", wish.owner.len())];
     let (heartbeat, mut waiter) = propose(&mut call, Op::AcquireAll(wish), &first, keep)?;
     let entered = enqueue(&call.door, &mut waiter, &first).await;
-    // What became of the body is in the log. A wait may last for hours.
+    // The log has the body's content. A wait may last for hours, so the body's memory is freed.
     drop(place);
     let (ticket, grant) = entered.map_err(|problem| {
         let state = call.door.replica.state();
@@ -97,7 +97,7 @@ pub(crate) async fn acquire(WithBody(mut call): WithBody) -> Answer {
     })?;
     let _waiting = if grant.is_none() { call.waits() } else { None };
     if grant.is_none() && keep {
-        // However the wait ends: if the place is kept, the client must hear of its ticket.
+        // A client whose place is kept must hear of its ticket, however the wait ends.
         let _ = wait(&call.door, &ticket, deadline).await;
     } else if grant.is_none() {
         let left = wait_or_leave(&call.door, &mut waiter, &ticket, deadline).await;
@@ -112,8 +112,8 @@ pub(crate) async fn acquire(WithBody(mut call): WithBody) -> Answer {
     Ok(answer)
 }
 
-/// Says where a multi-lock stands, waiting until it holds as long as `wait` says. To release it,
-/// delete its ticket.
+/// Shows a multi-lock. Waits for as long as `wait` says until it holds. Deleting its ticket
+/// releases it.
 #[utoipa::path(get, path = "/v1/multilocks/{*ticket}", operation_id = "multilocksLook", tag = "locks",
     params(("ticket" = PathInUrl, Path, example = json!(FIRST),
         description = "the ticket that stands for all, slashes plain or encoded"),
@@ -128,8 +128,8 @@ pub(crate) async fn ticket(mut call: Call) -> Answer {
     let Some(parts) = lock::parts(&state, &ticket) else {
         return Err(gone(&ticket, &state));
     };
-    // As for a single ticket: how long it is safe is said to its owner only, and others see what
-    // they may read.
+    // As for a single ticket, only the owner is told how long it is safe, and others must be able
+    // to read it.
     check_parts_readable(&call, &state, &ticket, parts)?;
     let own = own_credential(&call, &state, &ticket);
     let heartbeat = own.map(|credential| Heartbeat::send(&call.door, credential));
@@ -143,23 +143,23 @@ pub(crate) async fn ticket(mut call: Call) -> Answer {
         None => 0,
     };
     let state = call.door.replica.state();
-    // Again: the ACL of a lock may have been set during the wait.
+    // Access is checked again: the ACL of a lock may have been set during the wait.
     let parts = lock::parts(&state, &ticket).ok_or_else(|| gone(&ticket, &state))?;
     check_parts_readable(&call, &state, &ticket, parts)?;
     view(&call.identities, &state, &ticket, safe_for_ms)
 }
 
-/// Whether the request may know how a multi-lock stands: its owner may, and who may read all of its
-/// locks.
+/// Checks that the request may know the multi-lock's status: it comes from the owner, or may read
+/// all the locks.
 fn check_parts_readable(call: &Call, state: &State, ticket: &ZPath, parts: &[ZPath]) -> Result<(), Problem> {
     let mut locks = parts.iter().filter_map(ZPath::parent);
     let readable =
         own_credential(call, state, ticket).is_some() || locks.all(|lock| state.may_read(&lock, &call.identities));
-    // Refused at the ticket that was named, not at another of its locks.
+    // The refusal names the request's ticket, not that of another of the locks.
     if readable { Ok(()) } else { Err(forbidden(state, ticket)) }
 }
 
-/// How long to wait, and whether to stay in the queues behind that: in the query or in the body.
+/// Takes `wait` in milliseconds and `keep`, each from the query or the body.
 fn patience(call: &mut Call, body: &zlock_client::api::AcquireAll) -> Result<(u64, bool), Problem> {
     let twice = |name| Problem::bad(name, "given twice, in the query and the body");
     let wait_max_ms = call.door.config.wait_max_ms;
@@ -178,7 +178,7 @@ fn patience(call: &mut Call, body: &zlock_client::api::AcquireAll) -> Result<(u6
     Ok((wait_ms, keep))
 }
 
-/// What is asked.
+/// Converts the body to the operation.
 fn wish(door: &Door, body: zlock_client::api::AcquireAll) -> Result<AcquireAll, Problem> {
     let mut parts = Vec::with_capacity(body.locks.len());
     for (index, wish) in body.locks.into_iter().enumerate() {
@@ -197,7 +197,7 @@ fn wish(door: &Door, body: zlock_client::api::AcquireAll) -> Result<AcquireAll, 
     Ok(AcquireAll { policy, owner: body.owner, label: body.label, lock_delay_ms, ..AcquireAll::new(parts) })
 }
 
-/// 200 or 202; 410 when it is not there any more.
+/// The 200 or 202 of a multi-lock; 410 when it has gone.
 fn view(identities: &[Identity], state: &State, ticket: &ZPath, safe_for_ms: u64) -> Result<Response, Problem> {
     let zxid: Zxid = state.last_zxid();
     let parts = lock::parts(state, ticket).ok_or_else(|| gone(ticket, state))?;

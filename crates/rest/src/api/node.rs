@@ -19,7 +19,7 @@ use crate::route::{Route, route};
 
 pub(crate) const ROUTES: &[Route] = &[route!(cluster), route!(live), route!(version)];
 
-/// The answering node's view of the ensemble.
+/// Shows the answering node's view of the ensemble.
 #[utoipa::path(get, path = "/v1/cluster", operation_id = "nodeCluster", tag = "node",
     params(("digest" = Option<bool>, Query, description = "also `state`: a digest of all that this node has applied, \
         which takes the longer the more there is; one at a time, with a rest of nine times as long behind it, \
@@ -46,13 +46,14 @@ pub(crate) async fn cluster(mut call: Call) -> Answer {
     Ok(json(StatusCode::OK, zxid, &Cluster { state, ready, largest_subtree, ..cluster_info(status) }))
 }
 
-/// A node rests for so many times as long as a digest took: together they get a tenth of a core at
+/// The node rests this many times as long as a digest took, so digests get a tenth of a core at
 /// most.
 const REST: u32 = 9;
-/// For how long a request waits for the one before it, and for the rest behind that.
+/// Time that a request waits for the digest before it and the rest that follows.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// Walks over the whole state, so not on a thread that others wait for, and for operators only.
+/// Computes a digest of the whole state, for the super user and programs on this machine. The walk
+/// takes a while, and so has a blocking thread.
 async fn state_digest(call: &Call) -> Result<StateDigest, Problem> {
     let is_super = call.identities.iter().any(|identity| identity.scheme == SUPER);
     if !is_super && !call.peer().is_some_and(Peer::is_local) {
@@ -80,7 +81,7 @@ async fn state_digest(call: &Call) -> Result<StateDigest, Problem> {
         let begins = Instant::now();
         let digest = Replica::digest(&state);
         let rest = begins.elapsed() * REST;
-        // Kept until then, even when the caller has gone.
+        // The turn is kept until then, even when the caller has gone.
         runtime.spawn(async move {
             sleep(rest).await;
             drop(permit);
@@ -129,7 +130,7 @@ fn cluster_info(status: NodeStatus) -> Cluster {
     }
 }
 
-/// Whether the process runs and answers.
+/// Tells that the process runs and answers.
 #[utoipa::path(get, path = "/livez", operation_id = "nodeLive", tag = "node",
     responses((status = 200, description = "It does", body = Liveness, example = json!({"live": true}))))]
 pub(crate) async fn live(mut call: Call) -> Answer {
@@ -137,7 +138,7 @@ pub(crate) async fn live(mut call: Call) -> Answer {
     Ok(json(StatusCode::OK, call.door.replica.state().last_zxid(), &Liveness { live: true }))
 }
 
-/// The version of the program.
+/// Shows the version of the program.
 #[utoipa::path(get, path = "/version", operation_id = "nodeVersion", tag = "node",
     responses((status = 200, description = "The version", body = Version, example = json!({"name": "zlock",
         "version": "0.1.0"}))))]

@@ -1,5 +1,5 @@
-//! Giving back: `DELETE /v1/tickets/{ticket}`, and `DELETE /v1/locks/{path}` for the ticket that
-//! holds the lock.
+//! Releases: `DELETE /v1/tickets/{ticket}`, and `DELETE /v1/locks/{path}` for the ticket that holds
+//! the lock.
 
 use axum::http::StatusCode;
 use zlock_client::api::ProblemType::{HandOverRefused, LockNotManaged, NoNode, NotHolder, NotOwner, SeveralHeld};
@@ -19,7 +19,7 @@ pub(crate) const ROUTES: &[Route] = &[
     Route { in_session: true, problems: &[&[NoNode, NotHolder, SeveralHeld]], ..route!(release_held) },
 ];
 
-/// Gives one hold of a ticket back, held or waiting.
+/// Releases one hold of a ticket, or withdraws a waiting one.
 #[utoipa::path(delete, path = "/v1/tickets/{*ticket}", operation_id = "ticketsRelease", tag = "locks",
     params(("ticket" = PathInUrl, Path, example = json!(TICKET),
         description = "the lock node's path, slashes plain or encoded"),
@@ -49,7 +49,7 @@ pub(crate) async fn release(mut call: Call) -> Answer {
     propose(&call, op, explained).await
 }
 
-/// Gives back one hold of the ticket with which the session holds a lock.
+/// Releases one hold of the ticket with which the session holds a lock.
 #[utoipa::path(delete, path = "/v1/locks/{*path}", operation_id = "locksRelease", tag = "locks",
     params(("path" = PathInUrl, Path, example = "team/x", description = "slashes plain or encoded"),
         ("mode" = Option<zlock_client::api::LockMode>, Query, description = "only a ticket that holds in this mode"),
@@ -69,7 +69,7 @@ pub(crate) async fn release_held(mut call: Call) -> Answer {
         zlock_client::api::LockMode::Read => LockMode::Read,
         zlock_client::api::LockMode::Write => LockMode::Write,
         zlock_client::api::LockMode::Latch => LockMode::Latch,
-        // With any number of permits.
+        // Any number of permits matches.
         zlock_client::api::LockMode::Semaphore => LockMode::Lease { permits: 0, limit: 0 },
     });
     let explained = |problem: Problem, state: &State| match () {

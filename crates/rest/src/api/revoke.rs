@@ -1,4 +1,4 @@
-//! `POST /v1/revoke/{path}`: ask a ticket, or all who hold a lock, to give up.
+//! `POST /v1/revoke/{path}`: asks a ticket, or all holders of a lock, to give up.
 
 use axum::http::StatusCode;
 use zlock_client::api::ProblemType::{NoNode, TicketGone};
@@ -12,7 +12,7 @@ use crate::route::{Route, route};
 
 pub(crate) const ROUTES: &[Route] = &[Route { problems: &[&[NoNode, TicketGone]], ..route!(revoke) }];
 
-/// Asks for a ticket back, or for those of all who hold a lock.
+/// Asks for a ticket back, or for the tickets of all holders of a lock.
 #[utoipa::path(post, path = "/v1/revoke/{*path}", operation_id = "locksRevoke", tag = "locks",
     params(("path" = PathInUrl, Path, example = "team/x",
         description = "a lock node's path, or a lock's, slashes plain or encoded"),

@@ -1,4 +1,4 @@
-//! `/v1/sessions`.
+//! `/v1/sessions`: opening, keeping alive, closing and listing sessions.
 
 use std::str::FromStr;
 
@@ -53,7 +53,7 @@ pub(crate) async fn open(WithBody(mut call): WithBody) -> Answer {
     };
     let mut key = SessionKey { id: 0, secret: [0; 16] };
     getrandom::fill(&mut key.secret).map_err(|error| Problem::unavailable(error.to_string(), 1_000))?;
-    // The new session is not made in an old one.
+    // The session of the request has no part in the new one.
     call.caller.credential = None;
     let address = call.peer().and_then(Peer::counted_addr);
     if address.is_some_and(|address| !call.door.session_rates.take(address)) {
@@ -80,7 +80,7 @@ pub(crate) async fn open(WithBody(mut call): WithBody) -> Answer {
     Ok(with_header(json(StatusCode::CREATED, zxid, &opened), LOCATION, format!("/v1/sessions/{session}")))
 }
 
-/// Who a client says that it is, and where it was seen.
+/// Client of a session: its own description, and the address that it was seen at.
 fn client(details: ClientDetails, peer: Option<&Peer>) -> Result<ClientInfo, Problem> {
     let ClientDetails { host, pid, program } = details;
     for (name, text) in [("client.host", &host), ("client.program", &program)] {
@@ -92,7 +92,7 @@ fn client(details: ClientDetails, peer: Option<&Peer>) -> Result<ClientInfo, Pro
     Ok(ClientInfo { host, pid, program, address: peer.map(Peer::addr) })
 }
 
-/// Keeps a session alive; answered by the leader.
+/// Keeps a session alive; the leader answers.
 #[utoipa::path(post, path = "/v1/sessions/{id}/keepalive", operation_id = "sessionsKeepAlive", tag = "sessions",
     params(("id" = u64, Path, minimum = 1, example = 6)),
     responses((status = 200, description = "The leader has heard", body = KeptAlive, example = json!({"id": 6,
@@ -117,7 +117,7 @@ pub(crate) async fn close(mut call: Call) -> Answer {
     Ok(json(StatusCode::OK, zxid, &Deleted { zxid: zxid.0 }))
 }
 
-/// One session, without its secret. For one that has ended, 410 says when and why while that is
+/// Shows one session without its secret. An ended session is 410, with its end while that is
 /// remembered.
 #[utoipa::path(get, path = "/v1/sessions/{id}", operation_id = "sessionsLook", tag = "sessions",
     params(("id" = u64, Path, minimum = 1, example = 6), ("limit" = Option<u64>, Query, minimum = 1),
@@ -141,7 +141,7 @@ fn page_of_one(call: &Call, state: &State, id: SessionId, after: Option<&ZPath>,
     };
     let own = call.caller.credential.filter(|credential| credential.session == id);
     let own = own.is_some_and(|credential| state.authenticate(&credential).is_ok());
-    // The names are for the session itself, and for who may read the lists that they stand in.
+    // The session itself sees all names. Others see those in lists that they may read.
     let shown = |path: &&ZPath| own || state.may_read_name(path, &call.identities);
     let rest = session.ephemerals_from(after);
     let mut ephemerals: Vec<String> = rest.filter(shown).take(limit + 1).map(|path| path.as_str().into()).collect();
@@ -150,7 +150,7 @@ fn page_of_one(call: &Call, state: &State, id: SessionId, after: Option<&ZPath>,
     Ok(json(StatusCode::OK, state.last_zxid(), &SessionInfo { ephemerals, next, client, ..info(session) }))
 }
 
-/// A page of sessions.
+/// Lists sessions by pages.
 #[utoipa::path(get, path = "/v1/sessions", operation_id = "sessionsList", tag = "sessions",
     params(("limit" = Option<u64>, Query, minimum = 1), ("after" = Option<u64>, Query)),
     responses((status = 200, description = "Sessions by id", body = SessionList,
@@ -173,11 +173,11 @@ pub(crate) async fn list(mut call: Call) -> Answer {
     call.page(page).await
 }
 
-/// Znodes of one session that are looked at to find one that the request may read.
+/// Znodes of one session that are searched for one that the request may read.
 const LOOKS_MAX: usize = 8;
 
-/// Whether the request may know where a client is: it may read what the client holds, which says
-/// the same.
+/// Tells whether the request may know the client's address: it must be able to read a znode of the
+/// session, whose data shows the address as well.
 fn shows_client(identities: &[Identity], state: &State, session: &Session) -> bool {
     let is_super = identities.iter().any(|identity| identity.scheme == SUPER);
     is_super || session.ephemerals().take(LOOKS_MAX).any(|path| shows(identities, state, path))
@@ -196,14 +196,14 @@ fn info(session: &Session) -> SessionInfo {
     }
 }
 
-/// The session in the URL, between `/v1/sessions/` and `behind`.
+/// Parses the session in the URL, between `/v1/sessions/` and `behind`.
 fn session_id(call: &Call, behind: &str) -> Result<SessionId, Problem> {
     let text = call.raw_path("/v1/sessions/").strip_suffix(behind).unwrap_or_default();
     let id = u64::from_str(text).ok().filter(|_| !text.starts_with('+'));
     id.map(SessionId).ok_or_else(|| Problem::bad("id", "not a session id"))
 }
 
-/// The same, where it must be the caller's own.
+/// Parses the session in the URL, which must be the caller's own.
 fn own_session(call: &Call, behind: &str) -> Result<SessionId, Problem> {
     let id = session_id(call, behind)?;
     if call.caller.session()?.session != id {

@@ -1,9 +1,9 @@
-//! `/v1/simple-locks`: one ephemeral znode that is there or not, and no client queues.
+//! `/v1/simple-locks`: one ephemeral znode that exists while the lock is held, without a queue.
 //!
-//! The request that creates the znode first holds the lock. All requests that wait are woken when
-//! the znode goes, and try again. A try is one entry of the log, and so is a release. The data is
-//! the owner's id: the entry of a try tells by that and by the session whether the znode is its
-//! own, from a request whose answer was lost.
+//! The request that creates the znode first holds the lock. A delete wakes all waiting requests,
+//! which then try again. A try is one entry of the log, and so is a release. The data is the
+//! owner's id. By the id and the session, the entry of a retry finds its own znode of an earlier
+//! request whose answer was lost.
 
 use std::time::Duration;
 
@@ -59,8 +59,8 @@ pub(crate) async fn acquire(mut call: Call) -> Answer {
     let path = call.lock_path(ROUTE)?;
     let wait_ms = call.query.duration_ms("wait", call.door.config.wait_max_ms)?.unwrap_or(0);
     if wait_ms > 0 {
-        // Not a key for the log, which would keep the refusal that the first of several tries may
-        // get.
+        // The key does not go to the log, which would keep the refusal of the first try for all
+        // later ones.
         call.caller.key = None;
     }
     let named = call.query.take("owner")?.filter(|owner| !owner.is_empty());
@@ -93,7 +93,7 @@ pub(crate) async fn acquire(mut call: Call) -> Answer {
     ))
 }
 
-/// The owner's id: as the request names it, or else by its key.
+/// The owner's id: the request's `owner`, else its key.
 fn owner_or_key(call: &Call, named: Option<String>) -> Result<String, Problem> {
     let key = key_text(call.headers())?;
     let (from, id) = match (named, key) {
@@ -118,7 +118,7 @@ async fn gone(call: &Call, path: &ZPath, refused: Zxid, deadline: Instant) -> Re
     Ok(Wait::ending(deadline).until(call, state, step).await?.0)
 }
 
-/// Shows who holds a simple lock.
+/// Shows the holder of a simple lock.
 #[utoipa::path(get, path = "/v1/simple-locks/{*path}", operation_id = "simpleLocksLook", tag = "locks",
     params(("path" = PathInUrl, Path, example = "cron", description = "slashes plain or encoded")),
     responses((status = 200, description = "Its holder, if there is one", body = SimpleLock,
@@ -133,7 +133,7 @@ pub(crate) async fn look(mut call: Call) -> Answer {
     Ok(json(StatusCode::OK, state.last_zxid(), &SimpleLock { lock: path.as_str().into(), holder }))
 }
 
-/// Gives a simple lock back.
+/// Releases a simple lock.
 #[utoipa::path(delete, path = "/v1/simple-locks/{*path}", operation_id = "simpleLocksRelease", tag = "locks",
     params(("path" = PathInUrl, Path, example = "cron", description = "slashes plain or encoded"),
         ("owner" = Option<String>, Query, max_length = 256, description = "who took it"),
@@ -153,7 +153,7 @@ pub(crate) async fn release(mut call: Call) -> Answer {
     Ok(json(StatusCode::OK, zxid, &Released { holds: 0, zxid: zxid.0 }))
 }
 
-/// Gives back what an owner of the session holds. That nothing is there is no error.
+/// Releases the lock of an owner in the session. A missing lock is no error.
 async fn give_back(call: &Call, path: ZPath, owner: Option<String>) -> Result<Zxid, Problem> {
     let held = HeldTicket { lock: path.clone(), mode: None, token: None, owner };
     let refused = match call.propose(Op::Release { ticket: TicketRef::Held(held) }).await {
@@ -170,12 +170,12 @@ async fn give_back(call: &Call, path: ZPath, owner: Option<String>) -> Result<Zx
     }
 }
 
-/// Deletes the znode while it is this very one: it may have become another owner's since.
+/// Deletes the znode with this token only, as another owner may have made a new one since.
 async fn delete(call: &mut Call, path: ZPath, token: FencingToken) -> Result<Zxid, Problem> {
     let own = LockGuard { lock: path.clone(), token };
     if call.caller.guard.replace(own.clone()).is_some_and(|given| given != own) {
         return Err(Problem::bad("If-Lock", "a release depends on the lock that it gives back, and on no other"));
     }
-    // Without any ACL: it is the session's.
+    // A release needs no permission by ACL: the znode is the session's own.
     Ok(call.propose(Op::Release { ticket: path.into() }).await?.0)
 }

@@ -1,4 +1,4 @@
-//! `/v1/txn`: several operations, all or nothing.
+//! `/v1/txn`: several operations on znodes, applied together or not at all.
 
 use axum::http::StatusCode;
 use tokio::task::yield_now;
@@ -26,10 +26,10 @@ pub(crate) const ROUTES: &[Route] = &[Route {
     ..route!(apply)
 }];
 
-/// Data that takes a fraction of a millisecond to decode.
+/// Data up to this size decodes in a fraction of a millisecond.
 const LONG_DATA_BYTES: usize = 64 << 10;
 
-/// Creates, deletes, sets and checks znodes at once.
+/// Creates, deletes, sets and checks several znodes in one transaction.
 #[utoipa::path(post, path = "/v1/txn", operation_id = "txnApply", tag = "znodes", request_body(content = Txn,
     example = json!({"ops": [{"op": "create", "path": "/app/a", "data": "1"}, {"op": "set", "path": "/app",
     "data": "2", "version": 2}, {"op": "check", "path": "/app", "version": 3}, {"op": "delete", "path": "/app/a"}]})),
@@ -42,7 +42,7 @@ pub(crate) async fn apply(WithBody(mut call): WithBody) -> Answer {
     let mut ops = Vec::with_capacity(txn.ops.len());
     for (index, op) in txn.ops.into_iter().enumerate() {
         let op = self::op(&call, op).map_err(|problem| problem.of_op(index))?;
-        // Decoding it has taken a while: others have their turn.
+        // Decoding this has taken a while, so other tasks get a turn.
         if data_bytes(&op) > LONG_DATA_BYTES {
             yield_now().await;
         }

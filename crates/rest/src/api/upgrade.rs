@@ -1,5 +1,5 @@
-//! `/v1/admin/upgrade`: the level of the format that the cluster is at, what its members run, and
-//! the raising of the level.
+//! `/v1/admin/upgrade`: the cluster's format level, the programs of its members, and the raising of
+//! the level.
 
 use axum::http::StatusCode;
 use replica::{Finalized, MemberProgram, UpgradeStatus};
@@ -14,7 +14,7 @@ use crate::route::{Route, route};
 
 pub(crate) const ROUTES: &[Route] = &[route!(look), Route { problems: &[&[MembersNotReady]], ..route!(finalize) }];
 
-/// The cluster's level, and what its members run, as the leader knows it.
+/// Shows the cluster's level and the versions of its members, as the leader knows them.
 #[utoipa::path(get, path = "/v1/admin/upgrade", operation_id = "adminUpgradeLook", tag = "admin",
     responses((status = 200, description = "As it is", body = Upgrade, example = json!({"level": 1, "next_level": 2,
         "members": [{"id": 1, "version": "0.2.0", "level_min": 1, "level_max": 2, "reachable": true}]}))))]
@@ -24,7 +24,7 @@ pub(crate) async fn look(_: Operator, mut call: Call) -> Answer {
     Ok(told(&call, &status))
 }
 
-/// Raises the cluster's level, for good, once every member knows it.
+/// Raises the cluster's level for good, once every member knows the new one.
 #[utoipa::path(put, path = "/v1/admin/upgrade", operation_id = "adminUpgradeFinalize", tag = "admin",
     params(("level" = Option<u16>, Query, maximum = 65535, example = 2,
         description = "to this one; absent is the highest that a member knows")),
@@ -50,7 +50,7 @@ pub(crate) async fn finalize(operator: Operator, mut call: Call) -> Answer {
     }
 }
 
-/// Which members hold a level up, and what to do.
+/// Names the members that hold a level up, with the remedy.
 fn not_ready(level: u16, status: &UpgradeStatus) -> String {
     let hindering = status.members.iter().filter(|member| !member.is_ready_for(level));
     let why: Vec<String> = hindering.map(why_not).collect();

@@ -1,4 +1,4 @@
-//! `?watch=`: events since a zxid, as a long-poll that loses none.
+//! `?watch=`: a long-poll for the events since a zxid, which loses no event.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::problem::Problem;
 use crate::request::call::{Answer, Call, json};
 
 /// Waits for the first events after `since`. A client that asks on with `since` set to the answer's
-/// `upto` misses none.
+/// `upto` misses no event.
 pub(crate) async fn watch(mut call: Call, path: ZPath) -> Answer {
     let (key, kinds) = match call.query.take("watch")?.as_deref() {
         Some("data") => (WatchKey::Node(path), EventKinds::DATA),
@@ -31,7 +31,7 @@ pub(crate) async fn watch(mut call: Call, path: ZPath) -> Answer {
             check_committed(&call, Zxid(since)).await?;
             Zxid(since)
         }
-        // "From now on" is from a state that is not older than the request.
+        // Without `since`, events count from a state that is not older than the request.
         None => {
             let state = call.read().await?;
             std::mem::take(&mut call.query).finish()?;
@@ -41,7 +41,7 @@ pub(crate) async fn watch(mut call: Call, path: ZPath) -> Answer {
     let _permit = if wait_ms > 0 { Some(call.door.wait_permit()?) } else { None };
     let _waiting = if wait_ms > 0 { call.waits() } else { None };
     call.forget_head();
-    // Who may not read a znode is not told of it.
+    // A request hears only of znodes that it may read.
     let events = call.door.replica.events_for(key, kinds, since, &call.identities, deadline.max(Instant::now()));
     let batch = tokio::select! {
         batch = events => batch?,
@@ -51,10 +51,11 @@ pub(crate) async fn watch(mut call: Call, path: ZPath) -> Answer {
     Ok(json(StatusCode::OK, batch.upto, &Events { events, upto: batch.upto.0 }))
 }
 
-/// Whether the cluster has come as far as `since`. This node may be behind the one that told it.
+/// Checks that the cluster has reached `since`, which may have come from a node further on than
+/// this one.
 ///
 /// # Errors
-/// 410 when the cluster has not; 503 when that cannot be told.
+/// 410 when the cluster has not reached `since`; 503 when this node cannot tell.
 async fn check_committed(call: &Call, since: Zxid) -> Result<(), Problem> {
     let replica = &call.door.replica;
     if since <= replica.state().last_zxid() {

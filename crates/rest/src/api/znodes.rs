@@ -1,4 +1,4 @@
-//! `/v1/znodes`: create, read, set, delete.
+//! `/v1/znodes`: creating, reading, setting and deleting znodes.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ use crate::request::paths;
 use crate::request::query::cut;
 use crate::route::{Route, route};
 
-/// The root has no name.
+/// Routes of the root, which has no name.
 const ROOT: &[&str] = &["/v1/znodes", "/v1/znodes/"];
 
 pub(crate) const ROUTES: &[Route] = &[
@@ -88,7 +88,7 @@ pub(crate) async fn create(WithBody(mut call): WithBody) -> Answer {
     Ok(with_header(response, ETAG, etag(stat.version)))
 }
 
-/// Reads a znode, its children, its ACL, or what happened to it.
+/// Reads a znode, its children, its ACL or its events.
 #[utoipa::path(get, path = "/v1/znodes/{*path}", operation_id = "znodesRead", tag = "znodes",
     params(("path" = PathInUrl, Path, example = "app", description = "slashes plain or encoded"),
         ("children" = inline(Option<ChildrenWord>), Query,
@@ -135,13 +135,13 @@ async fn children(mut call: Call, path: ZPath, with_stats: bool) -> Answer {
     // The page shows this state or a later one.
     call.read().await?;
     let limit = call.query.limit(call.door.config.page_max)?;
-    // No name is shorter than the empty one.
+    // Every name follows the empty one.
     let after = call.query.take("after")?.unwrap_or_default();
     let listing = Listing { after, limit, with_stats };
     call.page(move |call, state| page_of_children(call, state, &path, &listing)).await
 }
 
-/// What a page of children shows.
+/// Parameters of a page of children.
 struct Listing {
     after: String,
     limit: usize,
@@ -241,7 +241,7 @@ pub(crate) async fn delete(mut call: Call) -> Answer {
     Ok(json(StatusCode::OK, zxid, &Deleted { zxid: zxid.0 }))
 }
 
-/// The body as data: no longer than data may be.
+/// Reads the body as data, within the bound for data.
 async fn data(call: &mut Call) -> Result<(Bytes, Room), Problem> {
     let data_max = call.door.replica.state().limits().data_bytes_max as usize;
     call.body(data_max.min(call.door.config.body_bytes_max)).await
@@ -251,7 +251,7 @@ fn etag(version: i32) -> String {
     format!("\"{version}\"")
 }
 
-/// Bytes are for those who name them before JSON and before "anything".
+/// Tells whether the client wants bytes: it lists them before JSON and before `*/*`.
 fn wants_bytes(headers: &HeaderMap) -> bool {
     let ranges =
         headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok()).flat_map(|text| text.split(','));
@@ -265,7 +265,7 @@ fn wants_bytes(headers: &HeaderMap) -> bool {
     false
 }
 
-/// What a GET of a znode answers, by its query. Each has a field that the others lack.
+/// Answers of a GET of a znode, by its query. Each has a field that the others lack.
 #[derive(Serialize, ToSchema)]
 #[serde(untagged)]
 #[allow(dead_code, reason = "describes the answers, which are written one by one")]
@@ -276,9 +276,9 @@ pub(crate) enum ZnodeAnswer {
     Acl(AclInfo),
     /// With `watch`.
     Events(Events),
-    /// Else, when the data is UTF-8.
+    /// Without these words, when the data is UTF-8.
     Text(TextZnode),
-    /// Else.
+    /// Without these words, when the data is not UTF-8.
     Bytes(BytesZnode),
 }
 
@@ -286,11 +286,11 @@ pub(crate) enum ZnodeAnswer {
 #[derive(Serialize, ToSchema)]
 #[allow(dead_code, reason = "describes the answers of znodes.rs")]
 pub(crate) struct TextZnode {
-    /// Where.
+    /// The znode's path.
     path: String,
     /// The data.
     data: String,
-    /// Its facts.
+    /// The znode's stat.
     stat: Stat,
 }
 
@@ -298,10 +298,10 @@ pub(crate) struct TextZnode {
 #[derive(Serialize, ToSchema)]
 #[allow(dead_code, reason = "describes the answers of znodes.rs")]
 pub(crate) struct BytesZnode {
-    /// Where.
+    /// The znode's path.
     path: String,
     /// The data in base64 (RFC 4648, padded).
     data_base64: String,
-    /// Its facts.
+    /// The znode's stat.
     stat: Stat,
 }

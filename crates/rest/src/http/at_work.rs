@@ -1,6 +1,6 @@
-//! Requests at work: a bound on how many there are, and on those of one address.
+//! Requests at work: a bound on their number, in all and from one address.
 //!
-//! A request is at work from its head to its answer, but while it is a long poll: waits have a
+//! A request is at work from its head to its answer, except while it is a long poll: waits have a
 //! bound of their own.
 
 use std::collections::HashMap;
@@ -11,37 +11,37 @@ use crate::problem::Problem;
 
 /// Requests at work at once.
 const AT_WORK_MAX: usize = 4_096;
-/// One address has this part of them while others have any.
+/// Part of the places that one address may have while other addresses have any.
 const SHARED_PART: usize = 4;
-/// Places beyond for addresses that have none.
+/// Further places, for addresses that have no request at work.
 const LAST_PLACES: usize = 64;
 
-/// The requests at work. Clones count the same ones.
+/// The requests at work. Clones share one count.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AtWork(Arc<Mutex<Inner>>);
 
 #[derive(Debug, Default)]
 struct Inner {
     all: usize,
-    /// Of each address that has any and does not stand for many clients.
+    /// Requests of each address, except of the addresses that stand for many clients.
     of: HashMap<IpAddr, usize>,
 }
 
-/// A request's place, until it is dropped.
+/// A request's place. Dropping it gives the place back.
 #[derive(Debug)]
 pub(crate) struct Pass {
     at_work: AtWork,
     source: Option<IpAddr>,
 }
 
-/// A request that is not at work while it waits, until this is dropped.
+/// Pause of a request that waits, and so is not at work. Dropping it ends the pause.
 pub(crate) struct Pause(Arc<Pass>);
 
 impl AtWork {
-    /// A place for a request of this address; `None` stands for one without a share.
+    /// Takes a place for a request of this address; `None` stands for a request without a share.
     ///
     /// # Errors
-    /// 429 beyond the share of the address, 503 when there is none.
+    /// 429 beyond the share of the address, 503 when all places are taken.
     pub(crate) fn enter(&self, source: Option<IpAddr>) -> Result<Arc<Pass>, Problem> {
         let mut inner = self.lock();
         let own = source.map_or(0, |source| inner.of.get(&source).copied().unwrap_or(0));
@@ -82,7 +82,7 @@ impl Inner {
 }
 
 impl Pass {
-    /// The request waits.
+    /// Gives the place back for as long as the request waits.
     pub(crate) fn pause(self: &Arc<Pass>) -> Pause {
         self.at_work.lock().take(self.source);
         Pause(Arc::clone(self))

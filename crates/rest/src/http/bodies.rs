@@ -1,5 +1,4 @@
-//! The bodies of all requests, and long answers: a bound on their bytes, and on those of one
-//! address.
+//! Memory for request bodies and long answers: a bound on their bytes, in all and for one address.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -10,20 +9,19 @@ use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use tokio::sync::Notify;
 
-/// All answers together have this part of the whole, so that who reads slowly does not keep others
+/// Part of the whole that all answers together may have, so that slow readers do not keep others
 /// from writing.
 const ANSWERS_PART: usize = 2;
-/// One address has this part of the whole, and of what answers may have ...
+/// Part of the whole, and of the answers' part, that one address may have ...
 const ALONE_PART: usize = 2;
-/// ... and this part while another address has anything there.
+/// ... and this part while another address has any bytes there.
 const SHARED_PART: usize = 4;
 
-/// How many bytes of bodies are there.
+/// Bytes of all bodies, counted as far as they have come, not as announced.
 ///
-/// Counted is what has come, not what was announced. At the bound, the body that was begun first
-/// and is not whole yet gives way: who sends slowly, or never ends, makes room for those who do
-/// not, and none of them has to wait for it. At the bound of an address, its own bodies give way.
-/// The one body or answer that an address has may be longer than its share.
+/// At the bound, the oldest incomplete body gives way. So a client that sends slowly, or never
+/// ends, makes room for the others, which need not wait for it. At the bound of an address, its own
+/// bodies give way. The only body or answer of an address may be longer than its share.
 #[derive(Clone)]
 pub(crate) struct Bodies {
     shared: Arc<Shared>,
@@ -39,9 +37,9 @@ struct Inner {
     bytes: usize,
     answers_bytes: usize,
     begun: u64,
-    /// Those that are not whole, in the order in which they were begun.
+    /// Incomplete bodies, in the order in which they were begun.
     halves: BTreeMap<u64, Half>,
-    /// Of each address that has anything and does not stand for many clients.
+    /// Shares of the addresses, except of those that stand for many clients.
     shares: HashMap<IpAddr, Share>,
 }
 
@@ -58,32 +56,32 @@ struct Half {
     gives_way: Arc<GivesWay>,
 }
 
-/// How a body hears that it has to make room, and for what.
+/// Signal to a body that it has to make room, with the bound that was met.
 #[derive(Default)]
 struct GivesWay {
     why: OnceLock<Full>,
     told: Notify,
 }
 
-/// There is no room.
+/// Bound that leaves no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Full {
-    /// The node has as many bytes as it may.
+    /// The bytes of the node.
     Node,
-    /// The address has its share.
+    /// The share of the address.
     Address,
 }
 
-/// Why there is no body.
+/// Reason why a body was not read.
 #[derive(Debug)]
 pub(crate) enum Broken {
     TooLarge,
-    /// It had to make room, or found none.
+    /// The body had to make room, or found none.
     Full(Full),
     Unreadable(axum::Error),
 }
 
-/// The room of one body, for as long as it is kept.
+/// Room of one body or answer. Dropping it gives the room back.
 pub(crate) struct Room {
     all: Bodies,
     source: Option<IpAddr>,
@@ -92,7 +90,7 @@ pub(crate) struct Room {
 }
 
 enum Kind {
-    /// Not whole yet, under its number.
+    /// An incomplete body, under its number.
     Half(u64, Arc<GivesWay>),
     Whole,
     Answer,
@@ -104,10 +102,10 @@ impl Bodies {
     }
 
     /// Reads a body, and keeps its room. `source` is the address that it counts for; `None` stands
-    /// for one without a bound of its own.
+    /// for an address without a bound of its own.
     ///
     /// # Errors
-    /// [`Broken`] says why there is none.
+    /// [`Broken`] says why the body was not read.
     pub(crate) async fn read(
         &self,
         mut body: Body,
@@ -128,7 +126,8 @@ impl Bodies {
                 return Err(Broken::TooLarge);
             }
             room.add(data.len(), body.is_end_stream()).map_err(Broken::Full)?;
-            // Most bodies are one piece. Of many, none keeps the buffer that it was read into.
+            // Most bodies are one piece. Several pieces are copied together, so that their read
+            // buffers are freed.
             if first.is_empty() && more.is_empty() {
                 first = data;
             } else {
@@ -142,10 +141,10 @@ impl Bodies {
         Ok((if more.is_empty() { first } else { more.freeze() }, room))
     }
 
-    /// Room for an answer to `source`.
+    /// Takes room for an answer to `source`.
     ///
     /// # Errors
-    /// [`Full`] when other answers, or bodies that are whole, have it all, or the address has its
+    /// [`Full`] when other answers and complete bodies have all of the room, or the address has its
     /// share.
     pub(crate) fn answer(&self, bytes: usize, source: Option<IpAddr>) -> Result<Room, Full> {
         let mut inner = self.lock();
@@ -173,7 +172,7 @@ impl Bodies {
     }
 }
 
-/// What one address may have of `whole`.
+/// Share of one address in `whole`.
 fn part(whole: usize, others_have_any: bool) -> usize {
     whole / if others_have_any { SHARED_PART } else { ALONE_PART }
 }
@@ -199,7 +198,8 @@ impl Inner {
         }
     }
 
-    /// Sends the oldest halves away until the bound is kept; false when there are none left.
+    /// Sends the oldest incomplete bodies away until the bound is kept; false when too few are
+    /// left.
     fn make_room(&mut self, bytes_max: usize) -> bool {
         while self.bytes > bytes_max {
             let Some(number) = self.halves.keys().next().copied() else { return false };
@@ -208,7 +208,8 @@ impl Inner {
         true
     }
 
-    /// The same for an address and its share, of which a body of `own` bytes is a part.
+    /// Sends incomplete bodies of an address away until its share is kept. A body of `own` bytes is
+    /// part of the share, and is kept when it is all of it.
     fn make_share(&mut self, bytes_max: usize, source: IpAddr, own: usize) -> bool {
         while let Some(share) = self.shares.get(&source) {
             let is_kept = share.bytes <= own || share.bytes <= part(bytes_max, self.bytes > share.bytes);
@@ -220,13 +221,13 @@ impl Inner {
 
     fn send_away(&mut self, number: u64, why: Full) {
         if let Some(half) = self.take_half(number) {
-            // It is told once.
+            // Each body is told once.
             let _ = half.gives_way.why.set(why);
             half.gives_way.told.notify_one();
         }
     }
 
-    /// Takes a body out that is not whole; nothing when it has given way.
+    /// Takes an incomplete body out; `None` when it has given way.
     fn take_half(&mut self, number: u64) -> Option<Half> {
         let half = self.halves.remove(&number)?;
         if let Some(share) = half.source.and_then(|source| self.shares.get_mut(&source)) {
@@ -246,7 +247,7 @@ impl Inner {
 }
 
 impl Room {
-    /// More of the body has come; whether that was the last of it.
+    /// Counts further bytes of the body. `is_whole` says that they are its last.
     fn add(&mut self, bytes: usize, is_whole: bool) -> Result<(), Full> {
         let Room { all, source, bytes: own, kind } = self;
         let mut inner = all.lock();
@@ -301,7 +302,7 @@ impl Drop for Room {
     fn drop(&mut self) {
         let mut inner = self.all.lock();
         match self.kind {
-            // It may have given way, and is not counted any more.
+            // A body that has given way is not counted any more.
             Kind::Half(number, _) => drop(inner.take_half(number)),
             Kind::Answer => inner.discount(self.source, self.bytes, self.bytes),
             Kind::Whole => inner.discount(self.source, self.bytes, 0),

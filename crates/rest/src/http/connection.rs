@@ -1,15 +1,14 @@
-//! One connection: hyper serves it while requests come; while none do, it is hardly more than a
-//! socket.
+//! A connection: hyper serves it while requests come, and an idle one is hardly more than a socket.
 //!
 //! hyper keeps two buffers of 8 KiB, its state machine and the place of a request's future for as
-//! long as it has the connection. Thousands of clients keep theirs open only to be heard of every
-//! few seconds. So a connection that was idle for [`PARK_AFTER`] is taken back from hyper (parked),
-//! and given to it again with the first byte of the next request.
+//! long as it has the connection. Thousands of clients keep a connection for a heartbeat every few
+//! seconds. So a connection that was idle for [`PARK_AFTER`] is taken back from hyper (parked), and
+//! given to it again with the first byte of the next request.
 //!
-//! How long a head may take, and how long a connection may be idle, is watched here: one timer for
-//! each connection, which is looked at when it fires, instead of one for each request. A head has
-//! its time from its first byte on, and a connection has the same time for its first request. A
-//! parked one gives way when the door is full.
+//! The timeouts of a head and of an idle connection are watched here, by one timer for each
+//! connection that is looked at when it fires, instead of one for each request. A head has its time
+//! from its first byte on, and a new connection has the same time for its first request. A parked
+//! connection gives way when the door is full.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -34,16 +33,16 @@ use crate::http::peer::Peer;
 
 /// An idle connection is parked after this time, or a [`TICK`] later.
 const PARK_AFTER: Duration = Duration::from_millis(250);
-/// Timers are set to multiples of this, so that one waking serves many of them.
+/// Timers fire at multiples of this, so that one waking serves many of them.
 const TICK: Duration = Duration::from_millis(250);
 
-/// What a connection is made of.
+/// The socket of a connection, with or without TLS.
 pub(crate) trait Socket: AsyncRead + AsyncWrite + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Unpin> Socket for T {}
 
 type Io<T> = Delivering<TokioIo<T>>;
 
-/// What all connections share.
+/// State that all connections share.
 pub(crate) struct Connections {
     router: Router,
     http: http1::Builder,
@@ -51,24 +50,24 @@ pub(crate) struct Connections {
     idle_timeout: Duration,
     stall: Duration,
     stopping: CancellationToken,
-    /// What ticks are counted from.
+    /// Moment from which ticks are counted.
     started: Instant,
 }
 
-/// What a connection is woken by, besides its socket.
+/// Events that wake a connection, besides its socket.
 struct Wakers<'a, 'b> {
     alarm: Pin<&'a mut Sleep>,
     stopped: Pin<&'a mut WaitForCancellationFuture<'b>>,
 }
 
-/// Why hyper is asked to let go of a connection.
+/// Reason to take a connection back from hyper.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum LetGo {
     Parking,
     Stopping,
 }
 
-/// What is to be done about a connection that waits for a request.
+/// Next step for a connection that waits for a request.
 enum Due {
     Later(Instant),
     Park,
@@ -79,8 +78,8 @@ impl Connections {
     pub(crate) fn new(router: Router, config: &RestConfig, stopping: CancellationToken) -> Connections {
         let head = config.uri_bytes_max.saturating_add(config.header_bytes_max);
         let mut http = http1::Builder::new();
-        // The door answers 414 and 431 itself; what is larger than these is cut off by hyper with a
-        // bare status.
+        // The door itself answers 414 and 431. hyper cuts off heads beyond these bounds with a bare
+        // status.
         http.header_read_timeout(None)
             .max_headers(config.headers_max.saturating_mul(4).max(100))
             .max_buf_size(head.saturating_mul(4).max(64 << 10));
@@ -95,7 +94,8 @@ impl Connections {
         }
     }
 
-    /// Serves a connection to its end. A whole request is heard of in its place.
+    /// Serves a connection to its end. A complete request counts as a sign of life at the
+    /// connection's place.
     pub(crate) async fn serve<T: Socket>(&self, stream: T, guest: Option<Peer>) {
         let delivery = Delivery::default();
         let mut io = Delivering::new(TokioIo::new(stream), delivery.clone(), self.stall);
@@ -103,7 +103,8 @@ impl Connections {
         let mut stopped = std::pin::pin!(self.stopping.cancelled());
         let mut wakers = Wakers { alarm: alarm.as_mut(), stopped: stopped.as_mut() };
         loop {
-            // In a box that is there only as long: a parked connection is not to keep its place.
+            // The box is dropped before the connection is parked, so that a parked connection keeps
+            // no memory of hyper's.
             let busy = Box::pin(self.busy(io, &delivery, guest.as_ref(), &mut wakers));
             io = match busy.await {
                 Ok(Some(parked)) => parked,
@@ -125,8 +126,8 @@ impl Connections {
         }
     }
 
-    /// Serves requests. Gives the connection back when it has been idle for a while, and nothing
-    /// when it has ended.
+    /// Serves requests. Returns the connection when it has been idle for a while, and `None` when
+    /// it has ended.
     async fn busy<T: Socket>(
         &self,
         io: Io<T>,
@@ -138,7 +139,7 @@ impl Connections {
             delivery.working();
             request.extensions_mut().insert(delivery.clone());
             if let Some(peer) = guest {
-                // Of one that has a body, when that is whole.
+                // A request with a body is heard when the body is complete.
                 if request.body().is_end_stream() {
                     peer.heard();
                 }
@@ -169,8 +170,8 @@ impl Connections {
                         Poll::Pending => return Poll::Pending,
                     }
                 }
-                // One that waits for a request ends at once. One that does not, contrary to what is
-                // known of it here, serves the request that it has and ends then.
+                // A connection that waits for a request ends at once. One with a request, unknown
+                // here, serves it and ends then.
                 Pin::new(&mut connection).graceful_shutdown();
             }
         });
@@ -188,7 +189,7 @@ impl Connections {
         Ok(None)
     }
 
-    /// Waits for the first byte of a request; false when none will be served any more.
+    /// Waits for the first byte of a request; false when no request will be served any more.
     async fn parked<T: Socket>(
         &self,
         io: &mut Io<T>,
@@ -207,7 +208,7 @@ impl Connections {
         .await
     }
 
-    /// Ready when a connection that waits for a request is to be parked or closed.
+    /// Resolves when a connection that waits for a request is to be parked or closed.
     fn poll_due(
         &self,
         delivery: &Delivery,
@@ -215,7 +216,7 @@ impl Connections {
         wakers: &mut Wakers<'_, '_>,
         cx: &mut Context<'_>,
     ) -> Poll<Due> {
-        // While a request is worked on, the alarm may fire and is not looked at.
+        // While a request is worked on, the alarm may fire, and is not looked at.
         while let stage @ Stage::Waiting { .. } = delivery.stage() {
             if wakers.alarm.as_mut().poll(cx).is_pending() {
                 return Poll::Pending;
@@ -243,7 +244,7 @@ impl Connections {
         }
     }
 
-    /// When a connection is closed on which no request comes.
+    /// Moment at which a connection without a request is closed.
     fn closes_at(&self, stage: Stage) -> Instant {
         match stage {
             Stage::Waiting { begun: Some(begun), .. } => begun + self.head_timeout,
@@ -253,20 +254,20 @@ impl Connections {
         }
     }
 
-    /// The first tick that is not before a moment.
+    /// The first tick at or after a moment.
     fn tick_after(&self, at: Instant) -> Instant {
         let ticks = at.saturating_duration_since(self.started).as_nanos().div_ceil(TICK.as_nanos());
         self.started + TICK.saturating_mul(u32::try_from(ticks).unwrap_or(u32::MAX))
     }
 }
 
-/// Whether the client has connected just now, and has sent nothing yet: its first request is on its
-/// way, and has an answer also when the door closes.
+/// Tells whether the client has just connected, and has sent nothing yet. Its first request is on
+/// its way, and is answered even when the door closes.
 fn is_fresh(delivery: &Delivery) -> bool {
     matches!(delivery.stage(), Stage::Waiting { since, begun: None, first: true } if since.elapsed() < PARK_AFTER)
 }
 
-/// Says goodbye, as far as the client listens.
+/// Shuts the connection down, as far as the client takes part.
 async fn end<T: Socket>(mut io: Io<T>) {
     if let Err(error) = poll_fn(|cx| Pin::new(&mut io).poll_shutdown(cx)).await {
         debug!(%error, "a connection was not ended in order");
@@ -288,7 +289,7 @@ mod tests {
     const REQUEST: &str = "GET / HTTP/1.1\r\nhost: x\r\n\r\n";
     const WHILE: Duration = Duration::from_secs(5);
 
-    /// A socket that tells how much was last asked of it: one byte, while it is parked.
+    /// A socket that records the length of the last read: one byte while the connection is parked.
     struct Asked {
         stream: DuplexStream,
         bytes: Arc<AtomicUsize>,
@@ -319,8 +320,7 @@ mod tests {
         }
     }
 
-    /// Lets time pass, which is the test's own, and all tasks do what there is to do before and
-    /// after.
+    /// Advances the test's clock. All tasks do their work before and after.
     async fn pass(time: Duration) {
         let rest = async || {
             for _ in 0..100 {
@@ -332,7 +332,7 @@ mod tests {
         rest().await;
     }
 
-    /// The other end of a connection.
+    /// The client's end of a connection.
     struct Client {
         stream: DuplexStream,
         asked: Arc<AtomicUsize>,
@@ -377,7 +377,7 @@ mod tests {
             self.asked.load(Ordering::Relaxed) == 1
         }
 
-        /// When the server closes.
+        /// Waits until the server closes, and returns the moment.
         async fn closed(mut self) -> Instant {
             assert_eq!(self.stream.read(&mut [0]).await.unwrap(), 0);
             self.served.await.unwrap();
@@ -393,7 +393,7 @@ mod tests {
             client.send(REQUEST).await;
             client.answer("done").await;
             assert!(!client.parked_after(PARK_AFTER / 2).await);
-            // Two at once, and half of the next: what was read is not lost.
+            // Two requests and half of the next come at once: the bytes already read are kept.
             client.send(&format!("{REQUEST}{REQUEST}{}", &REQUEST[..20])).await;
             client.answer("done").await;
             client.answer("done").await;
@@ -422,7 +422,8 @@ mod tests {
     async fn an_idle_connection_has_its_own_time_and_a_head_its_own_from_its_first_byte() {
         let config = RestConfig::default();
         let [head, idle] = [config.header_read_timeout_ms, config.idle_timeout_ms].map(Duration::from_millis);
-        // Nothing; half a head at once; half a head after it was parked.
+        // The client sends nothing, half a head at once, or half a head after the connection was
+        // parked.
         let half = &REQUEST[..20];
         for (at_once, later, expected) in [("", "", idle), (half, "", head), ("", half, WHILE + head)] {
             let mut client = Client::connect();
@@ -457,7 +458,7 @@ mod tests {
             gone.stream.shutdown().await.unwrap();
             gone.closed().await;
         }
-        // A first request that was on its way when the door closed.
+        // This first request was on its way when the door closed.
         let mut late = Client::connect();
         pass(PARK_AFTER / 2).await;
         late.stopping.cancel();

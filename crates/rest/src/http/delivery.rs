@@ -1,8 +1,8 @@
-//! Whether an answer has left: the connection's end of a grant.
+//! Delivery of answers: the connection's part in a grant.
 //!
-//! A lock that was granted to a client which never hears of it is a lost lock for as long as its
-//! session lives. So the waiter of a grant stays armed until its answer was flushed to the socket,
-//! and is dropped, armed, with the connection.
+//! A lock granted to a client that never hears of it is lost for as long as the client's session
+//! lives. So the waiter of a grant stays armed until its answer was flushed to the socket, and a
+//! connection that ends earlier drops it armed.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,11 +16,11 @@ use tokio::time::{Instant, Sleep};
 
 use crate::http::waiter::Waiter;
 
-/// Bytes that are read at first while the end of what a client sends is held back.
+/// Bytes that are read ahead at first, while the end of the client's bytes is held back.
 const HELD_AHEAD: usize = 256;
 
-/// How far one connection has come: its request, and the waiters whose answers are being written on
-/// it (one, unless requests are pipelined).
+/// Progress of one connection: its request, and the waiters of the answers being written to it
+/// (one, unless requests are pipelined).
 #[derive(Clone, Default)]
 pub(crate) struct Delivery {
     progress: Arc<Mutex<Progress>>,
@@ -29,26 +29,26 @@ pub(crate) struct Delivery {
 struct Progress {
     stage: Stage,
     waiters: Vec<Waiter>,
-    /// The request may not wait: it is answered also when the client sends no more.
+    /// Set while the request does not wait: it is answered even when the client's bytes have ended.
     holds_end: bool,
-    /// Reads on when the end of what the client sends is held back no longer.
+    /// Waker of the reader, for when the end is held back no longer.
     reader: Option<Waker>,
 }
 
-/// Where a connection is with its request.
+/// Stage of a connection's request.
 #[derive(Clone, Copy)]
 pub(crate) enum Stage {
-    /// The last answer has left, or there was none yet.
+    /// No request: the last answer has left, or there was none yet.
     Waiting {
         since: Instant,
-        /// When something was read since: the head of a request has begun.
+        /// Moment at which the head of the next request began.
         begun: Option<Instant>,
-        /// There was no answer yet.
+        /// Set until the first answer.
         first: bool,
     },
     /// The head of a request was read.
     Working,
-    /// There is an answer, which has yet to leave.
+    /// The answer exists, and has yet to leave.
     Answered,
 }
 
@@ -60,7 +60,8 @@ impl Default for Progress {
 }
 
 impl Delivery {
-    /// The delivery of the request's connection. Without a connection (tests) every answer arrives.
+    /// Gets the delivery of the request's connection. Without a connection (tests), every answer
+    /// counts as delivered.
     pub(crate) fn of(extensions: &Extensions) -> Option<&Delivery> {
         extensions.get()
     }
@@ -82,7 +83,7 @@ impl Delivery {
         self.progress().stage = Stage::Answered;
     }
 
-    /// From now on a client that sends no more has hung up.
+    /// Ends the holding back: from now on the end of the client's bytes means that it has hung up.
     pub(crate) fn release_end(&self) {
         let mut progress = self.progress();
         progress.holds_end = false;
@@ -97,7 +98,8 @@ impl Delivery {
         self.progress().holds_end
     }
 
-    /// Wakes `reader` when the end is held back no longer. False when it is not now.
+    /// Registers `reader` to be woken when the end is held back no longer. False when it is not
+    /// held back.
     fn end_waits(&self, reader: &Waker) -> bool {
         let mut progress = self.progress();
         if progress.holds_end {
@@ -116,7 +118,7 @@ impl Delivery {
         }
     }
 
-    /// Everything written so far has left.
+    /// Notes that everything written so far has left.
     fn arrived(&self) {
         let mut progress = self.progress();
         let is_answered = matches!(progress.stage, Stage::Answered);
@@ -146,15 +148,15 @@ pub(crate) fn deliver(extensions: &Extensions, mut waiter: Waiter) {
     }
 }
 
-/// A connection that tells [`Delivery`] what has left, and that ends when the client takes nothing
+/// A connection that tells [`Delivery`] of flushed answers, and ends when the client takes nothing
 /// for too long.
 pub(crate) struct Delivering<T> {
     io: T,
     delivery: Delivery,
     stall: Duration,
-    /// Runs while the socket takes nothing.
+    /// Timer that runs while the socket takes nothing.
     stalled: Option<Pin<Box<Sleep>>>,
-    /// Was read from the socket, and is to be read again.
+    /// Bytes read from the socket, to be read again.
     ahead: Bytes,
 }
 
@@ -163,13 +165,13 @@ impl<T> Delivering<T> {
         Delivering { io, delivery, stall, stalled: None, ahead: Bytes::new() }
     }
 
-    /// Puts back what was read and not used. Nothing else may have been put back.
+    /// Puts unused bytes back. Nothing else may have been put back.
     pub(crate) fn read_ahead(&mut self, unused: Bytes) {
-        // An empty one keeps its memory, too.
+        // An empty `Bytes` keeps its memory, too.
         self.ahead = if unused.is_empty() { Bytes::new() } else { unused };
     }
 
-    /// Passes a poll of the socket on; pending for too long is an error.
+    /// Passes a poll of the socket on; being pending for too long is an error.
     fn watch<R>(&mut self, poll: Poll<std::io::Result<R>>, cx: &mut Context<'_>) -> Poll<std::io::Result<R>> {
         if poll.is_ready() {
             self.stalled = None;
@@ -183,8 +185,7 @@ impl<T> Delivering<T> {
 }
 
 impl<T: Read + Unpin> Delivering<T> {
-    /// Whether there is more to read: reads so many bytes ahead, at most. False at the end of what
-    /// the client sends.
+    /// Reads up to `LENGTH` bytes ahead. False at the end of the client's bytes.
     pub(crate) fn poll_ahead<const LENGTH: usize>(&mut self, cx: &mut Context<'_>) -> Poll<std::io::Result<bool>> {
         let mut bytes = [0; LENGTH];
         let mut buffer = ReadBuf::new(&mut bytes);
@@ -210,18 +211,19 @@ impl<T: Read + Unpin> Read for Delivering<T> {
             buffer.put_slice(&self.ahead.split_to(length));
             return Poll::Ready(Ok(()));
         }
-        // hyper reads here while a request is worked on, and drops it at the end of what comes.
+        // hyper reads here while a request is worked on, and drops the request at the end of the
+        // client's bytes.
         if self.delivery.holds_end() {
             if ready!(self.poll_ahead::<HELD_AHEAD>(cx))? {
                 let length = self.ahead.len().min(buffer.remaining());
                 buffer.put_slice(&self.ahead.split_to(length));
-                // Of a body, what else is there goes with these.
+                // The remaining bytes of a body that are there go along.
                 if self.ahead.is_empty() {
                     let _ = Pin::new(&mut self.io).poll_read(cx, buffer);
                 }
                 return Poll::Ready(Ok(()));
             }
-            // The socket says it again when it is asked again.
+            // The socket tells the end again at the next read.
             if self.delivery.end_waits(cx.waker()) {
                 return Poll::Pending;
             }
@@ -251,7 +253,7 @@ impl<T: Write + Unpin> Write for Delivering<T> {
         self.io.is_write_vectored()
     }
 
-    // hyper flushes when its own buffer is empty: what was answered has gone to the kernel.
+    // hyper flushes when its own buffer is empty, so the answers have gone to the kernel.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
         let poll = Pin::new(&mut self.io).poll_flush(cx);
         let poll = self.watch(poll, cx);
@@ -284,7 +286,7 @@ mod tests {
     use crate::request::door::Door;
     use crate::routes::routes;
 
-    /// A client that sent one request and cannot be written to any more.
+    /// A client that has sent one request and takes no bytes any more.
     struct Gone(Option<String>);
 
     impl Read for Gone {
@@ -298,7 +300,7 @@ mod tests {
                     buffer.put_slice(request.as_bytes());
                     Poll::Ready(Ok(()))
                 }
-                // Silent, not closed: only writing can tell.
+                // The client is silent, not closed: only a write can tell.
                 None => Poll::Pending,
             }
         }

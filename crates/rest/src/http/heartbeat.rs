@@ -1,4 +1,4 @@
-//! The heartbeat that goes with an acquire, so that its answer can say how long the lock is safe.
+//! The heartbeat of an acquire, from which the answer tells how long the lock is safe.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use znode::Credential;
 
 use crate::request::door::Door;
 
-/// A grant is not held back for its heartbeat any longer.
+/// Longest time that a grant waits for its heartbeat.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// A heartbeat on its way to the leader, beside the request that it came with.
+/// A heartbeat on its way to the leader, beside its request.
 pub(crate) struct Heartbeat(JoinHandle<u64>);
 
 impl Heartbeat {
@@ -23,18 +23,18 @@ impl Heartbeat {
         }))
     }
 
-    /// How long, from the moment the client sent its request, the session is safe; 0 when the
-    /// leader did not say.
+    /// Waits for the time, counted from the client's request, for which the session is safe; 0 when
+    /// the leader did not answer.
     pub(crate) async fn safe_for_ms(mut self) -> u64 {
         let answered = timeout(PATIENCE, &mut self.0).await;
         answered.map_or(0, |safe_for_ms| safe_for_ms.unwrap_or(0))
     }
 }
 
-/// How long, counted from the moment the client sent the request, the session cannot have expired.
+/// Time, counted from the client's request, in which the session cannot expire.
 ///
-/// The leader counts the timeout from the arrival, which is later. What is taken off pays for
-/// clocks that run at different speeds.
+/// The leader counts the timeout from the arrival of the request, which is later. The 2 % taken off
+/// pay for clocks that run at different speeds.
 pub(crate) fn safe_for_ms(timeout_ms: u32) -> u64 {
     u64::from(timeout_ms - timeout_ms / 50)
 }

@@ -1,5 +1,5 @@
-//! The layer around every route: bounds of the head, pages of elsewhere, the heartbeat of a whole
-//! request, the headers of every answer.
+//! The layer around every route: bounds of the head, foreign pages, heartbeats of complete
+//! requests, and headers of every answer.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ use crate::request::door::{AtZxid, Door};
 use crate::request::operator::is_by_admin_socket;
 use crate::request::paths::{BEHIND_FENCE, FENCE};
 
-/// Browsers give an answer to no page of another place, also not as a picture.
+/// Keeps browsers from giving an answer to a page of another origin, for example as a picture.
 const CROSS_ORIGIN_RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 
 /// The outermost layer.
@@ -34,13 +34,13 @@ pub(crate) async fn at_the_door(State(door): State<Arc<Door>>, mut request: Requ
     if let Some(problem) = head_problem(&door.config, &request) {
         return door.finish(problem.into_response());
     }
-    // Before anything is done for it, the heartbeat included.
+    // This check comes before any work for the request, the heartbeat included.
     if let Some(problem) = origin::problem(&door.config, &request) {
         return door.finish(problem.into_response());
     }
     let proven = credential(request.headers());
-    // Of one that has a body, the session is heard when that is whole. Behind a question about a
-    // fence it is another request's.
+    // A request with a body is a heartbeat when the body is complete. Behind `/v1/fence/` the
+    // session's header belongs to another request.
     if let Ok(Some(credential)) = proven
         && request.body().is_end_stream()
         && !request.uri().path().starts_with(BEHIND_FENCE)
@@ -48,23 +48,23 @@ pub(crate) async fn at_the_door(State(door): State<Arc<Door>>, mut request: Requ
         door.replica.touch_soon(credential);
     }
     let source = request.extensions().get::<Peer>().and_then(Peer::source);
-    // Probes and operators are answered all the same.
+    // Probes and operators are answered beyond the bound, too.
     let is_bounded = request.uri().path().starts_with("/v1/") && !is_by_admin_socket(request.extensions());
     if is_bounded {
         match door.at_work.enter(source) {
-            // Until the request is answered.
+            // The pass is held until the request is answered.
             Ok(pass) => request.extensions_mut().insert(pass),
             Err(problem) => return door.finish(problem.into_response()),
         };
     }
-    // Not for those who do not log it: a request may wait for hours.
+    // The path is copied only for the log: a request may wait for hours.
     let path = tracing::enabled!(Level::DEBUG).then(|| request.uri().path().to_owned());
     let method = request.method().clone();
     request.extensions_mut().insert(arrival);
     if let (Ok(Some(credential)), Some(peer)) = (&proven, request.extensions().get::<Peer>()) {
         peer.asks_for(credential);
     }
-    // What is malformed is told where it is needed.
+    // A malformed header is refused by the handler that needs it.
     if let Ok(credential) = proven {
         request.extensions_mut().insert(Proven(credential));
     }
@@ -75,9 +75,9 @@ pub(crate) async fn at_the_door(State(door): State<Arc<Door>>, mut request: Requ
     response
 }
 
-/// What every answer has.
+/// Completion of answers.
 impl Door {
-    /// Puts on an answer what every answer has.
+    /// Renders a problem, and adds the headers of every answer.
     fn finish(&self, response: Response) -> Response {
         let (mut parts, body) = response.into_parts();
         let mut response = match parts.extensions.remove::<Problem>() {
@@ -95,7 +95,7 @@ impl Door {
                 if let Some(zxid) = at {
                     rendered.extensions_mut().insert(AtZxid(zxid));
                 }
-                // `Allow` and `Connection` were put there by those who met the problem.
+                // The code that met the problem has set `Allow` and `Connection`.
                 rendered.headers_mut().extend(parts.headers.into_iter().filter(|(name, _)| {
                     name.as_ref().is_some_and(|name| matches!(name.as_str(), "allow" | "connection"))
                 }));
@@ -128,7 +128,7 @@ impl Door {
         to.insert(HeaderName::from_static(headers::ZXID), HeaderValue::from(zxid.0));
         to.insert(HeaderName::from_static(headers::NODE), HeaderValue::from(self.node_id));
         to.insert(HeaderName::from_static(headers::LEADER), leader);
-        // What an answer says may be wrong a moment later.
+        // An answer may be outdated a moment later.
         to.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         to.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         to.insert(CROSS_ORIGIN_RESOURCE_POLICY, HeaderValue::from_static("same-origin"));
@@ -154,8 +154,8 @@ fn head_problem(config: &RestConfig, request: &Request) -> Option<Problem> {
     Some(Problem::bad(unread.as_str(), format!("{} of this path does not take this header", request.method())))
 }
 
-/// Headers by which a client makes a request depend on something, or says that it is about a part
-/// of the content: a route that passed over one would do what was not asked for.
+/// Headers that make a request conditional or ask for a part of the content: a route that ignored
+/// one would do more than the client asked for.
 static CONDITIONS: [HeaderName; 9] = [
     header::IF_NONE_MATCH,
     header::IF_MATCH,
@@ -168,9 +168,9 @@ static CONDITIONS: [HeaderName; 9] = [
     header::CONTENT_ENCODING,
 ];
 
-/// The first of the [`CONDITIONS`] that the request has and its route does not read.
+/// Finds the first of the [`CONDITIONS`] that the request has and its route does not read.
 fn unread_condition<'a>(method: &Method, path: &str, headers: &'a HeaderMap) -> Option<&'a HeaderName> {
-    // A proxy that asks about a fence sends the headers of the request that it is about.
+    // A proxy that asks about a fence sends the headers of the other request.
     if path == FENCE || path.starts_with(BEHIND_FENCE) {
         return None;
     }

@@ -1,4 +1,4 @@
-//! Long answers: who reads slowly keeps them in memory, so they take their place among the bodies.
+//! Long answers: a slow reader keeps them in memory, so they take their place among the bodies.
 
 use std::net::IpAddr;
 use std::pin::Pin;
@@ -13,15 +13,15 @@ use crate::http::bodies::{Full, Room};
 use crate::problem::Problem;
 use crate::request::door::Door;
 
-/// What each connection may keep without being counted.
+/// Size of an answer that each connection may keep without being counted.
 const UNCOUNTED_BYTES_MAX: u64 = 16 << 10;
 
-/// Marks an answer whose bytes are the program's own, and are there once however many clients have
-/// not taken them. Those of the state are no such: it may be given others meanwhile.
+/// Mark of an answer whose bytes belong to the program, and exist once for all clients. Bytes of
+/// the state do not count as such: the state may replace them while a client still reads.
 #[derive(Clone, Copy)]
 pub(crate) struct OfTheProgram;
 
-/// The bytes of an answer with their place.
+/// Bytes of an answer with their place.
 struct Held {
     bytes: Bytes,
     _place: Room,
@@ -33,10 +33,11 @@ impl AsRef<[u8]> for Held {
     }
 }
 
-/// The same answer to a client of `source`, with a place for as long as any of it is kept; or that
-/// there is none.
+/// Gives an answer to a client of `source` its place, for as long as any of it is kept. Without
+/// room the answer is a problem instead.
 ///
-/// Only of requests that change nothing: what was done is told, however long it is to tell.
+/// Answers to requests that may change the state need no place: the client must be told the result,
+/// however long it is.
 pub(crate) fn with_place(door: &Door, method: &Method, source: Option<IpAddr>, response: Response) -> Response {
     let length = response.body().size_hint().exact().unwrap_or_default();
     if length <= UNCOUNTED_BYTES_MAX || !method.is_safe() || response.extensions().get::<OfTheProgram>().is_some() {
@@ -59,7 +60,7 @@ pub(crate) fn with_place(door: &Door, method: &Method, source: Option<IpAddr>, r
     }
 }
 
-/// The bytes of a body that is in memory already.
+/// Takes the bytes of a body that is in memory already.
 fn whole(body: &mut Body) -> Option<Bytes> {
     match Pin::new(body).poll_frame(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(Some(Ok(frame))) => frame.into_data().ok(),

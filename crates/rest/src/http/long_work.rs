@@ -1,9 +1,9 @@
 //! The thread for long work: lists of locks, znodes, sessions and members of groups, and the
-//! reading of long bodies.
+//! parsing of long bodies.
 //!
-//! A list of 1,000 takes milliseconds, in which the thread of Raft and of the connections would do
-//! nothing else. Work waits in lines, one for each address, and the lines take turns. A request for
-//! a list that waits keeps no state: it shows the state of the moment when it is made.
+//! A list of 1,000 takes milliseconds, for which the thread of Raft and of the connections would be
+//! blocked. Work waits in lines, one for each address, and the lines take turns. A waiting request
+//! for a list keeps no state: the list shows the state at the moment when it is made.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -15,10 +15,10 @@ use tokio::sync::oneshot;
 
 use crate::problem::Problem;
 
-/// Work that waits. Beyond, the last of the address that has most of it gives way.
+/// Number of waiting jobs. Beyond, the last job of the longest line gives way.
 const WAITING_MAX: usize = 1_024;
 
-/// Lines, and the thread that serves them.
+/// The lines, and the thread that serves them.
 #[derive(Default)]
 pub(crate) struct LongWork(Arc<Shared>);
 
@@ -30,27 +30,27 @@ struct Shared {
 
 #[derive(Default)]
 struct Inner {
-    /// In the order of their turns; none is empty.
+    /// Lines in the order of their turns, each with at least one job.
     lines: VecDeque<Line>,
     waiting: usize,
     has_thread: bool,
     is_closed: bool,
 }
 
-/// Work of one address, or of all addresses that stand for many clients.
+/// Jobs of one address, or of all addresses that stand for many clients.
 struct Line {
     source: Option<IpAddr>,
     jobs: VecDeque<Job>,
 }
 
-/// Does the work and hands over what it came to.
+/// Does the work and hands the result over.
 type Job = Box<dyn FnOnce() + Send>;
 
 impl LongWork {
     /// Does work in the turns of an address.
     ///
     /// # Errors
-    /// 429 when it has to give way; those of the work.
+    /// 429 when the work has to give way; else the errors of the work.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         source: Option<IpAddr>,
@@ -79,7 +79,7 @@ impl LongWork {
         let gave_way = inner.push(source, job);
         drop(inner);
         self.0.changed.notify_one();
-        // Its client hears of it without the lock.
+        // Dropping the job tells its client, which needs no lock.
         drop(gave_way);
         Ok(())
     }
@@ -97,7 +97,7 @@ impl Shared {
         self.inner.lock().expect("nothing panics under this guard")
     }
 
-    /// Works until the door has gone.
+    /// Serves the lines until the door has gone.
     fn serve(&self) {
         leave_the_processor();
         while let Some(job) = self.next() {
@@ -120,7 +120,7 @@ impl Shared {
 }
 
 impl Inner {
-    /// Puts a job into its line. Answers the one that gives way: where all places are taken, the
+    /// Puts a job into its line. Returns the job that gives way: where all places are taken, the
     /// last one of the longest line.
     fn push(&mut self, source: Option<IpAddr>, job: Job) -> Option<Job> {
         match self.lines.iter_mut().find(|line| line.source == source) {
@@ -136,7 +136,7 @@ impl Inner {
         longest.jobs.pop_back()
     }
 
-    /// Takes the first job of the line whose turn it is.
+    /// Takes the first job of the line that has its turn.
     fn pop(&mut self) -> Option<Job> {
         let mut line = self.lines.pop_front()?;
         let job = line.jobs.pop_front();

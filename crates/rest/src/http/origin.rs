@@ -1,17 +1,17 @@
-//! Which pages of a browser may ask, decided once for every request, before anything else looks at
-//! it.
+//! Protection from foreign pages in a browser, checked once for every request, before any other
+//! code sees it.
 //!
 //! A browser sends requests for every page that is open in it, and the node cannot know whose wish
-//! that is. Two things tell:
+//! a request is. Two headers tell:
 //!
-//! - `Origin`, which browsers put on every request of a page that writes or comes from elsewhere,
-//!   and `Sec-Fetch-Site` on the others. A foreign one is refused. Programs send neither.
-//! - `Host`, or the host of the request line where one stands there, which is the page's own name
-//!   also when that name was made to lead here (DNS rebinding). A listener for this machine takes
-//!   the names of this machine only. Others, when the operator has listed any, take those, the host
-//!   of the node's own `http_addr`, and every address: a page cannot have an address for its name
-//!   and come from elsewhere, and those who probe a node or pass requests on to it know no name. A
-//!   name of which nothing is known makes no `Origin` the node's own.
+//! - `Origin` stands on every request of a page that writes or comes from elsewhere, and
+//!   `Sec-Fetch-Site` on the others. A foreign origin is refused. Programs send neither header.
+//! - `Host`, or the host of the request line where there is one, is the page's own name. It tells
+//!   when that name was made to lead here (DNS rebinding). A listener on loopback takes the names
+//!   of this machine, and the listed ones. Another listener takes any name while none is listed,
+//!   else the listed names, the host of the node's own `http_addr`, and every address: a foreign
+//!   page cannot have an address for its name, and probes and proxies may know no name of the node.
+//!   An unknown name makes no `Origin` the node's own.
 
 use std::net::IpAddr;
 
@@ -30,31 +30,32 @@ const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 /// The name and port by which a request calls the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Host<'a> {
-    /// In lower case or not; without the brackets of an IPv6 address.
+    /// Name as written, in upper or lower case; an IPv6 address without its brackets.
     name: &'a str,
     port: Option<u16>,
 }
 
-/// A host as [`RestConfig::http_hosts`] has it: an address in its shortest form and without
-/// brackets, or a name in lower case and without the root's dot. `None` for what no `Host` can
-/// name: a port, a scheme, a pattern.
+/// Normalizes a host for [`RestConfig::http_hosts`]: an address in its shortest form and without
+/// brackets, or a name in lower case and without the root's dot. `None` for a text that no `Host`
+/// can name: a port, a scheme, a pattern.
 pub fn normal_host(text: &str) -> Option<String> {
     let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
     if let Ok(addr) = bare.unwrap_or(text).parse::<IpAddr>() {
-        // Only the longer ones have brackets.
+        // Only an IPv6 address has brackets.
         return (bare.is_none() || addr.is_ipv6()).then(|| addr.to_canonical().to_string());
     }
     let name = text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase();
     let good = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
     let mut labels = name.split('.');
     let is_name = labels.all(|label| !label.is_empty() && label.bytes().all(good));
-    // What ends in a number is an address or nothing, to browsers.
+    // Browsers take a name whose last label is a number for an address, or refuse it.
     let last = name.rsplit('.').next().unwrap_or_default();
     (is_name && !last.bytes().all(|byte| byte.is_ascii_digit())).then_some(name)
 }
 
-/// An origin as browsers write it and [`RestConfig::http_origins`] has it: scheme and host in lower
-/// case, the port unless it is the scheme's own. `None` for what is no origin of http or https.
+/// Normalizes an origin, as browsers write it and [`RestConfig::http_origins`] has it: scheme and
+/// host in lower case, the port unless it is the scheme's own. `None` for any other text than an
+/// origin of http or https.
 pub fn normal_origin(text: &str) -> Option<String> {
     let (scheme, rest) = text.split_once("://")?;
     let scheme = scheme.to_ascii_lowercase();
@@ -74,7 +75,7 @@ pub fn normal_origin(text: &str) -> Option<String> {
     })
 }
 
-/// Why a request is not listened to, if it is not.
+/// Checks `Host`, and the headers of a browser's page. Returns the refusal of a foreign request.
 pub(crate) fn problem(config: &RestConfig, request: &Request) -> Option<Problem> {
     let (headers, peer) = (request.headers(), request.extensions().get::<Peer>());
     let host = match host(request, peer.is_some()) {
@@ -85,8 +86,8 @@ pub(crate) fn problem(config: &RestConfig, request: &Request) -> Option<Problem>
     if let Some(host) = host
         && !host.is_local()
         && !host.is_listed(config)
-        // What comes to a listener on loopback by another address was passed on, and for whom is
-        // not known.
+        // A request that reaches a loopback listener under another address was passed on, on behalf
+        // of an unknown client.
         && (on_loopback || !(config.http_hosts.is_empty() || host.addr().is_some() || host.is_own(config)))
     {
         return Some(foreign_host(host, on_loopback));
@@ -94,9 +95,9 @@ pub(crate) fn problem(config: &RestConfig, request: &Request) -> Option<Problem>
     if !headers.contains_key(ORIGIN) && !headers.contains_key(SEC_FETCH_SITE) {
         return None;
     }
-    // A proxy asks with the headers of another request: the page is the other service's. A page
-    // cannot ask this itself: the question is in headers that a browser lets no page of elsewhere
-    // send, and without them there is no answer.
+    // A proxy asks with the headers of another request: the page belongs to the other service. A
+    // page cannot ask this itself: the question needs headers that browsers let no foreign page
+    // send.
     if request.uri().path().starts_with(BEHIND_FENCE) {
         return None;
     }
@@ -104,7 +105,7 @@ pub(crate) fn problem(config: &RestConfig, request: &Request) -> Option<Problem>
     if is_foreign(config, headers, host, scheme) { Some(foreign_origin(headers)) } else { None }
 }
 
-/// The host that a request names; nothing where it need not name one.
+/// Parses the host that a request names; `None` where a request may leave it out.
 fn host(request: &Request, is_connection: bool) -> Result<Option<Host<'_>>, Problem> {
     let bad = |why: &str| Err(Problem::bad("Host", why));
     let mut values = request.headers().get_all(HOST).iter();
@@ -115,8 +116,8 @@ fn host(request: &Request, is_connection: bool) -> Result<Option<Host<'_>>, Prob
     if values.next().is_some() {
         return bad("given twice");
     }
-    // That of the request line, where a client that takes the node for a proxy wrote one, counts in
-    // place of the header (RFC 9112, 3.2.2).
+    // The host of the request line counts in place of the header (RFC 9112, 3.2.2). A client that
+    // takes the node for a proxy writes one.
     let authority = request.uri().authority().map(|authority| authority.as_str());
     match value.to_str().ok().and_then(Host::parse).map(|host| authority.map_or(Some(host), Host::parse)) {
         Some(Some(host)) => Ok(Some(host)),
@@ -124,7 +125,7 @@ fn host(request: &Request, is_connection: bool) -> Result<Option<Host<'_>>, Prob
     }
 }
 
-/// Whether a page of somewhere else is behind the request.
+/// Tells whether a foreign page is behind the request.
 fn is_foreign(config: &RestConfig, headers: &HeaderMap, host: Option<Host<'_>>, scheme: &str) -> bool {
     let mut origins = headers.get_all(ORIGIN).iter();
     match (origins.next(), origins.next()) {
@@ -138,8 +139,7 @@ fn is_foreign(config: &RestConfig, headers: &HeaderMap, host: Option<Host<'_>>, 
             !own || !is_same_site(headers)
         }
         (Some(_), Some(_)) => true,
-        // A page's own requests that only read have no Origin, nor has an address that was typed
-        // in.
+        // A page's own reads have no Origin, and a typed address has none either.
         (None, _) => !is_same_site(headers),
     }
 }
@@ -163,11 +163,11 @@ impl<'a> Host<'a> {
             return None;
         }
         let port = port.filter(|port| !port.is_empty()).map(str::parse).transpose().ok()?;
-        // The root's dot makes no other name.
+        // The root's dot does not change the name.
         Some(Host { name: name.strip_suffix('.').unwrap_or(name), port })
     }
 
-    /// Whether it can only be this machine.
+    /// Tells whether the host can only be this machine.
     fn is_local(self) -> bool {
         let addr = self.addr().is_some_and(|addr| addr.to_canonical().is_loopback());
         addr || self.name.eq_ignore_ascii_case("localhost")
@@ -397,8 +397,7 @@ mod tests {
             check(&config, "10.0.0.1:7001", &[("sec-fetch-site", site)], 403);
             check(&config, "10.0.0.1:7001", &[own[0], ("sec-fetch-site", site)], 403);
         }
-        // A name that was made to lead here is as foreign as any, until the operator says that it
-        // is the node's.
+        // A name that was made to lead here is foreign, until the operator lists it.
         let rebound = [("origin", "http://evil.example:7001")];
         check(&config, "evil.example:7001", &rebound, 403);
         config.http_hosts = vec!["evil.example".into()];

@@ -1,4 +1,4 @@
-//! The other end of a connection, as far as the connection tells.
+//! Client of a connection, as far as the connection tells.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -6,23 +6,23 @@ use std::sync::Arc;
 use accept::{Place, Waiting};
 use znode::{Credential, Identity};
 
-/// Who is at the other end. A request that came over no connection of this door has none.
+/// A connected client. A request that came over no connection of this door has none.
 #[derive(Clone, Debug)]
 pub(crate) struct Peer(Arc<Known>);
 
 #[derive(Debug)]
 pub(crate) struct Known {
-    /// Where from.
+    /// The client's address.
     pub(crate) addr: IpAddr,
-    /// The place of its connection at the door.
+    /// The connection's place at the door.
     pub(crate) place: Option<Arc<Place>>,
-    /// It is one of the addresses that stand for many clients.
+    /// Set for an address that stands for many clients.
     pub(crate) is_exempt: bool,
-    /// The listener is for this machine only.
+    /// Set where the listener is for this machine only.
     pub(crate) on_loopback: bool,
-    /// The connection has TLS.
+    /// Set where the connection has TLS.
     pub(crate) is_secure: bool,
-    /// The subject of the certificate that it has shown.
+    /// Subject of the client's certificate.
     pub(crate) subject: Option<String>,
 }
 
@@ -31,14 +31,14 @@ impl Peer {
         Peer(Arc::new(known))
     }
 
-    /// A whole request has come: the connection gives way to no other while it is at work.
+    /// Notes a complete request: the connection keeps its place while the request is at work.
     pub(crate) fn heard(&self) {
         if let Some(place) = &self.0.place {
             place.heard();
         }
     }
 
-    /// A request of this session has come.
+    /// Notes a request of this session.
     pub(crate) fn asks_for(&self, credential: &Credential) {
         if let Some(place) = &self.0.place {
             let [a, b, c, d, e, f, g, h, ..] = credential.secret_hash;
@@ -46,60 +46,62 @@ impl Peer {
         }
     }
 
-    /// The connection waits for a request, and may give way to others that want its place.
+    /// Notes that the connection waits for a request, and may give way to others that want its
+    /// place.
     pub(crate) fn rests(&self) {
         if let Some(place) = &self.0.place {
             place.rest();
         }
     }
 
-    /// The client waits in a long poll, until the answer is dropped.
+    /// Notes a long poll of the client, until the result is dropped.
     pub(crate) fn waits(&self) -> Option<Waiting> {
         self.0.place.as_ref().map(Place::wait)
     }
 
-    /// It has one. False when it has just given way.
+    /// Notes the next request. False when the connection has just given way.
     pub(crate) fn resumes(&self) -> bool {
         self.0.place.as_ref().is_none_or(|place| place.resume())
     }
 
-    /// Whom the connection proves it to be.
+    /// The identity that the connection proves.
     pub(crate) fn identity(&self) -> Option<Identity> {
         let subject = self.0.subject.as_ref()?;
         Some(Identity { scheme: "x509".into(), id: subject.clone() })
     }
 
-    /// Where from, for people.
+    /// The client's address, for people to read.
     pub(crate) fn addr(&self) -> IpAddr {
         self.0.addr.to_canonical()
     }
 
-    /// What bounds of one address count it for; nothing for one that stands for many clients.
+    /// The key by which bounds of one address count the client; `None` for an address that stands
+    /// for many clients.
     pub(crate) fn source(&self) -> Option<IpAddr> {
         self.counted_addr().map(accept::source)
     }
 
-    /// Where from, when its address is that of one client and not of many.
+    /// The client's address; `None` for one that stands for many clients.
     pub(crate) fn counted_addr(&self) -> Option<IpAddr> {
         (!self.0.is_exempt).then_some(self.0.addr)
     }
 
-    /// Whether it is a program on this machine.
+    /// Tells whether the client is a program on this machine.
     pub(crate) fn is_local(&self) -> bool {
         self.0.addr.to_canonical().is_loopback()
     }
 
-    /// Whether only programs on this machine reach the listener.
+    /// Tells whether only programs on this machine reach the listener.
     pub(crate) fn is_on_loopback(&self) -> bool {
         self.0.on_loopback
     }
 
-    /// Whether its connection has TLS.
+    /// Tells whether the connection has TLS.
     pub(crate) fn is_secure(&self) -> bool {
         self.0.is_secure
     }
 
-    /// How URLs of this connection begin.
+    /// The scheme of this connection's URLs.
     pub(crate) fn scheme(&self) -> &'static str {
         if self.0.is_secure { "https" } else { "http" }
     }

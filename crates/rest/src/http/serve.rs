@@ -1,4 +1,4 @@
-//! Connections: accept, bound, serve, end.
+//! The server: accepts connections, bounds them, serves them, and ends them at shutdown.
 
 use std::future::Future;
 use std::io;
@@ -22,21 +22,21 @@ use crate::request::door::Door;
 use crate::request::operator::for_operators;
 use crate::routes::routes;
 
-/// Connections of operators at once. Beyond: a silent or idle one gives way, else the new one is
+/// Operators' connections at once. Beyond: a silent or idle one gives way, else the new one is
 /// closed.
 const ADMIN_CONNECTIONS_MAX: usize = 64;
-/// Connections over the cap that are told so, at once. More are closed without a word.
+/// Connections over the cap that get an answer at once. More are closed without one.
 const REFUSALS_MAX: usize = 64;
-/// How long one of them may take to hear it.
+/// Time that a client over the cap has to take its refusal.
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
-/// How often the listeners are looked at before they are closed.
+/// Number of looks at the listeners before they are closed.
 const LAST_LOOKS: usize = 2;
-/// After an accept that failed for want of something (file descriptors).
+/// Pause after an accept that failed for want of a resource (file descriptors).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
-/// Serves the API until `shutdown` resolves, and for two configured times more. In both it is not
-/// ready, and in the second it ends connections with their next answers; then ends waits, lets open
-/// requests end for a bounded time, and returns.
+/// Serves the API until `shutdown` resolves, and for two configured times more. In both times the
+/// node is not ready, and in the second it ends connections with their next answers. Then it ends
+/// waits, lets open requests end for a bounded time, and returns.
 ///
 /// # Errors
 /// None at present: a failing accept is logged and tried again.
@@ -71,12 +71,12 @@ pub async fn serve(
     Ok(())
 }
 
-/// Where a door lets clients in.
+/// Listeners of a door.
 #[derive(Debug, Default)]
 pub struct Entrances {
-    /// All clients.
+    /// Listeners for all clients.
     pub listeners: Listeners,
-    /// Callers that are operators by coming here: the socket's file lets no others.
+    /// Socket for operators: its file lets in only the node's own user.
     pub admin: Option<UnixListener>,
 }
 
@@ -95,10 +95,10 @@ impl From<TcpListener> for Entrances {
 struct Server {
     door: Arc<Door>,
     connections: Connections,
-    /// The same routes, for operators.
+    /// Connections with the same routes, for operators.
     admin_connections: Connections,
     places: Arc<Admission>,
-    /// Of their own: operators come in also when the door is full.
+    /// Places of operators, which so come in when the door is full, too.
     admin_places: Arc<Admission>,
     refusals: Arc<Semaphore>,
     stopping: CancellationToken,
@@ -142,11 +142,11 @@ impl Server {
         }
     }
 
-    /// Lets in what the system has taken for this node: with the listener, it would reset those
-    /// connections, and what was sent on them.
+    /// Lets in the connections that the system has accepted for this node. Closing the listener
+    /// would reset them, and lose the bytes sent on them.
     async fn accept_the_last(self: &Arc<Self>, listeners: &Listeners) {
         for _ in 0..LAST_LOOKS {
-            // The runtime looks at its sockets.
+            // Yielding lets the runtime look at its sockets.
             tokio::task::yield_now().await;
             while let Ok(Ok((incoming, addr))) = tokio::time::timeout(Duration::ZERO, listeners.accept()).await {
                 Arc::clone(self).take(incoming, addr.ip());
@@ -164,7 +164,7 @@ impl Server {
             };
             match accepted {
                 Ok((incoming, addr)) => {
-                    // However many come, those that are there already have a turn between two.
+                    // However many connections come, those already there get a turn between two.
                     tokio::task::yield_now().await;
                     Arc::clone(self).take(incoming, addr.ip());
                 }
@@ -217,7 +217,7 @@ impl Server {
 
     /// Serves a connection of the admin socket, if there is room for it.
     fn take_operator(self: Arc<Self>, stream: UnixStream) {
-        // It is a program on this machine.
+        // The caller is a program on this machine.
         let addr = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let Ok(place) = self.admin_places.enter(addr) else { return };
         place.serve(|place| async move {
@@ -244,11 +244,11 @@ impl Server {
             warn!(door = "http", %addr, bound = whose, times, "a connection is refused: there are too many");
         }
         if let Ok(permit) = self.refusals.clone().try_acquire_owned()
-            // A handshake only to refuse would be what the bound is there to spare.
+            // A handshake for a refusal would cost the work that the bound is there to spare.
             && let Some(stream) = incoming.into_plain()
         {
             tokio::spawn(async move {
-                // A client that does not listen need not hear it.
+                // A client that does not listen misses its refusal.
                 let _ = tokio::time::timeout(REFUSAL_TIMEOUT, refuse(stream, self.refusal(full))).await;
                 drop(permit);
             });
@@ -279,11 +279,12 @@ impl Server {
         let (on_loopback, is_secure) = (incoming.is_on_loopback(), incoming.is_secure());
         let opened = tokio::select! {
             biased;
-            // Without TLS at once: also of one that came with the end of the door.
+            // A connection without TLS opens at once, so that the last ones before the end of the
+            // door are served, too.
             opened = incoming.open() => opened,
             () = self.stopping.cancelled() => return,
         };
-        // Why a handshake fails is in the log already.
+        // The listener has logged the failed handshake.
         let Ok(stream) = opened else { return };
         let subject = stream.subject().map(str::to_owned);
         let is_exempt = place.is_exempt();
@@ -291,8 +292,8 @@ impl Server {
         self.connections.serve(stream, Some(peer)).await;
     }
 
-    /// Waits until every connection has ended and every waiter whose client has gone is withdrawn,
-    /// but not for ever.
+    /// Waits, for a bounded time, until every connection has ended and every waiter whose client
+    /// has gone is withdrawn.
     async fn drain(&self) {
         let ended = async { tokio::join!(self.places.emptied(), self.admin_places.emptied(), self.door.quiet()) };
         let timeout = Duration::from_millis(self.door.config.shutdown_timeout_ms);
@@ -302,7 +303,7 @@ impl Server {
     }
 }
 
-/// What a connection over the cap is told.
+/// The answer to a connection over the cap.
 fn refusal(replica: &Replica, whose: &str) -> String {
     let why = format!("too many connections{whose} to this node: go to another one");
     let problem = crate::problem::Problem::unavailable(why, 1_000);
@@ -315,8 +316,8 @@ fn refusal(replica: &Replica, whose: &str) -> String {
     )
 }
 
-/// Answers before the request is there, and then waits for the client to close: a reset would take
-/// the answer away.
+/// Sends the refusal before a request has come, then waits for the client to close: a reset would
+/// take the answer away.
 async fn refuse(mut stream: TcpStream, refusal: &str) -> io::Result<()> {
     stream.write_all(refusal.as_bytes()).await?;
     stream.shutdown().await?;

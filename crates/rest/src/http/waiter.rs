@@ -1,5 +1,5 @@
-//! The one thing that an acquire leaves behind: a place in a queue. [`Waiter`] sees to it that it
-//! is not left behind when the client goes.
+//! The place in a queue, which is all that an acquire leaves behind. [`Waiter`] makes sure that it
+//! does not stay when the client goes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,39 +14,39 @@ use znode::{Applied, Attempt, Credential, Op, Reply, Request, State, ZPath};
 
 use crate::request::door::Door;
 
-/// One attempt of an acquire, and what is known of its ticket.
+/// One attempt of an acquire, and the state of its ticket.
 ///
-/// While it is armed, dropping it withdraws the attempt in the background: that is what happens
-/// when the client hangs up, because hyper drops the handler then. It is disarmed when the answer
-/// is decided and delivered, or when the client wants to keep its place.
+/// Dropping an armed waiter withdraws the attempt in the background. That happens when the client
+/// hangs up, because hyper drops the handler then. The waiter is disarmed when the answer is
+/// decided and delivered, or when the client wants to keep its place.
 pub(crate) struct Waiter {
     door: Arc<Door>,
     credential: Credential,
     lock: ZPath,
     attempt: Attempt,
     stage: Stage,
-    /// Whether the client gave a key, by which it finds its ticket at any node.
+    /// Set where the client gave a key, by which it finds its ticket at any node.
     is_keyed: bool,
     armed: bool,
-    /// Kept until the withdrawal is done, so that those are bounded as the waits are.
+    /// Kept until the withdrawal is done, so that withdrawals have the bound of the waits.
     permit: Option<OwnedSemaphorePermit>,
 }
 
 enum Stage {
-    /// On its way. In a task of its own, because its outcome matters even when no caller waits for
-    /// it any more.
+    /// The proposal is on its way. It has a task of its own, as its outcome matters even when the
+    /// caller has gone.
     Proposed(JoinHandle<Result<Applied, replica::Error>>),
-    /// It has a ticket.
+    /// The attempt has a ticket.
     Queued(ZPath),
-    /// It may have a ticket or may get one.
+    /// The attempt may have a ticket, or may get one.
     Unknown,
-    /// It has none.
+    /// The attempt has no ticket.
     Nothing,
 }
 
-/// For one try of a withdrawal that no caller waits for: longer than an election.
+/// Time for one try of a withdrawal in the background: longer than an election.
 const TRY: Duration = Duration::from_secs(5);
-/// Between two tries of a withdrawal that found no leader.
+/// Pause between two tries of a withdrawal that found no leader.
 const RETRY: Duration = Duration::from_millis(250);
 
 impl Waiter {
@@ -74,7 +74,7 @@ impl Waiter {
         }
     }
 
-    /// What became of the proposal.
+    /// Waits for the outcome of the proposal.
     pub(crate) async fn applied(&mut self) -> Result<Applied, replica::Error> {
         let Stage::Proposed(task) = &mut self.stage else {
             return Err(replica::Error::Unknown { reason: "asked twice".into() });
@@ -90,17 +90,17 @@ impl Waiter {
         withdraw(&self.door, self.credential, ticket, self.attempt, WithdrawIf::Waiting, deadline).await
     }
 
-    /// Whether the client can find its ticket by a key of its own.
+    /// Tells whether the client can find its ticket by a key of its own.
     pub(crate) fn is_keyed(&self) -> bool {
         self.is_keyed
     }
 
-    /// The client wants to keep its place. While it waits, it counts like others.
+    /// Keeps the client's place in the queue. A request that still waits is counted as before.
     pub(crate) fn stay(&mut self) {
         self.armed = false;
     }
 
-    /// The client has its answer.
+    /// Disarms the waiter: the client has its answer.
     pub(crate) fn disarm(&mut self) {
         self.armed = false;
         self.permit = None;
@@ -124,7 +124,7 @@ impl Drop for Waiter {
         if !self.armed {
             return;
         }
-        // Without a runtime the node is on its way out, and the session's expiry is what is left.
+        // Without a runtime the node is stopping, and only the session's expiry is left.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let leaving = Waiter {
             door: self.door.clone(),
@@ -141,7 +141,7 @@ impl Drop for Waiter {
 }
 
 impl Waiter {
-    /// Withdraws, while no caller waits for that.
+    /// Withdraws in the background.
     async fn leave(mut self) {
         let deadline = Instant::now() + Duration::from_millis(self.door.config.withdraw_timeout_ms);
         if let Stage::Proposed(task) = &mut self.stage {
@@ -169,7 +169,7 @@ impl Waiter {
         }
     }
 
-    /// Looks for the ticket of an attempt whose outcome is unknown: it may yet be applied.
+    /// Looks for the ticket of an attempt with an unknown outcome, which may yet be applied.
     async fn find(&self, deadline: Instant) -> Option<ZPath> {
         loop {
             let read = self.door.replica.read(Consistency::Linearizable, Instant::now() + TRY).await;
@@ -188,8 +188,8 @@ impl Waiter {
     fn look(&self, state: &State) -> Look {
         let Some(session) = state.session(self.credential.session) else { return Look::SessionEnded };
         let tickets = session.ephemerals().filter(|path| path.is_under(&self.lock));
-        // Those of a multi-lock are counted on its first one, which need not be of the lock that
-        // this request named first.
+        // The attempts of a multi-lock stand on its first ticket, whose lock need not be the one
+        // that this request named first.
         let mut counting = tickets.map(|path| lock::parts(state, path).map_or(path, |parts| &parts[0]));
         let mine = counting.find(|path| {
             let contender = state.node(path).and_then(|node| node.contender());
@@ -209,12 +209,12 @@ async fn outcome(task: &mut JoinHandle<Result<Applied, replica::Error>>) -> Resu
     task.await.unwrap_or_else(|error| Err(replica::Error::Unknown { reason: error.to_string() }))
 }
 
-/// Which attempts a withdrawal ends.
+/// Kinds of attempts that a withdrawal ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WithdrawIf {
-    /// One that waits. The client is there to be told of a grant.
+    /// A waiting attempt. The client is still there, and can be told of a grant.
     Waiting,
-    /// One that waits or holds. The client has gone.
+    /// A waiting or holding attempt. The client has gone.
     Either,
 }
 

@@ -5,10 +5,10 @@ use zlock_client::api::Stat;
 /// The holder's ticket of the lock `/team/x`.
 pub(crate) const TICKET: &str =
     "/team/x/0000000000_67e5504410b1426f9247bb680e5fe0c8__WRIT__0000000000__lock__0000000000";
-/// The ticket behind it.
+/// The ticket behind [`TICKET`] in the queue.
 pub(crate) const WAITING: &str =
     "/team/x/0000000001_0f2b7a1c5f6d4a529a3e2f9de1a3c001__WRIT__0000000001__lock__0000000001";
-/// The zxid that all others are counted from.
+/// The zxid from which the zxids of all examples are counted.
 pub(crate) const ZXID: u64 = 1_838_489_600_000_000;
 
 /// The stat of a znode without children, its zxids counted from [`ZXID`].

@@ -1,5 +1,5 @@
-//! What is the same for every operation, or follows from its row: said here once instead of at each
-//! handler.
+//! Parts of an operation that are the same for all, or follow from its row: stated here once
+//! instead of at each handler.
 
 use serde_json::{Map, Value, json};
 use zlock_client::api::headers;
@@ -7,11 +7,11 @@ use zlock_client::api::headers;
 use super::problems;
 use crate::route::{IDEMPOTENCY_KEY, IF_LOCK, Route};
 
-/// The largest number that every reader of JSON keeps as it is.
+/// Largest integer that every JSON reader keeps exactly.
 const WHOLE_MAX: u64 = (1 << 53) - 1;
 
-/// Completes an operation of a method. Parameters that may also stand in a body are a schema of
-/// their own, with its name.
+/// Completes an operation of a method. Parameters that may also stand in a body get a schema of
+/// their own, returned with its name.
 pub(super) fn complete(route: &Route, method: &str, operation: &mut Value) -> Option<(String, Value)> {
     let id = operation["operationId"].as_str().unwrap_or_default().to_owned();
     add_headers(route, method, operation);
@@ -19,13 +19,14 @@ pub(super) fn complete(route: &Route, method: &str, operation: &mut Value) -> Op
     let mut parameters = parameters.unwrap_or_default();
     parameters.iter_mut().for_each(bound);
     let in_body = if matches!(method, "post" | "put") { add_parameter_body(&id, &parameters, operation) } else { None };
-    // What need not be given is shown in the body alone: in both it would be given twice.
+    // The example of an optional parameter stands in the body alone: in both places it would be
+    // given twice.
     for parameter in parameters.iter_mut().filter(|parameter| parameter["required"] == false) {
         parameter.as_object_mut().and_then(|parameter| parameter.remove("example"));
     }
     if let Some(contents) = operation.pointer_mut("/requestBody/content").and_then(Value::as_object_mut) {
         let is_optional = contents.values_mut().any(|content| strip_null(&mut content["schema"]));
-        // No data is data, too.
+        // Empty data is data, too.
         if as_bytes(contents) || is_optional {
             operation["requestBody"]["required"] = false.into();
         }
@@ -66,7 +67,7 @@ fn add_headers(route: &Route, method: &str, operation: &mut Value) {
     }
 }
 
-/// Says what is true of the schemas of all parameters.
+/// Completes the schema of a parameter: the bounds that hold for all.
 fn bound(parameter: &mut Value) {
     let Some(schema) = parameter.get_mut("schema") else { return };
     strip_null(schema);
@@ -75,7 +76,8 @@ fn bound(parameter: &mut Value) {
     }
 }
 
-/// Takes the null out of a schema: what is left out is no null. Returns whether there was one.
+/// Takes the null out of a schema: a parameter is left out, never null. Returns whether there was
+/// one.
 fn strip_null(schema: &mut Value) -> bool {
     if let [kind, Value::String(null)] = schema["type"].as_array().map_or(&[][..], Vec::as_slice)
         && null == "null"
@@ -92,14 +94,14 @@ fn strip_null(schema: &mut Value) -> bool {
     false
 }
 
-/// Bytes for what is called so. Returns whether there are some.
+/// Declares `application/octet-stream` contents as bytes. Returns whether there are any.
 fn as_bytes(contents: &mut Map<String, Value>) -> bool {
     let data = contents.get_mut("application/octet-stream");
     data.map(|content| content["schema"] = json!({"type": "string", "format": "binary"})).is_some()
 }
 
-/// A body with the names of the query, where the operation has no other. Bodies of GET and DELETE
-/// are not described, because OpenAPI says that they should be avoided.
+/// Adds a body with the names of the query, where the operation has no other body. Bodies of GET
+/// and DELETE are not described, as OpenAPI advises against them.
 fn add_parameter_body(id: &str, parameters: &[Value], operation: &mut Value) -> Option<(String, Value)> {
     let in_query: Vec<&Value> = parameters.iter().filter(|parameter| parameter["in"] == "query").collect();
     if operation.get("requestBody").is_some() || in_query.is_empty() {
@@ -132,7 +134,7 @@ fn add_responses(route: &Route, method: &str, operation: &mut Value) {
         response.get_mut("content").and_then(Value::as_object_mut).map(as_bytes);
     }
     for (status, mut problem) in problems::responses(route, method) {
-        // What the annotation says of it comes first.
+        // The description of the annotation comes first.
         if let Some(Value::Object(said)) = responses.remove(&status.to_string()) {
             let words = [&said["description"], &problem["description"]].map(|words| words.as_str().unwrap_or_default());
             problem["description"] = words.join(" ").into();
@@ -154,13 +156,13 @@ fn add_responses(route: &Route, method: &str, operation: &mut Value) {
     }
 }
 
-/// Each entry is one way to be let in; the parts of one go together.
+/// Ways to authenticate. Each entry is one way, and all its parts are needed.
 fn security(route: &Route) -> Value {
     if route.in_session {
         return json!([{"session": []}, {"session": [], "digest": []}, {"session": [], "certificate": []}]);
     }
     if route.is_for_operators() {
-        // Or by the admin socket, which is no part of the request.
+        // The admin socket is a third way, and no part of the request.
         return json!([{"digest": []}, {"certificate": []}]);
     }
     json!([{}, {"session": []}, {"digest": []}, {"certificate": []}])

@@ -1,12 +1,12 @@
-//! Problems that many operations may answer; those of one stand in its row. `tests/it/contract.rs`
-//! compares both with every answer that the other tests get.
+//! Problems that many operations may answer; those of one operation stand in its row.
+//! `tests/it/contract.rs` compares both with every answer of the other tests.
 
 use serde_json::{Value, json};
 use zlock_client::api::ProblemType::{self, *};
 
 use crate::route::Route;
 
-/// Any request may be answered so.
+/// Problems of any request.
 const ANY: &[ProblemType] = &[
     BadRequest,
     ForeignOrigin,
@@ -19,10 +19,10 @@ const ANY: &[ProblemType] = &[
     Unavailable,
 ];
 
-/// Any that reads what an ACL may protect, or waits.
+/// Problems of any request that waits, or reads data under an ACL.
 const READ: &[ProblemType] = &[NoAuth, TooMany];
 
-/// Any that goes through the log.
+/// Problems of any request that goes through the log.
 const WRITE: &[ProblemType] = &[
     UnsupportedMediaType,
     SessionRequired,
@@ -40,11 +40,11 @@ const WRITE: &[ProblemType] = &[
     LevelTooLow,
 ];
 
-/// Any write that makes znodes.
+/// Problems of any write that creates znodes.
 pub(crate) const CREATE: &[ProblemType] =
     &[NoNode, NodeExists, NoChildrenForEphemerals, SequenceExhausted, LockManaged];
 
-/// Any write that enters a queue.
+/// Problems of any write that enters a queue.
 pub(crate) const QUEUE: &[ProblemType] = &[
     NotAcquired,
     Deadlock,
@@ -60,7 +60,7 @@ pub(crate) const QUEUE: &[ProblemType] = &[
     SequenceExhausted,
 ];
 
-/// What any request must keep beyond the schemas: parts of what the refusal says.
+/// Rules for any request that no schema expresses, each as a part of the refusal's text.
 const RULES: &[&str] = &[
     "unknown parameter",
     "given twice",
@@ -72,10 +72,10 @@ const RULES: &[&str] = &[
     "is invisible or turns the text around",
 ];
 
-/// To JSON Schema `2.0` is an integer. A body that is read into types takes it for none.
+/// JSON Schema takes `2.0` for an integer; the parser of bodies refuses it with these words.
 pub(crate) const NO_FRACTION: &str = "invalid type: floating point";
 
-/// The declarations of all problems of an operation, by status.
+/// Declares all problems of an operation, by status.
 pub(super) fn responses(route: &Route, method: &str) -> Vec<(u16, Value)> {
     let by_method = if method == "get" { READ } else { WRITE };
     let by_way: &[ProblemType] = if route.is_for_operators() { &[OperatorOnly] } else { &[] };

@@ -1,8 +1,8 @@
-//! Schemas that say more than the types do: patterns by the names of fields, and words.
+//! Additions to the schemas that the types give: patterns by field name, and enumerated words.
 
 use serde_json::{Map, Value, json};
 
-/// A parameter that is one of some words.
+/// Defines a parameter that takes one of the given words.
 macro_rules! words {
     ($name:ident, $words:expr) => {
         struct $name;
@@ -28,12 +28,12 @@ pub(super) fn complete(schemas: &mut Map<String, Value>) {
 
 fn complete_schema(name: &str, schema: &mut Value) {
     for variant in schema.get_mut("oneOf").and_then(Value::as_array_mut).into_iter().flatten() {
-        // Generators name the parts of a choice by their titles.
+        // Generators name the variants of a choice by their titles.
         let tag = ["state", "op"].iter().find_map(|tag| variant["properties"][tag]["enum"][0].as_str());
         if let Some(title) = tag.map(|tag| format!("{name}{}{}", tag[..1].to_uppercase(), &tag[1..])) {
             variant["title"] = title.into();
         }
-        // What is sent has no other fields. The derive says so of structs alone.
+        // Requests have no other fields. The derive says so for structs alone.
         if name == "TxnOp" {
             variant["additionalProperties"] = false.into();
         }
@@ -46,7 +46,7 @@ fn complete_schema(name: &str, schema: &mut Value) {
     }
 }
 
-/// What is to be said of a text beyond its type.
+/// Patterns and encodings of a text field, by its name.
 fn rules(field: &str, is: &Value) -> Vec<(&'static str, Value)> {
     if is["type"] != "string" && is["type"][0] != "string" {
         return Vec::new();

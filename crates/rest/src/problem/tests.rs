@@ -10,7 +10,7 @@ use crate::openapi_document;
 const API: &str = include_str!("../../../../docs/http-api.md");
 const MODEL: &str = include_str!("../../../../docs/znode-model.md");
 
-/// No request over HTTP comes to these.
+/// Errors that no HTTP request meets.
 const ELSEWHERE: [E; 3] = [E::StaleTerm, E::SessionMoved, E::OutOfTurn];
 
 /// A row: the statuses, the names of the problems, and the words.
@@ -33,7 +33,7 @@ fn rows() -> Vec<Row> {
     rows.map(row).collect()
 }
 
-/// The errors that a row names, by number, with the name where it says one: `(NoNode, -101)` or
+/// The errors that a row names, by number, with the name where the row has one: `(NoNode, -101)` or
 /// `(-1006)`.
 fn codes(words: &'static str) -> Vec<(Option<&'static str>, i32)> {
     let code = |inside: &'static str| {
@@ -44,13 +44,13 @@ fn codes(words: &'static str) -> Vec<(Option<&'static str>, i32)> {
     words.split('(').skip(1).filter_map(|rest| code(rest.split(')').next()?)).collect()
 }
 
-/// With which statuses each problem is in a list.
+/// The statuses of each problem in a list.
 type Statuses = BTreeMap<String, BTreeSet<u16>>;
 
 fn in_the_page() -> Statuses {
     let mut found = Statuses::new();
     for Row { statuses, slugs, .. } in rows() {
-        // `404, 405` beside two names is one for each.
+        // In `404, 405` beside two names, each name has one status.
         let pairs = statuses.len() == slugs.len();
         for (index, slug) in slugs.iter().enumerate() {
             let own = if pairs { &statuses[index..=index] } else { &statuses[..] };
@@ -80,7 +80,7 @@ fn every_problem_is_in_the_page_and_in_the_document_with_its_statuses() {
         ProblemType::ALL.iter().map(|kind| (kind.slug().into(), kind.statuses().iter().copied().collect())).collect();
     assert_eq!(in_the_page(), in_the_code);
     let mut of_operations = in_the_code;
-    // They are answered where there is no operation.
+    // These are the answers where no operation exists.
     of_operations.retain(|slug, _| !["no-route", "method-not-allowed"].contains(&slug.as_str()));
     assert_eq!(in_the_document(), of_operations);
 }

@@ -1,4 +1,4 @@
-//! One request, as handlers take it.
+//! A request, as handlers take it.
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,34 +30,35 @@ use crate::request::identity::{AUTHORIZATION, identities};
 use crate::request::paths;
 use crate::request::query::{Query, unreadable};
 
-/// Bytes of JSON that are parsed in a fraction of a millisecond.
+/// Length up to which JSON is parsed in a fraction of a millisecond.
 const SHORT_BODY_BYTES: usize = 16 << 10;
 
-/// What a handler answers.
+/// Result of a handler.
 pub(crate) type Answer = Result<Response, Problem>;
 
-/// A request's long poll: its connection gives way before those that are busy, and it is not at
-/// work meanwhile.
+/// Mark of a request's long poll: its connection gives way before busy ones, and the request is not
+/// at work meanwhile.
 pub(crate) struct LongPoll {
     _place: Option<Waiting>,
     _pause: Option<Pause>,
 }
 
-/// A request whose headers and parameters are well-formed. Its body, if it has one, was read: the
-/// members of a JSON object are parameters as those of the query are.
+/// A request with well-formed headers and parameters. A JSON body was read: its members are
+/// parameters, as those of the query are.
 pub(crate) struct Call {
     pub(crate) door: Arc<Door>,
     pub(crate) arrived: Instant,
     pub(crate) caller: Caller,
-    /// Whom the request has proven to come from, besides anyone.
+    /// Identities that the request has proven, besides anyone.
     pub(crate) identities: Vec<Identity>,
     pub(crate) query: Query,
     pub(crate) parts: request::Parts,
-    /// Taken once. In a mutex because a body cannot be shared between threads, and a call must be.
+    /// The body, taken once. It is in a mutex because a body cannot be shared between threads, and
+    /// a call must be.
     body: Mutex<Body>,
 }
 
-/// A request to a route that has a use of its own for the body, which is still to be read.
+/// A request whose route has a use of its own for the body, which is still to be read.
 pub(crate) struct WithBody(pub(crate) Call);
 
 impl FromRequest<Arc<Door>> for Call {
@@ -91,34 +92,35 @@ impl Call {
         Ok(call)
     }
 
-    /// A client that sends no more is answered, unless its request may wait: then it has hung up.
+    /// Lets a request with `wait` end when the client hangs up. Any other request is answered even
+    /// when the client's bytes have ended.
     fn look_whether_it_waits(&self) {
         if self.query.has("wait") {
             self.may_wait();
         }
     }
 
-    /// The request may wait.
+    /// Notes that the request may wait.
     pub(crate) fn may_wait(&self) {
         if let Some(delivery) = Delivery::of(&self.parts.extensions) {
             delivery.release_end();
         }
     }
 
-    /// Takes the parameters that stand in the body. None is ignored: what was not meant for this
-    /// route is refused.
+    /// Takes the parameters in the body. Every one counts: those that the route does not know are
+    /// refused.
     async fn read_parameters(&mut self) -> Result<(), Problem> {
         if self.body.get_mut().unwrap_or_else(PoisonError::into_inner).is_end_stream() {
             return Ok(());
         }
-        // As many bytes as a query may have.
+        // The bound is that of a query.
         let max = self.door.config.uri_bytes_max.min(self.door.config.body_bytes_max);
         let (bytes, _room) = self.body(max).await?;
         if bytes.is_empty() {
             return Ok(());
         }
         if matches!(self.parts.method, Method::GET | Method::HEAD) {
-            // HTTP gives it no meaning there, and what stands in between may drop it.
+            // HTTP gives the body of a GET no meaning, and proxies may drop it.
             return Err(Problem::bad("body", "a GET has none: its parameters stand in the query"));
         }
         self.check_json_type()?;
@@ -127,25 +129,25 @@ impl Call {
         Ok(())
     }
 
-    /// The URL behind `route`, still encoded.
+    /// The part of the URL behind `route`, still encoded.
     pub(crate) fn raw_path(&self, route: &str) -> &str {
         self.parts.uri.path().strip_prefix(route).unwrap_or_default()
     }
 
-    /// The znode path behind `route`.
+    /// Parses the znode path behind `route`.
     pub(crate) fn path(&self, route: &str) -> Result<ZPath, Problem> {
         paths::decode(self.raw_path(route))
     }
 
-    /// The path of a lock or an election behind `route`.
+    /// Parses the path of a lock or an election behind `route`.
     ///
     /// # Errors
-    /// 400 also for the root: what stands there is no queue.
+    /// 400 also for the root, which is no lock.
     pub(crate) fn lock_path(&self, route: &str) -> Result<ZPath, Problem> {
         paths::not_the_root("path", self.path(route)?)
     }
 
-    /// The path of a ticket behind `route`, and its lock's.
+    /// Parses the path of a ticket behind `route`. Returns it with its lock's path.
     pub(crate) fn ticket_path(&self, route: &str) -> Result<(ZPath, ZPath), Problem> {
         let ticket = self.path(route)?;
         let lock = ticket.parent().filter(|lock| !lock.is_root());
@@ -154,8 +156,8 @@ impl Call {
         Ok((ticket, lock))
     }
 
-    /// Lets go of the head: the request waits, perhaps for hours, and all that is still to be known
-    /// of it was read. Its texts share one buffer, which goes with the last of them.
+    /// Frees the head before a wait of perhaps hours: all that is needed of it was read. Its texts
+    /// share one buffer, freed with the last of them.
     pub(crate) fn forget_head(&mut self) {
         let mut extensions = Extensions::new();
         let kept = &mut self.parts.extensions;
@@ -168,7 +170,7 @@ impl Call {
         &self.parts.headers
     }
 
-    /// The state, as fresh as the request wants it.
+    /// Reads the state, as fresh as the request wants it.
     pub(crate) async fn read(&mut self) -> Result<Arc<State>, Problem> {
         let consistency = match self.query.take("consistency")?.as_deref() {
             None | Some("linearizable") => Consistency::Linearizable,
@@ -178,15 +180,15 @@ impl Call {
         Ok(self.door.replica.read(consistency, self.door.read_deadline()).await?)
     }
 
-    /// The state with what the log has answered at `zxid`: to tell of it, or to wait from there.
+    /// Reads a state that includes the log's answer at `zxid`, to show it or to wait from there.
     pub(crate) async fn state_with(&self, zxid: Zxid) -> Result<Arc<State>, Problem> {
         let consistency = Consistency::Local { min_zxid: zxid };
         Ok(self.door.replica.read(consistency, self.door.read_deadline()).await?)
     }
 
-    /// Makes a long list on the thread for long work, of the state of that moment, when all
-    /// parameters have been read. A caller keeps no state meanwhile: while a reader has it, all
-    /// that changes is copied.
+    /// Makes a long list on the thread for long work, once all parameters have been read. The list
+    /// shows the state at that moment. The caller keeps no state meanwhile: while a reader has one,
+    /// all that changes is copied.
     pub(crate) async fn page(mut self, make: impl FnOnce(&Call, &State) -> Answer + Send + 'static) -> Answer {
         std::mem::take(&mut self.query).finish()?;
         let door = self.door.clone();
@@ -194,13 +196,13 @@ impl Call {
         door.long_work.run(source, move || make(&self, &self.door.replica.state())).await
     }
 
-    /// The body, bounded in bytes and time. The room is for as long as the body, or what became of
-    /// it, is kept.
+    /// Reads the body, bounded in bytes and time. The room is kept for as long as the body, or a
+    /// value made of it.
     pub(crate) async fn body(&mut self, max: usize) -> Result<(Bytes, Room), Problem> {
         let body = std::mem::take(self.body.get_mut().unwrap_or_else(PoisonError::into_inner));
         let announced = body.size_hint().upper().map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
         if announced.is_some_and(|bytes| bytes > max) {
-            // Who asked first whether to send waits for the answer and sends nothing.
+            // A client that sent `Expect` waits for the answer and sends nothing.
             if !self.headers().contains_key(EXPECT) {
                 pass_over(body).await;
             }
@@ -227,7 +229,7 @@ impl Call {
         }
     }
 
-    /// The last byte of the body has come: the client is heard of, at its connection and in its
+    /// Notes that the last byte of the body has come: a sign of life of the connection and of the
     /// session.
     fn is_whole(&self) {
         if let Some(peer) = self.peer() {
@@ -238,14 +240,14 @@ impl Call {
         }
     }
 
-    /// A body of JSON: an object.
+    /// Reads a JSON object as the body.
     pub(crate) async fn json<T: DeserializeOwned + Send + 'static>(&mut self) -> Result<(T, Room), Problem> {
         self.check_json_type()?;
         let (bytes, room) = self.body(self.door.config.body_bytes_max).await?;
         Ok((self.parsed(bytes, object).await?, room))
     }
 
-    /// A body of JSON: a list.
+    /// Reads a JSON list as the body.
     pub(crate) async fn json_list<T: DeserializeOwned + Send + 'static>(&mut self) -> Result<(Vec<T>, Room), Problem> {
         self.check_json_type()?;
         let (bytes, room) = self.body(self.door.config.body_bytes_max).await?;
@@ -253,7 +255,7 @@ impl Call {
         Ok((self.parsed(bytes, list).await?, room))
     }
 
-    /// Parses a body, a long one on the thread for long work.
+    /// Parses a body; a long one on the thread for long work.
     async fn parsed<T: Send + 'static>(
         &self,
         bytes: Bytes,
@@ -265,7 +267,7 @@ impl Call {
         self.door.long_work.run(self.source(), move || parse(&bytes)).await
     }
 
-    /// An object, where nothing at all means the default.
+    /// Reads a JSON object as the body. An empty body means the default.
     pub(crate) async fn json_or_default<T: DeserializeOwned + Default>(&mut self) -> Result<T, Problem> {
         self.check_json_type()?;
         let (bytes, _room) = self.body(self.door.config.body_bytes_max).await?;
@@ -275,7 +277,7 @@ impl Call {
         object(&bytes)
     }
 
-    /// An ACL as the request gives it, `auth` standing for what the request has proven.
+    /// Checks an ACL of the request. `auth` becomes the identities that the request has proven.
     ///
     /// # Errors
     /// 400 `invalid-acl`.
@@ -284,7 +286,8 @@ impl Call {
         znode::fixed_acl(acl, &self.identities, max).ok_or_else(|| Problem::from(Error::InvalidAcl))
     }
 
-    /// JSON is what it says, or says nothing, or is what `curl -d` says of everything.
+    /// Checks that the body is JSON by its type. A missing type passes, and so does the one that
+    /// `curl -d` gives every body.
     fn check_json_type(&self) -> Result<(), Problem> {
         let Some(value) = self.headers().get(CONTENT_TYPE) else { return Ok(()) };
         let essence =
@@ -297,23 +300,23 @@ impl Call {
         Err(Problem::new(ProblemType::UnsupportedMediaType, detail))
     }
 
-    /// Address that the request counts for, if it is that of one client and not of many.
+    /// The address that the request counts for; `None` for an address of many clients.
     fn source(&self) -> Option<IpAddr> {
         self.peer().and_then(Peer::source)
     }
 
-    /// The other end of the connection.
+    /// Client of the connection.
     pub(crate) fn peer(&self) -> Option<&Peer> {
         self.parts.extensions.get()
     }
 
-    /// The request is a long poll, until the answer is dropped.
+    /// Marks the request as a long poll, until the result is dropped.
     pub(crate) fn waits(&self) -> Option<LongPoll> {
         let pause = self.parts.extensions.get::<Arc<Pass>>().map(Pass::pause);
         Some(LongPoll { _place: self.peer().and_then(Peer::waits), _pause: pause })
     }
 
-    /// The request that the headers and `op` make.
+    /// Makes the request of the headers and `op`.
     pub(crate) fn request(&self, op: Op) -> znode::Request {
         let (credential, key, guard) = (self.caller.credential, self.caller.key, self.caller.guard.clone());
         let address = self.peer().filter(|_| may_end_tickets(&op)).map(Peer::addr);
@@ -321,7 +324,7 @@ impl Call {
         znode::Request { credential, key, guard, identities, address, ..znode::Request::new(op) }
     }
 
-    /// Writes, and gives the zxid and the reply.
+    /// Proposes a write. Returns the zxid and the reply.
     pub(crate) async fn propose(&self, op: Op) -> Result<(Zxid, Reply), Problem> {
         let (request, deadline) = (self.request(op), self.door.propose_deadline());
         let window = self.door.windows.enter(self.source(), request.bytes());
@@ -335,14 +338,14 @@ impl Call {
     }
 }
 
-/// Whether an operation may end the tickets of others: then where it came from is remembered with
-/// them.
+/// Tells whether an operation may end tickets of others. Those tickets then keep the address that
+/// it came from.
 fn may_end_tickets(op: &Op) -> bool {
     matches!(op, Op::Revoke { .. } | Op::Znode(ZnodeOp::Delete { .. }) | Op::Multi(_))
 }
 
-/// Reads what a client is sending anyway, for a moment: an answer that comes while it still sends
-/// is lost when the connection is closed under it.
+/// Reads on, for a moment, while a client is sending: an answer that comes meanwhile is lost when
+/// the connection is closed.
 pub(crate) async fn pass_over(mut body: Body) {
     const BYTES_MAX: usize = 16 << 20;
     const TIME_MAX: Duration = Duration::from_secs(1);
@@ -355,12 +358,12 @@ pub(crate) async fn pass_over(mut body: Body) {
             }
         }
     };
-    // However it ends, the answer is the same.
+    // The answer is the same, however the reading ends.
     let _ = tokio::time::timeout(TIME_MAX, read).await;
 }
 
-/// serde would take a list as well, its values in the order of our fields, which is nobody's
-/// business.
+/// Parses an object. serde alone would take a list as well, with the values in the order of our
+/// fields.
 fn object<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     if body.trim_ascii_start().starts_with(b"[") {
         return Err(Problem::bad("body", "an object is expected, not a list"));
@@ -373,19 +376,19 @@ fn too_large(max: usize) -> Problem {
     Problem::new(ProblemType::BodyTooLarge, detail)
 }
 
-/// An answer in JSON that speaks of `zxid`.
+/// Makes a JSON answer about `zxid`.
 pub(crate) fn json(status: StatusCode, zxid: Zxid, body: &impl Serialize) -> Response {
-    // As many as most have, so that they do not have to grow.
+    // Most answers fit into this, so that the buffer does not grow.
     let mut bytes = Vec::with_capacity(512);
     serde_json::to_writer(&mut bytes, body).expect("the keys of all maps are texts, and memory takes all");
-    // The prompt of a shell that asked by curl begins in a line of its own.
+    // The newline lets the prompt of a shell that asked by curl begin on its own line.
     bytes.push(b'\n');
     answer(status, zxid, "application/json", bytes)
 }
 
-/// An answer of some type that speaks of `zxid`.
+/// Makes an answer of some type about `zxid`.
 pub(crate) fn answer(status: StatusCode, zxid: Zxid, content_type: &'static str, body: impl Into<Body>) -> Response {
-    // The door adds others, and the map does not have to grow.
+    // The door adds more headers, and the map does not have to grow.
     let mut headers = HeaderMap::with_capacity(12);
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     let mut response = empty(status, zxid);
@@ -394,7 +397,7 @@ pub(crate) fn answer(status: StatusCode, zxid: Zxid, content_type: &'static str,
     response
 }
 
-/// An answer that says all by its status.
+/// Makes an answer of a status alone.
 pub(crate) fn empty(status: StatusCode, zxid: Zxid) -> Response {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = status;
@@ -402,7 +405,7 @@ pub(crate) fn empty(status: StatusCode, zxid: Zxid) -> Response {
     response
 }
 
-/// Adds a header whose value is known to be one.
+/// Adds a header with a valid value.
 pub(crate) fn with_header(mut response: Response, name: HeaderName, value: impl AsRef<str>) -> Response {
     let value = HeaderValue::from_str(value.as_ref()).expect("it was made of digits or percent-encoded text");
     response.headers_mut().insert(name, value);

@@ -1,4 +1,4 @@
-//! Who asks, and under which conditions: the request's headers.
+//! The caller and its conditions, from the request's headers.
 
 use axum::http::HeaderMap;
 use axum::http::header::{IF_MATCH, IF_NONE_MATCH};
@@ -11,15 +11,15 @@ use znode::{Credential, FencingToken, LockGuard, RequestKey, SecretHash, Session
 use crate::problem::Problem;
 use crate::request::paths;
 
-/// When the request's head had been read.
+/// Moment at which the request's head had been read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrival(pub(crate) Instant);
 
-/// The session's header as it was read at the door: hashing a secret once is enough.
+/// The session's header, as read at the door: the secret is hashed once.
 #[derive(Clone, Copy)]
 pub(crate) struct Proven(pub(crate) Option<Credential>);
 
-/// What the headers say.
+/// Values of the headers.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
     pub(crate) credential: Option<Credential>,
@@ -28,7 +28,7 @@ pub(crate) struct Caller {
     pub(crate) min_zxid: Zxid,
     /// The version in `If-Match`; -1 is any.
     pub(crate) version: i32,
-    /// `If-None-Match: *`: only where no znode is.
+    /// `If-None-Match: *`: the request wants the znode not to exist.
     pub(crate) only_if_absent: bool,
 }
 
@@ -44,7 +44,7 @@ impl Caller {
         })
     }
 
-    /// The session.
+    /// The session's credential.
     ///
     /// # Errors
     /// 401 when the request names none.
@@ -53,22 +53,22 @@ impl Caller {
     }
 }
 
-/// The session's header, with the secret's hash instead of the secret.
+/// Parses the session's header, with the secret's hash instead of the secret.
 pub(crate) fn credential(from: &HeaderMap) -> Result<Option<Credential>, Problem> {
     let Some(text) = text(from, headers::SESSION)? else { return Ok(None) };
     let key: SessionKey = text.parse().map_err(|error| Problem::bad("Zlock-Session", error))?;
     Ok(Some(Credential { session: SessionId(key.id), secret_hash: secret_hash(&key) }))
 }
 
-/// What the state keeps of a secret.
+/// Hash of a secret, as the state keeps it.
 pub(crate) fn secret_hash(key: &SessionKey) -> SecretHash {
     znode::secret_hash(Sha256::digest(key.secret).into())
 }
 
-/// Characters of a key that is no UUID.
+/// Length of a key that is not a UUID, in characters.
 const KEY_CHARS_MAX: usize = 128;
 
-/// The key as the client wrote it: a name for what else gives the request none.
+/// The key as the client wrote it, as a name for an owner without one.
 pub(crate) fn key_text(from: &HeaderMap) -> Result<Option<&str>, Problem> {
     // The draft standard writes the key as a quoted string.
     let bare = |text| unquoted(text).unwrap_or(text);
@@ -89,14 +89,14 @@ fn request_key(from: &HeaderMap) -> Result<Option<RequestKey>, Problem> {
         let why = "a UUID, or 1 to 128 printable ASCII characters";
         return Err(Problem::bad("Idempotency-Key", why));
     }
-    // The state keeps 128 bits, and names lock nodes by them as a UUID.
+    // The state keeps 128 bits, and uses them as the UUID in lock nodes' names.
     let digest: [u8; 32] = Sha256::digest(text).into();
     let mut bits = [0; 16];
     bits.copy_from_slice(&digest[..16]);
     Ok(Some(RequestKey(Builder::from_custom_bytes(bits).into_uuid().into_bytes())))
 }
 
-/// `If-Lock: <path>;<token>`. The path is percent-encoded where a header cannot hold it.
+/// Parses `If-Lock: <path>;<token>`. The path is percent-encoded where a header cannot hold it.
 fn lock_guard(from: &HeaderMap) -> Result<Option<LockGuard>, Problem> {
     let Some(text) = text(from, headers::IF_LOCK)? else { return Ok(None) };
     let bad = || Problem::bad("If-Lock", "write <lock path>;<fencing token>");
@@ -116,8 +116,8 @@ fn min_zxid(from: &HeaderMap) -> Result<Zxid, Problem> {
     text.parse().map(Zxid).map_err(|error| Problem::bad("Zlock-Min-Zxid", error))
 }
 
-/// `If-Match: "3"`, `W/"3"`, `3` or `*`. A version is all there is to match, so a list is refused;
-/// a weak tag is what proxies that compress make of a version.
+/// Parses `If-Match: "3"`, `W/"3"`, `3` or `*`. A version is all there is to match, so a list is
+/// refused. Weak tags are taken, as compressing proxies make them of strong ones.
 fn version(from: &HeaderMap) -> Result<i32, Problem> {
     let Some(text) = text(from, IF_MATCH.as_str())? else { return Ok(-1) };
     if text == "*" {
@@ -136,7 +136,7 @@ fn only_if_absent(from: &HeaderMap) -> Result<bool, Problem> {
     }
 }
 
-/// A header that may stand there once.
+/// Gets a header that may be given once.
 pub(crate) fn once<'a>(from: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Problem> {
     let mut values = from.get_all(name).iter();
     let Some(value) = values.next() else { return Ok(None) };
@@ -146,7 +146,7 @@ pub(crate) fn once<'a>(from: &'a HeaderMap, name: &str) -> Result<Option<&'a str
     value.to_str().map(Some).map_err(|_| Problem::bad(name, "not ASCII"))
 }
 
-/// The same without blanks around it.
+/// Gets a header that may be given once, trimmed.
 fn text<'a>(from: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Problem> {
     Ok(once(from, name)?.map(str::trim))
 }
@@ -204,7 +204,7 @@ mod tests {
     #[test]
     fn any_printable_key_is_taken_and_one_that_is_no_uuid_is_hashed_to_one() {
         let key = |text: &str| read("idempotency-key", text).map(|caller| caller.key.unwrap().to_string());
-        // SHA-256 of the text, cut to 16 bytes, with the bits of a UUID of version 8.
+        // The key is SHA-256 of the text, cut to 16 bytes, with the bits of a UUID of version 8.
         assert_eq!(key("deploy-42").unwrap(), "8f3e3985-0c0f-8251-bc6d-36845f3d69a4");
         assert_eq!(key("\"deploy-42\"").unwrap(), key("deploy-42").unwrap());
         assert_ne!(key("deploy-43").unwrap(), key("deploy-42").unwrap());

@@ -1,7 +1,7 @@
-//! Cursors that tell nothing: where a list goes on behind a name that the request may not know.
+//! Opaque cursors, for a list that goes on behind a name that the request may not know.
 //!
-//! The name is encrypted under a key that each node makes for itself at its start. So such a cursor
-//! is good at the node that gave it, until that node is started again.
+//! The name is encrypted under a key that each node makes for its first cursor, and keeps in
+//! memory. So a cursor is valid at the node that gave it, until that node restarts.
 
 use std::sync::OnceLock;
 
@@ -13,17 +13,17 @@ use znode::ZPath;
 use crate::problem::Problem;
 use crate::request::paths;
 
-/// What tells a cursor from a path.
+/// First character of a cursor. Paths begin with a slash.
 const MARK: char = '~';
-/// Names are filled up to a multiple of this, so that the length of a cursor does not tell theirs.
+/// Names are padded to a multiple of this, so that a cursor's length hides theirs.
 const BLOCK: usize = 256;
 
-/// Makes cursors and reads them.
+/// Makes and reads cursors.
 #[derive(Default)]
 pub(crate) struct Cursors(OnceLock<LessSafeKey>);
 
 impl Cursors {
-    /// The cursor that stands for a name.
+    /// Makes the cursor of a name.
     ///
     /// # Errors
     /// 503 when the system has no randomness.
@@ -31,7 +31,7 @@ impl Cursors {
         let mut nonce = [0; NONCE_LEN];
         fill(&mut nonce)?;
         let mut name = path.as_str().as_bytes().to_vec();
-        // No path has a zero byte.
+        // Paths have no zero byte, so padding by zeros can be removed.
         name.resize(name.len().next_multiple_of(BLOCK), 0);
         let key = self.key()?;
         let tag = key.seal_in_place_separate_tag(Nonce::assume_unique_for_key(nonce), Aad::empty(), &mut name);
@@ -40,10 +40,10 @@ impl Cursors {
         Ok(format!("{MARK}{}", URL_SAFE_NO_PAD.encode(sealed)))
     }
 
-    /// Where a list is to go on: a path as it is, or what a cursor stands for.
+    /// Parses the place where a list goes on: a plain path, or a cursor.
     ///
     /// # Errors
-    /// 400 when it is neither.
+    /// 400 for any other text.
     pub(crate) fn open(&self, text: &str) -> Result<ZPath, Problem> {
         let Some(sealed) = text.strip_prefix(MARK) else {
             return paths::parse("after", text);
@@ -67,7 +67,7 @@ impl Cursors {
         let mut bytes = [0; 32];
         fill(&mut bytes)?;
         let key = UnboundKey::new(&CHACHA20_POLY1305, &bytes).expect("it has the length of such a key");
-        // Another request may have made one meanwhile.
+        // Another request may have set a key meanwhile.
         Ok(self.0.get_or_init(|| LessSafeKey::new(key)))
     }
 }

@@ -1,4 +1,4 @@
-//! What all requests share.
+//! State of the door that all requests share.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +19,7 @@ use crate::request::cursors::Cursors;
 use crate::request::query::at_most;
 use crate::request::turns::{Backups, Digests};
 
-/// The state behind the routes.
+/// State behind the routes.
 pub(crate) struct Door {
     pub(crate) replica: Replica,
     pub(crate) config: RestConfig,
@@ -31,11 +31,11 @@ pub(crate) struct Door {
     pub(crate) bodies: Bodies,
     /// Thread for long lists and bodies.
     pub(crate) long_work: LongWork,
-    /// Where lists go on behind names that are not for the request to know.
+    /// Cursors of lists whose names the request may not know.
     pub(crate) cursors: Cursors,
     pub(crate) digests: Digests,
     pub(crate) backups: Backups,
-    /// How often one address may open a session.
+    /// Rates at which addresses open sessions.
     pub(crate) session_rates: Rates,
     /// Windows for writes.
     pub(crate) windows: WriteWindows,
@@ -43,16 +43,16 @@ pub(crate) struct Door {
     drain: Drain,
 }
 
-/// How far the end of the door has come.
+/// Progress of a shutdown.
 #[derive(Default)]
 struct Drain {
-    /// The node stops soon.
+    /// Set when the node stops soon.
     stops: AtomicBool,
-    /// The door is about to close: each connection ends with its next answer.
+    /// Set when the door is about to close: each connection ends with its next answer.
     closes: AtomicBool,
 }
 
-/// Where in history an answer stands; becomes the header `Zlock-Zxid`.
+/// Zxid that an answer belongs to; becomes the header `Zlock-Zxid`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AtZxid(pub(crate) Zxid);
 
@@ -81,22 +81,22 @@ impl Door {
         self.stopping.cancelled().await;
     }
 
-    /// From here on the node is not ready, and all else goes on.
+    /// Makes the node not ready, and changes nothing else.
     pub(crate) fn stops_soon(&self) {
         self.drain.stops.store(true, Ordering::Relaxed);
     }
 
-    /// From here on the node is not ready, and each connection ends with its next answer.
+    /// Makes the node not ready, and ends each connection with its next answer.
     pub(crate) fn close(&self) {
         self.drain.closes.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the door is about to close.
+    /// Tells whether the door is about to close.
     pub(crate) fn is_closing(&self) -> bool {
         self.drain.closes.load(Ordering::Relaxed)
     }
 
-    /// Why clients should go elsewhere though the node could serve them.
+    /// Reason why clients should go elsewhere although the node could serve them.
     pub(crate) fn drains(&self) -> Option<&'static str> {
         if self.drain.stops.load(Ordering::Relaxed) || self.is_closing() {
             return Some("the node stops soon");
@@ -104,7 +104,7 @@ impl Door {
         self.replica.is_drained().then_some("an operator has drained the node")
     }
 
-    /// The lock-delay of an acquire; the state would cut a longer wish without a word.
+    /// The lock-delay of an acquire. The state would shorten a longer one silently.
     ///
     /// # Errors
     /// 400 beyond the longest.
@@ -114,10 +114,10 @@ impl Door {
         Ok(u32::try_from(wish_ms).unwrap_or(max_ms))
     }
 
-    /// A place among those who wait.
+    /// Takes a place among the waiting requests.
     ///
     /// # Errors
-    /// 429 when there is none; 503 when the door closes, which takes all places.
+    /// 429 when all places are taken; 503 when the door closes, which takes all places.
     pub(crate) fn wait_permit(&self) -> Result<OwnedSemaphorePermit, Problem> {
         if self.stopping.is_cancelled() {
             return Err(Problem::stopping());
@@ -125,31 +125,31 @@ impl Door {
         self.waits.clone().try_acquire_owned().map_err(|_| Problem::too_many("waiting requests"))
     }
 
-    /// How many wait.
+    /// Number of waiting requests.
     pub(crate) fn waits(&self) -> usize {
         let all = self.config.waits_max.min(Semaphore::MAX_PERMITS);
         all.saturating_sub(self.waits.available_permits())
     }
 
-    /// Resolves when no caller waits any more, and nothing is being withdrawn.
+    /// Takes all places for waits, and so resolves when every wait and withdrawal has ended.
     pub(crate) async fn quiet(&self) {
         let all = u32::try_from(self.config.waits_max.min(Semaphore::MAX_PERMITS)).unwrap_or(u32::MAX);
-        // It is never closed; the permits go back at once.
+        // The semaphore is never closed; the permits go back at once.
         let _ = self.waits.acquire_many(all).await;
     }
 
-    /// When a write that begins now is given up.
+    /// Deadline of a write that begins now.
     pub(crate) fn propose_deadline(&self) -> Instant {
         Instant::now() + std::time::Duration::from_millis(self.config.propose_timeout_ms)
     }
 
-    /// When an operator's order that begins now is given up: a change of the members may take two
+    /// Deadline of an operator's order that begins now: a change of the members may take two
     /// elections.
     pub(crate) fn order_deadline(&self) -> Instant {
         self.propose_deadline() + std::time::Duration::from_millis(self.config.propose_timeout_ms)
     }
 
-    /// When a read that begins now is given up.
+    /// Deadline of a read that begins now.
     pub(crate) fn read_deadline(&self) -> Instant {
         Instant::now() + std::time::Duration::from_millis(self.config.read_timeout_ms)
     }

@@ -1,9 +1,8 @@
-//! Who asks: what a client's certificate and its `Authorization` header prove, in the words of
-//! ACLs.
+//! Identities that a client's certificate and its `Authorization` header prove, as ACLs write them.
 //!
-//! The same as at the ZooKeeper door, so that one ACL means one thing: `x509:<subject>` by TLS,
-//! `digest:<user>:<hash>` by HTTP's Basic authentication, and the super user by the digest that the
-//! operator has configured.
+//! They are those of the ZooKeeper door, so that an ACL means the same at both: `x509:<subject>` by
+//! TLS, `digest:<user>:<hash>` by HTTP's Basic authentication, and the super user by the digest
+//! that the operator has configured.
 
 use axum::http::Extensions;
 use axum::http::header::HeaderMap;
@@ -19,11 +18,11 @@ use crate::request::caller::once;
 /// The header of the request's own credentials.
 pub(crate) const AUTHORIZATION: &str = "Authorization";
 
-/// All identities that a request has proven, besides anyone, by its connection and by this header:
-/// another one than [`AUTHORIZATION`] where that is for another service.
+/// All identities that a request has proven, besides anyone, by its connection and by this header.
+/// It is another header than [`AUTHORIZATION`] where that one is for another service.
 ///
 /// # Errors
-/// 400 for a malformed `Basic` in it. Other schemes are between the client and whatever stands in
+/// 400 for a malformed `Basic` in the header. Other schemes are between the client and a proxy in
 /// front of this node, and prove nothing here.
 pub(crate) fn identities(
     header: &str,
@@ -84,7 +83,7 @@ mod tests {
     #[test]
     fn a_request_comes_from_whom_it_proves() {
         assert_eq!(proven(&[]).unwrap(), ["x509:CN=a"]);
-        // super:test, as in the documentation of ZooKeeper.
+        // The password is super:test, as in ZooKeeper's documentation.
         let all = ["x509:CN=a", "super:", "digest:super:"];
         assert_eq!(proven(&["Basic c3VwZXI6dGVzdA=="]).unwrap(), all);
         assert_eq!(proven(&["basic  c3VwZXI6dGVzdDE="]).unwrap().len(), 2);

@@ -1,4 +1,4 @@
-//! Operators: who may ask for what stands under `/v1/admin/`.
+//! Operators, the callers that may use the routes under `/v1/admin/`.
 //!
 //! An operator is the super user, a client whose certificate has one of the subjects in
 //! `operators`, or a caller on the admin socket, which the system lets only the node's own user
@@ -23,33 +23,33 @@ use crate::problem::Problem;
 use crate::request::door::Door;
 use crate::request::identity::{AUTHORIZATION, identities};
 
-/// The one who asks is an operator. Handlers of `/v1/admin/` take it to say who it was.
+/// An operator that makes a request. Handlers of `/v1/admin/` take it for the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Operator {
     /// The super user, by password.
     Super,
-    /// A client with this certificate.
+    /// A client with this certificate subject.
     Subject(String),
     /// A caller on the admin socket.
     Socket,
 }
 
-/// The request came by a way that only operators have.
+/// Mark of a request on the admin socket.
 #[derive(Clone, Copy, Debug)]
 struct ByAdminSocket;
 
-/// The same routes where every caller is an operator: for a server that only operators reach, as
-/// the admin socket is.
+/// Makes every caller of the routes an operator: for a server that only operators reach, as the
+/// admin socket is.
 pub fn for_operators(router: Router) -> Router {
     router.layer(Extension(ByAdminSocket))
 }
 
-/// Whether the request came so.
+/// Tells whether the request came by the admin socket.
 pub(crate) fn is_by_admin_socket(extensions: &Extensions) -> bool {
     extensions.get::<ByAdminSocket>().is_some()
 }
 
-/// The layer before every route that is for operators.
+/// The layer before every operators' route.
 pub(crate) async fn operators_only(State(door): State<Arc<Door>>, mut request: Request, next: Next) -> Response {
     match Operator::of(request.extensions(), request.headers(), &door.config) {
         Ok(operator) => {
@@ -61,8 +61,10 @@ pub(crate) async fn operators_only(State(door): State<Arc<Door>>, mut request: R
 }
 
 impl Operator {
+    /// Recognizes the operator.
+    ///
     /// # Errors
-    /// 401 for all others, with what makes one.
+    /// 401 for any other caller, with the ways to become an operator.
     fn of(extensions: &Extensions, headers: &HeaderMap, config: &RestConfig) -> Result<Operator, Problem> {
         if is_by_admin_socket(extensions) {
             return Ok(Operator::Socket);
@@ -75,7 +77,7 @@ impl Operator {
         if !identities.iter().any(|identity| identity.scheme == SUPER) {
             return Err(refused(HOW));
         }
-        // Others on the way would have read the password, and could be the super user next.
+        // On a plain network, others could have read the password, and be the super user next.
         match extensions.get::<Peer>() {
             Some(peer) if peer.is_secure() || peer.is_local() => Ok(Operator::Super),
             _ => Err(refused(READABLE)),
@@ -99,13 +101,13 @@ impl FromRequestParts<Arc<Door>> for Operator {
     async fn from_request_parts(parts: &mut Parts, door: &Arc<Door>) -> Result<Operator, Problem> {
         match parts.extensions.get::<Operator>() {
             Some(operator) => Ok(operator.clone()),
-            // On a route outside of `/v1/admin/`.
+            // This route is outside of `/v1/admin/`.
             None => Operator::of(&parts.extensions, &parts.headers, &door.config),
         }
     }
 }
 
-/// For the log.
+/// Text for the log.
 impl fmt::Display for Operator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -5,19 +5,20 @@ use znode::{Create, CreateMode, ZPath};
 
 use crate::problem::Problem;
 
-/// The znode path behind a route: `/a%20b/c` is `/a b/c`. It is decoded once, as one text, and
-/// checked behind that: an encoded slash separates names as a plain one does, because generated
+/// Decodes the znode path behind a route: `/a%20b/c` is `/a b/c`. The path is decoded once, as one
+/// text, and then checked. An encoded slash separates names as a plain one does, because generated
 /// clients encode them all.
 pub(crate) fn decode(raw: &str) -> Result<ZPath, Problem> {
     parse("path", &decode_text(raw)?)
 }
 
-/// The same for a create: the parent and the name, which may be empty for the sequential modes.
+/// Decodes the path of a create: the parent and the name, which may be empty for the sequential
+/// modes.
 pub(crate) fn decode_new(raw: &str, mode: CreateMode) -> Result<(ZPath, String), Problem> {
     parse_new(&decode_text(raw)?, mode)
 }
 
-/// Splits the path of a create that stands in a body.
+/// Splits the path of a create in a body.
 pub(crate) fn parse_new(text: &str, mode: CreateMode) -> Result<(ZPath, String), Problem> {
     if let Some(parent) = text.strip_suffix('/').filter(|_| mode.is_sequential()) {
         let parent = if parent.is_empty() { "/" } else { parent };
@@ -26,22 +27,22 @@ pub(crate) fn parse_new(text: &str, mode: CreateMode) -> Result<(ZPath, String),
     split_new(&parse("path", text)?)
 }
 
-/// The create of `(parent, name)`.
+/// Makes the create of `(parent, name)`.
 pub(crate) fn create((parent, name): (ZPath, String), data: Vec<u8>, mode: CreateMode, acl: Vec<znode::Acl>) -> Create {
     Create { data, mode, acl, ..Create::new(parent, name) }
 }
 
-/// A znode path as a part of a URL.
+/// Encodes a znode path as a part of a URL.
 pub(crate) fn encode(path: &ZPath) -> String {
     zlock_client::api::encode_path(path.as_str())
 }
 
-/// Reads a path that a request has in the parameter, field or header `name`.
+/// Parses the path in the parameter, field or header `name`.
 pub(crate) fn parse(name: &str, text: &str) -> Result<ZPath, Problem> {
     ZPath::parse(text).map_err(|_| Problem::bad(name, format!("not a znode path: {}", broken_rule(text))))
 }
 
-/// Says of a text which rule for paths it breaks first.
+/// Text about the first rule for paths that a text breaks.
 fn broken_rule(text: &str) -> String {
     let Some(names) = text.strip_prefix('/') else { return "it begins with no slash".into() };
     if names.ends_with('/') && !names.ends_with("//") {
@@ -65,7 +66,7 @@ fn broken_rule(text: &str) -> String {
     "it breaks a rule".into()
 }
 
-/// A path that may be a lock's.
+/// Checks that a path may be a lock's.
 pub(crate) fn not_the_root(name: &str, lock: ZPath) -> Result<ZPath, Problem> {
     if lock.is_root() { Err(Problem::bad(name, "the root is no lock")) } else { Ok(lock) }
 }
@@ -75,8 +76,8 @@ fn split_new(path: &ZPath) -> Result<(ZPath, String), Problem> {
     Ok((parent, path.name().to_owned()))
 }
 
-/// The route's own slash is the path's first. A path that is given as answers tell it begins with
-/// another one, encoded.
+/// Decodes a text behind a route. The route's own slash is the path's first. A path copied from an
+/// answer begins with another one, encoded, which is dropped.
 fn decode_text(raw: &str) -> Result<String, Problem> {
     let names = raw.strip_prefix('/').unwrap_or(raw);
     let starts_with_slash = names.get(..3).is_some_and(|start| start.eq_ignore_ascii_case("%2f"));
@@ -85,11 +86,11 @@ fn decode_text(raw: &str) -> Result<String, Problem> {
     Ok(format!("/{names}"))
 }
 
-/// Where a proxy asks about a fencing token.
+/// Path at which a proxy asks about a fencing token.
 pub(crate) const FENCE: &str = "/v1/fence";
 
-/// Below this path the method, the rest of the path, the query, the body and most headers are those
-/// of another request.
+/// Prefix of a proxy's questions. The method, the rest of the path, the query, the body and most
+/// headers are those of another request.
 pub(crate) const BEHIND_FENCE: &str = "/v1/fence/";
 
 #[cfg(test)]
@@ -122,7 +123,7 @@ mod tests {
     fn an_encoded_slash_separates_names_and_is_decoded_once() {
         check("/team%2Fx", Some("/team/x"));
         check("/team%2fx/y", Some("/team/x/y"));
-        // A ticket as the API tells it, encoded as a whole.
+        // This is a ticket as the API shows it, encoded as a whole.
         check("/%2Fteam%2Fx", Some("/team/x"));
         check("/%2F", Some("/"));
         check("/a%252Fb", Some("/a%2Fb"));

@@ -1,5 +1,5 @@
-//! The parameters of a request, from its query or from a body of JSON, read strictly: what a route
-//! does not take is refused by name.
+//! Parameters of a request, from its query or a JSON body, read strictly: an unknown parameter is
+//! refused by name.
 
 use std::fmt;
 use std::str::FromStr;
@@ -17,11 +17,11 @@ use crate::request::paths;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Query {
     params: Vec<(String, Value)>,
-    /// What the handler takes, for a word about what it does not.
+    /// Names that the handler takes, to suggest one for an unknown name.
     known: Vec<&'static str>,
 }
 
-/// What a parameter was given.
+/// The given value of a parameter.
 #[derive(Clone, Debug)]
 enum Value {
     /// A name alone, in a query.
@@ -36,11 +36,11 @@ enum Value {
     Flag(bool),
 }
 
-/// What may be given several times in a query.
+/// Parameters that may be given several times in a query.
 const SEVERAL: [&str; 1] = ["exclude"];
 
 impl Query {
-    /// Reads `a=1&b`. A plus is a space, as in forms.
+    /// Parses `a=1&b`. A plus is a space, as in forms.
     pub(crate) fn parse(raw: &str) -> Result<Query, Problem> {
         let mut query = Query::default();
         for pair in raw.split('&').filter(|pair| !pair.is_empty()) {
@@ -60,7 +60,8 @@ impl Query {
     /// Adds the members of a JSON object, which are parameters as those of the query are.
     ///
     /// # Errors
-    /// 400 when it is none, or has something twice that the query or itself has already.
+    /// 400 when the body is no object, or a member is given twice, in the object or beside the
+    /// query.
     pub(crate) fn add_object(&mut self, json: &[u8]) -> Result<(), Problem> {
         let mut twice = None;
         let mut reader = serde_json::Deserializer::from_slice(json);
@@ -90,7 +91,7 @@ impl Query {
         Ok(found)
     }
 
-    /// Whether the parameter is there.
+    /// Tells whether the parameter is given.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.params.iter().any(|(known, _)| known == name)
     }
@@ -100,7 +101,7 @@ impl Query {
         let text = match self.remove(name) {
             None => return Ok(None),
             Some(Value::Bare) => String::new(),
-            // A sign is no digit, though Rust takes it for one.
+            // Rust's parser takes a sign; here it is refused.
             Some(Value::Written(text)) if text.starts_with('+') => {
                 return Err(Problem::bad(name, "a number is written without a plus, which is a blank in a query"));
             }
@@ -119,7 +120,7 @@ impl Query {
         self.take(name)?.map(|text| paths::parse(name, &text)).transpose()
     }
 
-    /// Takes a duration that has a longest value.
+    /// Takes a duration of at most `max_ms`.
     pub(crate) fn duration_ms(&mut self, name: &'static str, max_ms: u64) -> Result<Option<u64>, Problem> {
         let text = match self.remove(name) {
             None => return Ok(None),
@@ -156,7 +157,7 @@ impl Query {
 
     /// Takes `limit`: the length of a page, up to `max`.
     pub(crate) fn limit(&mut self, max: usize) -> Result<usize, Problem> {
-        // Handlers look one further, to know whether there is a next page.
+        // Handlers look at one more, to know whether there is a next page.
         let max = max.min(usize::MAX - 1);
         match self.get("limit")? {
             Some(0) => Err(Problem::bad("limit", "at least 1")),
@@ -166,7 +167,7 @@ impl Query {
         }
     }
 
-    /// Refuses what no caller took.
+    /// Refuses the parameters that the handler did not take.
     pub(crate) fn finish(self) -> Result<(), Problem> {
         let Some((name, _)) = self.params.first() else { return Ok(()) };
         match meant(name, self.known.iter().copied()) {
@@ -182,10 +183,10 @@ impl Query {
     }
 }
 
-/// Reads the members of an object into a query, without building what they hold first.
+/// Reads the members of an object into a query, without building their values first.
 struct Members<'a> {
     query: &'a mut Query,
-    /// What was there already, and ended the reading.
+    /// Name of a member given twice, which ended the reading.
     twice: &'a mut Option<String>,
 }
 
@@ -198,7 +199,7 @@ impl<'de> Visitor<'de> for Members<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         while let Some(name) = map.next_key::<String>()? {
-            // Nothing is what an optional field of many clients is written as.
+            // Many clients write an absent optional field as null.
             let Some(Scalar(value)) = map.next_value::<Option<Scalar>>()? else { continue };
             if self.query.has(&name) {
                 *self.twice = Some(name);
@@ -250,19 +251,19 @@ impl Visitor<'_> for ScalarVisitor {
     }
 }
 
-/// A duration that is not above its longest value.
+/// Checks that a duration is at most `max_ms`.
 pub(crate) fn at_most(name: &str, ms: u64, max_ms: u64) -> Result<u64, Problem> {
     if ms > max_ms { Err(Problem::bad(name, format!("at most {}", Millis(max_ms)))) } else { Ok(ms) }
 }
 
-/// Cuts what was found to a page. Its last one, where there was more.
+/// Cuts a list to a page. Returns its last item where more follow.
 pub(crate) fn cut<T>(found: &mut Vec<T>, limit: usize) -> Option<&T> {
     let more = found.len() > limit;
     found.truncate(limit);
     found.last().filter(|_| more)
 }
 
-/// The name that was meant by one that is not known, if it is nearly written so.
+/// Finds the known name that an unknown one is nearly written as.
 pub(crate) fn meant(given: &str, known: impl Iterator<Item = &'static str>) -> Option<&'static str> {
     // Bytes that are to be added, left out or changed to make one name of the other.
     let given = given.as_bytes().to_vec();

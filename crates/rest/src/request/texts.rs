@@ -4,7 +4,7 @@ use zlock_client::api::is_unseen;
 
 use crate::problem::Problem;
 
-/// Refuses a text with a character that its reader would not see, or would read in another order.
+/// Refuses a text with a character that a reader would not see, or would see in another order.
 ///
 /// # Errors
 /// 400 for the parameter `name`, with the first such character.

@@ -1,11 +1,11 @@
-//! What costs much: it is made one at a time, and what became of the last one is kept.
+//! Costly results: they are made one at a time, and the last one is kept.
 
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::Semaphore;
 use zlock_client::api::StateDigest;
 
-/// The turn to make the next one, and the last one.
+/// The turn to make the next result, and the last result.
 pub(crate) struct Turns<T> {
     pub(crate) turn: Arc<Semaphore>,
     pub(crate) last: Arc<Mutex<T>>,
@@ -17,11 +17,11 @@ pub(crate) type Digests = Turns<Option<StateDigest>>;
 /// Backups that this node serves.
 pub(crate) type Backups = Turns<LastBackup>;
 
-/// The last backup that was written here from end to end; zeros when there was none since the node
-/// started.
+/// The last backup that this node served from end to end; zeros when there was none since the
+/// start.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct LastBackup {
-    /// When it ended, in seconds since 1970.
+    /// End of the backup, in seconds since 1970.
     pub(crate) at_seconds: u64,
     pub(crate) bytes: u64,
 }

@@ -1,4 +1,4 @@
-//! Waiting for something to be true of the state.
+//! Waits for a condition of the state.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,14 +10,15 @@ use znode::{State, Zxid};
 use crate::problem::Problem;
 use crate::request::call::Call;
 
-/// How long a request may wait.
+/// Time that a request may wait.
 pub(crate) struct Wait {
-    /// `None` for not at all.
+    /// End of the wait; `None` for no wait.
     deadline: Option<Instant>,
 }
 
 impl Wait {
-    /// Takes the parameter. What is read of the head, the path for one, is read before.
+    /// Takes `wait`. The head is freed here, so its other parts, such as the path, must be read
+    /// before.
     pub(crate) fn take(call: &mut Call) -> Result<Wait, Problem> {
         let wait_ms = call.query.duration_ms("wait", call.door.config.wait_max_ms)?.unwrap_or(0);
         if wait_ms > 0 {
@@ -43,7 +44,7 @@ impl Wait {
         let Some(deadline) = self.deadline else {
             return Ok((None, state.last_zxid()));
         };
-        // While a reader has it, all that changes is copied.
+        // While a reader keeps a state, all that changes is copied.
         drop(state);
         let _permit = call.door.wait_permit()?;
         let _waiting = call.waits();

@@ -1,5 +1,5 @@
-//! Every route that is for operators, asked for as each kind of caller. The routes come from the
-//! OpenAPI document, which has all of them, so that a new one is asked for, too.
+//! Every operators' route, asked for as each kind of caller. The routes come from the OpenAPI
+//! document, which has all of them, so a new route is covered too.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, TcpListener};
@@ -20,12 +20,13 @@ const BOB: Option<&str> = Some("Basic Ym9iOng=");
 const LOOPBACK: [u8; 4] = [127, 0, 0, 1];
 const NETWORK: [u8; 4] = [192, 0, 2, 1];
 
-/// A caller, as its connection and its headers tell.
+/// A caller, described by its connection and headers.
 struct Asker {
     name: &'static str,
     is_operator: bool,
     by_socket: bool,
-    /// Where from, whether with TLS, and whose certificate; `None` for no connection of this door.
+    /// Address, whether with TLS, and the certificate's subject; `None` for a connection that this
+    /// door did not accept.
     peer: Option<([u8; 4], bool, Option<&'static str>)>,
     authorization: Option<&'static str>,
 }
@@ -75,7 +76,7 @@ async fn node(dir: &std::path::Path) -> Router {
     router(replica, rest)
 }
 
-/// The status, and what the problem says.
+/// Asks, and returns the status and the body.
 async fn ask(router: &Router, method: &str, path: &str, asker: &Asker) -> (u16, String) {
     let mut request = Request::builder().method(method).uri(path).header("host", "localhost");
     if let Some(authorization) = asker.authorization {
@@ -100,10 +101,10 @@ async fn what_is_for_operators_is_answered_to_operators_and_to_no_other_caller()
     let router = node(dir.path()).await;
     let described = openapi_document()["paths"].as_object().unwrap().keys().cloned();
     let mut paths: BTreeSet<String> = described.filter(|path| path.starts_with("/v1/admin")).collect();
-    // What is not there is no business of others either.
+    // Only an operator is told that a route does not exist.
     paths.extend(["/v1/admin", "/v1/admin/", "/v1/admin/none", "/v1/admin/none/at/all"].map(str::to_owned));
     for path in paths {
-        // A parameter is some number, name or path.
+        // Any number, name or path does for a parameter.
         let path =
             path.split('/').map(|part| if part.starts_with('{') { "1" } else { part }).collect::<Vec<_>>().join("/");
         for method in ["GET", "HEAD", "PUT", "POST", "DELETE", "PATCH", "OPTIONS"] {
@@ -111,7 +112,7 @@ async fn what_is_for_operators_is_answered_to_operators_and_to_no_other_caller()
                 let (status, body) = ask(&router, method, &path, &asker).await;
                 let what = format!("{method} {path} as {}: {status} {body}", asker.name);
                 assert_eq!(status == 401, !asker.is_operator, "{what}");
-                // The others hear how one becomes an operator.
+                // Other callers are told how to become an operator.
                 let told = body.contains("urn:zlock:problem:operator-only") && body.contains("admin socket");
                 let too_open = asker.authorization == SUPER && body.contains("plain HTTP");
                 assert!(asker.is_operator || method == "HEAD" || told || too_open, "{what}");

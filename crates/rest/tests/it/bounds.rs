@@ -1,4 +1,4 @@
-//! Each bound with its answer.
+//! Every bound of the door, with its answer.
 
 use axum::body::Body;
 use axum::http::{Method, Request};
@@ -18,7 +18,7 @@ async fn a_body_has_a_bound() {
     node.post("/v1/znodes/a", "12345678").await.expect(201);
     node.post("/v1/znodes/b", "123456789").await.expect_problem(413, "body-too-large");
     node.put("/v1/znodes/a", "123456789").await.expect_problem(413, "body-too-large");
-    // Without an announced length it is counted as it comes.
+    // A body without an announced length is counted as it comes.
     let pieces = futures_util::stream::iter([Ok::<_, std::io::Error>("12345"), Ok("6789")]);
     let request = Request::post("/v1/znodes/c").body(Body::from_stream(pieces)).unwrap();
     node.send(request).await.expect_problem(413, "body-too-large");
@@ -30,10 +30,10 @@ async fn a_body_has_a_bound() {
     node.post("/v1/txn", &" ".repeat(101)).await.expect_problem(413, "body-too-large");
 }
 
-/// Who reads slowly keeps what was written for him alone, and raw data that the state has no more.
+/// A slow reader keeps the text made for it, and raw data that the state has dropped.
 #[tokio::test]
 async fn long_answers_that_are_not_read_yet_have_a_bound() {
-    // Half of it is for answers.
+    // Half of the memory is for answers.
     let config = RestConfig { bodies_bytes_max: 300 << 10, ..RestConfig::default() };
     let node = Node::start_with(config, |_| {}).await;
     node.post("/v1/znodes/a", &"x".repeat(100_000)).await.expect(201);
@@ -123,8 +123,7 @@ async fn operations_of_a_txn_have_a_bound() {
 #[tokio::test]
 async fn a_txn_that_no_replica_could_read_back_is_refused() {
     let node = Node::start().await;
-    // In memory an operation takes up more than in the body and in the entry, and that is what a
-    // reader bounds.
+    // In memory an operation takes more than in the body and in the entry, and that is bounded.
     let ops = vec![r#"{"op":"check","path":"/"}"#; 161_318].join(",");
     let body = format!(r#"{{"ops":[{ops}]}}"#);
     let guard = format!("/{};1", "l".repeat(250));
@@ -216,7 +215,7 @@ async fn a_text_that_is_too_long_is_refused_by_its_name() {
     check(Method::POST, "/v1/elections/e?owner=123456789", "", "owner").await;
     check(Method::POST, "/v1/sessions", r#"{"label":"123456789"}"#, "label").await;
     check(Method::POST, "/v1/multilocks", r#"{"locks":[{"path":"/a"}],"label":"123456789"}"#, "label").await;
-    // Data is not a text with a name.
+    // Data has no parameter name to be named by.
     let node = limited(|limits| limits.data_bytes_max = 8).await;
     let refused = node.post("/v1/znodes/b", "123456789").await.expect_problem(413, "body-too-large");
     assert!(!text(&refused, "detail").contains(':'), "{}", refused.body);
@@ -230,7 +229,7 @@ async fn a_page_of_a_queue_has_no_more_data_than_labels() {
     node.post("/v1/znodes/l/n-lock-?mode=persistent-sequential", "123456789").await.expect(201);
     let queue = node.get("/v1/locks/l").await.expect(200);
     assert_eq!(queue.body["holders"][0]["label"], "12345678");
-    // A znode of another client may have a thousand times more, and a page a thousand of them.
+    // A znode of another client may have a thousand times more data, and a page a thousand znodes.
     assert_eq!(queue.body["waiters"][0].get("label"), None, "{}", queue.body);
 }
 
@@ -266,7 +265,7 @@ async fn the_state_has_a_bound() {
     };
     let refused = refused.expect_problem(507, "quota-exceeded");
     assert_eq!((&refused.body["outcome"], &refused.body["name"]), (&"refused".into(), &"QuotaExceeded".into()));
-    // What is there stays, and may be read, changed and deleted; then there is room again.
+    // Existing znodes stay, and may be read, changed and deleted; then there is room again.
     node.put(&made[0], "y").await.expect(200);
     node.delete(&made[0]).await.expect(200);
     node.post("/v1/znodes/again", "x").await.expect(201);
@@ -275,7 +274,7 @@ async fn the_state_has_a_bound() {
     node.post("/v1/znodes/a", &"x".repeat(60_000)).await.expect(201);
     node.post("/v1/znodes/b", &"x".repeat(60_000)).await.expect_problem(507, "quota-exceeded");
     node.put("/v1/znodes/a", &"x".repeat(120_000)).await.expect_problem(507, "quota-exceeded");
-    // Not data alone: sessions count, too.
+    // Sessions count besides data.
     let body = format!("{{\"label\":\"{}\"}}", "x".repeat(200));
     let mut sessions = 0;
     let refused = loop {

@@ -1,4 +1,4 @@
-//! Requests that a browser sends for a page of elsewhere, over real sockets and past them.
+//! Requests that a browser sends for a foreign page, over real sockets and past them.
 
 use axum::http::Method;
 use rest::RestConfig;
@@ -11,7 +11,7 @@ use crate::node::{Node, PATIENCE, text};
 const EVIL: (&str, &str) = ("origin", "https://evil.example");
 const FORM: (&str, &str) = ("content-type", "application/x-www-form-urlencoded");
 
-/// What every page that is open on the machine could do to `zlock dev`.
+/// Any page open on the machine could send these requests to `zlock dev`.
 #[tokio::test]
 async fn a_page_of_elsewhere_neither_writes_nor_reads() {
     let node = Node::start().await;
@@ -64,8 +64,8 @@ async fn an_origin_that_is_listed_may_ask() {
     node.call(Method::POST, "/v1/sessions", &[EVIL, page[2]], b"").await.expect_problem(403, "foreign-origin");
 }
 
-/// DNS rebinding: the page's own name leads here, so that to the browser the node is where the page
-/// came from.
+/// DNS rebinding: the page's own name leads here, so the browser takes the node for the page's
+/// origin.
 #[tokio::test]
 async fn a_listener_on_loopback_is_not_reached_by_a_foreign_name() {
     let node = Node::start().await;

@@ -37,7 +37,7 @@ impl Server {
         TcpStream::connect(self.addr).await.unwrap()
     }
 
-    /// Until a connection is served: the server has seen the one before go.
+    /// Waits until a connection is served: the server has then seen the end of the one before.
     async fn until_there_is_room(&self) {
         let served = timeout(PATIENCE, async {
             let request = "GET /livez HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
@@ -55,7 +55,7 @@ impl Server {
 
 const LOOK: &str = "HEAD /livez HTTP/1.1\r\nhost: localhost\r\n\r\n";
 
-/// Everything until the server closes.
+/// Reads until the server closes.
 async fn read_to_end(mut stream: impl AsyncRead + Unpin) -> String {
     let mut bytes = Vec::new();
     // A reset after the answer is a close, too.
@@ -63,7 +63,7 @@ async fn read_to_end(mut stream: impl AsyncRead + Unpin) -> String {
     String::from_utf8(bytes).unwrap()
 }
 
-/// The next answer of a connection that stays open, as far as its headers.
+/// Reads the next answer of a connection that stays open, as far as its headers.
 async fn read_head(stream: &mut TcpStream) -> String {
     let mut bytes = Vec::new();
     while !bytes.ends_with(b"\r\n\r\n") {
@@ -101,7 +101,7 @@ async fn pipelined_old_and_absolute_requests_are_served() {
     }
 }
 
-/// nginx's `auth_request` asks so about a request with a body, and sends none:
+/// nginx's `auth_request` asks like this about a request with a body, and sends no body itself:
 /// `proxy_pass_request_body off` leaves the length.
 #[tokio::test]
 async fn a_question_of_a_proxy_is_answered_without_the_body_that_it_tells_the_length_of() {
@@ -161,7 +161,7 @@ async fn a_door_that_drains_serves_on_and_closes_with_each_answer() {
     look.write_all(b"GET /v1/cluster HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
     let look = read_to_end(look).await;
     assert!(look.contains(r#""ready":"draining""#), "{look}");
-    // One that was there is not cut: its next request is answered.
+    // An earlier connection is not cut: its next request is answered.
     kept.write_all(LOOK.as_bytes()).await.unwrap();
     let answer = read_to_end(kept).await;
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.contains(close), "{answer}");
@@ -181,7 +181,7 @@ async fn a_node_that_stops_after_a_delay_is_not_ready_and_ends_no_connection_bef
     server.stop.send(()).unwrap();
     let told = timeout(PATIENCE, async {
         loop {
-            // All on the connection that was there.
+            // All requests go over the earlier connection.
             kept.write_all(b"HEAD /readyz HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
             let head = read_head(&mut kept).await;
             assert!(!head.contains("connection: close"), "{head}");
@@ -211,7 +211,7 @@ async fn operators_come_in_by_their_socket_also_when_the_door_is_full_and_are_as
     let since = wait.replace("since=0", &format!("since={}", node.replica.state().last_zxid()));
     waiting.write_all(since.as_bytes()).await.unwrap();
     node.until_watches(1).await;
-    // More than the socket keeps: those that say nothing give way.
+    // There are more connections than the socket keeps: the silent ones give way.
     let mut silent = Vec::new();
     for _ in 0..70 {
         silent.push(UnixStream::connect(&path).await.unwrap());
@@ -234,7 +234,7 @@ async fn a_client_that_takes_nothing_of_its_answer_is_cut_off() {
     let config = RestConfig { connections_max: 1, write_timeout_ms: 100, ..RestConfig::default() };
     let server = Server::start(config).await;
     server.node.post("/v1/znodes/large", &"x".repeat(1_000_000)).await.expect(201);
-    // More than the sockets' buffers take.
+    // These answers are more than the sockets' buffers take.
     let requests = "GET /v1/znodes/large HTTP/1.1\r\nhost: localhost\r\n\r\n".repeat(64);
     let stalled = server.send(&requests).await;
     server.until_there_is_room().await;
@@ -260,7 +260,7 @@ async fn a_long_answer_that_was_taken_makes_room_for_the_next() {
 async fn slow_heads_and_idle_connections_are_closed() {
     let config = RestConfig { header_read_timeout_ms: 100, idle_timeout_ms: 100, ..RestConfig::default() };
     let server = Server::start(config).await;
-    // Never sent, half a head, and idle after an answer.
+    // One connection has sent nothing, one half a head, and one is idle after an answer.
     assert_eq!(read_to_end(server.connect().await).await, "");
     let half = read_to_end(server.send("GET /livez HTTP/1.1\r\nhost:").await).await;
     assert!(half.is_empty() || half.starts_with("HTTP/1.1 408"), "{half}");
@@ -300,7 +300,7 @@ async fn a_body_that_is_too_large_is_answered_while_it_comes() {
         format!("POST /v1/znodes/a HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n{body}", body.len());
     let mut stream = server.send(&request).await;
     assert!(read_head(&mut stream).await.starts_with("HTTP/1.1 413"));
-    // Who asks first is told at once, and sends nothing.
+    // A client that asks before it sends is told at once, and sends nothing.
     let asks =
         "POST /v1/znodes/a HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\ncontent-length: 4000000\r\n\r\n";
     assert!(read_head(&mut server.send(asks).await).await.starts_with("HTTP/1.1 413"));
@@ -346,7 +346,7 @@ async fn a_client_that_sends_no_more_is_answered_unless_it_may_wait() {
         let answered = last(&request).await;
         assert!(answered.starts_with(&format!("HTTP/1.1 {answer}")), "{request}: {answered}");
     }
-    // Half a body is none.
+    // Half a body does not complete the request.
     let half = with_body("POST /v1/znodes/b", "x").replace("length: 1", "length: 2");
     assert!(last(&half).await.starts_with("HTTP/1.1 408"));
     let several = r#"{"locks":[{"path":"/l"},{"path":"/m"}],"wait":"20s"}"#;
@@ -371,8 +371,8 @@ async fn a_grant_that_was_delivered_is_kept() {
     let head = read_head(&mut stream).await;
     assert!(head.starts_with("HTTP/1.1 200 OK"), "{head}");
     drop(stream);
-    // The withdrawal of another waiter that left comes after everything the first connection could
-    // have started.
+    // The withdrawal of another waiter comes after everything that the first connection could have
+    // started.
     let waiting = server.send(&acquire(&other, "/l?wait=20s")).await;
     node.until_contenders("/l", 2).await;
     drop(waiting);
@@ -393,7 +393,7 @@ async fn shutdown_ends_waits_and_withdraws() {
     stop.send(()).unwrap();
     for stream in [waiting, watching] {
         let answer = read_to_end(stream).await;
-        // A request that had not been read yet is not answered.
+        // A request that had not been read yet gets no answer.
         assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 503"), "{answer}");
     }
     timeout(Duration::from_secs(10), task).await.expect("it ends in time").unwrap().unwrap();
@@ -413,7 +413,7 @@ async fn shutdown_withdraws_for_clients_that_went_just_before() {
     drop(waiting);
     drop(stop);
     timeout(PATIENCE, task).await.expect("it ends in time").unwrap().unwrap();
-    // The server has ended, and so has everything that it had to do.
+    // The server has ended, and so has all its work.
     let queue = node.get("/v1/locks/l").await.expect(200);
     assert_eq!(number(&queue, "contenders"), 1);
 }

@@ -1,4 +1,4 @@
-//! The OpenAPI document against the routes, and against every answer that the other tests get.
+//! The OpenAPI document against the routes, and against every answer of the other tests.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +20,7 @@ fn operations() -> impl Iterator<Item = (&'static str, &'static str, &'static Va
     })
 }
 
-/// The operation behind a method and the path of a URL.
+/// Finds the operation behind a method and the path of a URL.
 fn operation(method: &Method, path: &str) -> Option<&'static Value> {
     let method = if matches!(*method, Method::HEAD | Method::OPTIONS) {
         "get".to_owned()
@@ -44,21 +44,21 @@ fn operation(method: &Method, path: &str) -> Option<&'static Value> {
     found.max_by_key(|(_, template, _)| template.len()).map(|(_, _, operation)| operation)
 }
 
-/// Fails when an answer is not one that the document declares for its operation.
+/// Fails when the document does not declare the answer for its operation.
 #[track_caller]
 pub(crate) fn check(method: &Method, path: &str, answer: &Answer) {
     assert_eq!(answer.header("cache-control"), "no-store", "{method} {path}");
-    // As text in a terminal each answer is lines of its own.
+    // In a terminal, each answer ends its line.
     assert!(answer.body.is_null() || answer.bytes.ends_with(b"\n") || is_raw(answer), "{method} {path}");
     if ["no-route", "method-not-allowed"].contains(&answer.problem()) {
         return;
     }
-    // Behind the fence stand methods and paths of other requests.
+    // Paths behind the fence are those of other requests, with their methods.
     if path.starts_with("/v1/fence/") {
         return;
     }
     let operation = match operation(method, path) {
-        // These come before the routes, whatever the method.
+        // These answers come before the routes, with any method.
         None if ["foreign-origin", "foreign-host"].contains(&answer.problem()) => return,
         found => found.unwrap_or_else(|| panic!("{method} {path} is not in the document")),
     };
@@ -66,7 +66,7 @@ pub(crate) fn check(method: &Method, path: &str, answer: &Answer) {
     let declared = &operation["responses"][answer.status.to_string()];
     assert!(declared.is_object(), "{id} does not declare {} ({})", answer.status, answer.problem());
     let kind = answer.header("content-type").split(';').next().unwrap();
-    // The body, which tells the rest, is not sent.
+    // A HEAD has no body, which would tell the rest.
     if *method == Method::HEAD {
         return;
     }
@@ -74,7 +74,7 @@ pub(crate) fn check(method: &Method, path: &str, answer: &Answer) {
         assert!(answer.bytes.is_empty() && declared.get("content").is_none(), "{id} 204 has a body");
         return;
     }
-    // What a balancer looks at is the status.
+    // A balancer looks at the status alone.
     if declared.get("content").is_none() || (declared["x-may-be-empty"] == true && kind.is_empty()) {
         assert!(answer.bytes.is_empty(), "{id} {} has a body", answer.status);
         return;
@@ -86,7 +86,7 @@ pub(crate) fn check(method: &Method, path: &str, answer: &Answer) {
     }
 }
 
-/// Whether an answer is the data of a znode as it is.
+/// Tells whether an answer is the raw data of a znode.
 fn is_raw(answer: &Answer) -> bool {
     answer.header("content-type") == "application/octet-stream"
 }
@@ -102,7 +102,7 @@ fn every_operation_has_an_id_of_its_own() {
     }
 }
 
-/// Looking for a member of a JSON value to change it makes it.
+/// Looking up a missing member of a JSON value to change it would create the member.
 #[test]
 fn nothing_in_the_document_is_null() {
     fn check(at: &str, value: &Value) {
@@ -116,7 +116,7 @@ fn nothing_in_the_document_is_null() {
     check("", document());
 }
 
-/// A schema without its reference.
+/// Follows the reference of a schema.
 fn schema(of: &'static Value) -> &'static Value {
     match of["$ref"].as_str() {
         Some(reference) => document().pointer(reference.trim_start_matches('#')).unwrap(),
@@ -203,7 +203,7 @@ fn every_parameter_has_bounds() {
     }
 }
 
-/// A choice that can be read two ways makes generated clients read the wrong one.
+/// Generated clients misread a choice whose variants can be taken for each other.
 #[test]
 fn no_choice_of_schemas_can_be_read_two_ways() {
     let schemas = document()["components"]["schemas"].as_object().unwrap();
@@ -215,7 +215,7 @@ fn no_choice_of_schemas_can_be_read_two_ways() {
         let variants: Vec<_> = schema["oneOf"].as_array().into_iter().flatten().map(resolved).collect();
         for (at, one) in variants.iter().enumerate() {
             for (_, other) in variants.iter().enumerate().filter(|(other, _)| *other != at) {
-                // What makes an instance of this one no instance of the other.
+                // Such a field makes an instance of one schema no instance of the other.
                 let required = other["required"].as_array().unwrap().iter().map(|field| field.as_str().unwrap());
                 let differs = |field: &str| match one["properties"].get(field) {
                     None => true,
@@ -261,7 +261,7 @@ async fn an_encoded_slash_separates_names_in_every_route_with_a_path() {
     let asked = node.post(&format!("/v1/revoke/{encoded}"), "").await.expect(200);
     assert_eq!(asked.body["tickets"], json!([ticket]));
     node.in_session(&session, Method::DELETE, &format!("/v1/tickets/{encoded}")).await.expect(200);
-    // Once: what was encoded twice is a name with a percent sign.
+    // A path is decoded once: a name that was encoded twice has a percent sign.
     assert_eq!(node.post("/v1/znodes/a%252Fb", "").await.expect(201).body["path"], "/a%2Fb");
     for (method, uri) in [
         (Method::POST, "/v1/simple-locks/s%2Fx?owner=o"),
@@ -291,7 +291,7 @@ async fn parameters_are_taken_from_a_body_as_from_the_query() {
     assert!(held.body["ticket"].as_str().unwrap().contains("__rlock__"), "{}", held.body);
     let kept = json!({"keep": true, "mode": "write", "wait": "10ms"});
     let waiting = ask(&second, Method::POST, "/v1/locks/l", kept).await.expect(202);
-    // The deadline of a revocation, which was lost once.
+    // The deadline of a revocation was lost once.
     let asked = ask(&second, Method::POST, "/v1/revoke/l", json!({"deadline": "0"})).await.expect(200);
     assert_eq!(asked.body["tickets"], json!([held.body["ticket"]]));
     let uri = format!("/v1/tickets{}?wait=20s", waiting.body["ticket"].as_str().unwrap());
@@ -339,7 +339,7 @@ async fn a_body_is_never_ignored() {
     let plain = [("zlock-session", &*session), ("content-type", "text/plain")];
     let refused = node.call(Method::POST, "/v1/locks/l", &plain, b"{}").await;
     refused.expect_problem(415, "unsupported-media-type");
-    // Nothing to be taken is nothing to be refused.
+    // An empty object has no member to refuse.
     node.call(Method::POST, &keepalive, &[("zlock-session", &session)], b"{}").await.expect(200);
     assert_eq!(node.get("/v1/locks/l").await.expect(200).body["contenders"], 0);
 }

@@ -50,7 +50,7 @@ async fn only_the_leader_proclaims() {
     proclaim(&node, &first, "tcp://a:1").await.expect(200);
     let leader = node.get("/v1/elections/e").await.expect(200);
     assert_eq!(leader.body["leader"]["data"], "tcp://a:1");
-    // A guard of the client's own is looked at too.
+    // A guard of the client's own is checked too.
     let stale = [("zlock-session", &*first), ("if-lock", "/e;1")];
     node.call(Method::PUT, "/v1/elections/e", &stale, b"x").await.expect_problem(412, "lock-not-held");
 }
@@ -101,14 +101,14 @@ async fn an_observer_sees_each_leader_and_each_value_once() {
     };
     let (seen, _) = tokio::join!(observe(&mut cursor), campaign(&node, &first, "?label=a"));
     assert_eq!(seen, "a");
-    // Another candidate changes nothing.
+    // A new candidate does not change the observed leader.
     campaign(&node, &second, "?label=b&keep").await.expect(202);
     let (seen, _) = tokio::join!(observe(&mut cursor), proclaim(&node, &first, "here"));
     assert_eq!(seen, "here");
     let resign = node.in_session(&first, Method::DELETE, "/v1/elections/e");
     let (seen, _) = tokio::join!(observe(&mut cursor), resign);
     assert_eq!(seen, "b");
-    // Who asks late sees what there is at once.
+    // A late observer sees the present leader at once.
     let mut late = String::from("0.0");
     assert_eq!((observe(&mut late).await, &late), (json!("b"), &cursor));
     let still = node.get(&format!("/v1/elections/e?after={cursor}&wait=50ms")).await.expect(200);
@@ -133,7 +133,7 @@ async fn a_leader_latch_of_curator_stands_in_the_same_election() {
         node.in_session(&latch, Method::DELETE, &format!("/v1/znodes{}", text(&made, "path"))).await.expect(200);
     };
     let (leads, ()) = tokio::join!(waiting, closing);
-    // What Curator compares: the text behind the last "latch-", or the whole name without it.
+    // Curator compares the text behind the last "latch-", or the whole name without it.
     let leads = leads.expect(200);
     let key = |path: &str| path.rsplit_once("latch-").unwrap_or(path.rsplit_once('/').unwrap()).1.to_owned();
     assert!(key(text(&leads, "ticket")) > key(text(&made, "path")));
@@ -157,12 +157,11 @@ async fn nobody_proclaims_for_a_leader_but_itself() {
             node.call(Method::PUT, &uri, &headers, b"x").await
         }
     };
-    // Ticket and token of a leader are no secret; a candidate's own ticket is not that of the
-    // leader.
+    // Ticket and token of a leader are no secret; a candidate's own ticket is not the leader's.
     proclaim(&other, &ticket, &[]).await.expect_problem(412, "lock-not-held");
     proclaim(&other, &waits, &[]).await.expect_problem(412, "lock-not-held");
     proclaim(&leader, &waits, &[]).await.expect_problem(412, "lock-not-held");
-    // Another lock does not stand for leadership.
+    // A guard on another lock does not prove leadership.
     let lock = node.acquire(&other, "/l").await.expect(200);
     let held = format!("/l;{}", number(&lock, "fencing_token"));
     proclaim(&leader, &ticket, &[("if-lock", &held)]).await.expect_problem(400, "bad-request");

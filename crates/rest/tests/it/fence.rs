@@ -1,4 +1,4 @@
-//! `/v1/fence`: what a proxy asks before it lets a request pass.
+//! `/v1/fence`: the question of a proxy before it lets a request pass.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ async fn a_token_passes_while_it_holds_the_lock() {
     ask(&number(&next, "fencing_token").to_string()).await.expect(204);
 }
 
-/// The client of the proxy made it up, or did not send it: no fault of the proxy, which would
+/// The proxy's client made the token up, or sent none. That is no fault of the proxy, which would
 /// answer 500 for a 400.
 #[tokio::test]
 async fn what_is_no_token_is_refused_as_one_that_holds_nothing() {
@@ -42,8 +42,8 @@ async fn what_is_no_token_is_refused_as_one_that_holds_nothing() {
     }
 }
 
-/// Envoy asks with the method and behind the path of the request that it is about, and takes
-/// nothing but 200.
+/// Envoy asks with the method and behind the path of the request in question, and takes only 200
+/// for a pass.
 #[tokio::test]
 async fn a_proxy_may_ask_behind_the_path_of_another_request() {
     let node = Node::start().await;
@@ -65,13 +65,12 @@ async fn a_proxy_may_ask_behind_the_path_of_another_request() {
     node.call(Method::POST, "/v1/fence/x", &stale, b"").await.expect_problem(403, "lock-not-held");
 }
 
-/// May use locks below the directory and not read them, as an ACL in a query says it; bob may read
-/// them.
+/// ACL for clients that may use the locks below a directory and not read them, as in a query; bob
+/// may read them.
 const HIDDEN: &str = "world:anyone:cd,digest:bob:ttt4KD2l%2FLR0Mpj5c6jU0hrwVdE%3D:cdrwa";
 const BOB: &str = "Basic Ym9iOng=";
 
-/// The body and all headers but the proxy's own are those of the request that the question is
-/// about.
+/// The body and all headers but the proxy's own belong to the request in question.
 #[tokio::test]
 async fn nothing_of_the_other_request_is_taken_for_a_part_of_the_question() {
     let node = Node::start().await;
@@ -102,21 +101,21 @@ async fn nothing_of_the_other_request_is_taken_for_a_part_of_the_question() {
             node.call(method, "/v1/fence/invoices/7?wait=x", &others, body).await.expect(200);
         }
     }
-    // A page of a browser is behind the other request: whether it may ask is for the service to
-    // say.
+    // The other request comes from a browser's page: the service behind the proxy decides whether
+    // the page may send it.
     for page in [&[("origin", "https://shop.example")][..], &[("sec-fetch-site", "cross-site")], &[("origin", "null")]]
     {
         let asked = [page, &[("zlock-lock", "/team/x"), ("zlock-token", &*open)]].concat();
         node.call(Method::POST, "/v1/fence/invoices/7", &asked, b"").await.expect(200);
-        // Without what only the proxy sets there is no question, and no answer that a browser would
-        // show to the page.
+        // Without the headers that only the proxy sets, the answer is a refusal that no browser
+        // would show to the page.
         let refused = node.call(Method::OPTIONS, "/v1/fence/invoices/7", page, b"").await;
         let refused = refused.expect_problem(400, "bad-request");
         assert!(!refused.headers.keys().any(|name| name.as_str().starts_with("access-control-")));
         let uri = format!("/v1/fence?lock=/team/x&token={open}");
         node.call(Method::GET, &uri, page, b"").await.expect_problem(403, "foreign-origin");
     }
-    // Two tokens, one of them from the proxy's client, are none.
+    // Two tokens count as none, as one is from the proxy's client.
     let twice = [("zlock-lock", "/team/x"), ("zlock-token", &*open), ("zlock-token", "1")];
     node.call(Method::GET, "/v1/fence/x", &twice, b"").await.expect_problem(403, "lock-not-held");
     let ask = async |headers: &[(&str, &str)]| {
@@ -130,7 +129,7 @@ async fn nothing_of_the_other_request_is_taken_for_a_part_of_the_question() {
     let bad = ask(&[("zlock-authorization", "Basic !")]).await.expect_problem(400, "bad-request");
     assert_eq!(bad.body["detail"], "zlock-authorization: Basic is followed by base64");
     ask(&[("zlock-authorization", BOB), ("zlock-authorization", BOB)]).await.expect_problem(400, "bad-request");
-    // The question of nginx is a request of its own, with the proxy's credentials and no others.
+    // nginx asks by a request of its own, with the proxy's credentials and no others.
     let uri = format!("/v1/fence?lock=/d/l&token={hidden}");
     node.get(&uri).await.expect_problem(403, "no-auth");
     node.call(Method::GET, &uri, &[("authorization", BOB)], b"").await.expect(204);

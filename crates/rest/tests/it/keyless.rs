@@ -5,8 +5,8 @@ use serde_json::json;
 
 use crate::node::{Node, number, text};
 
-/// The ticket of a request whose node died: `keep` is how a router that no client hangs up on
-/// leaves one behind.
+/// The ghost is the ticket of a request whose node died. The test makes it by `keep`, as its
+/// requests have no connection that could break.
 #[tokio::test]
 async fn a_retry_without_a_key_is_not_queued_behind_its_own_ghost() {
     let node = Node::start().await;
@@ -23,7 +23,7 @@ async fn a_retry_without_a_key_is_not_queued_behind_its_own_ghost() {
         );
         assert_eq!(number(&node.get("/v1/locks/l").await.expect(200), "contenders"), 2);
     }
-    // Also when the ghost has come to hold.
+    // The refusal is the same when the ghost has come to hold.
     node.release(&holder, text(&held, "ticket")).await.expect(200);
     node.acquire_keyless(&session, "/l?wait=20s").await.expect_problem(409, "blocked-by-own-session");
 
@@ -33,7 +33,7 @@ async fn a_retry_without_a_key_is_not_queued_behind_its_own_ghost() {
     node.get(&format!("/v1/tickets{}", text(&ghost, "ticket"))).await.expect_problem(410, "ticket-gone");
 }
 
-/// What docs/http-api.md tells a client to do whose connection broke.
+/// The client follows the advice of docs/http-api.md after a broken connection.
 #[tokio::test]
 async fn a_retry_behind_a_broken_connection_goes_on_when_the_first_try_is_gone() {
     let node = Node::start().await;
@@ -72,7 +72,8 @@ async fn a_key_or_an_owner_tells_the_threads_of_a_session_apart() {
     assert_eq!(number(&node.get("/v1/locks/l").await.expect(200), "contenders"), 3);
 }
 
-/// Nothing tells that the second one is no retry, also where both could be held together.
+/// The second request may be a retry for all that the node knows, even where both could hold
+/// together.
 #[tokio::test]
 async fn readers_and_permits_without_a_key_are_one_for_each_lock() {
     let node = Node::start().await;

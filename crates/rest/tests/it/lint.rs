@@ -1,4 +1,4 @@
-//! Clients in one queue that do not see each other are told of.
+//! Warnings about clients in one queue that do not see each other.
 
 use axum::http::Method;
 use serde_json::json;
@@ -29,7 +29,7 @@ async fn curator_beside_kazoo_is_told_of_in_the_queue_a_header_and_a_count() {
     assert_eq!(node.get(&ticket).await.expect(202).header("zlock-mixed-families"), header);
     let mixed = async || number(&node.get("/v1/cluster").await.expect(200), "mixed_locks");
     assert_eq!(mixed().await, 1);
-    // Curator knows zlock's own.
+    // Curator knows zlock's own lock nodes.
     node.delete("/v1/znodes/l/0123456789abcdef0123456789abcdef__lock__0000000001").await.expect(200);
     assert_eq!((mixed().await, node.get("/v1/locks/l").await.header("zlock-mixed-families")), (0, ""));
     node.delete(&format!("/v1/znodes{}", text(&curator, "path"))).await.expect(200);

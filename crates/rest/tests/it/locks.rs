@@ -75,7 +75,7 @@ async fn a_kept_place_is_waited_for_again() {
         tokio::join!(node.in_session(&second, Method::GET, &wait), node.release(&first, text(&held, "ticket")));
     let granted = granted.expect(200);
     assert_eq!((text(&granted, "ticket"), number(&granted, "safe_for_ms")), (&*ticket, 29_400));
-    // Others may look, but nobody vouches to them for the session.
+    // Others may look, but are not told how long the session is safe.
     assert_eq!(number(&node.get(&uri).await.expect(200), "safe_for_ms"), 0);
     node.release(&first, &ticket).await.expect_problem(403, "not-owner");
     node.delete(&uri).await.expect_problem(401, "session-required");

@@ -1,4 +1,5 @@
-//! The HTTP door in front of a real single node: every route, every bound, every way to leave.
+//! The HTTP door in front of a real single node: every route, every bound, and every end of a
+//! request.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 

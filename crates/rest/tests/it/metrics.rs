@@ -16,8 +16,8 @@ fn is_name(name: &str) -> bool {
     !name.is_empty() && name.char_indices().all(good)
 }
 
-/// The labels between the braces: what is behind them. Values are quoted, and escape backslash,
-/// quote and newline only.
+/// Reads the labels between the braces, and returns the text behind them. Values are quoted, and
+/// escape backslash, quote and newline only.
 fn labels(mut rest: &str) -> &str {
     let mut seen = BTreeSet::new();
     loop {
@@ -103,7 +103,7 @@ async fn a_scrape_tells_what_the_node_is_and_has() {
     let version = env!("CARGO_PKG_VERSION");
     let info = format!("node_info{{cluster_id=\"zlock\",node_id=\"1\",version=\"{version}\"}}");
     check(&samples, &[(&info, 1)]);
-    // The same numbers as elsewhere.
+    // The numbers are the same as elsewhere.
     let cluster = node.get("/v1/cluster").await.expect(200);
     for name in ["term", "applied_zxid", "sessions", "znodes", "mixed_locks"] {
         assert_eq!(cluster.body[name].as_f64(), Some(samples[&format!("zlock_{name}")]), "{name}");
@@ -138,7 +138,7 @@ async fn requests_are_counted_by_what_came_of_them_and_waits_while_they_wait() {
         samples[&format!("zlock_requests_total{{door=\"http\",outcome=\"{outcome}\"}}")] as u64
     };
     assert_eq!(requests(&after, "done"), counts.requests(Entrance::Http, RequestEnd::Done));
-    // Two scrapes, a release, an acquire.
+    // These are two scrapes, a release and an acquire.
     assert_eq!(requests(&after, "done") - requests(&before, "done"), 4);
     assert_eq!(requests(&after, "refused") - requests(&before, "refused"), 1);
     assert_eq!((requests(&after, "unavailable"), requests(&after, "unknown")), (0, 0));

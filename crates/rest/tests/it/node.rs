@@ -1,4 +1,4 @@
-//! A node to ask, and what it answers.
+//! A node to ask, and its answers.
 
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,14 +17,14 @@ use tokio::time::Instant;
 use tower::ServiceExt;
 use znode::Limits;
 
-/// No step of a test may take longer.
+/// Longest time for a step of a test.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// One node with its door, gone with its directory.
+/// A node with its door. Dropping it deletes its directory.
 pub(crate) struct Node {
     pub(crate) replica: Replica,
     pub(crate) router: Router,
-    /// The same routes, for callers that are operators.
+    /// The routes for callers that are operators.
     operators: Router,
     _dir: TempDir,
 }
@@ -35,7 +35,7 @@ pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) headers: HeaderMap,
     pub(crate) bytes: bytes::Bytes,
-    /// Null when it is not JSON.
+    /// The body as JSON, else null.
     pub(crate) body: Value,
 }
 
@@ -48,7 +48,7 @@ impl Answer {
         self.header("zlock-zxid").parse().unwrap()
     }
 
-    /// The last part of the problem's type, or nothing.
+    /// The last part of the problem's type, or an empty text.
     pub(crate) fn problem(&self) -> &str {
         self.body["type"]
             .as_str()
@@ -85,7 +85,7 @@ impl Node {
         node
     }
 
-    /// One that need not get anywhere.
+    /// Starts a node, and does not wait until it leads.
     pub(crate) async fn start_unready(rest: RestConfig, edit: impl FnOnce(&mut Config)) -> Node {
         let dir = tempfile::tempdir().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -105,7 +105,7 @@ impl Node {
         Node { replica, router, operators, _dir: dir }
     }
 
-    /// Until it leads and its limits count.
+    /// Waits until the node leads and its limits count.
     async fn wait_until_it_leads(&self, limits: &Limits) {
         let deadline = Instant::now() + PATIENCE;
         while let Err(error) = self.replica.read(Consistency::Linearizable, deadline).await {
@@ -134,7 +134,7 @@ impl Node {
         answer
     }
 
-    /// A call of an operator.
+    /// Calls as an operator.
     pub(crate) async fn operate(&self, method: Method, uri: &str, body: &str) -> Answer {
         let request = Request::builder().method(method.clone()).uri(uri).body(Body::from(body.to_owned())).unwrap();
         let answer = tokio::time::timeout(PATIENCE, self.operators.clone().oneshot(request));
@@ -159,18 +159,18 @@ impl Node {
         self.call(Method::DELETE, uri, &[], b"").await
     }
 
-    /// The value of `Zlock-Session` for a new session.
+    /// Opens a session. Returns the value of its `Zlock-Session`.
     pub(crate) async fn session(&self) -> String {
         let opened = self.post("/v1/sessions", r#"{"timeout_ms":30000}"#).await.expect(201);
         opened.body["session"].as_str().unwrap().to_owned()
     }
 
-    /// A call in a session.
+    /// Calls in a session.
     pub(crate) async fn in_session(&self, session: &str, method: Method, uri: &str) -> Answer {
         self.call(method, uri, &[("zlock-session", session)], b"").await
     }
 
-    /// An acquire with a key of its own, so that several of one session may wait for each other.
+    /// Acquires with a new key, so that several requests of one session may wait for each other.
     pub(crate) async fn acquire(&self, session: &str, lock_and_query: &str) -> Answer {
         static KEYS: AtomicU64 = AtomicU64::new(0);
         let key = format!("00000000-0000-4000-8000-{:012x}", KEYS.fetch_add(1, Ordering::Relaxed));
@@ -178,7 +178,7 @@ impl Node {
         self.call(Method::POST, &format!("/v1/locks{lock_and_query}"), &headers, b"").await
     }
 
-    /// One without: it does not wait for another one of its session without key and owner.
+    /// Acquires without a key, and so is refused beside another such ticket of the session.
     pub(crate) async fn acquire_keyless(&self, session: &str, lock_and_query: &str) -> Answer {
         self.in_session(session, Method::POST, &format!("/v1/locks{lock_and_query}")).await
     }
@@ -192,8 +192,8 @@ impl Node {
         self.in_session(session, Method::DELETE, &format!("/v1/tickets{ticket}")).await
     }
 
-    /// What a request is answered for which there is no room among the reads as soon as it has
-    /// written. The node must have room for one.
+    /// Answers a request that finds no room among the reads as soon as it has written. The node
+    /// must have room for one read.
     pub(crate) async fn without_reads_behind_a_write(&self, request: impl Future<Output = Answer>) -> Answer {
         let mut request = std::pin::pin!(request);
         let mut look = std::pin::pin!(self.replica.read(Consistency::Linearizable, Instant::now() + PATIENCE));
@@ -205,7 +205,7 @@ impl Node {
         request.await
     }
 
-    /// Waits until so many requests wait for a change.
+    /// Waits until this many requests wait for a change.
     pub(crate) async fn until_watches(&self, count: u64) {
         let deadline = Instant::now() + PATIENCE;
         while self.replica.status().watches < count {
@@ -214,7 +214,7 @@ impl Node {
         }
     }
 
-    /// Waits until the queue of a lock has so many contenders.
+    /// Waits until the queue of a lock has this many contenders.
     pub(crate) async fn until_contenders(&self, lock: &str, count: u64) {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -223,12 +223,14 @@ impl Node {
                 return;
             }
             assert!(Instant::now() < deadline, "{} has {}, not {count}", lock, queue.body["contenders"]);
-            // The next change under the lock, or a moment when it came in between.
+            // This waits for the next change under the lock, or a moment where the change came in
+            // between.
             self.get(&format!("/v1/znodes{lock}?watch=children&since={}&wait=100ms", queue.zxid())).await;
         }
     }
 
-    /// The same, without a waiting request: a look is possible also where no more waits are.
+    /// Waits as [`Node::until_contenders`], by repeated looks: they work even where no more waits
+    /// are allowed.
     pub(crate) async fn until_queued(&self, lock: &str, count: u64) {
         let deadline = Instant::now() + PATIENCE;
         while self.get(&format!("/v1/locks{lock}")).await.expect(200).body["contenders"] != count {
@@ -237,12 +239,12 @@ impl Node {
     }
 }
 
-/// The text of a field.
+/// Text in a field.
 pub(crate) fn text<'a>(answer: &'a Answer, field: &str) -> &'a str {
     answer.body[field].as_str().unwrap_or_else(|| panic!("{field} in {}", answer.body))
 }
 
-/// The number in a field.
+/// Number in a field.
 pub(crate) fn number(answer: &Answer, field: &str) -> u64 {
     answer.body[field].as_u64().unwrap_or_else(|| panic!("{field} in {}", answer.body))
 }

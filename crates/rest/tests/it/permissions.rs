@@ -1,5 +1,5 @@
-//! What each route tells whom: the routes are those of the OpenAPI document, so a new one fails
-//! until it stands here.
+//! Answers of each route by permission. The routes are those of the OpenAPI document, so a new one
+//! fails until it stands here.
 
 use axum::http::Method;
 use rest::RestConfig;
@@ -9,27 +9,27 @@ use crate::node::{Answer, Node, number, text};
 const BOB: (&str, &str) = ("authorization", "Basic Ym9iOng=");
 const EVE: (&str, &str) = ("authorization", "Basic ZXZlOng=");
 const SUPER: (&str, &str) = ("authorization", "Basic c3VwZXI6dGVzdA==");
-/// Of bob:x, with percent signs where a query needs them.
+/// ACL for bob:x, with percent signs where a query needs them.
 const BOBS_ACL: &str = "digest:bob:ttt4KD2l%2FLR0Mpj5c6jU0hrwVdE%3D:cdrwa";
-/// What stands in names, labels and data that only bob may read.
+/// Texts in names, labels and data that only bob may read.
 const KEY: &str = "5ec2e700-0000-4000-8000-00000000000";
 const SECRETS: [&str; 3] = ["5ec2e700", "hidden", "secret"];
 
-/// What a reader who has no permission is answered, and the owner of the ticket, who has none
-/// either.
+/// Answer of a route to a reader without permission, and to the owner of the ticket, which has no
+/// permission either.
 #[derive(Clone, Copy, PartialEq)]
 enum Told {
-    /// 403 to who may not read; the owner hears of its own.
+    /// 403 to the reader; the owner hears of its own.
     OwnOnly,
     /// 403 to both.
     Refused,
-    /// 200 to everybody, without the secrets.
+    /// 200 to all, without the secrets.
     WithoutSecrets,
-    /// The same, but the session itself hears of what it owns.
+    /// 200 to all, and only the session hears the names of what it owns.
     OwnNames,
 }
 
-/// A directory that only bob may use. The locks in it are a session's that has proven nothing.
+/// A directory that only bob may use. The locks in it belong to a session that has proven nothing.
 struct Vault {
     node: Node,
     session: String,
@@ -44,7 +44,7 @@ impl Vault {
         let super_digest = "super:D/InIHSb7yEEbrWz8b9l71RjZJU=".to_owned();
         let node = Node::start_with(RestConfig { super_digest, ..RestConfig::default() }, |_| {}).await;
         let since = node.get("/v1/znodes").await.expect(200).zxid();
-        // Where its client is may be known by those who may read what it holds.
+        // A reader of a client's data may know the client's address.
         let named = r#"{"timeout_ms":30000,"client":{"host":"secret"}}"#;
         let session = text(&node.post("/v1/sessions", named).await.expect(201), "session").to_owned();
         let mut vault = Vault { node, session, ticket: String::new(), token: 0, multi: String::new(), since };
@@ -71,7 +71,7 @@ impl Vault {
         vault
     }
 
-    /// As bob, in the session. A key of 0 is none.
+    /// Posts as bob, in the session. A key of 0 stands for no key.
     async fn post(&self, uri: &str, body: &[u8], key: u8) -> Answer {
         let key = format!("{KEY}{key}");
         let mut headers = vec![BOB, ("zlock-session", &*self.session), ("content-type", "application/json")];
@@ -96,8 +96,7 @@ impl Vault {
         self.node.call(method, uri, headers, body).await
     }
 
-    /// The questions that can be asked at a route, and what they tell. `None` where a write asks,
-    /// which the state decides.
+    /// Requests of a route, and their answers. `None` for a write, about which the state decides.
     fn questions(&self, method: &str, route: &str) -> Option<Vec<(String, Told)>> {
         use Told::{OwnNames, OwnOnly, Refused, WithoutSecrets};
         let (id, _) = self.session.split_once('.').unwrap();
@@ -106,7 +105,7 @@ impl Vault {
         let at = |route: &str, rest: &[(&str, Told)]| {
             rest.iter().map(|(rest, told)| (format!("{route}{rest}"), *told)).collect::<Vec<_>>()
         };
-        // What is for operators has a table of its own, beside the routes.
+        // The operators' routes have a table of their own, beside the routes.
         if method != "get" || route == "/openapi.json" || route.starts_with("/v1/admin/") {
             return None;
         }
@@ -169,7 +168,7 @@ impl Vault {
             let status = if uri.starts_with("/v1/fence") { 204 } else { 200 };
             assert_eq!(answer.status, if may { status } else { 403 }, "{who} {uri}: {}", answer.body);
             let hears = reader || owner && matches!(told, Told::OwnOnly | Told::OwnNames);
-            // A refusal names what was asked for; nothing else may.
+            // A refusal may only name the path of the request.
             let asked = uri.split('?').next().unwrap();
             let heard = format!("{}{:?}", String::from_utf8_lossy(&answer.bytes), answer.headers);
             let heard = if asked.contains("/vault") {
@@ -201,7 +200,7 @@ async fn every_route_tells_only_what_its_reader_may_read() {
     assert!(asked > 25, "only {asked} questions");
 }
 
-/// The past of a lock outlives its directory, and so does who may read it.
+/// The past of a lock outlives its directory, and the directory's readers stay its readers.
 #[tokio::test]
 async fn the_past_of_a_lock_whose_directory_has_gone_is_not_for_everybody() {
     let vault = Vault::build().await;
@@ -216,8 +215,8 @@ async fn the_past_of_a_lock_whose_directory_has_gone_is_not_for_everybody() {
     assert_eq!(gone.body["end"], "released");
 }
 
-/// What HTTP makes for a client has the ACL of its directory: nobody else breaks, forges or sets
-/// it.
+/// Znodes that HTTP makes for a client have the ACL of their directory: others cannot break, forge
+/// or set them.
 #[tokio::test]
 async fn nobody_breaks_a_lock_in_a_directory_that_is_anothers() {
     let vault = Vault::build().await;
@@ -244,7 +243,7 @@ async fn nobody_breaks_a_lock_in_a_directory_that_is_anothers() {
     for uri in ["/v1/locks/vault/lock", "/v1/elections/vault/election", "/v1/simple-locks/vault/hidden-simple/x"] {
         vault.node.in_session(&eves, Method::POST, uri).await.expect_problem(403, "no-auth");
     }
-    // A guard tells nothing of a lock that may not be read, but to its holder.
+    // Only the holder learns something by a guard on a lock that it may not read.
     let guard = format!("/vault/lock;{}", vault.token);
     let guarded = |session: String| {
         let (vault, guard) = (&vault, &guard);
@@ -255,7 +254,7 @@ async fn nobody_breaks_a_lock_in_a_directory_that_is_anothers() {
     };
     guarded(eves).await.expect_problem(412, "lock-not-held");
     guarded(vault.session.clone()).await.expect(201);
-    // Its session gives everything back without any permission.
+    // The session needs no permission to give everything back.
     let mine = |method: Method, uri: String| {
         let vault = &vault;
         async move { vault.node.in_session(&vault.session, method, &uri).await }
@@ -275,7 +274,7 @@ async fn nobody_breaks_a_lock_in_a_directory_that_is_anothers() {
     }
 }
 
-/// Who may enter a queue without reading it waits without hearing of whom for.
+/// A client that may enter a queue without reading it does not hear of the contenders before it.
 #[tokio::test]
 async fn a_waiter_that_may_not_read_the_lock_is_not_told_who_is_before_it() {
     let node = Node::start().await;
@@ -302,7 +301,7 @@ async fn who_loses_read_during_a_wait_is_told_nothing_of_the_lock() {
     };
     let held = async |lock: &str, session: &str| node.acquire(session, lock).await.expect(200);
     let waiting = async |lock: &str| node.acquire(&second, &format!("{lock}?keep=true")).await.expect(202);
-    // The lock is granted, the ticket is asked for while it waits, or it goes, behind the ACL.
+    // Behind the ACL the lock is granted, or the ticket is asked for while it waits, or it goes.
     for (lock, until) in [("/granted", "held"), ("/asked", "revoked"), ("/gone", "held")] {
         let (before, ticket) = (held(lock, &first).await, waiting(lock).await);
         let watches = node.replica.status().watches;
@@ -339,8 +338,8 @@ async fn who_loses_read_during_a_wait_is_told_nothing_of_the_lock() {
     answer.expect_problem(403, "no-auth");
 }
 
-/// Ten thousand locks of others lie before the one that a request may see: it comes to that one,
-/// page by page, and hears of none of them, not by a cursor either.
+/// Ten thousand locks of others lie before the one that a request may see. The request comes to its
+/// lock page by page, and hears of no other lock, not even by a cursor.
 #[tokio::test]
 async fn who_may_read_few_locks_comes_to_all_of_them_through_those_of_others() {
     let node = Node::start().await;

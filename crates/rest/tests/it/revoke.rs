@@ -30,7 +30,7 @@ async fn a_holder_that_waits_for_it_hears_that_its_lock_is_wanted() {
     let by: u64 = other.split_once('.').unwrap().0.parse().unwrap();
     let revoke = json!({"zxid": asked.zxid(), "asked_ms": heard.body["revoke"]["asked_ms"], "by": by});
     assert_eq!((&heard.body["revoke"], &heard.body["state"]), (&revoke, &json!("held")));
-    // It stays so, for everybody who looks, and the label stays, too.
+    // The request stays visible for all readers, and the label stays, too.
     let look = node.get(&format!("/v1/tickets{ticket}")).await.expect(200);
     assert_eq!(look.body["revoke"], revoke);
     let queue = node.get("/v1/locks/l").await.expect(200);
@@ -75,7 +75,7 @@ async fn a_look_at_a_ticket_that_goes_meanwhile_tells_of_one_moment() {
             Some(answer) => answer,
             None => look.await,
         };
-        // It was asked for as long as it was there to be looked at.
+        // The ticket was asked for as long as it could be looked at.
         if answer.status == 200 {
             assert_ne!(answer.body["revoke"], Value::Null, "after {steps} steps: {}", answer.body);
         } else {
@@ -128,7 +128,7 @@ async fn a_deadline_of_nothing_takes_the_lock_at_once() {
 async fn both_conventions_of_zookeepers_clients_are_understood() {
     let node = Node::start().await;
     let session = node.session().await;
-    // A Curator client's revocable holder: its data is watched.
+    // A Curator client's revocable holder has its data watched.
     node.post("/v1/znodes/l", "").await.expect(201);
     let curator = "/l/_c_0a3a5b6c-0000-4000-8000-00000000000a-lock-";
     let uri = format!("/v1/znodes{curator}?mode=ephemeral-sequential");
@@ -136,7 +136,8 @@ async fn both_conventions_of_zookeepers_clients_are_understood() {
     node.post("/v1/revoke/l", "").await.expect(200);
     let data = node.get(&format!("/v1/znodes{}", text(&made, "path"))).await.expect(200);
     assert_eq!(data.body["data"], "__REVOKE__");
-    // And a holder of zlock's that Curator's Revoker, or a client of ZooKeeper's recipe, writes to.
+    // A holder of zlock's may have its data written by Curator's Revoker, or by a client of
+    // ZooKeeper's recipe.
     for word in ["__REVOKE__", "unlock"] {
         let held = node.acquire(&session, &format!("/{word}")).await.expect(200);
         let uri = format!("/v1/tickets{}?until=revoked&wait=20s", text(&held, "ticket"));

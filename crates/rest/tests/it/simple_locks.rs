@@ -48,9 +48,9 @@ async fn who_lost_the_answer_finds_its_own_lock_by_owner_and_session() {
     let held = acquire(&node, &first, "owner=a").await.expect(200);
     let again = acquire(&node, &first, "owner=a").await.expect(200);
     assert_eq!(number(&held, "fencing_token"), number(&again, "fencing_token"));
-    // The same id in another session is another client, or a client that has lost its lock.
+    // An equal id in another session is another client, or a client that has lost its lock.
     acquire(&node, &second, "owner=a").await.expect_problem(409, "not-acquired");
-    // Without an id of its own it cannot be told from others of its session.
+    // A request without an id of its own cannot be told from others of its session.
     acquire(&node, &first, "").await.expect_problem(409, "not-acquired");
     release(&node, &first, "a").await.expect(200);
     let key = [("zlock-session", &*first), ("idempotency-key", "67e55044-10b1-426f-9247-bb680e5fe0c8")];
@@ -67,10 +67,10 @@ async fn a_try_with_a_key_is_done_once() {
     acquire(&node, &first, "owner=a").await.expect(200);
     again("/v1/simple-locks/s/l?owner=b").await.expect_problem(409, "not-acquired");
     release(&node, &first, "a").await.expect(200);
-    // A request that comes late takes nothing for a client that has gone on.
+    // A late retry takes nothing for a client that has gone on.
     again("/v1/simple-locks/s/l?owner=b").await.expect_problem(409, "not-acquired");
     assert_eq!(node.get("/v1/simple-locks/s/l").await.expect(200).body["holder"], json!(null));
-    // One that was taken and has gone since is not said to be held.
+    // A lock that was taken and has gone since is not reported as held.
     let key = [("zlock-session", &*second), ("idempotency-key", "67e55044-10b1-426f-9247-bb680e5fe0c9")];
     let again = async || node.call(Method::POST, "/v1/simple-locks/s/l?owner=c", &key, b"").await;
     let token = number(&again().await.expect(200), "fencing_token");
@@ -96,7 +96,7 @@ async fn a_release_by_token_is_answered_again_also_when_another_holds() {
     let released = release(&key).await.expect(200);
     acquire(&node, &second, "owner=a").await.expect(200);
     assert_eq!(release(&key).await.expect(200).body, released.body);
-    // Without the key it is another release, and the token is dead.
+    // Without the key this is another release, and the token is dead.
     release(&key[..1]).await.expect_problem(412, "lock-not-held");
 }
 
@@ -136,8 +136,8 @@ async fn an_owner_is_no_longer_than_a_label() {
     take("x".repeat(256)).await.expect(200);
 }
 
-/// The state keeps the key as a UUID; the owner is what the client wrote, so that it can be named
-/// again.
+/// The state keeps the key as a UUID. The owner is the text of the client, so that the client can
+/// name it again.
 #[tokio::test]
 async fn without_an_owner_the_text_of_the_key_is_the_owner() {
     let node = Node::start_with(RestConfig::default(), |config| config.limits.label_bytes_max = 40).await;
@@ -166,8 +166,8 @@ async fn without_an_owner_the_text_of_the_key_is_the_owner() {
     node.call(Method::POST, "/v1/simple-locks/s/l?owner=short", &headers, b"").await.expect(200);
 }
 
-/// A try is one entry, and so is a release: a node that has no room for a read behind the write
-/// answers all the same.
+/// A try is one entry, and so is a release: a node without room for a read behind the write answers
+/// all the same.
 #[tokio::test]
 async fn who_takes_it_or_gives_it_back_needs_no_read_of_the_cluster() {
     let node = Node::start_with(RestConfig::default(), |config| config.reads_max = 1).await;

@@ -1,4 +1,4 @@
-//! How a wait can end: granted, over, left, expired.
+//! Ends of a wait: granted, over, left, expired.
 
 use std::sync::Arc;
 
@@ -31,10 +31,11 @@ async fn a_client_that_hangs_up_at_once_leaves_no_ghost() {
     let node = Node::start().await;
     let session = node.session().await;
     for _ in 0..20 {
-        // Polled once, so that the proposal is on its way and its outcome is nobody's to see.
+        // The request is polled once: its proposal is on its way, and its outcome is lost.
         assert!(node.acquire(&session, "/l?wait=20s").now_or_never().is_none());
     }
-    // Behind twenty proposals in the log, and before their withdrawals or after them.
+    // This acquire comes behind twenty proposals in the log, and before their withdrawals or after
+    // them.
     let other = node.session().await;
     let held = node.acquire(&other, "/l?wait=20s").await.expect(200);
     node.until_contenders("/l", 1).await;
@@ -44,8 +45,8 @@ async fn a_client_that_hangs_up_at_once_leaves_no_ghost() {
 
 #[tokio::test]
 async fn an_acquire_that_ran_out_of_time_leaves_no_ghost() {
-    // About as long as a write to the disk takes: many outcomes are unknown, and are found out
-    // later.
+    // This is about as long as a write to the disk takes: many outcomes are unknown, and are found
+    // out later.
     let node = Node::start_with(RestConfig { propose_timeout_ms: 1, ..RestConfig::default() }, |_| {}).await;
     let out_of_time = |answer: Answer| {
         let problem = (answer.status, answer.problem(), answer.body["outcome"].as_str().unwrap());
@@ -113,7 +114,7 @@ async fn a_retry_with_the_same_key_takes_the_place_over() {
         node.call(Method::POST, "/v1/locks/l?wait=20s", &key, b"").await
     };
     let release = async {
-        // Only when the first try has given up is the lock free.
+        // The lock is free only when the first try has given up.
         first_try.await.expect_problem(409, "superseded");
         node.release(&first, text(&held, "ticket")).await.expect(200);
     };
@@ -142,7 +143,7 @@ async fn a_poll_alone_keeps_no_session_alive() {
     let first = node.session().await;
     node.acquire(&first, "/l").await.expect(200);
     let opened = node.post("/v1/sessions", r#"{"timeout_ms":2000}"#).await.expect(201);
-    // Nothing but this wait is heard of the session, so it expires while it waits.
+    // This wait is the session's only sign of life, so the session expires meanwhile.
     node.acquire(text(&opened, "session"), "/l?wait=20s").await.expect_problem(410, "ticket-gone");
     node.until_contenders("/l", 1).await;
 }
@@ -165,7 +166,7 @@ async fn a_kept_place_is_told_also_when_the_node_cannot_wait() {
     let (first, second) = (node.session().await, node.session().await);
     node.acquire(&first, "/l").await.expect(200);
     node.acquire(&second, "/l?wait=20s&keep").await.expect(202);
-    // Without it, nothing is left behind.
+    // A refused acquire without `keep` leaves nothing behind.
     let refused = node.acquire(&first, "/l?wait=20s").await.expect_problem(429, "too-many");
     assert_eq!(refused.body["outcome"], "unavailable");
     assert_eq!(number(&node.get("/v1/locks/l").await.expect(200), "contenders"), 2);
@@ -224,12 +225,12 @@ async fn who_waits_does_not_keep_the_state() {
             assert!(waiting.as_mut().now_or_never().is_none(), "{uri} does not wait");
             tokio::task::yield_now().await;
         }
-        // The node's own, and this one.
+        // These are the node's own reference, and the one here.
         assert_eq!(Arc::strong_count(&node.replica.state()), 2, "{uri}");
     }
 }
 
-/// A request is heard when it is whole: bytes that dribble, or never come, are no sign of life.
+/// A complete request is a sign of life: bytes that dribble, or never come, are not.
 #[tokio::test]
 async fn a_half_request_keeps_no_session_alive_and_a_whole_one_does() {
     let node = Node::start().await;
@@ -252,7 +253,7 @@ async fn a_half_request_keeps_no_session_alive_and_a_whole_one_does() {
     node.get(&at(&whole)).await.expect(200);
 }
 
-/// Some clients send every body in chunks, also where there is none.
+/// Some clients send every body in chunks, even an empty one.
 #[tokio::test]
 async fn a_request_whose_empty_body_has_no_length_is_a_whole_one() {
     let node = Node::start().await;
@@ -272,7 +273,7 @@ async fn a_request_whose_empty_body_has_no_length_is_a_whole_one() {
     node.get(&at(&own)).await.expect(200);
 }
 
-/// Bytes of a head that say when nothing has them any more.
+/// Bytes of a head that tell when they are freed.
 struct Watched {
     bytes: String,
     _kept: Arc<()>,

@@ -1,4 +1,4 @@
-//! Who holds a lock, and who took it away: in queues, in histories, in refusals.
+//! Names of holders, and of clients that took a lock away: in queues, in histories, in refusals.
 
 use axum::http::Method;
 use serde_json::json;
@@ -7,11 +7,11 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::node::{Answer, Node, PATIENCE, number, text};
 
-/// May use locks below the directory and not read them, as an ACL in a query says it.
+/// ACL for clients that may use the locks below a directory and not read them, as in a query.
 const HIDDEN: &str = "world:anyone:cd,digest:bob:ttt4KD2l%2FLR0Mpj5c6jU0hrwVdE%3D:cdrwa";
 const BOB: (&str, &str) = ("authorization", "Basic Ym9iOng=");
 
-/// A session of a client with a name: its header, and its id.
+/// Opens a session of a named client: its header, and its id.
 async fn named(node: &Node, label: &str, host: &str) -> (String, u64) {
     let body = json!({"label": label, "client": {"host": host, "pid": 71, "program": "backup"}});
     let opened = node.post("/v1/sessions", &body.to_string()).await.expect(201);
@@ -82,7 +82,7 @@ async fn a_page_of_locks_has_their_queues_and_so_many_contenders() {
     }
 }
 
-/// It was `released`, as if it had held.
+/// A wait that was given up was once shown as `released`, as if the ticket had held.
 #[tokio::test]
 async fn a_wait_that_is_given_up_was_withdrawn() {
     let node = Node::start().await;
@@ -162,7 +162,7 @@ async fn who_may_not_read_a_lock_is_not_told_who_holds_it() {
     assert_eq!(text(&refused, "detail"), "the ticket belongs to another session");
     let refused = node.in_session(&second, Method::DELETE, "/v1/locks/d/l").await.expect_problem(404, "not-holder");
     assert!(!said(&refused).contains("web-1"), "{}", said(&refused));
-    // Nor by the list of sessions, as all that the client has is hidden.
+    // The list of sessions does not show the client either, as all its znodes are hidden.
     let one = node.get(&format!("/v1/sessions/{first_id}")).await.expect(200);
     let all = node.get("/v1/sessions").await.expect(200);
     assert!(!said(&one).contains("web-1") && !said(&all).contains("web-1"), "{} {}", said(&one), said(&all));
@@ -183,7 +183,8 @@ async fn a_session_that_has_ended_says_who_its_client_was() {
         let gone = gone.expect_problem(410, "session-expired");
         (gone.body["ended"].get("client").cloned(), text(&gone, "detail").to_owned())
     };
-    // With a lock, with one that it had given back, and with a try; others used the locks since.
+    // One session held a lock, one had given it back, and one had tried; others have used the locks
+    // since.
     let (other, (first, first_id)) = (node.session().await, named(&node, "nightly", "web-1").await);
     node.acquire(&first, "/l").await.expect(200);
     let ((second, second_id), (third, third_id)) = (named(&node, "", "web-1").await, named(&node, "", "web-1").await);
@@ -205,11 +206,11 @@ async fn a_session_that_has_ended_says_who_its_client_was() {
         assert!(detail.starts_with("the session of web-1, pid 71, backup was closed at zxid "), "{detail}");
     }
 
-    // What is hidden while it lives is hidden then.
+    // A client that was hidden while it lived is hidden after its end.
     node.post(&format!("/v1/znodes/d?acl={HIDDEN}"), "").await.expect(201);
     let ((hidden, hidden_id), (idle, idle_id)) = (named(&node, "", "web-2").await, named(&node, "", "web-2").await);
     node.acquire(&hidden, "/d/l").await.expect(200);
-    // Its lock node alone is hidden, in a lock that any client may read.
+    // Only the lock node is hidden, in a lock that any client may read.
     let (by_hand, by_hand_id) = named(&node, "", "web-2").await;
     node.post("/v1/znodes/open", "").await.expect(201);
     let uri = format!("/v1/znodes/open/_c_x-lock-?mode=ephemeral-sequential&acl={HIDDEN}");
@@ -236,7 +237,7 @@ async fn what_a_client_says_of_itself_is_short_and_plain() {
     let odd = open(json!({"program": "a\nb"})).await.expect_problem(400, "bad-request");
     assert_eq!(text(&odd, "detail"), "client.program: control characters are not taken");
     open(json!({"pid": -1})).await.expect_problem(400, "bad-request");
-    // Where it comes from, the node sees for itself.
+    // The node sees the client's address for itself.
     open(json!({"address": "10.0.0.7"})).await.expect_problem(400, "bad-request");
 }
 
@@ -269,7 +270,7 @@ async fn a_lock_is_given_back_by_its_name() {
     node.delete("/v1/locks/l").await.expect_problem(401, "session-required");
 }
 
-/// A retry whose answer was lost must not find that nothing is held.
+/// A retry after a lost answer must not find that nothing is held.
 #[tokio::test]
 async fn a_release_by_name_is_answered_again() {
     let node = Node::start().await;
@@ -314,7 +315,7 @@ async fn a_session_is_shown_with_the_address_that_it_came_from() {
     node.acquire(session, "/l").await.expect(200);
     let queue = node.get("/v1/locks/l").await.expect(200);
     assert_eq!(queue.body["holders"][0]["client"], json!({"host": "web-1", "address": "127.0.0.1"}));
-    // A request without a session says where it came from when it takes a lock away.
+    // A request without a session gives its address when it takes a lock away.
     ask(format!("POST /v1/revoke/l?deadline=0 {head}content-length: 0\r\n\r\n")).await;
     let history = node.get("/v1/locks/l?history=true").await.expect(200);
     assert_eq!(history.body["history"][0]["by"], json!({"client": {"address": "127.0.0.1"}}));

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::node::{Answer, Node, number, text};
 
-/// The facts of a znode that was just created.
+/// Stat of a new znode.
 fn new_stat(answer: &Answer, data_length: usize, owner: u64) -> Value {
     let (zxid, at_ms) = (answer.zxid(), answer.body["stat"]["ctime_ms"].as_u64().unwrap());
     json!({"czxid": zxid, "mzxid": zxid, "ctime_ms": at_ms, "mtime_ms": at_ms, "version": 0, "cversion": 0,
@@ -63,12 +63,12 @@ async fn a_set_that_is_to_meet_no_znode_never_overwrites_one() {
     set("/v1/znodes/b", ("if-none-match", "*")).await.expect_problem(404, "no-node");
     set("/v1/znodes/a", ("if-none-match", "\"0\"")).await.expect_problem(400, "bad-request");
     assert_eq!(text(&node.get("/v1/znodes/a").await, "data"), "one");
-    // A proxy that compresses makes a weak tag of a version.
+    // A compressing proxy makes a weak tag of a version.
     set("/v1/znodes/a", ("if-match", "W/\"1\"")).await.expect_problem(412, "bad-version");
     assert_eq!(set("/v1/znodes/a", ("if-match", "W/\"0\"")).await.expect(200).header("etag"), "\"1\"");
 }
 
-/// Many may read a long znode slowly.
+/// Many clients may read a long znode slowly.
 #[tokio::test]
 async fn the_data_of_an_answer_is_that_of_the_state() {
     let node = Node::start().await;
@@ -141,7 +141,7 @@ async fn acls_are_stored_and_answered() {
     let node = Node::start().await;
     node.post("/v1/znodes/a?acl=world:anyone:r,digest:bob:aGFzaA==:cdrwa", "").await.expect(201);
     let acl = node.get("/v1/znodes/a?acl").await.expect(200);
-    // Who may not set it sees no digest.
+    // A reader that may not set the ACL sees no digest.
     let expected = json!([{"perms": "r", "scheme": "world", "id": "anyone"},
         {"perms": "cdrwa", "scheme": "digest", "id": "bob:x"}]);
     assert_eq!((&acl.body["acl"], acl.header("etag")), (&expected, "\"0\""));

@@ -1,4 +1,4 @@
-//! Each bound with its answer.
+//! Every bound of the door, with its answer.
 
 use jute::{
     AuthRequest, ConnectRequest, Input, MultiOp, MultiResult, PathWatch, Record, Request, RequestHeader, SetWatches2,
@@ -61,7 +61,7 @@ async fn watches_have_a_bound() {
     while other.exists("/b", true).await == Err(-1) {}
 }
 
-/// Ten connections with 100,000 paths of 1 KB each took 1.2 GB, and every watch that there was.
+/// Ten connections with 100,000 paths of 1 KB each took 1.2 GB, and all places for watches.
 #[tokio::test]
 async fn what_watches_take_has_a_bound_and_an_address_its_share() {
     let config = WireConfig { watch_bytes_max: 400_000, ..WireConfig::default() };
@@ -93,12 +93,13 @@ async fn one_connection_does_not_take_all_watches() {
     let exist = ["/c", "/d", "/e"].map(String::from).to_vec();
     other.send(&Request::SetWatches2(SetWatches2 { exist, ..SetWatches2::default() })).await;
     assert_eq!(other.packet().await, None, "who brings too many is cut");
-    // One that has fired makes room.
+    // A watch that has fired makes room.
     client.create("/a", 0).await.unwrap();
     assert_eq!(client.exists("/c", true).await, Err(-101));
 }
 
-/// kazoo 2.8 hangs on -125, and node-zookeeper-client ends its process: it is for quotas alone.
+/// kazoo 2.8 hangs on -125, and node-zookeeper-client ends its process: that error is for quotas
+/// alone.
 #[tokio::test]
 async fn a_full_state_answers_with_a_code_that_every_client_knows() {
     let node = Node::start_with(WireConfig::default(), |config| config.limits.znodes_max = 30).await;
@@ -137,13 +138,13 @@ async fn requests_on_their_way_have_a_bound_and_wait() {
     assert_eq!(first.exists("/a", false).await.unwrap().version, 100);
 }
 
-/// Each connection alone is within its bound.
+/// Each connection by itself is within its bound.
 #[tokio::test]
 async fn requests_of_all_connections_have_a_bound_and_long_ones_wait() {
     let exempt = "127.0.0.0/8".parse().unwrap();
     let wire = WireConfig { requests_bytes_max: 100_000, exempt, words: "*".into(), ..WireConfig::default() };
     let wire = WireConfig { propose_timeout_ms: 60_000, ..wire };
-    // No long write is ever done.
+    // Long writes are never done here.
     let node = Node::start_with(wire, |config| config.proposal_bytes_max = 20_000).await;
     let long = set("/", &"x".repeat(60_000));
     let (mut first, mut second, mut small) = (node.client().await, node.client().await, node.client().await);
@@ -156,7 +157,7 @@ async fn requests_of_all_connections_have_a_bound_and_long_ones_wait() {
     let full = number(&node, "zk_requests_bytes").await;
     assert!(full < 200_000, "{full}: one packet more than the bound at most");
     small.create("/small", 0).await.unwrap();
-    // Their sessions go on over other connections, which ends these.
+    // The sessions move to other connections, which ends these.
     let _first = Client::resume(node.addr, &first).await;
     number_is(&node, "zk_requests_bytes", |bytes| (40_000..50_000).contains(&bytes)).await;
     let _second = Client::resume(node.addr, &second).await;
@@ -171,7 +172,7 @@ async fn a_client_that_takes_nothing_is_cut_and_others_are_served() {
     let (mut slow, mut other) = (node.client().await, node.client().await);
     other.create("/a", 0).await.unwrap();
     other.set("/a", &"x".repeat(100_000)).await.unwrap();
-    // Answers of many MiB: more than the sockets between the two hold.
+    // These answers of many MiB are more than the sockets between the two hold.
     let get = framed(|out| {
         RequestHeader { xid: 1, op: op::GET_DATA }.write(out);
         PathWatch { path: "/a".into(), watch: false }.write(out);
@@ -201,7 +202,7 @@ async fn events_that_nobody_takes_have_a_bound() {
     let watched = |node: &Node| node.replica.state().last_zxid();
     let before = watched(&node);
     let sessions = async {
-        // Until the door has had enough of the slow one: its watch goes with it.
+        // The loop runs until the door ends the slow connection: its watch goes with it.
         loop {
             for _ in 0..100 {
                 other.send(&set(&deep, "x")).await;
@@ -270,7 +271,7 @@ async fn packets_that_are_not_whole_have_a_bound_and_the_oldest_gives_way() {
         let mut half = node.client().await;
         half.stream.write_all(&frame[..30_000]).await.unwrap();
         halves.push(half);
-        // The bound is there for all, and nobody but those who do not go on pays for it.
+        // All connections share the bound, and only those that stall pay for it.
         other.set("/a", &"x".repeat(50_000)).await.unwrap();
     }
     let mut last = halves.pop().unwrap();
@@ -334,7 +335,7 @@ async fn an_acl_that_grows_has_its_bound_before_it_has_grown() {
     client.close().await;
 }
 
-/// Every write of the connection carries what it has proven.
+/// Every write of the connection carries the names that it has proven.
 #[tokio::test]
 async fn a_name_that_is_proven_has_a_bound() {
     let node = Node::start().await;
@@ -349,7 +350,8 @@ async fn a_name_that_is_proven_has_a_bound() {
     assert_eq!(client.packet().await, None);
 }
 
-/// A znode that only its creator may use: the ACL grows to all that the client has proven.
+/// Makes a create of a znode that only its creator may use: the ACL grows to all that the client
+/// has proven.
 fn by_who_asks(path: &str) -> Request {
     let Request::Create(op, one) = create(path, 0) else { panic!("what else?") };
     let acl = vec![jute::Acl { perms: 31, scheme: "auth".into(), id: String::new() }];
@@ -359,7 +361,7 @@ fn by_who_asks(path: &str) -> Request {
 #[tokio::test]
 async fn what_an_acl_grows_to_counts_among_the_bytes_on_their_way() {
     let config = WireConfig { outstanding_bytes_max: 50_000, propose_timeout_ms: 2_000, ..WireConfig::default() };
-    // None of these writes is taken.
+    // These writes are too long to be taken.
     let node = Node::start_with(config, |config| config.proposal_bytes_max = 20_000).await;
     let mut client = node.client().await;
     client.prove_fifty_names(&"u".repeat(150)).await;
@@ -370,7 +372,7 @@ async fn what_an_acl_grows_to_counts_among_the_bytes_on_their_way() {
     assert_eq!(client.packet().await, None, "the ping is behind more than there is room for");
 }
 
-/// It never comes into the log, and those behind it must not wait for its turn.
+/// The write never comes into the log, and the writes behind it must not wait for its turn.
 #[tokio::test]
 async fn a_write_that_is_too_long_for_an_entry_is_refused_and_those_behind_it_are_done() {
     let node = Node::start_with(WireConfig::default(), |config| config.limits.ops_max = 5_000).await;
@@ -387,7 +389,7 @@ async fn a_write_that_is_too_long_for_an_entry_is_refused_and_those_behind_it_ar
     client.close().await;
 }
 
-/// It is refused by its entry, which says at which operation.
+/// The multi is refused by its entry, which names the operation.
 #[tokio::test]
 async fn a_multi_that_costs_too_much_is_answered_with_its_results_and_those_behind_it_are_done() {
     let node = Node::start_with(WireConfig::default(), |config| config.limits.entry_cost_max = 5).await;

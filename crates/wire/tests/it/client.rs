@@ -22,7 +22,7 @@ pub(crate) struct Client {
     pub(crate) password: Buffer,
     pub(crate) timeout_ms: i32,
     next_xid: i32,
-    /// Events that came while an answer was waited for, with how many answers had come before.
+    /// Events that came while an answer was waited for, each with the number of answers before it.
     pub(crate) events: VecDeque<(i32, String)>,
     pub(crate) last_zxid: i64,
 }
@@ -36,7 +36,7 @@ pub(crate) struct Packet {
     pub(crate) body: Vec<u8>,
 }
 
-/// What a handshake came to: the answer, or nothing.
+/// Result of a handshake, with the answer if there was one.
 pub(crate) type Greeting = (TcpStream, Frames, Option<ConnectResponse>);
 
 pub(crate) async fn greet(addr: SocketAddr, request: &ConnectRequest) -> Greeting {
@@ -50,7 +50,7 @@ async fn greet_over(mut stream: TcpStream, request: &ConnectRequest) -> Greeting
     (stream, frames, packet.map(|packet| ConnectResponse::from_bytes(&packet).unwrap()))
 }
 
-/// The next packet; `None` when the server has closed.
+/// Reads the next packet; `None` when the server has closed.
 async fn packet(stream: &mut TcpStream, frames: &mut Frames) -> Option<Vec<u8>> {
     let mut buffer = [0; 8192];
     loop {
@@ -70,7 +70,7 @@ impl Client {
         Client::of(greet(addr, &asked).await)
     }
 
-    /// The same from another address of this machine.
+    /// Opens a session from another address of this machine.
     pub(crate) async fn open_from(source: [u8; 4], addr: SocketAddr, timeout_ms: i32) -> Client {
         let asked = ConnectRequest { timeout_ms, read_only: Some(false), ..ConnectRequest::default() };
         let socket = TcpSocket::new_v4().unwrap();
@@ -109,7 +109,7 @@ impl Client {
         }
     }
 
-    /// Sends a request without waiting; its xid.
+    /// Sends a request without waiting. Returns its xid.
     pub(crate) async fn send(&mut self, request: &Request) -> i32 {
         self.next_xid += 1;
         let xid = match request {
@@ -128,7 +128,7 @@ impl Client {
         self.stream.write_all(&frame(xid, op, body)).await.unwrap();
     }
 
-    /// Sends requests at once, so that they are taken together; the last one's xid.
+    /// Sends requests in one write, so that they are taken together. Returns the last one's xid.
     pub(crate) async fn send_together(&mut self, requests: &[Request]) -> i32 {
         let mut frames = Vec::new();
         for request in requests {
@@ -141,13 +141,13 @@ impl Client {
         self.next_xid
     }
 
-    /// The next packet, an event or an answer; `None` when the server has closed.
+    /// Reads the next event or answer; `None` when the server has closed.
     pub(crate) async fn packet(&mut self) -> Option<Packet> {
         let bytes = packet(&mut self.stream, &mut self.frames).await?;
         let mut input = Input::new(&bytes);
         let ReplyHeader { xid, zxid, error } = input.read().unwrap();
         let body = bytes[bytes.len() - input.remaining()..].to_vec();
-        // That of an event is the change's.
+        // An event has the zxid of its change.
         if zxid > 0 && xid != xid::EVENT {
             assert!(zxid >= self.last_zxid, "zxids go back: {zxid} after {}", self.last_zxid);
             self.last_zxid = zxid;
@@ -155,7 +155,7 @@ impl Client {
         Some(Packet { xid, zxid, error, body })
     }
 
-    /// The next answer; events before it are put aside.
+    /// Reads the next answer; events before it are put aside.
     pub(crate) async fn answer(&mut self) -> Packet {
         loop {
             let packet = self.packet().await.expect("the server has closed the connection");
@@ -166,7 +166,7 @@ impl Client {
         }
     }
 
-    /// The next event.
+    /// Reads the next event.
     pub(crate) async fn event(&mut self) -> (i32, String) {
         if let Some(event) = self.events.pop_front() {
             return event;
@@ -176,7 +176,7 @@ impl Client {
         event(&packet)
     }
 
-    /// Asks, and waits for the answer's body or error.
+    /// Sends a request, and reads the answer's body or error.
     pub(crate) async fn call(&mut self, request: Request) -> Result<Vec<u8>, i32> {
         let xid = self.send(&request).await;
         let answer = self.answer().await;
@@ -188,7 +188,7 @@ impl Client {
         Err(answer.error)
     }
 
-    /// Asks for something that is read back as a record.
+    /// Sends a request whose answer is a record.
     pub(crate) async fn ask<T: Record>(&mut self, request: Request) -> Result<T, i32> {
         self.call(request).await.map(|body| T::from_bytes(&body).unwrap())
     }
@@ -218,7 +218,7 @@ impl Client {
         self.call(Request::Delete(PathVersion { path: path.into(), version: -1 })).await
     }
 
-    /// Proves to be fifty people.
+    /// Proves fifty names.
     pub(crate) async fn prove_fifty_names(&mut self, name: &str) {
         for number in 0..50 {
             let auth = format!("{number}{name}:password").as_bytes().into();
@@ -226,13 +226,13 @@ impl Client {
         }
     }
 
-    /// Closes the session, and hears the end.
+    /// Closes the session, and waits for the end of the connection.
     pub(crate) async fn close(mut self) {
         self.call(Request::CloseSession).await.unwrap();
         assert_eq!(self.packet().await, None);
     }
 
-    /// Nothing has come but what was asked for. A ping goes to the leader and back meanwhile.
+    /// Checks that no unexpected packet comes. A ping goes to the leader and back meanwhile.
     pub(crate) async fn nothing_more(&mut self) {
         self.send(&Request::Ping).await;
         let answer = self.answer().await;

@@ -48,7 +48,7 @@ async fn one_answer_is_sent_however_long_it_is() {
     client.close().await;
 }
 
-/// The walk is long and the answer short: nothing but what it takes holds these back.
+/// The walk is long and the answer short: only the time of the walk holds these reads back.
 #[tokio::test]
 async fn many_long_reads_keep_neither_a_ping_nor_a_write_of_others_waiting() {
     let node = start(WireConfig { packet_bytes_max: 100_000, ..WireConfig::default() }).await;
@@ -65,7 +65,7 @@ async fn many_long_reads_keep_neither_a_ping_nor_a_write_of_others_waiting() {
     let reading = tokio::spawn(async move {
         for xid in last - count as i32 + 1..=last {
             let answer = greedy.answer().await;
-            // In their order, each with what it asks for.
+            // The answers come in order, each with its own result.
             let expected = if (last - xid) % 2 == 0 { -8 } else { 0 };
             assert_eq!((answer.xid, answer.error), (xid, expected));
             counted.fetch_add(1, Ordering::Relaxed);
@@ -79,7 +79,7 @@ async fn many_long_reads_keep_neither_a_ping_nor_a_write_of_others_waiting() {
     timeout(4 * PATIENCE, reading).await.expect("the long reads end").unwrap();
 }
 
-/// A read sees what its client wrote before it, and nothing that it writes behind it.
+/// A read sees its client's earlier writes, and not its later ones.
 #[tokio::test]
 async fn a_long_read_is_in_its_turn_among_writes_and_short_reads() {
     let node = start(WireConfig::default()).await;
@@ -108,16 +108,16 @@ async fn a_long_read_is_in_its_turn_among_writes_and_short_reads() {
     }
 }
 
-/// The length of an answer with 5,000 names of 200 bytes.
+/// Length of an answer with 5,000 names of 200 bytes.
 const LONG: usize = 5_000 * 204;
 
-/// All addresses share one bound.
+/// Settings under which all addresses share one bound.
 fn one_bound(answers_bytes_max: usize) -> WireConfig {
     let exempt = "127.0.0.0/8".parse().unwrap();
     WireConfig { answers_bytes_max, exempt, write_timeout_ms: 600_000, ..WireConfig::default() }
 }
 
-/// Clients that ask for more than their sockets hold, and take none of it.
+/// Opens clients that ask for more than their sockets hold, and take none of it.
 async fn silent(node: &Node, source: [u8; 4], count: usize) -> Vec<Client> {
     let mut silent = Vec::new();
     for _ in 0..count {
@@ -131,14 +131,16 @@ async fn silent(node: &Node, source: [u8; 4], count: usize) -> Vec<Client> {
     silent
 }
 
-/// It is made of the state of when there is room for it, and shows what was written until then.
+/// The answer is made of the state at the moment when there is room for it, and so shows earlier
+/// writes of others.
 #[tokio::test]
 async fn a_read_that_waits_for_room_keeps_neither_writes_nor_pings_nor_an_old_state() {
     let node = start(one_bound(4 * LONG)).await;
     let (mut other, mut reader) = (node.client().await, node.client().await);
     fill(&mut other, "/long", 5_000, 200, 0).await;
     let silent = silent(&node, [127, 0, 0, 1], 24).await;
-    // Their sockets are full, and so many of them wait that several rounds of giving up are needed.
+    // The clients' sockets are full, and so many clients wait that several rounds of giving up are
+    // needed.
     number_is(&node, "zk_num_alive_connections", |alive| alive < 26).await;
     number_is(&node, "zk_unread_bytes", |bytes| bytes > 3 * LONG - 1_000).await;
     let xids = [reader.send(&children("/long", true)).await, reader.send(&children("/long", false)).await];
@@ -181,7 +183,8 @@ async fn a_packet_that_is_not_whole_keeps_no_room_from_others() {
     let (mut client, mut half) = (node.client().await, node.client().await);
     fill(&mut client, "/long", 5_000, 200, 0).await;
     let silent = silent(&node, [127, 0, 0, 1], 24).await;
-    // Their sockets are full, and so many of them wait that several rounds of giving up are needed.
+    // The clients' sockets are full, and so many clients wait that several rounds of giving up are
+    // needed.
     number_is(&node, "zk_num_alive_connections", |alive| alive < 26).await;
     number_is(&node, "zk_unread_bytes", |bytes| bytes > 3 * LONG - 1_000).await;
     half.stream.write_all(&[0, 0, 1, 0, 1]).await.unwrap();
@@ -198,7 +201,7 @@ async fn answers_that_nobody_takes_do_not_add_up_and_who_reads_is_answered() {
     let mut client = node.client().await;
     fill(&mut client, "/long", 5_000, 200, 0).await;
     let _silent = silent(&node, [127, 0, 0, 1], 30).await;
-    // It waits until some of those who take nothing have been given up.
+    // The answer waits until some of the silent clients have been given up.
     let answer: NamesStat = timeout(4 * PATIENCE, client.ask(children("/long", false))).await.unwrap().unwrap();
     assert_eq!(answer.names.len(), 5_000);
     let most = number(&node, "zk_max_unread_bytes").await;
@@ -227,7 +230,7 @@ async fn an_answer_beyond_what_all_may_have_is_refused() {
     client.close().await;
 }
 
-/// Of many watches, too, and what changes meanwhile is told behind the answer.
+/// The watches are many, too, and changes meanwhile are told behind the answer.
 #[tokio::test]
 async fn many_watches_come_back_and_others_are_served_meanwhile() {
     let node = start(WireConfig::default()).await;

@@ -1,5 +1,4 @@
-//! The door from outside: a client that knows the protocol and nothing else, against real nodes on
-//! loopback.
+//! The door from outside: a client that knows only the protocol, against real nodes on loopback.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

@@ -13,10 +13,10 @@ use znode::ZPath;
 
 use crate::client::Client;
 
-/// No step of a test may take longer.
+/// Longest time for a step of a test.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// One node, gone with its directory.
+/// A node with its door. Dropping it deletes its directory.
 pub(crate) struct Node {
     pub(crate) replica: Replica,
     pub(crate) addr: SocketAddr,
@@ -34,7 +34,7 @@ impl Node {
         Node::start_many(1, wire, edit).await.remove(0)
     }
 
-    /// An ensemble of nodes that serve.
+    /// Starts an ensemble, and waits until its nodes serve.
     pub(crate) async fn start_many(count: u64, wire: WireConfig, edit: impl Fn(&mut Config)) -> Vec<Node> {
         let listeners: Vec<TcpListener> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
         let addr = |listener: &TcpListener| listener.local_addr().unwrap().to_string();
@@ -63,8 +63,8 @@ impl Node {
                     let _ = stopped.await;
                 }));
                 let node = Node { replica, addr, stop: Some(stop), door: Some(door), _dir: dir };
-                // The last of the znodes that the door makes of its own, so that no test sees them
-                // come.
+                // This is the last of the znodes that the door makes itself: tests begin after
+                // them.
                 let config = ZPath::parse("/zookeeper/config").unwrap();
                 let told = |state: &znode::State| state.node(&config).is_some_and(|node| !node.data().is_empty());
                 node.wait_until(|state| *state.limits() == limits && told(state)).await;
@@ -74,12 +74,12 @@ impl Node {
         futures_util::future::join_all(starts).await
     }
 
-    /// A client with a session of 30 seconds.
+    /// Opens a client with a session of 30 seconds.
     pub(crate) async fn client(&self) -> Client {
         Client::open(self.addr, 30_000).await
     }
 
-    /// Waits until what this node has applied is as wanted.
+    /// Waits until this node's state is as wanted.
     pub(crate) async fn wait_until(&self, wanted: impl Fn(&znode::State) -> bool) {
         let deadline = Instant::now() + PATIENCE;
         loop {

@@ -1,5 +1,5 @@
 //! Null where a text, data or a list is expected, as kazoo writes every empty text. Most answers
-//! are those of ZooKeeper 3.8's server; those that differ on purpose stand in a list of their own
+//! are those of ZooKeeper 3.8's server. The deliberate differences stand in a list of their own
 //! here, in docs/zookeeper.md (Null), and with ZooKeeper's answer beside them in `OTHER_NULLS` of
 //! `tests/clients/compare.py`, which asks a real one for each.
 
@@ -19,7 +19,7 @@ fn int(value: i32) -> Vec<u8> {
     value.to_bytes()
 }
 
-/// An ACL of one entry.
+/// Encodes an ACL of one entry.
 fn acl(scheme: Option<&str>, id: Option<&str>) -> Vec<u8> {
     let field = |field: Option<&str>| field.map_or(NULL.to_vec(), text);
     [int(1), int(31), field(scheme), field(id)].concat()
@@ -29,12 +29,13 @@ fn open() -> Vec<u8> {
     open_acl().to_bytes()
 }
 
-/// An operation of a multi, and the end.
+/// Encodes a multi of one operation.
 fn multi(op: i32, body: &[u8]) -> Vec<u8> {
     [&*int(op), &[0], NULL, body, NULL, &[1], NULL].concat()
 }
 
-/// The error in the answer's header, or that of the first result of a multi.
+/// Sends a request. Returns the error in the answer's header, or that of the first result of a
+/// multi.
 async fn code(client: &mut Client, op: i32, body: &[u8]) -> i32 {
     client.send_raw(77, op, body).await;
     let answer = client.answer().await;
@@ -89,7 +90,7 @@ async fn null_in_an_acl_is_what_zookeeper_takes_it_for() {
             assert_eq!(code(&mut client, op, &body).await, expected, "op {op}, {scheme:?} {id:?}");
         }
     }
-    // What kazoo's CREATOR_ALL_ACL makes is its creator's.
+    // kazoo's CREATOR_ALL_ACL makes the znode its creator's.
     let mut stranger = node.client().await;
     assert_eq!(stranger.get("/c0", false).await, Err(-102));
     assert!(client.get("/c0", false).await.is_ok());
@@ -138,7 +139,7 @@ async fn null_in_most_other_fields_is_what_zookeeper_takes_it_for() {
     }
 }
 
-/// The rows in which zlock differs from ZooKeeper 3.8 on purpose.
+/// Requests that zlock answers differently from ZooKeeper 3.8 on purpose.
 #[tokio::test]
 async fn null_is_answered_otherwise_than_by_zookeeper_where_the_page_says_so() {
     let node = Node::start().await;
@@ -155,14 +156,14 @@ async fn null_is_answered_otherwise_than_by_zookeeper_where_the_page_says_so() {
         ("multi: delete.path", op::MULTI, multi(op::DELETE, &with(&any)), -5),
         ("multi: setData.path", op::MULTI, multi(op::SET_DATA, &set), -5),
         ("multi: check.path", op::MULTI, multi(op::CHECK, &with(&any)), -5),
-        // ZooKeeper sets a watch on a path that nothing can be at; here paths keep the rules.
+        // ZooKeeper sets a watch on a path that no znode can have; here paths keep the rules.
         ("addWatch.path", op::ADD_WATCH, with(&int(0)), -8),
         ("addWatch.path recursive", op::ADD_WATCH, with(&int(1)), -8),
     ];
     for (field, op, body, expected) in cases {
         assert_eq!(code(&mut client, op, &body).await, expected, "{field}");
     }
-    // ZooKeeper fails on these, -5; here no list is an empty one everywhere.
+    // ZooKeeper fails on these, -5; here a null list is always an empty one.
     for (op, lists) in [(op::SET_WATCHES, 3), (op::SET_WATCHES2, 5)] {
         client.send_raw(xid::SET_WATCHES, op, &[1i64.to_bytes(), NULL.repeat(lists)].concat()).await;
         assert_eq!(client.answer().await.error, 0, "lists of op {op}");
@@ -179,7 +180,7 @@ async fn null_proves_nothing_and_is_no_password() {
         client.send_raw(xid::AUTH, op::AUTH, &[int(0), scheme, proof].concat()).await;
         assert_eq!(client.answer().await.error, expected);
     }
-    // A client that opens a session has none yet.
+    // A client that opens a session has no password yet.
     let asked = jute::ConnectRequest { timeout_ms: 9_000, password: Buffer(None), ..jute::ConnectRequest::default() };
     let mut stream = tokio::net::TcpStream::connect(node.addr).await.unwrap();
     stream.write_all(&framed(|out| asked.write(out))).await.unwrap();

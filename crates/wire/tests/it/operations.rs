@@ -44,7 +44,7 @@ async fn znodes_are_created_in_every_mode() {
     let Request::Create(_, again) = create("/p/two", flags::EPHEMERAL) else { panic!("what else?") };
     let made: PathStat = client.ask(Request::Create(op::CREATE2, again)).await.unwrap();
     assert_eq!((made.path.as_str(), made.stat.ephemeral_owner), ("/p/two", client.session));
-    // The flags of ZooKeeper's 5 and 6 need a time to live, and a time to live needs them.
+    // The flags of ZooKeeper's 5 and 6 need a time to live, and a time to live needs these flags.
     for wrong in [5, 6, 7, -1] {
         assert_eq!(client.create("/w", wrong).await, Err(-8), "flags {wrong}");
     }
@@ -92,7 +92,7 @@ async fn data_is_read_written_and_deleted_by_version() {
     let stat: Stat = client.ask(set_at(0)).await.unwrap();
     assert_eq!((stat.version, stat.data_length), (1, 0));
     assert!(stat.mzxid > stat.czxid && stat.mtime_ms >= stat.ctime_ms && stat.pzxid == stat.czxid);
-    // There is no null here: it reads back as nothing.
+    // There is no null data here: it reads back as empty.
     assert_eq!(client.get("/a", false).await.unwrap().data, Buffer(Some(Vec::new())));
     client.create("/a/b", 0).await.unwrap();
     assert_eq!(client.call(Request::Delete(at("/a", 1))).await, Err(-111));
@@ -188,7 +188,7 @@ async fn a_multi_does_all_or_nothing_and_answers_for_each() {
     let done = results(&client.call(Request::MultiRead(reads)).await.unwrap());
     assert!(matches!(&done[0], MultiResult::Data(data) if data.data == Buffer::from(b"y".as_slice())));
     assert_eq!(done[1..], [MultiResult::Error(-101), MultiResult::Children(vec!["config".into(), "quota".into()])]);
-    // A read in a multi, and a write in a multiRead.
+    // One is a read in a multi, and one a write in a multiRead.
     client.send_raw(5, op::MULTI, &golden_mix(MultiOp::GetData(read("/a")))).await;
     assert_eq!(client.answer().await.error, -5);
     client.send_raw(6, op::MULTI_READ, &golden_mix(MultiOp::Delete(at("/a", -1)))).await;
@@ -234,7 +234,7 @@ async fn acls_are_enforced_by_what_a_connection_has_proven() {
             bob.call(request.clone()).await.unwrap_or_else(|error| panic!("{error} for {request:?}"));
         }
     }
-    // That something is there is no secret.
+    // The existence of a znode is no secret.
     assert!(eve.exists("/bob", false).await.is_ok());
     let failed = eve.call(Request::Multi(vec![MultiOp::Check(at("/bob", -1))])).await.unwrap();
     assert_eq!(results(&failed), [MultiResult::Error(-102)]);
@@ -247,7 +247,7 @@ async fn acls_are_enforced_by_what_a_connection_has_proven() {
     assert_eq!((shown.acl[1].id.as_str(), shown.stat.aversion), ("bob:x", 1), "no hash for those who may not set it");
     let stale = SetAclRequest { path: "/bob".into(), acl: open_acl(), version: 0 };
     assert_eq!(bob.call(Request::SetAcl(stale)).await, Err(-103));
-    // Nobody sets the configuration.
+    // No client may set the configuration.
     assert_eq!(bob.set("/zookeeper/config", "x").await, Err(-102));
     for scheme in ["world", "sasl", "x509"] {
         let mut stranger = node.client().await;
@@ -288,7 +288,7 @@ async fn what_is_not_done_here_is_refused_and_the_connection_stays() {
     assert_eq!(client.call(Request::Reconfig(ReconfigRequest::default())).await, Err(-123));
     let token: SaslToken = client.ask(Request::Sasl(SaslToken { token: Buffer(None) })).await.unwrap();
     assert_eq!(token.token, Buffer(None));
-    // A body that is too short, and one that is too long.
+    // One body is too short, and one too long.
     client.send_raw(7, op::SET_DATA, &only("/a").to_bytes()).await;
     assert_eq!(client.answer().await.error, -5);
     client.send_raw(-77, op::EXISTS, &[read("/").to_bytes(), vec![1, 2, 3]].concat()).await;
@@ -320,7 +320,7 @@ async fn both_doors_queue_for_the_same_lock() {
     (request.key, request.attempt) = (Some(znode::RequestKey([9; 16])), znode::Attempt(1));
     let acquired = node.replica.propose(request, deadline).await.unwrap();
     let Ok(znode::Reply::Acquired { ticket, held: None }) = acquired.reply else { panic!("{acquired:?}") };
-    // The one behind sees the one before it, and is next when it goes.
+    // The later contender sees the earlier one, and is next when that one goes.
     let mut queue = client.children("/lock", false).await.unwrap();
     queue.sort_by_key(|name| name[name.len() - 10..].to_owned());
     assert_eq!([format!("/lock/{}", queue[0]), format!("/lock/{}", queue[1])], [mine.clone(), ticket.to_string()]);

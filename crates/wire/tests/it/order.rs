@@ -40,8 +40,8 @@ async fn pipelined_requests_are_done_and_answered_in_order_on_every_node() {
             let written = Stat::from_bytes(&answers.next().unwrap().body).unwrap();
             let read = DataStat::from_bytes(&answers.next().unwrap().body).unwrap();
             assert_eq!(written.version, round);
-            // Nobody else writes: a read sees its own client's last write, and none that was sent
-            // after it.
+            // There is no other writer: a read sees its own client's last write, and not one that
+            // was sent after it.
             let data = round.to_string().into_bytes();
             assert_eq!((read.stat.version, read.data), (round, Buffer::from(data)));
             if round % 20 == 0 {
@@ -85,7 +85,7 @@ async fn an_event_comes_before_the_answer_that_shows_the_change() {
         client.set("/a", "y").await.unwrap();
         assert_eq!(client.events.pop_front(), Some((event::NODE_DATA_CHANGED, "/a".into())));
     }
-    // A change by another client, seen by a read.
+    // Another client makes a change, and a read sees it.
     let mut other = node.client().await;
     for _ in 0..100 {
         let before = client.get("/a", true).await.unwrap().stat.version;
@@ -124,8 +124,8 @@ async fn an_answer_never_shows_less_than_an_event_before_it() {
     assert!(watching.events.is_empty() || answer.error == -101, "{:?}, and then it is there", watching.events);
 }
 
-/// A watch that fires as soon as it is set: the client must hear of it first, or it knows no watch
-/// to fire.
+/// The watch fires as soon as it is set. The client must hear of the watch first, or it cannot
+/// match the event.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_event_never_comes_before_the_answer_that_sets_its_watch() {
     let node = Node::start().await;
@@ -174,8 +174,8 @@ async fn watches_that_are_brought_along_tell_what_they_missed_before_the_answer(
     other.create("/list/child", 0).await.unwrap();
     other.create("/new", 0).await.unwrap();
     let mut client = Client::resume(nodes[2].addr, &client).await;
-    // On another node, which has to catch up with what the client has seen, and with what others
-    // were told.
+    // The new node has to catch up with the zxid that the client has seen, and with the events of
+    // others.
     client.call(Request::Sync(PathOnly { path: "/".into() })).await.unwrap();
     let paths = |paths: &[&str]| paths.iter().map(|path| (*path).to_owned()).collect::<Vec<_>>();
     let watches = SetWatches2 {
@@ -196,7 +196,7 @@ async fn watches_that_are_brought_along_tell_what_they_missed_before_the_answer(
     ];
     let missed = missed.map(|(kind, path)| (kind, path.to_owned()));
     assert_eq!(client.events.drain(..).collect::<Vec<_>>(), missed);
-    // What was not told is set; what was told is not.
+    // Watches without an event so far are set; those with one are not.
     for path in ["/same", "/set"] {
         client.set(path, "z").await.unwrap();
     }
@@ -218,8 +218,8 @@ async fn watches_that_are_brought_along_tell_what_they_missed_before_the_answer(
     assert_eq!(client.event().await, (event::NODE_DATA_CHANGED, "/same".to_owned()));
 }
 
-/// Nobody hears another client's change before the one who made it could: but `sync` makes up for
-/// it.
+/// A change may be acknowledged to its client before another client can read it. A `sync` makes up
+/// for that.
 #[tokio::test]
 async fn a_read_behind_a_sync_sees_what_was_acknowledged_before() {
     let nodes = Node::start_many(3, WireConfig::default(), |_| {}).await;
@@ -232,7 +232,7 @@ async fn a_read_behind_a_sync_sees_what_was_acknowledged_before() {
         reader.answer().await;
         assert_eq!(DataStat::from_bytes(&reader.answer().await.body).unwrap().stat.version, round);
     }
-    // Two clients that send at the same time are each answered in order.
+    // Two clients that send at the same time each get their answers in order.
     for client in [&mut writer, &mut reader] {
         for name in 0..20 {
             client.send(&create(&format!("/a/{name}"), 0)).await;
@@ -251,8 +251,8 @@ async fn a_read_behind_a_sync_sees_what_was_acknowledged_before() {
     assert_eq!((created, there), (20, 20));
 }
 
-/// Writes behind reads are on their way while those wait: without a quorum none is answered, and
-/// all are taken.
+/// Writes behind reads are on their way while the reads wait. Without a quorum all are taken, and
+/// not answered.
 #[tokio::test]
 async fn a_write_does_not_wait_for_the_reads_before_it() {
     let mut nodes = Node::start_many(3, WireConfig::default(), |_| {}).await;
@@ -267,7 +267,7 @@ async fn a_write_does_not_wait_for_the_reads_before_it() {
         client.send(&set("/a", "x")).await;
         client.send(&get).await;
     }
-    // Words tell nothing without a quorum.
+    // Four-letter words tell no numbers without a quorum.
     let proposed = async {
         while node.replica.status().proposals < 20 {
             tokio::task::yield_now().await;
@@ -276,8 +276,8 @@ async fn a_write_does_not_wait_for_the_reads_before_it() {
     timeout(PATIENCE, proposed).await.expect("the writes wait for the reads");
 }
 
-/// What a read behind a write sees, whatever comes behind it: also what sets watches, and syncs,
-/// between others.
+/// A read behind a write sees the write, whatever comes behind it. That holds for reads that set
+/// watches, and for syncs, between others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reads_of_every_kind_see_what_was_sent_before_them_and_nothing_else() {
     let nodes = Node::start_many(3, WireConfig::default(), |_| {}).await;
@@ -306,8 +306,7 @@ async fn reads_of_every_kind_see_what_was_sent_before_them_and_nothing_else() {
                 }
                 expected.push((expected.len(), i32::MIN));
             }
-            // The client of these tests also sees that no answer tells an earlier zxid than the one
-            // before it.
+            // The client of these tests also checks that the zxids of answers never fall.
             for (at, wanted) in expected {
                 let answer = client.answer().await;
                 if wanted != i32::MIN {
@@ -319,7 +318,7 @@ async fn reads_of_every_kind_see_what_was_sent_before_them_and_nothing_else() {
     }
 }
 
-/// Holds a state back that all observers before it have heard of, until the test has looked or
+/// Observer that holds a state back, after all observers before it, until the test has looked or
 /// ended.
 struct Between {
     come: SyncSender<()>,
@@ -369,8 +368,8 @@ async fn a_read_never_sees_less_than_the_one_before_it() {
     assert_eq!(writing.answer().await.error, 0);
 }
 
-/// The state is changed in place while it has no reader: the door knows it, and lets go of it in
-/// time.
+/// The state is changed in place while it has no reader: the door keeps a reference to it, and must
+/// let go in time.
 #[tokio::test]
 async fn a_write_copies_nothing_of_the_state() {
     let node = Node::start().await;

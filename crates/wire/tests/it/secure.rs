@@ -1,5 +1,5 @@
-//! TLS, and who comes by it. Clients that know nothing of TLS come through a tunnel, as they would
-//! by stunnel.
+//! TLS, and the identities that it proves. Clients without TLS of their own come through a tunnel,
+//! as they would by stunnel.
 
 #[path = "../../../accept/tests/authority/mod.rs"]
 mod authority;
@@ -46,7 +46,7 @@ impl SecureDoor {
         SecureDoor { addr, authority, files }
     }
 
-    /// A client with a person's certificate, or without one.
+    /// Opens a client with a person's certificate, or without one.
     async fn client(&self, name: Option<&str>) -> Client {
         let own = name.map(|name| self.files.put("client", &self.authority.client(name, 30)));
         let connector = Connector::load(&ConnectorConfig { ca: self.files.path("ca.pem"), own }).unwrap();
@@ -99,7 +99,7 @@ async fn a_certificates_subject_is_an_identity() {
     assert_eq!(who(&mut nobody).await, ["ip:127.0.0.1"]);
     assert_eq!(nobody.call(auth("x509", "")).await, Err(-115), "there is no certificate");
 
-    // `auth` means what the client has proven.
+    // `auth` means the identities that the client has proven.
     let acl = vec![Acl { perms: 31, scheme: "auth".into(), id: String::new() }];
     let request = CreateRequest { path: "/mine".into(), data: b"".as_slice().into(), acl, flags: 0 };
     eve.call(Request::Create(op::CREATE, request)).await.unwrap();
@@ -107,7 +107,7 @@ async fn a_certificates_subject_is_an_identity() {
     assert_eq!((acl.acl.len(), &*acl.acl[0].scheme, &*acl.acl[0].id), (1, "x509", "CN=eve,O=zlock"));
 }
 
-/// With the longest subject and the longest digest that are any client's.
+/// The client has the longest subject and the longest digest that are possible.
 #[tokio::test]
 async fn an_acl_may_name_every_identity_that_a_client_can_have() {
     let node = Node::start().await;
@@ -161,7 +161,7 @@ async fn each_address_speaks_its_own_language() {
     door.client(None).await.create("/too", 0).await.unwrap();
 }
 
-/// The digest is the one of `super:test` in ZooKeeper's documentation.
+/// The digest is that of `super:test` in ZooKeeper's documentation.
 #[tokio::test]
 async fn a_super_user_passes_every_acl() {
     let config = WireConfig { super_digest: "super:D/InIHSb7yEEbrWz8b9l71RjZJU=".into(), ..WireConfig::default() };
@@ -177,7 +177,7 @@ async fn a_super_user_passes_every_acl() {
     assert!(client.get("/p", false).await.is_ok());
     client.create("/p/a", 0).await.unwrap();
     client.delete("/p/a").await.unwrap();
-    // Its name is no scheme of an ACL.
+    // The super user's name is no scheme of an ACL.
     let acl = vec![Acl { perms: 31, scheme: "super".into(), id: String::new() }];
     let request = CreateRequest { path: "/s".into(), data: b"".as_slice().into(), acl, flags: 0 };
     assert_eq!(client.call(Request::Create(op::CREATE, request)).await, Err(-114));

@@ -20,8 +20,8 @@ async fn a_new_session_has_an_id_a_password_and_a_timeout_within_bounds() {
             assert!(answer.session_id > 0);
             assert_eq!((answer.timeout_ms, answer.protocol_version), (agreed, 0));
             assert_eq!(answer.password.clone().into_bytes().len(), PASSWORD_BYTES);
-            // The field is there for those who sent it, and this is never a server without a
-            // quorum.
+            // The answer has the field if the request had it, and is always false, as this is never
+            // a server without a quorum.
             assert_eq!(answer.read_only, read_only.map(|_| false));
         }
     }
@@ -37,7 +37,7 @@ async fn requests_may_come_with_the_handshake() {
         jute::RequestHeader { xid: 7, op: jute::op::CREATE }.write(out);
         create("/early", 0).write(out);
     }));
-    // Byte by byte: a stream knows no packets.
+    // The bytes go out one by one: a stream knows no packets.
     for byte in both {
         stream.write_all(&[byte]).await.unwrap();
     }
@@ -58,7 +58,7 @@ async fn a_session_is_resumed_on_any_node_with_its_password_only() {
         let answer = answer.unwrap();
         assert_eq!((answer.timeout_ms, answer.session_id), (0, 0));
         assert_eq!(answer.password, Buffer::from(vec![0; PASSWORD_BYTES]));
-        // Who does not know the password does no harm.
+        // A client without the password does no harm.
         assert!(other.exists("/e", false).await.is_ok());
         first = other;
     }
@@ -165,8 +165,8 @@ async fn a_silent_client_loses_its_session_and_one_that_pings_or_asks_does_not()
     assert_eq!(watching.exists("/silent", false).await, Err(error::NO_NODE));
 }
 
-/// All that is known of a ZooKeeper client; and who deletes the lock node of another is named in
-/// the lock's past.
+/// These facts are all that is known of a ZooKeeper client. A client that deletes another's lock
+/// node is named in the lock's past.
 #[tokio::test]
 async fn a_session_says_where_its_client_is() {
     let node = Node::start().await;

@@ -8,10 +8,10 @@ use wire::WireConfig;
 use crate::client::{Client, create, greet};
 use crate::node::Node;
 
-/// Less than the timeout of their sessions, and far more than the bound of a disk.
+/// Time that is less than the timeout of the sessions, and far more than the bound of a disk.
 const LET_GO: Duration = Duration::from_secs(15);
 
-/// Lets the disk go when the test ends, however: its thread is waited for.
+/// Guard that lets the disk go at any end of the test: the thread of the disk is joined.
 struct Stalled;
 
 impl Stalled {

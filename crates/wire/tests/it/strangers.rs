@@ -56,7 +56,7 @@ async fn no_bytes_behind_a_handshake_hurt() {
                 op.write(out);
                 out.extend(body);
             });
-            // It may have been shown the door by now.
+            // The stranger may have been disconnected by now.
             let _ = stranger.stream.write_all(&frame).await;
         }
         let _ = stranger.stream.shutdown().await;
@@ -65,7 +65,8 @@ async fn no_bytes_behind_a_handshake_hurt() {
     }
 }
 
-/// A packet that a client could send, changed in a few places, with its length or with a wrong one.
+/// Makes a packet that a client could send, changed in a few places, with its length or with a
+/// wrong one.
 fn changed_packet(rng: &mut Rng) -> Vec<u8> {
     let good =
         [create("/a/b", 3), set("/a", "data"), create("/a", 0), Request::Multi(Vec::new()), Request::CloseSession];
@@ -79,7 +80,7 @@ fn changed_packet(rng: &mut Rng) -> Vec<u8> {
         match rng.u8(0..3) {
             0 => packet[at] = rng.u8(..),
             1 => packet[at..].fill(0xff),
-            // Less than the length says: the next packet's beginning is taken for its end.
+            // This is less than the length says: the next packet's beginning is taken for its end.
             _ => packet.truncate(at + 1),
         }
     }
@@ -102,7 +103,7 @@ async fn no_changed_packets_in_pieces_hurt() {
         while !rest.is_empty() {
             let (piece, behind) = rest.split_at(rng.usize(1..=rest.len().min(200)));
             rest = behind;
-            // It may have been shown the door by now.
+            // The stranger may have been disconnected by now.
             if stranger.stream.write_all(piece).await.is_err() {
                 break;
             }
@@ -114,7 +115,7 @@ async fn no_changed_packets_in_pieces_hurt() {
         closes(&mut stranger.stream).await;
         assert!(client.exists("/", false).await.is_ok(), "seed {seed}");
     }
-    // Nothing is kept for those who are gone.
+    // The bytes of the strangers that are gone have been freed.
     timeout(PATIENCE, async {
         while !crate::words::ask(&node, "mntr").await.contains("zk_incomplete_packets_bytes\t0\n") {}
     })

@@ -18,7 +18,7 @@ pub(crate) async fn ask(node: &Node, word: &str) -> String {
     text
 }
 
-/// A number of `mntr`.
+/// Reads a number of `mntr`.
 pub(crate) async fn number(node: &Node, field: &str) -> usize {
     let mntr = ask(node, "mntr").await;
     let line = mntr.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix('\t'));
@@ -95,7 +95,7 @@ async fn words_answer_what_tools_read() {
     contains(&ask(&node, "srvr").await, &["Received: 0\n"]);
 }
 
-/// As ZooKeeper with `readonlymode.enabled=false`.
+/// ZooKeeper with `readonlymode.enabled=false` does the same.
 #[tokio::test]
 async fn a_node_without_a_quorum_lets_nobody_in_also_not_to_read() {
     let wire = WireConfig { words: "*".into(), ..WireConfig::default() };
@@ -109,7 +109,7 @@ async fn a_node_without_a_quorum_lets_nobody_in_also_not_to_read() {
         assert!(tokio::time::Instant::now() < deadline, "it still says that it can be written");
         tokio::task::yield_now().await;
     }
-    // At once: each that had to wait for the log would wait for seconds.
+    // The refusals come at once: each that had to wait for the log would take seconds.
     let refused = async {
         for _ in 0..50 {
             let (_stream, _frames, answer) = greet(nodes[0].addr, &asked).await;

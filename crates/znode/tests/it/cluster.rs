@@ -80,8 +80,8 @@ fn a_removed_member_is_remembered_for_good() {
     assert_eq!(removed(&restored(&state).unwrap()), [(3, Zxid(1_005))]);
 }
 
-/// The level of the feature: nothing of it is there before it is raised, in the state or in its
-/// records, and an older program is told then.
+/// Before the level of the feature is raised, the state and its records have no trace of it. An
+/// older program is told when it is raised.
 #[cfg(feature = "next-level")]
 #[test]
 fn what_came_with_the_next_level_waits_for_it() {

@@ -1,4 +1,4 @@
-//! What one entry may do, for requests that want it to do too much.
+//! Bounds on the work of one entry, for requests that ask for too much.
 
 use znode::lock::{self, LockStatus};
 use znode::{
@@ -7,7 +7,7 @@ use znode::{
     ZnodeOp, Zxid,
 };
 
-/// What one entry may make, remove and grant here.
+/// Znodes that one entry may make, remove and grant in these tests.
 const COST_MAX: u32 = 100;
 
 struct World {
@@ -25,7 +25,7 @@ impl World {
         self.apply_request(request)
     }
 
-    /// So many ephemeral znodes for a session.
+    /// Gives a session this many ephemeral znodes.
     fn give(&mut self, session: SessionId, ephemerals: u32) {
         for number in 0..ephemerals {
             let op = create(&format!("{session}-{number}"), CreateMode::Ephemeral);
@@ -33,7 +33,7 @@ impl World {
         }
     }
 
-    /// Under a key of its own, if a session asks.
+    /// Makes a request, under a key of its own if it is in a session.
     fn request(&mut self, session: Option<SessionId>, op: Op) -> Request {
         self.keys += 1;
         let key = session.map(|_| RequestKey(self.keys.to_be_bytes()));
@@ -70,7 +70,7 @@ impl World {
         }
     }
 
-    /// A multi-lock of so many locks of its own.
+    /// Acquires a multi-lock of this many new locks.
     fn acquire_all(&mut self, session: SessionId, name: &str, parts: u32) -> ZPath {
         let parts = (0..parts).map(|part| (path(&format!("/{name}/{part}")), LockMode::Exclusive)).collect();
         self.acquire_parts(session, parts)
@@ -85,7 +85,7 @@ impl World {
 
     fn check(&self) {
         self.state.check_invariants().unwrap();
-        // A replica that comes from a snapshot here goes on alike.
+        // A replica that starts from a snapshot here goes on the same way.
         let mut builder = StateBuilder::new();
         let records: Vec<_> = self.state.records().collect();
         records.iter().for_each(|record| builder.push(record).unwrap());
@@ -112,7 +112,7 @@ fn create(name: &str, mode: CreateMode) -> ZnodeOp {
     ZnodeOp::Create(Create { mode, ..Create::new(ZPath::root(), name) })
 }
 
-/// Znodes that an entry touched, as its events tell.
+/// Counts the znodes that an entry touched, by its events.
 fn touched(applied: &Applied) -> usize {
     applied.events.iter().filter(|event| event.kind != EventKind::ChildrenChanged).count()
 }
@@ -134,7 +134,7 @@ fn sessions_with_many_ephemerals_expire_in_several_entries() {
     while world.state.session_count() > 0 {
         let applied = world.apply(None, Op::ExpireSessions { sessions: sessions.clone(), term: Term(1) });
         let Ok(Reply::Removed { count }) = applied.reply else { panic!("{applied:?}") };
-        // One session is never divided.
+        // The end of one session is never divided.
         assert!(touched(&applied) <= COST_MAX as usize || count == 1, "{count}");
         ended.push(count);
         sessions.retain(|session| world.state.session(*session).is_some());
@@ -164,8 +164,8 @@ fn a_multi_that_would_remove_too_much_is_refused_whole_and_before_it_is_proposed
     world.check();
 }
 
-/// What is refused uses nothing up, so it can be asked for again and again: it must not be done
-/// first and then undone.
+/// A refused request uses nothing up, so it can be sent again and again. It must not be done first
+/// and then undone.
 #[test]
 fn a_multi_is_refused_for_its_cost_before_any_of_it_is_done() {
     let mut world = World::new();
@@ -179,7 +179,7 @@ fn a_multi_is_refused_for_its_cost_before_any_of_it_is_done() {
         (error, op_index)
     };
     assert_eq!(reply(&mut world, vec![delete(&path("/absent"))]), (Error::TooManyOps, Some(3)), "not tried");
-    // What is not permitted is told as that: nothing behind it could be done.
+    // A missing permission is told as such: the later operations could not be done anyway.
     let acl = vec![Acl { perms: znode::READ, scheme: "world".into(), id: "anyone".into() }];
     let made = |name: &str, acl| {
         let path = path(name);
@@ -232,7 +232,7 @@ fn readers_that_a_writer_lets_in_are_granted_entry_by_entry() {
         entries += 1;
     }
     assert_eq!((entries, world.held(&readers), world.written_down(&readers)), (3, 350, 350));
-    // Nobody was granted the lock out of turn, so each token is the czxid.
+    // Each lock was granted in turn, so each token is the czxid.
     let czxids = readers.iter().map(|reader| world.state.node(reader).unwrap().stat().czxid.0);
     let tokens = readers.iter().map(|reader| lock::grant(&world.state, reader).unwrap().token.0);
     assert!(czxids.eq(tokens));
@@ -283,7 +283,7 @@ fn a_reader_is_upgraded_while_others_are_still_to_be_granted() {
     let upgrade = Op::Upgrade(znode::Upgrade { ticket, label });
     let applied = world.apply(Some(session), upgrade);
     let Ok(Reply::Acquired { ticket: upgraded, held: None }) = applied.reply else { panic!("{applied:?}") };
-    // It goes before all readers that wait: they are not granted the lock before it has gone.
+    // The writer goes before the waiting readers, which get the lock only when it has gone.
     let held = world.held(&readers);
     assert!(held < 250, "{held}");
     for reader in &readers[1..held] {
@@ -294,8 +294,8 @@ fn a_reader_is_upgraded_while_others_are_still_to_be_granted() {
     world.check();
 }
 
-/// A lock with an upgrade in its past: so many readers come to hold in the last entry, and each
-/// gets its token from its grant.
+/// Makes a lock with an upgrade in its past. All these readers come to hold in the last entry, and
+/// each gets its token from its grant.
 fn readers_behind_an_upgrade(world: &mut World, session: SessionId, count: usize) -> (Vec<ZPath>, Applied) {
     let reader = world.acquire(session, "/l", LockMode::Read);
     let writer = world.acquire(session, "/l", LockMode::Write);
@@ -319,7 +319,7 @@ fn readers_behind_an_upgrade_are_granted_entry_by_entry() {
         assert!(touched(&applied) <= COST_MAX as usize, "{}", touched(&applied));
         assert_eq!((world.held(&readers), world.written_down(&readers)), (granted, granted));
         for (ticket, known) in readers.iter().zip(&mut tokens) {
-            // Once told, a token stays; it is good from then on, and those who wait can hear of it.
+            // Once told, a token stays and is good, and its waiter can hear of it.
             match lock::status(&world.state, ticket).unwrap() {
                 LockStatus::Held { token, .. } => {
                     assert_eq!(*known.get_or_insert(token), token);
@@ -336,8 +336,8 @@ fn readers_behind_an_upgrade_are_granted_entry_by_entry() {
     }
 }
 
-/// The holder dies with a waiter before the readers, and its entry has no room to write any of the
-/// readers down.
+/// The holder dies with a waiter before the readers, and its entry has no room to record any
+/// reader.
 #[test]
 fn a_reader_that_was_told_its_token_keeps_it_although_others_get_theirs_later() {
     let mut world = World::new();
@@ -352,7 +352,7 @@ fn a_reader_that_was_told_its_token_keeps_it_although_others_get_theirs_later() 
     for ticket in [upgraded, reader] {
         world.apply(Some(own), Op::Release { ticket: ticket.into() });
     }
-    // Younger than the grant that passed the others: their tokens are their czxids.
+    // These readers are younger than the grant of the others: their tokens are their czxids.
     readers.extend((0..50).map(|_| world.acquire(own, "/l", LockMode::Read)));
     world.give(first, COST_MAX - 1);
     world.give(second, 2 * COST_MAX);
@@ -367,7 +367,7 @@ fn a_reader_that_was_told_its_token_keeps_it_although_others_get_theirs_later() 
             }
         }
         world.check();
-        // One that comes meanwhile is no exception.
+        // A reader that comes meanwhile is granted the same way.
         if readers.len() < 205 {
             readers.push(world.acquire(own, "/l", LockMode::Read));
             tokens.push(None);
@@ -404,7 +404,7 @@ fn what_is_far_down_costs_more() {
     }
     let many =
         |count: u32| Op::Multi((0..count).map(|n| at(&parent, format!("n{n}"), CreateMode::Persistent)).collect());
-    // Each changes all its ancestors, and eight of these count for one znode.
+    // Each znode changes all its ancestors, and eight of these count for one znode.
     assert_eq!(world.state.check_cost(&Request::new(many(13))), Err(Error::TooManyOps));
     assert!(too_many(&world.apply(None, many(13))));
     assert_eq!(world.state.check_cost(&Request::new(many(12))), Ok(()));
@@ -446,7 +446,7 @@ fn a_retry_and_a_request_that_is_not_permitted_are_answered_as_such_whatever_the
     assert_eq!(world.apply_request(all).reply.unwrap_err().error, Error::NoAuth);
 }
 
-/// Those behind it wait for its turn, which its entry takes.
+/// Writes behind this one wait for its turn, which its entry takes.
 #[test]
 fn a_write_in_its_turn_that_costs_too_much_is_refused_by_its_entry() {
     let mut world = World::new();
@@ -478,8 +478,8 @@ fn a_waiter_that_expires_with_the_holder_is_not_granted_the_lock_between_the_ent
     let first = world.apply(None, expire.clone());
     assert_eq!(first.reply, Ok(Reply::Removed { count: 1 }), "there is no room for both");
     world.check();
-    // What the holder had lingers. The other session's client is told of the end, whatever is left
-    // of that session.
+    // The holder's tickets linger. The client of the other session is told of its end, even while
+    // tickets of it remain.
     let credential = Credential { session: waiter, secret_hash: [0; 16] };
     assert_eq!(world.state.authenticate(&credential).map(drop), Err(Error::SessionExpired));
     for [held, ..] in &tickets {

@@ -1,5 +1,5 @@
-//! A log of level 1 is applied, and comes to what it came to when the level was frozen: each reply,
-//! each event and each state.
+//! Logs of level 1, applied again: each reply, event and state must be as it was when the level was
+//! frozen.
 //!
 //! From the first release on the files are never written anew: a later level has files of its own
 //! beside them.
@@ -10,14 +10,14 @@ use std::hash::Hasher as _;
 use siphasher::sip::SipHasher13;
 use znode::{Applied, LogPosition, Op, State, StateBuilder, Term, decode_txn, encode_txn};
 
-/// Of a line: the entry's term and index, its bytes, and the hash of what it came to.
+/// Logs. A line has the entry's term and index, its bytes, and the hash of its result.
 const LOGS: [&str; 4] = [
     include_str!("../golden/level-1/log-1.txt"),
     include_str!("../golden/level-1/log-2.txt"),
     include_str!("../golden/level-1/log-3.txt"),
     include_str!("../golden/level-1/log-4.txt"),
 ];
-/// The records of the state at the end of each log.
+/// Records of the state at the end of each log.
 const SNAPSHOTS: [&str; 4] = [
     include_str!("../golden/level-1/snapshot-1.hex"),
     include_str!("../golden/level-1/snapshot-2.hex"),
@@ -29,12 +29,12 @@ fn bytes(hex: &str) -> Vec<u8> {
     (0..hex.len()).step_by(2).map(|index| u8::from_str_radix(&hex[index..index + 2], 16).unwrap()).collect()
 }
 
-/// The reply, the events and the state behind an entry.
+/// Hashes the reply, the events and the state behind an entry.
 fn hash(applied: &Applied, state: &State) -> u64 {
     let mut hash = SipHasher13::new();
     let outcome = bincode::encode_to_vec(applied, bincode::config::standard()).unwrap();
     for part in std::iter::once(outcome).chain(state.records()) {
-        // Lengths keep two splits of the same bytes apart.
+        // Lengths distinguish two splits of the same bytes.
         hash.write_u64(part.len() as u64);
         hash.write(&part);
     }
@@ -61,7 +61,7 @@ fn freeze(number: usize, log: &str) {
     std::fs::write(format!("{directory}/snapshot-{number}.hex"), records).unwrap();
 }
 
-/// Applies a log from its beginning, or from behind the entry that `state` ends with.
+/// Applies a log from its beginning, or from the entry after the last one of `state`.
 fn replay(log: &str, mut state: State, each: impl Fn(&State), names: &mut BTreeSet<&'static str>) -> State {
     for line in log.lines() {
         let words: Vec<&str> = line.split(' ').collect();

@@ -1,5 +1,5 @@
-//! What a lock promises, seen by clients that come, wait, give up, die and release at random; and
-//! what it costs.
+//! Promises of a lock to clients that come, wait, give up, die and release at random; and the cost
+//! of its operations.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use znode::{
     SessionId, State, Term, Txn, ZPath, Zxid,
 };
 
-/// A state, and what its clients remember.
+/// A state, and the memory of its clients.
 struct World {
     state: State,
     time_ms: u64,
@@ -76,7 +76,7 @@ impl World {
         self.apply(None, Op::Reap { candidates }).unwrap();
     }
 
-    /// The tokens of those who hold, by ticket.
+    /// Tokens of the holders, by ticket.
     fn holders(&self, tickets: &BTreeMap<ZPath, SessionId>) -> BTreeMap<ZPath, u64> {
         let token = |ticket: &ZPath| match lock::status(&self.state, ticket) {
             Ok(LockStatus::Held { token, .. }) => Some((ticket.clone(), token.0)),
@@ -102,7 +102,7 @@ fn every_waiter_gets_the_lock_once_and_alone() {
         let mut sessions: Vec<SessionId> = (0..4).map(|_| world.open()).collect();
         let mut tickets = BTreeMap::new();
         let (mut granted, mut last) = (BTreeSet::new(), 0);
-        // The last steps only give back, until nobody waits.
+        // The last steps only release, until the queue is empty.
         for step in 0.. {
             world.time_ms += rng.u64(0..500);
             let draining = step > 80;
@@ -189,8 +189,8 @@ fn a_release_wakes_one_waiter() {
     assert_eq!((woken, changed), (1, 1));
 }
 
-/// The cheapest of some tries, in nanoseconds of this thread's processor time: what else the
-/// machine does counts little.
+/// Cost of the cheapest try, in nanoseconds of this thread's processor time, so that other load on
+/// the machine counts little.
 fn cost(tries: usize, mut work: impl FnMut()) -> u128 {
     let now = || {
         let time = clock_gettime(ClockId::ThreadCPUTime);
@@ -204,8 +204,8 @@ fn cost(tries: usize, mut work: impl FnMut()) -> u128 {
     (0..tries).map(|_| one(&mut work)).min().unwrap()
 }
 
-/// More waiters may cost some more for a deeper tree and colder caches, but not half as many times
-/// more.
+/// Checks that the cost grows less than half as much as the number of waiters, and less than
+/// tenfold: only a deeper tree and colder caches may cost more.
 #[track_caller]
 fn check_growth(what: &str, times: u128, (small, large): (u128, u128)) {
     let most = small * (times / 2).min(10);
@@ -223,7 +223,7 @@ fn a_queue_of_100_000_costs_little_more_than_one_of_1_000() {
         };
         let mut tickets: std::collections::VecDeque<_> = (0..waiters).map(|index| take(&mut world, index)).collect();
         let cycle = cost(40, || {
-            // A ticket comes, the holder goes, and one from the middle gives up.
+            // A ticket comes, the holder goes, and a waiter in the middle gives up.
             tickets.push_back(take(&mut world, tickets.len()));
             let (session, holder) = tickets.pop_front().unwrap();
             world.release(session, &holder);
@@ -238,7 +238,7 @@ fn a_queue_of_100_000_costs_little_more_than_one_of_1_000() {
                 let token = znode::FencingToken(state.node(ticket).unwrap().stat().czxid.0);
                 lock::is_held_with(&state, &lock_path(), token);
             }
-            // A ticket that has joined is told its position, and so is the next one.
+            // A ticket is told its position after it has joined, and so is the one next in line.
             for (_, ticket) in [tickets.back(), tickets.get(1)].into_iter().flatten() {
                 lock::position(&state, ticket).unwrap();
             }
@@ -248,7 +248,7 @@ fn a_queue_of_100_000_costs_little_more_than_one_of_1_000() {
         (cycle, looks)
     };
     let small = measure(1_000);
-    // Ten times first: a queue that is walked would not come to its end with a hundred times.
+    // Ten times come first: a test that walks the queue would never end with a hundred times.
     for times in [10, 100] {
         let large = measure(1_000 * times);
         check_growth("enqueue and release", times as u128, (small.0, large.0));
@@ -256,8 +256,8 @@ fn a_queue_of_100_000_costs_little_more_than_one_of_1_000() {
     }
 }
 
-/// The path of a lock may stand in a body of some MiB. What its entry costs, it costs every
-/// replica, at each start.
+/// The path of a lock may stand in a body of some MiB. Every replica pays the cost of its entry, at
+/// each start.
 #[test]
 fn a_lock_that_is_too_deep_is_refused_before_its_way_is_walked() {
     let measure = |depth: usize| {
@@ -299,7 +299,7 @@ fn a_dying_session_costs_as_much_for_each_lock_however_many_it_holds() {
     assert!(large < 10 * small, "{small} ns for each of 100 locks, {large} ns for each of 10,000");
 }
 
-/// In a managed lock the one before an ordinary waiter may have come long before it.
+/// In a managed lock, the predecessor of an ordinary waiter may have come long before it.
 #[test]
 fn where_an_ordinary_waiter_stands_costs_little_more_behind_many_urgent_ones() {
     let measure = |urgent: usize| {
@@ -321,7 +321,7 @@ fn where_an_ordinary_waiter_stands_costs_little_more_behind_many_urgent_ones() {
     check_growth("status behind urgent waiters", 30, (small, measure(30_000)));
 }
 
-/// One of them may be the holder's own, which reads at once.
+/// One reader may be the holder's own, which reads at once.
 #[test]
 fn readers_by_hand_under_a_holders_number_cost_little() {
     let measure = |readers: usize| {
@@ -344,8 +344,8 @@ fn readers_by_hand_under_a_holders_number_cost_little() {
     check_growth("a cycle beside readers by hand", 10, (small, measure(10_000)));
 }
 
-/// An owner that holds elsewhere asks to read: who is in its way is looked for among the parts of
-/// multi-locks, and not among all readers that wait.
+/// An owner that holds elsewhere asks to read. The search for its blockers looks at the parts of
+/// multi-locks, not at all waiting readers.
 #[test]
 fn a_search_for_a_deadlock_costs_little_more_behind_many_readers() {
     let measure = |readers: usize| {
@@ -363,7 +363,7 @@ fn a_search_for_a_deadlock_costs_little_more_behind_many_readers() {
             ..Request::new(Op::AcquireAll(wish))
         };
         world.state.apply(at, Txn { proven: false, time_ms: 0, request }).reply.unwrap();
-        // A session may own 10,000 ephemerals.
+        // A session may own at most 10,000 ephemerals.
         let sessions: Vec<SessionId> = (0..=readers / 9_000).map(|_| world.open()).collect();
         (0..readers).for_each(|number| drop(world.acquire(sessions[number / 9_000], LockMode::Read, 0)));
         world.apply(Some(asker), acquire(other)).unwrap();

@@ -1,8 +1,8 @@
-//! The bound in bytes holds: a state that is filled with one kind of thing until it refuses more
-//! takes at most twice the memory that `state_bytes_max` allows.
+//! Memory bound of a state: a state filled with one kind of thing until it refuses more takes at
+//! most twice the memory that `state_bytes_max` allows.
 //!
-//! Each kind fills a process of its own, because memory that was freed is not given back: this
-//! program starts itself.
+//! Each kind fills a process of its own, because freed memory is not given back: this program
+//! starts itself.
 
 use std::net::Ipv4Addr;
 use std::process::Command;
@@ -13,9 +13,9 @@ use znode::{
     ZPath, ZnodeOp, Zxid,
 };
 
-/// Of the state, in bytes.
+/// Bound of the state, in bytes.
 const BOUND: u64 = 8 << 20;
-/// Set for the processes that fill a state.
+/// Environment variable of the processes that fill a state.
 const FILL: &str = "ZLOCK_TEST_FILL";
 
 struct World {
@@ -42,7 +42,7 @@ impl World {
         self.state.apply(at, Txn { proven: false, time_ms: 1, request })
     }
 
-    /// With a key, where it is asked in a session.
+    /// Sends an operation, with a key if it is in a session.
     fn send(&mut self, session: Option<SessionId>, op: Op) -> Applied {
         self.keys += 1;
         let key = session.map(|_| RequestKey(self.keys.to_be_bytes()));
@@ -50,7 +50,7 @@ impl World {
         self.apply(Request { credential, key, attempt: Attempt(1), ..Request::new(op) })
     }
 
-    /// Without a key.
+    /// Sends an operation without a key.
     fn write(&mut self, session: Option<SessionId>, op: Op) -> Applied {
         let credential = session.map(|session| Credential { session, secret_hash: [0; 16] });
         self.apply(Request { credential, ..Request::new(op) })
@@ -61,7 +61,8 @@ impl World {
     }
 
     fn try_open_of(&mut self, label: &str, client: ClientInfo) -> Result<SessionId, Refusal> {
-        // Each from another address: the count of its sessions is part of what a session weighs.
+        // Each session has another address, as the count of an address is part of a session's
+        // weight.
         let address = Some(Ipv4Addr::from_bits(u32::try_from(self.state.last_zxid().0).unwrap()).into());
         let open = Op::OpenSession { secret_hash: [0; 16], timeout_ms: 10_000, label: label.into(), address, client };
         self.write(None, open).reply.map(|reply| match reply {
@@ -92,16 +93,16 @@ fn acquire(lock: &str, mode: LockMode, owner: String, label: String) -> Op {
     Op::Acquire(Acquire { owner, label, ..Acquire::new(path(lock), mode) })
 }
 
-/// One that says as much of itself as it may.
+/// A client that describes itself with as much text as it may.
 fn client() -> ClientInfo {
     let (host, program) = ("h".repeat(256), "p".repeat(256));
     ClientInfo { host, pid: Some(71), program, address: Some(Ipv4Addr::LOCALHOST.into()) }
 }
 
-/// One more of a kind. `Err` when it was refused.
+/// Adds one more thing of a kind. `Err` when it was refused.
 type More = fn(&mut World, u64) -> Result<(), Refusal>;
 
-/// A name of 240 bytes.
+/// Makes a name of 240 bytes.
 fn long(number: u64) -> String {
     format!("{number:0>240}x")
 }
@@ -153,7 +154,7 @@ const KINDS: &[(&str, More)] = &[
         world.send(Some(session), Op::Znode(op)).reply.map(drop)
     }),
     ("kept answers", |world, number| {
-        // Each makes what it is told of, and nothing stays of it but the answer.
+        // Each transaction deletes the znode that it makes, so that only the answer stays.
         let session = world.try_open("")?;
         for again in 0..64 {
             let name = long(number * 64 + again);
@@ -228,26 +229,26 @@ const KINDS: &[(&str, More)] = &[
             panic!("it is free")
         };
         world.write(Some(session), Op::Release { ticket: ticket.into() }).reply.map(drop)?;
-        // Nothing refuses the past: the oldest is forgotten.
+        // The past is never refused: the oldest is forgotten.
         if number > 20_000 { Err(Error::QuotaExceeded.into()) } else { Ok(()) }
     }),
 ];
 
 impl World {
-    /// An acquire, whose answer is soon forgotten: the session keeps a bounded number.
+    /// Sends an acquire, whose answer is soon forgotten: the session keeps a bounded number.
     fn write_as(&mut self, session: SessionId, op: Op) -> Result<Reply, Refusal> {
         self.send(Some(session), op).reply
     }
 }
 
-/// What this process takes, in bytes.
+/// Resident memory of this process, in bytes.
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
 }
 
-/// Fills a state with one kind, and once more a state that is read from its snapshot.
+/// Fills a state with one kind, and then a state that is read from its snapshot.
 fn fill(more: More) -> String {
     let mut world = World::new();
     let before = resident();

@@ -1,5 +1,5 @@
-//! The table of permissions: every operation, asked for by the session whose ticket it is, by
-//! another identity with rights, by one without, and by the super user.
+//! The table of permissions: every operation, sent by the session that owns the ticket, by another
+//! identity with rights, by one without, and by the super user.
 //!
 //! The rows are made from the lists of operations, of create modes and of lock modes themselves:
 //! each list is a chain of exhaustive matches, so a new variant does not compile until it has its
@@ -25,13 +25,14 @@ type Cells = [Result<(), Error>; 4];
 
 const YES: Result<(), Error> = Ok(());
 const NO: Result<(), Error> = Err(Error::NoAuth);
-/// For who has the permission by the ACL.
+/// Row of an operation for identities with the permission by the ACL.
 const BY_ACL: Cells = [NO, YES, NO, YES];
-/// For the session, and the super user.
+/// Row of an operation for the session and the super user.
 const OWN: Cells = [YES, NO, NO, YES];
-/// For the session alone: no other client holds it.
+/// Row of an operation for the session alone: no other client holds the ticket.
 const SESSION: Cells = [YES, Err(Error::NotOwner), Err(Error::NotOwner), Err(Error::NotOwner)];
-/// The leader's own, which no door proposes, and what concerns nothing but the one who asks.
+/// Row of the leader's own operations, which no door proposes, and of operations that concern only
+/// the asker.
 const ANY: Cells = [YES; 4];
 const NOBODY: Cells = [NO; 4];
 const MALFORMED: Cells = [Err(Error::BadArguments); 4];
@@ -43,7 +44,7 @@ struct World {
     mode: LockMode,
     multi: bool,
     ticket: ZPath,
-    /// Of a managed lock: the holder and a waiter.
+    /// Tickets of a managed lock: the holder and a waiter.
     managed: [ZPath; 2],
 }
 
@@ -65,7 +66,7 @@ fn acquire(lock: &str, mode: LockMode) -> Acquire {
 }
 
 fn all_of(mode: LockMode) -> AcquireAll {
-    // Who leads an election is one, not one of several.
+    // A multi-lock has no part in an election, so it has no latch.
     let mode = if mode == LockMode::Latch { LockMode::Exclusive } else { mode };
     AcquireAll::new(vec![(path("/vault/l"), mode), (path("/vault/m"), LockMode::Exclusive)])
 }
@@ -106,7 +107,7 @@ impl World {
         ticket
     }
 
-    /// Done by who may do everything, in a session.
+    /// Applies an operation with all rights, in a session.
     fn must(&mut self, session: u64, op: Op) -> Reply {
         let all = vec![identity("super", ""), identity("keeper", "")];
         let reply = self.apply(session, all, None, op.clone());
@@ -127,7 +128,7 @@ impl World {
         applied.reply.map_err(|refusal| refusal.error)
     }
 
-    /// What comes of an operation for each of those who may ask for it.
+    /// The results of an operation for each of the askers.
     fn ask(&self, turn: Option<Turn>, op: &Op) -> Cells {
         let mut sessions = 1..;
         WHO.map(|(_, proven)| {
@@ -171,10 +172,10 @@ fn create_mode_after(mode: CreateMode) -> Option<CreateMode> {
     }
 }
 
-/// One operation of a kind, on each thing that it can be about, with its row.
+/// Operations of one kind, one for each thing that it can be about, with their rows.
 type Rows<T> = Vec<(T, Cells)>;
 
-/// The rows of the kind that comes after this one; `None` asks for the first.
+/// The rows of the kind that follows this one; `None` asks for the first kind.
 fn znode_rows_after(world: &World, op: Option<&ZnodeOp>) -> Rows<ZnodeOp> {
     let (ticket, version) = (&world.ticket, -1);
     let set = |at: &ZPath, data: &str| ZnodeOp::SetData { path: at.clone(), data: data.into(), version };
@@ -291,7 +292,7 @@ fn rows_after(world: &World, op: Option<&Op>) -> Rows<Op> {
         Some(Op::Acquire(_)) => {
             let no = Err(Error::NotHolder);
             let held = HeldTicket { lock: path("/vault/l"), mode: None, token: None, owner: None };
-            // A simple lock, or the member of a group.
+            // This is a simple lock, or the member of a group.
             let member = path("/vault/member").into();
             let rows = [(ticket.into(), SESSION), (member, SESSION), (TicketRef::Held(held), [YES, no, no, no])];
             rows.map(|(ticket, cells)| (Op::Release { ticket }, cells)).into()
@@ -303,15 +304,15 @@ fn rows_after(world: &World, op: Option<&Op>) -> Rows<Op> {
             let founding = znode::Founding { uuid: znode::ClusterUuid([7; 16]), zxid_base: 0, group: 0 };
             vec![(Op::Found(founding), ANY)]
         }
-        // Of a cluster that is not founded; who asks is the door's question.
+        // The cluster is not founded here; the door checks the asker.
         Some(Op::Found(_)) => vec![(Op::SetLevel { level: 2 }, MALFORMED)],
         Some(Op::SetLevel { .. }) => vec![(Op::NoteRemoved { node_id: 1 }, MALFORMED)],
         Some(Op::NoteRemoved { .. }) => revoke_rows(ticket),
-        // It is refused at level 1, by whom it may be asked.
+        // Level 1 refuses it for any asker.
         #[cfg(feature = "next-level")]
         Some(Op::SetNote { .. }) => Vec::new(),
         Some(Op::Revoke { .. }) => {
-            // The owner may not enter any queue here: a ledger is no way around that.
+            // The owner may not enter any queue here, and a ledger does not get it in.
             let own = if mode == LockMode::Read { NO } else { Err(Error::BadArguments) };
             let cells = [own, SESSION[1], SESSION[2], SESSION[3]];
             vec![(Op::Upgrade(Upgrade { ticket, label: String::new() }), cells)]
@@ -336,7 +337,8 @@ fn check(world: &World) -> usize {
     let mut cells = 0;
     while let Some((last, _)) = rows.last().cloned() {
         for (op, expected) in rows {
-            // By any connection, and as the first write of one that keeps its writes in order.
+            // The turns are that of any connection, and that of the first write of a connection
+            // that keeps its writes in order.
             for turn in [None, Some(Turn { connection: 0, number: 1 })] {
                 let found = world.ask(turn, &op);
                 for ((who, _), (found, expected)) in WHO.iter().zip(found.iter().zip(&expected)) {
@@ -365,7 +367,7 @@ fn every_operation_is_for_those_whom_the_table_names() {
     assert!(cells > 5_000, "only {cells} cells");
 }
 
-/// The readings of the state that the doors filter by.
+/// The state's reads by which the doors filter.
 #[test]
 fn every_reading_is_for_those_whom_the_table_names() {
     let mut world = World::new(LockMode::Exclusive, false);

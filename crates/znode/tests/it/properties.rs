@@ -1,4 +1,5 @@
-//! Random histories against a model that is obviously right, and what must hold of each of them.
+//! Random histories against a model that is obviously right, with the properties that each must
+//! have.
 //!
 //! Every failure names its seed. `ZNODE_SEED=17 cargo test -p znode --test it properties` runs that
 //! history alone; `ZNODE_SEEDS=100000` runs that many.
@@ -25,12 +26,12 @@ fn for_seeds(count: u64, property: impl Fn(u64)) {
     }
 }
 
-/// Every third is about locks only.
+/// A history for a seed. Every third is about locks only.
 fn any_history(seed: u64) -> History {
     if seed.is_multiple_of(3) { History::busy(seed) } else { History::new(seed) }
 }
 
-/// Whether one seed is run, to be looked at closely.
+/// Tells whether one seed runs alone, to be looked at closely.
 fn alone() -> bool {
     variable("ZNODE_SEED").is_some()
 }
@@ -52,7 +53,7 @@ fn the_state_does_what_the_model_does() {
             let (keyed, in_turn) = (txn.request.key.is_some(), txn.request.turn.is_some());
             let applied = state.apply(at, txn.clone());
             assert_eq!(applied, model.apply(at, txn), "{what}");
-            // What an earlier entry left over is granted whatever this one does.
+            // Grants that an earlier entry left over come with any entry.
             let left_over = model.holders_of_all() != held_before;
             let took_its_turn =
                 |refusal: &Refusal| in_turn && !matches!(refusal.error, Error::OutOfTurn | Error::SessionMoved);
@@ -63,8 +64,8 @@ fn the_state_does_what_the_model_does() {
                     "{what} was refused and changed something"
                 );
             }
-            // Looking at everything takes longest; a difference that nobody notices in four steps
-            // is noticed later.
+            // Looking at everything takes longest; a difference that stays for four steps is still
+            // noticed.
             let often = if seed.is_multiple_of(3) { 10 } else { 4 };
             if (seed + step as u64).is_multiple_of(often) || alone() {
                 state.check_invariants().unwrap_or_else(|error| panic!("{what}: {error}"));
@@ -117,7 +118,7 @@ fn histories_meet_every_answer() {
             met.extend(model.sights().into_iter().map(String::from));
         }
     }
-    // Not among them: SequenceExhausted, which needs 2^31 creates.
+    // SequenceExhausted is missing, as it needs 2^31 creates.
     let all = "Acquired AuthFailed BadArguments BadVersion Created DataTooLarge Deadlock Done InvalidAcl LockNotHeld Multi \
                NoAuth NoChildrenForEphemerals NoNode NodeExists NotEmpty OutOfTurn PathTooLong QuotaExceeded Released Removed \
                RequestKeyEvicted RequestKeyReused Revoking SessionExpired SessionMoved SessionOpened SessionRequired Set StaleTerm StillHeld \
@@ -224,14 +225,14 @@ fn a_gone_ticket_never_holds_again() {
 
 #[test]
 fn no_lock_is_granted_to_a_session_whose_end_has_begun() {
-    // Too little for an entry to end more than one session that has anything.
+    // An entry with this cost cannot end more than one session that has anything.
     const COST_MAX: u32 = 3;
     for_seeds(SEEDS, |seed| {
         let mut history = any_history(seed);
         let limits = history.limits();
         let narrow = Limits { entry_cost_max: COST_MAX, ..limits.clone() };
         let (mut state, mut model) = (State::new(narrow), Model::new(limits));
-        // With the tickets that each held before.
+        // Sessions about to end, each with the tickets that it held.
         let mut ending: BTreeMap<SessionId, BTreeSet<ZPath>> = BTreeMap::new();
         for step in 0..STEPS {
             let (at, mut txn) = history.next(&model);
@@ -268,7 +269,7 @@ fn no_lock_is_granted_to_a_session_whose_end_has_begun() {
     });
 }
 
-/// The tickets of a session that hold, or are written down as such.
+/// Tickets of a session that hold, or have a grant on record.
 fn held_by(state: &State, session: SessionId) -> BTreeSet<ZPath> {
     let holds = |ticket: &&ZPath| {
         matches!(lock::status(state, ticket), Ok(LockStatus::Held { .. })) || lock::grant(state, ticket).is_some()
@@ -277,14 +278,14 @@ fn held_by(state: &State, session: SessionId) -> BTreeSet<ZPath> {
     open.flat_map(|session| session.ephemerals()).filter(holds).cloned().collect()
 }
 
-/// The lock nodes of dead holders.
+/// Lock nodes of holders whose sessions have ended.
 fn lingering(state: &State) -> Vec<QueueEntry> {
     let locks = lock::list(state, &ZPath::root(), None, usize::MAX).unwrap();
     let entries = locks.iter().flat_map(|one| lock::queue(state, &one.lock, 0, usize::MAX).unwrap().entries);
     entries.filter(|entry| entry.lingers_until_ms.is_some()).collect()
 }
 
-/// Everything that can be read of the state, against the model.
+/// Compares everything that can be read of the state with the model.
 #[track_caller]
 fn same(state: &State, model: &Model, what: &str) {
     assert_eq!(state.znode_count(), model.nodes.len(), "{what}");
@@ -325,7 +326,7 @@ fn same(state: &State, model: &Model, what: &str) {
     }
 }
 
-/// What is remembered of those who have gone, and since when those who hold do.
+/// Compares the memory of ended sessions and tickets, and the grants of holders.
 #[track_caller]
 fn same_past(state: &State, model: &Model, what: &str) {
     for path in model.nodes.keys() {
@@ -380,8 +381,9 @@ fn same_queue(state: &State, model: &Model, lock: &str, what: &str) {
     assert!(listed.iter().map(|entry| entry.lock.as_str()).eq(expected), "{what}: locks under {lock}");
 }
 
-/// At most one ticket holds alone, and then beside its own session's readers only. Permits have
-/// their bound in the specification, which knows of limits that were set below what is held.
+/// Checks that at most one ticket holds alone, beside its own session's readers only. The
+/// specification checks the bound of permits, as it knows of limits that were set below the number
+/// held.
 #[track_caller]
 fn holders_have_room(model: &Model, lock: &str, what: &str) {
     let [alone, shared] = model.alone_and_shared(lock);

@@ -1,5 +1,5 @@
-//! Quotas against a recount of the tree that knows nothing of them, in random histories: what is
-//! counted, what is refused, and that a replica from a snapshot goes on alike.
+//! Quotas in random histories, against an independent recount of the tree: counts, refusals, and a
+//! replica from a snapshot that must go on the same way.
 //!
 //! Every failure names its seed.
 
@@ -74,7 +74,7 @@ impl World {
         }
     }
 
-    /// Limits of one subtree: made, set or taken away.
+    /// Makes, sets or takes away the limits of one subtree.
     fn quota_op(&mut self) -> ZnodeOp {
         let (subtree, name) = (self.pick(&SUBTREES), self.pick(&["zookeeper_limits", "zookeeper_stats"]));
         let at = format!("/zookeeper/quota{subtree}/{name}");
@@ -109,7 +109,7 @@ impl World {
         Request { key: Some(key), attempt: Attempt(1), ..Request::of(credential, op) }
     }
 
-    /// What the subtrees with limits have, and their hard limits, found by walking and reading.
+    /// Counts of the subtrees with limits, and their hard limits, found by walking and reading.
     fn recount(&self) -> BTreeMap<&'static str, (Counted, [i64; 2])> {
         let mut found = BTreeMap::new();
         for subtree in SUBTREES {
@@ -148,7 +148,7 @@ fn restore(state: &State) -> State {
     builder.finish().unwrap()
 }
 
-/// Beyond a limit, and more than before: what a hard limit does not allow.
+/// Tells whether a change breaks a hard limit: the new count is beyond it, and more than before.
 fn grew_beyond(before: u64, now: u64, limit: i64) -> bool {
     limit >= 0 && now > before && now > limit as u64
 }

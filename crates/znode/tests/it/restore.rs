@@ -1,5 +1,5 @@
-//! A state from a backup as the first one of a new cluster: what ends, what stays, and that fencing
-//! tokens rise across any chain of restores.
+//! A state from a backup as the first one of a new cluster: it ends sessions, keeps znodes, and its
+//! fencing tokens rise across any chain of restores.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,7 +31,7 @@ impl Run {
         run
     }
 
-    /// What a leader does with a request; time goes on by a little for each.
+    /// Applies a request as a leader does; each one advances the time a little.
     fn apply(&mut self, request: Request) -> Result<Reply, Error> {
         (self.index, self.now_ms) = (self.index + 1, self.now_ms + 1);
         let at = LogPosition { term: Term(2), zxid: self.state.zxid_of(self.index, Some(&request)) };
@@ -46,7 +46,7 @@ impl Run {
         Credential { session, secret_hash: SECRET }
     }
 
-    /// The token, when the lock is held at once.
+    /// Acquires a lock. Returns the token when the lock is held at once.
     fn acquire(&mut self, who: Credential, name: &str, delay_ms: u32) -> Option<u64> {
         let key = RequestKey(u128::from(self.index).to_le_bytes());
         let acquire = Acquire { lock_delay_ms: delay_ms, ..Acquire::new(path(name), LockMode::Exclusive) };
@@ -57,7 +57,7 @@ impl Run {
         }
     }
 
-    /// What a backup of it leads to, at a later time.
+    /// Restores a backup of the cluster, at a later time.
     fn restored(&self, now_ms: u64, grace_ms: u64) -> Run {
         let mut builder = StateBuilder::new();
         self.state.records().for_each(|record| builder.push(&record).unwrap());
@@ -72,7 +72,7 @@ fn path(text: &str) -> ZPath {
     ZPath::parse(text).unwrap()
 }
 
-/// Two clusters cannot run at once: the clock of the second begins where that of the first ended.
+/// Two clusters cannot run at once: the clock of the second begins at the end of the first.
 #[test]
 fn tokens_rise_across_any_chain_of_backups_and_restores() {
     for seed in 0..50 {
@@ -85,7 +85,7 @@ fn tokens_rise_across_any_chain_of_backups_and_restores() {
                 0 => backups.push(run.clone()),
                 1 => {
                     let from = rng.usize(..backups.len());
-                    // Who held by the backup holds on.
+                    // The holders of the backup go on holding.
                     shown = grants_of_no_session(&backups[from].state).collect();
                     run = backups[from].restored(run.now_ms + 1, 0);
                     assert_eq!(run.state.session_count(), 0, "seed {seed} step {step}");
@@ -122,7 +122,7 @@ fn tokens_rise_across_any_chain_of_backups_and_restores() {
     }
 }
 
-/// The tickets of no session that hold, with their tokens.
+/// Tickets without a session that hold, with their tokens.
 fn grants_of_no_session(state: &State) -> impl Iterator<Item = (ZPath, u64)> {
     let tickets = tickets_of_no_session(state).into_iter();
     tickets.filter_map(|ticket| match lock::status(state, &ticket) {
@@ -131,7 +131,7 @@ fn grants_of_no_session(state: &State) -> impl Iterator<Item = (ZPath, u64)> {
     })
 }
 
-/// A ticket that no client's session owns.
+/// Creates a ticket that no client's session owns.
 fn of_no_session(lock: &str) -> ZnodeOp {
     ZnodeOp::Create(Create { mode: CreateMode::PersistentSequential, ..Create::new(path(lock), "x-lock-") })
 }
@@ -151,7 +151,7 @@ fn sessions_end_with_all_that_is_theirs_and_the_past_says_why() {
     let (holder, waiter) = (run.open(), run.open());
     let token = run.acquire(holder, "/l", 60_000).unwrap();
     assert_eq!(run.acquire(waiter, "/l", 0), None);
-    // One that lingers for its lock-delay goes as well.
+    // A ticket that lingers for its lock-delay goes as well.
     let lingering = run.open();
     run.acquire(lingering, "/m", 60_000).unwrap();
     run.apply(Request::new(Op::ExpireSessions { sessions: vec![lingering.session], term: Term(2) })).unwrap();
@@ -189,7 +189,7 @@ fn the_znode_of_the_grace_is_the_leaders_to_remove_and_no_clients() {
     let delete = || ZnodeOp::Delete { path: restoring.clone(), version: -1 };
     let set = ZnodeOp::SetData { path: restoring.clone(), data: Vec::new(), version: -1 };
     let below = ZnodeOp::Create(Create::new(restoring.clone(), "x"));
-    // Neither any client nor the super user.
+    // Clients are refused, and so is the super user.
     for op in [delete(), set, below] {
         for who in [&[][..], &[SUPER]] {
             let request = Request { identities: identities(who), ..Request::new(Op::Znode(op.clone())) };

@@ -42,7 +42,7 @@ fn every_script_gives_its_golden_output() {
     assert!(failed.is_empty(), "{} of {count} scripts failed:\n{}", failed.len(), failed.join("\n"));
 }
 
-/// The script's name and why it failed, if it did.
+/// Runs a script. Returns its name and the reason if it failed.
 fn failure(path: &Path) -> Option<String> {
     let run = catch_unwind(AssertUnwindSafe(|| goldenscript::run(&mut Script::default(), path)));
     let why = match run {
@@ -68,7 +68,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripts")
 }
 
-/// As rules name it: `upgrade/tokens`.
+/// Name of a script in rules: `upgrade/tokens`.
 fn name(path: &Path) -> String {
     path.strip_prefix(root()).unwrap().display().to_string()
 }

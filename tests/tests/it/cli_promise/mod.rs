@@ -1,6 +1,5 @@
-//! The promise of `zlock lock`: a command never runs beside the next holder's, and no lock is held
-//! by a command that cannot be ended. Tried wherever the program runs, for all that can happen to
-//! it.
+//! The promise of `zlock lock`: a command never runs beside the next holder's, and a lock is never
+//! held by a command that cannot be ended. Tried in all surroundings, for all events.
 
 mod old_kernel;
 mod running;
@@ -28,7 +27,7 @@ const EVENTS: [(Event, Option<i32>); 7] = [
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Event {
-    /// kill -9.
+    /// kill -9 of `zlock`.
     ZlockKilled,
     WatchdogKilled,
     CommandKilled,
@@ -36,7 +35,7 @@ enum Event {
     Released,
     Terminated,
     Interrupted,
-    /// All nodes are killed.
+    /// kill -9 of all nodes.
     ClusterLost,
 }
 
@@ -53,10 +52,10 @@ async fn one_node() -> Cluster {
     Cluster::start_with(Options { nodes: 1, ..Options::default() }).await
 }
 
-/// Lets everything happen in one place: each event to a command of its own.
+/// Checks each event in one place, each with a command of its own.
 async fn each_event(place: Place, verb: Verb) {
     let cluster = one_node().await;
-    // A session is not another's to take away.
+    // A session cannot be taken away by another client.
     let happens = |event| match event {
         Event::ClusterLost => false,
         Event::Released => verb != Verb::SessionExec,
@@ -80,7 +79,7 @@ async fn each_event(place: Place, verb: Verb) {
 
 async fn one_event(place: Place, verb: Verb, event: Event, expected: Option<i32>, cluster: &Cluster) {
     let name = format!("{event:?}");
-    // No other event waits for a session to expire.
+    // These events wait for the session to expire, and no other does.
     let expires = event == Event::ZlockKilled || verb == Verb::SessionExec;
     let timeout = if expires { SHORT } else { LONG };
     let mut running = start(place, verb, cluster, &name, timeout).await;
@@ -93,7 +92,7 @@ async fn one_event(place: Place, verb: Verb, event: Event, expected: Option<i32>
         Event::Interrupted => running.interrupt(),
         Event::ClusterLost => unreachable!("it has a cluster of its own"),
     }
-    // Before it has ended: that is when two could run at once.
+    // The check comes before `zlock` has ended, which is when two commands could run at once.
     if event != Event::WatchdogKilled && event != Event::Released {
         next_holder(verb, cluster, &name, &running).await;
     }
@@ -111,7 +110,7 @@ async fn start(place: Place, verb: Verb, cluster: &Cluster, name: &str, timeout:
         Verb::SessionExec => vec!["session", "exec", "--label", name],
     };
     args.extend(["--session-timeout", timeout]);
-    // One that is replaced waits meanwhile.
+    // A program that is to be replaced waits for the lock meanwhile.
     let held = match place {
         Place::Replaced => Some(client(cluster).lock(format!("/{name}")).acquire().await.unwrap()),
         _ => None,
@@ -129,8 +128,8 @@ fn client(cluster: &Cluster) -> Client {
     Client::builder(cluster.endpoints()).poll_time(Duration::from_secs(2)).build().unwrap()
 }
 
-/// Waits until another client could be the next, and sees at that very moment that the command runs
-/// no more.
+/// Waits until another client could hold the lock, and checks that the command has ended at that
+/// very moment.
 async fn next_holder(verb: Verb, cluster: &Cluster, name: &str, before: &Running) {
     let (client, path) = (client(cluster), format!("/{name}"));
     let alone = || assert!(!before.runs(), "{verb:?}, {name}: the command runs beside the next holder");

@@ -1,5 +1,5 @@
-//! A kernel without descriptors of processes: one before 5.3, or a seccomp profile that does not
-//! know them.
+//! A kernel without process descriptors: one before 5.3, or one with a seccomp profile that does
+//! not know them.
 
 #![allow(unsafe_code, reason = "a seccomp filter is installed by prctl")]
 
@@ -11,7 +11,7 @@ unsafe extern "C" {
     fn prctl(option: i32, ...) -> i32;
 }
 
-/// An instruction of the kernel's filter machine.
+/// Instruction of the kernel's filter machine.
 #[repr(C)]
 struct Instruction {
     code: u16,

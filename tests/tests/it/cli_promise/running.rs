@@ -1,4 +1,4 @@
-//! A command that `zlock` runs, in one of the ways that its users start it.
+//! A command that `zlock` runs, in one of the ways in which users start it.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -15,23 +15,23 @@ use crate::harness::{Cluster, PROGRAM, kill, until};
 /// Surroundings of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// Started by a program that is no terminal.
+    /// Without a terminal.
     Plain,
-    /// `pidfd_open` fails in this way.
+    /// On a system where `pidfd_open` fails in this way.
     WithoutDescriptors(Errno),
-    /// The command is stopped when it happens.
+    /// With the command stopped when the event comes.
     Stopped,
-    /// Another file has the program's name by now.
+    /// With another file under the program's name by now.
     Replaced,
     /// In the foreground of a terminal.
     Terminal,
-    /// The first process of a container.
+    /// As the first process of a container.
     Container,
 }
 
 /// `zlock`, its watchdog, the command, and a child of the command.
 pub(super) struct Running {
-    /// The process that the test has started.
+    /// Process that the test has started.
     root: Child,
     pub(super) zlock: u32,
     pub(super) watchdog: u32,
@@ -42,7 +42,7 @@ pub(super) struct Running {
 
 impl Running {
     /// Starts `zlock` with these arguments, and waits until its command runs. `give` lets it have
-    /// what it waits for.
+    /// the lock that it waits for.
     pub(super) async fn start(place: Place, cluster: &Cluster, args: &[&str], give: impl AsyncFnOnce()) -> Running {
         let args = [args, &["--", "sh", "-c", "sleep 1000; true"]].concat();
         let mut command = zlock(cluster, &[]);
@@ -85,7 +85,7 @@ impl Running {
         running
     }
 
-    /// Ctrl-C, where there is a key for it.
+    /// Types Ctrl-C on a terminal; elsewhere sends SIGINT.
     pub(super) fn interrupt(&mut self) {
         match self.root.stdin.as_mut().filter(|_| self.on_terminal) {
             Some(keys) => keys.write_all(b"\x03").unwrap(),
@@ -93,12 +93,12 @@ impl Running {
         }
     }
 
-    /// Whether the command or its child runs.
+    /// Tells whether the command or its child runs.
     pub(super) fn runs(&self) -> bool {
         self.command.iter().any(|pid| parent(*pid).is_some())
     }
 
-    /// The exit code; `None` when a signal ended it.
+    /// Waits for the exit code; `None` when a signal ended the program.
     pub(super) async fn exit(&mut self) -> Option<i32> {
         until("zlock has ended", async || self.root.try_wait().unwrap()).await.code()
     }
@@ -114,10 +114,11 @@ impl Drop for Running {
     }
 }
 
-/// A container's own numbers of processes, and a /proc that shows them.
+/// Options of `unshare` for a container with process numbers of its own, and a /proc that shows
+/// them.
 const CONTAINER: [&str; 6] = ["--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc"];
 
-/// Whether this user may make a container.
+/// Tells whether this user may make a container.
 pub(super) fn can_contain() -> bool {
     Command::new("unshare").args(CONTAINER).arg("true").status().is_ok_and(|status| status.success())
 }
@@ -130,7 +131,7 @@ fn with_endpoints(program: &Path, cluster: &Cluster) -> Command {
 
 fn start_in(place: Place, mut command: Command) -> Child {
     let Place::WithoutDescriptors(errno) = place else { return command.spawn().unwrap() };
-    // A thread for it: the filter stays.
+    // The filter stays for good, so it gets a thread of its own.
     let started = std::thread::spawn(move || {
         forbid_descriptors_of_processes(errno);
         command.spawn().unwrap()
@@ -138,7 +139,7 @@ fn start_in(place: Place, mut command: Command) -> Child {
     started.join().unwrap()
 }
 
-/// `zlock`, the watchdog and the command, as soon as the command has its child.
+/// Finds `zlock`, the watchdog and the command, as soon as the command has its child.
 fn found(root: u32) -> Option<(u32, u32, [u32; 2])> {
     let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     for entry in std::fs::read_dir("/proc").unwrap().flatten() {

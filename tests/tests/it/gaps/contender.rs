@@ -1,4 +1,4 @@
-//! Clients that take one lock after each other, over either door, and note when.
+//! Clients that take one lock after each other, over either door, and note the times.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -12,12 +12,12 @@ use crate::harness::{Answer, Call, Client, Pace, Session};
 
 /// Timeout of the sessions.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(4);
-/// How long a request may take that waits for nothing.
+/// Time for a request that does not wait.
 const SOON: Duration = Duration::from_secs(1);
-/// Between two looks of a ZooKeeper client at its connection.
+/// Pause between two looks of a ZooKeeper client at its connection.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// When a lock was given back and granted, in the order of the lock's holders.
+/// Times of releases and grants, in the order of the lock's holders.
 #[derive(Clone, Default)]
 pub(super) struct Marks(Arc<Mutex<(Vec<Instant>, Vec<Instant>)>>);
 
@@ -30,7 +30,7 @@ impl Marks {
         self.0.lock().unwrap().1.push(Instant::now());
     }
 
-    /// The longest time from a release to the next grant, the first grant apart.
+    /// The longest time from a release to the next grant, without the first grant.
     pub(super) fn longest(&self) -> Duration {
         let marks = self.0.lock().unwrap();
         let gaps = marks.0.iter().zip(&marks.1[1..]).map(|(released, granted)| *granted - *released);
@@ -38,14 +38,14 @@ impl Marks {
     }
 }
 
-/// A client that knows nodes in an order of its own.
+/// A client that knows the nodes in an order of its own.
 pub(super) struct Contender {
-    /// Where the nodes' doors are, the first one to be asked first.
+    /// Addresses of the nodes' doors; the first one is asked first.
     pub(super) doors: Vec<String>,
     pub(super) marks: Marks,
-    /// How long it lets an HTTP node wait before it asks again.
+    /// Time for which it lets an HTTP node wait before it asks again.
     pub(super) wait: Duration,
-    /// The lock is kept until this is true.
+    /// Becomes true when the client may release the lock.
     pub(super) may_release: watch::Receiver<bool>,
 }
 
@@ -70,8 +70,8 @@ impl Contender {
         assert_eq!(answer.status, 200, "{answer:?}");
     }
 
-    /// Takes the lock over ZooKeeper's protocol as recipes do, and gives it back. It gives up when
-    /// its session is over.
+    /// Takes the lock over ZooKeeper's protocol as recipes do, and gives it back. The client gives
+    /// up when its session is over.
     pub(super) async fn over_zookeeper(mut self, lock: &str) {
         let mut zk = Zk::open(&self.doors, 0, TIMEOUT).await.unwrap();
         let acl = vec![Acl { perms: 31, scheme: "world".into(), id: "anyone".into() }];
@@ -103,7 +103,7 @@ impl Contender {
     }
 }
 
-/// Writes now and then, until it is over. Answers the longest time that one took.
+/// Writes now and then, until `over` is true. Returns the longest time of a write.
 pub(super) async fn longest_write(doors: Vec<String>, over: watch::Receiver<bool>) -> Duration {
     let call = Call::put("/v1/znodes").body("x").within(SOON);
     let (mut nodes, mut longest) = (Nodes::new(&doors), Duration::ZERO);
@@ -117,7 +117,7 @@ pub(super) async fn longest_write(doors: Vec<String>, over: watch::Receiver<bool
     longest
 }
 
-/// Whether the place has become the first one; not when the session was over before.
+/// Waits until the place is the first one. False when the session was over before.
 async fn granted(zk: &mut Zk, lock: &str, place: &str) -> bool {
     let own = place.rsplit('/').next().unwrap();
     let mut pace = Pace::new("the lock is granted over ZooKeeper's protocol");
@@ -141,7 +141,7 @@ async fn granted(zk: &mut Zk, lock: &str, place: &str) -> bool {
     }
 }
 
-/// Nodes of which the next one is asked when one does not say what became of a request.
+/// Nodes, of which the next one is asked when a request's outcome is unknown.
 struct Nodes {
     clients: Vec<Client>,
     at: usize,

@@ -1,5 +1,5 @@
-//! How long a lock stands still when the first waiter is queued at a node that is sick: the longest
-//! time from a release to the next grant, in the table of docs/sessions-and-time.md.
+//! Gaps of a lock whose first waiter is queued at a sick node: the longest time from a release to
+//! the next grant, for the table of docs/sessions-and-time.md.
 
 mod contender;
 
@@ -15,24 +15,25 @@ use zlock_client::api::LockQueue;
 use crate::harness::{Call, Cluster, Options, kill, until};
 use contender::{Contender, Marks, TIMEOUT, longest_write};
 
-/// Beside the timeout of the waiter's session, on a machine that has time for an election.
+/// Allowance beside the timeout of the waiter's session, on a machine that has time for an
+/// election.
 const BOUND: Duration = Duration::from_secs(2);
-/// Beside that timeout and the time for which no write was acknowledged, on any other.
+/// Allowance beside that timeout and the time without an acknowledged write, on any other machine.
 const SLACK: Duration = Duration::from_secs(1);
 /// Clusters at a time.
 const AT_ONCE: usize = 2;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
-    /// SIGSTOP.
+    /// SIGSTOP of the node.
     Hung,
-    /// No sync of its disk returns.
+    /// A disk whose syncs never return.
     DiskHangs,
-    /// From its peers, and not from clients.
+    /// A node cut off from its peers, and not from clients.
     CutOff,
-    /// SIGTERM.
+    /// SIGTERM of the node.
     Stopped,
-    /// SIGKILL.
+    /// SIGKILL of the node.
     Killed,
 }
 
@@ -49,8 +50,8 @@ impl Fault {
         }
     }
 
-    /// How long an HTTP client lets a node wait: a hung one says nothing, others say that they
-    /// cannot serve.
+    /// Time for which an HTTP client lets a node wait: a hung one stays silent, the others say that
+    /// they cannot serve.
     fn wait(self) -> Duration {
         match self {
             Fault::Hung => TIMEOUT / 3,
@@ -69,7 +70,7 @@ impl Fault {
     }
 }
 
-/// Clients of the waiter's kind: it goes on at other nodes over either door, or dies with its node.
+/// Kind of the waiter: it goes on at other nodes over either door, or dies with its node.
 #[derive(Clone, Copy)]
 enum Kind {
     Http,
@@ -90,14 +91,14 @@ impl Kind {
 /// A lock with a holder, a waiter at the sick node, and one more at another node.
 struct Queue {
     marks: Marks,
-    /// The waiter that does not live on, if it is of this kind.
+    /// Task of the waiter that dies with its node, for that kind.
     dying: Option<JoinHandle<()>>,
     others: Vec<JoinHandle<()>>,
     fault_has_begun: watch::Sender<bool>,
 }
 
 impl Queue {
-    /// Lets them queue. The waiter asks the sick node first, the others ask it last.
+    /// Queues the clients. The waiter asks the sick node first, the others ask it last.
     async fn form(cluster: &Cluster, kind: Kind, sick: u64, wait: Duration) -> Queue {
         let well: Vec<u64> = cluster.ids().into_iter().filter(|id| *id != sick).collect();
         let (fault_has_begun, begun) = watch::channel(false);
@@ -127,7 +128,7 @@ impl Queue {
     }
 }
 
-/// Waits until so many contend for the lock.
+/// Waits until this many clients contend for the lock.
 async fn contenders(cluster: &Cluster, kind: Kind, node: u64, count: u32) {
     let mut client = cluster.client(node);
     until("they queue", async || {
@@ -137,8 +138,8 @@ async fn contenders(cluster: &Cluster, kind: Kind, node: u64, count: u32) {
     .await;
 }
 
-/// The longest gap for each kind of waiter, when this happens to the leader or to a follower, and
-/// the longest time that a write took meanwhile.
+/// The longest gap for each kind of waiter, for a fault of the leader or of a follower, and the
+/// longest time of a write meanwhile.
 async fn gaps(fault: Fault, leads: bool) -> ([Duration; 3], Duration) {
     let options = Options { proxied: true, zookeeper: true, disk_may_hang: true, ..Options::default() };
     let mut cluster = Cluster::start_with(options).await;
@@ -147,7 +148,7 @@ async fn gaps(fault: Fault, leads: bool) -> ([Duration; 3], Duration) {
     let form = |kind| Queue::form(&cluster, kind, sick, fault.wait());
     let queues = join_all([Kind::Http, Kind::ZooKeeper, Kind::Dies].map(form)).await;
     for queue in &queues {
-        // Without a word to the node: its connection stays open.
+        // The client ends without a release or a close of its session: only its socket closes.
         queue.dying.iter().for_each(JoinHandle::abort);
     }
     let well = cluster.ids().into_iter().filter(|id| *id != sick);

@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval};
 use zlock_client::api::SessionOpened;
 
-/// The client that sends a request once, with what tests want besides.
+/// The client that sends a request once, with additions for tests.
 pub(crate) struct Client(http::Client);
 
 impl Deref for Client {
@@ -28,13 +28,13 @@ impl DerefMut for Client {
 }
 
 impl Client {
-    /// Connects at the first call.
+    /// Makes a client that connects at the first call.
     pub(crate) fn new(endpoint: &str) -> Client {
         Client(http::Client::new(endpoint))
     }
 
-    /// Creates a znode, whatever elections come between: a busy machine may cost the best leader
-    /// its place. It must not be there yet.
+    /// Creates a new znode, whatever elections come between: a busy machine may cost the best
+    /// leader its place.
     pub(crate) async fn create(&mut self, path: &str, data: impl Into<Bytes>) {
         let (call, mut unknown) = (Call::post(path).body(data), false);
         until("the znode is created", async || match self.send(call.clone()).await.expect("the node answers") {
@@ -72,8 +72,8 @@ impl AsRef<str> for Session {
 }
 
 impl Session {
-    /// Sends keep-alives to the endpoints in turn until the answer of this call is dropped. An
-    /// endpoint that does not answer soon is passed over.
+    /// Sends keep-alives to the endpoints in turn, until the result is dropped. A slow endpoint is
+    /// passed over.
     pub(crate) fn keep_alive(&self, endpoints: Vec<String>) -> KeptAlive {
         let session = self.clone();
         KeptAlive(tokio::spawn(async move {
@@ -91,7 +91,7 @@ impl Session {
     }
 }
 
-/// Keep-alives, until it is dropped.
+/// Keep-alives of a session. Dropping it ends them.
 pub(crate) struct KeptAlive(JoinHandle<()>);
 
 impl Drop for KeptAlive {

@@ -14,31 +14,31 @@ use testkit::{LinkRule, Links, Ports};
 use super::node::Node;
 use super::{Call, Client, until};
 
-/// The name of every cluster that is started.
+/// Name of every cluster that is started.
 pub(crate) const CLUSTER_ID: &str = "test";
 
-/// Where in the block the ports for ZooKeeper clients begin: behind two for each node.
+/// First port for ZooKeeper clients in the block: behind two ports for each node.
 const ZOOKEEPER_PORTS: u16 = 10;
 
 /// Lines of each node's log that a failed test shows.
 const LINES_SHOWN: usize = 30;
 
-/// How to build an ensemble.
+/// Options of an ensemble.
 #[derive(Clone, Copy)]
 pub(crate) struct Options {
-    /// How many nodes found the cluster.
+    /// Number of nodes that found the cluster.
     pub(crate) nodes: u64,
-    /// How many more are told to join it, and are not started yet.
+    /// Number of nodes that are told to join it, and are not started yet.
     pub(crate) joining: u64,
-    /// More lines for every node's configuration.
+    /// Further lines of every node's configuration.
     pub(crate) settings: &'static str,
-    /// Whether peers talk through proxies, so that they can be cut off.
+    /// Set where peers talk through proxies, so that they can be cut off.
     pub(crate) proxied: bool,
-    /// Whether ZooKeeper clients are let in.
+    /// Set where ZooKeeper clients are let in.
     pub(crate) zookeeper: bool,
     /// Limit of a node's open files.
     pub(crate) open_files_max: Option<u64>,
-    /// Whether a node's disk can be made to hang.
+    /// Set where a node's disk can be made to hang.
     pub(crate) disk_may_hang: bool,
 }
 
@@ -66,12 +66,12 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// Three nodes, ready to serve.
+    /// Starts three nodes, ready to serve.
     pub(crate) async fn start() -> Cluster {
         Cluster::start_with(Options::default()).await
     }
 
-    /// An ensemble, ready to serve.
+    /// Starts an ensemble, ready to serve.
     pub(crate) async fn start_with(options: Options) -> Cluster {
         let mut cluster = Cluster::prepare(options).await;
         for id in cluster.ids().into_iter().filter(|id| *id <= options.nodes) {
@@ -81,7 +81,7 @@ impl Cluster {
         cluster
     }
 
-    /// An ensemble of which no node runs yet.
+    /// Makes an ensemble without a running node.
     pub(crate) async fn prepare(options: Options) -> Cluster {
         testkit::reset_ignored_signals().unwrap();
         let dir = tempfile::Builder::new().prefix("zlock-test-").tempdir().unwrap();
@@ -150,7 +150,7 @@ impl Cluster {
         &self.node(id).http_addr
     }
 
-    /// Where a node takes ZooKeeper clients.
+    /// A node's address for ZooKeeper clients.
     pub(crate) fn zookeeper_endpoint(&self, id: u64) -> &str {
         &self.node(id).zookeeper_addr
     }
@@ -166,12 +166,12 @@ impl Cluster {
         self.pids.insert(id, pid);
     }
 
-    /// kill -9.
+    /// Kills a node by SIGKILL.
     pub(crate) fn kill(&mut self, id: u64) {
         self.node_mut(id).kill();
     }
 
-    /// How a node's process ended, once it has.
+    /// Exit status of a node's process, once it has ended.
     pub(crate) fn ended(&mut self, id: u64) -> Option<ExitStatus> {
         self.node_mut(id).ended()
     }
@@ -181,12 +181,12 @@ impl Cluster {
         Pid::from_raw(i32::try_from(self.pids[&id]).unwrap()).unwrap()
     }
 
-    /// What a node has logged.
+    /// A node's log.
     pub(crate) fn log(&self, id: u64) -> String {
         std::fs::read_to_string(&self.node(id).log).unwrap()
     }
 
-    /// SIGTERM. Answers the exit code.
+    /// Stops a node by SIGTERM. Returns the exit code.
     pub(crate) async fn stop(&mut self, id: u64) -> Option<i32> {
         self.node(id).process().signal(Signal::TERM).unwrap();
         let what = format!("node {id} has stopped");
@@ -195,28 +195,28 @@ impl Cluster {
         status.code()
     }
 
-    /// SIGSTOP: the process neither runs nor ends, and its sockets stay open.
+    /// Pauses a node by SIGSTOP: the process neither runs nor ends, and its sockets stay open.
     pub(crate) fn pause(&self, id: u64) {
         self.node(id).process().pause().unwrap();
     }
 
-    /// SIGCONT.
+    /// Resumes a node by SIGCONT.
     pub(crate) fn resume(&self, id: u64) {
         self.node(id).process().resume().unwrap();
     }
 
-    /// Lets no sync of a node's disk return any more.
+    /// Makes the syncs of a node's disk hang for good.
     pub(crate) fn hang_disk(&self, id: u64) {
         std::fs::write(self.node(id).disk_hangs.as_ref().expect("its disk may hang"), "").unwrap();
     }
 
-    /// Where a node that does not run has its data.
+    /// The data directory of a node that does not run.
     pub(crate) fn data_dir(&self, id: u64) -> &std::path::Path {
         assert!(self.node(id).process.is_none(), "node {id} runs");
         &self.node(id).data_dir
     }
 
-    /// Removes everything that a node that does not run has stored.
+    /// Removes the data of a node that does not run.
     pub(crate) fn wipe(&self, id: u64) {
         assert!(self.node(id).process.is_none(), "node {id} runs");
         std::fs::remove_dir_all(&self.node(id).data_dir).unwrap();
@@ -237,7 +237,7 @@ impl Cluster {
         self.links.as_ref().expect("the peers talk through proxies")
     }
 
-    /// Waits until every node that runs says that it is ready.
+    /// Waits until every running node says that it is ready.
     pub(crate) async fn all_ready(&mut self) {
         let began = Instant::now();
         for n in 0..self.nodes.len() {
@@ -256,7 +256,7 @@ impl Cluster {
         eprintln!("all nodes ready after {} ms", began.elapsed().as_millis());
     }
 
-    /// What a node says about itself and the ensemble, if it answers.
+    /// A node's view of itself and the ensemble, if it answers.
     pub(crate) async fn status(&self, id: u64) -> Option<zlock_client::api::Cluster> {
         self.client(id).cluster(SOON).await
     }
@@ -267,7 +267,7 @@ impl Cluster {
         until(&format!("node {id} answers"), async || self.status(id).await).await;
     }
 
-    /// Waits until the given nodes agree on a leader that is one of them.
+    /// Waits until the given nodes agree on a leader among them.
     pub(crate) async fn leader_among(&self, ids: &[u64]) -> u64 {
         until("a leader is agreed on", async || {
             let mut leaders = Vec::new();
@@ -280,12 +280,12 @@ impl Cluster {
         .await
     }
 
-    /// The leader that all nodes agree on.
+    /// Waits until all nodes agree on a leader.
     pub(crate) async fn leader(&self) -> u64 {
         self.leader_among(&self.ids()).await
     }
 
-    /// Waits until a node has applied what another one has applied now.
+    /// Waits until a node has applied all that another one has applied now.
     pub(crate) async fn catches_up(&self, id: u64, with: u64) {
         let goal = until("the other node answers", async || self.status(with).await).await.applied_zxid;
         let what = format!("node {id} has applied {goal}");

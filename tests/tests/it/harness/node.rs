@@ -1,4 +1,4 @@
-//! One node process.
+//! A node's process.
 
 use std::fs::File;
 use std::os::unix::process::ExitStatusExt as _;
@@ -22,7 +22,7 @@ pub(crate) struct Node {
     pub(crate) log: PathBuf,
     /// Limit of open files, where it is not this process's own.
     pub(crate) open_files_max: Option<u64>,
-    /// Once this file is there no sync of its disk returns, where that is wanted at all.
+    /// File whose existence makes the syncs of the disk hang, for a node that allows it.
     pub(crate) disk_hangs: Option<PathBuf>,
     pub(crate) process: Option<Process>,
 }
@@ -44,17 +44,17 @@ impl Node {
         self.process.insert(process).id()
     }
 
-    /// The process, which runs.
+    /// The process of a running node.
     pub(crate) fn process(&self) -> &Process {
         self.process.as_ref().unwrap_or_else(|| panic!("node {} does not run", self.id))
     }
 
-    /// kill -9, and waits until the process is gone.
+    /// Kills the process by SIGKILL, and waits until it is gone.
     pub(crate) fn kill(&mut self) {
         drop(self.process.take());
     }
 
-    /// How the process ended, once it has.
+    /// Exit status of the process, once it has ended.
     pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
         self.process.as_mut()?.ended().unwrap()
     }

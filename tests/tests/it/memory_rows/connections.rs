@@ -9,10 +9,11 @@ use tokio::net::{TcpSocket, TcpStream};
 
 /// Timeout of ZooKeeper sessions: longer than a test.
 const TIMEOUT_MS: i32 = 120_000;
-/// Room for bytes that the client does not take. The node's own system keeps others.
+/// Receive buffer for bytes that the client does not take. The node's own system keeps further
+/// bytes.
 const RECEIVE_BYTES: u32 = 4 << 10;
 
-/// Connects from one of four addresses of this machine that have no privileges.
+/// Connects from one of four addresses of this machine without privileges.
 pub(super) async fn connect(number: usize, to: &str) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(RECEIVE_BYTES).unwrap();
@@ -37,7 +38,7 @@ pub(super) async fn open(number: usize, to: &str) -> TcpStream {
     stream
 }
 
-/// A request's bytes.
+/// Encodes a request.
 pub(super) fn request(request: &Request) -> Vec<u8> {
     framed(|out| {
         RequestHeader { xid: 1, op: request.op() }.write(out);
@@ -45,14 +46,14 @@ pub(super) fn request(request: &Request) -> Vec<u8> {
     })
 }
 
-/// Sends a request and answers the error code, 0 for none.
+/// Sends a request and returns the answer's error code, 0 for success.
 pub(super) async fn ask(stream: &mut TcpStream, what: &Request) -> i32 {
     stream.write_all(&request(what)).await.unwrap();
     let packet = packet(stream).await.unwrap();
     Input::new(&packet).read::<ReplyHeader>().unwrap().error
 }
 
-/// The next packet.
+/// Reads the next packet.
 pub(super) async fn packet(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
     let length = stream.read_u32().await?;
     let mut packet = vec![0; length as usize];

@@ -1,5 +1,5 @@
-//! Memory that clients can take of a node, kind by kind, beside what docs/operating.md says of it
-//! ("How much memory a node needs"). What fills the replicated state has a test of its own.
+//! Memory that clients can take of a node, kind by kind, compared with docs/operating.md ("How much
+//! memory a node needs"). The replicated state has a test of its own.
 
 mod connections;
 
@@ -19,11 +19,11 @@ const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 /// Clusters at a time.
 const AT_ONCE: usize = 2;
-/// Memory is steady when so many looks at it, 20 ms apart, have found nearly the same.
+/// Number of looks, 20 ms apart, that must find nearly the same memory before it counts as steady.
 const STEADY_LOOKS: usize = 20;
 /// Kinds that the gate fills. `ZLOCK_MEMORY_ROWS` names others, or `all`.
 const SHORT: &str = "LongPolls,Bodies,LongAnswers,ShortWatches,PartsOfPackets";
-/// Data of a large znode.
+/// Bytes of data of a large znode.
 const LARGE: usize = 1_000_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,14 +43,14 @@ enum Kind {
     IdleSessions,
 }
 
-/// What clients fill, the bounds that are set for it, and what the table says that it takes then.
+/// Row of the table: a kind of memory, the bounds set for it, and the bytes that the table allows.
 struct Row {
     kind: Kind,
     settings: &'static str,
     bytes: u64,
 }
 
-/// So that no share of an address binds.
+/// Settings that exempt the clients, so that no share of an address binds.
 macro_rules! exempt {
     ($settings:literal) => {
         concat!("exempt_addresses = \"127.0.0.0/8\"\n", $settings)
@@ -118,7 +118,7 @@ fn setting(path: &str, data: Vec<u8>) -> Request {
 }
 
 impl Kind {
-    /// Fills it and asks for more, and answers what keeps it full.
+    /// Fills the node and asks for more. Returns the connections that keep it full.
     async fn fill(self, cluster: &Cluster) -> Vec<TcpStream> {
         let (http, zookeeper) = (cluster.endpoint(1), cluster.zookeeper_endpoint(1));
         match self {
@@ -131,7 +131,7 @@ impl Kind {
                 bytes.resize(bytes.len() + (4 << 20) - 1, b'x');
                 for_each(24, async |number| {
                     let mut stream = connect(number, http).await;
-                    // Those without room are answered before they are whole.
+                    // Bodies that find no room are answered before they are complete.
                     let _ = stream.write_all(&bytes).await;
                     stream
                 })
@@ -176,7 +176,7 @@ impl Kind {
     }
 }
 
-/// Events that 100 clients of ZooKeeper's protocol do not read.
+/// Leaves events unread by 100 clients of ZooKeeper's protocol.
 async fn events(zookeeper: &str) -> Vec<TcpStream> {
     let path = format!("/{}/{}/{}", "a".repeat(250), "b".repeat(250), "c".repeat(250));
     let watch = Request::AddWatch(AddWatchRequest { path: path.clone(), mode: watcher::MODE_PERSISTENT_RECURSIVE });
@@ -196,14 +196,14 @@ async fn events(zookeeper: &str) -> Vec<TcpStream> {
     watching
 }
 
-/// Writes over ZooKeeper's protocol that wait for a disk that hangs.
+/// Leaves writes over ZooKeeper's protocol waiting for a disk that hangs.
 async fn held_writes(cluster: &Cluster) -> Vec<TcpStream> {
     let write = request(&setting("/", vec![b'x'; LARGE / 2]));
     let streams = for_each(24, async |number| open(number, cluster.zookeeper_endpoint(1)).await).await;
     cluster.hang_disk(1);
     for mut stream in streams {
         let writes = write.repeat(12);
-        // The node does not take all of them.
+        // The node takes only a part of the writes.
         tokio::spawn(async move { stream.write_all(&writes).await });
     }
     Vec::new()
@@ -234,7 +234,7 @@ async fn long_polls(cluster: &Cluster, header: &str) -> Vec<TcpStream> {
     all
 }
 
-/// Writes data again and again, and asks for it each time without reading the answer.
+/// Writes data again and again, and each time asks for it without reading the answer.
 async fn unread(cluster: &Cluster, count: usize, header: &str) -> Vec<TcpStream> {
     let mut writer = cluster.client(1);
     let mut all = Vec::new();
@@ -245,15 +245,15 @@ async fn unread(cluster: &Cluster, count: usize, header: &str) -> Vec<TcpStream>
         let mut stream = connect(number, cluster.endpoint(1)).await;
         let get = format!("GET /v1/znodes/large HTTP/1.1\r\nhost: localhost{header}\r\n\r\n");
         stream.write_all(get.as_bytes()).await.unwrap();
-        // Its answer has begun, so it has the data.
+        // The answer has begun, so the node has made it.
         stream.readable().await.unwrap();
         all.push(stream);
     }
     all
 }
 
-/// So many watches, on paths that begin so, over four connections; others that want as many are
-/// sent away.
+/// Sets this many watches, on paths with this beginning, over four connections; two more
+/// connections that want as many are sent away.
 async fn watches(addr: &str, count: usize, begin: &str) -> Vec<TcpStream> {
     const BATCH: usize = 500;
     let mut full = Vec::new();
@@ -272,7 +272,7 @@ async fn watches(addr: &str, count: usize, begin: &str) -> Vec<TcpStream> {
     full
 }
 
-/// What a process takes of the memory, once that does not change any more.
+/// Waits until the resident memory of a process is steady, and returns it in bytes.
 async fn steady(pid: Pid) -> u64 {
     let (mut pace, mut last, mut looks) = (Pace::new("memory is steady"), 0_u64, 0);
     while looks < STEADY_LOOKS {
@@ -284,7 +284,7 @@ async fn steady(pid: Pid) -> u64 {
     last
 }
 
-/// Bytes that the node has taken when the row is full, those of its log apart.
+/// Bytes that the node has taken when the row is full, without those of its log.
 async fn taken(row: &Row) -> u64 {
     let options = Options {
         nodes: 1,
@@ -298,7 +298,7 @@ async fn taken(row: &Row) -> u64 {
     let full = row.kind.fill(&cluster).await;
     let after = steady(cluster.pid(1)).await;
     drop(full);
-    // raft-log keeps the newest entries in memory, at most what is on the disk of them.
+    // raft-log keeps the newest entries in memory, at most as many bytes as it has on the disk.
     cluster.kill(1);
     let log = bytes_below(&cluster.data_dir(1).join("log"));
     (after - before).saturating_sub(log)

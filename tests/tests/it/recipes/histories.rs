@@ -1,4 +1,4 @@
-//! What is remembered, the same at every node.
+//! Histories of locks and sessions, which are the same at every node.
 
 use serde_json::Value;
 

@@ -55,7 +55,7 @@ async fn the_holder_hands_over_once_although_the_answer_and_the_leader_are_lost(
     let hand_over = Call::delete(format!("/v1/tickets{}?to={to}", held.ticket)).session(&first).once();
     let given = scene.ask(hand_over.clone()).await;
     scene.kill_leader().await;
-    // The retry finds what was done and does nothing.
+    // The retry finds the hand-over done, and does nothing.
     assert_eq!(scene.ask(hand_over).await.body, given.body);
     let named = named.held().await;
     assert_eq!((&*named.ticket, &*scene.queue("/l").await), (&*to, "named | passed"));

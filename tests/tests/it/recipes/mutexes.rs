@@ -1,4 +1,4 @@
-//! Locks that one at a time holds.
+//! Locks with one holder at a time.
 
 use serde_json::json;
 
@@ -16,8 +16,7 @@ async fn who_lost_the_answer_and_the_leader_finds_its_own_simple_lock() {
     let shown = scene.read("/v1/simple-locks/cron").await;
     scene.kill_leader().await;
 
-    // The same owner of another session is another client; the same one of this session is the one
-    // who holds.
+    // An equal owner in another session is another client; in this session it is the holder.
     assert_eq!(problem(&scene.ask(acquire(&other)).await), "not-acquired");
     let found = Held::of(&scene.ask(acquire(&mine)).await);
     assert_eq!(
@@ -86,7 +85,7 @@ async fn a_mutex_that_is_not_reentrant_is_released_by_another_thread_at_another_
     assert_eq!(scene.release(&session, &held.ticket).await.holds, 0);
     let next = waiting.held().await;
     assert!(next.token > held.token);
-    // What the paused node was about to do for clients that have gone elsewhere takes nothing from
+    // Work that the paused node had begun for clients that have gone elsewhere takes nothing from
     // them.
     scene.resume(paused).await;
     assert_eq!(scene.queue("/m").await, "second | ");
@@ -108,7 +107,7 @@ async fn a_cycle_of_waits_is_refused_by_a_leader_that_saw_none_of_them_begin() {
         {"session": one.id, "owner": "o", "lock": "/b", "blocker": b.ticket},
     ]);
     assert_eq!(serde_json::to_value(refused.problem().cycle).unwrap(), cycle);
-    // Nobody was killed: who holds lets go, and the other goes on.
+    // The holder lets go without force, and the other goes on.
     assert!(scene.token_holds("/b", b.token).await);
     scene.release(&two, &b.ticket).await;
     assert!(waiting.held().await.token > b.token);

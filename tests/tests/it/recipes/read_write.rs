@@ -14,7 +14,7 @@ impl Readers {
         Readers(readers)
     }
 
-    /// All hold: lets go of all, after which one writer at most holds.
+    /// Waits until all hold, and releases all, after which at most one writer holds.
     async fn pass(self, scene: &Scene, session: &Session, last: &str, then: &str) {
         let mut tickets = Vec::new();
         for reader in self.0 {
@@ -52,7 +52,7 @@ async fn readers_after_a_writer_wake_together_and_writers_alone() {
     scene.release(&session, &second.ticket).await;
     late.pass(&scene, &session, "| w3", "w3 | ").await;
     alone.held().await;
-    // They held from one and the same entry on: the release of the writer before them.
+    // They all hold since one entry: the release of the writer before them.
     let past = scene.read("/v1/locks/rw?history=true").await;
     let grants = past["history"].as_array().unwrap().iter().filter(|one| one["granted_zxid"] == released.zxid);
     assert_eq!(grants.count(), 3, "{past}");

@@ -10,18 +10,18 @@ use zlock_client::api::{LockQueue, Released, SessionOpened, Ticket};
 
 use crate::harness::{Answer, Call, Client, Cluster, Options, Pace, Session, until};
 
-/// Longer than any test: such a session does not expire by itself.
+/// Session timeout that is longer than any test.
 const LONG_MS: u64 = 120_000;
 
-/// Three nodes.
+/// Three nodes with their clients.
 pub(crate) struct Scene {
     pub(crate) cluster: Cluster,
     nodes: Nodes,
     down: watch::Sender<Option<u64>>,
 }
 
-/// What a client knows: where the nodes are, and, sooner than from a timeout, that one of them does
-/// not answer any more.
+/// A client's knowledge: the addresses of the nodes, and the node that is down, which it learns
+/// sooner than by a timeout.
 #[derive(Clone)]
 struct Nodes {
     endpoints: Arc<[(u64, String)]>,
@@ -37,7 +37,7 @@ impl Nodes {
         up[self.turn.fetch_add(1, Ordering::Relaxed) % up.len()]
     }
 
-    /// Sends a call, and the same one again at the next node while nobody says what became of it.
+    /// Sends a call, and repeats it at the next node while its outcome is unknown.
     async fn ask(&self, call: Call) -> Answer {
         let mut pace = Pace::new("a node answers");
         loop {
@@ -55,22 +55,22 @@ impl Nodes {
     }
 }
 
-/// A request that waits at a node, and at another one when that one is down.
+/// A request that waits at a node, and goes to another one when that node is down.
 pub(crate) struct Waiting(JoinHandle<Answer>);
 
 impl Waiting {
-    /// Its answer.
+    /// Waits for the answer.
     pub(crate) async fn answer(self) -> Answer {
         self.0.await.unwrap()
     }
 
-    /// The lock that it waited for.
+    /// Waits for the lock.
     pub(crate) async fn held(self) -> Held {
         Held::of(&self.answer().await)
     }
 }
 
-/// A lock that is held.
+/// A held lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Held {
     pub(crate) ticket: String,
@@ -89,12 +89,12 @@ impl Held {
 }
 
 impl Scene {
-    /// Three nodes that are ready.
+    /// Starts three nodes, and waits until they are ready.
     pub(crate) async fn set() -> Scene {
         Scene::set_with(Options::default()).await
     }
 
-    /// Nodes that are ready.
+    /// Starts nodes, and waits until they are ready.
     pub(crate) async fn set_with(options: Options) -> Scene {
         let cluster = Cluster::start_with(options).await;
         let endpoints = cluster.ids().into_iter().map(|id| (id, cluster.endpoint(id).to_owned())).collect();
@@ -102,21 +102,20 @@ impl Scene {
         Scene { cluster, nodes: Nodes { endpoints, down: seen, turn: Arc::default() }, down }
     }
 
-    /// kill -9 of the leader.
+    /// Kills the leader by SIGKILL.
     pub(crate) async fn kill_leader(&mut self) -> u64 {
         let leader = self.cluster.leader().await;
         self.kill(leader);
         leader
     }
 
-    /// kill -9 of a node.
+    /// Kills a node by SIGKILL.
     pub(crate) fn kill(&mut self, id: u64) {
         self.cluster.kill(id);
         self.down.send_replace(Some(id));
     }
 
-    /// SIGSTOP of the leader: a client that waits at it has an open connection on which nothing
-    /// comes.
+    /// Pauses the leader by SIGSTOP: a client that waits at it has an open, silent connection.
     pub(crate) async fn pause_leader(&self) -> u64 {
         let leader = self.cluster.leader().await;
         self.cluster.pause(leader);
@@ -124,7 +123,8 @@ impl Scene {
         leader
     }
 
-    /// The paused node goes on with what it was about to do, and has applied what the others have.
+    /// Resumes the paused node, which goes on with its work, and waits until it has applied all
+    /// that the others have.
     pub(crate) async fn resume(&self, id: u64) {
         self.cluster.resume(id);
         self.down.send_replace(None);
@@ -132,7 +132,7 @@ impl Scene {
         self.cluster.catches_up(id, other).await;
     }
 
-    /// A killed node runs again, and has applied what the others have.
+    /// Restarts a killed node, and waits until it has applied all that the others have.
     pub(crate) async fn restart(&mut self, id: u64) {
         self.cluster.restart(id);
         self.cluster.all_ready().await;
@@ -145,12 +145,12 @@ impl Scene {
         self.cluster.ids().into_iter().filter(|id| Some(*id) != down).collect()
     }
 
-    /// Sends a call until a node says what became of it. It must be one that may be repeated.
+    /// Sends a repeatable call until a node answers with its outcome.
     pub(crate) async fn ask(&self, call: Call) -> Answer {
         self.nodes.ask(call).await
     }
 
-    /// Asks one node, until it can say.
+    /// Asks one node until it can answer.
     pub(crate) async fn ask_at(&self, id: u64, call: Call) -> Answer {
         let what = format!("node {id} answers");
         until(&what, async || {
@@ -160,7 +160,7 @@ impl Scene {
         .await
     }
 
-    /// The same as `ask` in the background.
+    /// Sends a call as [`Scene::ask`] does, in the background.
     pub(crate) fn ask_later(&self, call: Call) -> Waiting {
         let nodes = self.nodes.clone();
         Waiting(tokio::spawn(async move { nodes.ask(call).await }))
@@ -171,29 +171,29 @@ impl Scene {
         self.ask(Call::get(path)).await.json()
     }
 
-    /// A session that outlives the test.
+    /// Opens a session that outlives the test.
     pub(crate) async fn session(&self) -> Session {
         self.session_for(LONG_MS).await
     }
 
-    /// A session of which nothing is heard unless the test sees to it.
+    /// Opens a session that lives only by the test's own heartbeats.
     pub(crate) async fn session_for(&self, timeout_ms: u64) -> Session {
         let body = format!("{{\"timeout_ms\":{timeout_ms},\"label\":\"test\"}}");
         let opened: SessionOpened = self.ask(Call::post("/v1/sessions").body(body)).await.json();
         Session { id: opened.id, key: opened.session, timeout_ms: u64::from(opened.timeout_ms) }
     }
 
-    /// Sets what a lock is.
+    /// Sets the properties of a lock.
     pub(crate) async fn settings(&self, lock: &str, settings: &'static str) {
         assert_eq!(self.ask(Call::put(format!("/v1/locks{lock}")).body(settings)).await.status, 200);
     }
 
-    /// One acquire; `wish` is the lock and the query.
+    /// Acquires once; `wish` is the lock and the query.
     pub(crate) async fn acquire(&self, session: &Session, wish: &str) -> Answer {
         self.ask(acquiring(session, wish)).await
     }
 
-    /// Acquires what is free.
+    /// Acquires a free lock.
     pub(crate) async fn hold(&self, session: &Session, wish: &str) -> Held {
         Held::of(&self.acquire(session, wish).await)
     }
@@ -221,7 +221,7 @@ impl Scene {
         format!("{} | {}", labels(&queue.holders), labels(&queue.waiters))
     }
 
-    /// Whether the token holds the lock, as a resource server asks.
+    /// Tells whether the token holds the lock, as a resource server asks.
     pub(crate) async fn token_holds(&self, lock: &str, token: u64) -> bool {
         self.ask(Call::get(format!("/v1/fence?lock={lock}&token={token}"))).await.status == 204
     }
@@ -231,7 +231,7 @@ fn acquiring(session: &Session, wish: &str) -> Call {
     Call::post(format!("/v1/locks{wish}")).session(session).once()
 }
 
-/// The slug of the problem that the answer must be.
+/// The slug of the problem, which the answer must be.
 #[track_caller]
 pub(crate) fn problem(answer: &Answer) -> String {
     answer.problem().type_uri.trim_start_matches(zlock_client::api::PROBLEM_TYPE_BASE).to_owned()

@@ -25,7 +25,7 @@ async fn a_semaphore_grants_permits_together_in_order_and_under_its_one_limit() 
     for ticket in [many.ticket, few.ticket] {
         scene.release(&session, &ticket).await;
     }
-    // The limit stays with the lock while nobody is there.
+    // The limit stays with the lock while its queue is empty.
     assert_eq!(problem(&scene.acquire(&session, &wish(1, 4)).await), "limit-differs");
 }
 

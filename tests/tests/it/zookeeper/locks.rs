@@ -28,7 +28,7 @@ async fn czxid(lock: &OwnedLockClient) -> u64 {
     }
 }
 
-/// Waits until the queue is this, as an HTTP client sees it: `holders | waiters`.
+/// Waits until an HTTP client sees this queue: `holders | waiters`.
 async fn queued(scene: &Scene, expected: &str) {
     let what = format!("the queue is {expected}");
     until(&what, async || (scene.http.queue("/orders").await == expected).then_some(())).await;

@@ -38,7 +38,7 @@ async fn a_multi_is_done_in_one_transaction() {
         let dir = format!("/dir{round}");
         match multi(&dir).await {
             Ok(results) => Some((dir, results)),
-            // Nobody knows whether it was done: another one says more.
+            // The outcome is unknown: another try says more.
             Err(MultiWriteError::RequestFailed { source: Error::ConnectionLoss }) => None,
             Err(error) => panic!("{error}"),
         }
@@ -51,7 +51,7 @@ async fn a_multi_is_done_in_one_transaction() {
     assert_eq!(stat(&client, &old).await, None);
     let expected = [
         MultiWriteResult::Check,
-        // As it was when it was made: the operation that sets it came later.
+        // This is the stat at the create: the operation that sets the data came later.
         MultiWriteResult::Create { path: a, stat: zookeeper_client::Stat { data_length: 1, version: 0, ..a_stat } },
         MultiWriteResult::Create { path: b, stat: b_stat },
         MultiWriteResult::SetData { stat: a_stat },
@@ -102,7 +102,7 @@ async fn a_multi_read_answers_each_operation_from_one_state() {
         MultiReadResult::Error { err: Error::NoNode },
         MultiReadResult::Children { children: vec!["child".into()] },
     ];
-    // It cannot be compared otherwise.
+    // The results can only be compared as text.
     assert_eq!(format!("{answers:?}"), format!("{expected:?}"));
 }
 

@@ -1,7 +1,7 @@
-//! What a client keeps when the node that it is connected to dies.
+//! A client whose node dies: it keeps its session, ephemerals and one-shot watches.
 //!
-//! Not its persistent watches: zookeeper-client 0.11.2 forgets to set them again (`resend_watches`
-//! sends three lists of five).
+//! Persistent watches are not kept: zookeeper-client 0.11.2 forgets to set them again
+//! (`resend_watches` sends three lists of five).
 
 use std::time::{Duration, Instant};
 
@@ -13,11 +13,11 @@ use super::scene::{
 };
 use crate::harness::{Proxy, Rule};
 
-/// The longest that a node waits before it stands for election (`election_timeout_max`).
+/// The longest time that a node waits before it stands for election (`election_timeout_max`).
 const ELECTION: Duration = Duration::from_millis(800);
 
-/// kill -9 of the client's node. Returns when another one has answered the client, and so has its
-/// watches.
+/// Kills the client's node by SIGKILL. Returns when another one has answered the client, and its
+/// watches are set.
 async fn kill_node_of(scene: &mut Scene, client: &Client) -> u64 {
     let node = scene.node_of(client.session_id()).await;
     scene.http.kill(node);
@@ -31,7 +31,7 @@ async fn follower(scene: &Scene) -> u64 {
     scene.cluster().ids().into_iter().find(|id| *id != leader).unwrap()
 }
 
-/// The session is the one that made the znode, and lives.
+/// Checks that the session still lives, and is the one that made the znode.
 async fn assert_lives(client: &Client, ephemeral: &str) {
     let stat = stat(client, ephemeral).await.expect("its session lives");
     assert_eq!(stat.ephemeral_owner, client.session_id().0);
@@ -72,7 +72,7 @@ async fn a_client_of_another_node_stays_connected_when_the_leader_is_killed() {
     let took = killed.elapsed();
     assert_eq!(fired(watcher).await.event_type, EventType::NodeDataChanged);
     assert_lives(&client, "/ephemeral").await;
-    // A node that hears no leader for longer than an election sends its clients to the others.
+    // A node without a leader for longer than an election sends its clients to the others.
     if took < ELECTION {
         assert_eq!(states.changed().now_or_never(), None);
     }
@@ -117,10 +117,10 @@ async fn what_a_client_missed_while_it_was_away_is_told_when_it_is_back() {
     delete(&writing, "/deleted").await;
     create(&writing, "/parent/child", "", &PERSISTENT).await;
     create(&writing, "/created", "", &PERSISTENT).await;
-    // The old connection, and what was sent to it, is gone for good.
+    // The old connection, with all that was sent to it, is gone for good.
     proxy.set(Rule::Pass);
     let events = [fired(set_one).await, fired(deleted).await, fired(parent).await, fired(created).await];
-    // Without a zxid: there may have been several changes.
+    // These events have no zxid: there may have been several changes.
     let expected = [
         WatchedEvent::new(EventType::NodeDataChanged, "/set"),
         WatchedEvent::new(EventType::NodeDeleted, "/deleted"),

@@ -15,23 +15,23 @@ use zookeeper_client::{
 use crate::harness::{Cluster, Options, Pace, until};
 use crate::recipes;
 
-/// Longer than any test: such a session does not expire by itself, nor does an election cut it off.
+/// Session timeout that is longer than any test, and than any election.
 pub(crate) const LONG: Duration = Duration::from_secs(120);
 
-/// How long an event may take. Generous: machines that run tests are slow at times.
+/// Time for an event. Generous: machines that run tests are slow at times.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) const PERSISTENT: CreateOptions<'static> = CreateMode::Persistent.with_acls(Acls::anyone_all());
 pub(crate) const CONTAINER: CreateOptions<'static> = CreateMode::Container.with_acls(Acls::anyone_all());
 pub(crate) const EPHEMERAL: CreateOptions<'static> = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
 
-/// Three nodes.
+/// Three nodes with their ZooKeeper clients.
 pub(crate) struct Scene {
-    /// As HTTP clients know them.
+    /// The nodes as HTTP clients know them.
     pub(crate) http: recipes::scene::Scene,
 }
 
-/// Spawns what the client runs in the background.
+/// Spawner of the client's background tasks.
 struct Tokio;
 
 impl Spawn for Tokio {
@@ -41,10 +41,10 @@ impl Spawn for Tokio {
 }
 
 impl Scene {
-    /// Three nodes that are ready.
+    /// Starts three nodes, and waits until they are ready.
     pub(crate) async fn set() -> Scene {
         // The client spawns where it connects and where a guard is dropped, so in the test's
-        // thread: until that ends.
+        // thread. The runtime stays entered until the thread ends.
         std::mem::forget(enter(&Tokio));
         let settings = "zookeeper_words = \"*\"\n";
         let options = Options { zookeeper: true, settings, ..Options::default() };
@@ -75,13 +75,13 @@ impl Scene {
         .await
     }
 
-    /// Where all nodes are, as clients are told.
+    /// The addresses of all nodes, as clients get them.
     pub(crate) fn endpoints(&self) -> String {
         let all: Vec<_> = self.cluster().ids().into_iter().map(|id| self.cluster().zookeeper_endpoint(id)).collect();
         all.join(",")
     }
 
-    /// What a node answers to a four-letter word; `None` when it is not there.
+    /// A node's answer to a four-letter word; `None` when the node does not run.
     pub(crate) async fn word(&self, id: u64, word: &str) -> Option<String> {
         let mut stream = TcpStream::connect(self.cluster().zookeeper_endpoint(id)).await.ok()?;
         stream.write_all(word.as_bytes()).await.ok()?;
@@ -105,7 +105,7 @@ impl Scene {
     }
 }
 
-/// A session that outlives the test.
+/// A connector for a session that outlives the test.
 pub(crate) fn connector() -> Connector {
     Client::connector().with_session_timeout(LONG)
 }
@@ -120,12 +120,12 @@ pub(crate) async fn fired(watcher: OneshotWatcher) -> WatchedEvent {
     timeout(PATIENCE, watcher.changed()).await.expect("the watch fires")
 }
 
-/// What was told already, if anything was.
+/// The event of a watch that has fired already.
 pub(crate) fn told(watcher: OneshotWatcher) -> Option<WatchedEvent> {
     watcher.changed().now_or_never()
 }
 
-/// The next event of a watch that stays, of a znode and not of the connection.
+/// The next event of a persistent watch, about a znode and not about the connection.
 pub(crate) async fn next(watcher: &mut PersistentWatcher) -> WatchedEvent {
     let next = async {
         loop {
@@ -138,7 +138,7 @@ pub(crate) async fn next(watcher: &mut PersistentWatcher) -> WatchedEvent {
     timeout(PATIENCE, next).await.expect("there is another event")
 }
 
-/// Does what may be repeated until an answer has come.
+/// Repeats a repeatable request until an answer has come.
 pub(crate) async fn answered<T>(what: &str, mut ask: impl AsyncFnMut() -> Result<T, Error>) -> T {
     until(what, async || match ask().await {
         Ok(answer) => Some(answer),
@@ -148,7 +148,7 @@ pub(crate) async fn answered<T>(what: &str, mut ask: impl AsyncFnMut() -> Result
     .await
 }
 
-/// Creates a znode that is not there yet, also when the connection is lost half-way.
+/// Creates a new znode, even if the connection is lost half-way.
 pub(crate) async fn create(client: &Client, path: &str, data: &str, options: &CreateOptions<'_>) -> Stat {
     let mut pace = Pace::new("the znode is created");
     let mut unknown = false;
@@ -169,7 +169,7 @@ pub(crate) async fn create(client: &Client, path: &str, data: &str, options: &Cr
     }
 }
 
-/// Sets the data of a znode of this version, also when the connection is lost half-way.
+/// Sets the data of a znode of this version, even if the connection is lost half-way.
 pub(crate) async fn set(client: &Client, path: &str, data: &str, version: i32) {
     let mut pace = Pace::new("the znode is set");
     let mut unknown = false;
@@ -184,7 +184,7 @@ pub(crate) async fn set(client: &Client, path: &str, data: &str, version: i32) {
     }
 }
 
-/// Deletes a znode, also when the connection is lost half-way.
+/// Deletes a znode, even if the connection is lost half-way.
 pub(crate) async fn delete(client: &Client, path: &str) {
     let mut pace = Pace::new("the znode is deleted");
     let mut unknown = false;
@@ -199,12 +199,12 @@ pub(crate) async fn delete(client: &Client, path: &str) {
     }
 }
 
-/// The znode's stat once it is there, or `None` once it is not.
+/// The znode's stat, or `None` if it does not exist.
 pub(crate) async fn stat(client: &Client, path: &str) -> Option<Stat> {
     answered("the znode is looked at", async || client.check_stat(path).await).await
 }
 
-/// What a node has applied, once it has all that was written before.
+/// Waits until the client's node has all earlier writes.
 pub(crate) async fn sync(client: &Client) {
     answered("the node is up to date", async || client.sync("/").await).await;
 }

@@ -1,4 +1,4 @@
-//! How sessions begin, move and end.
+//! Sessions of ZooKeeper clients: their begin, moves and end.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use zookeeper_client::{Client, Error};
 use super::scene::{EPHEMERAL, Scene, connect, connector, create, stat, sync};
 use crate::harness::until;
 
-/// Waits until a znode is gone, as this client sees it.
+/// Waits until a znode is gone for this client.
 async fn gone(client: &Client, path: &str) {
     until("the znode is gone", async || stat(client, path).await.is_none().then_some(())).await;
 }
@@ -47,7 +47,7 @@ async fn closing_a_session_removes_its_ephemerals() {
     create(&closing, "/ephemeral", "", &EPHEMERAL).await;
     sync(&other).await;
     assert!(stat(&other, "/ephemeral").await.is_some());
-    // Its timeout is longer than anybody waits here.
+    // The session's timeout is longer than any wait here, so the close has ended it.
     drop(closing);
     gone(&other, "/ephemeral").await;
 }
@@ -69,7 +69,7 @@ async fn the_session_of_a_client_that_crashed_expires_and_not_before_its_timeout
     const TIMEOUT: Duration = Duration::from_secs(4);
     let scene = Scene::set().await;
     let other = scene.client_of(2).await;
-    // As after a crash: the connection is gone, and nobody has closed the session.
+    // This is like a crash: the connection is gone, and the session is not closed.
     let crashing = connector().with_session_timeout(TIMEOUT).with_detached();
     let crashing = connect(crashing, scene.cluster().zookeeper_endpoint(1)).await;
     create(&crashing, "/ephemeral", "", &EPHEMERAL).await;

@@ -1,4 +1,4 @@
-//! What watches tell, and when.
+//! Events of watches, and their times.
 
 use zookeeper_client::{AddWatchMode, EventType, WatchedEvent};
 

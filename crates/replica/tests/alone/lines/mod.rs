@@ -1,4 +1,4 @@
-//! What the nodes of a process log.
+//! Log lines of the nodes of a process.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -12,14 +12,14 @@ use tracing::{Event, Level, Metadata, Subscriber};
 pub(crate) struct Lines(Arc<Mutex<Vec<String>>>);
 
 impl Lines {
-    /// Gathers from now on, for the whole process.
+    /// Gathers lines from now on, for the whole process.
     pub(crate) fn gather() -> Lines {
         let lines = Lines::default();
         tracing::subscriber::set_global_default(lines.clone()).expect("one for each process");
         lines
     }
 
-    /// Those that are one of these.
+    /// Gives the lines with one of these messages.
     pub(crate) fn among(&self, messages: &[&str]) -> Vec<String> {
         self.0.lock().unwrap().iter().filter(|line| messages.contains(&line.as_str())).cloned().collect()
     }

@@ -1,4 +1,4 @@
-//! What the files beside this one share.
+//! Golden files of bytes: comparing with them, and the parts that several of them share.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -22,8 +22,8 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// Compares a text with the frozen file that holds it. With `UPDATE_GOLDENFILES` in the environment
-/// the file is written instead, which is allowed until the first release.
+/// Compares a text with its golden file. With `UPDATE_GOLDENFILES` in the environment it writes the
+/// file instead, which is allowed until the first release.
 #[track_caller]
 pub(crate) fn assert_frozen(made: &str, frozen: &str, file: &str) {
     if std::env::var_os("UPDATE_GOLDENFILES").is_some() {
@@ -50,13 +50,13 @@ pub(crate) fn acquire(lock: &str, mode: LockMode, owner: &str) -> Op {
     Op::Acquire(Acquire { owner, label, ..Acquire::new(path(lock), mode) })
 }
 
-/// The lock node of the request with this key.
+/// Path of the lock node that the request with this key makes.
 pub(crate) fn ticket(lock: &str, key: u8, mode: LockMode, number: u64) -> ZPath {
     path(&format!("{lock}/{}", ticket_name(mode, RequestKey([key; 16]), number)))
 }
 
-/// Records of what is kept beside the znodes, and the operations that make them: the session, 0 for
-/// none, and what is asked, with the zxid as its key.
+/// Golden records of the state beside the znodes, and the operations that make them. Each operation
+/// stands with its session, 0 for none; its zxid is its key.
 pub(crate) struct Beside {
     pub(crate) operations: Vec<(u64, Op)>,
     pub(crate) golden: &'static str,
@@ -79,7 +79,7 @@ impl Beside {
         state
     }
 
-    /// All records but the head: the limits in it have defaults that may change.
+    /// Golden records without the head: its limits have defaults that may change.
     fn frozen(&self) -> Vec<Vec<u8>> {
         self.golden.lines().map(bytes).collect()
     }
@@ -88,8 +88,8 @@ impl Beside {
         self.state().records().next().unwrap()
     }
 
-    /// What is frozen is made today, has records of all kinds in this part of the state, and can be
-    /// read.
+    /// Checks that the operations make the golden records, that these have all kinds of this part
+    /// of the state, and that they can be read.
     #[track_caller]
     pub(crate) fn check_bytes(&self, kinds: &[u8]) {
         let made: Vec<Vec<u8>> = self.state().records().skip(1).collect();
@@ -102,8 +102,8 @@ impl Beside {
         assert!(state.records().skip(1).eq(self.frozen()));
     }
 
-    /// Missing, doubled, cut and damaged records are refused, or are another state that goes on
-    /// like any other.
+    /// Checks that missing, doubled, cut and damaged records are refused, or make another state
+    /// that takes entries like any other.
     #[track_caller]
     pub(crate) fn check_damage(&self, flips: u32) {
         let (head, frozen) = (self.head(), self.frozen());
@@ -115,7 +115,7 @@ impl Beside {
             let mut records = frozen.clone();
             records.insert(index, frozen[index].clone());
             assert!(build_on(&head, &records).is_err(), "record {index} twice");
-            // The count in the last one may be damaged, too.
+            // The damage may be in the count of the last record.
             let mut builder = StateBuilder::new();
             [&head].into_iter().chain(&frozen[..=index]).for_each(|record| builder.push(record).unwrap());
             assert!(builder.push(&frozen[index]).is_err(), "record {index} twice in a row");

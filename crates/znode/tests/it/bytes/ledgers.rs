@@ -9,8 +9,8 @@ const RECORDS: &str = include_str!("../../golden/level-1/ledger-records.hex");
 const OWNED_TXNS: &str = include_str!("../../golden/level-1/owned-multilock-txns.hex");
 const OWNED_RECORDS: &str = include_str!("../../golden/level-1/owned-multilock-records.hex");
 
-/// Operations that leave a record of every kind: the session, 0 for none, and what is asked, with
-/// the zxid as its key.
+/// Operations that leave a record of every kind. Each stands with its session, 0 for none; its zxid
+/// is its key.
 fn operations() -> Vec<(u64, Op)> {
     let open = Op::OpenSession {
         secret_hash: [1; 16],
@@ -50,7 +50,7 @@ fn operations() -> Vec<(u64, Op)> {
     ]
 }
 
-/// Multi-locks with owners: one that is held twice, one that waits in a managed lock.
+/// Operations that make multi-locks with owners: one held twice, one waiting in a managed lock.
 fn owned() -> Vec<(u64, Op)> {
     let all = |owner: &str, policy, parts: &[(&str, LockMode)]| {
         let parts = parts.iter().map(|(lock, mode)| (path(lock), *mode)).collect();

@@ -27,8 +27,8 @@ fn transactions_keep_their_bytes() {
     }
 }
 
-/// The table of operations: names of their own, levels that are known, and sessions where it says
-/// so.
+/// Names in the table of operations are unique, levels are known, and operations need a session
+/// where the table says so.
 #[test]
 fn every_operation_has_its_row() {
     let mut names = BTreeSet::new();
@@ -59,7 +59,7 @@ fn snapshots_keep_their_bytes() {
     assert_eq!(written, RECORDS.lines().collect::<Vec<_>>());
 }
 
-/// A session that has moved to another connection, and written there.
+/// The session has moved to another connection, and written there.
 #[test]
 fn an_attached_session_keeps_its_bytes() {
     let mut state = State::new(limits());
@@ -107,7 +107,7 @@ fn a_request_without_its_secret_is_refused() {
     let entry = encode_txn(&proven);
     let request = encode_request(&proven.request);
     assert_eq!(decode_request(&request), Ok(proven.request));
-    // Behind the version and the time: the parts and all else of the request.
+    // The rest of the request stands behind the version and the time.
     let without_secret = [&entry[..1], &entry[8..]].concat();
     assert_eq!(
         decode_request(&without_secret).unwrap_err().to_string(),
@@ -155,7 +155,7 @@ fn flipped_bits_never_panic() {
     for _ in 0..20_000 {
         let mut damaged = bytes[rng.usize(..bytes.len())].clone();
         damage(&mut damaged, &mut rng);
-        // What can still be read is another transaction; it must apply like any other.
+        // Bytes that can still be read are another transaction, which must apply like any other.
         if let Ok(txn) = decode_txn(&damaged) {
             assert_eq!(decode_txn(&encode_txn(&txn)).as_ref(), Ok(&txn));
             everything_once().apply(LogPosition { term: Term(1), zxid: Zxid(1000) }, txn);
@@ -195,7 +195,7 @@ fn lengths_beyond_all_bounds_are_refused_unread() {
     // A transaction is: version, time, no credential, no key, no guard, then the operation.
     let start = [1, 0, 0, 0, 0];
     for length in [[253, 255, 255, 255, 255, 255, 255, 255, 255].as_slice(), &[252, 255, 255, 255, 255]] {
-        // A multi of that many operations, and an expiry of that many sessions.
+        // This is a multi of that many operations, or an expiry of that many sessions.
         for variant in [4, 2] {
             let bytes = [&start, [variant].as_slice(), length].concat();
             assert!(matches!(decode_txn(&bytes), Err(DecodeError::Damaged(_))), "{bytes:?}");
@@ -354,7 +354,7 @@ fn founding() -> Founding {
     Founding { uuid: ClusterUuid([3; 16]), zxid_base: 70_000, group: 300 }
 }
 
-/// Every operation, and every part of a request.
+/// A sample of every operation, and of every part of a request.
 fn samples() -> Vec<(&'static str, Txn)> {
     let ticket = path("/l/0000000000_00000000000000000000000000000007__WRIT__0000000000__lock__0000000000");
     let txn = |op| Txn { proven: false, time_ms: 1_763_700_000_000, request: Request::new(op) };
@@ -403,8 +403,8 @@ fn open(timeout_ms: u32, label: &str, address: Option<std::net::IpAddr>) -> Op {
     }
 }
 
-/// Operations that leave a state with everything in it that a record can say: the session, 0 for
-/// none, the idempotency key, and what is asked.
+/// Operations that leave a state with everything that a record can hold. Each stands with its
+/// session, 0 for none, and its idempotency key.
 fn operations() -> Vec<(u64, u8, Op)> {
     vec![
         (0, 0, open(10_000, "one", None)),
@@ -455,7 +455,7 @@ fn operations() -> Vec<(u64, u8, Op)> {
     ]
 }
 
-/// A state with everything in it that a record can say.
+/// A state with everything that a record can hold.
 fn everything() -> State {
     let mut state = State::new(limits());
     for ((session, key, op), zxid) in operations().into_iter().zip(1..) {
@@ -470,7 +470,7 @@ fn everything() -> State {
     state
 }
 
-/// The same, made once: a clone costs nothing.
+/// The state of [`everything`], made once: a clone costs nothing.
 fn everything_once() -> State {
     static STATE: std::sync::OnceLock<State> = std::sync::OnceLock::new();
     STATE.get_or_init(everything).clone()

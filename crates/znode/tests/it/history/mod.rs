@@ -1,5 +1,4 @@
-//! Random histories in a small world: few paths, few sessions and few keys, so that they meet
-//! often.
+//! Random histories in a small world: with few paths, sessions and keys, the requests meet often.
 
 mod rare;
 
@@ -40,11 +39,11 @@ pub(crate) struct History {
     at: LogPosition,
     time_ms: u64,
     attempts: u64,
-    /// Every session that was ever opened.
+    /// Every session so far, open or ended.
     sessions: Vec<SessionId>,
     /// The requests that carried a key, to retry.
     keyed: Vec<Request>,
-    /// Mostly locks, as their clients use them.
+    /// Set for a history that is mostly of locks, as their clients use them.
     busy: bool,
 }
 
@@ -55,7 +54,7 @@ impl History {
         History { rng, at, time_ms: 1000, attempts: 0, sessions: Vec::new(), keyed: Vec::new(), busy: false }
     }
 
-    /// One of clients that contend for few locks and seldom do anything else.
+    /// A history of clients that contend for few locks and seldom do anything else.
     pub(crate) fn busy(seed: u64) -> History {
         History { busy: true, ..History::new(seed) }
     }
@@ -82,8 +81,7 @@ impl History {
                 sessions_per_address_max: 1,
                 ephemerals_max: small(rng, 0..5),
                 ops_max: small(rng, 0..5),
-                // What an entry costs, and what weighs how much, is the state's own matter: the
-                // model knows nothing of it.
+                // The cost and weight of things is the state's own matter, and the model has none.
                 entry_cost_max: u32::MAX,
                 acl_entries_max: small(rng, 0..3),
                 holds_max: small(rng, 0..3),
@@ -115,7 +113,7 @@ impl History {
         (self.at, txn)
     }
 
-    /// The same request again, perhaps with another body.
+    /// Repeats a request, perhaps with another body.
     fn retry(&mut self) -> Request {
         let index = self.rng.usize(..self.keyed.len());
         let mut request = self.keyed[index].clone();
@@ -132,7 +130,7 @@ impl History {
         if self.sessions.is_empty() || self.rng.u8(..25) == 0 {
             self.sessions.push(SessionId(self.at.zxid.0));
             let label = self.word();
-            // About every other session is of no address that counts.
+            // About half of the sessions have no address that counts.
             let zxid = self.at.zxid.0;
             let address = zxid.is_multiple_of(2).then(|| [192, 0, 2, (zxid % 3) as u8].into());
             let timeout_ms = self.rng.u32(0..6000);
@@ -211,7 +209,7 @@ impl History {
         }
     }
 
-    /// Of the cluster itself; at level 1, the only one.
+    /// An operation on the cluster itself; at level 1 there is one kind.
     fn of_cluster(&mut self) -> Op {
         match self.rng.u8(..4) {
             0 => {
@@ -223,7 +221,7 @@ impl History {
         }
     }
 
-    /// The same as one of a connection's writes, mostly in its turn.
+    /// Makes an operation one of a connection's writes, mostly in its turn.
     fn in_turn(&mut self, op: Op, model: &Model, session: Option<SessionId>) -> (Op, Option<Turn>) {
         if matches!(op, Op::Reap { .. }) {
             let (connection, timeout_ms) = (self.rng.u64(0..4), self.rng.u32(0..6000));
@@ -240,12 +238,12 @@ impl History {
         Op::Acquire(Acquire { priority: self.rng.u32(0..3), ..self.acquire() })
     }
 
-    /// Where a request came from, when it says so.
+    /// The address of a request, if it names one.
     fn from(&mut self) -> Option<IpAddr> {
         (self.rng.u8(..4) == 0).then(|| [192, 0, 2, self.rng.u8(..3)].into())
     }
 
-    /// Most of those that could say so have neither key nor owner.
+    /// Releases a held ticket. Most releases that could name a key or owner name neither.
     fn release_held(&mut self, model: &Model) -> Op {
         let mode = (self.rng.u8(..3) == 0).then(|| self.mode());
         let token = (self.rng.u8(..3) == 0).then(|| self.guard(model).token);
@@ -372,7 +370,8 @@ impl History {
         }
     }
 
-    /// Often of an owner, and then often of two locks only: the same set is asked for again.
+    /// Acquires a multi-lock, often for an owner, and then often of two locks, so that the same set
+    /// is asked for again.
     fn acquire_all_as(&mut self) -> Op {
         let mut wish = self.acquire_all();
         wish.owner = self.pick(&["", "o", "o", "p"]).into();
@@ -431,7 +430,7 @@ impl History {
         candidates
     }
 
-    /// A lock node more often than not.
+    /// A path, mostly of a lock node.
     fn ticket(&mut self, model: &Model) -> ZPath {
         let tickets: Vec<&String> = model.nodes.keys().filter(|path| number(path).is_some()).collect();
         match self.rng.u8(..8) {
@@ -441,7 +440,7 @@ impl History {
         }
     }
 
-    /// In a managed lock, if there is one in use.
+    /// Hands a managed lock over, if one is in use.
     fn hand_over(&mut self, model: &Model) -> Op {
         let tickets: Vec<&String> = model.nodes.keys().filter(|path| model.is_of_managed(path)).collect();
         if tickets.is_empty() || self.rng.u8(..8) == 0 {
@@ -451,7 +450,7 @@ impl History {
         Op::HandOver { ticket, to }
     }
 
-    /// A znode that exists, more often than not.
+    /// A path, mostly of an existing znode.
     fn place(&mut self, model: &Model) -> ZPath {
         if self.rng.u8(..4) == 0 {
             return zpath(self.pick(&PLACES));
@@ -460,7 +459,7 @@ impl History {
         zpath(model.nodes.keys().nth(index).unwrap())
     }
 
-    /// A session that is open, more often than not.
+    /// A session, mostly an open one.
     fn a_session(&mut self, model: &Model) -> SessionId {
         if model.sessions.is_empty() || self.rng.u8(..15) == 0 {
             return self.sessions[self.rng.usize(..self.sessions.len())];
@@ -468,7 +467,7 @@ impl History {
         model.sessions[self.rng.usize(..model.sessions.len())].id
     }
 
-    /// One of a few keys that are used again and again, or one of many.
+    /// A key: one of a few that are used again and again, or one of many.
     fn key(&mut self) -> RequestKey {
         let many = self.rng.u8(..4) > 0;
         RequestKey([if many { self.rng.u8(12..) } else { self.rng.u8(..12) }; 16])
@@ -478,7 +477,7 @@ impl History {
         "word".repeat(self.rng.usize(..4))
     }
 
-    /// A word, or one that asks a holder to give up.
+    /// Data: a word, or a request to the holder to give up.
     fn data(&mut self) -> Vec<u8> {
         let word = if self.rng.u8(..6) == 0 { self.pick(&["unlock", "__REVOKE__"]).into() } else { self.word() };
         word.into_bytes()

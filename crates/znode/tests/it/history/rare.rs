@@ -1,5 +1,5 @@
-//! What meets seldom unless it is sought: upgrades, downgrades and tickets made by hand, where they
-//! mix with other kinds.
+//! Rare mixtures that must be sought: upgrades, downgrades and tickets made by hand, together with
+//! other kinds.
 
 use znode::{Acquire, Create, CreateMode, Ensure, HeldTicket, LockMode, Op, Txn, Upgrade, ZPath, ZnodeOp};
 
@@ -23,7 +23,7 @@ impl History {
         Op::Upgrade(Upgrade { ticket, label })
     }
 
-    /// A reader of an owner that writes, if there is one.
+    /// Acquires a read for an owner that holds the write lock, if there is one.
     fn downgrade(&mut self, model: &Model) -> Op {
         let mut acquire = self.acquire();
         let mut writers = Vec::new();
@@ -38,7 +38,7 @@ impl History {
         Op::Acquire(acquire)
     }
 
-    /// Often without the secret, as of a leader that knows the session.
+    /// Leaves the secret out of many transactions, as a leader does that knows the session.
     pub(super) fn proven(&mut self, mut txn: Txn) -> Txn {
         if let Some(credential) = txn.request.credential.as_mut().filter(|it| it.secret_hash == [1; 16])
             && self.rng.bool()
@@ -48,7 +48,7 @@ impl History {
         txn
     }
 
-    /// A ticket made by hand with a small number, often in front of those who hold, or with a
+    /// Creates a ticket by hand with a small number, often in front of the holders, or with a
     /// holder's number.
     fn numbered(&mut self, model: &Model) -> Create {
         let family = self.pick(&["n-", "_c_1-lock-", "_c_2-lease-", "r-__READ__", "w-__WRIT__", "read-"]);
@@ -57,7 +57,7 @@ impl History {
         Create { mode, acl: Vec::new(), ..Create::new(self.lock_in_use(model), name) }
     }
 
-    /// A create that sees to an ephemeral znode, often to one that is there.
+    /// Makes a create ensure an ephemeral znode, often an existing one.
     pub(super) fn ensured(&mut self, model: &Model, new: Create) -> Create {
         let ensure = if self.rng.bool() { Ensure::Own } else { Ensure::OwnWithData };
         let mode = if self.rng.u8(..8) > 0 { CreateMode::Ephemeral } else { new.mode };
@@ -71,7 +71,7 @@ impl History {
         Create { parent, name, data, mode, ensure, ..new }
     }
 
-    /// A simple lock in place of a queue, if there is one.
+    /// Names a simple lock in place of a queue, if there is one.
     pub(super) fn simple(&mut self, model: &Model, of: HeldTicket) -> HeldTicket {
         let there = self.simple_znodes(model);
         let Some(&(path, data)) = self.one_of(&there) else { return of };
@@ -80,14 +80,14 @@ impl History {
         HeldTicket { lock: zpath(path), mode, token, owner: Some(owner) }
     }
 
-    /// Ephemeral znodes that stand in no queue, with their data.
+    /// Ephemeral znodes outside of queues, with their data.
     fn simple_znodes<'a>(&self, model: &'a Model) -> Vec<(&'a String, &'a Vec<u8>)> {
         let ephemeral = |node: &Node| matches!(node.stay, Stay::Session(_));
         let there = model.nodes.iter().filter(|(path, node)| ephemeral(node) && number(path).is_none());
         there.map(|(path, node)| (path, &node.data)).collect()
     }
 
-    /// Several tickets of one entry, with one czxid, most of them in a semaphore.
+    /// Creates several tickets in one entry, and so with one czxid, most of them in a semaphore.
     fn several_permits(&mut self, model: &Model) -> Op {
         let semaphores: Vec<&str> = LOCKS.into_iter().filter(|lock| model.settings(lock).limit.is_some()).collect();
         let parent = match self.one_of(&semaphores) {
@@ -110,7 +110,7 @@ impl History {
         }
     }
 
-    /// A lease where others are.
+    /// Acquires a lease of a semaphore that others hold.
     fn lease_beside_others(&mut self, model: &Model) -> Op {
         let mode = LockMode::Lease { permits: self.rng.u32(1..3), limit: 3 };
         Op::Acquire(Acquire { lock: self.lock_in_use(model), mode, ..self.acquire() })

@@ -6,12 +6,12 @@ use znode::{Acquire, LockMode, READ, Reply, SessionId};
 use super::queue::{Demand, Turn};
 use super::{Model, Stay, number, parent_of, zpath};
 
-/// Who waits: an owner, for all that it waits for; or one ticket, that another waits for until it
-/// holds.
+/// Waiting party: an owner, for all that it waits for; or one ticket, for which another waits until
+/// it holds.
 type Waiter = ((SessionId, String), Option<String>);
 
-/// A waiter, or one that wants to be: who, for which lock, and who is in its way, in the order of
-/// the queue, and whether only until that one holds.
+/// A wait, present or wanted: the party, the lock, and the blockers in the order of the queue. The
+/// flag of a blocker says whether it is in the way only until it holds.
 struct Waiting {
     by: Waiter,
     lock: String,
@@ -19,8 +19,8 @@ struct Waiting {
 }
 
 impl Model {
-    /// The cycle that an acquire would close with a ticket that has its turn at a place in an
-    /// existing queue.
+    /// The cycle that an acquire would close, whose ticket has its turn at a place in an existing
+    /// queue.
     pub(super) fn cycle_of_newcomer(&self, acquire: &Acquire, turn: &Turn, id: SessionId) -> Option<Vec<WaitsFor>> {
         let (lock, who) = (acquire.lock.as_str(), (id, acquire.owner.clone()));
         let mut in_front = self.waiters(lock);
@@ -32,7 +32,7 @@ impl Model {
         self.cycle(who.clone(), vec![Waiting { by: (who, None), lock: lock.into(), blockers }])
     }
 
-    /// The cycle that an upgrade would close: its writer would stand in front of everyone.
+    /// The cycle that an upgrade would close: its writer would stand in front of all others.
     pub(super) fn cycle_of_upgrade(&self, reader: &str, who: (SessionId, String)) -> Option<Vec<WaitsFor>> {
         let lock = parent_of(reader).unwrap();
         let mut blockers = self.in_the_way(lock, Demand::Alone, &[]);
@@ -40,15 +40,15 @@ impl Model {
         self.cycle(who.clone(), vec![Waiting { by: (who, None), lock: lock.into(), blockers }])
     }
 
-    /// The cycle that a multi-lock closes that has entered its queues.
+    /// The cycle that a multi-lock closes after it has entered its queues.
     pub(super) fn cycle_of_parts(&self, who: (SessionId, String), first: &str) -> Option<Vec<WaitsFor>> {
         let tickets = self.parts(first).unwrap().1.clone();
         self.cycle(who.clone(), self.waiting(&(who, None), &tickets))
     }
 
-    /// Who keeps a wait from its end: each holder beside which alone there is no room, until it is
-    /// gone; and who has its turn sooner, until it is gone or, if there is room beside it, until it
-    /// holds.
+    /// The blockers of a wait. A holder blocks until it is gone, if beside it alone there is no
+    /// room. A contender with an earlier turn blocks until it is gone or, if there is room beside
+    /// it, until it holds.
     fn in_the_way(&self, lock: &str, demand: Demand, in_front: &[String]) -> Vec<(String, bool)> {
         let room = |other: &String| self.room_beside(lock, demand, std::slice::from_ref(other));
         let mut blockers = Vec::new();
@@ -69,12 +69,12 @@ impl Model {
         blockers
     }
 
-    /// Whether a ticket is of a reader's own session and under its number.
+    /// Tells whether a ticket belongs to a reader's own session and has its number.
     fn is_twin(&self, other: &str, number_of_reader: Option<u64>, stay: Stay) -> bool {
         number(other) == number_of_reader && self.nodes[other].stay == stay
     }
 
-    /// What those of the tickets wait for that wait.
+    /// The waits of the waiting ones among these tickets.
     fn waiting(&self, by: &Waiter, tickets: &[String]) -> Vec<Waiting> {
         let waits = |path: &&String| matches!(self.status(path), Ok(LockStatus::Waiting { .. }));
         let waiting = |path: &String| {
@@ -89,13 +89,13 @@ impl Model {
         tickets.iter().filter(waits).map(waiting).collect()
     }
 
-    /// Nobody waits for one that has no ticket.
+    /// Tells whether an owner has a ticket: otherwise no wait can be for it.
     pub(super) fn has_ticket(&self, who: &(SessionId, String)) -> bool {
         let any = self.nodes.keys().any(|path| self.named(path).as_ref() == Some(who));
         any && !who.1.is_empty() && self.limits.deadlock_looks_max > 0
     }
 
-    /// Breadth first over everybody who waits; every way to go on is kept as the list of its edges.
+    /// Searches all waits breadth first; each path is kept as the list of its edges.
     fn cycle(&self, asker: (SessionId, String), first: Vec<Waiting>) -> Option<Vec<WaitsFor>> {
         if !self.has_ticket(&asker) {
             return None;
@@ -124,7 +124,7 @@ impl Model {
         None
     }
 
-    /// Who has a ticket, if that is an owner who can be told apart and still lives.
+    /// The owner of a ticket, if it has a name and its session lives.
     fn named(&self, ticket: &str) -> Option<(SessionId, String)> {
         let node = &self.nodes[ticket];
         let lock = node.lock.as_ref().filter(|lock| !lock.owner.is_empty() && lock.lingers_until_ms.is_none())?;
@@ -134,7 +134,7 @@ impl Model {
         }
     }
 
-    /// What an owner waits for, by lock and mode; or what one ticket does, with the others of its
+    /// The waits of an owner, by lock and mode; or the waits of one ticket, with the others of its
     /// multi-lock.
     fn waits_of(&self, waiter: &Waiter) -> Vec<Waiting> {
         let tickets = match waiter {
@@ -150,13 +150,13 @@ impl Model {
         self.waiting(waiter, &tickets)
     }
 
-    /// A cycle without the locks that the asker may not read.
+    /// Drops the locks from a cycle that the asker may not read.
     pub(super) fn shown(&self, mut cycle: Vec<WaitsFor>) -> Reply {
         cycle.retain(|edge| !self.nodes.contains_key(edge.lock.as_str()) || self.may(edge.lock.as_str(), READ));
         Reply::Deadlock { cycle }
     }
 
-    /// A request that was not let in is remembered as a wait without a ticket.
+    /// Remembers a refused request as a wait without a ticket.
     pub(super) fn note_cycle(&mut self, lock: &str, mode: LockMode, session: SessionId, owner: &str, label: &str) {
         let now = Moment { zxid: self.last_zxid, time_ms: self.time_ms };
         let (name, owner, label) = (String::new(), owner.into(), label.into());

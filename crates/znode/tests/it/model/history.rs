@@ -9,7 +9,7 @@ use znode::{Acl, Actor, ClientInfo, Identity, LockMode, Op, READ, SessionId};
 use super::{Model, Session, Stay, name_of, number, parent_of};
 
 impl Model {
-    /// What an entry says of the tickets that end in it, of all sessions.
+    /// Notes the reason of an entry for the end of tickets, of whatever session.
     pub(super) fn note_asking(&mut self, op: &Op, session: Option<SessionId>) {
         self.asking = session;
         self.end = match op {
@@ -21,7 +21,7 @@ impl Model {
         };
     }
 
-    /// A ticket ends: its node goes, or begins to linger.
+    /// Notes that a ticket ends: its node goes, or begins to linger.
     pub(super) fn note_end(&mut self, path: &str) {
         let node = self.nodes[path].clone();
         let lingers = node.lock.as_ref().is_some_and(|lock| lock.lingers_until_ms.is_some());
@@ -59,7 +59,7 @@ impl Model {
             end,
             session_label: session_label.into(),
             client: if readable { client.into() } else { Arc::default() },
-            // Who may not read the ticket learns who took it, and not from where.
+            // A request that may not read the ticket learns the actor, but not its client.
             by: by.map(|by: Arc<Actor>| {
                 let client = if readable { by.client.clone() } else { ClientInfo::default() };
                 Arc::new(Actor { client, ..(*by).clone() })
@@ -74,7 +74,7 @@ impl Model {
         (session.label.clone(), session.client.clone())
     }
 
-    /// The same of a session whose lock node stands in a queue: it may linger.
+    /// The label and the client of a session with a lock node in a queue, which may linger.
     pub(crate) fn who_in_queue(&self, id: SessionId) -> (String, ClientInfo) {
         match (self.session(id), self.ended_session(id)) {
             (Some(open), _) => (open.label.clone(), open.client.clone()),
@@ -83,7 +83,7 @@ impl Model {
         }
     }
 
-    /// Who asks.
+    /// The actor of the present request.
     pub(super) fn actor(&self) -> Actor {
         let (label, mut client) = self.asking.map(|id| self.who(id)).unwrap_or_default();
         if self.from.is_some() {
@@ -116,7 +116,7 @@ impl Model {
             }
         }
         loop {
-            // Each lock by its newest end, then by name.
+            // Locks are ordered by their newest end, then by name.
             let mut locks: Vec<(Moment, String)> = Vec::new();
             for (lock, ticket) in self.past.iter().rev() {
                 if !locks.iter().any(|(_, other)| other == lock) {
@@ -132,13 +132,13 @@ impl Model {
         }
     }
 
-    /// The ACL of a directory, or of the nearest one above it, where not all clients may read it.
+    /// The ACL of a directory, or of the nearest one above it, unless all clients may read it.
     fn readers(&self, lock: &str) -> Option<Vec<Acl>> {
         let (base, _) = self.nearest(lock);
         Some(self.nodes[&base].acl.clone()).filter(|acl| !znode::permits(acl, READ, &[]))
     }
 
-    /// Whether everybody may read a lock's past.
+    /// Tells whether all clients may read a lock's past.
     pub(crate) fn past_is_open(&self, lock: &str) -> bool {
         let then = self.history_readers.get(lock).is_none_or(Option::is_none);
         then && self.nodes.get(lock).is_none_or(|node| znode::permits(&node.acl, READ, &[]))
@@ -147,7 +147,7 @@ impl Model {
     /// A lock's past, the newest end first.
     pub(crate) fn history(&self, lock: &str) -> Vec<EndedTicket> {
         let of_it = self.past.iter().filter(|(other, _)| other == lock).map(|(_, ticket)| ticket.clone());
-        // In one entry, waits came to an end before grants.
+        // In one entry, waits ended before grants.
         let (held, waited): (Vec<_>, Vec<_>) = of_it.partition(|ticket| ticket.grant.is_some());
         let mut all: Vec<_> = waited.into_iter().rev().chain(held.into_iter().rev()).collect();
         all.sort_by_key(|ticket| Reverse(ticket.ended));
@@ -166,9 +166,10 @@ impl Model {
             client: session.client.clone().into(),
         };
         self.ended.push(ended);
-        // Those of one entry by their ids, as nobody is older there.
+        // Sessions of one entry end at one time, and so are ordered by id.
         self.ended.sort_by_key(|session| (session.ended.zxid, session.id));
-        // The oldest go, by number or by time; one that is young enough keeps those after it.
+        // The oldest sessions go, by number or by time; one that is young enough keeps those after
+        // it.
         while let Some(oldest) = self.ended.first() {
             let number = self.ended.len() > self.limits.ended_sessions_max as usize;
             if !number && self.is_remembered(oldest) {
@@ -191,7 +192,7 @@ impl Model {
     }
 }
 
-/// How a lock node wants the lock that a client made by hand.
+/// Mode of a lock node that a client made by hand.
 pub(super) fn mode(path: &str) -> LockMode {
     let name = name_of(path);
     if super::reads(path) {

@@ -1,4 +1,4 @@
-//! The model's acquires without key and owner, and giving back by the lock's name.
+//! The model's acquires without key and owner, and its releases by the lock's name.
 
 use znode::lock::LockStatus;
 use znode::{Acquire, Error, HeldTicket, LockMode, RequestKey, SessionId};
@@ -7,7 +7,7 @@ use super::locks::Kind;
 use super::{Answer, Model, Stay, refused};
 
 impl Model {
-    /// What is refused here is taken back by the caller.
+    /// Acquires. The caller takes a refused acquire back.
     pub(super) fn acquire_anew(&mut self, acquire: &Acquire, priority: u32, id: SessionId, key: RequestKey) -> Answer {
         let lock = acquire.lock.as_str();
         self.way_into(lock)?;

@@ -11,14 +11,14 @@ use super::{Answer, LockNode, Model, Stay, join, name_of, parent_of, refused, zp
 const RELEASED_MAX: usize = 64;
 const ATTEMPTS_MAX: usize = 16;
 
-/// A ticket that stands for itself, or one of a multi-lock.
+/// Kind of a ticket: one by itself, or a part of a multi-lock.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Kind {
     Single { priority: u32 },
     Part,
 }
 
-/// Whether they are the same but for the limit of a semaphore, which may have changed.
+/// Compares two modes, except for the limit of a semaphore, which may have changed.
 pub(super) fn same_mode(one: LockMode, other: LockMode) -> bool {
     match (one, other) {
         (LockMode::Lease { permits, .. }, LockMode::Lease { permits: others, .. }) => permits == others,
@@ -60,7 +60,7 @@ impl Model {
         self.once_more(&ticket, key)
     }
 
-    /// The mode with the limit that counts; `Err` where that is not the one that it says.
+    /// The mode with the limit that counts; `Err` where the mode names another limit.
     pub(super) fn with_limit(&self, lock: &ZPath, mode: LockMode) -> Result<LockMode, Refusal> {
         let LockMode::Lease { permits, limit } = mode else { return Ok(mode) };
         let known = self.settings(lock.as_str());
@@ -91,7 +91,8 @@ impl Model {
         self.acquired(ticket)
     }
 
-    /// Enqueues, in a semaphore after setting its limit; or says which cycle that would close.
+    /// Enqueues a ticket, and sets the limit of a semaphore first; or gives the cycle that the
+    /// ticket would close.
     pub(super) fn enqueue(
         &mut self,
         acquire: &Acquire,
@@ -206,7 +207,7 @@ impl Model {
         self.tickets(id, acquire).into_iter().find(counts)
     }
 
-    /// A retried acquire: where its ticket stands.
+    /// The reply to a retried acquire: the position of its ticket.
     pub(super) fn stands(&mut self, id: SessionId, ticket: &str, key: RequestKey) -> Answer {
         let attempt = self.attempt;
         match self.nodes.get_mut(ticket) {
@@ -226,7 +227,7 @@ impl Model {
     }
 
     pub(super) fn release(&mut self, ticket: &str, session: Option<SessionId>) -> Answer {
-        // Also what does not contend.
+        // A node that does not contend can be given back, too.
         match self.may_give_back(ticket, session) {
             Ok(()) => {}
             Err(Error::BadArguments) => {
@@ -316,7 +317,7 @@ impl Model {
     }
 }
 
-/// The name of the ticket that an acquire makes.
+/// Name of the ticket that an acquire makes.
 pub(crate) fn ticket_name(mode: LockMode, key: RequestKey, number: u64) -> String {
     let plain = key.to_string().replace('-', "");
     match mode {
@@ -326,14 +327,14 @@ pub(crate) fn ticket_name(mode: LockMode, key: RequestKey, number: u64) -> Strin
     }
 }
 
-/// The ten digits at the end of a name.
+/// Number in the ten digits at the end of a name.
 pub(crate) fn number(path: &str) -> Option<u64> {
     let name = name_of(path);
     let digits = name.get(name.len().checked_sub(10)?..)?;
     if digits.chars().all(|c| c.is_ascii_digit()) { digits.parse().ok() } else { None }
 }
 
-/// Whether a child queues for its parent.
+/// Tells whether a child queues for its parent.
 pub(crate) fn contends(path: &str, stay: Stay) -> bool {
     let recipes = ["__lock__", "__rlock__", "lock-", "latch-", "__READ__", "__WRIT__"];
     let named = || recipes.iter().any(|word| path[..path.len() - 10].ends_with(word));

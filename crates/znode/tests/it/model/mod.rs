@@ -1,6 +1,6 @@
 //! A second state machine, written only to be obviously right: one sorted map of znodes by path,
-//! one list of sessions, no index; every question is answered by looking at everything. It shares
-//! the words of the crate and none of its code.
+//! one list of sessions, and no index; each question is answered by looking at everything. It
+//! shares the types of the crate and none of its code.
 
 mod deadlock;
 mod history;
@@ -27,7 +27,7 @@ use znode::{
     Stat, Term, TicketRef, Turn, Txn, ZPath, ZnodeOp, Zxid,
 };
 
-/// What a refused step says.
+/// Reply or refusal of a step.
 pub(crate) type Answer = Result<Reply, Refusal>;
 
 #[derive(Clone)]
@@ -37,25 +37,25 @@ pub(crate) struct Model {
     pub(crate) time_ms: u64,
     pub(crate) limits: Limits,
     pub(crate) founding: Option<Founding>,
-    /// Nodes that were removed, and at which zxid.
+    /// Nodes that were removed, each with the zxid of its removal.
     pub(crate) removed: BTreeMap<u64, Zxid>,
     pub(crate) nodes: BTreeMap<String, Node>,
     pub(crate) sessions: Vec<Session>,
     pub(crate) past: Vec<(String, EndedTicket)>,
-    /// The ACL of each directory with a past when that got its last entry, where not everybody
-    /// might read it.
+    /// The ACL of each directory with a past, as of its last entry. `None` where all clients could
+    /// read it.
     history_readers: BTreeMap<String, Option<Vec<Acl>>>,
     pub(crate) ended: Vec<EndedSession>,
     revocations: BTreeMap<String, Revocation>,
     asking: Option<SessionId>,
     from: Option<IpAddr>,
-    /// Of the session that the present request ends or speaks for.
+    /// Sessions that the present request ends or speaks for.
     ending: Vec<Session>,
     end: Option<TicketEnd>,
     events: Vec<Event>,
-    /// Whom the present request comes from.
+    /// Identities of the present request.
     proven: Vec<Identity>,
-    /// Which try of an acquire it is.
+    /// Attempt of the present acquire.
     pub(crate) attempt: Attempt,
     /// The lock nodes of each multi-lock.
     multis: Vec<(Policy, Vec<String>)>,
@@ -63,17 +63,17 @@ pub(crate) struct Model {
     changed: BTreeSet<String>,
 }
 
-/// What a lock remembers beside its tickets.
+/// A lock's memory beside its tickets.
 #[derive(Clone, Default)]
 pub(crate) struct Queue {
     pub(crate) settings: LockSettings,
     /// The largest token that was granted.
     pub(crate) top_token: u64,
-    /// The writer, and the reader that it was as long as that stands.
+    /// The writer, and the reader that it was, for as long as the reader's ticket stands.
     pub(crate) upgrade: Option<(String, Option<String>)>,
 }
 
-/// With which token a ticket holds, and since when.
+/// The grant of a ticket: its token and moment.
 #[derive(Clone, Copy)]
 pub(crate) struct Held {
     pub(crate) token: FencingToken,
@@ -94,9 +94,9 @@ pub(crate) struct Node {
     pub(crate) children_created: u64,
     pub(crate) children_deleted: u64,
     pub(crate) lock: Option<LockNode>,
-    /// Of a directory with tickets or settings.
+    /// Queue of a directory with tickets or settings.
     pub(crate) queue: Option<Queue>,
-    /// Of a ticket that holds.
+    /// Grant of a ticket that holds.
     pub(crate) held: Option<Held>,
     pub(crate) priority: u32,
 }
@@ -131,7 +131,7 @@ pub(crate) struct Session {
     pub(crate) client: ClientInfo,
     pub(crate) connection: u64,
     pub(crate) turns: u64,
-    /// Oldest first.
+    /// Requests for the ticket, oldest first.
     pub(crate) asked: Vec<Asked>,
 }
 
@@ -247,7 +247,7 @@ impl Model {
             Op::NoteRemoved { node_id } if self.founding.is_some() => {
                 self.removed.entry(*node_id).or_insert(self.last_zxid);
             }
-            // There is but one level.
+            // There is only one level.
             _ => return Err(Error::BadArguments.into()),
         }
         Ok(Reply::Done)
@@ -256,7 +256,7 @@ impl Model {
     fn guarded(&mut self, request: &Request, session: Option<SessionId>) -> Answer {
         if let Some(guard) = &request.guard {
             let lock = guard.lock.as_str();
-            // Who may not read the lock learns of its own ticket only.
+            // A request that may not read the lock learns of its own ticket only.
             let seen = |node: &Node| {
                 let own = matches!(node.stay, Stay::Session(owner) if Some(owner) == session);
                 own || self.nodes.get(lock).is_none_or(|_| self.may(lock, READ))
@@ -265,7 +265,7 @@ impl Model {
                 let held = matches!(self.status(path), Ok(LockStatus::Held { token, .. }) if token == guard.token);
                 held && seen(&self.nodes[path])
             };
-            // A lock without a queue: an ephemeral znode that is no lock node itself.
+            // A lock without a queue is an ephemeral znode that is not a lock node itself.
             let alone = |node: &Node| {
                 let ephemeral = matches!(node.stay, Stay::Session(_)) && number(lock).is_none();
                 ephemeral && node.created.0.0 == guard.token.0 && seen(node)
@@ -371,7 +371,7 @@ impl Model {
         let owned: Vec<String> = self.nodes.iter().filter_map(owned).collect();
         for path in owned {
             let time_ms = self.time_ms;
-            // Gone with another part of its multi-lock.
+            // The node has gone with another part of its multi-lock.
             if !self.nodes.contains_key(&path) {
                 continue;
             }
@@ -416,7 +416,7 @@ impl Node {
         }
     }
 
-    /// Whether it stands for a session that has ended.
+    /// Tells whether the node stands for a session that has ended.
     pub(crate) fn lingers(&self) -> bool {
         self.lock.as_ref().is_some_and(|lock| lock.lingers_until_ms.is_some())
     }
@@ -451,7 +451,7 @@ fn refused(error: Error, path: &str) -> Answer {
     Err(Refusal::at(error, &zpath(path)))
 }
 
-/// The parent of a path; the root has none.
+/// Path of the parent; the root has none.
 pub(crate) fn parent_of(path: &str) -> Option<&str> {
     match path.rfind('/') {
         _ if path == "/" => None,

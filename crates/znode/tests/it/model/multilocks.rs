@@ -76,7 +76,7 @@ impl Model {
         self.acquired(&first)
     }
 
-    /// The first ticket of an owner's multi-lock of just these locks and modes.
+    /// The first ticket of an owner's multi-lock of exactly these locks and modes.
     fn same_set(&self, id: SessionId, wish: &AcquireAll) -> Option<String> {
         let owner = &*wish.owner;
         let own = |ticket: &String| self.nodes[ticket].stay == Stay::Session(id) && self.owner_on(ticket) == owner;
@@ -121,7 +121,7 @@ impl Model {
         counted.then(|| first.clone())
     }
 
-    /// The ticket that counts: the first of a multi-lock.
+    /// The ticket with the counts: the first of a multi-lock.
     pub(super) fn counting<'a>(&'a self, ticket: &'a str) -> &'a str {
         self.parts(ticket).map_or(ticket, |(_, tickets)| &tickets[0])
     }

@@ -1,4 +1,4 @@
-//! The model's one queue for every lock: who holds, who waits, and whose turn it is.
+//! The model's one queue for every lock: its holders, its waiters, and their turns.
 
 use std::cmp::Reverse;
 
@@ -10,7 +10,8 @@ use super::{Held, Model, Queue, Stay, contends, name_of, number, parent_of, read
 /// Waiting parts of multi-locks that are overtaken in one queue at most.
 const OVERTAKEN_MAX: usize = 16;
 
-/// How a ticket wants its lock: alone, with others of its kind, or a number of permits.
+/// Demand of a ticket: the lock alone, the lock shared with others of its kind, or a number of
+/// permits.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Demand {
     Alone,
@@ -28,10 +29,11 @@ impl From<LockMode> for Demand {
     }
 }
 
-/// Smaller is sooner: the upgraded writer, then by priority, then by position.
+/// Place in the order of turns, smaller is sooner: the upgraded writer first, then by priority,
+/// then by position.
 pub(super) type Turn = (bool, Reverse<u32>, (u64, Zxid, String));
 
-/// The rule.
+/// Rules of the queue.
 impl Model {
     pub(super) fn demand(&self, ticket: &str) -> Demand {
         match &self.nodes[ticket].lock {
@@ -42,7 +44,7 @@ impl Model {
         }
     }
 
-    /// Whether there is room for a demand beside some of a lock's tickets.
+    /// Tells whether there is room for a demand beside some of a lock's tickets.
     pub(super) fn room_beside(&self, lock: &str, demand: Demand, others: &[String]) -> bool {
         let mut demands = others.iter().map(|other| self.demand(other));
         match demand {
@@ -58,12 +60,12 @@ impl Model {
         }
     }
 
-    /// Those who hold, by position.
+    /// The holders, by position.
     pub(crate) fn holders(&self, lock: &str) -> Vec<String> {
         self.contenders(lock).into_iter().filter(|ticket| self.nodes[ticket].held.is_some()).collect()
     }
 
-    /// Those who wait, in turn order.
+    /// The waiters, in turn order.
     pub(crate) fn waiters(&self, lock: &str) -> Vec<String> {
         let mut waiters = self.contenders(lock);
         waiters.retain(|ticket| self.nodes[ticket].held.is_none());
@@ -81,13 +83,14 @@ impl Model {
         waiters.into_iter().take_while(|other| other != ticket).collect()
     }
 
-    /// A part of a backfill multi-lock, but for one of a semaphore.
+    /// Tells whether a ticket may be overtaken: a part of a backfill multi-lock, unless of a
+    /// semaphore.
     pub(super) fn may_be_overtaken(&self, ticket: &str) -> bool {
         let backfill = self.parts(ticket).is_some_and(|(policy, _)| *policy == Policy::Backfill);
         backfill && self.limit_over(ticket).is_none()
     }
 
-    /// Whether a ticket has room beside those who hold; an upgraded writer does not mind its
+    /// Tells whether a ticket has room beside the holders. An upgraded writer has room beside its
     /// reader.
     pub(super) fn has_room(&self, ticket: &str) -> bool {
         let lock = parent_of(ticket).unwrap();
@@ -96,7 +99,7 @@ impl Model {
         self.room_beside(lock, self.demand(ticket), &holders)
     }
 
-    /// Whether the claim that a ticket is, or is a part of, could hold at this moment.
+    /// Tells whether a ticket, or the multi-lock that it is a part of, could hold at this moment.
     fn could_hold(&self, ticket: &str) -> bool {
         let could = |part: &String| self.has_room(part) && !self.token_is_taken(part);
         let Some((_, parts)) = self.parts(ticket) else {
@@ -109,7 +112,7 @@ impl Model {
         })
     }
 
-    /// Whose turn it is in a lock.
+    /// The waiter that has its turn in a lock.
     pub(super) fn next(&self, lock: &str) -> Option<String> {
         for (passed, ticket) in self.waiters(lock).into_iter().enumerate() {
             let by_hand = self.nodes[&ticket].lock.is_none();
@@ -126,8 +129,8 @@ impl Model {
         None
     }
 
-    /// Grants the oldest of those whose turn it is in some locks, and again, until it is nobody's
-    /// turn.
+    /// Grants the oldest waiter that has its turn in one of these locks, and repeats until there is
+    /// no such waiter.
     fn look(&mut self, mut locks: Vec<String>) {
         let age = |model: &Model, ticket: &String| {
             let lock = parent_of(ticket).unwrap().to_string();
@@ -142,27 +145,27 @@ impl Model {
         }
     }
 
-    /// Looks at the locks whose queues this entry has changed so far.
+    /// Grants in the locks whose queues this entry has changed so far.
     pub(super) fn look_at_changed(&mut self) {
         self.look(self.changed.iter().cloned().collect());
     }
 
-    /// Looks at every lock. Those that did not change, and were not left over, have nobody whose
-    /// turn it is.
+    /// Grants in all locks. A lock that did not change, and was not left over, has no waiter with a
+    /// turn.
     pub(super) fn look_at_all(&mut self) {
         self.look(self.nodes.keys().cloned().collect());
         self.changed.clear();
     }
 
-    /// The token that a ticket would be granted with now.
+    /// The token that a ticket would get by a grant now.
     fn next_token(&self, ticket: &str) -> u64 {
         let made = self.nodes[ticket].created.0.0;
         let top = self.queue_over(ticket).map_or(0, |queue| queue.top_token);
         if made > top { made } else { self.last_zxid.0 }
     }
 
-    /// Whether a holder of the same semaphore has it, or, for one that would hold alone, any had
-    /// it.
+    /// Tells whether a holder of the same semaphore has the token or, for a ticket that would hold
+    /// alone, whether any holder had it.
     pub(super) fn token_is_taken(&self, ticket: &str) -> bool {
         let holders = self.holders(parent_of(ticket).unwrap());
         let next = self.next_token(ticket);
@@ -183,7 +186,7 @@ impl Model {
         }
     }
 
-    /// The ticket that holds alone, under a number and of one's own: a reader beside it is its
+    /// The ticket of the same session that holds alone under this number: a reader beside it is its
     /// downgrade.
     pub(super) fn twin(&self, lock: &str, number_of_reader: u64, stay: Stay) -> Option<String> {
         let twin = |holder: &String| {
@@ -193,7 +196,7 @@ impl Model {
         self.holders(lock).into_iter().find(twin)
     }
 
-    /// A reader that has entered under the number of its own session's holder holds at once.
+    /// Grants at once to a reader that has entered under the number of its own session's holder.
     pub(super) fn downgrade(&mut self, ticket: &str) {
         let (lock, stay) = (parent_of(ticket).unwrap(), self.nodes[ticket].stay);
         let Some(digits) = self.queued(ticket).filter(|_| self.demand(ticket) == Demand::Shared) else {
@@ -205,9 +208,9 @@ impl Model {
     }
 }
 
-/// What can be asked of a queue.
+/// Queries of a queue.
 impl Model {
-    /// Where a ticket stands.
+    /// Status of a ticket.
     pub(crate) fn status(&self, ticket: &str) -> Result<LockStatus, Error> {
         if number(ticket).is_none() {
             return Err(Error::BadArguments);
@@ -236,7 +239,7 @@ impl Model {
         own.or_else(|| parts.iter().find_map(before)).unwrap_or_else(|| ticket.to_string())
     }
 
-    /// Everyone in a queue, as it is listed.
+    /// Lists a queue.
     pub(crate) fn listing(&self, lock: &str) -> Vec<String> {
         self.holders(lock).into_iter().chain(self.waiters(lock)).collect()
     }
@@ -254,7 +257,7 @@ impl Model {
         number(path).filter(|_| contends(path, self.nodes[path].stay))
     }
 
-    /// Whether a path is that of a lock node of a managed lock.
+    /// Tells whether a path is that of a lock node in a managed lock.
     pub(crate) fn is_of_managed(&self, path: &str) -> bool {
         self.queued(path).is_some() && parent_of(path).is_some_and(|lock| self.settings(lock).managed)
     }
@@ -269,14 +272,14 @@ impl Model {
         node.held.map_or(FencingToken(node.created.0.0), |held| held.token)
     }
 
-    /// When a ticket of a session that lives came to hold.
+    /// The grant of a ticket whose session lives.
     pub(crate) fn grant_of(&self, ticket: &str) -> Option<Grant> {
         let node = &self.nodes[ticket];
         let told = matches!(node.stay, Stay::Session(_)) && !node.lingers();
         node.held.filter(|_| told).map(|held| Grant { at: held.at, token: held.token })
     }
 
-    /// Whether more wait than may, and this one does.
+    /// Tells whether a ticket waits beyond the bound for waiters.
     pub(super) fn is_one_too_many(&self, ticket: &str) -> bool {
         let lock = parent_of(ticket).unwrap();
         let waiters = self.waiters(lock);
@@ -313,7 +316,7 @@ impl Model {
         self.multis.iter().find(|(_, tickets)| tickets.iter().any(|part| part == ticket))
     }
 
-    /// A ticket has come, or gone: the queue begins, goes on, or ends.
+    /// Updates the queue after a ticket has come or gone: it begins, goes on, or ends.
     pub(super) fn queue_changed(&mut self, ticket: &str, stay: Stay) {
         if !contends(ticket, stay) {
             return;
@@ -334,7 +337,7 @@ impl Model {
         self.end_queue(lock);
     }
 
-    /// A queue without tickets is there for its settings only.
+    /// Ends a queue without tickets, unless it has settings.
     pub(super) fn end_queue(&mut self, lock: &str) {
         let deserted = self.contenders(lock).is_empty();
         let node = self.nodes.get_mut(lock).unwrap();

@@ -1,4 +1,4 @@
-//! The model's way of asking for locks.
+//! The model's requests for tickets.
 
 use znode::lock::{LockStatus, Moment, Revocation};
 use znode::{ADMIN, Actor, DELETE, Error, Reply};
@@ -64,7 +64,7 @@ impl Model {
         Ok(answer)
     }
 
-    /// Whether a client wants the ticket back.
+    /// The request for a ticket, if a client wants it back.
     pub(crate) fn revocation(&self, ticket: &str) -> Option<Revocation> {
         let node = &self.nodes[ticket];
         let told = [&b"__REVOKE__"[..], b"unlock"].contains(&&*node.data) && node.version != 0 && self.is_alive(ticket);
@@ -73,7 +73,7 @@ impl Model {
         self.revocations.get(ticket).cloned().or(told.then_some(by_data))
     }
 
-    /// A lock node of a session that is open.
+    /// Tells whether a node is a lock node of an open session.
     fn is_alive(&self, path: &str) -> bool {
         let node = &self.nodes[path];
         let lingers = node.lock.as_ref().is_some_and(|lock| lock.lingers_until_ms.is_some());

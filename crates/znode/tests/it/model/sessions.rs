@@ -1,4 +1,4 @@
-//! The model's sessions: how one begins, and how it goes on over another connection.
+//! The model's sessions: their opening, and their move to another connection.
 
 use std::net::IpAddr;
 

@@ -1,4 +1,4 @@
-//! What is rare in a history and should be met.
+//! Sights: rare situations that the histories should meet.
 
 use znode::lock::WaitsFor;
 
@@ -6,7 +6,7 @@ use super::queue::Demand;
 use super::{Model, number, parent_of};
 
 impl Model {
-    /// What is to be seen at this moment.
+    /// The sights of this moment.
     pub(crate) fn sights(&self) -> Vec<&'static str> {
         let mut sights = self.sights_of_multilocks();
         for (lock, node) in &self.nodes {
@@ -56,7 +56,7 @@ impl Model {
         sights.into_iter().filter(|(met, _)| *met).map(|(_, word)| word).collect()
     }
 
-    /// Whether the present entry could grant with no token but one that a holder has.
+    /// Tells whether the present entry has only a token for the waiter that a holder has already.
     fn token_of_past(&self, waiter: &str) -> bool {
         self.parts(waiter).is_none() && self.token_is_taken(waiter)
     }
@@ -80,7 +80,7 @@ impl Model {
         sights.into_iter().filter(|(met, _)| *met).map(|(_, word)| word).collect()
     }
 
-    /// What is rare in a cycle: where it goes through.
+    /// The rare properties of a cycle: the kinds of tickets on it.
     pub(crate) fn kinds_of_cycle(&self, cycle: &[WaitsFor]) -> Vec<&'static str> {
         // A cycle may be told again when its tickets have gone.
         let blockers = || cycle.iter().map(|edge| edge.blocker.as_str()).filter(|path| self.nodes.contains_key(*path));

@@ -117,7 +117,7 @@ impl Model {
         Ok(Reply::Created { stat: self.stat(path), path: zpath(path) })
     }
 
-    /// What a retried create is told that saw to a znode, if that has gone since.
+    /// The answer to the retry of an ensuring create, if its znode has gone since.
     pub(super) fn gone_since(&self, create: &Create, answer: &Answer) -> Option<Answer> {
         let Ok(Reply::Created { path, stat }) = answer else { return None };
         let there = self.nodes.get(path.as_str()).is_some_and(|node| node.created.0 == stat.czxid);
@@ -138,8 +138,8 @@ impl Model {
         }
     }
 
-    /// Whether the one who asks may write data: that of a ticket is its session's, but for the
-    /// words that ask for it back.
+    /// Tells whether the asker may write data. A ticket's data is its session's, except for the
+    /// words that ask for the ticket back.
     fn may_write(&self, path: &str, data: &[u8]) -> bool {
         let over = parent_of(path).unwrap_or("/");
         match self.nodes[path].lock {
@@ -153,7 +153,7 @@ impl Model {
         self.proven.iter().any(|who| who.scheme == "super")
     }
 
-    /// Whether the one who asks has a permission on a znode.
+    /// Tells whether the asker has a permission on a znode.
     pub(crate) fn may(&self, path: &str, perm: u32) -> bool {
         if self.is_super() {
             return true;
@@ -236,7 +236,7 @@ impl Model {
         Ok(Reply::Removed { count })
     }
 
-    /// Whether a znode could be collected at a time.
+    /// Tells whether a znode could be collected at a time.
     pub(crate) fn due(&self, path: &str, now_ms: u64) -> bool {
         let node = &self.nodes[path];
         let childless = self.children(path).is_empty();
@@ -253,7 +253,7 @@ impl Model {
         by_kind || lingered || due_ms.is_some_and(|due_ms| due_ms <= now_ms)
     }
 
-    /// Whether `count` more znodes fit, the last of them at `path`.
+    /// Checks that `count` more znodes fit, the last of them at `path`.
     pub(super) fn room(&self, over: &str, path: &str, data: usize, count: u64, stay: Stay) -> Result<(), Error> {
         let limits = &self.limits;
         let owns =
@@ -286,8 +286,8 @@ impl Model {
             || path.split('/').any(|name| name.len() > limits.name_bytes_max as usize)
     }
 
-    /// What there is on the way to a lock, and the directories that have to be made below it, the
-    /// topmost first. What is too long is refused before anybody looks at the way.
+    /// The nearest existing znode on the way to a lock, and the directories that have to be made
+    /// below it, topmost first. A path that is too long is refused before the way is walked.
     pub(super) fn way_to(&self, lock: &str) -> Result<(String, Vec<String>), Error> {
         if !self.nodes.contains_key(lock) && self.is_too_long(lock) {
             return Err(Error::PathTooLong);
@@ -295,7 +295,7 @@ impl Model {
         Ok(self.nearest(lock))
     }
 
-    /// The same, however long.
+    /// The way to a lock of any length.
     pub(super) fn nearest(&self, lock: &str) -> (String, Vec<String>) {
         let mut to_make = Vec::new();
         let mut base = lock.to_string();
@@ -306,7 +306,7 @@ impl Model {
         (base, to_make)
     }
 
-    /// The way of one who may enter the queue.
+    /// The way to a lock for a request that may enter its queue.
     pub(super) fn way_into(&self, lock: &str) -> Result<(String, Vec<String>), Refusal> {
         let refuse = |error| Refusal::at(error, &zpath(lock));
         let (base, to_make) = self.way_to(lock).map_err(refuse)?;

@@ -5,7 +5,7 @@ use znode::{CREATE, Error, LockMode, RequestKey, SessionId, Upgrade};
 
 use super::{Answer, LockNode, Model, Stay, join, name_of, number, parent_of, refused, ticket_name};
 
-/// No sequence number is as large.
+/// A bound above all sequence numbers.
 const SEQUENCE_END: u64 = (1 << 31) - 1;
 
 impl Model {
@@ -77,8 +77,8 @@ impl Model {
         self.acquired(&writer)
     }
 
-    /// The next number when nobody waits. Else one in front of those who wait: the last holder's,
-    /// or the reader's own.
+    /// The number of the upgraded writer: the next one without waiters, else one in front of the
+    /// waiters, that of the last holder or of the reader itself.
     fn digits_for_writer(&self, lock: &str, reader: &str) -> Option<u64> {
         let (holders, waiters) = (self.holders(lock), self.waiters(lock));
         let Some(first) = waiters.first() else {

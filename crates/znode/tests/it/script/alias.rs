@@ -1,4 +1,4 @@
-//! Short names for the lock nodes that the keys of a script make: `k6 writer 0`.
+//! Short names for the lock nodes of a script's keys: `k6 writer 0`.
 
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -13,16 +13,16 @@ use crate::model::{number, ticket_name};
 const KINDS: [(&str, LockMode); 3] =
     [("lock", LockMode::Exclusive), ("reader", LockMode::Read), ("lease", LockMode::Lease { permits: 1, limit: 1 })];
 
-/// The keys whose lock nodes have an alias.
+/// Keys whose lock nodes have an alias.
 #[derive(Default)]
 pub(crate) struct Aliases {
     keys: BTreeSet<u64>,
-    /// The command `names full`: every name stands as it is.
+    /// Set by the command `names full`: every name stands as it is.
     pub(crate) off: bool,
 }
 
 impl Aliases {
-    /// From its first use on, a key has aliases.
+    /// Gives a key aliases, from its first use on.
     pub(crate) fn learn(&mut self, command: &Command) {
         for argument in &command.args {
             if let Argument::KeyValue(name, value) = argument
@@ -33,7 +33,7 @@ impl Aliases {
         }
     }
 
-    /// Output with aliases. Refuses output that would not give back the full names.
+    /// Shortens output. Refuses output that would not give back the full names.
     pub(crate) fn shorten(&self, full: &str) -> Result<String, Box<dyn Error>> {
         let words = full.split_inclusive(|c| !is_of_name(c)).map(|piece| {
             let (word, end) = piece.split_at(piece.trim_end_matches(|c| !is_of_name(c)).len());
@@ -53,7 +53,7 @@ impl Aliases {
         }
     }
 
-    /// An argument with full names. Refuses an alias of a key that was not used yet.
+    /// Expands an argument. Refuses an alias of a key that was not used yet.
     pub(crate) fn expand(&self, text: &str) -> Result<String, Box<dyn Error>> {
         let full = self.lengthen(text);
         let words: Vec<&str> = full.split_whitespace().collect();
@@ -77,14 +77,14 @@ impl Aliases {
         text
     }
 
-    /// What an alias has before the number, and of which names.
+    /// Text of each alias before the number, with the mode and key of its names.
     fn aliases(&self) -> impl Iterator<Item = (String, LockMode, RequestKey)> {
         let keys = self.keys.iter().filter(|_| !self.off);
         keys.flat_map(|key| KINDS.map(|(word, mode)| (format!("k{key} {word} "), mode, request_key(*key))))
     }
 }
 
-/// Replaces the names that are this prefix and a number.
+/// Replaces the names that are a prefix and a number.
 fn replace(text: &str, prefix: &str, with: impl Fn(u64) -> String) -> String {
     let mut pieces = text.split(prefix);
     let mut replaced = pieces.next().unwrap_or_default().to_owned();
@@ -100,7 +100,7 @@ fn replace(text: &str, prefix: &str, with: impl Fn(u64) -> String) -> String {
     replaced
 }
 
-/// A name goes on with this character.
+/// Tells whether a character may follow in a name.
 fn is_of_name(c: char) -> bool {
     c.is_alphanumeric() || "_-.".contains(c)
 }

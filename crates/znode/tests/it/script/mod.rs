@@ -16,10 +16,10 @@ use znode::{
 use alias::Aliases;
 use parse::Words;
 
-/// More commands before their output are no story.
+/// Largest number of commands before their output, for a readable story.
 const BLOCK_COMMANDS_MAX: usize = 3;
 
-/// One script's world.
+/// The world of one script.
 pub(crate) struct Script {
     state: State,
     /// A replica that is read back from a snapshot after every command.
@@ -28,7 +28,7 @@ pub(crate) struct Script {
     term: Term,
     zxid: Zxid,
     secrets: BTreeMap<SessionId, u8>,
-    /// The ticket that each key got, to name tickets by key.
+    /// The ticket that each key got, so that scripts name tickets by key.
     tickets: BTreeMap<u64, ZPath>,
     aliases: Aliases,
     attempts: u64,
@@ -77,7 +77,7 @@ impl Runner for Script {
 }
 
 impl Script {
-    /// Commands that set what the next entries carry, and how names are shown.
+    /// Runs a command that sets a part of the next entries, or the display of names.
     fn setting(&mut self, name: &str, words: &mut Words) -> Result<Option<String>, Box<dyn Error>> {
         match name {
             "tick" => self.time_ms += words.duration()?,
@@ -97,7 +97,7 @@ impl Script {
         Ok(Some(String::new()))
     }
 
-    /// Commands that look and change nothing.
+    /// Runs a command that looks and changes nothing.
     fn look(&mut self, name: &str, words: &mut Words) -> Result<Option<String>, Box<dyn Error>> {
         let state = &self.state;
         let output = match name {
@@ -145,7 +145,7 @@ impl Script {
         Ok(Some(output))
     }
 
-    /// Commands that become one entry of the log.
+    /// Runs a command that becomes one entry of the log.
     fn transact(&mut self, name: &str, words: &mut Words) -> Result<String, Box<dyn Error>> {
         let secret = words.key_number("secret", 1)? as u8;
         let guard = words.guard()?;
@@ -235,7 +235,7 @@ impl Script {
         })
     }
 
-    /// Each acquire is another try, unless it says which.
+    /// Attempt of an acquire: a new one unless the command names it.
     fn attempt(&mut self, name: &str, words: &mut Words) -> Result<Attempt, Box<dyn Error>> {
         if !matches!(name, "acquire" | "acquireall" | "upgrade") {
             return Ok(Attempt(0));
@@ -244,8 +244,8 @@ impl Script {
         Ok(Attempt(words.key_number("attempt", self.attempts)?))
     }
 
-    /// The candidates named by path, with their own czxid or the one given; all that are due when
-    /// none is named.
+    /// The candidates named by path, with their own czxid or the given one; without paths, all that
+    /// are due.
     fn to_reap(&self, words: &mut Words) -> Result<Vec<znode::ReapCandidate>, Box<dyn Error>> {
         let czxid = words.key("czxid").map(|czxid| czxid.parse().map(Zxid)).transpose()?;
         let paths = words.rest_paths()?;
@@ -257,7 +257,7 @@ impl Script {
         Ok(paths.into_iter().map(candidate).collect())
     }
 
-    /// A ticket by its path, or by the key of the acquire that got it.
+    /// Takes a ticket, by its path or by the key of its acquire.
     fn ticket(&self, words: &mut Words) -> Result<ZPath, Box<dyn Error>> {
         let word = words.next()?;
         match word.parse::<u64>() {

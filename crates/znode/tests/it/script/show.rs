@@ -1,4 +1,4 @@
-//! What scripts show of answers and states.
+//! Output of scripts: answers and states as text.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ use znode::{
     SessionId, Stat, State, ZPath,
 };
 
-/// The answer and the events; those that not everybody may hear of say for whom they are.
+/// Shows the answer and the events. An event that not all clients may hear of says who may.
 pub(crate) fn applied(applied: &Applied, events: &[Recorded], state: &State) -> String {
     let answer = match &applied.reply {
         Ok(answer) => reply(answer, state),
@@ -160,7 +160,7 @@ fn past(ticket: &EndedTicket) -> String {
     line + &actor(ticket.by.as_deref())
 }
 
-/// The label and the client of a session, as far as they say anything.
+/// Shows the label and the client of a session, where they are set.
 fn who(label: &str, client: &ClientInfo) -> String {
     let ClientInfo { host, pid, program, address } = client;
     let known = [
@@ -245,7 +245,7 @@ pub(crate) fn children(state: &State, path: &ZPath, after: Option<&str>) -> Stri
     names.map_or_else(|error| format!("{error:?}"), |names| format!("[{}]", names.join(" ")))
 }
 
-/// All paths below the root, with what is not persistent marked.
+/// Shows all paths below the root, and marks those that are not persistent.
 pub(crate) fn tree(state: &State) -> String {
     let mut lines = Vec::new();
     let mut left = vec![ZPath::root()];
@@ -275,7 +275,7 @@ pub(crate) fn sessions(state: &State, after: SessionId) -> String {
     some(lines.collect())
 }
 
-/// The subtrees that have a quota, those that have more than they should with a mark.
+/// Shows the subtrees with a quota, and marks those beyond it.
 pub(crate) fn quotas(state: &State) -> String {
     let exceeded: Vec<_> = state.exceeded_quotas().map(|(path, _)| path).collect();
     let number = |limit: Option<u64>| limit.map_or("-".into(), |limit| limit.to_string());

@@ -1,7 +1,8 @@
-//! What is promised of every step, said of what clients can see before and after it.
+//! The promises of every step, in terms of what clients can see before and after it.
 //!
-//! It predicts nothing and copies no state: it looks at two states from outside, and says what may
-//! not be. So it can disagree with the code and with the model, which both compute who holds.
+//! The specification predicts nothing and copies no state: it looks at two states from outside, and
+//! reports a step that must not be. So it can disagree with the code and with the model, which both
+//! compute the holders.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use znode::lock::{self, QueueEntry};
 use znode::{Applied, LockMode, Op, Policy, Reply, State, Txn, ZPath};
 
-/// What a contender takes of a lock, or would take.
+/// Share of a lock that a contender has or wants.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Share {
     All,
@@ -17,7 +18,7 @@ enum Share {
     Permits(u32),
 }
 
-/// One contender, as its queue shows it.
+/// A contender, as its queue shows it.
 #[derive(Clone, Debug)]
 struct Seen {
     path: ZPath,
@@ -26,13 +27,13 @@ struct Seen {
     token: u64,
     session: Option<u64>,
     born: u64,
-    /// Made by a client's own create.
+    /// Set for a ticket of a client's own create.
     by_hand: bool,
-    /// Who is sooner: upgraded writers, then higher priorities, then smaller numbers.
+    /// Place in the order of turns: upgraded writers, then higher priorities, then smaller numbers.
     place: (bool, Reverse<u32>, String, u64),
 }
 
-/// One lock, as it is seen from outside.
+/// A lock, as it is seen from outside.
 #[derive(Clone, Debug, Default)]
 struct Sight {
     permits: Option<u32>,
@@ -44,7 +45,7 @@ impl Sight {
         self.contenders.iter().filter(|seen| seen.has_it).collect()
     }
 
-    /// Whether more permits are held than there are.
+    /// Tells whether more permits are held than there are.
     fn is_over_full(&self) -> bool {
         let permits = |seen: &&Seen| if let Share::Permits(count) = seen.share { count } else { 0 };
         self.permits.is_some_and(|limit| self.holders().iter().map(permits).sum::<u32>() > limit)
@@ -56,7 +57,7 @@ impl Sight {
         waiting
     }
 
-    /// Whether a share is free beside these.
+    /// Tells whether a share is free beside these contenders.
     fn is_free(&self, share: Share, beside: &[&Seen]) -> bool {
         let shares: Vec<Share> = beside.iter().map(|seen| seen.share).collect();
         match share {
@@ -71,22 +72,22 @@ impl Sight {
     }
 }
 
-/// The specification, with what it has to remember of the log to say it.
+/// The specification, with the parts of the log that it has to remember.
 #[derive(Default)]
 pub(crate) struct Specification {
-    /// Tickets of multi-locks that others may pass while they wait, with the zxids of their births:
-    /// a path can come again.
+    /// Tickets of multi-locks that others may pass while they wait, with their czxids: a path can
+    /// come again.
     backfill: BTreeSet<(ZPath, u64)>,
-    /// Writers that were readers, likewise, each with its reader.
+    /// Writers that were readers, with their czxids, each with its reader.
     upgraded: BTreeMap<(ZPath, u64), ZPath>,
-    /// The largest token that each lock has shown.
+    /// Largest token that each lock has shown.
     tokens: BTreeMap<ZPath, u64>,
     before: BTreeMap<ZPath, Sight>,
     versions: BTreeMap<ZPath, (u64, i32, u64)>,
 }
 
 impl Specification {
-    /// Looks at the state after a step.
+    /// Checks the state after a step.
     pub(crate) fn step(&mut self, txn: &Txn, applied: &Applied, state: &State) -> Result<(), String> {
         self.remember(txn, applied, state);
         let paths = all_paths(state);
@@ -94,7 +95,7 @@ impl Specification {
         for (lock, sight) in &after {
             let before = self.before.remove(lock).unwrap_or_default();
             let tell = |what: String| Err(format!("{lock}: {what}\nbefore: {before:#?}\nafter: {sight:#?}"));
-            // Where a limit was lowered, holders go on, and no waiter holds meanwhile.
+            // Where a limit was lowered, holders go on, and no waiter comes to hold meanwhile.
             let lowered = sight.permits < before.permits || before.is_over_full();
             if !lowered || has_new_holder(&before, sight) {
                 self.holders_fit(sight).or_else(tell)?;
@@ -113,7 +114,7 @@ impl Specification {
         self.tree_is_whole(state, &paths)
     }
 
-    /// Notes what no queue shows: who may be passed, and who was a reader.
+    /// Notes facts that no queue shows: tickets that may be passed, and writers that were readers.
     fn remember(&mut self, txn: &Txn, applied: &Applied, state: &State) {
         let Ok(Reply::Acquired { ticket, .. }) = &applied.reply else { return };
         match &txn.request.op {
@@ -157,9 +158,9 @@ impl Specification {
         }
     }
 
-    /// Who holds beside whom: one alone, or many with a share, or as many as there are permits. A
-    /// writer may hold beside the readers of its own session: an upgrade or a downgrade is under
-    /// way.
+    /// Checks that the holders fit together: one alone, or many with a share, or as many as there
+    /// are permits. A writer may hold beside the readers of its own session: an upgrade or a
+    /// downgrade is under way.
     fn holders_fit(&self, sight: &Sight) -> Result<(), String> {
         let holders = sight.holders();
         let alone = holders.iter().find(|seen| seen.share == Share::All);
@@ -168,8 +169,8 @@ impl Specification {
             let mut strangers = holders.iter().filter(|seen| seen.path != alone.path && !own(seen));
             return strangers.try_for_each(|seen| Err(format!("{} holds beside {}", seen.path, alone.path)));
         }
-        // One that held alone may have become a permit, when its lock became a semaphore. Who holds
-        // then goes on, and so does a reader beside it.
+        // A ticket that held alone may have become a permit, when its lock became a semaphore. Its
+        // holder goes on, and so does a reader beside it.
         let permit_of =
             |seen: &Seen| holders.iter().any(|one| one.share != Share::OneOfMany && one.session == seen.session);
         let counted = holders.iter().filter(|seen| seen.share != Share::OneOfMany || !permit_of(seen));
@@ -182,8 +183,8 @@ impl Specification {
         Ok(())
     }
 
-    /// A new holder has no contender before it that still waits, but for those that may be passed
-    /// and for what was asked for out of turn: a hand-over, and a reader beside its own writer.
+    /// Checks that a new holder has passed no waiting contender. Exceptions are contenders that may
+    /// be passed, and grants out of turn: a hand-over, and a reader beside its own writer.
     fn grants_are_in_turn(&self, before: &Sight, after: &Sight, txn: &Txn) -> Result<(), String> {
         let named = match &txn.request.op {
             Op::HandOver { to, .. } => Some(to),
@@ -191,7 +192,7 @@ impl Specification {
         };
         let held = |seen: &&Seen| before.contenders.iter().any(|old| is_same(old, seen) && old.has_it);
         for new in after.holders().into_iter().filter(|seen| !held(seen) && Some(&seen.path) != named) {
-            // A queue shows the priorities of those who wait.
+            // A queue shows the priorities of its waiters.
             let waited = before.contenders.iter().find(|old| is_same(old, new)).map(|old| old.place.clone());
             let place = waited.unwrap_or_else(|| match &txn.request.op {
                 Op::Acquire(acquire) => (new.place.0, Reverse(acquire.priority), new.place.2.clone(), new.place.3),
@@ -214,7 +215,7 @@ impl Specification {
         self.backfill.contains(&(seen.path.clone(), seen.born)) && sight.permits.is_none()
     }
 
-    /// No grant is lost: whose turn it is, and who would fit, does not wait.
+    /// Checks that no grant is lost: a contender with its turn and with room does not wait.
     fn nobody_waits_in_vain(&self, state: &State, lock: &ZPath, all: &BTreeMap<ZPath, Sight>) -> Result<(), String> {
         let mut passed = false;
         for next in all[lock].queue() {
@@ -229,8 +230,8 @@ impl Specification {
         Ok(())
     }
 
-    /// Whether there is room for a ticket, or for all tickets of a multi-lock, each behind none
-    /// that must not be passed.
+    /// Tells whether there is room for a ticket, or for all tickets of a multi-lock, without
+    /// passing a contender that must not be passed.
     fn could_hold(&self, state: &State, ticket: &ZPath, all: &BTreeMap<ZPath, Sight>) -> bool {
         let parts = lock::parts(state, ticket).map_or_else(|| vec![ticket.clone()], <[ZPath]>::to_vec);
         parts.iter().all(|part| {
@@ -240,8 +241,8 @@ impl Specification {
             beside.retain(|seen| self.upgraded.get(&(part.clone(), own.born)) != Some(&seen.path));
             let blocked =
                 sight.queue().into_iter().any(|seen| seen.place < own.place && !self.may_be_passed(seen, sight));
-            // In a semaphore a token tells holders apart, so one entry grants one of those that
-            // would get its zxid.
+            // In a semaphore a token tells holders apart, so an entry grants only one of the
+            // tickets that would get its zxid.
             let now = state.last_zxid().0;
             let largest = sight.contenders.iter().map(|seen| if seen.has_it { seen.token } else { 0 }).max();
             let token_is_taken = sight.permits.is_some() && own.born <= largest.unwrap_or(0) && largest == Some(now);
@@ -249,8 +250,8 @@ impl Specification {
         })
     }
 
-    /// Each znode has its parent, each ephemeral its session or time to linger, and no version of a
-    /// znode ever falls.
+    /// Checks that each znode has its parent, that each ephemeral has its session or time to
+    /// linger, and that no version of a znode falls.
     fn tree_is_whole(&mut self, state: &State, paths: &[ZPath]) -> Result<(), String> {
         let mut versions = BTreeMap::new();
         for path in paths {
@@ -280,7 +281,7 @@ fn has_new_holder(before: &Sight, after: &Sight) -> bool {
     after.holders().iter().any(|seen| !held(&seen))
 }
 
-/// Who holds goes on until its ticket goes, with the same token.
+/// Checks that a holder keeps the lock and its token until its ticket goes.
 fn holders_stay(before: &Sight, after: &Sight) -> Result<(), String> {
     for old in before.holders() {
         if let Some(new) = after.contenders.iter().find(|seen| is_same(seen, old))
@@ -292,8 +293,8 @@ fn holders_stay(before: &Sight, after: &Sight) -> Result<(), String> {
     Ok(())
 }
 
-/// A grant has a larger token than all grants by earlier entries, and one of its own unless it is a
-/// share.
+/// Checks that a grant has a larger token than the grants of earlier entries, and one of its own
+/// unless it is a share.
 fn tokens_rise(before: &Sight, after: &Sight, largest: u64) -> Result<(), String> {
     let held = |seen: &Seen| before.contenders.iter().any(|old| is_same(old, seen) && old.has_it);
     for new in after.holders().into_iter().filter(|seen| !held(seen)) {

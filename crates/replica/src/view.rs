@@ -42,7 +42,7 @@ pub(crate) struct View {
 struct Guarded {
     watches: WatchTable,
     ring: EventRing,
-    /// Those who wait for a zxid to be applied here. Bounded by the bounds of their callers.
+    /// Waits for a zxid to be applied here, by that zxid. Bounded by the bounds of their callers.
     gates: BTreeMap<Zxid, Vec<oneshot::Sender<()>>>,
     /// Observers, who hear of everything first. Those that are gone are forgotten when another
     /// comes.

@@ -24,8 +24,8 @@ impl State {
         Applied { events: recorded.into_iter().map(|recorded| recorded.event).collect(), ..applied }
     }
 
-    /// The same for a caller that tells others of it: the events are apart, each with who may hear
-    /// of it.
+    /// Applies one transaction as [`State::apply`] does, and answers its events apart, each with
+    /// the ACLs that decide who may hear of it.
     ///
     /// # Panics
     /// When zxids do not rise.

@@ -89,7 +89,8 @@ impl SessionTracker {
         self.watch_aged(session, timeout_ms, Duration::ZERO, now);
     }
 
-    /// The same of a session that has been silent for a while already.
+    /// Begins to watch a session that has been silent for a while, as [`SessionTracker::watch`]
+    /// does.
     pub(crate) fn watch_aged(&mut self, session: SessionId, timeout_ms: u32, age: Duration, now: Instant) {
         let timeout = Duration::from_millis(timeout_ms.into());
         let at = self.clock(now) - age.min(timeout);

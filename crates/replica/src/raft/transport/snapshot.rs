@@ -228,7 +228,7 @@ mod tests {
         Ok(chunks)
     }
 
-    /// It takes half a minute, eight seconds of them behind the last byte that is sent.
+    /// The transfer takes half a minute, eight seconds of them behind the last byte that is sent.
     #[tokio::test(start_paused = true)]
     async fn a_snapshot_comes_over_a_slow_link() {
         let (sender, receiver) = link(usize::MAX);

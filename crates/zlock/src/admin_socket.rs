@@ -16,8 +16,8 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, 
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 64;
-/// How often another process that makes its socket in the same directory is waited for, and how
-/// long each time.
+/// Number of tries to lock the directory while another process makes its socket there, and the
+/// pause after each.
 const TURNS: u32 = 100;
 const TURN: Duration = Duration::from_millis(50);
 

@@ -58,7 +58,7 @@ use failure::Failure;
 
 pub(crate) use options::{before_commands, file, flag, option};
 
-/// How long to try to close the session at the end.
+/// Longest time for closing the session at the end.
 const GOODBYE: Duration = Duration::from_secs(1);
 
 /// Every command of a client, as the command line knows it.

@@ -1,4 +1,5 @@
-//! Where the nodes are and who asks them: from options, variables and the client's file.
+//! Addresses of the nodes and identity of the client: from options, variables and the client's
+//! file.
 
 use std::path::{Path, PathBuf};
 
@@ -7,10 +8,10 @@ use serde::Deserialize;
 use super::failure::Failure;
 use super::options::Given;
 
-/// Where `zlock dev` listens.
+/// Addresses at which `zlock dev` listens.
 const DEFAULT_ENDPOINTS: [&str; 3] = ["localhost:7001", "localhost:7002", "localhost:7003"];
 
-/// What was found out.
+/// Addresses of the nodes, TLS files and identity with which a client connects.
 pub(crate) struct Connection {
     pub(crate) endpoints: Vec<String>,
     pub(crate) ca: Option<PathBuf>,
@@ -19,7 +20,7 @@ pub(crate) struct Connection {
     pub(crate) user: Option<User>,
 }
 
-/// Who asks.
+/// Name and password that a client proves itself with.
 pub(crate) struct User {
     pub(crate) name: String,
     pub(crate) password: String,

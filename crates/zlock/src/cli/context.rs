@@ -1,4 +1,4 @@
-//! What all commands of a client share.
+//! State that all commands of a client share.
 
 use std::cell::Cell;
 use std::time::Duration;

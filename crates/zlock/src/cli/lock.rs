@@ -53,7 +53,7 @@ pub(crate) use watchdog::{WATCHDOG, command as watchdog_command, run as run_watc
 
 /// The lock was lost before the command had ended.
 const LOST: u8 = 121;
-/// How long to try to tell the cluster of a lock that is lost.
+/// Longest time for telling the cluster of a lock that is lost.
 const GOODBYE: Duration = Duration::from_secs(1);
 
 pub(crate) fn command() -> Command {
@@ -73,7 +73,7 @@ pub(crate) fn command() -> Command {
         .arg(option("hand-over", "LABEL", hand_over))
 }
 
-/// What is to be run: the command and its arguments.
+/// Argument with the command to run and its arguments.
 fn words() -> Arg {
     Arg::new("command")
         .value_name("COMMAND")
@@ -207,8 +207,8 @@ fn has_delay(matches: &ArgMatches) -> bool {
     delay.is_some_and(|delay| !delay.is_zero())
 }
 
-/// What others see of the one who waits: the command's name, when nothing else is said. Its
-/// arguments are nobody's business.
+/// The label under which others see the waiter: the given one, or the command's name without its
+/// arguments, which may be secret.
 pub(crate) fn label(matches: &ArgMatches) -> String {
     if let Some(label) = matches.get_one::<String>("label") {
         return label.clone();
@@ -307,7 +307,7 @@ async fn keep(held: &Held<'_>, since: Instant, matches: &ArgMatches, signals: &m
     true
 }
 
-/// What is said of a command that was ended because its lock or session was lost.
+/// The message about a command that was ended because its lock or session was lost.
 fn after_loss(plan: deadline::Plan, what: &str, loss: Option<&Loss>) -> String {
     match (plan.on_loss, loss) {
         (deadline::OnLoss::Warn, _) => {

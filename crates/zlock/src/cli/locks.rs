@@ -36,7 +36,7 @@ const COLUMNS: [&str; 12] = [
     "CLIENT",
     "STATE",
 ];
-/// Those of them that each heartbeat changes.
+/// Columns that each heartbeat changes.
 const HEARD: std::ops::Range<usize> = 5..7;
 /// Clears a terminal.
 const CLEAR: &[u8] = b"\x1b[H\x1b[2J";

@@ -65,7 +65,7 @@ impl Drop for NewFile {
     }
 }
 
-/// What is wrong with a file.
+/// The failure of a command because of a file.
 pub(crate) fn failed(path: &Path, why: impl std::fmt::Display) -> Failure {
     Failure::refused(format!("{}: {why}", path.display()))
 }

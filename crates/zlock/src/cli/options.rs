@@ -107,13 +107,13 @@ pub(crate) struct Given<'a> {
 }
 
 impl<'a> Given<'a> {
-    /// Where an option is to be looked up. What stands behind the command wins, and any place on
-    /// the command line wins over a variable.
+    /// The matches in which an option is to be looked up. A value behind the command wins over one
+    /// before it, and one on the command line wins over a variable.
     pub(crate) fn of(&self, id: &str) -> &'a ArgMatches {
         if !is_given(self.behind, id) && is_given(self.before, id) { self.before } else { self.behind }
     }
 
-    /// Whether it stands on the command line.
+    /// Tells whether an option stands on the command line.
     pub(crate) fn is_given(&self, id: &str) -> bool {
         is_given(self.before, id) || is_given(self.behind, id)
     }
@@ -149,7 +149,7 @@ pub(crate) fn option(name: &'static str, value: &'static str, help: &'static str
     Arg::new(name).long(name).value_name(value).help(help)
 }
 
-/// The same, where the value is a path of this machine.
+/// An option whose value is a path of this machine.
 pub(crate) fn file(name: &'static str, value: &'static str, help: &'static str) -> Arg {
     option(name, value, help).value_parser(clap::value_parser!(PathBuf))
 }

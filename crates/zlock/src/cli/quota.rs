@@ -17,7 +17,7 @@ use super::options::{group, option, path_arg};
 const LIMITS: &str = "zookeeper_limits";
 /// ... and that with what it has.
 const STATS: &str = "zookeeper_stats";
-/// How often others may be quicker before this gives up.
+/// Number of tries at a change that collides with changes of others.
 const TRIES: u32 = 5;
 
 pub(crate) fn command() -> Command {
@@ -54,14 +54,14 @@ fn number(text: &str) -> Result<Limit, String> {
 
 type Limit = Option<u64>;
 
-/// What may be had of one kind.
+/// Hard and soft limit of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 struct Limits {
     hard: Limit,
     soft: Limit,
 }
 
-/// What a subtree may have.
+/// Limits of a subtree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Quota {
     count: Limits,
@@ -136,7 +136,7 @@ fn directory(path: &str) -> String {
     format!("/zookeeper/quota{path}")
 }
 
-/// What one of the znodes says, with its version. `None` when there is none.
+/// Reads one znode of a quota, with its version. `None` when there is none.
 async fn read(client: &Client, path: &str, name: &str) -> Result<Option<(Quota, i32)>, Error> {
     match client.get(&format!("{}/{name}", directory(path))).await {
         Ok(node) => Ok(Some((Quota::parse(&String::from_utf8_lossy(&node.data)), node.stat.version))),

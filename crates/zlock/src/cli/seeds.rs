@@ -1,4 +1,4 @@
-//! What is decided when a cluster is restored, and the file that keeps it.
+//! Decisions that are made when a cluster is restored, and the file that keeps them.
 //!
 //! Uuid and zxid base come from chance and a clock, and must be the same on all members: so they
 //! are decided once, and every member begins with the same file.
@@ -40,7 +40,7 @@ pub(crate) fn with_options(command: Command) -> Command {
 pub(crate) struct Sown {
     pub(crate) path: PathBuf,
     pub(crate) manifest: Manifest,
-    /// How many sessions the state had.
+    /// Number of sessions that the state had.
     pub(crate) sessions_ended: u64,
 }
 
@@ -122,7 +122,7 @@ fn saved(node_id: u64, at_ms: u64) -> Saved {
     Saved { program: env!("CARGO_PKG_VERSION").into(), at_ms, node_id, local: true }
 }
 
-/// What is to be done with a seed, in lines.
+/// The next steps with a seed, in lines.
 pub(crate) fn next_steps(seed: &Path, manifest: &Manifest) -> Vec<String> {
     let members = manifest.decided.iter().flat_map(|decided| &decided.members);
     members

@@ -1,10 +1,10 @@
-//! When the watchdog does what: arithmetic, no clock.
+//! Moments at which the watchdog acts: arithmetic, no clock.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// What is done before the lock may be lost.
+/// Action on the command before the lock may be lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum OnLoss {
     /// SIGTERM, then SIGKILL.
@@ -28,7 +28,7 @@ impl OnLoss {
     }
 }
 
-/// How a command is ended.
+/// Plan by which a command is ended.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Plan {
     pub(super) on_loss: OnLoss,
@@ -58,7 +58,7 @@ impl Plan {
     }
 }
 
-/// What is to be done at a moment.
+/// Action that is due at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Step {
     /// Nothing.
@@ -69,13 +69,13 @@ pub(super) enum Step {
     End,
 }
 
-/// Until when a command may run. Moments are durations since the machine was started.
+/// The deadline of a command. Moments are durations since the machine was started.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Deadline {
     plan: Plan,
-    /// Until when the lock cannot be lost.
+    /// Moment up to which the lock cannot be lost.
     until: Duration,
-    /// When it was known to be lost already.
+    /// Moment at which the lock was known to be lost, if it is.
     lost_at: Option<Duration>,
 }
 

@@ -1,4 +1,4 @@
-//! What a command runs under, and must not outlive: a lock, or a session.
+//! The lock or session that a command runs under, and must not outlive.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -11,13 +11,13 @@ pub(crate) enum Held<'a> {
     Lock(&'a Guard),
     Session {
         session: &'a OpenedSession,
-        /// What the command finds in its environment.
+        /// Variables in the command's environment.
         environment: Vec<(&'static str, OsString)>,
     },
 }
 
 impl Held<'_> {
-    /// How much longer it cannot be lost by expiry.
+    /// Time for which the lock or session cannot be lost by expiry.
     pub(super) fn safe_for(&self) -> Duration {
         match self {
             Held::Lock(guard) => guard.safe_for(),
@@ -51,7 +51,7 @@ impl Held<'_> {
         }
     }
 
-    /// What the command finds in its environment.
+    /// Variables in the command's environment.
     pub(super) fn environment(&self) -> Vec<(&'static str, OsString)> {
         match self {
             Held::Lock(guard) => vec![
@@ -64,7 +64,7 @@ impl Held<'_> {
     }
 }
 
-/// As it is called in a line for people.
+/// The name for a line that people read.
 impl fmt::Display for Held<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -23,13 +23,13 @@ use super::watchdog::{Task, WATCHDOG};
 use super::{LOST, say};
 use crate::own_program;
 
-/// How often the watchdog is told of a later deadline, if there is one.
+/// Pause between looks at whether the watchdog is to be told of a later deadline.
 const TELL: Duration = Duration::from_millis(50);
-/// How long a watchdog may take to tell that the command has ended, after this process has ended
+/// Longest time for the watchdog to tell that the command has ended, after this process has ended
 /// it.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How it ended.
+/// Outcome of a command's run.
 pub(super) struct Outcome {
     /// The command's exit code.
     pub(super) code: u8,
@@ -112,7 +112,7 @@ struct Supervisor<'a> {
     /// The socket that they come through is where orders go.
     reports: Lines<BufReader<UnixStream>>,
     watchdog: u32,
-    /// What this process had started before, under another program's name.
+    /// Processes that this one had started before, under another program's name.
     spared: Vec<Process>,
     /// The deadline that the watchdog knows.
     told: Duration,
@@ -233,8 +233,8 @@ impl Supervisor<'_> {
     }
 }
 
-/// Until when nothing can be lost by expiry, by the clock of the machine; `None` when it may be
-/// lost already.
+/// The moment up to which nothing can be lost by expiry, by the clock of the machine; `None` when
+/// it may be lost already.
 ///
 /// The clock is looked at first: when this process is stopped between the two looks, the answer is
 /// too early, and never too late.

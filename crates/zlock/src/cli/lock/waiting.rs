@@ -1,4 +1,4 @@
-//! Until the lock is had: what is said meanwhile, and of a lock that is not free in time.
+//! The wait for the lock: messages meanwhile, and the one about a lock that is not free in time.
 
 use std::time::Duration;
 
@@ -63,7 +63,8 @@ pub(super) fn words_of(time: Duration) -> String {
     Millis::from(time).to_string()
 }
 
-/// Who else holds a lock, and since when. `None` when that is not known, or it is free by now.
+/// The other client that holds a lock, and since when. `None` when that is not known, or the lock
+/// is free by now.
 async fn holder(client: &Client, path: &str, simple: bool) -> Option<String> {
     // The answer to this client's own acquire may be on its way.
     let own = client.session_id().await.ok()?;

@@ -8,7 +8,7 @@ use replica::Member;
 
 /// A whole number.
 pub mod count {
-    /// What help calls it.
+    /// Name of the kind in the help.
     pub const NAME: &str = "COUNT";
 
     /// Reads a whole number; `_` may part its digits.
@@ -31,7 +31,7 @@ pub mod count {
 pub mod flag {
     pub use super::count::show;
 
-    /// What help calls it.
+    /// Name of the kind in the help.
     pub const NAME: &str = "true|false";
 
     /// Reads `true` or `false`.
@@ -43,13 +43,13 @@ pub mod flag {
     }
 }
 
-/// Where zxids begin.
+/// Base of the zxids of a new cluster: `time`, or a number.
 pub mod zxid_base {
     use replica::ZXID_BASE_MAX;
 
     const TIME: &str = "time";
 
-    /// What help calls it.
+    /// Name of the kind in the help.
     pub const NAME: &str = "ZXID";
 
     /// Reads `time`, or a whole number.
@@ -76,7 +76,7 @@ pub mod zxid_base {
 pub mod duration {
     const UNITS: [(&str, u64); 4] = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000)];
 
-    /// What help calls it.
+    /// Name of the kind in the help.
     pub const NAME: &str = "DURATION";
 
     /// Reads `250ms`, `30s`, `5m`, `1h`, or plain milliseconds.
@@ -97,7 +97,7 @@ pub mod duration {
 pub mod size {
     const UNITS: [(&str, u64); 4] = [("B", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)];
 
-    /// What help calls it.
+    /// Name of the kind in the help.
     pub const NAME: &str = "SIZE";
 
     /// Reads `64MiB`, `16KiB`, `1GiB`, or plain bytes.
@@ -116,7 +116,7 @@ pub mod size {
 
 /// Any text but an empty one.
 pub mod text {
-    /// What help calls it.
+    /// Name of the kind in the help.
     pub const NAME: &str = "TEXT";
 
     /// Takes the text as it is.
@@ -137,11 +137,11 @@ pub mod text {
 pub mod secret {
     pub use super::text::{parse, show};
 
-    /// What help calls it.
+    /// Name of the kind in the help.
     pub const NAME: &str = "SECRET";
 }
 
-/// What is logged.
+/// A filter of the log.
 pub mod filter {
     pub use super::text::show;
 
@@ -150,7 +150,7 @@ pub mod filter {
     const TARGETS: [&str; 10] =
         ["zlock", "rest", "wire", "replica", "storage", "accept", "openraft", "raft_log", "chunked_wal", "sled"];
 
-    /// What help calls it.
+    /// Name of the kind in the help.
     pub const NAME: &str = "FILTER";
 
     /// Takes a list of levels, and of parts of the program with levels. To the library that reads
@@ -181,11 +181,11 @@ pub mod filter {
     }
 }
 
-/// How lines of the log are written.
+/// A form of the lines of the log.
 pub mod log_format {
     use crate::config::LogFormat;
 
-    /// What help calls it.
+    /// Name of the kind in the help.
     pub const NAME: &str = "FORMAT";
 
     /// Reads `text` or `json`.
@@ -212,7 +212,7 @@ pub mod log_format {
 
 /// Names and addresses with commas between; none when not given.
 pub mod hosts {
-    /// What help calls it.
+    /// Name of the kind in the help.
     pub const NAME: &str = "HOST,...";
 
     /// Reads `node1,zlock.example,10.0.0.1` into the one form that hosts are compared in.
@@ -233,7 +233,7 @@ pub mod hosts {
 pub mod origins {
     pub use super::hosts::show;
 
-    /// What help calls it.
+    /// Name of the kind in the help.
     pub const NAME: &str = "ORIGIN,...";
 
     /// Reads `https://ui.example,http://localhost:8080` into the form in which browsers write them.
@@ -247,7 +247,7 @@ pub mod origins {
 
 /// Subjects of certificates with semicolons between, because they have commas; none when not given.
 pub mod subjects {
-    /// What help calls it.
+    /// Name of the kind in the help.
     pub const NAME: &str = "SUBJECT;...";
 
     /// Reads `CN=ops,O=Example;CN=root`, each as ACLs of the scheme `x509` write it. A semicolon of
@@ -268,7 +268,8 @@ pub mod subjects {
         found.into_iter().map(|one| subject(one.trim())).collect()
     }
 
-    /// It is compared as text: what looks alike and is not would let no client in.
+    /// Takes a subject as it is: subjects are compared as text, so one that only looks like the
+    /// right one would let no client in.
     fn subject(text: &str) -> Result<String, String> {
         let parts = text.split_once('=').filter(|(word, value)| !value.is_empty() && super::is_attribute(word));
         let wrong = || format!("`{text}` is not a subject like `CN=ops,O=Example`, as x509 ACLs write it");
@@ -287,7 +288,7 @@ pub mod networks {
 
     pub use super::count::show;
 
-    /// What help calls it.
+    /// Name of the kind in the help.
     pub const NAME: &str = "NETWORK,...";
 
     /// Reads `10.0.0.0/8,192.0.2.7,2001:db8::/32`.
@@ -303,7 +304,7 @@ pub mod networks {
 pub mod file {
     use super::PathBuf;
 
-    /// What help calls it.
+    /// Name of the kind in the help.
     pub const NAME: &str = "FILE";
 
     /// Takes the path as it is; relative ones start where the program was started.
@@ -324,7 +325,7 @@ pub mod file {
 pub mod directory {
     pub use super::file::{parse, show};
 
-    /// What help calls it.
+    /// Name of the kind in the help.
     pub const NAME: &str = "DIR";
 }
 
@@ -332,7 +333,7 @@ pub mod directory {
 pub mod listen {
     use super::SocketAddr;
 
-    /// What help calls it.
+    /// Name of the kind in the help.
     pub const NAME: &str = "IP:PORT";
 
     /// Reads `127.0.0.1:7001` or `[::1]:7001`.
@@ -355,7 +356,7 @@ pub mod listen {
 pub mod members {
     use super::Member;
 
-    /// What help calls it.
+    /// Name of the kind in the help.
     pub const NAME: &str = "ID=PEER/HTTP,...";
 
     /// Reads `1=host:peer_port/host:http_port,2=...`.

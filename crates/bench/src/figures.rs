@@ -5,21 +5,21 @@ use std::time::{Duration, Instant};
 /// One operation.
 #[derive(Clone, Copy)]
 pub(crate) struct Sample {
-    /// When its request was about to be sent.
+    /// Moment just before the request was sent.
     pub(crate) began: Instant,
-    /// From then until its answer was there.
+    /// Time from then until the answer was there.
     pub(crate) latency: Duration,
 }
 
-/// What one round measured.
+/// Measurements of one round.
 #[derive(Default)]
 pub(crate) struct Round {
     /// The operations that began while it was measured. One that ended later counts: its latency
     /// would be missed else, just when the server stood still at the end.
     pub(crate) samples: Vec<Sample>,
-    /// How many operations ended while it was measured.
+    /// Number of operations that ended while the round was measured.
     pub(crate) operations: usize,
-    /// How long it was measured.
+    /// Length of the measured time.
     pub(crate) elapsed: Duration,
     /// Processor time of all servers in that time.
     pub(crate) server_cpu: Duration,
@@ -67,7 +67,7 @@ impl Ranks {
         Ranks(sorted)
     }
 
-    /// How many there are.
+    /// Number of latencies.
     pub(crate) fn count(&self) -> usize {
         self.0.len()
     }

@@ -1,5 +1,5 @@
-//! What is no steady load: nodes that fail, many watchers, many idle sessions, many znodes, and
-//! what grows.
+//! Measurements that are no steady load: nodes that fail, many watchers, many idle sessions, many
+//! znodes, and growing numbers of them.
 
 mod failover;
 mod fan_out;
@@ -50,7 +50,7 @@ pub(crate) enum Scenario {
 #[derive(Debug)]
 pub(crate) struct Figure {
     pub(crate) name: String,
-    /// How many there were of what grows, in a scenario where something does.
+    /// Number of things in a scenario where their number grows: waiters, for example.
     pub(crate) size: Option<usize>,
     pub(crate) unit: &'static str,
     pub(crate) value: f64,
@@ -146,7 +146,7 @@ impl Scenario {
     }
 }
 
-/// What the sizes of scenarios are multiplied with: above 0, and 1 at most.
+/// Factor of the sizes of scenarios: above 0, and 1 at most.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scale(f64);
 

@@ -1,4 +1,4 @@
-//! What the clients do in a round. Every client has one connection and one request under way: the
+//! Work of the clients in a round. Every client has one connection and one request under way: the
 //! load is closed, so a slow server is asked less often.
 
 use std::cell::Cell;
@@ -16,12 +16,12 @@ use crate::error::Error;
 use crate::figures::{Round, Sample};
 use crate::system::{Cluster, Kind, name_of, own_cpu_time};
 
-/// What writes write.
+/// Data of every znode or value that is written.
 pub(crate) const DATA: [u8; 100] = [b'x'; 100];
 /// Operations that begin before this much of a round has passed are not counted: connections
 /// settle.
 const SETTLE: Duration = Duration::from_millis(300);
-/// How many clients of a round connect at once.
+/// Number of clients of a round that connect at once.
 const CONNECTING: usize = 32;
 /// No operation takes this long; a client that waits longer has lost its answer.
 const STUCK: Duration = Duration::from_secs(30);
@@ -70,12 +70,12 @@ pub(crate) struct Load {
     pub(crate) first_node: usize,
 }
 
-/// What the clients of one round have in common.
+/// State that the clients of one round share.
 #[derive(Default)]
 struct Shared {
-    /// When the present holder of the contended lock sent its release.
+    /// Moment at which the present holder of the contended lock sent its release.
     released_at: Cell<Option<Instant>>,
-    /// When the measured time ended.
+    /// Moment at which the measured time ended.
     end: Cell<Option<Instant>>,
 }
 
@@ -94,8 +94,8 @@ pub(crate) async fn round(cluster: &Cluster, kind: Kind, load: Load) -> Result<R
     round_while(cluster, kind, load, meanwhile).await.map(|(round, ())| round)
 }
 
-/// The same, measured for as long as `meanwhile` takes instead of the load's length. It begins with
-/// the measured time.
+/// One round that is measured for as long as `meanwhile` takes instead of the load's length.
+/// `meanwhile` begins with the measured time.
 pub(crate) async fn round_while<T>(
     cluster: &Cluster,
     kind: Kind,

@@ -23,7 +23,7 @@ pub(crate) struct ZooKeeper {
     last_zxid: i64,
 }
 
-/// What an answer has in its header.
+/// An answer: its header and the body behind it.
 struct Packet {
     header: ReplyHeader,
     body: Vec<u8>,

@@ -1,4 +1,4 @@
-//! How hostile traffic is run, and what is counted of it.
+//! Frame in which hostile traffic runs, and its counters.
 
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr};
@@ -24,7 +24,7 @@ const NICE: i32 = 10;
 /// A connection that broke is tried again after this time.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// How large everything is.
+/// Sizes of the traffic.
 #[derive(Clone, Copy)]
 pub(crate) struct Sizes {
     pub(crate) subtree: usize,
@@ -33,7 +33,7 @@ pub(crate) struct Sizes {
     pub(crate) addresses: u8,
 }
 
-/// Whom it is aimed at.
+/// Cluster that the traffic is aimed at.
 #[derive(Clone)]
 pub(crate) struct Target {
     pub(crate) rest: Vec<String>,
@@ -68,7 +68,7 @@ impl Target {
         self.rest_at(number % self.rest.len(), number).await
     }
 
-    /// The same of a certain node.
+    /// A client of the HTTP door of a certain node.
     pub(crate) async fn rest_at(&self, node: usize, number: usize) -> Result<Rest, Error> {
         let addr = &self.rest[node];
         Ok(Rest::over(Link::open_from(self.source(number), addr).await?, addr))
@@ -81,7 +81,7 @@ impl Target {
     }
 }
 
-/// What became of hostile requests.
+/// Counts of hostile requests by their end.
 #[derive(Default)]
 pub(crate) struct Tally {
     sent: AtomicU64,

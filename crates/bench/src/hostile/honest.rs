@@ -19,13 +19,14 @@ use crate::workload::DATA;
 
 const CLIENTS: usize = 16;
 const SOURCE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
-/// One that gets no answer goes to the next node.
+/// Longest time without an answer, after which a client goes to the next node.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long after the end what is late may take. What is not done then counts as taking that long.
+/// Time behind the end for operations that are late. An operation that is not done then counts as
+/// taking that long.
 const OVERTIME: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// What honest clients had of it.
+/// Latencies and errors of honest clients.
 pub(crate) struct Honest {
     ranks: Ranks,
     pub(crate) errors: usize,

@@ -22,7 +22,7 @@ const NAMES: usize = 20_000;
 const NAME_BYTES: usize = 100;
 /// Operations in one transaction: as many as may be.
 const BATCH: usize = 128;
-/// How often a batch is tried on a machine that is too busy.
+/// Number of tries at a batch on a machine that is too busy.
 const TRIES: usize = 20;
 /// Connections that load.
 const LOADERS: usize = 16;
@@ -30,7 +30,7 @@ const LOADERS: usize = 16;
 const EXPIRING: usize = 24;
 const EXPIRING_MS: i32 = 6_000;
 const SESSION_MS: i32 = 60_000;
-/// How often a client that reads nothing tries whether its connection has ended.
+/// Pause between two looks of a client that reads nothing whether its connection has ended.
 const PROBE: Duration = Duration::from_millis(200);
 
 /// Creates all these znodes, in the order of their numbers as far as one connection does them.

@@ -10,14 +10,14 @@ use crate::system::{Cluster, Kind, Program};
 use crate::workload::{self, Load, Workload};
 
 const CLIENTS: usize = 64;
-/// How long others than zlock are written to: they do not say when they take a snapshot, and in
-/// this time they take some.
+/// Time for which writes to other systems than zlock last: they do not say when they take a
+/// snapshot, and in this time they take some.
 const LENGTH: Duration = Duration::from_secs(20);
 /// zlock begins one after 200,000 entries (`snapshot_log_entries`): when the clients have written
 /// that many.
 const SNAPSHOT_WITHIN: Duration = Duration::from_secs(150);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// What there must be of before, to be compared with.
+/// Shortest time of writes before the snapshot, to compare those during it with.
 const BEFORE: Duration = Duration::from_secs(1);
 
 /// From the begin of the first node's snapshot to the end of the last one's.
@@ -72,7 +72,7 @@ fn ranks(round: &Round, counts: impl Fn(Instant, Instant) -> bool) -> Ranks {
     Ranks::of(chosen.map(|sample| sample.latency))
 }
 
-/// What one node says about its snapshots.
+/// Snapshots of one node, as it tells of them.
 struct Watched {
     client: Rest,
     /// The last entry in its newest snapshot.

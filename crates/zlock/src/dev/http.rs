@@ -21,7 +21,7 @@ pub(super) struct Call<'a> {
     pub(super) body: &'static str,
 }
 
-/// Sends it once. `Err` says what went wrong.
+/// Sends the request once. `Err` says what went wrong.
 pub(super) async fn call<T: DeserializeOwned>(call: &Call<'_>) -> Result<T, String> {
     try_call(call).await?.map_err(|refused| refused.text)
 }

@@ -63,7 +63,7 @@ pub(super) fn words_of(time: Duration) -> String {
     Millis::from(time).to_string()
 }
 
-/// The other client that holds a lock, and since when. `None` when that is not known, or the lock
+/// Another client that holds the lock, and since when. `None` when that is not known, or the lock
 /// is free by now.
 async fn holder(client: &Client, path: &str, simple: bool) -> Option<String> {
     // The answer to this client's own acquire may be on its way.

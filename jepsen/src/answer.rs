@@ -24,9 +24,9 @@ use crate::history::Kind;
 /// Whether the request can have had an effect of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// It only looks.
+    /// The request only looks.
     Read,
-    /// It changes something.
+    /// The request changes something.
     Write,
 }
 
@@ -83,7 +83,8 @@ fn problem(status: u16, body: &Bytes) -> (Kind, Option<String>) {
     (outcome, Some(name))
 }
 
-/// How errors begin that no client of ZooKeeper's protocol should ever see: see [`Failure::Wrong`].
+/// Beginning of errors that no client of ZooKeeper's protocol should ever see: see
+/// [`Failure::Wrong`].
 pub const WRONG: &str = "protocol: ";
 
 /// The table for a request over ZooKeeper's protocol that came to nothing.

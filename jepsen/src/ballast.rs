@@ -7,7 +7,7 @@ use crate::workload::ROOT;
 
 /// The data of one of them. Random, because snapshots are compressed.
 const BYTES_EACH: usize = 24 << 10;
-/// How long one may take to be written; nothing is broken yet.
+/// Longest time to write one znode; nothing is broken yet.
 const WRITTEN_MAX: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(50);
 

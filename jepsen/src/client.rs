@@ -15,15 +15,15 @@ use crate::history::{Entry, Kind, Process};
 use crate::http::{Call, Http};
 use crate::recorder::Recorder;
 
-/// How long setting something up may take before the run is given up.
+/// Longest time to set something up before the run is given up.
 const SETUP_MAX: Duration = Duration::from_secs(60);
 
 /// A client. It is one process of the history until an operation of unknown outcome; then it goes
 /// on as another.
 pub struct Client {
-    /// Its random choices.
+    /// Random choices of the client.
     pub rng: fastrand::Rng,
-    /// Its connections.
+    /// Connections of the client.
     pub http: Http,
     recorder: Arc<Recorder>,
     endpoints: Vec<String>,
@@ -153,13 +153,13 @@ impl Client {
 
 /// A session with the task that keeps it alive, or the client of ZooKeeper's protocol whose it is.
 pub struct Session {
-    /// Its id: the owner in histories.
+    /// Id of the session: the owner in histories.
     pub id: u64,
-    /// What the header says.
+    /// Value of the session header.
     pub key: String,
     /// The agreed timeout.
     pub timeout: Duration,
-    /// Where it was opened at the ZooKeeper door.
+    /// Client of the ZooKeeper door at which the session was opened, if it was.
     pub zk: Option<Zk>,
     quiet: Arc<AtomicBool>,
     keeper: Option<AbortHandle>,

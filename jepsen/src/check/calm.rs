@@ -1,17 +1,17 @@
-//! When nothing is broken and the cluster shows that it works: only then can a checker say that
-//! something came late.
+//! The times in which nothing is broken and the cluster shows that it works: only then can a
+//! checker say that something came late.
 
 use crate::history::{Entry, Operation, Process};
 
-/// How long after the last mend a cluster may still be busy with what was broken: three of the
-/// shortest session timeouts (2 s), in which nodes start, elect, catch up, and sessions that were
-/// lost are expired.
+/// Time after the last mend in which a cluster may still be busy with the damage: three of the
+/// shortest session timeouts (2 s), in which nodes start, elect and catch up, and lost sessions
+/// expire.
 pub const SETTLE_NS: u64 = 6_000_000_000;
 /// All the time that is judged the cluster must have shown that a quorum is there, by a write in
 /// each of so many nanoseconds.
 const WORKS_NS: u64 = 500_000_000;
 
-/// What is acknowledged only when a quorum has it.
+/// Functions that are acknowledged only when a quorum has the entry.
 const WRITES: [&str; 10] =
     ["pulse", "acquire", "enqueue", "upgrade", "downgrade", "release", "close", "append", "proclaim", "revoke"];
 
@@ -35,12 +35,12 @@ impl Calm {
         Calm { windows: windows(entries), writes, answers }
     }
 
-    /// When the calm began that there is at this time.
+    /// The beginning of the calm that there is at a time.
     pub(super) fn since(&self, at: u64) -> Option<u64> {
         self.windows.iter().find(|(from, to)| *from <= at && at <= *to).map(|(from, _)| *from)
     }
 
-    /// Whether nothing was broken from then to then, and a quorum was there.
+    /// Tells whether nothing was broken between two times, and a quorum was there.
     pub(super) fn covers(&self, from: u64, to: u64) -> bool {
         let calm = self.windows.iter().any(|(begin, end)| *begin <= from && to <= *end);
         calm && steps(from, to).all(|step| self.works(step))

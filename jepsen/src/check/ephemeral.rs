@@ -8,16 +8,17 @@ use crate::verdict::Verdict;
 /// Nanoseconds in a millisecond.
 const MS: u64 = 1_000_000;
 
-/// What is known about one session.
+/// Knowledge about one session.
 #[derive(Default)]
 struct Life<'a> {
-    /// Until when, on the harness's clock, the session cannot have ended, and who was told so.
+    /// Time on the harness's clock before which the session cannot have ended, and the operation
+    /// that was told so.
     safe_until: (u64, Option<&'a Operation>),
     /// The first request to close it.
     close_asked: Option<&'a Operation>,
-    /// The first sure sign that it is over.
+    /// The first sure sign that the session is over.
     over: Option<&'a Operation>,
-    /// It was left alone.
+    /// True once the session's client has left it alone.
     abandoned: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Who held a lock for sure, from when to when: the checks of everything that is a lock.
+//! Sure holders of locks, from when to when: the checks of everything that is a lock.
 //!
 //! A client holds a lock from the answer that says so. There are two ways to know until when. A
 //! holder that loses nothing, as long as its session lives, has it until the request that gave it
@@ -26,24 +26,24 @@ pub(super) struct Hold<'a> {
     pub(super) token: u64,
     /// Together with other readers.
     shared: bool,
-    /// How many permits of how many, in a semaphore.
+    /// Permits of the hold and of the whole semaphore.
     permits: Option<(u64, u64)>,
     /// From here, an index of the history or a zxid ...
     pub(super) begin: u64,
     /// ... to here.
     pub(super) until: u64,
-    /// What proves it.
+    /// Operations that prove the hold.
     pub(super) shown: Vec<&'a Operation>,
-    /// What was answered with the lock.
+    /// Operation that was answered with the lock.
     pub(super) grant: &'a Operation,
-    /// When the lock was first asked for.
+    /// Index at which the lock was first asked for.
     asked: u64,
-    /// The release that gave it back for sure, where that is known.
+    /// The release that gave the lock back for sure, where that is known.
     given_back: Option<&'a Operation>,
 }
 
 impl Hold<'_> {
-    /// Whether the two may hold at once, as far as there is room: readers, and leases.
+    /// Tells whether two may hold at once, as far as there is room: readers, and leases.
     fn fits_beside(&self, other: &Hold<'_>) -> bool {
         self.shared && other.shared || self.permits.is_some() && other.permits.is_some()
     }
@@ -54,7 +54,7 @@ impl Hold<'_> {
     }
 }
 
-/// What the time of holds is counted in.
+/// Unit in which the time of holds is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Clock {
     /// Indexes of the history: the clients' time.
@@ -94,8 +94,8 @@ pub(super) fn proven(operations: &[Operation], clock: Clock) -> Vec<Hold<'_>> {
     proven_by("token", operations, clock)
 }
 
-/// The same for something that its owner has for a time, and that the field `name` tells apart as
-/// tokens do.
+/// The proven holds of something that its owner has for a time, and that the field `name` tells
+/// apart as tokens do.
 pub(super) fn proven_by<'a>(name: &str, operations: &'a [Operation], clock: Clock) -> Vec<Hold<'a>> {
     let mut proofs: BTreeMap<(&str, u64, u64), Vec<&Operation>> = BTreeMap::new();
     for operation in operations.iter().filter(|operation| operation.is_ok()) {
@@ -224,7 +224,7 @@ pub(super) fn check_tokens(holds: &[Hold<'_>], verdict: &mut Verdict) {
     }
 }
 
-/// The same where no two grants to different sessions share a token.
+/// Checks tokens as [`check_tokens`] does, and that no two grants to different sessions share one.
 pub(super) fn check_own_tokens(holds: &[Hold<'_>], verdict: &mut Verdict) {
     check_tokens(holds, verdict);
     for (lock, holds) in by_lock(holds) {

@@ -58,7 +58,8 @@ pub(super) fn check_delays(entries: &[Entry], operations: &[Operation], verdict:
     verdict.figure("delays-kept", kept);
 }
 
-/// Until when, on the harness's clock, each session lives for sure, and who was told so.
+/// The time on the harness's clock before which each session lives for sure, and the operation that
+/// was told so.
 fn safe_until(operations: &[Operation]) -> BTreeMap<u64, (u64, &Operation)> {
     let mut safe: BTreeMap<u64, (u64, &Operation)> = BTreeMap::new();
     for operation in operations.iter().filter(|operation| operation.is_ok()) {

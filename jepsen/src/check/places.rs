@@ -18,7 +18,7 @@ pub(super) struct Part<'a> {
     pub(super) lock: &'a str,
     /// Together with other readers.
     shared: bool,
-    /// How many permits of how many, in a semaphore.
+    /// Permits of the part and of the whole semaphore.
     permits: Option<(u64, u64)>,
 }
 
@@ -29,34 +29,34 @@ pub(super) struct Place<'a> {
     pub(super) owner: u64,
     pub(super) parts: Vec<Part<'a>>,
     mode: Option<&'a str>,
-    /// When it was asked for.
+    /// Time at which the place was asked for.
     pub(super) from: u64,
-    /// From when on all that comes later stands behind it; `u64::MAX` when its client never heard
-    /// where it stands.
+    /// Time from which on all that comes later stands behind the place; `u64::MAX` when its client
+    /// never heard where it stands.
     pub(super) told: u64,
-    /// From when on it is gone for sure.
+    /// Time from which on the place is gone for sure.
     pub(super) gone: u64,
     /// Comes before others that asked earlier.
     passes: bool,
     /// Others that asked later may come before it.
     may_be_passed: bool,
-    /// What waited for it, or may have: while one of them is under way, its client does not know
-    /// that it holds.
+    /// Requests that waited for the place, or may have: while one of them is under way, the client
+    /// does not know that it holds.
     pub(super) requests: Vec<&'a Operation>,
-    /// When its client was last told that it waits. What holds goes on to hold, so it had not held
-    /// before.
+    /// Last time at which the client was told that it waits. A holder goes on to hold, so it had
+    /// not held before.
     waits_until: u64,
     /// The answer that told its client that it holds.
     pub(super) grant: Option<&'a Operation>,
 }
 
 impl<'a> Place<'a> {
-    /// When its client was told that it holds.
+    /// Time at which the client was told that it holds.
     pub(super) fn held(&self) -> Option<u64> {
         self.grant.map(|grant| grant.time.1)
     }
 
-    /// The token that it was told, of a single lock.
+    /// The token that the client was told, of a single lock.
     pub(super) fn token(&self) -> Option<u64> {
         self.grant?.result.get("token")?.as_u64()
     }
@@ -72,7 +72,7 @@ impl<'a> Place<'a> {
         other.owner != self.owner && !self.is_before(other) && other.gone > self.from
     }
 
-    /// When what is known of it changes.
+    /// Times at which the knowledge of the place changes.
     pub(super) fn moments(&self) -> impl Iterator<Item = u64> {
         let asks = self.requests.iter().flat_map(|request| [request.time.0, request.time.1]);
         asks.chain([self.from, self.waits_until, self.gone])

@@ -9,7 +9,7 @@ use super::Workload;
 use crate::history::Operation;
 use crate::verdict::Verdict;
 
-/// What one node's data tells.
+/// Facts that one node's data tells.
 #[derive(Clone, Debug)]
 pub struct NodeFacts {
     /// The node.
@@ -95,7 +95,7 @@ impl NodeFacts {
         }
     }
 
-    /// What its entries did between two zxids, the first one excluded.
+    /// Facts of the node's entries between two zxids, the first one excluded.
     fn between(&self, from: u64, to: u64) -> BTreeSet<&Fact> {
         let inner = self.facts.iter().filter(|fact| !matches!(fact, Fact::Began { .. } | Fact::Applied { .. }));
         inner.filter(|fact| fact.zxid() > from && fact.zxid() <= to).collect()
@@ -185,7 +185,7 @@ fn told(granted: &Granted) -> String {
     format!("at {zxid} {mode:?} to session {session} with token {token}: {ticket}")
 }
 
-/// What two nodes have both applied must have done the same.
+/// Compares two nodes: entries that both have applied must have done the same.
 fn compare(one: &NodeFacts, other: &NodeFacts, verdict: &mut Verdict) {
     let (from, to) = (one.began.max(other.began), one.applied.min(other.applied));
     let (left, right) = (one.between(from, to), other.between(from, to));

@@ -11,7 +11,7 @@ use super::in_time::GRANT_MAX_NS;
 use crate::history::{Entry, Operation};
 use crate::verdict::Verdict;
 
-/// How long a watcher may have to wait for an event: as long as for a grant, and for the same
+/// Longest time for a watcher to wait for an event: as long as for a grant, and for the same
 /// reasons.
 const TOLD_MAX_NS: u64 = GRANT_MAX_NS;
 
@@ -55,8 +55,8 @@ enum Judged<'a> {
     Late { due: u64, poll: &'a Operation },
 }
 
-/// What is to be said of a watcher and a change that was acknowledged `at`; `None` when the watcher
-/// knew of it, did not ask, or something was broken.
+/// Judges a watcher by a change that was acknowledged `at`; `None` when the watcher knew of the
+/// change, did not ask, or something was broken.
 fn judge<'a>(at: u64, zxid: u64, polls: &[&'a Operation], calm: &Calm) -> Option<Judged<'a>> {
     let first = polls.partition_point(|poll| poll.time.1 <= at);
     let due = polls.get(first)?.time.0.max(at);

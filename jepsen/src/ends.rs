@@ -34,7 +34,7 @@ pub(crate) fn judge(ends: &[Ended], verdict: &mut Verdict) {
     }
 }
 
-/// How many losses of power there were, and how many nodes refused their data after one.
+/// Notes the losses of power, and the nodes that refused their data after one.
 pub(crate) fn judge_losses(losses: Losses, ends: &[Ended], verdict: &mut Verdict) {
     let refused: BTreeSet<u64> = ends.iter().filter(|end| end.says_damaged()).map(|end| end.node).collect();
     verdict.figure("node-power-losses", losses.nodes);

@@ -27,7 +27,7 @@ impl Http {
         Http { clients: endpoints.iter().map(|endpoint| Client::with_patience(endpoint, PATIENCE)).collect() }
     }
 
-    /// How many nodes there are.
+    /// Number of nodes.
     pub fn node_count(&self) -> u64 {
         self.clients.len() as u64
     }

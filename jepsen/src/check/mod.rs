@@ -204,7 +204,7 @@ pub fn check(workload: Workload, entries: &[Entry]) -> Verdict {
     verdict
 }
 
-/// Judges operations that are paired already, as [`check`] does, but for the entries.
+/// Judges operations that are paired already, by the check of the workload and by their zxids.
 pub fn check_operations(workload: Workload, operations: &[Operation]) -> Verdict {
     let mut verdict = (workload.row().check)(operations);
     worth::check_zxids(workload, operations, &mut verdict);

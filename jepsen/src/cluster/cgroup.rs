@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What can be made scarce.
+/// Resource that can be made scarce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resource {
     /// Memory, with the files that are read and written.
@@ -13,7 +13,7 @@ pub enum Resource {
     Cpu,
 }
 
-/// How scarce.
+/// Amount of a scarce resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scarcity {
     /// So many bytes more than the process has now: what it had before stays charged to the group
@@ -32,7 +32,7 @@ impl Scarcity {
     }
 }
 
-/// Where a kernel shows its control groups.
+/// Directory in which a kernel shows its control groups.
 const ROOT: &str = "/sys/fs/cgroup";
 /// The period of processor time, in microseconds.
 const PERIOD_US: u64 = 100_000;
@@ -146,7 +146,7 @@ impl Group {
         }
     }
 
-    /// How often the process wanted more than there was.
+    /// Number of times that the process wanted more than there was.
     ///
     /// # Errors
     /// When the kernel does not say.

@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-/// How far a wall clock is off.
+/// Error of a wall clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clock {
-    /// Where it stands now, against the true time.
+    /// Offset of the clock from the true time now.
     pub offset_ms: i64,
-    /// How far it goes on in a thousand true milliseconds.
+    /// Milliseconds by which the clock goes on in a thousand true ones.
     pub rate_permille: u32,
 }
 
 impl Clock {
-    /// The true time.
+    /// The clock that shows the true time.
     pub const RIGHT: Clock = Clock::offset(0);
 
     /// One that is off and stays so far off.

@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 
 use testkit::LinkRule;
 
-/// How many runs of this machine can have namespaces at the same time.
+/// Number of runs on this machine that can have namespaces at the same time.
 const SLOTS: u32 = 1_000;
 
 /// As many nodes as a run can have.
@@ -117,7 +117,7 @@ impl Namespaces {
         format!("{}.{node}", self.subnet)
     }
 
-    /// What a node's command begins with.
+    /// Beginning of a node's command.
     pub fn enter(&self, node: u64) -> Vec<String> {
         ["ip", "netns", "exec"].into_iter().map(str::to_owned).chain([self.name(node)]).collect()
     }

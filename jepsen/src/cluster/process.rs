@@ -29,118 +29,121 @@ const START_OFFSET_S: u64 = 3_600;
 /// most.
 const ENDS_MAX: usize = 50;
 
-/// How long a clean stop may take: longer than a node gives itself before it cuts it short.
+/// Longest time of a clean stop: more than a node gives itself before it cuts the stop short.
 const STOP_MAX: Duration = Duration::from_secs(30);
 /// Between two looks whether a node has stopped.
 const STOP_PAUSE: Duration = Duration::from_millis(20);
 
-/// What a node says that does not start on the data that it has.
+/// Words of a node that does not start on the data that it has.
 const DAMAGED: &str = "is damaged: ";
-/// How a process ends that the kernel has killed.
+/// Status of a process that the kernel has killed.
 const KILLED: &str = "signal: 9";
 
-/// That a node ended, and nobody had killed it.
+/// An end of a node that the harness did not ask for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// Which.
+    /// Number of the node.
     pub node: u64,
-    /// Its exit status.
+    /// Exit status of the process.
     pub how: String,
-    /// Its disk was broken during its life, or has left its data damaged: it has to end then.
+    /// True when the node's disk was broken during the process's life, or has left the data
+    /// damaged: the process has to end then.
     pub for_its_disk: bool,
     /// The kernel killed it because its control group had no memory left.
     pub for_its_memory: bool,
-    /// It found its data damaged and refused to start; its message says to move the data away.
+    /// True when the node found its data damaged and refused to start; its message says to move the
+    /// data away.
     pub refused_damage: bool,
-    /// The end of its log.
+    /// The end of the node's log.
     pub last_lines: Vec<String>,
 }
 
 impl Ended {
-    /// What was done to it is reason enough.
+    /// Tells whether the broken disk or the lack of memory is reason enough.
     pub fn is_excused(&self) -> bool {
         self.for_its_disk || self.for_its_memory
     }
 
-    /// Its last word was that its data is damaged, whatever had been done to its disk.
+    /// Tells whether the node's last word was that its data is damaged, whatever had been done to
+    /// its disk.
     pub fn says_damaged(&self) -> bool {
         self.last_lines.last().is_some_and(|line| line.contains(DAMAGED))
     }
 }
 
-/// Which of two programs a node runs.
+/// One of the two programs that a node can run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
-    /// The one that it was first started with.
+    /// The program that the node was first started with.
     First,
-    /// The other one, which knows one level more.
+    /// The program that knows one level more.
     Next,
 }
 
-/// How a process ended that had to.
+/// End of a process that had to end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// Its exit code, unless a signal ended it.
+    /// Exit code of the process, unless a signal ended it.
     pub code: Option<i32>,
     /// The end of its log.
     pub last_lines: Vec<String>,
 }
 
-/// How a disk breaks.
+/// Way in which a disk breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Breakage {
-    /// It takes no more. What it has taken, it keeps.
+    /// The disk takes no more. What it has taken, it keeps.
     Full,
-    /// It says that an fsync failed, and may have lost a part of a file.
+    /// The disk says that an fsync failed, and may have lost a part of a file.
     LosesWrites,
 }
 
-/// What a node's data may be like.
+/// State of a node's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Data {
-    /// Whatever a process finds wrong with it is a bug.
+    /// Sound data: damage that a process finds is a bug.
     Sound,
-    /// A disk that loses writes has had it.
+    /// Data that was on a disk that loses writes.
     Suspect,
-    /// The same, and the process of now is the first that opens it since: it finds what is wrong,
-    /// or nothing is.
+    /// Suspect data that the present process is the first to open since: it finds the damage, if
+    /// there is any.
     OnTrial,
 }
 
-/// What was done to a node's disk, as far as the process that runs on it is concerned.
+/// State of a node's disk, as far as the process that runs on it is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Disk {
-    /// Nothing.
+    /// The disk was never broken.
     Sound,
-    /// It is broken now.
+    /// The disk is broken now.
     Broken,
-    /// It was, and whatever failed then may end the process yet.
+    /// The disk was broken, and a write that failed then may end the process yet.
     Mended,
 }
 
 /// A node of an own cluster.
 pub struct Node {
-    /// Its id, from 1.
+    /// Id of the node, from 1.
     pub id: u64,
-    /// Where its data lives.
+    /// Directory of the node's data.
     pub data_dir: PathBuf,
-    /// The one that it runs, and the other one that it may run.
+    /// The program that the node runs, and the first one with the one that it may run as well.
     program: PathBuf,
     programs: (PathBuf, Option<PathBuf>),
     config: PathBuf,
-    /// What the command begins with: the way into the node's network namespace.
+    /// Beginning of the command: the way into the node's network namespace.
     enter: Vec<String>,
     log: PathBuf,
     faketime: Option<(PathBuf, PathBuf)>,
     process: Option<Process>,
-    /// When the process was started.
+    /// Time at which the process was started.
     started: Instant,
     paused: bool,
     /// SIGKILL was sent, and the end is still to come.
     condemned: bool,
     disk: Disk,
     data: Data,
-    /// The control group that bounds its memory or its processor time.
+    /// The control group that bounds the node's memory or processor time.
     group: Option<Group>,
     ends: Vec<Ended>,
 }
@@ -282,7 +285,7 @@ impl Node {
         }
     }
 
-    /// When it ended by itself, since the beginning.
+    /// The unasked ends of the node, since the beginning.
     pub fn ends(&self) -> &[Ended] {
         &self.ends
     }
@@ -378,7 +381,7 @@ impl Node {
         Ok(())
     }
 
-    /// How often it has met its bound.
+    /// Number of times that the process has met its bound.
     ///
     /// # Errors
     /// When the control group cannot say.
@@ -448,7 +451,7 @@ impl Node {
         self.set_clock(Clock::RIGHT)
     }
 
-    /// How many lines of the log have this message.
+    /// Number of lines of the log that have this message.
     pub fn told(&self, message: &str) -> u64 {
         let log = fs::read(&self.log).unwrap_or_default();
         let log = String::from_utf8_lossy(&log);

@@ -77,7 +77,7 @@ fn cells(all: &All) -> Vec<(Workload, Cell)> {
     cells
 }
 
-/// What is run when nothing is named: everything there is, and some of it together.
+/// The faults that are run when none is named: each alone, and some together.
 fn nemeses() -> Vec<String> {
     let alone = Fault::all().map(Fault::name).filter(|name| !LEFT_OUT.contains(name));
     let all = ["none", "partition"].into_iter().chain(alone).chain(["kill+pause-leader+partition"]);

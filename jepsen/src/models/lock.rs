@@ -17,7 +17,7 @@ pub enum LockOp {
     Close(u64),
 }
 
-/// Who holds the lock.
+/// Holders of the lock.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Holders {
     readers: Vec<u64>,

@@ -1,4 +1,4 @@
-//! What a checker says.
+//! Verdicts of checkers.
 
 use std::collections::BTreeMap;
 
@@ -7,24 +7,24 @@ use serde_json::Value;
 
 use crate::history::Operation;
 
-/// How many findings are written out; the rest is counted.
+/// Most findings that are written out; the rest is counted.
 const FINDINGS_MAX: usize = 20;
 
 /// Whether the promise was kept. Written as Jepsen does: `true`, `false` or `"unknown"`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(from = "Value")]
 pub enum Validity {
-    /// It was kept in this history.
+    /// The promise was kept in this history.
     Valid,
     /// The checker gave up.
     #[default]
     Unknown,
-    /// It was broken.
+    /// The promise was broken.
     Invalid,
 }
 
 impl Validity {
-    /// How people are told of it.
+    /// Word for people.
     pub fn word(self) -> &'static str {
         match self {
             Validity::Valid => "valid",
@@ -57,7 +57,7 @@ impl From<Value> for Validity {
 /// One broken promise with a small part of the history that shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
-    /// What kind: `stale-read`, `two-holders`, ...
+    /// Kind of the finding: `stale-read`, `two-holders`, ...
     pub kind: String,
     /// The case in words.
     pub detail: String,
@@ -65,14 +65,14 @@ pub struct Finding {
     pub part: Vec<String>,
 }
 
-/// What the checkers of one workload say about one history.
+/// Verdict of the checkers of one workload on one history.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
     /// All in all.
     pub valid: Validity,
-    /// What was found; at most twenty of them.
+    /// The first findings, at most twenty.
     pub findings: Vec<Finding>,
-    /// How many were found.
+    /// Number of all findings.
     pub finding_count: usize,
     /// Why nothing can be said, when nothing can.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

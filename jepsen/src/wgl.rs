@@ -21,9 +21,9 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// What the operations mean when they run one after the other.
+/// Meaning of the operations when they run one after the other.
 pub trait Model {
-    /// What there is between two operations.
+    /// State between two operations.
     type State: Clone + Eq + Hash;
     /// An operation with its answer; an unknown answer is part of the operation. Equal ones have
     /// equal effects.
@@ -39,11 +39,11 @@ pub trait Model {
 /// An operation with its place in real time.
 #[derive(Clone, Debug)]
 pub struct Call<O> {
-    /// What.
+    /// The operation.
     pub op: O,
-    /// When it was invoked. All times of a history differ.
+    /// Time of the invocation. All times of a history differ.
     pub call: u64,
-    /// When it completed; `None` when nobody knows whether it did.
+    /// Time of the completion; `None` when it is unknown whether the operation completed.
     pub complete: Option<u64>,
 }
 
@@ -62,7 +62,7 @@ pub enum Verdict {
     },
     /// The search gave up.
     Unknown {
-        /// How many configurations it had looked at.
+        /// Number of configurations that the search had looked at.
         configurations: usize,
     },
 }
@@ -156,7 +156,7 @@ impl Bits {
 
 /// Operations of unknown outcome.
 struct Unknowns {
-    /// Their positions in the history, by the time of their calls.
+    /// Positions of the operations in the history, by the time of their calls.
     positions: Vec<usize>,
     /// For each of them the one before it that means the same.
     same_before: Vec<Option<usize>>,
@@ -200,7 +200,7 @@ impl<S: Eq + Hash> Seen<S> {
     }
 }
 
-/// Where the search looks next for an operation to take.
+/// Place at which the search looks next for an operation to take.
 #[derive(Clone, Copy)]
 enum Place {
     /// At this node of the list of completed operations, which come first.
@@ -220,7 +220,7 @@ struct Search<'a, M: Model> {
     unknown: Bits,
     state: M::State,
     seen: Seen<M::State>,
-    /// What was taken, each with the state before.
+    /// Operations that were taken, each with the state before.
     stack: Vec<(Place, M::State)>,
 }
 

@@ -15,7 +15,7 @@ pub(crate) struct Cell {
     pub(crate) workload: String,
     /// The faults, `a+b` for both in one run.
     pub(crate) nemesis: String,
-    /// How often the same was run before.
+    /// Number of earlier runs with the same workload and faults.
     pub(crate) round: u64,
 }
 

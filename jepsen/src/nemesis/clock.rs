@@ -24,7 +24,7 @@ impl Kind for Jumps {
     }
 }
 
-/// What the clocks do.
+/// Way in which a clock goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
     /// They step by 200 ms to 5 s, both ways.

@@ -18,24 +18,24 @@ const ANSWERS_FIRST: Duration = Duration::from_millis(150);
 /// One time of all.
 const LEAST: Duration = Duration::from_millis(4_500);
 
-/// Where one time of holding is.
+/// Stage of one time of holding.
 #[derive(Clone, Copy, Debug, Default)]
 enum Stage {
     /// Nothing is held.
     #[default]
     Apart,
-    /// What followers send to the leader is held, and they still hear it.
+    /// Messages of followers to the leader are held, and followers still hear it.
     Answers,
     /// Everything from and to the leader is held since then.
     CutOff(Instant),
     /// Another leads: followers' answers go on to the old one in a moment.
     Deposed,
-    /// They have gone on, and what the old leader sends is still held.
+    /// Followers' answers have gone on, and messages of the old leader are still held.
     Late,
 }
 
-/// What followers send to their leader is held back, then the leader is cut off until another
-/// leads, and then it hears all that was held at once. Again and again.
+/// Messages of followers to their leader are held back, then the leader is cut off until another
+/// leads, and then it hears all of them at once. Again and again.
 #[derive(Default)]
 pub(super) struct HeldAnswers {
     stage: Stage,

@@ -41,17 +41,17 @@ use crate::recorder::Recorder;
 pub use fault::{Fault, Need};
 use kind::{Kind, Rules, Scene};
 
-/// How often each fault was made.
+/// Number of times that each fault was made.
 pub type Injected = BTreeMap<String, u64>;
 
-/// What a nemesis has done, and what came of it.
+/// Deeds of a nemesis, and their outcome.
 #[derive(Debug, Default)]
 pub struct Broken {
-    /// How often each fault was made.
+    /// Number of times that each fault was made.
     pub injected: Injected,
     /// Sums that faults have kept.
     pub figures: BTreeMap<&'static str, u64>,
-    /// What the cluster should have done under a fault and has not.
+    /// Duties of the cluster that it has not done under a fault.
     pub wrong: Vec<String>,
     /// Why the nemesis did not come to its end, if it did not.
     pub trouble: Option<Trouble>,
@@ -71,7 +71,7 @@ pub enum Trouble {
 pub struct Pace {
     /// Between the end of a fault and the next.
     pub calm: Duration,
-    /// How long a fault lasts.
+    /// Length of a fault.
     pub fault: Duration,
 }
 
@@ -94,7 +94,7 @@ pub struct Nemesis {
     ends_told: usize,
     /// Faults whose turn is still to come before any comes again.
     bag: Vec<Fault>,
-    /// What holds for links just now, by fault.
+    /// Rules that hold for links just now, by fault.
     links: BTreeMap<&'static str, Rules>,
 }
 

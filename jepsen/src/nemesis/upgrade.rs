@@ -13,12 +13,12 @@ use crate::http::Http;
 
 /// `super:test`, as whom the nodes know their super user: operators raise the level.
 pub(super) const SUPER: &str = "Basic c3VwZXI6dGVzdA==";
-/// How a node ends that does not know the cluster's level.
+/// Exit code of a node that does not know the cluster's level.
 const REFUSED: i32 = 1;
-/// What it says then.
+/// Words of a node that does not know the cluster's level.
 const WORDS: &str = "start a newer zlock";
-/// How often a finalisation is asked for before it counts as refused. The leader may be a new one,
-/// that has not met all members yet.
+/// Number of tries at a finalisation before it counts as refused. A new leader refuses until it has
+/// met all members.
 const TRIES: u32 = 40;
 
 /// One thing that an operator does.

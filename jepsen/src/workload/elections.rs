@@ -15,9 +15,9 @@ use crate::http::Call;
 
 /// As short as zlock allows: pauses are to be longer.
 const LEADER_TIMEOUT_MS: u64 = 2_000;
-/// How long an observer waits for something new.
+/// Time that an observer waits for something new.
 const WAIT: Duration = Duration::from_millis(1_000);
-/// What a leader does before it resigns.
+/// Number of deeds of a leader before it resigns.
 const DEEDS: u32 = 4;
 /// One deed in so many is interrupted by a pause.
 const PAUSE_ONE_IN: u32 = 40;

@@ -24,15 +24,15 @@ pub struct Mixer {
     waiter: Waiter,
     /// The writer that its reader became, or that it was before it was downgraded.
     writer: Option<Place>,
-    /// What was read under the lock and not yet written back.
+    /// List that was read under the lock and not yet written back.
     list: Option<String>,
-    /// It has done what it came for.
+    /// True once the worker has done what it came for.
     done: bool,
 }
 
 impl Mixer {
-    /// What the waiter has now is the writer; the reader stays beside it, unless the session has
-    /// gone.
+    /// Takes the waiter's new place as the writer's. The reader stays beside the writer, unless the
+    /// session has gone.
     fn writer_was_used(&mut self, reader: Place) {
         self.writer = self.waiter.place.take();
         self.waiter.place = self.waiter.owner.has_session().then_some(reader);

@@ -13,7 +13,7 @@ use crate::http::Call;
 pub(super) struct OwnSession {
     pub(super) id: u64,
     pub(super) key: String,
-    /// When the last request was sent that was answered and kept it alive.
+    /// Time at which the last request was sent that was answered and kept the session alive.
     pub(super) heard: Instant,
 }
 

@@ -11,10 +11,10 @@ use crate::client::{Client, Session};
 
 /// Longer than any fault lasts: these sessions are not meant to end by themselves.
 pub(super) const SESSION_TIMEOUT_MS: u64 = 60_000;
-/// How long closing may take when everything is mended.
+/// Longest time for closing sessions when everything is mended.
 const SETTLE_MAX: Duration = Duration::from_secs(60);
 
-/// Who owns locks: one session at a time.
+/// Owner of locks: one session at a time.
 pub(super) struct Owner {
     door: Door,
     timeout_ms: u64,

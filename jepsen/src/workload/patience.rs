@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use crate::answer::Answer;
 
-/// How long one last read may be tried, as in [`crate::client::Client::insist`].
+/// Longest time of the tries of one last read, as in [`crate::client::Client::insist`].
 const TRIED_MAX: Duration = Duration::from_secs(60);
 /// Between two tries.
 const PAUSE: Duration = Duration::from_millis(50);

@@ -10,7 +10,7 @@ use crate::client::Client;
 
 /// Keys in use at the same time.
 const KEYS: u64 = 5;
-/// How long a key is in use.
+/// Time for which a key is in use.
 const EPOCH: Duration = Duration::from_secs(5);
 
 /// The stretches of a run whose keys are all there.

@@ -13,10 +13,10 @@ use crate::answer::{Answer, Effect};
 use crate::client::{Client, Session};
 use crate::http::Call;
 
-/// How long one look at a ticket waits.
+/// Time that one look at a ticket waits.
 const WAIT: Duration = Duration::from_millis(500);
 
-/// What kind of tickets it has.
+/// Kind of the tickets of a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tickets {
     /// Of one lock: `token` in the history's values.
@@ -27,7 +27,7 @@ pub(super) enum Tickets {
 
 /// A place in a queue.
 pub(super) struct Place {
-    /// What the history says of it, without the owner; with the token, or tokens, once it holds.
+    /// Value for the history, without the owner; with the token, or tokens, once the place holds.
     pub(super) value: Value,
     pub(super) ticket: String,
     pub(super) held: bool,
@@ -69,7 +69,7 @@ impl Tickets {
 }
 
 impl Place {
-    /// Its lock; of several, one of them.
+    /// Path of the lock; with several, of the first.
     pub(super) fn lock(&self) -> &str {
         let lock = self.value["lock"].as_str();
         lock.or_else(|| self.value["locks"][0]["lock"].as_str()).unwrap_or_default()
@@ -92,7 +92,7 @@ pub(super) async fn look(lock: &str, client: &mut Client) {
     client.operate("look", value, call, read).await;
 }
 
-/// What the history says of something that a session does.
+/// Value for the history of something that a session does.
 pub(super) fn owned(value: &Value, session: &Session) -> Value {
     let mut value = value.clone();
     value["owner"] = session.id.into();
@@ -107,7 +107,7 @@ pub struct Waiter {
 }
 
 impl Waiter {
-    /// Goes on with the session, or without it and what it had.
+    /// Tells whether the place holds.
     pub(super) fn after(&mut self, session: Session, answer: &Answer, client: &mut Client) {
         if !self.owner.after(session, answer, client) {
             self.place = None;
@@ -131,8 +131,8 @@ impl Waiter {
         None
     }
 
-    /// The same with a die of twenty sides that says what is done with a place: a look at the queue
-    /// now and then, and some leave it before their turn has come.
+    /// Does a step with the place as a die of twenty sides says: a look at the queue now and then,
+    /// and some leave it before their turn has come.
     pub(super) async fn step_or_look(&mut self, die: u8, session: Session, client: &mut Client) -> Option<Session> {
         if die < 3
             && let Some(place) = &self.place
@@ -154,7 +154,7 @@ impl Waiter {
         self.ask("enqueue", session, asked, client).await;
     }
 
-    /// The same under another name.
+    /// Asks for a place with an operation of this name.
     pub(super) async fn ask(&mut self, f: &str, session: Session, asked: Asked, client: &mut Client) -> Answer {
         let (tickets, value, call) = asked;
         let call = call.query("keep=true").session(&session.key);

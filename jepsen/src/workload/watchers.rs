@@ -12,7 +12,7 @@ use crate::http::Call;
 
 /// Znodes that come, change and go.
 const NODES: u64 = 12;
-/// How long a poll waits when nothing changes any more.
+/// Time that a poll waits when nothing changes any more.
 const LAST_WAIT: Duration = Duration::from_millis(200);
 
 /// One root with watchers.

@@ -13,7 +13,7 @@ use crate::http::Call;
 /// A balance with the version that it was seen at.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen {
-    /// How much there was.
+    /// Balance of the account.
     pub(crate) balance: i64,
     /// The znode's version.
     pub(crate) version: i32,

@@ -65,24 +65,24 @@ impl Recipe {
 /// A lock that is asked for.
 #[derive(Clone, Debug)]
 pub(crate) struct Wish<'a> {
-    /// Which.
+    /// Path of the lock.
     pub(crate) lock: &'a str,
     /// `exclusive`, `read` or `write`.
     pub(crate) mode: &'a str,
     /// Whether its owner may take it again.
     pub(crate) reentrant: bool,
-    /// How long to wait in the queue.
+    /// Time to wait in the queue.
     pub(crate) wait: Duration,
 }
 
 /// A lock that was granted.
 #[derive(Clone, Debug)]
 pub(crate) struct Taken {
-    /// What gives it back.
+    /// Name by which the lock is given back.
     pub(crate) ticket: String,
     /// The fencing token.
     pub(crate) token: u64,
-    /// How often it is held now.
+    /// Number of times that the owner holds the lock now.
     pub(crate) holds: u64,
 }
 

@@ -15,14 +15,14 @@ use crate::http::Call;
 /// Events of a burst that are gathered before the node is asked.
 const GATHERED: Duration = Duration::from_millis(20);
 
-/// What happens to a znode.
+/// Change of a znode.
 #[derive(Clone, Debug)]
 pub(crate) enum Change {
-    /// It is created.
+    /// The znode is created.
     Create,
-    /// It is deleted.
+    /// The znode is deleted.
     Delete,
-    /// This becomes its data.
+    /// This text becomes the znode's data.
     Write(String),
 }
 
@@ -30,22 +30,22 @@ pub(crate) enum Change {
 pub(crate) struct Batch {
     /// Zxid, kind and path of each.
     pub(crate) events: Vec<Value>,
-    /// Where the stretch ends.
+    /// Zxid at which the stretch ends.
     pub(crate) upto: u64,
 }
 
 /// One poll.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Poll {
-    /// Where the last one ended.
+    /// Zxid at which the last poll ended.
     pub(crate) since: u64,
-    /// How long it waits for an event.
+    /// Time to wait for an event.
     pub(crate) wait: Duration,
     /// Whether it forgets what happened since the last one: the negative control.
     pub(crate) careless: bool,
 }
 
-/// Where a follower is that has a persistent recursive watch.
+/// Position of a follower that has a persistent recursive watch.
 #[derive(Default)]
 pub(crate) struct Following {
     connection: u64,
@@ -57,7 +57,7 @@ pub(crate) struct Following {
 /// came, and asks the node how far it is. Events of changes up to there must have come before that
 /// answer. While a follower was between two nodes it was told nothing, so it begins anew.
 impl Door {
-    /// How long a poll waits for an event.
+    /// Time that a poll waits for an event.
     pub(crate) fn wait(&self) -> Duration {
         Duration::from_millis(if self.follows_one_node() { 300 } else { 800 })
     }

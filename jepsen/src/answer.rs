@@ -117,12 +117,12 @@ impl Answer {
         Answer { outcome: Kind::Fail, error: Some(error), status: 0, body: Bytes::new(), zxid: None, node: 0 }
     }
 
-    /// Whether it is `Ok`.
+    /// Tells whether the answer is `Ok`.
     pub fn is_ok(&self) -> bool {
         self.outcome == Kind::Ok
     }
 
-    /// Whether it is the problem of that name.
+    /// Tells whether the answer is the problem of that name.
     pub fn is_problem(&self, name: &str) -> bool {
         self.error.as_deref() == Some(name)
     }

@@ -44,7 +44,7 @@ impl Client {
         }
     }
 
-    /// Whether the last operation was of unknown outcome. Asking forgets it.
+    /// Tells whether the last operation was of unknown outcome, and forgets it.
     pub fn take_crashed(&mut self) -> bool {
         std::mem::take(&mut self.crashed)
     }
@@ -187,7 +187,7 @@ impl Session {
         Session { id: opened.id, key: opened.session, timeout, zk: None, quiet, keeper }
     }
 
-    /// One that its client keeps alive.
+    /// A session that the client of ZooKeeper's protocol keeps alive.
     pub fn over_zookeeper(zk: Zk) -> Session {
         let (id, key, quiet) = (zk.session(), String::new(), Arc::default());
         Session { id, key, timeout: Duration::ZERO, zk: Some(zk), quiet, keeper: None }

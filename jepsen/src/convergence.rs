@@ -1,4 +1,4 @@
-//! After everything is healed all nodes hold the same state.
+//! Check that all nodes hold the same state after everything is healed.
 
 use std::time::Duration;
 

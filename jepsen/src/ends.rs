@@ -1,4 +1,5 @@
-//! Why nodes ended, and what their disks lost: what a run is told apart from its history.
+//! Reasons for which nodes ended, and losses of their disks: the part of a run that its history
+//! does not tell.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -88,7 +88,7 @@ pub struct Operation {
     /// Nanoseconds at the invocation and at the completion (the end of the history when there is
     /// none).
     pub time: (u64, u64),
-    /// Why it failed or is not known.
+    /// Reason for which the operation failed or is not known.
     pub error: Option<String>,
     /// The zxid of the answer.
     pub zxid: Option<u64>,
@@ -155,12 +155,12 @@ fn wrong(entry: &Entry, what: &str) -> String {
 }
 
 impl Operation {
-    /// Whether it happened for sure.
+    /// Tells whether the operation happened for sure.
     pub fn is_ok(&self) -> bool {
         self.outcome == Kind::Ok
     }
 
-    /// Whether it may have happened.
+    /// Tells whether the operation may have happened.
     pub fn is_possible(&self) -> bool {
         self.outcome != Kind::Fail
     }
@@ -180,7 +180,7 @@ impl Operation {
         self.field(name)?.as_str()
     }
 
-    /// One line for people.
+    /// The operation in one line for people.
     pub fn describe(&self) -> String {
         let ended = match self.outcome {
             Kind::Ok => format!("ok {}", shortened(&self.result)),

@@ -110,7 +110,7 @@ pub struct Options {
     pub negative: bool,
 }
 
-/// Whether a workload has a negative control.
+/// Tells whether a workload has a negative control.
 pub fn has_negative(workload: Workload) -> bool {
     use Workload::{ExactlyOnce, FencedLock, Register, Session, Watch};
     matches!(workload, Register | FencedLock | ExactlyOnce | Session | Watch)

@@ -54,7 +54,7 @@ pub(crate) async fn count(cluster: &Cluster, verdict: &mut Verdict) {
     verdict.figure(PURGED, purged);
 }
 
-/// Whether a node's metrics say that entries of its log are gone.
+/// Tells whether a node's metrics say that entries of its log are gone.
 fn has_purged(metrics: &str) -> bool {
     let zxid = metrics.lines().find_map(|line| line.strip_prefix("zlock_log_purged_zxid "));
     zxid.is_some_and(|zxid| zxid.trim() != "0")

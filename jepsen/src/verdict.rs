@@ -74,7 +74,7 @@ pub struct Verdict {
     pub findings: Vec<Finding>,
     /// Number of all findings.
     pub finding_count: usize,
-    /// Why nothing can be said, when nothing can.
+    /// Reasons for which nothing can be said; empty when something can.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub doubts: Vec<String>,
     /// Figures worth a look that decide nothing.
@@ -141,7 +141,7 @@ impl Verdict {
         self.figures.extend(other.figures);
     }
 
-    /// Whether a finding of this kind was made.
+    /// Tells whether a finding of this kind was made.
     pub fn has(&self, kind: &str) -> bool {
         self.findings.iter().any(|finding| finding.kind == kind)
     }

@@ -52,7 +52,7 @@ pub struct Call<O> {
 pub enum Verdict {
     /// There is an order that explains every answer.
     Linearizable,
-    /// There is none. The positions of the operations in the longest prefix that could be
+    /// There is no such order. The positions of the operations in the longest prefix that could be
     /// explained, and of the first completed operation that no explanation reached.
     NotLinearizable {
         /// Positions of operations, in the order in which the deepest attempt took them.

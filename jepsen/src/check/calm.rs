@@ -46,7 +46,7 @@ impl Calm {
         calm && steps(from, to).all(|step| self.works(step))
     }
 
-    /// Whether the node answered others from then to then.
+    /// Tells whether the node answered others between two times.
     pub(super) fn answers(&self, node: u64, from: u64, to: u64) -> bool {
         steps(from, to).all(|step| {
             let first = self.answers.partition_point(|answer| *answer < (node, step));
@@ -66,8 +66,8 @@ fn steps(from: u64, to: u64) -> impl Iterator<Item = u64> {
     (0..to.saturating_sub(from) / WORKS_NS).map(move |step| from + step * WORKS_NS)
 }
 
-/// From the beginning, or so long after a mend, to the next fault. Where the run waited for the
-/// nodes after a mend, it is counted from when they were all ready.
+/// The calm times: from the beginning, or so long after a mend, to the next fault. Where the run
+/// waited for the nodes after a mend, it is counted from when they were all ready.
 fn windows(entries: &[Entry]) -> Vec<(u64, u64)> {
     let end = entries.last().map_or(0, |entry| entry.time);
     let mut windows = Vec::new();
@@ -89,12 +89,12 @@ fn windows(entries: &[Entry]) -> Vec<(u64, u64)> {
     windows
 }
 
-/// Whether a mend is followed by `recovered`.
+/// Tells whether a mend is followed by `recovered`.
 fn waits_for_nodes(value: &serde_json::Value) -> bool {
     value["waits_for_nodes"] == true
 }
 
-/// Whether a node was found to have ended by itself.
+/// Tells whether a node was found to have ended by itself.
 fn has_ended(value: &serde_json::Value) -> bool {
     value["ended_by_themselves"].as_array().is_some_and(|ended| !ended.is_empty())
 }

@@ -77,8 +77,8 @@ impl<'a> Ends<'a> {
         ends
     }
 
-    /// From when on a lost session may have been over: when it last did something; never before it
-    /// did anything.
+    /// The index from which on a lost session may have been over: its last sign of life. `None`
+    /// when it gave none.
     pub(super) fn over_from(&self, owner: u64) -> Option<u64> {
         self.lived.get(&owner).copied()
     }
@@ -93,8 +93,8 @@ impl<'a> Ends<'a> {
         given_back.min(self.over_from(owner).unwrap_or(0).max(grant.complete))
     }
 
-    /// Whether something invoked after `since` and before `at` may have taken the lock from the
-    /// owner.
+    /// Tells whether an operation invoked after `since` and before `at` may have taken the lock
+    /// from the owner.
     pub(super) fn between(&self, owner: u64, lock: &str, since: u64, at: u64) -> bool {
         self.first_after(owner, lock, None, since).is_some_and(|end| end.call < at)
     }

@@ -28,9 +28,9 @@ pub(super) struct Hold<'a> {
     shared: bool,
     /// Permits of the hold and of the whole semaphore.
     permits: Option<(u64, u64)>,
-    /// From here, an index of the history or a zxid ...
+    /// First moment of the hold, an index of the history or a zxid.
     pub(super) begin: u64,
-    /// ... to here.
+    /// Last moment of the hold, of the same kind.
     pub(super) until: u64,
     /// Operations that prove the hold.
     pub(super) shown: Vec<&'a Operation>,
@@ -48,7 +48,7 @@ impl Hold<'_> {
         self.shared && other.shared || self.permits.is_some() && other.permits.is_some()
     }
 
-    /// Whether it may hold beside others of its kind.
+    /// Tells whether the hold may be beside others of its kind.
     fn is_together(&self) -> bool {
         self.shared || self.permits.is_some()
     }
@@ -126,9 +126,9 @@ fn hold<'a>(lock: &'a str, owner: u64, token: u64, grant: &'a Operation, begin: 
     Hold { lock, owner, token, shared, permits, begin, until, shown, grant, asked, given_back }
 }
 
-/// No two sessions hold one lock at once, but for readers and leases, neither on the clients' clock
-/// nor in the log, never more permits are out than there are, and tokens rise in the log. Answers
-/// with the holds in the log.
+/// Checks the proven holds, on the clients' clock and in the log: no two sessions hold one lock at
+/// once, but for readers and leases, and no more permits are out than there are. In the log, tokens
+/// rise as well. Answers with the holds in the log.
 pub(super) fn check_proven<'a>(operations: &'a [Operation], verdict: &mut Verdict) -> Vec<Hold<'a>> {
     check_room("two-holders", &proven(operations, Clock::History), Clock::History, verdict);
     let holds = proven(operations, Clock::Log);
@@ -137,8 +137,8 @@ pub(super) fn check_proven<'a>(operations: &'a [Operation], verdict: &mut Verdic
     holds
 }
 
-/// No two sessions hold one lock at once, but for readers and leases, and never more permits are
-/// out than there are.
+/// Checks that no two sessions hold one lock at once, but for readers and leases, and that no more
+/// permits are out than there are.
 pub(super) fn check_room(kind: &str, holds: &[Hold<'_>], clock: Clock, verdict: &mut Verdict) {
     let told = |at: u64| match clock {
         Clock::History => format!("at entry {at} of the history"),

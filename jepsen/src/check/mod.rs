@@ -159,14 +159,14 @@ impl Workload {
         self.row().name
     }
 
-    /// Whether its clients wait for each other's locks. Each client of `exactly-once` has a lock of
-    /// its own.
+    /// Tells whether clients of the workload wait for each other's locks. Each client of
+    /// `exactly-once` has a lock of its own.
     pub fn has_locks(self) -> bool {
         use Workload::{Ephemeral, ExactlyOnce, Multi, Register, Sequential, Session, Watch};
         !matches!(self, Register | Sequential | Ephemeral | Watch | Multi | Session | ExactlyOnce)
     }
 
-    /// Whether something has to come in time, as long as nothing is broken.
+    /// Tells whether something has to come in time, as long as nothing is broken.
     pub fn is_timed(self) -> bool {
         self.has_locks() || self == Workload::Watch
     }

@@ -61,13 +61,13 @@ impl<'a> Place<'a> {
         self.grant?.result.get("token")?.as_u64()
     }
 
-    /// Whether this one was told its place, which others must not pass, before the other was asked
-    /// for.
+    /// Tells whether this place was told, so that others must not pass it, before the other was
+    /// asked for.
     pub(super) fn is_before(&self, other: &Place<'_>) -> bool {
         self.told < other.from && !other.passes && !self.may_be_passed
     }
 
-    /// Whether the other one may ever stand before it.
+    /// Tells whether the other place may ever stand before this one.
     pub(super) fn may_wait_for(&self, other: &Place<'_>) -> bool {
         other.owner != self.owner && !self.is_before(other) && other.gone > self.from
     }
@@ -82,7 +82,8 @@ impl<'a> Place<'a> {
         self.from <= at && at < self.gone
     }
 
-    /// Whether it waits at this time for sure, or its client for an answer that may be the grant.
+    /// Tells whether the place waits at this time for sure, or its client for an answer that may be
+    /// the grant.
     fn asks(&self, at: u64) -> bool {
         if at < self.waits_until {
             return true;
@@ -91,8 +92,8 @@ impl<'a> Place<'a> {
         after.checked_sub(1).is_some_and(|last| at < self.requests[last].time.1)
     }
 
-    /// Whether others may be in the way of its grant, from this time to the next moment of one of
-    /// them.
+    /// Tells whether others may be in the way of the grant, from this time to the next moment of
+    /// one of them.
     pub(super) fn is_blocked(&self, others: &[&Place<'_>], at: u64) -> bool {
         let there = || others.iter().filter(|other| other.is_there(at));
         if there().all(|other| self.fits_beside(other)) && self.has_room(others, at) {
@@ -103,14 +104,14 @@ impl<'a> Place<'a> {
         several || there().any(|other| !other.asks(at))
     }
 
-    /// Whether the two may hold at the same time, as far as there is room.
+    /// Tells whether two places may hold at the same time, as far as there is room.
     pub(super) fn fits_beside(&self, other: &Place<'_>) -> bool {
         let pairs = self.parts.iter().flat_map(|own| other.parts.iter().map(move |part| (own, part)));
         let mut meeting = pairs.filter(|(own, part)| own.lock == part.lock);
         meeting.all(|(own, part)| own.shared && part.shared || own.permits.is_some() && part.permits.is_some())
     }
 
-    /// Whether all permits that others have or want leave enough.
+    /// Tells whether all permits that others have or want leave enough.
     fn has_room(&self, others: &[&Place<'_>], at: u64) -> bool {
         self.parts.iter().all(|own| {
             let Some((permits, limit)) = own.permits else { return true };
@@ -233,7 +234,7 @@ fn ask_again<'a>(operation: &'a Operation, open: &[usize], places: &mut [Place<'
     }
 }
 
-/// Whether a place of the operation's owner is gone when the operation has ended.
+/// Tells whether a place of the operation's owner is gone when the operation has ended.
 fn ends(operation: &Operation, place: &Place<'_>) -> bool {
     let error = operation.error.as_deref().unwrap_or_default();
     if SESSION_OVER.contains(&error) || operation.f == "close" && operation.is_ok() {

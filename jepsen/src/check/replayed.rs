@@ -130,7 +130,8 @@ pub fn check(workload: Workload, nodes: &[NodeFacts], operations: &[Operation]) 
     verdict
 }
 
-/// One lock has one holder, tokens rise, and a session that has ended holds nothing.
+/// Checks one node's facts: one lock has one holder, tokens rise, and a session that has ended
+/// holds nothing.
 fn walk(node: &NodeFacts, holds: &mut BTreeMap<(String, u64, u64), Hold>, verdict: &mut Verdict) {
     let mut locks: BTreeMap<&str, BTreeMap<&str, &Granted>> = BTreeMap::new();
     let mut tokens: BTreeMap<&str, (u64, u64)> = BTreeMap::new();

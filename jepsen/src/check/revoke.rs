@@ -33,8 +33,8 @@ pub(super) fn check(operations: &[Operation]) -> Verdict {
     verdict
 }
 
-/// After its holder was told that the lock is lost, or the log says so, nothing is done with its
-/// token.
+/// Checks that nothing is done with a token after its holder was told that the lock is lost, or the
+/// log says so.
 fn check_dead_tokens(operations: &[Operation], verdict: &mut Verdict) {
     let key = |operation: &Operation, name| Some((operation.text("lock")?.to_owned(), operation.number(name)?));
     let told = |operation: &&Operation| {

@@ -16,9 +16,9 @@ pub(super) struct Wait<'a> {
     pub(super) owner: u64,
     /// The token that it got in the end.
     pub(super) token: Option<u64>,
-    /// From this zxid ...
+    /// First zxid of the wait.
     pub(super) begin: u64,
-    /// ... to this.
+    /// Last zxid of the wait.
     pub(super) until: u64,
     /// Operations that prove the wait.
     pub(super) shown: Vec<&'a Operation>,

@@ -52,9 +52,9 @@ const MEMORY_2: Files =
 /// A version of control groups with the place of one resource's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Hierarchy {
-    /// One tree for each resource.
+    /// One tree of groups for each resource.
     One(PathBuf),
-    /// One tree for all.
+    /// One tree of groups for all resources.
     Two(PathBuf),
 }
 
@@ -157,7 +157,7 @@ impl Group {
         }
     }
 
-    /// Whether the kernel has killed the process because there was no memory left.
+    /// Tells whether the kernel has killed the process because there was no memory left.
     pub fn has_killed(&self) -> bool {
         self.resource == Resource::Memory && self.count(self.files().killed).is_ok_and(|killed| killed > 0)
     }

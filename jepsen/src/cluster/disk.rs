@@ -18,14 +18,15 @@ use std::time::{Duration, Instant};
 
 use power_disk::{Cut, Disk, Mounted};
 
-/// Of the tmpfs.
+/// Size of the tmpfs.
 const DISK_BYTES: u64 = 512 << 20;
-/// Of the image, as its filesystem sees it. It fits, so that the image can be full by itself too.
+/// Size of the image, as its filesystem sees it. The image fits, so that it can be full by itself
+/// too.
 const IMAGE_BYTES: u64 = 384 << 20;
 /// The name of the file that takes the space.
 const FILLER: &str = ".jepsen-filler";
 
-/// Whether this process may mount tmpfs and images.
+/// Tells whether this process may mount tmpfs and images.
 pub fn available() -> bool {
     rustix::process::geteuid().is_root() && Command::new("mkfs.ext4").arg("-V").output().is_ok()
 }

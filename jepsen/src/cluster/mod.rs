@@ -65,7 +65,7 @@ pub struct Cluster {
     pub zookeeper: Vec<String>,
     /// The processes; none for a cluster that was there before.
     pub nodes: Vec<Node>,
-    /// Whether its level was raised beyond what the first program knows.
+    /// True once the cluster's level was raised beyond what the first program knows.
     pub raised: bool,
     /// The links between the nodes; none for a cluster that was there before.
     pub network: Option<Network>,
@@ -156,7 +156,8 @@ impl Cluster {
         node.stop().await;
     }
 
-    /// Why a node says that it is not ready, or that it does not answer; nothing when it is.
+    /// The reason for which a node is not ready: its own words, or that it does not answer. `None`
+    /// when it is ready.
     pub async fn not_ready(&self, id: u64) -> Option<String> {
         let answer = Http::new(&self.endpoints).send(id, Call::get("/readyz")).await;
         (!answer.is_ok())
@@ -185,7 +186,7 @@ impl Cluster {
         Ok(sum)
     }
 
-    /// Whether nothing has been wrong with the fsyncs of a node for so long.
+    /// Tells whether the fsyncs of a node have been sound for so long.
     pub fn disk_rested(&self, id: u64, time: Duration) -> bool {
         self.disks.rested(&self.nodes[(id - 1) as usize].data_dir, time)
     }

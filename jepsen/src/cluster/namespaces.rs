@@ -15,7 +15,7 @@ use testkit::LinkRule;
 /// Number of runs on this machine that can have namespaces at the same time.
 const SLOTS: u32 = 1_000;
 
-/// As many nodes as a run can have.
+/// Most nodes that a run can have.
 const NODES_MAX: u64 = 9;
 
 /// Packets in a hundred that a lossy link drops.
@@ -47,7 +47,7 @@ fn remove(prefix: &str, nodes: u64) {
     }
 }
 
-/// Whether this process may make namespaces and has the tools: makes one to see.
+/// Checks that this process may make namespaces and has the tools: makes one to see.
 pub(crate) fn available() -> io::Result<()> {
     Namespaces::make(1).map(|_| ())
 }

@@ -31,7 +31,7 @@ const ENDS_MAX: usize = 50;
 
 /// Longest time of a clean stop: more than a node gives itself before it cuts the stop short.
 const STOP_MAX: Duration = Duration::from_secs(30);
-/// Between two looks whether a node has stopped.
+/// Pause between two looks whether a node has stopped.
 const STOP_PAUSE: Duration = Duration::from_millis(20);
 
 /// Words of a node that does not start on the data that it has.
@@ -110,7 +110,7 @@ enum Data {
     OnTrial,
 }
 
-/// State of a node's disk, as far as the process that runs on it is concerned.
+/// The disk was not broken in the life of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Disk {
     /// The disk was never broken.
@@ -263,7 +263,7 @@ impl Node {
         Ok(())
     }
 
-    /// Whether it runs. One that has ended by itself is remembered in [`Node::ends`].
+    /// Tells whether the node runs. One that has ended by itself is remembered in [`Node::ends`].
     pub fn runs(&mut self) -> bool {
         let Some(process) = &mut self.process else { return false };
         let Ok(Some(status)) = process.ended() else { return true };
@@ -305,8 +305,8 @@ impl Node {
         }
     }
 
-    /// Whether the process has lived through a broken disk, so that nobody knows yet whether it
-    /// goes on.
+    /// Tells whether the process has lived through a broken disk, so that it is unknown yet whether
+    /// it goes on.
     pub fn must_prove_itself(&self) -> bool {
         self.process.is_some() && self.disk == Disk::Mended
     }
@@ -365,7 +365,7 @@ impl Node {
         }
     }
 
-    /// Whether it stands still.
+    /// Tells whether the process stands still.
     pub fn is_paused(&self) -> bool {
         self.paused
     }
@@ -458,8 +458,8 @@ impl Node {
         log.lines().filter(|line| line.contains(message)).count() as u64
     }
 
-    /// Whether a node that was killed was writing, receiving or swapping a snapshot, by what its
-    /// data directory has (docs/storage-format.md).
+    /// Tells whether a node that was killed was writing, receiving or swapping a snapshot, by the
+    /// files of its data directory (docs/storage-format.md).
     pub fn has_unfinished_snapshot(&self) -> bool {
         let Ok(entries) = fs::read_dir(self.data_dir.join("sled")) else { return false };
         let names: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();

@@ -28,7 +28,7 @@ pub struct Holders {
 /// A lock that nobody holds at first.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LockModel {
-    /// Whether its owner may take it again.
+    /// Whether the owner may take the lock again.
     pub reentrant: bool,
 }
 

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::kind::{Doing, Kind, Outcome, Scene};
 
-/// Between two looks at who leads.
+/// Pause between two looks at who leads.
 const LOOK: Duration = Duration::from_millis(100);
 /// A leader that has said that its disk stalls has handed over within this time: it asks its
 /// followers for up to a second, and again half a second later.

@@ -8,14 +8,14 @@ use tokio::time::Instant;
 
 use super::kind::{Doing, Kind, Outcome, Rules, Scene, between, rules};
 
-/// Between two looks at who leads.
+/// Pause between two looks at who leads.
 const LOOK: Duration = Duration::from_millis(20);
 /// Without another leader by then the links are let go, and it begins again.
 const DEPOSED_MAX: Duration = Duration::from_secs(3);
 /// Requests stay held that much longer than answers: the first word of the new leader must not come
 /// before the old answers.
 const ANSWERS_FIRST: Duration = Duration::from_millis(150);
-/// One time of all.
+/// Longest time of one holding, with all its stages.
 const LEAST: Duration = Duration::from_millis(4_500);
 
 /// Stage of one time of holding.

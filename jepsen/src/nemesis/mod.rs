@@ -53,11 +53,11 @@ pub struct Broken {
     pub figures: BTreeMap<&'static str, u64>,
     /// Duties of the cluster that it has not done under a fault.
     pub wrong: Vec<String>,
-    /// Why the nemesis did not come to its end, if it did not.
+    /// Reason for which the nemesis did not come to its end, if it did not.
     pub trouble: Option<Trouble>,
 }
 
-/// Why a nemesis did not come to its end.
+/// Reason for which a nemesis did not come to its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trouble {
     /// A fault could not be made or mended: nothing can be said about the cluster.
@@ -69,7 +69,7 @@ pub enum Trouble {
 /// The pace of faults.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
-    /// Between the end of a fault and the next.
+    /// Time between the end of a fault and the next.
     pub calm: Duration,
     /// Length of a fault.
     pub fault: Duration,
@@ -99,7 +99,7 @@ pub struct Nemesis {
 }
 
 impl Nemesis {
-    /// One that knows these faults.
+    /// A nemesis that knows these faults.
     pub fn new(
         faults: Vec<Fault>,
         pace: Pace,

@@ -15,7 +15,7 @@ use crate::http::Call;
 
 /// Timeout of these sessions: the shortest that a node agrees to.
 const TIMEOUT_MS: u64 = 2_000;
-/// Between two heartbeats.
+/// Pause between two heartbeats.
 const HEARTBEAT: Duration = Duration::from_millis(TIMEOUT_MS / 5);
 /// Longest wait of an acquire in the queue: shorter than the time between two heartbeats.
 const WAIT: Duration = Duration::from_millis(300);

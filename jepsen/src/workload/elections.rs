@@ -29,7 +29,7 @@ pub struct Elections {
     pool: Pool,
 }
 
-/// One who stands, or looks on.
+/// A worker that stands for election, or looks on.
 pub enum Participant {
     /// Stands.
     Candidate(Box<Candidate>),
@@ -37,13 +37,13 @@ pub enum Participant {
     Observer(Observer),
 }
 
-/// One who stands for election, and what it still has to do when it leads.
+/// A worker that stands for election, and the deeds that it still has to do when it leads.
 pub struct Candidate {
     waiter: Waiter,
     deeds_left: u32,
 }
 
-/// One who looks on: the election, and the cursor of the last answer.
+/// A worker that looks on: the election, and the cursor of the last answer.
 #[derive(Default)]
 pub struct Observer {
     election: String,

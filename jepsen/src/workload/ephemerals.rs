@@ -51,7 +51,7 @@ impl Ephemerals {
         answer
     }
 
-    /// Whether a znode is there, asked of any node.
+    /// Asks any node whether a znode is there.
     async fn look(&self, f: &str, path: &str, owner: u64, client: &mut Client) -> Option<bool> {
         let mut value = json!({"owner": owner, "path": path});
         client.invoke(f, value.clone());

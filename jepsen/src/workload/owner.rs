@@ -30,14 +30,14 @@ impl Default for Owner {
 }
 
 impl Owner {
-    /// One whose sessions live for so long without it.
+    /// An owner whose sessions live for so long without a heartbeat.
     pub(super) fn with_timeout(timeout_ms: u64) -> Owner {
         Owner { timeout_ms, ..Owner::default() }
     }
 }
 
 impl Owner {
-    /// One whose sessions are opened at this door.
+    /// An owner whose sessions are opened at this door.
     pub(super) fn new(door: Door) -> Owner {
         Owner { door, timeout_ms: SESSION_TIMEOUT_MS, session: None, to_close: Vec::new() }
     }
@@ -56,7 +56,7 @@ impl Owner {
         }
     }
 
-    /// Whether there is a session, and with it what it had.
+    /// Tells whether there is a session.
     pub(super) fn has_session(&self) -> bool {
         self.session.is_some()
     }
@@ -104,8 +104,8 @@ impl Owner {
         Ok(())
     }
 
-    /// As `after`, for operations that are tried until they are answered: a refusal may mean that
-    /// the session has ended, and closing it finds out.
+    /// Goes on as [`Owner::after`] does, after operations that are tried until they are answered: a
+    /// refusal may mean that the session has ended, and closing it finds out.
     pub(crate) fn after_tries(&mut self, session: Session, answer: &Answer, client: &mut Client) -> bool {
         let doubtful = client.take_crashed() || !answer.is_ok();
         if doubtful {

@@ -18,8 +18,8 @@ use crate::http::Call;
 const WAIT: Duration = Duration::from_millis(500);
 /// Number of deeds of a holder before it gives the lock back by itself.
 const DEEDS: u32 = 4;
-/// One that does not listen goes on for so long, however fast the cluster answers: beyond the
-/// longest deadline and what the checker grants to one that acts late.
+/// Time for which a holder that does not listen goes on, however fast the cluster answers: beyond
+/// the longest deadline and what the checker grants to a holder that acts late.
 const STUBBORN: Duration = Duration::from_secs(6);
 /// One worker in so many asks for locks.
 const REVOKER_ONE_IN: usize = 5;

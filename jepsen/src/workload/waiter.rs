@@ -19,9 +19,9 @@ const WAIT: Duration = Duration::from_millis(500);
 /// Kind of the tickets of a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tickets {
-    /// Of one lock: `token` in the history's values.
+    /// A ticket of one lock: `token` in the history's values.
     One,
-    /// Of several locks at once: `locks` in the history's values, with a `token` each.
+    /// Tickets of several locks at once: `locks` in the history's values, with a `token` each.
     Several,
 }
 
@@ -107,14 +107,14 @@ pub struct Waiter {
 }
 
 impl Waiter {
-    /// Tells whether the place holds.
+    /// Goes on with the session, or without it and its place.
     pub(super) fn after(&mut self, session: Session, answer: &Answer, client: &mut Client) {
         if !self.owner.after(session, answer, client) {
             self.place = None;
         }
     }
 
-    /// Whether it holds.
+    /// Tells whether the place holds.
     pub(super) fn holds(&self) -> bool {
         self.place.as_ref().is_some_and(|place| place.held)
     }
@@ -144,7 +144,7 @@ impl Waiter {
         self.step(die == 3, session, client).await
     }
 
-    /// One whose sessions live for so long without it.
+    /// A waiter whose sessions live for so long without a heartbeat.
     pub(super) fn with_timeout(timeout_ms: u64) -> Waiter {
         Waiter { owner: Owner::with_timeout(timeout_ms), place: None }
     }

@@ -69,7 +69,7 @@ pub(crate) struct Wish<'a> {
     pub(crate) lock: &'a str,
     /// `exclusive`, `read` or `write`.
     pub(crate) mode: &'a str,
-    /// Whether its owner may take it again.
+    /// Whether the owner may take the lock again.
     pub(crate) reentrant: bool,
     /// Time to wait in the queue.
     pub(crate) wait: Duration,

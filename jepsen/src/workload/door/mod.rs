@@ -110,14 +110,14 @@ fn none_open() -> Failure {
     Failure::NotSent("no session is open".into())
 }
 
-/// Now and then a client leaves for another node.
+/// Lets a client leave for another node now and then.
 fn maybe_hop(zk: &Zk, client: &mut Client) {
     if client.rng.u32(..HOP_EVERY) == 0 {
         zk.hop();
     }
 }
 
-/// Whether nothing more will be answered in the session: it has ended, or its node broke the
+/// Tells whether no more answers will come in the session: it has ended, or its node broke the
 /// protocol.
 pub(super) fn is_over(answer: &Answer) -> bool {
     answer.is_problem("session-expired")

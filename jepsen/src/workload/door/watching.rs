@@ -41,7 +41,7 @@ pub(crate) struct Poll {
     pub(crate) since: u64,
     /// Time to wait for an event.
     pub(crate) wait: Duration,
-    /// Whether it forgets what happened since the last one: the negative control.
+    /// Whether the poll forgets what happened since the last one: the negative control.
     pub(crate) careless: bool,
 }
 
@@ -62,8 +62,9 @@ impl Door {
         Duration::from_millis(if self.follows_one_node() { 300 } else { 800 })
     }
 
-    /// Whether a follower that has no answer has missed events, and begins anew. Such a one is told
-    /// of each child, as by ZooKeeper, and not that the root's children have changed.
+    /// Tells whether a follower that has no answer has missed events, and begins anew. Such a
+    /// follower is told of each child, as by ZooKeeper, and not that the root's children have
+    /// changed.
     pub(crate) fn follows_one_node(&self) -> bool {
         matches!(self, Door::ZooKeeper(_))
     }

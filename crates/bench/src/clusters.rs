@@ -24,7 +24,7 @@ pub(crate) struct Clusters {
 }
 
 impl Clusters {
-    /// None yet.
+    /// No clusters yet.
     pub(crate) fn new(data: PathBuf, systems: &[Kind], warm_up: Duration) -> Clusters {
         Clusters { data, systems: systems.to_vec(), warm_up, running: Vec::new(), given_up: Vec::new() }
     }

@@ -49,7 +49,7 @@ const COLUMNS: [&str; 16] = [
 /// Highest ratio that zlock may reach between honest clients' 99th percentiles with and without
 /// hostile traffic.
 const RATIO_MAX: f64 = 5.0;
-/// Up to this 99th percentile, the ratio does not matter.
+/// Highest 99th percentile at which the ratio does not matter.
 const P99_MAX_MS: f64 = 100.0;
 /// Longest that a probe may take.
 const PROBE_MAX: Duration = Duration::from_secs(1);

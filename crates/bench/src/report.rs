@@ -69,7 +69,7 @@ fn measured(results: &Results) -> String {
     parts.concat()
 }
 
-/// Nothing without rows; else a paragraph of its own.
+/// A table as a paragraph of its own; empty without rows.
 fn with_head(head: &str, rows: impl Iterator<Item = String>) -> String {
     let rows: Vec<String> = rows.collect();
     if rows.is_empty() { String::new() } else { format!("{head}{}\n\n", rows.join("\n")) }

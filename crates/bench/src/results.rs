@@ -15,7 +15,7 @@ use crate::workload::Workload;
 
 const FILE: &str = "results.json";
 
-/// Everything. Lines and outcomes stand in the order of the tables.
+/// Results of one run. Lines and outcomes stand in the order of the tables.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Results {
     pub(crate) run: Run,
@@ -33,7 +33,7 @@ pub(crate) struct Run {
     pub(crate) commit: String,
     pub(crate) cpus: usize,
     pub(crate) kernel: String,
-    /// Of the last minute before it began and before it ended.
+    /// Load average of the last minute before the run began, and before it ended.
     pub(crate) load_average: [f64; 2],
     /// Factor of the sizes of scenarios.
     pub(crate) scale: f64,
@@ -56,9 +56,9 @@ impl Line {
         Some(Spread::of(self.rounds.get(&kind)?.iter().map(figure)))
     }
 
-    /// One system against another, round by round; `None` when one of them has no rounds. A system
-    /// whose round failed has none after it, so that the rounds of one place are always of one
-    /// time.
+    /// The ratio of one system to another, round by round; `None` when one of them has no rounds. A
+    /// system whose round failed has none after it, so that the rounds of one place are always of
+    /// one time.
     pub(crate) fn ratio(&self, own: Kind, peer: Kind, figure: impl Fn(&Figures, &Figures) -> f64) -> Option<Spread> {
         let (own, peer) = (self.rounds.get(&own)?, self.rounds.get(&peer)?);
         Some(Spread::of(own.iter().zip(peer).map(|(own, peer)| figure(own, peer))))

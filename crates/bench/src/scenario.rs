@@ -81,7 +81,7 @@ impl Scenario {
         name_of(self)
     }
 
-    /// Whether a system has it.
+    /// Tells whether a system has the scenario.
     pub(crate) fn runs_on(self, kind: Kind) -> bool {
         match self {
             // Which door a znode came in by makes no difference to zlock.
@@ -96,17 +96,17 @@ impl Scenario {
         }
     }
 
-    /// Whether it wants a cluster of its own, alone on the machine.
+    /// Tells whether the scenario wants a cluster of its own, alone on the machine.
     pub(crate) fn is_alone(self) -> bool {
         !matches!(self, Scenario::FanOut | Scenario::LeaderKilled | Scenario::LeaderHung)
     }
 
-    /// One round on one system never takes longer: it has failed then.
+    /// Longest time of one round on one system: a longer one has failed.
     pub(crate) fn time_limit(self) -> Duration {
         Duration::from_secs(if self.is_alone() { 300 } else { 120 })
     }
 
-    /// One round on a cluster that is shared with other workloads. What it measures goes into
+    /// Runs one round on a cluster that is shared with other workloads. Each figure goes into
     /// `figures` at once.
     pub(crate) async fn run(
         self,
@@ -123,7 +123,7 @@ impl Scenario {
         }
     }
 
-    /// One round on a cluster of its own, whose data go below `data`.
+    /// Runs one round on a cluster of its own, whose data go below `data`.
     pub(crate) async fn run_alone(
         self,
         kind: Kind,
@@ -151,10 +151,10 @@ impl Scenario {
 pub(crate) struct Scale(f64);
 
 impl Scale {
-    /// Everything as large as issue and page say.
+    /// The factor with which everything is as large as issue and page say.
     pub(crate) const FULL: Scale = Scale(1.0);
 
-    /// From the command line.
+    /// Reads the factor from the command line.
     pub(crate) fn parse(text: &str) -> Result<Scale, String> {
         let factor: f64 = text.parse().map_err(|_| "a number is wanted".to_owned())?;
         if factor > 0.0 && factor <= 1.0 { Ok(Scale(factor)) } else { Err("above 0 and at most 1".to_owned()) }

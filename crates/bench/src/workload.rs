@@ -23,7 +23,7 @@ pub(crate) const DATA: [u8; 100] = [b'x'; 100];
 const SETTLE: Duration = Duration::from_millis(300);
 /// Number of clients of a round that connect at once.
 const CONNECTING: usize = 32;
-/// No operation takes this long; a client that waits longer has lost its answer.
+/// Time that no operation takes; a client that waits longer has lost its answer.
 const STUCK: Duration = Duration::from_secs(30);
 
 /// Numbers what [`Workload::Create`] makes: nothing is made twice.
@@ -54,7 +54,7 @@ impl Workload {
         name_of(self)
     }
 
-    /// Whether a system has it. Redis has no queue for a lock: its clients poll.
+    /// Tells whether a system has the workload. Redis has no queue for a lock: its clients poll.
     pub(crate) fn runs_on(self, kind: Kind) -> bool {
         self != Workload::HandOff || kind != Kind::Redis
     }
@@ -87,14 +87,14 @@ struct Worker<'a> {
     workload: Workload,
 }
 
-/// One round: connects all clients, then lets them work at the same time.
+/// Runs one round: connects all clients, then lets them work at the same time.
 pub(crate) async fn round(cluster: &Cluster, kind: Kind, load: Load) -> Result<Round, Error> {
     // A block of its own: a sleep's time runs from its making on, and connecting is not measured.
     let meanwhile = async { tokio::time::sleep(load.length).await };
     round_while(cluster, kind, load, meanwhile).await.map(|(round, ())| round)
 }
 
-/// One round that is measured for as long as `meanwhile` takes instead of the load's length.
+/// Runs one round that is measured for as long as `meanwhile` takes instead of the load's length.
 /// `meanwhile` begins with the measured time.
 pub(crate) async fn round_while<T>(
     cluster: &Cluster,
@@ -189,7 +189,7 @@ impl Worker<'_> {
         round
     }
 
-    /// One operation. The first hand-off has no latency: nobody released the lock before.
+    /// Does one operation. The first hand-off has no latency: no client released the lock before.
     async fn once(&mut self) -> Result<Option<Sample>, Error> {
         let (client, name) = (&mut self.client, self.name.as_str());
         let began = Instant::now();

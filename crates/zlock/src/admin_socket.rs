@@ -39,7 +39,7 @@ impl Made {
 /// The socket's file. Gone when this is dropped.
 pub(crate) struct AdminSocket {
     path: PathBuf,
-    /// Of the file that was made here: another process may have put its own in the place.
+    /// The file that was made here: another process may have put its own in the place.
     made: Made,
 }
 

@@ -126,7 +126,7 @@ pub(crate) fn run(before: &ArgMatches, whole: impl Fn() -> Command) -> Option<u8
     Some(ended.unwrap_or_else(|failure| failure.tell(is_json(before))))
 }
 
-/// Whether JSON is asked for, before the command or behind it.
+/// Tells whether JSON is asked for, before the command or behind it.
 fn is_json(matches: &ArgMatches) -> bool {
     matches.try_get_one::<bool>("json").is_ok_and(|json| json == Some(&true))
         || matches.subcommand().is_some_and(|(_, deeper)| is_json(deeper))

@@ -18,7 +18,7 @@ use std::time::Duration;
 pub use keys::{KEYS, Key, effective};
 pub use load::{Given, flags, from_matches, given, load};
 
-/// Everything that a node is told. The places that [`KEYS`] point to.
+/// Settings of a node: the places that [`KEYS`] point to.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The node's part in the ensemble.
@@ -114,7 +114,7 @@ impl Default for Settings {
     }
 }
 
-/// Why a configuration is refused. Shown to the operator as it is.
+/// Reason for which a configuration is refused, in words for the operator.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file cannot be read.

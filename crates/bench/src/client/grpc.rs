@@ -19,8 +19,8 @@ const END_STREAM: u8 = 1;
 const ACK: u8 = 1;
 const END_HEADERS: u8 = 4;
 const FRAME_HEAD: usize = 9;
-/// No more than this is received before the server is told that it may go on; the window is about
-/// twice as large.
+/// Bytes that are received before the server is told that it may go on; the window is about twice
+/// as large.
 const RECEIVED_MAX: u32 = 1 << 30;
 
 /// A connection with any number of calls on it.
@@ -53,7 +53,7 @@ impl Grpc {
         Ok(Grpc { link, authority: addr.to_owned(), next_stream: 1, streams: Vec::new(), received: 0 })
     }
 
-    /// One request, one answer.
+    /// Sends one request and waits for its answer.
     pub(crate) async fn unary(&mut self, path: &str, message: &[u8]) -> Result<Vec<u8>, Error> {
         let stream = self.start(path);
         self.append(stream, message, END_STREAM);

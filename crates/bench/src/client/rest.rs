@@ -27,7 +27,7 @@ impl Rest {
         Rest { link, host: host.to_owned(), session: None, body: Vec::new(), keys: 0 }
     }
 
-    /// One request. The answer is its status; its body is in `self.body`.
+    /// Sends one request. The answer is its status; the body of the answer is in `self.body`.
     pub(crate) async fn call(
         &mut self,
         method: &str,

@@ -19,7 +19,7 @@ use crate::system::Cluster;
 
 /// Files that this program may have open: a connection each.
 const FILES: u64 = 65_536;
-/// Of the thread that hostile clients run on.
+/// Nice value of the thread that hostile clients run on.
 const NICE: i32 = 10;
 /// A connection that broke is tried again after this time.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -91,12 +91,12 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// So many requests have left. A connection that says nothing is one, too.
+    /// Counts requests that have left. A connection that says nothing is one, too.
     pub(crate) fn sent(&self, count: u64) {
         self.sent.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// One request over HTTP: its status.
+    /// Sends one request over HTTP, counts it, and answers its status.
     pub(crate) async fn ask(
         &self,
         client: &mut Rest,
@@ -145,7 +145,7 @@ where
     }
 }
 
-/// So many clients that do the same at once.
+/// Runs so many clients that do the same at once.
 pub(crate) async fn swarm<F>(count: usize, until: Instant, tally: &Tally, turn: impl Fn(usize) -> F)
 where
     F: Future<Output = Result<(), Error>>,

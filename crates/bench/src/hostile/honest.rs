@@ -33,7 +33,7 @@ pub(crate) struct Honest {
 }
 
 impl Honest {
-    /// These latencies, and so many operations that failed.
+    /// Honest clients with these latencies, and so many operations that failed.
     pub(crate) fn of(latencies: impl Iterator<Item = Duration>, errors: usize) -> Honest {
         Honest { ranks: Ranks::of(latencies), errors }
     }
@@ -113,7 +113,8 @@ impl Worker<'_> {
         self
     }
 
-    /// Whether it went well. If not, the client goes to the next node with a new session.
+    /// Tells whether an operation went well. If not, the client goes to the next node with a new
+    /// session.
     fn note(&mut self, tried: Result<(), Error>) -> bool {
         if tried.is_err() {
             self.errors += 1;

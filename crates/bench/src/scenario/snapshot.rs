@@ -20,11 +20,11 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Shortest time of writes before the snapshot, to compare those during it with.
 const BEFORE: Duration = Duration::from_secs(1);
 
-/// From the begin of the first node's snapshot to the end of the last one's.
+/// Time from the begin of the first node's snapshot to the end of the last one's.
 struct Span {
     began: Instant,
     ended: Instant,
-    /// Of the node that took longest.
+    /// Time that the snapshot of the slowest node took.
     longest: Duration,
 }
 

@@ -50,10 +50,10 @@ pub(super) async fn run(cluster: &Cluster, kind: Kind, scale: Scale, figures: &m
 
 /// The lock's queue, and the clients whose places are in it.
 struct Queue {
-    /// One session each.
+    /// Clients with one session each.
     owners: Vec<Rest>,
     addrs: Vec<String>,
-    /// In the lock's order; the first one holds it.
+    /// Places in the lock's order; the first one holds it.
     tickets: VecDeque<Place>,
     /// Number of places that were ever taken.
     taken: usize,

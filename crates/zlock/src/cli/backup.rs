@@ -107,7 +107,7 @@ fn remove_oldest(dir: &Path, prefix: &str, keep: usize) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether a name is one that [`save_in`] gives: another cluster's may begin in the same way.
+/// Tells whether a name is one that [`save_in`] gives: another cluster's may begin in the same way.
 fn is_backup(name: &str, prefix: &str) -> bool {
     let middle = name.strip_prefix(prefix).and_then(|rest| rest.strip_suffix(ENDING));
     let parts = middle.and_then(|middle| middle.split_once('-'));

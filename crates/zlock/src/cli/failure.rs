@@ -29,7 +29,7 @@ enum Ending {
     Code(u8),
 }
 
-/// Why a command did not do what it was asked to.
+/// Failure of a command: its line, its problem and its exit code.
 #[derive(Debug)]
 pub(crate) struct Failure {
     ending: Ending,
@@ -65,7 +65,7 @@ impl Failure {
         self.with_code(USAGE)
     }
 
-    /// There is nothing to say.
+    /// A failure without a line.
     pub(crate) fn silent(code: u8) -> Failure {
         Failure { ending: Ending::Code(code), line: None, problem: Value::Null, code: None }
     }

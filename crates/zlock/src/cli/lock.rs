@@ -128,7 +128,7 @@ pub(crate) fn with_run(command: Command) -> Command {
         .arg(words())
 }
 
-/// With `--json`, on stderr: stdout is the command's.
+/// Document of `--json` about the grant, on stderr: stdout is the command's.
 #[derive(Serialize)]
 struct Granted<'a> {
     lock: &'a str,
@@ -201,7 +201,7 @@ pub(crate) async fn acquired(lock: Lock, matches: &ArgMatches) -> Result<Option<
     }
 }
 
-/// Whether others are to be kept out for a while after a loss.
+/// Tells whether others are to be kept out for a while after a loss.
 fn has_delay(matches: &ArgMatches) -> bool {
     let delay = matches.get_one::<Duration>("lock-delay");
     delay.is_some_and(|delay| !delay.is_zero())

@@ -17,7 +17,7 @@ use super::options::{flag, number, option};
 use super::output::{Output, Tone, client, since, span, until, word};
 use super::seen::plain;
 
-/// With `--watch`: how far looks at the queues are apart, at least, and how often the times are
+/// Shortest time between two looks of `--watch` at the queues, and the pace at which the times are
 /// drawn anew.
 const PACE: Duration = Duration::from_secs(1);
 /// The lock is free, and the question was whether it is held.
@@ -76,7 +76,8 @@ pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, F
     Ok(0)
 }
 
-/// Whether a lock is held, also by one whose session has expired and whose lock-delay is not over.
+/// Tells whether a lock is held, also by a ticket whose session has expired and whose lock-delay is
+/// not over.
 async fn held(context: &Context, path: &str) -> Result<u8, Failure> {
     let queue = context.client.lock_queue(path).await?;
     let is_held = !queue.holders.is_empty() || !queue.lingering.is_empty() || {
@@ -90,7 +91,7 @@ async fn held(context: &Context, path: &str) -> Result<u8, Failure> {
     Ok(if is_held { 0 } else { FREE })
 }
 
-/// As the HTTP API answers a queue, or what else is known where that cannot be shown.
+/// Queue as the HTTP API answers it, or what else is known where that cannot be shown.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Shown<'a> {
@@ -213,7 +214,7 @@ async fn changed(watcher: &mut Watcher) -> Result<(), Failure> {
     }
 }
 
-/// Whether the cluster is away for a moment, which a watch outlives.
+/// Tells whether the cluster is away for a moment, which a watch outlives.
 fn is_away(error: &Error) -> bool {
     matches!(error, Error::Unavailable { .. } | Error::Unknown { .. })
 }
@@ -244,7 +245,7 @@ fn past_row(one: &EndedTicket) -> Vec<String> {
     ]
 }
 
-/// That of the ticket, or else that of its session.
+/// The label of the ticket, or else that of its session.
 fn label(ticket: &str, session: &str) -> String {
     plain(if ticket.is_empty() { session } else { ticket })
 }

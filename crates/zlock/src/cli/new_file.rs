@@ -26,7 +26,7 @@ impl NewFile {
         Ok(NewFile { file, unfinished, path: path.to_owned(), finished: false })
     }
 
-    /// As far as it was written.
+    /// The file, as far as it was written.
     pub(crate) fn file(&self) -> &File {
         &self.file
     }

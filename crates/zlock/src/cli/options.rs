@@ -55,8 +55,8 @@ where
     }
 }
 
-/// Whether a variable is to be read: one that is empty counts as one that is not set. That is what
-/// the Rust client does.
+/// Tells whether a variable is to be read: an empty one counts as one that is not set, as for the
+/// Rust client.
 fn says_something(variable: &str) -> bool {
     std::env::var_os(variable).is_none_or(|value| !value.to_string_lossy().trim().is_empty())
 }
@@ -67,7 +67,7 @@ pub(crate) fn before_commands() -> [Arg; 10] {
     bare().map(|option| option.help_heading("Options of a client's commands, before the command or behind it"))
 }
 
-/// One of those that stands before the command, if any does.
+/// An option that stands before the command and should not, if there is one.
 pub(crate) fn stray(before: &ArgMatches) -> Option<String> {
     let ids = bare().map(|option| option.get_id().as_str().to_owned());
     ids.into_iter().find(|id| is_given(before, id))

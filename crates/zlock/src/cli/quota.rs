@@ -13,9 +13,9 @@ use super::create::{make, make_parents};
 use super::failure::Failure;
 use super::options::{group, option, path_arg};
 
-/// The znode with what the subtree may have ...
+/// Name of the znode with the limits of a subtree.
 const LIMITS: &str = "zookeeper_limits";
-/// ... and that with what it has.
+/// Name of the znode with the counts and bytes that a subtree has.
 const STATS: &str = "zookeeper_stats";
 /// Number of tries at a change that collides with changes of others.
 const TRIES: u32 = 5;
@@ -68,7 +68,7 @@ struct Quota {
     bytes: Limits,
 }
 
-/// With `--json`.
+/// Document of `--json`.
 #[derive(Serialize)]
 struct Document<'a> {
     path: &'a str,
@@ -84,8 +84,8 @@ struct Share {
 }
 
 impl Quota {
-    /// As ZooKeeper reads it: a number that is missing or negative is no limit, and other words are
-    /// passed over.
+    /// Reads a quota as ZooKeeper does: a number that is missing or negative is no limit, and other
+    /// words are passed over.
     fn parse(text: &str) -> Quota {
         let mut quota = Quota::default();
         for pair in text.split([',', ';']) {
@@ -102,7 +102,7 @@ impl Quota {
         quota
     }
 
-    /// As ZooKeeper writes it.
+    /// Writes a quota as ZooKeeper does.
     fn text(self) -> String {
         let number = |limit: Limit| limit.map_or("-1".to_owned(), |number| number.to_string());
         let (count, bytes) = (self.count, self.bytes);
@@ -115,7 +115,7 @@ impl Quota {
         )
     }
 
-    /// With what the options say.
+    /// The quota with the limits that the options name.
     fn with(mut self, matches: &ArgMatches) -> Quota {
         let places = [
             ("count", &mut self.count.hard),

@@ -24,7 +24,7 @@ impl Key {
         format!("ZLOCK_{}", self.name.to_ascii_uppercase())
     }
 
-    /// Whether its value is never written.
+    /// Tells whether the key's value is never written.
     pub fn is_secret(&self) -> bool {
         self.kind == value::secret::NAME
     }

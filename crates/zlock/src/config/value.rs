@@ -21,13 +21,13 @@ pub mod count {
         super::fit(number, text)
     }
 
-    /// As `parse` reads it.
+    /// Writes the value as `parse` reads it.
     pub fn show<T: ToString>(value: &T) -> String {
         value.to_string()
     }
 }
 
-/// Whether something is so.
+/// A value that is true or false.
 pub mod flag {
     pub use super::count::show;
 
@@ -66,7 +66,7 @@ pub mod zxid_base {
         }
     }
 
-    /// As `parse` reads it.
+    /// Writes the value as `parse` reads it.
     pub fn show(base: &Option<u64>) -> String {
         base.map_or_else(|| TIME.to_owned(), |base| base.to_string())
     }
@@ -87,7 +87,7 @@ pub mod duration {
         super::scaled(text, &UNITS, "a duration such as `250ms`, `30s` or `5m`")
     }
 
-    /// As `parse` reads it.
+    /// Writes the value as `parse` reads it.
     pub fn show<T: Copy + TryInto<u64>>(value: &T) -> String {
         super::in_largest_unit(*value, &UNITS)
     }
@@ -108,7 +108,7 @@ pub mod size {
         super::scaled(text, &UNITS, "a size such as `64MiB`, `16KiB` or plain bytes")
     }
 
-    /// As `parse` reads it.
+    /// Writes the value as `parse` reads it.
     pub fn show<T: Copy + TryInto<u64>>(value: &T) -> String {
         super::in_largest_unit(*value, &UNITS)
     }
@@ -127,7 +127,7 @@ pub mod text {
         if text.is_empty() { Err("must not be empty".to_owned()) } else { Ok(text.to_owned()) }
     }
 
-    /// As `parse` reads it.
+    /// Writes the value as `parse` reads it.
     pub fn show(value: &str) -> String {
         value.to_owned()
     }
@@ -200,7 +200,7 @@ pub mod log_format {
         }
     }
 
-    /// As `parse` reads it.
+    /// Writes the value as `parse` reads it.
     pub fn show(value: &LogFormat) -> String {
         match value {
             LogFormat::Text => "text",
@@ -223,7 +223,7 @@ pub mod hosts {
         super::each(text, rest::normal_host, "a name or an address, without a scheme or a port")
     }
 
-    /// As `parse` reads it.
+    /// Writes the value as `parse` reads it.
     pub fn show(value: &[String]) -> String {
         value.join(",")
     }
@@ -276,7 +276,7 @@ pub mod subjects {
         parts.map(|_| text.to_owned()).ok_or_else(wrong)
     }
 
-    /// As `parse` reads it.
+    /// Writes the value as `parse` reads it.
     pub fn show(value: &[String]) -> String {
         value.join(";")
     }
@@ -315,7 +315,7 @@ pub mod file {
         super::text::parse(text).map(PathBuf::from)
     }
 
-    /// As `parse` reads it.
+    /// Writes the value as `parse` reads it.
     pub fn show(value: &std::path::Path) -> String {
         value.display().to_string()
     }
@@ -346,7 +346,7 @@ pub mod listen {
             .map_err(|_| format!("`{text}` is not an IP address with a port, such as `127.0.0.1:7001`"))
     }
 
-    /// As `parse` reads it; nothing when not given.
+    /// Writes the value as `parse` reads it; empty when not given.
     pub fn show(value: &Option<SocketAddr>) -> String {
         value.map(|addr| addr.to_string()).unwrap_or_default()
     }
@@ -384,14 +384,14 @@ pub mod members {
         if host.is_empty() { None } else { port.parse().ok().filter(|port| *port != 0) }
     }
 
-    /// As `parse` reads it.
+    /// Writes the value as `parse` reads it.
     pub fn show(value: &[Member]) -> String {
         let one = |member: &Member| format!("{}={}/{}", member.id, member.peer_addr, member.http_addr);
         value.iter().map(one).collect::<Vec<_>>().join(",")
     }
 }
 
-/// Whether a text is the name of an attribute of a subject: a word or numbers.
+/// Tells whether a text is the name of an attribute of a subject: a word or numbers.
 fn is_attribute(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'.')
 }

@@ -18,7 +18,7 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// From the supervisor.
+/// Message from the supervisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Order {
     /// The lock cannot be lost before this moment, counted since the machine was started.
@@ -29,7 +29,7 @@ pub(super) enum Order {
     Lost,
 }
 
-/// From the watchdog.
+/// Message from the watchdog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Report {
     /// The command was stopped: its number as a process.
@@ -41,9 +41,9 @@ pub(super) enum Report {
 /// The end of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Ended {
-    /// As a shell says it: 128 and the signal's number, when a signal ended it.
+    /// Exit code as a shell says it: 128 and the signal's number, when a signal ended the command.
     pub(super) code: u8,
-    /// Whether it was ended because the lock may be lost.
+    /// Whether the command was ended because the lock may be lost.
     pub(super) lost: bool,
 }
 

@@ -16,7 +16,7 @@ pub(super) enum OnLoss {
 }
 
 impl OnLoss {
-    /// As the command line has them.
+    /// Names on the command line.
     pub(super) const NAMES: [&str; 3] = ["term", "kill", "warn"];
 
     pub(super) fn parse(text: &str) -> OnLoss {
@@ -32,10 +32,10 @@ impl OnLoss {
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Plan {
     pub(super) on_loss: OnLoss,
-    /// Between SIGTERM and SIGKILL.
+    /// Time between SIGTERM and SIGKILL.
     pub(super) grace: Duration,
-    /// Between SIGKILL and the moment at which the lock may be lost: for a machine that is slow to
-    /// run the watchdog.
+    /// Time between SIGKILL and the moment at which the lock may be lost: for a machine that is
+    /// slow to run the watchdog.
     pub(super) margin: Duration,
 }
 

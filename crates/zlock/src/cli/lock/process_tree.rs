@@ -120,13 +120,13 @@ struct Seen {
 }
 
 impl Seen {
-    /// Not when it has ended and waits to be asked how.
+    /// Tells whether the process lives. One that has ended and waits to be asked how does not.
     fn lives(&self) -> bool {
         !matches!(self.state, 'Z' | 'X')
     }
 }
 
-/// Whether a process does not run until a signal continues it.
+/// Tells whether a process stands still until a signal continues it.
 pub(super) fn is_stopped(pid: u32) -> bool {
     look(pid).is_some_and(|seen| seen.state == 'T')
 }

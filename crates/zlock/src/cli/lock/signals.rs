@@ -66,7 +66,7 @@ pub(super) fn of_number(number: i32) -> Option<Signal> {
     Signal::from_named_raw(number).or_else(real_time)
 }
 
-/// Whether a signal is to end a program. One that is stopped must go on to hear it.
+/// Tells whether a signal is to end a program. A program that is stopped must go on to hear it.
 pub(super) fn is_to_end(signal: Signal) -> bool {
     [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT].contains(&signal)
 }

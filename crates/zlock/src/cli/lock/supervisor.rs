@@ -35,11 +35,11 @@ pub(super) struct Outcome {
     pub(super) code: u8,
     /// Whether the command was ended because of a loss.
     pub(super) lost: bool,
-    /// Whether a signal came that was to end it.
+    /// Whether a signal came that was to end the command.
     pub(super) interrupted: bool,
-    /// Why it was lost; `None` when only the clock said so.
+    /// Reason of the loss; `None` when only the clock said so.
     pub(super) loss: Option<Loss>,
-    /// Whether what it ran under was kept behind its end.
+    /// Whether the lock or session was kept behind the command's end.
     pub(super) is_kept: bool,
 }
 
@@ -122,7 +122,7 @@ struct Supervisor<'a> {
     is_interrupted: bool,
     /// Whether anything has told of the loss.
     is_gone: bool,
-    /// Why, once that was asked.
+    /// Reason of the loss, once that was asked.
     loss: Option<Loss>,
 }
 
@@ -211,8 +211,8 @@ impl Supervisor<'_> {
         Ended { code: LOST, lost: true }
     }
 
-    /// Whether the watchdog should have ended the command by now. Of a loss that it was told of, it
-    /// makes the best until its deadline.
+    /// Tells whether the watchdog should have ended the command by now. After a loss that it was
+    /// told of, it still has until its deadline.
     fn is_due(&self) -> bool {
         now() + self.plan.margin / 2 >= self.told
     }

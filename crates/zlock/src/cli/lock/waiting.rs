@@ -15,8 +15,8 @@ use super::{GOODBYE, path_of, say};
 
 /// The lock was not free in time.
 const NOT_ACQUIRED: u8 = 124;
-/// After waiting this long it says what it waits for, and looks again after as long where that is
-/// not known.
+/// Time after which a waiting command says what it waits for, and looks again after as long where
+/// that is not known.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Waits until there is a guard.

@@ -422,7 +422,7 @@ impl Run {
             dir: self.dir,
         };
         if valid == Validity::Valid {
-            // Nobody will ask them anything, and a matrix has hundreds.
+            // The data of a valid run answers no question, and a matrix has hundreds of runs.
             data_dirs.iter().for_each(|dir| _ = std::fs::remove_dir_all(dir));
         } else {
             cluster.disks.save().map_err(|error| told("what the disks hold", &error))?;

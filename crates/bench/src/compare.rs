@@ -133,7 +133,7 @@ impl Comparison {
         let (alone, shared): (Vec<Scenario>, Vec<Scenario>) = scenarios.iter().partition(|one| one.is_alone());
         if !(workloads.is_empty() && shared.is_empty()) {
             for kind in self.args.systems.clone() {
-                // Those that do not start are reported with every part that they miss.
+                // Systems that do not start are reported with every part that they miss.
                 let _ = self.clusters.get(kind).await;
             }
         }

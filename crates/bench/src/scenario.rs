@@ -84,7 +84,7 @@ impl Scenario {
     /// Tells whether a system has the scenario.
     pub(crate) fn runs_on(self, kind: Kind) -> bool {
         match self {
-            // Which door a znode came in by makes no difference to zlock.
+            // The door by which a znode came in makes no difference to zlock.
             Scenario::Million => matches!(kind, Kind::ZlockZk | Kind::Zookeeper | Kind::Etcd),
             Scenario::GrowthZnodes | Scenario::GrowthNodes => kind == Kind::ZlockZk,
             // Over HTTP a session needs no connection of its own, nor does a waiter.

@@ -115,7 +115,7 @@ impl Drop for AdminSocket {
     fn drop(&mut self) {
         let is_own = fs::symlink_metadata(&self.path).is_ok_and(|file| Made::of(&file) == self.made);
         if is_own {
-            // What stays is replaced at the next start.
+            // A file that stays is replaced at the next start.
             let _ = fs::remove_file(&self.path);
         }
     }

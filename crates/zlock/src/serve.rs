@@ -45,7 +45,7 @@ pub(crate) fn run(settings: Settings, read: ReadSettings, until_stdin_ends: bool
             refuse(&reason)
         }
     };
-    // What is still running has had its time.
+    // Tasks that are still running have had their time.
     runtime.shutdown_background();
     exit
 }
@@ -172,7 +172,7 @@ async fn serve(mut settings: Settings, reload: Reload, until_stdin_ends: bool) -
     let mut stop = StopSignals::listen(until_stdin_ends, reload)?;
     descriptors::share(&mut settings)?;
     let doors = Doors::listen(&settings)?;
-    // Its file goes when this does.
+    // The file of the socket goes when this value does.
     let _admin = doors.admin;
     let peers = listen("peer_listen", settings.replica.peer_listen)?;
     let (addresses, replica_config) = (addresses(&settings), settings.replica.clone());

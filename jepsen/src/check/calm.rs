@@ -74,7 +74,7 @@ fn windows(entries: &[Entry]) -> Vec<(u64, u64)> {
     let mut calm = Some(0);
     for entry in entries.iter().filter(|entry| matches!(entry.process, Process::Nemesis(_))) {
         match entry.f.as_str() {
-            // Where nothing was broken nothing is mended.
+            // A mend without damage changes nothing.
             "heal" | "final-heal" | "recovered" if calm.is_some() && !has_ended(&entry.value) => {}
             "heal" | "final-heal" | "recovered" => {
                 windows.extend(calm.take().map(|from| (from, entry.time)));

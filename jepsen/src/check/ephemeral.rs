@@ -88,7 +88,7 @@ fn check_node(path: &str, operations: &[&Operation], life: &Life<'_>, verdict: &
     let Some(create) = operations.iter().find(|op| op.f == "create") else { return };
     let delete = operations.iter().find(|op| op.f == "delete" && op.is_possible());
     let asked_away = [delete.copied(), life.close_asked].into_iter().flatten().map(|op| op.call).min();
-    // What a look has seen was created, whatever became of the answer.
+    // A znode that a look has seen was created, whatever became of the answer.
     let mut created = Some(*create).filter(|create| create.is_ok());
     let mut gone: Option<&Operation> = None;
     for look in operations.iter().copied().filter(is_look) {

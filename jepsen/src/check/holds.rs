@@ -145,7 +145,7 @@ pub(super) fn check_room(kind: &str, holds: &[Hold<'_>], clock: Clock, verdict: 
         Clock::Log => format!("at zxid {at}"),
     };
     for (lock, holds) in by_lock(holds) {
-        // Those that began before and last when the next one begins.
+        // Holds that began before and last when the next one begins.
         let mut there: Vec<&Hold<'_>> = Vec::new();
         for hold in holds {
             there.retain(|other| other.until >= hold.begin);

@@ -80,7 +80,7 @@ fn judge<'a>(place: &Place<'a>, request: &'a Operation, others: &[&Place<'a>], c
     if granted {
         due = due.max(call);
     }
-    // What was due before the calm is due when the calm begins.
+    // A grant that was due before the calm is due when the calm begins.
     let late = |due: u64| end > due.saturating_add(GRANT_MAX_NS);
     let due = if calm.covers(due, due) { due } else { due.max(calm.since(end).unwrap_or(u64::MAX)) };
     if late(due) && calm.covers(due, due + GRANT_MAX_NS) {

@@ -36,7 +36,7 @@ pub(super) fn check_delays(entries: &[Entry], operations: &[Operation], verdict:
     let lasting = holds::lasting(operations);
     let mut kept = 0;
     for (lock, holds) in holds::by_lock(&lasting) {
-        // What ended it is shown beside the grant.
+        // Holds whose end is known show it beside the grant.
         for hold in holds.iter().filter(|hold| hold.shown.len() == 1) {
             let delay_ms = hold.grant.number("delay_ms").unwrap_or(0);
             let Some((safe_ns, promise)) = safe.get(&hold.owner) else { continue };

@@ -125,7 +125,7 @@ fn kind_of(f: &str) -> Option<&'static str> {
 /// the events to expect.
 fn check_sources(operations: &[Operation], all: &mut BTreeMap<u64, BTreeSet<Change>>, verdict: &mut Verdict) {
     let mut known: BTreeSet<(u64, Change)> = BTreeSet::new();
-    // How often it may have been made without anybody's knowing.
+    // The number of times that each change may have been made without a known answer.
     let mut possible: BTreeMap<Change, usize> = BTreeMap::new();
     for operation in operations.iter().filter(|operation| operation.is_possible()) {
         let (Some(kind), Some(path)) = (kind_of(&operation.f), operation.text("path")) else { continue };

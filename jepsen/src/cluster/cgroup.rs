@@ -168,7 +168,7 @@ impl Group {
     /// When the kernel does not let it go.
     pub fn remove(self) -> io::Result<()> {
         for process in self.read("cgroup.procs")?.lines() {
-            // It may have ended meanwhile.
+            // The process may have ended meanwhile.
             let _ = fs::write(self.hierarchy.dir().join("cgroup.procs"), process);
         }
         fs::remove_dir(&self.dir)

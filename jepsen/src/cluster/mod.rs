@@ -263,8 +263,8 @@ impl Cluster {
         if !late.is_empty() || unproven.is_empty() {
             return late;
         }
-        // Who is ready has not written yet, and the next fsync may be the one that fails. Should it
-        // fail even later, the next recovery starts the node again.
+        // A node that is ready has not written yet, and the next fsync may be the one that fails.
+        // Should it fail even later, the next recovery starts the node again.
         let Some(zxid) = probe(http).await else { return vec!["a write was not acknowledged".to_owned()] };
         for id in unproven {
             let view: Option<View> = http.send(id, Call::get("/v1/cluster")).await.read(Effect::Read);
@@ -303,7 +303,7 @@ impl Cluster {
 async fn probe(http: &mut Http) -> Option<u64> {
     let target = format!("/v1/znodes{PROBE}");
     for node in 1..=http.node_count() {
-        // It may be there; the write behind it tells.
+        // The znode may be there; the write behind the create tells.
         let _ = http.send(node, Call::post(target.clone())).await;
         let answer = http.send(node, Call::put(target.clone())).await;
         if answer.is_ok() {

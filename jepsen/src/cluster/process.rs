@@ -313,7 +313,7 @@ impl Node {
 
     /// kill -9; returns when the process is gone.
     pub fn kill(&mut self) {
-        // Who has ended by itself before is not excused by it.
+        // A node that has ended by itself before is not excused by the kill.
         if !std::mem::take(&mut self.condemned) {
             self.runs();
         }

@@ -104,8 +104,8 @@ async fn run_all(planned: Vec<Planned>, table: &mut Table, parallel: usize, limi
             },
             () = &mut interrupted => {
                 stop.send_replace(true);
-                // What was cut off is not in the table, so that it is run when the matrix is
-                // resumed.
+                // Runs that were cut off are not in the table, so that they are made when the
+                // matrix is resumed.
                 while running.join_next().await.is_some() {}
                 return Err("interrupted".into());
             }

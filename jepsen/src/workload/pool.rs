@@ -156,7 +156,7 @@ pub(super) async fn again(session: &Session, tickets: Tickets, value: Value, cal
     let mut value = owned(&value, session);
     client.invoke("again", value.clone());
     let deadline = Instant::now() + AGAIN_MAX;
-    // The same for all tries: one that nobody answered is taken over by the next.
+    // The key is the same for all tries: a try that was not answered is taken over by the next.
     let key = format!("{:032x}", client.rng.u128(..));
     let call = call.clone().query(&format!("wait={}s", WAIT.as_secs())).waiting(WAIT);
     let call = call.header(headers::IDEMPOTENCY_KEY, &key).session(&session.key);
@@ -166,7 +166,7 @@ pub(super) async fn again(session: &Session, tickets: Tickets, value: Value, cal
             return client.end(Kind::Ok, "again", value, None, Some(&answer));
         }
         if Instant::now() > deadline {
-            // What became of it is known: it was not granted in time.
+            // The outcome is known: the lock was not granted in time.
             return client.end(Kind::Fail, "again", value, answer.error.clone(), Some(&answer));
         }
         tokio::time::sleep(Duration::from_millis(50)).await;

@@ -184,7 +184,7 @@ impl Work for Revokes {
         if holder.waiter.holds()
             && let Some(session) = holder.waiter.owner.take_session()
         {
-            // It never gives its lock back, but for being told to.
+            // A stubborn holder gives its lock back only when it is told to.
             self.stubborn.lock().unwrap_or_else(PoisonError::into_inner).push(session);
         }
         holder.waiter.owner.settle(client).await

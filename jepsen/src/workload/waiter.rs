@@ -85,7 +85,7 @@ pub(super) async fn look(lock: &str, client: &mut Client) {
         let queue: LockQueue = answer.read(Effect::Read)?;
         let holders: Vec<u64> = queue.holders.iter().filter_map(|holder| holder.session).collect();
         let (held, limit) = queue.permits.map(|permits| (permits.held, permits.limit)).unzip();
-        // Who does not fit on the page is not told of.
+        // Holders that do not fit on the page are not told of.
         let all = queue.next.is_none();
         all.then(|| json!({"lock": lock, "holders": holders, "held": held, "limit": limit}))
     };

@@ -47,7 +47,7 @@ impl Grpc {
     pub(crate) async fn open(addr: &str) -> Result<Grpc, Error> {
         let mut link = Link::open(addr).await?;
         link.out.extend_from_slice(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
-        // Nothing here reads slowly: windows as large as they may be.
+        // No reader here is slow: windows as large as they may be.
         frame(&mut link.out, SETTINGS, 0, 0, &[0, 4, 0x7f, 0xff, 0xff, 0xff]);
         frame(&mut link.out, WINDOW_UPDATE, 0, 0, &(0x7fff_ffff_u32 - 65_535).to_be_bytes());
         Ok(Grpc { link, authority: addr.to_owned(), next_stream: 1, streams: Vec::new(), received: 0 })

@@ -51,7 +51,7 @@ async fn create(target: &Target, count: usize, path: impl Fn(usize) -> String) -
                 }
             }
         }
-        // Its session ends with it.
+        // The session ends with its client.
         Ok(())
     };
     stream::iter(0..LOADERS).map(load).buffer_unordered(LOADERS).try_collect::<()>().await
@@ -208,8 +208,8 @@ pub(crate) async fn leave_unread(target: &Target, until: Instant, tally: &Tally)
         }
         client.flush().await?;
         tally.sent(16);
-        // Who reads nothing does not see the end of its connection. What it sends then does not
-        // arrive.
+        // A client that reads nothing does not see the end of its connection. Requests that it
+        // sends then do not arrive.
         loop {
             sleep(PROBE).await;
             client.send_ping().await?;

@@ -55,7 +55,7 @@ pub(super) async fn run(cluster: &Cluster, kind: Kind, figures: &mut Vec<Figure>
         return Err(Error::Answer("the snapshot came before there was anything to compare it with".into()));
     }
     let before = ranks(&round, |began, _| began < snapshot);
-    // Whatever was under way at any time of it.
+    // Writes that were under way at any time of the snapshot.
     let during = ranks(&round, |began, until| until >= snapshot && began < ended);
     figures.extend([
         Figure::new("snapshot, the slowest node's", "s", longest.as_secs_f64()),

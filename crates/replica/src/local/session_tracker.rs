@@ -271,7 +271,7 @@ mod tests {
             assert_eq!(tracker.expire(10, |_| true), []);
             assert_eq!((tracker.len(), tracker.due.len()), (2, 2));
         }
-        // It agreed on the shortest one last.
+        // The shortest timeout was agreed on last.
         run(&mut tracker, &mut now, 100, true);
         assert_eq!(tracker.expire(10, |_| true), [A]);
         tracker.expiry_ended(&[A], |_| false);

@@ -74,7 +74,7 @@ impl Connection {
     fn by_socket(given: &Given, socket: &Path) -> Result<Connection, Failure> {
         let path =
             |name: &str| given.is_given(name).then(|| given.of(name).get_one::<PathBuf>(name).cloned()).flatten();
-        // It is named from where this program runs.
+        // The path is relative to the directory in which this program runs.
         let whole = std::path::absolute(socket).unwrap_or_else(|_| socket.to_owned());
         let text = whole.to_str().ok_or_else(|| Failure::refused("the path of the admin socket is not UTF-8"))?;
         let (ca, certificate, key) = (path("ca"), path("certificate"), path("key"));

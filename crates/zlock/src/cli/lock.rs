@@ -173,8 +173,8 @@ async fn give_back(client: &Client, mut guard: Guard, matches: &ArgMatches) -> R
         let queue = client.lock_queue(guard.lock()).await?;
         for waiter in queue.waiters.iter().filter(|waiter| waiter.label == *label) {
             match guard.hand_over(&waiter.ticket).await {
-                // It has left the queue meanwhile; or there is something wrong that the release
-                // will tell.
+                // The waiter has left the queue meanwhile; or there is something wrong that the
+                // release will tell.
                 Err(Error::Refused { .. }) => {}
                 ended => return ended,
             }
@@ -244,8 +244,8 @@ pub(crate) async fn run_under(
             guard.leak();
             context.leaves_session.set(true);
         } else {
-            // Nobody may be left waiting for what no longer runs. Where the cluster cannot be
-            // reached, the session ends by itself.
+            // No waiter may be left behind a command that no longer runs. Where the cluster cannot
+            // be reached, the session ends by itself.
             let _ = tokio::time::timeout(GOODBYE, give_back(&context.client, guard, matches)).await;
         }
         return Ok(LOST);

@@ -112,7 +112,7 @@ fn show(out: Output, path: &str, locks: &[LockSummary], is_once: bool) -> Result
     let mut columns = COLUMNS.to_vec();
     let mut rows: Vec<Vec<String>> = locks.iter().flat_map(|lock| rows(out, lock)).collect();
     if !is_once {
-        // What was true at one look is no longer true at the next second.
+        // These times are true at one look, and no longer at the next second.
         columns.drain(HEARD);
         rows.iter_mut().for_each(|row| drop(row.drain(HEARD)));
     }
@@ -155,7 +155,7 @@ async fn watch(context: &Context, path: &str, count: Option<u64>) -> Result<u8, 
         let mut watcher = context.client.watch(path, WatchKind::Subtree);
         match look(context, path, &mut watcher).await {
             Ok(queues) if shown.as_ref() != Some(&queues) => {
-                // Where it is not in place, told from the one before.
+                // An empty line parts the tables where they are not drawn in place.
                 if shown.is_some() && !in_place && !context.out.json {
                     context.out.line("")?;
                 }
@@ -164,7 +164,7 @@ async fn watch(context: &Context, path: &str, count: Option<u64>) -> Result<u8, 
                 left -= 1;
             }
             Ok(_) => {}
-            // What was shown may be true still.
+            // The table that was shown may be true still.
             Err(error) if shown.is_some() && is_away(&error) => continue,
             Err(error) => return Err(error.into()),
         }

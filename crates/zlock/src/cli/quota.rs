@@ -175,7 +175,7 @@ pub(crate) async fn rm(context: &Context, matches: &ArgMatches) -> Result<u8, Fa
     let client = &context.client;
     let deleted = client.delete(format!("{}/{LIMITS}", directory(&path))).await;
     deleted.map_err(|error| if error.is_no_node() { no_quota(&path) } else { error.into() })?;
-    // What is left is empty. Another quota may need it, and then it stays.
+    // The directory is empty now. Another quota may need it, and then it stays.
     for left in [format!("{}/{STATS}", directory(&path)), directory(&path)] {
         if let Err(Error::Unavailable { reason } | Error::Unknown { reason }) = client.delete(left).await {
             return Err(Error::Unknown { reason }.into());

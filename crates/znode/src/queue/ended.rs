@@ -140,7 +140,8 @@ impl History {
         let mut forgotten = 0;
         if self.readers != readers {
             forgotten += readers_weight(self.readers.as_deref());
-            // What some might read is not told to others who may read what comes after it.
+            // Tickets that some clients might read are not told to others that may read the later
+            // ones.
             if self.readers.is_some() {
                 forgotten += self.tickets_weight();
                 self.grants.clear();

@@ -156,7 +156,7 @@ async fn acquire(zk: &mut Zk, wish: &Wish<'_>, client: &mut Client) -> Told<Take
         }
         Err(failure) => failure,
     };
-    // Whatever kept it from the lock, its node must not stay in the queue.
+    // The node must not stay in the queue, whatever kept it from the lock.
     match give_up(zk, &created.path, failure).await {
         Ok(failure) => told(Effect::Read, Err(failure)),
         Err(failure) => told(Effect::Write, Err(failure)),
@@ -239,7 +239,7 @@ async fn give_up(zk: &Zk, node: &str, why: Failure) -> Result<Failure, Failure> 
     match zk.ask(Request::Delete(any_version(node))).await.map_err(vanished) {
         Ok(_) => Ok(why),
         Err(Failure::Expired) => Ok(Failure::Expired),
-        // Its node is still there, as far as anybody knows.
+        // The node is still there, as far as is known.
         Err(Failure::NotSent(why)) => Err(Failure::Broken(why)),
         Err(failure) => Err(failure),
     }

@@ -163,8 +163,8 @@ async fn gather(zk: &mut Zk, root: &str, place: &mut Following, poll: Poll) -> R
     if let Some(event) = events.iter().find(|event| event.zxid == 0) {
         return Err(Failure::Wrong(format!("an event without a zxid: {event:?}")));
     }
-    // What came before the answer may be later than it, and is told with the next one. What came
-    // behind it must be.
+    // Events that came before the answer may be later than it, and are told with the next one.
+    // Those that came behind it must be later.
     let (told, early): (Vec<Event>, Vec<Event>) =
         events.into_iter().partition(|event| event.place < reply.place && event.zxid <= reply.zxid);
     place.early = early;

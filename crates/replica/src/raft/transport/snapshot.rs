@@ -115,7 +115,8 @@ pub(crate) async fn receive_snapshot(
         }
         if ended {
             let finished = host.blocking(move || {
-                // What cannot be read must not become current: the next start would begin with it.
+                // A snapshot that cannot be read must not become current: the next start would
+                // begin with it.
                 let received = receiver.finish(|snapshot| StateMachine::read(snapshot, known).map(drop))?;
                 // Raft reads it next, and ends when that fails. A copy that does not fit is the end
                 // of this transfer only.

@@ -29,7 +29,7 @@ impl Held<'_> {
     pub(super) async fn gone(&self) {
         match self {
             Held::Lock(guard) => guard.gone().await,
-            // It asks no other node.
+            // The session asks no other node.
             Held::Session { session, .. } => drop(session.lost().await),
         }
     }

@@ -141,7 +141,7 @@ impl Watchdog {
     /// whether there is an order.
     fn pause(&self) -> bool {
         let stdin = std::io::stdin();
-        // Where there is none, the next look at the clock is soon.
+        // Without such a descriptor, the next look at the clock is soon.
         let process = pid(self.child.id()).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         let mut waits = Vec::new();
         if self.supervised {
@@ -234,7 +234,7 @@ impl Watchdog {
         };
         let lost = self.plan.on_loss != OnLoss::Warn && self.done != Step::Wait;
         if lost {
-            // What the command has started goes with it.
+            // The processes that the command has started go with it.
             end_all(std::process::id(), &[]);
         }
         Ended { code, lost }

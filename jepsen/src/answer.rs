@@ -112,7 +112,7 @@ fn name(code: i32) -> String {
 }
 
 impl Answer {
-    /// A refusal of the client itself, which asked nobody.
+    /// A refusal by the client itself, which sent no request.
     pub fn refused(error: String) -> Answer {
         Answer { outcome: Kind::Fail, error: Some(error), status: 0, body: Bytes::new(), zxid: None, node: 0 }
     }

@@ -30,7 +30,7 @@ pub(crate) struct Limit {
     pub(crate) per_second: f64,
 }
 
-/// Measures all of them, on the disk below `data`.
+/// Measures all limits, on the disk below `data`.
 pub(crate) fn measure(data: &Path) -> Result<Vec<Limit>, Error> {
     let dir = tempfile::tempdir_in(data)?;
     let limit = |name: String, batch, per_second| Limit { name, batch, per_second };

@@ -111,7 +111,7 @@ impl Failure {
 }
 
 impl Results {
-    /// Writes them to `out`.
+    /// Writes the results to `out`.
     pub(crate) fn store(&self, out: &Path) -> Result<(), Error> {
         fs::create_dir_all(out)?;
         let mut text = serde_json::to_vec_pretty(self).map_err(std::io::Error::from)?;

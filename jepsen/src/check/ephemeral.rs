@@ -14,7 +14,7 @@ struct Life<'a> {
     /// Time on the harness's clock before which the session cannot have ended, and the operation
     /// that was told so.
     safe_until: (u64, Option<&'a Operation>),
-    /// The first request to close it.
+    /// The first request to close the session.
     close_asked: Option<&'a Operation>,
     /// The first sure sign that the session is over.
     over: Option<&'a Operation>,
@@ -126,7 +126,7 @@ fn is_look(operation: &&Operation) -> bool {
     matches!(operation.f.as_str(), "look" | "final-look") && operation.is_ok()
 }
 
-/// The one that was answered first.
+/// The operation that was answered first.
 fn earlier<'a>(known: Option<&'a Operation>, other: &'a Operation) -> Option<&'a Operation> {
     known.into_iter().chain([other]).min_by_key(|operation| operation.complete)
 }

@@ -145,7 +145,7 @@ const ROWS: [Row; 17] = [
 ];
 
 impl Workload {
-    /// All of them.
+    /// All workloads.
     pub fn all() -> impl Iterator<Item = Workload> {
         ROWS.iter().map(|row| row.workload)
     }

@@ -36,9 +36,9 @@ pub(super) struct Place<'a> {
     pub(super) told: u64,
     /// Time from which on the place is gone for sure.
     pub(super) gone: u64,
-    /// Comes before others that asked earlier.
+    /// The place comes before others that asked earlier.
     passes: bool,
-    /// Others that asked later may come before it.
+    /// Others that asked later may come before the place.
     may_be_passed: bool,
     /// Requests that waited for the place, or may have: while one of them is under way, the client
     /// does not know that it holds.

@@ -49,7 +49,7 @@ pub(super) fn check(entries: &[Entry], operations: &[Operation], verdict: &mut V
 }
 
 enum Judged<'a> {
-    /// A poll told of it.
+    /// A poll told of the change after `took_ns`.
     InTime { took_ns: u64 },
     /// This poll ended too late after the watcher had begun to ask.
     Late { due: u64, poll: &'a Operation },

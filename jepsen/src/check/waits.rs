@@ -14,7 +14,7 @@ pub(super) struct Wait<'a> {
     pub(super) lock: &'a str,
     /// The session.
     pub(super) owner: u64,
-    /// The token that it got in the end.
+    /// The token that the waiter got in the end.
     pub(super) token: Option<u64>,
     /// First zxid of the wait.
     pub(super) begin: u64,

@@ -115,7 +115,7 @@ impl Mixed {
         worker.waiter.place = worker.waiter.owner.has_session().then_some(writer);
     }
 
-    /// A step of one whose reader became a writer, or the other way round.
+    /// A step of a worker whose reader became a writer, or the other way round.
     async fn use_writer(&self, worker: &mut Mixer, session: Session, writer: Place, client: &mut Client) {
         let reader = worker.waiter.place.take();
         let leaves = client.rng.u8(..20) == 0;
@@ -131,7 +131,7 @@ impl Mixed {
         }
     }
 
-    /// A step of one that holds.
+    /// A step of a worker that holds.
     async fn use_place(&self, worker: &mut Mixer, session: Session, place: Place, client: &mut Client) {
         let goes_on = client.rng.u8(..20) < 12;
         match (place.value["mode"].as_str(), worker.done) {

@@ -105,7 +105,7 @@ impl Made {
         Ok(())
     }
 
-    /// All of them.
+    /// All znodes that were made.
     pub(crate) async fn all(&self) -> BTreeSet<String> {
         self.paths.lock().await.clone()
     }

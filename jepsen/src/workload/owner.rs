@@ -61,7 +61,7 @@ impl Owner {
         self.session.is_some()
     }
 
-    /// Takes the session out of its hands: it is not closed.
+    /// Takes the session out of the owner's hands: it is not closed.
     pub(super) fn take_session(&mut self) -> Option<Session> {
         self.session.take()
     }
@@ -85,7 +85,7 @@ impl Owner {
         !ended
     }
 
-    /// Closes all its sessions, so that nothing is held or waits any more.
+    /// Closes all sessions of the owner, so that nothing is held or waits any more.
     ///
     /// # Errors
     /// When a minute was not enough.

@@ -40,7 +40,7 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    /// So many locks at a time, one at least.
+    /// A pool with so many locks at a time, one at least.
     pub(super) fn new(name: &'static str, count: usize) -> Pool {
         let count = (count as u64).max(1);
         Pool { name, count, next: AtomicU64::new(0), used: Mutex::default(), guarded: Made::default() }

@@ -19,7 +19,7 @@ pub(super) struct Stretches {
 }
 
 impl Stretches {
-    /// The first one, whose keys are there before the run begins.
+    /// The stretches at the beginning: the keys of the first are there before the run begins.
     pub(super) fn new() -> Stretches {
         Stretches { there: Mutex::new(BTreeSet::from([0])) }
     }

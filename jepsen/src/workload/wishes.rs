@@ -20,12 +20,12 @@ pub(super) const PARTS_MAX: usize = 3;
 /// ticket.
 pub(super) type Asked = (Tickets, Value, Call);
 
-/// One way to have a lock.
+/// A wish for a lock in one way.
 pub(super) fn wish(path: String, mode: LockMode) -> LockWish {
     LockWish { path, mode, permits: None, limit: None }
 }
 
-/// Some permits of a lock.
+/// A wish for some permits of a lock.
 pub(super) fn lease(path: String, permits: u32, limit: u32) -> LockWish {
     LockWish { path, mode: LockMode::Semaphore, permits: Some(permits), limit: Some(limit) }
 }
@@ -40,7 +40,7 @@ pub(super) fn told(wish: &LockWish) -> Value {
     value
 }
 
-/// One lock.
+/// A request for one lock.
 pub(super) fn one(wish: &LockWish) -> Asked {
     let value = told(wish);
     let mut call = Call::post(format!("/v1/locks{}?mode={}", wish.path, value["mode"].as_str().unwrap_or_default()));

@@ -111,7 +111,7 @@ impl Tally {
         Ok(status)
     }
 
-    /// A server answered it.
+    /// Counts an answer of a server.
     pub(crate) fn answer(&self, done: bool) {
         let count = if done { &self.done } else { &self.refused };
         count.fetch_add(1, Ordering::Relaxed);
@@ -128,8 +128,7 @@ impl Tally {
     }
 }
 
-/// Does something again and again until then, whatever comes of it. Each turn is cut short at the
-/// end.
+/// Repeats a turn until `until`, whatever comes of it. Each turn is cut short at the end.
 pub(crate) async fn again<F>(until: Instant, tally: &Tally, mut turn: impl FnMut() -> F)
 where
     F: Future<Output = Result<(), Error>>,
@@ -158,7 +157,7 @@ where
 pub(crate) struct Attacking(JoinHandle<Result<(), Error>>);
 
 impl Attacking {
-    /// Waits for its end, which comes by itself.
+    /// Waits for the end of the traffic, which comes by itself.
     pub(crate) fn end(self) -> Result<(), Error> {
         self.0.join().map_err(|_| Error::Answer("the hostile thread failed".into()))?
     }

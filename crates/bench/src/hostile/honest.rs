@@ -83,7 +83,8 @@ struct Worker<'a> {
     locks: bool,
     node: usize,
     client: Option<Client>,
-    /// Locks that it has given up: a session that is gone may hold them for a while.
+    /// Number of locks that the client has given up: a session that is gone may hold them for a
+    /// while.
     names: usize,
     latencies: Vec<Duration>,
     errors: usize,

@@ -57,7 +57,7 @@ async fn create(target: &Target, count: usize, path: impl Fn(usize) -> String) -
     stream::iter(0..LOADERS).map(load).buffer_unordered(LOADERS).try_collect::<()>().await
 }
 
-/// Creates them, or finds them there: an earlier try may have come to pass unseen.
+/// Creates the znodes, or finds them there: an earlier try may have come to pass unseen.
 async fn create_batch(
     target: &Target,
     node: usize,

@@ -13,8 +13,8 @@ const CLIENTS: usize = 64;
 /// Time for which writes to other systems than zlock last: they do not say when they take a
 /// snapshot, and in this time they take some.
 const LENGTH: Duration = Duration::from_secs(20);
-/// zlock begins one after 200,000 entries (`snapshot_log_entries`): when the clients have written
-/// that many.
+/// Longest time until every node of zlock has taken a snapshot. A node begins one after 200,000
+/// entries (`snapshot_log_entries`): when the clients have written that many.
 const SNAPSHOT_WITHIN: Duration = Duration::from_secs(150);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Shortest time of writes before the snapshot, to compare those during it with.

@@ -143,8 +143,8 @@ fn blindness(queue: &LockQueue) -> Option<String> {
     (!lines.is_empty()).then(|| lines.join("\n"))
 }
 
-/// Shows them whenever they change. On a terminal in place, and each second with the times of that
-/// moment.
+/// Shows the queues whenever they change. On a terminal in place, and each second with the times of
+/// that moment.
 async fn watch(context: &Context, path: &str, count: Option<u64>) -> Result<u8, Failure> {
     let in_place = !context.out.json && std::io::stdout().is_terminal();
     let (mut shown, mut left) = (None, count.unwrap_or(u64::MAX));

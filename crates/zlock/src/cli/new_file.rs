@@ -31,12 +31,12 @@ impl NewFile {
         &self.file
     }
 
-    /// Gives it another name than it was to have.
+    /// Gives the file another name than it was to have.
     pub(crate) fn rename(&mut self, path: PathBuf) {
         self.path = path;
     }
 
-    /// Makes it durable under its name.
+    /// Makes the file durable under its name.
     pub(crate) fn finish(mut self) -> Result<PathBuf, Failure> {
         let parent = self.path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let renamed = self.file.sync_all().and_then(|()| fs::rename(&self.unfinished, &self.path));

@@ -97,7 +97,7 @@ impl Door {
 }
 
 impl Session {
-    /// Closes it, in one try.
+    /// Closes the session, in one try.
     pub(crate) async fn close(&self, client: &mut Client) -> Answer {
         let Some(zk) = &self.zk else {
             return client.send(Call::delete(format!("/v1/sessions/{}", self.id)).session(&self.key)).await;

@@ -109,7 +109,7 @@ fn start(
 struct Supervisor<'a> {
     held: &'a Held<'a>,
     plan: Plan,
-    /// The socket that they come through is where orders go.
+    /// Reports of the watchdog. Orders go to it through the same socket.
     reports: Lines<BufReader<UnixStream>>,
     watchdog: u32,
     /// Processes that this one had started before, under another program's name.

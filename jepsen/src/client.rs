@@ -151,7 +151,7 @@ impl Client {
     }
 }
 
-/// A session with the task that keeps it alive, or the client of ZooKeeper's protocol whose it is.
+/// A session with the task that keeps it alive, or with its client of ZooKeeper's protocol.
 pub struct Session {
     /// Id of the session: the owner in histories.
     pub id: u64,

@@ -1,4 +1,4 @@
-//! A client of all nodes that never retries, and judges what it is answered.
+//! A client of all nodes that never retries, and judges each answer.
 
 use std::time::Duration;
 

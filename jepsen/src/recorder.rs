@@ -1,4 +1,4 @@
-//! Takes the history down while it happens.
+//! Recorder that takes the history down while it happens.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write as _};

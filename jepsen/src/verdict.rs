@@ -61,7 +61,7 @@ pub struct Finding {
     pub kind: String,
     /// The case in words.
     pub detail: String,
-    /// The operations that show it, one a line, in order of invocation.
+    /// The operations that show the finding, one a line, in order of invocation.
     pub part: Vec<String>,
 }
 

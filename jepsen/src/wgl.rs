@@ -158,7 +158,7 @@ impl Bits {
 struct Unknowns {
     /// Positions of the operations in the history, by the time of their calls.
     positions: Vec<usize>,
-    /// For each of them the one before it that means the same.
+    /// For each of these operations the one before it that means the same.
     same_before: Vec<Option<usize>>,
 }
 
@@ -209,7 +209,8 @@ enum Place {
     Unknown(usize),
 }
 
-/// A search on its way: what it has taken so far, and what it knows to lead nowhere.
+/// A search on its way: the operations that it has taken so far, and the configurations that it
+/// knows to lead nowhere.
 struct Search<'a, M: Model> {
     model: &'a M,
     calls: &'a [Call<M::Op>],
@@ -276,8 +277,7 @@ impl<'a, M: Model> Search<'a, M> {
         }
     }
 
-    /// Goes to the state behind the operation, if there is one and nothing that was looked at
-    /// covers it.
+    /// Goes to the state behind the operation, if there is one that no configuration so far covers.
     fn go_to_new(&mut self, place: Place) -> bool {
         let Some(after) = self.model.step(&self.state, &self.calls[self.position(place)].op) else { return false };
         let idle = matches!(place, Place::Unknown(_)) && after == self.state;

@@ -245,7 +245,7 @@ impl Cluster {
         self.nodes[number].process.pause()
     }
 
-    /// Continues it.
+    /// Continues a node that was stopped.
     pub(crate) fn resume(&self, number: usize) -> io::Result<()> {
         self.nodes[number].process.resume()
     }

@@ -162,7 +162,7 @@ impl Group {
         self.resource == Resource::Memory && self.count(self.files().killed).is_ok_and(|killed| killed > 0)
     }
 
-    /// Moves what is in it back, and removes it.
+    /// Moves the processes of the group back, and removes the group.
     ///
     /// # Errors
     /// When the kernel does not let it go.

@@ -87,7 +87,7 @@ impl Drop for Disks {
 }
 
 impl Disks {
-    /// Gives a node a disk of its own at `dir/disk` and returns where its data goes.
+    /// Gives a node a disk of its own at `dir/disk`. Answers the directory for its data.
     ///
     /// # Errors
     /// When mounting is not permitted, or a tool is missing.
@@ -197,7 +197,8 @@ impl Disks {
         self.losses
     }
 
-    /// Copies what FUSE disks hold to `saved-data` beside them: they are gone with their processes.
+    /// Copies the files of FUSE disks to `saved-data` beside them: the disks are gone with their
+    /// processes.
     ///
     /// # Errors
     /// When something cannot be copied.

@@ -49,7 +49,7 @@ pub struct Ended {
     /// True when the node's disk was broken during the process's life, or has left the data
     /// damaged: the process has to end then.
     pub for_its_disk: bool,
-    /// The kernel killed it because its control group had no memory left.
+    /// True when the kernel killed the process because its control group had no memory left.
     pub for_its_memory: bool,
     /// True when the node found its data damaged and refused to start; its message says to move the
     /// data away.
@@ -85,7 +85,7 @@ pub enum Which {
 pub struct Refused {
     /// Exit code of the process, unless a signal ended it.
     pub code: Option<i32>,
-    /// The end of its log.
+    /// The end of the node's log.
     pub last_lines: Vec<String>,
 }
 
@@ -198,7 +198,7 @@ impl Node {
         })
     }
 
-    /// From its next start on it runs this program.
+    /// Lets the node run this program from its next start on.
     ///
     /// # Errors
     /// When there is no other one.
@@ -290,7 +290,7 @@ impl Node {
         &self.ends
     }
 
-    /// Says that its disk is broken from now on.
+    /// Notes that the node's disk is broken from now on.
     pub fn break_disk(&mut self, breakage: Breakage) {
         self.disk = Disk::Broken;
         if breakage == Breakage::LosesWrites {
@@ -298,7 +298,7 @@ impl Node {
         }
     }
 
-    /// Says that its disk is whole again.
+    /// Notes that the node's disk is whole again.
     pub fn mend_disk(&mut self) {
         if self.disk == Disk::Broken {
             self.disk = if self.runs() { Disk::Mended } else { Disk::Sound };
@@ -357,7 +357,7 @@ impl Node {
         }
     }
 
-    /// SIGSTOP, which returns when it stands, or SIGCONT.
+    /// Sends SIGSTOP, and returns when the process stands still, or SIGCONT.
     pub fn pause(&mut self, pause: bool) {
         let Some(process) = &self.process else { return };
         if (if pause { process.pause() } else { process.resume() }).is_ok() {
@@ -370,7 +370,7 @@ impl Node {
         self.paused
     }
 
-    /// Gives it less of something, until [`Node::release`].
+    /// Gives the process less of a resource, until [`Node::release`].
     ///
     /// # Errors
     /// When it does not run, or the control group cannot be made.
@@ -389,7 +389,7 @@ impl Node {
         self.group.as_ref().map_or(Ok(0), Group::bound_met)
     }
 
-    /// Gives it all that there is again.
+    /// Gives the process all resources that there are again.
     ///
     /// # Errors
     /// When the control group cannot be removed.

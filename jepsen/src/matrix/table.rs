@@ -58,7 +58,7 @@ impl Table {
         Table { settings: settings(common), seed, runs: Vec::new(), store: common.store.clone() }
     }
 
-    /// The one that the store has, without what nobody could judge.
+    /// The table that the store has, without runs that could not be judged.
     pub(crate) fn resume(common: &Common, seed: u64) -> Result<Table, String> {
         let path = common.store.join("matrix.json");
         let text = std::fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))?;

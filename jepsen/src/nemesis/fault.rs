@@ -154,7 +154,7 @@ const ROWS: [Row; 31] = [
 ];
 
 impl Fault {
-    /// All of them.
+    /// All faults.
     pub fn all() -> impl Iterator<Item = Fault> {
         ROWS.iter().map(|row| row.fault)
     }
@@ -173,7 +173,7 @@ impl Fault {
         self.row().need
     }
 
-    /// One of its kind.
+    /// A new fault of this kind.
     pub(super) fn make(self) -> Box<dyn Kind> {
         (self.row().make)()
     }

@@ -10,7 +10,7 @@ use super::kind::{Doing, Kind, Outcome, Rules, Scene, between, rules};
 
 /// Pause between two looks at who leads.
 const LOOK: Duration = Duration::from_millis(20);
-/// Without another leader by then the links are let go, and it begins again.
+/// Time without another leader after which the links are let go, and the fault begins again.
 const DEPOSED_MAX: Duration = Duration::from_secs(3);
 /// Requests stay held that much longer than answers: the first word of the new leader must not come
 /// before the old answers.

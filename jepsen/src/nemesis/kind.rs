@@ -22,7 +22,7 @@ pub(super) trait Kind: Send {
     /// Breaks. Gives what the history says of it.
     fn begin<'a>(&'a mut self, scene: Scene<'a>) -> Doing<'a, Value>;
 
-    /// Goes on with it. Gives the time until the next such step; nothing when there is none.
+    /// Goes on with the fault. Gives the time until the next such step; `None` when there is none.
     fn go_on<'a>(&'a mut self, _scene: Scene<'a>) -> Doing<'a, Option<Duration>> {
         Box::pin(ready(Ok(None)))
     }

@@ -1,4 +1,4 @@
-//! The one that breaks things, and mends them.
+//! The nemesis, which breaks a cluster and mends it.
 //!
 //! ```text
 //!  kind.rs      what a kind of fault is, and the scene that it works on
@@ -75,7 +75,7 @@ pub struct Pace {
     pub fault: Duration,
 }
 
-/// A fault that is under way, and when it goes on.
+/// A fault that is under way, and the time at which it goes on.
 struct UnderWay {
     fault: Fault,
     kind: Box<dyn Kind>,

@@ -32,7 +32,8 @@ enum Step {
     TurnedAway(u64),
 }
 
-/// All of it. When the level was raised by an earlier fault of the same run, what is left of it.
+/// Steps of an upgrade. When the level was raised by an earlier fault of the same run, the steps
+/// that are left.
 fn steps(nodes: u64, raised: bool, strange: u64) -> Vec<Step> {
     let half = nodes / 2 + 1;
     let roll = |to, count| (1..=count).map(move |id| Step::Restart(id, to));

@@ -90,7 +90,7 @@ async fn prepare(cluster: &Cluster, kind: Kind) -> Result<(usize, Vec<String>), 
     Ok((leader, survivors))
 }
 
-/// Seconds from `started` until a client that came after it has had a write acknowledged.
+/// Seconds from `started` until a client that came later has had a write acknowledged.
 async fn first_served(kind: Kind, survivors: &[String], started: Instant) -> Result<f64, Error> {
     let mut attempts = FuturesUnordered::new();
     let mut ticks = tokio::time::interval(TRY_EVERY);

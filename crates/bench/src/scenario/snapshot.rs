@@ -75,7 +75,7 @@ fn ranks(round: &Round, counts: impl Fn(Instant, Instant) -> bool) -> Ranks {
 /// Snapshots of one node, as it tells of them.
 struct Watched {
     client: Rest,
-    /// The last entry in its newest snapshot.
+    /// The last entry in the node's newest snapshot.
     zxid: u64,
     /// Bytes applied since a snapshot was begun: they fall when one is.
     unsaved: u64,

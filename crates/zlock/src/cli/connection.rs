@@ -39,7 +39,7 @@ struct File {
 }
 
 impl Connection {
-    /// Each from its option or variable, else the file, else the default.
+    /// Reads each value from its option or variable, else the file, else the default.
     pub(crate) fn read(given: &Given) -> Result<Connection, Failure> {
         if let Some(socket) = admin_socket(given)? {
             return Connection::by_socket(given, &socket);

@@ -33,7 +33,7 @@ enum Ending {
 #[derive(Debug)]
 pub(crate) struct Failure {
     ending: Ending,
-    /// `None` when there is nothing to say or nobody to read it.
+    /// The message; `None` when there is no message, or no reader for it.
     line: Option<String>,
     /// The problem for programs: a node's, if a node refused.
     problem: Value,

@@ -84,7 +84,7 @@ fn words() -> Arg {
         .help("The command and its arguments, behind `--`")
 }
 
-/// Adds the name, how to acquire it, the command to run, and what is to be known for that.
+/// Adds the arguments for the name, the acquire, the command to run and its supervision.
 pub(crate) fn with_command(command: Command) -> Command {
     let name = Arg::new("name").value_name("NAME").required(true).value_parser(name);
     let busy_exit = option("busy-exit", "CODE", "The exit code when the lock is not free in time [default: 124]");
@@ -254,8 +254,8 @@ pub(crate) async fn run_under(
     Ok(ended(&format!("the lock {path}"), plan, outcome, given_back).0)
 }
 
-/// Runs the command while it is held, and keeps it for what is left of `--hold-at-least`. A loss
-/// that has ended the command is told.
+/// Runs the command while the lock or session is held, and keeps that for the rest of
+/// `--hold-at-least`. A loss that has ended the command is told.
 async fn run_held(
     held: &Held<'_>,
     plan: deadline::Plan,

@@ -92,8 +92,8 @@ fn kept(member: Member) -> backup::Member {
     backup::Member { id: member.id, peer_addr: member.peer_addr, http_addr: member.http_addr }
 }
 
-/// For as long as a client may believe in its session, less what has passed since the old cluster
-/// could renew it.
+/// The time for which a client may still believe in its session, less what has passed since the old
+/// cluster could renew it.
 fn grace_ms(state: &State, now_ms: u64, matches: &ArgMatches) -> Result<u64, Failure> {
     let whole = u64::from(state.limits().session_timeout_max_ms);
     if matches.get_flag("no-grace") {

@@ -75,7 +75,7 @@ pub(super) fn send_stdin(socket: &UnixStream) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Receives it, on the socket that is this process's stdin.
+/// Receives the command's stdin, on the socket that is this process's stdin.
 pub(super) fn receive_stdin() -> std::io::Result<OwnedFd> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);

@@ -84,12 +84,12 @@ impl Deadline {
         Deadline { plan, until, lost_at: None }
     }
 
-    /// The lock is safe until a later moment.
+    /// Notes that the lock is safe until a later moment.
     pub(super) fn extend(&mut self, until: Duration) {
         self.until = self.until.max(until);
     }
 
-    /// The lock is lost, or no node is left to say that it is not.
+    /// Notes that the lock is lost, or that no node is left to say that it is not.
     pub(super) fn lose(&mut self, now: Duration) {
         self.lost_at.get_or_insert(now);
     }

@@ -25,7 +25,7 @@ impl Held<'_> {
         }
     }
 
-    /// Returns when it is lost. Why is not asked.
+    /// Returns when the lock or session is lost, without the reason.
     pub(super) async fn gone(&self) {
         match self {
             Held::Lock(guard) => guard.gone().await,
@@ -34,7 +34,7 @@ impl Held<'_> {
         }
     }
 
-    /// Returns when it is lost, and says why, which may take a request.
+    /// Returns when the lock or session is lost, and says why, which may take a request.
     pub(super) async fn lost(&self) -> Loss {
         match self {
             Held::Lock(guard) => guard.lost().await,
@@ -42,8 +42,8 @@ impl Held<'_> {
         }
     }
 
-    /// Returns when another asks for it. Never, of a session: it is the command that hears what is
-    /// asked of its locks.
+    /// Returns when another client asks for the lock. Never, of a session: the command hears what
+    /// is asked of its locks.
     pub(super) async fn revoked(&self) -> RevokeRequest {
         match self {
             Held::Lock(guard) => guard.revoked().await,

@@ -194,8 +194,8 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Says of a command that is stopped what it keeps. One that Ctrl-Z stopped together with this
-    /// process goes on by now.
+    /// Tells which lock or session a stopped command keeps. A command that Ctrl-Z stopped together
+    /// with this process goes on by now.
     fn tell_of_a_stop(&self, pid: u32) {
         if !self.is_quiet && is_stopped(pid) {
             let held = self.held;

@@ -94,7 +94,7 @@ fn words_of_holder(session: Option<u64>, label: &str, client: Option<&ClientInfo
     format!("{session}{known} for {}", since(since_ms))
 }
 
-/// Says once who has the lock, as soon as that is known.
+/// Says once which client has the lock, as soon as that is known.
 async fn say_what_it_waits_for(client: &Client, path: &str, simple: bool) {
     loop {
         tokio::time::sleep(PATIENCE).await;

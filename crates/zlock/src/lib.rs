@@ -48,7 +48,8 @@ enum Exit {
     /// The program was asked to stop, and stopped.
     Clean = 0,
     /// The program did not start: the configuration, an address or the data directory is refused.
-    /// Starting again will not help.
+    /// Or a node ended because the cluster's level is not one of its own. Starting again will not
+    /// help.
     Refused = 1,
     /// The command line is wrong.
     Usage = 2,

@@ -24,9 +24,9 @@ use crate::history::Kind;
 /// Whether the request can have had an effect of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// It only looks.
+    /// The request only looks.
     Read,
-    /// It changes something.
+    /// The request changes something.
     Write,
 }
 
@@ -83,7 +83,8 @@ fn problem(status: u16, body: &Bytes) -> (Kind, Option<String>) {
     (outcome, Some(name))
 }
 
-/// How errors begin that no client of ZooKeeper's protocol should ever see: see [`Failure::Wrong`].
+/// Beginning of errors that no client of ZooKeeper's protocol should ever see: see
+/// [`Failure::Wrong`].
 pub const WRONG: &str = "protocol: ";
 
 /// The table for a request over ZooKeeper's protocol that came to nothing.
@@ -111,17 +112,17 @@ fn name(code: i32) -> String {
 }
 
 impl Answer {
-    /// A refusal of the client itself, which asked nobody.
+    /// A refusal by the client itself, which sent no request.
     pub fn refused(error: String) -> Answer {
         Answer { outcome: Kind::Fail, error: Some(error), status: 0, body: Bytes::new(), zxid: None, node: 0 }
     }
 
-    /// Whether it is `Ok`.
+    /// Tells whether the answer is `Ok`.
     pub fn is_ok(&self) -> bool {
         self.outcome == Kind::Ok
     }
 
-    /// Whether it is the problem of that name.
+    /// Tells whether the answer is the problem of that name.
     pub fn is_problem(&self, name: &str) -> bool {
         self.error.as_deref() == Some(name)
     }

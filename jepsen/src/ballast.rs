@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 use crate::http::{Call, Http};
 use crate::workload::ROOT;
 
-/// The data of one of them. Random, because snapshots are compressed.
+/// Bytes of one znode's data. Random, because snapshots are compressed.
 const BYTES_EACH: usize = 24 << 10;
-/// How long one may take to be written; nothing is broken yet.
+/// Longest time to write one znode; nothing is broken yet.
 const WRITTEN_MAX: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Writes that many.
+/// Writes so many znodes.
 ///
 /// # Errors
 /// When the cluster does not take one.

@@ -15,15 +15,15 @@ use crate::history::{Entry, Kind, Process};
 use crate::http::{Call, Http};
 use crate::recorder::Recorder;
 
-/// How long setting something up may take before the run is given up.
+/// Longest time to set something up before the run is given up.
 const SETUP_MAX: Duration = Duration::from_secs(60);
 
 /// A client. It is one process of the history until an operation of unknown outcome; then it goes
 /// on as another.
 pub struct Client {
-    /// Its random choices.
+    /// Random choices of the client.
     pub rng: fastrand::Rng,
-    /// Its connections.
+    /// Connections of the client.
     pub http: Http,
     recorder: Arc<Recorder>,
     endpoints: Vec<String>,
@@ -44,7 +44,7 @@ impl Client {
         }
     }
 
-    /// Whether the last operation was of unknown outcome. Asking forgets it.
+    /// Tells whether the last operation was of unknown outcome, and forgets it.
     pub fn take_crashed(&mut self) -> bool {
         std::mem::take(&mut self.crashed)
     }
@@ -151,15 +151,15 @@ impl Client {
     }
 }
 
-/// A session with the task that keeps it alive, or the client of ZooKeeper's protocol whose it is.
+/// A session with the task that keeps it alive, or with its client of ZooKeeper's protocol.
 pub struct Session {
-    /// Its id: the owner in histories.
+    /// Id of the session: the owner in histories.
     pub id: u64,
-    /// What the header says.
+    /// Value of the session header.
     pub key: String,
     /// The agreed timeout.
     pub timeout: Duration,
-    /// Where it was opened at the ZooKeeper door.
+    /// Client of the ZooKeeper door at which the session was opened, if it was.
     pub zk: Option<Zk>,
     quiet: Arc<AtomicBool>,
     keeper: Option<AbortHandle>,
@@ -187,7 +187,7 @@ impl Session {
         Session { id: opened.id, key: opened.session, timeout, zk: None, quiet, keeper }
     }
 
-    /// One that its client keeps alive.
+    /// A session that the client of ZooKeeper's protocol keeps alive.
     pub fn over_zookeeper(zk: Zk) -> Session {
         let (id, key, quiet) = (zk.session(), String::new(), Arc::default());
         Session { id, key, timeout: Duration::ZERO, zk: Some(zk), quiet, keeper: None }

@@ -1,4 +1,4 @@
-//! After everything is healed all nodes hold the same state.
+//! Check that all nodes hold the same state after everything is healed.
 
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ use crate::cluster::Cluster;
 use crate::http::{Call, Http};
 use crate::verdict::Verdict;
 
-/// How long the nodes may take to agree.
+/// Longest time for the nodes to agree.
 const AGREE_MAX: Duration = Duration::from_secs(30);
-/// How long a node may take to walk over its state.
+/// Longest time for a node to walk over its state.
 const DIGEST_MAX: Duration = Duration::from_secs(20);
 
 /// `super:test`, as whom the nodes know their super user.
@@ -58,7 +58,7 @@ pub async fn check(cluster: &mut Cluster) -> Verdict {
     }
 }
 
-/// What each node has applied.
+/// The digest of the state that each node has applied.
 async fn states(http: &mut Http) -> Result<Vec<StateDigest>, String> {
     let mut states = Vec::new();
     for node in 1..=http.node_count() {

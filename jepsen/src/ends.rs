@@ -1,4 +1,5 @@
-//! Why nodes ended, and what their disks lost: what a run is told apart from its history.
+//! Reasons for which nodes ended, and losses of their disks: the part of a run that its history
+//! does not tell.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,7 +35,7 @@ pub(crate) fn judge(ends: &[Ended], verdict: &mut Verdict) {
     }
 }
 
-/// How many losses of power there were, and how many nodes refused their data after one.
+/// Notes the losses of power, and the nodes that refused their data after one.
 pub(crate) fn judge_losses(losses: Losses, ends: &[Ended], verdict: &mut Verdict) {
     let refused: BTreeSet<u64> = ends.iter().filter(|end| end.says_damaged()).map(|end| end.node).collect();
     verdict.figure("node-power-losses", losses.nodes);

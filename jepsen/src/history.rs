@@ -7,21 +7,21 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// What an entry says about its operation.
+/// Message of an entry about its operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// The client is about to send it.
+    /// The client is about to send the operation.
     Invoke,
-    /// It happened, with this value.
+    /// The operation happened, with this value.
     Ok,
-    /// It did not happen, and never will.
+    /// The operation did not happen, and never will.
     Fail,
-    /// It may have happened, or may yet.
+    /// The operation may have happened, or may yet.
     Info,
 }
 
-/// Who does it.
+/// Author of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Process {
@@ -42,20 +42,20 @@ pub enum NemesisTag {
 /// One entry of a history.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Entry {
-    /// Its place in the history, from 0.
+    /// Place of the entry in the history, from 0.
     pub index: u64,
     /// Nanoseconds since the run began, on the harness's monotonic clock.
     pub time: u64,
-    /// Who.
+    /// Author of the operation.
     pub process: Process,
-    /// Which side of the operation.
+    /// Side of the operation: its invocation, or one of its ends.
     #[serde(rename = "type")]
     pub kind: Kind,
     /// The function: `read`, `write`, `acquire`, ...
     pub f: String,
     /// Argument at the invocation, result at the completion. The workload says its shape.
     pub value: Value,
-    /// Why it failed or is not known.
+    /// Reason for which the operation failed or is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// The node that answered, or was asked.
@@ -70,16 +70,16 @@ pub struct Entry {
 /// never tie.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Operation {
-    /// Who.
+    /// Number of the client.
     pub process: u64,
     /// The function.
     pub f: String,
-    /// What was asked.
+    /// Value of the invocation.
     pub argument: Value,
-    /// How it ended; `Info` when there is no completion.
+    /// Outcome; `Info` when there is no completion.
     pub outcome: Kind,
-    /// What was answered; null when it failed. With `Info`, what the client had worked out until
-    /// then.
+    /// Value of the answer; null when the operation failed. With `Info`, the value that the client
+    /// had worked out until then.
     pub result: Value,
     /// The index of the invocation.
     pub call: u64,
@@ -88,7 +88,7 @@ pub struct Operation {
     /// Nanoseconds at the invocation and at the completion (the end of the history when there is
     /// none).
     pub time: (u64, u64),
-    /// Why it failed or is not known.
+    /// Reason for which the operation failed or is not known.
     pub error: Option<String>,
     /// The zxid of the answer.
     pub zxid: Option<u64>,
@@ -155,12 +155,12 @@ fn wrong(entry: &Entry, what: &str) -> String {
 }
 
 impl Operation {
-    /// Whether it happened for sure.
+    /// Tells whether the operation happened for sure.
     pub fn is_ok(&self) -> bool {
         self.outcome == Kind::Ok
     }
 
-    /// Whether it may have happened.
+    /// Tells whether the operation may have happened.
     pub fn is_possible(&self) -> bool {
         self.outcome != Kind::Fail
     }
@@ -170,17 +170,17 @@ impl Operation {
         self.result.get(name).filter(|value| !value.is_null()).or_else(|| self.argument.get(name))
     }
 
-    /// The same as a number.
+    /// A field of the result, or else of the argument, as a number.
     pub fn number(&self, name: &str) -> Option<u64> {
         self.field(name)?.as_u64()
     }
 
-    /// The same as text.
+    /// A field of the result, or else of the argument, as text.
     pub fn text(&self, name: &str) -> Option<&str> {
         self.field(name)?.as_str()
     }
 
-    /// One line for people.
+    /// The operation in one line for people.
     pub fn describe(&self) -> String {
         let ended = match self.outcome {
             Kind::Ok => format!("ok {}", shortened(&self.result)),

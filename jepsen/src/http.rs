@@ -1,4 +1,4 @@
-//! A client of all nodes that never retries, and judges what it is answered.
+//! A client of all nodes that never retries, and judges each answer.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ impl Http {
         Http { clients: endpoints.iter().map(|endpoint| Client::with_patience(endpoint, PATIENCE)).collect() }
     }
 
-    /// How many nodes there are.
+    /// Number of nodes.
     pub fn node_count(&self) -> u64 {
         self.clients.len() as u64
     }

@@ -34,7 +34,7 @@ fn main() -> ExitCode {
         Command::All(all) => runtime.block_on(matrix::run(&all)),
     };
     let code = judged.map_or_else(|why| harness_failed(&why), exit_code);
-    // What still runs is dropped, and nodes, mounts and namespaces go with it.
+    // Tasks that still run are dropped, and nodes, mounts and namespaces go with them.
     runtime.shutdown_timeout(Duration::from_secs(5));
     code
 }

@@ -1,5 +1,5 @@
-//! What faults need of this machine. What is missing is said before anything is started: no fault
-//! is left out in silence.
+//! Needs that faults have of this machine. A lack is told before anything is started: no fault is
+//! left out in silence.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use crate::cluster::disk::{self, DiskKind};
 use crate::cluster::{NetworkKind, namespaces_available};
 use crate::nemesis::{Fault, Need};
 
-/// Where distributions put the library.
+/// Directories in which distributions put the library.
 const FAKETIME_DIRS: [&str; 5] =
     ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib", "/usr/lib64", "/usr/local/lib"];
 

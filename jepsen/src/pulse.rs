@@ -9,9 +9,11 @@ use crate::client::Client;
 use crate::http::Call;
 use crate::workload::ROOT;
 
-/// What it is called in the history. It is no operation of the workload, and is not counted as one.
+/// Name of a pulse in the history. A pulse is no operation of the workload, and is not counted as
+/// one.
 pub(crate) const PULSE: &str = "pulse";
-/// Between two of them: twice in each stretch in which the checker wants to see one.
+/// Pause between two pulses: two of them fall into each stretch in which the checker wants to see
+/// one.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// Writes, over any node, until it is dropped.

@@ -1,4 +1,4 @@
-//! Takes the history down while it happens.
+//! Recorder that takes the history down while it happens.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write as _};
@@ -11,14 +11,14 @@ use serde_json::Value;
 use crate::history::{Entry, Kind, NemesisTag, Process};
 use crate::pulse::PULSE;
 
-/// How many operations ended how.
+/// Counts of operations by their outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Happened.
     pub ok: u64,
     /// Did not happen.
     pub fail: u64,
-    /// Nobody knows.
+    /// May have happened.
     pub info: u64,
 }
 
@@ -100,7 +100,7 @@ impl Recorder {
         });
     }
 
-    /// How many operations ended how, so far.
+    /// The counts of operations so far.
     pub fn counts(&self) -> Counts {
         self.tape().counts
     }

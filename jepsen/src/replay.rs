@@ -1,5 +1,5 @@
-//! What the nodes' logs tell, once they are stopped: by the program `replay`, which shares no code
-//! with this one.
+//! Facts of the nodes' logs, once they are stopped: told by the program `replay`, which shares no
+//! code with this one.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use crate::cluster::CLUSTER_ID;
 use crate::history::{self, Entry};
 use crate::verdict::Verdict;
 
-/// Where a node's facts are kept, below the directory of the run.
+/// File of a node's facts, below the directory of the run.
 fn kept(dir: &Path, node: u64) -> PathBuf {
     dir.join(format!("node{node}")).join("facts.jsonl")
 }

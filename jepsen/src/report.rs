@@ -1,5 +1,5 @@
-//! What is written for people: one text, which says the verdict first and then what clients and the
-//! nemesis did around the first finding.
+//! Report for people: one text, which says the verdict first and then what clients and the nemesis
+//! did around the first finding.
 
 use std::fmt::Write as _;
 use std::io;
@@ -11,7 +11,7 @@ use crate::verdict::Verdict;
 
 /// Entries of the history that the text has.
 const ENTRIES_MAX: usize = 3_000;
-/// Those of them that come before the first finding.
+/// Entries of the text that come before the first finding.
 const ENTRIES_BEFORE: u64 = 300;
 
 /// Writes `results.json` and `report.txt`.
@@ -24,7 +24,7 @@ pub fn write(dir: &Path, results: &Results, entries: &[Entry]) -> io::Result<()>
     std::fs::write(dir.join("report.txt"), format!("{}\n{}", told(results), history(results, entries)))
 }
 
-/// What came of a run.
+/// The results of a run, in lines for people.
 pub fn told(results: &Results) -> String {
     let mut text = verdict_told("checker", &results.checker) + &verdict_told("convergence", &results.convergence);
     for alarm in &results.alarms {
@@ -40,7 +40,7 @@ pub fn told(results: &Results) -> String {
     text
 }
 
-/// What one checker says.
+/// The verdict of one checker, in lines for people.
 pub fn verdict_told(name: &str, verdict: &Verdict) -> String {
     let mut text = String::new();
     for finding in &verdict.findings {

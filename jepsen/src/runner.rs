@@ -33,14 +33,15 @@ use crate::workload::{
     Revokes, Sequences, Sessions, Watchers, Work,
 };
 
-/// How long the workers may take to settle and the last reads to be answered.
+/// Longest time for the workers to settle and the last reads to be answered.
 const SETTLE_MAX: Duration = Duration::from_secs(120);
 
-/// How long clients go on when all is mended, so that there is a time in which grants and events
-/// must come soon: the time to settle, twice what a grant may take, and three seconds more.
+/// Time for which clients go on when all is mended, so that there is a time in which grants and
+/// events must come soon: the time to settle, twice the longest time of a grant, and three seconds
+/// more.
 const LAST_CALM: Duration = Duration::from_nanos(check::SETTLE_NS + 2 * check::GRANT_MAX_NS + 3_000_000_000);
 
-/// Which door clients use.
+/// Door that clients use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Door {
     /// HTTP.
@@ -53,40 +54,40 @@ pub enum Door {
 }
 
 impl Door {
-    /// What it is called on the command line.
+    /// Name of the door on the command line.
     pub fn name(self) -> String {
         self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
-    /// Whether the workload can be run over it.
+    /// Tells whether the workload can be run over the door.
     pub fn has(self, workload: Workload) -> bool {
         let of_either = [Workload::Register, Workload::Lock, Workload::Watch, Workload::Multi];
         self == Door::Http || of_either.contains(&workload)
     }
 }
 
-/// What a run is asked to do.
+/// Options of a run.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// What clients do.
+    /// Work of the clients.
     pub workload: Workload,
-    /// Through which door.
+    /// Door that the clients use.
     pub door: Door,
-    /// What is done to the cluster.
+    /// Faults that are made.
     pub faults: Vec<Fault>,
     /// Nodes of an own cluster.
     pub nodes: u64,
-    /// How long clients work.
+    /// Time for which clients work.
     pub time: Duration,
     /// Clients at the same time.
     pub concurrency: usize,
     /// Steps a second, of all clients together.
     pub rate: f64,
-    /// Of every random choice.
+    /// Seed of every random choice.
     pub seed: u64,
-    /// Where results go: into a new directory below.
+    /// Directory for results: each run makes a new one below.
     pub store: PathBuf,
-    /// Into this directory instead, which is there and empty.
+    /// Directory that takes the results instead; it is there and empty.
     pub dir: Option<PathBuf>,
     /// The program `zlock`; `None` is the one beside this program.
     pub zlock: Option<PathBuf>,
@@ -100,31 +101,31 @@ pub struct Options {
     pub pace: Pace,
     /// More keys for the nodes' configuration.
     pub settings: String,
-    /// How links are broken.
+    /// Means by which links are broken.
     pub network: NetworkKind,
     /// Znodes of 24 KiB that are written before clients begin: they make snapshots long.
     pub ballast: u64,
-    /// Leaves out what makes the promise hold, to see that the checker finds it: see
+    /// Leaves out the part that makes the promise hold, to see that the checker finds that: see
     /// [`has_negative`].
     pub negative: bool,
 }
 
-/// Whether a workload has a negative control.
+/// Tells whether a workload has a negative control.
 pub fn has_negative(workload: Workload) -> bool {
     use Workload::{ExactlyOnce, FencedLock, Register, Session, Watch};
     matches!(workload, Register | FencedLock | ExactlyOnce | Session | Watch)
 }
 
-/// How far a run is.
+/// Progress of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
-    /// Since the clients began.
+    /// Time since the clients began.
     pub elapsed: Duration,
     /// Operations so far.
     pub counts: Counts,
 }
 
-/// What is left of a run, as `results.json` has it.
+/// Results of a run, as `results.json` has them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Results {
     /// All in all.
@@ -141,17 +142,17 @@ pub struct Results {
     pub fail: u64,
     /// Operations of unknown outcome.
     pub info: u64,
-    /// How often each fault was made.
+    /// Number of times that each fault was made.
     pub faults: Injected,
-    /// What the checkers of the workload say.
+    /// Verdict of the workload's checkers.
     pub checker: Verdict,
     /// Whether all nodes came to the same state.
     pub convergence: Verdict,
     /// Panics in the nodes' logs.
     pub alarms: Vec<String>,
-    /// How long the checkers took, in milliseconds.
+    /// Time that the checkers took, in milliseconds.
     pub check_ms: u64,
-    /// Where everything lies.
+    /// Directory with all files of the run.
     pub dir: PathBuf,
 }
 
@@ -354,7 +355,7 @@ impl Run {
         Ok(done)
     }
 
-    /// What the nodes and the nemesis tell, without what clients were told.
+    /// Judges the nodes and the nemesis, without what clients were told.
     async fn judge_cluster(&self, cluster: &mut Cluster, broken: Broken, entries: &[Entry]) -> (Injected, Verdict) {
         let Broken { injected: faults, figures, wrong, trouble } = broken;
         let mut convergence = convergence::check(cluster).await;
@@ -421,7 +422,7 @@ impl Run {
             dir: self.dir,
         };
         if valid == Validity::Valid {
-            // Nobody will ask them anything, and a matrix has hundreds.
+            // The data of a valid run answers no question, and a matrix has hundreds of runs.
             data_dirs.iter().for_each(|dir| _ = std::fs::remove_dir_all(dir));
         } else {
             cluster.disks.save().map_err(|error| told("what the disks hold", &error))?;

@@ -7,8 +7,8 @@ use crate::history::{Entry, Process};
 use crate::http::{Call, Http};
 use crate::verdict::Verdict;
 
-/// What nodes are told for small snapshots: one every 200 entries, and a log that is purged up to
-/// 20 entries behind it.
+/// Settings for small snapshots: one every 200 entries, and a log that is purged up to 20 entries
+/// behind it.
 pub const SMALL: [(&str, &str); 2] = [("snapshot_log_entries", "200"), ("log_entries_kept", "20")];
 
 /// A node that missed as many entries lacks some that the others have purged: they have built two
@@ -36,7 +36,7 @@ const TOLD: [(&str, &str); 3] = [
     ("snapshots-installed", "snapshot installed"),
 ];
 
-/// How many nodes have purged entries of their log.
+/// Name of the figure that counts the nodes which have purged entries of their log.
 const PURGED: &str = "logs-purged";
 
 /// Counts the snapshots that were built, sent and installed, and the nodes that have purged their
@@ -54,13 +54,13 @@ pub(crate) async fn count(cluster: &Cluster, verdict: &mut Verdict) {
     verdict.figure(PURGED, purged);
 }
 
-/// Whether a node's metrics say that entries of its log are gone.
+/// Tells whether a node's metrics say that entries of its log are gone.
 fn has_purged(metrics: &str) -> bool {
     let zxid = metrics.lines().find_map(|line| line.strip_prefix("zlock_log_purged_zxid "));
     zxid.is_some_and(|zxid| zxid.trim() != "0")
 }
 
-/// How many entries the log got during the longest of the faults that keep nodes away.
+/// Number of entries that the log got during the longest of the faults that keep nodes away.
 pub(crate) fn missed(entries: &[Entry]) -> u64 {
     let mut longest = 0;
     let mut from: Option<u64> = None;

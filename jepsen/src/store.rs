@@ -1,4 +1,4 @@
-//! Where runs are kept: `store/<workload>/<time>/`.
+//! Directories of runs: `store/<workload>/<time>/`.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -52,7 +52,7 @@ pub fn command(options: &Options) -> String {
     format!("cargo run --release -p jepsen -- {}", words.join(" "))
 }
 
-/// What `jepsen` is called with to run this.
+/// Arguments with which `jepsen` makes this run.
 pub fn arguments(options: &Options) -> Vec<String> {
     let faults: Vec<&str> = options.faults.iter().map(|fault| fault.name()).collect();
     let mut words = vec!["test".to_owned()];

@@ -1,4 +1,4 @@
-//! What a checker says.
+//! Verdicts of checkers.
 
 use std::collections::BTreeMap;
 
@@ -7,24 +7,24 @@ use serde_json::Value;
 
 use crate::history::Operation;
 
-/// How many findings are written out; the rest is counted.
+/// Most findings that are written out; the rest is counted.
 const FINDINGS_MAX: usize = 20;
 
 /// Whether the promise was kept. Written as Jepsen does: `true`, `false` or `"unknown"`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(from = "Value")]
 pub enum Validity {
-    /// It was kept in this history.
+    /// The promise was kept in this history.
     Valid,
     /// The checker gave up.
     #[default]
     Unknown,
-    /// It was broken.
+    /// The promise was broken.
     Invalid,
 }
 
 impl Validity {
-    /// How people are told of it.
+    /// Word for people.
     pub fn word(self) -> &'static str {
         match self {
             Validity::Valid => "valid",
@@ -57,24 +57,24 @@ impl From<Value> for Validity {
 /// One broken promise with a small part of the history that shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
-    /// What kind: `stale-read`, `two-holders`, ...
+    /// Kind of the finding: `stale-read`, `two-holders`, ...
     pub kind: String,
     /// The case in words.
     pub detail: String,
-    /// The operations that show it, one a line, in order of invocation.
+    /// The operations that show the finding, one a line, in order of invocation.
     pub part: Vec<String>,
 }
 
-/// What the checkers of one workload say about one history.
+/// Verdict of the checkers of one workload on one history.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
     /// All in all.
     pub valid: Validity,
-    /// What was found; at most twenty of them.
+    /// The first findings, at most twenty.
     pub findings: Vec<Finding>,
-    /// How many were found.
+    /// Number of all findings.
     pub finding_count: usize,
-    /// Why nothing can be said, when nothing can.
+    /// Reasons for which nothing can be said; empty when something can.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub doubts: Vec<String>,
     /// Figures worth a look that decide nothing.
@@ -141,7 +141,7 @@ impl Verdict {
         self.figures.extend(other.figures);
     }
 
-    /// Whether a finding of this kind was made.
+    /// Tells whether a finding of this kind was made.
     pub fn has(&self, kind: &str) -> bool {
         self.findings.iter().any(|finding| finding.kind == kind)
     }

@@ -21,9 +21,9 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// What the operations mean when they run one after the other.
+/// Meaning of the operations when they run one after the other.
 pub trait Model {
-    /// What there is between two operations.
+    /// State between two operations.
     type State: Clone + Eq + Hash;
     /// An operation with its answer; an unknown answer is part of the operation. Equal ones have
     /// equal effects.
@@ -39,11 +39,11 @@ pub trait Model {
 /// An operation with its place in real time.
 #[derive(Clone, Debug)]
 pub struct Call<O> {
-    /// What.
+    /// The operation.
     pub op: O,
-    /// When it was invoked. All times of a history differ.
+    /// Time of the invocation. All times of a history differ.
     pub call: u64,
-    /// When it completed; `None` when nobody knows whether it did.
+    /// Time of the completion; `None` when it is unknown whether the operation completed.
     pub complete: Option<u64>,
 }
 
@@ -52,7 +52,7 @@ pub struct Call<O> {
 pub enum Verdict {
     /// There is an order that explains every answer.
     Linearizable,
-    /// There is none. The positions of the operations in the longest prefix that could be
+    /// There is no such order. The positions of the operations in the longest prefix that could be
     /// explained, and of the first completed operation that no explanation reached.
     NotLinearizable {
         /// Positions of operations, in the order in which the deepest attempt took them.
@@ -62,7 +62,7 @@ pub enum Verdict {
     },
     /// The search gave up.
     Unknown {
-        /// How many configurations it had looked at.
+        /// Number of configurations that the search had looked at.
         configurations: usize,
     },
 }
@@ -156,9 +156,9 @@ impl Bits {
 
 /// Operations of unknown outcome.
 struct Unknowns {
-    /// Their positions in the history, by the time of their calls.
+    /// Positions of the operations in the history, by the time of their calls.
     positions: Vec<usize>,
-    /// For each of them the one before it that means the same.
+    /// For each of these operations the one before it that means the same.
     same_before: Vec<Option<usize>>,
 }
 
@@ -200,7 +200,7 @@ impl<S: Eq + Hash> Seen<S> {
     }
 }
 
-/// Where the search looks next for an operation to take.
+/// Place at which the search looks next for an operation to take.
 #[derive(Clone, Copy)]
 enum Place {
     /// At this node of the list of completed operations, which come first.
@@ -209,7 +209,8 @@ enum Place {
     Unknown(usize),
 }
 
-/// A search on its way: what it has taken so far, and what it knows to lead nowhere.
+/// A search on its way: the operations that it has taken so far, and the configurations that it
+/// knows to lead nowhere.
 struct Search<'a, M: Model> {
     model: &'a M,
     calls: &'a [Call<M::Op>],
@@ -220,7 +221,7 @@ struct Search<'a, M: Model> {
     unknown: Bits,
     state: M::State,
     seen: Seen<M::State>,
-    /// What was taken, each with the state before.
+    /// Operations that were taken, each with the state before.
     stack: Vec<(Place, M::State)>,
 }
 
@@ -276,8 +277,7 @@ impl<'a, M: Model> Search<'a, M> {
         }
     }
 
-    /// Goes to the state behind the operation, if there is one and nothing that was looked at
-    /// covers it.
+    /// Goes to the state behind the operation, if there is one that no configuration so far covers.
     fn go_to_new(&mut self, place: Place) -> bool {
         let Some(after) = self.model.step(&self.state, &self.calls[self.position(place)].op) else { return false };
         let idle = matches!(place, Place::Unknown(_)) && after == self.state;

@@ -16,10 +16,10 @@ pub(crate) use self::rest::Rest;
 pub(crate) use self::zookeeper::ZooKeeper;
 use crate::error::Error;
 
-/// How long sessions and leases last, unless a scenario wants otherwise.
+/// Timeout of sessions and leases, unless a scenario wants another.
 pub(crate) const SESSION_TIMEOUT_S: u16 = 30;
 
-/// What is spoken to a server.
+/// Protocol that a client speaks to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Door {
     Rest,
@@ -42,7 +42,7 @@ impl Client {
         Client::open_with(door, addr, SESSION_TIMEOUT_S).await
     }
 
-    /// The same with another session timeout. HTTP and etcd need [`Client::open_session`] as well.
+    /// Connects with another session timeout. HTTP and etcd need [`Client::open_session`] as well.
     async fn open_with(door: Door, addr: &str, timeout_s: u16) -> Result<Client, Error> {
         Ok(match door {
             Door::Rest => Client::Rest(Rest::open(addr).await?),

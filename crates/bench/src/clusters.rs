@@ -12,19 +12,19 @@ const WARM_UP_CLIENTS: usize = 64;
 
 /// The running ones, by program.
 pub(crate) struct Clusters {
-    /// Where their data go.
+    /// Directory for the clusters' data.
     data: PathBuf,
-    /// Which systems use them.
+    /// Systems that are measured.
     systems: Vec<Kind>,
     /// Load that each system gets before it is measured.
     warm_up: Duration,
     running: Vec<Cluster>,
-    /// Those that did not start: they are not tried again.
+    /// Programs that did not start, with the reason: they are not tried again.
     given_up: Vec<(Program, String)>,
 }
 
 impl Clusters {
-    /// None yet.
+    /// No clusters yet.
     pub(crate) fn new(data: PathBuf, systems: &[Kind], warm_up: Duration) -> Clusters {
         Clusters { data, systems: systems.to_vec(), warm_up, running: Vec::new(), given_up: Vec::new() }
     }

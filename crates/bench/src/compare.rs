@@ -95,7 +95,7 @@ pub(crate) async fn run(args: Args) -> Result<usize, Error> {
     Ok(comparison.results.errors())
 }
 
-/// What a program prints in one line; empty when it is not there.
+/// The output of a program in one line; empty when the program is not there.
 fn said(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output();
     output.map_or(String::new(), |output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
@@ -133,7 +133,7 @@ impl Comparison {
         let (alone, shared): (Vec<Scenario>, Vec<Scenario>) = scenarios.iter().partition(|one| one.is_alone());
         if !(workloads.is_empty() && shared.is_empty()) {
             for kind in self.args.systems.clone() {
-                // Those that do not start are reported with every part that they miss.
+                // Systems that do not start are reported with every part that they miss.
                 let _ = self.clusters.get(kind).await;
             }
         }

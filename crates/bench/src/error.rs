@@ -2,7 +2,7 @@
 
 use std::io;
 
-/// Why something could not be measured.
+/// Reason for which something could not be measured.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     /// The operating system said no, or a connection broke.

@@ -5,21 +5,21 @@ use std::time::{Duration, Instant};
 /// One operation.
 #[derive(Clone, Copy)]
 pub(crate) struct Sample {
-    /// When its request was about to be sent.
+    /// Moment just before the request was sent.
     pub(crate) began: Instant,
-    /// From then until its answer was there.
+    /// Time from then until the answer was there.
     pub(crate) latency: Duration,
 }
 
-/// What one round measured.
+/// Measurements of one round.
 #[derive(Default)]
 pub(crate) struct Round {
     /// The operations that began while it was measured. One that ended later counts: its latency
     /// would be missed else, just when the server stood still at the end.
     pub(crate) samples: Vec<Sample>,
-    /// How many operations ended while it was measured.
+    /// Number of operations that ended while the round was measured.
     pub(crate) operations: usize,
-    /// How long it was measured.
+    /// Length of the measured time.
     pub(crate) elapsed: Duration,
     /// Processor time of all servers in that time.
     pub(crate) server_cpu: Duration,
@@ -60,14 +60,14 @@ impl Round {
 pub(crate) struct Ranks(Vec<Duration>);
 
 impl Ranks {
-    /// Of latencies in any order.
+    /// The ranks of latencies in any order.
     pub(crate) fn of(latencies: impl Iterator<Item = Duration>) -> Ranks {
         let mut sorted: Vec<Duration> = latencies.collect();
         sorted.sort_unstable();
         Ranks(sorted)
     }
 
-    /// How many there are.
+    /// Number of latencies.
     pub(crate) fn count(&self) -> usize {
         self.0.len()
     }
@@ -103,7 +103,8 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    /// Of figures in any order. The median of an even number is the mean of the two in the middle.
+    /// The spread of figures in any order. The median of an even number is the mean of the two in
+    /// the middle.
     pub(crate) fn of(figures: impl Iterator<Item = f64>) -> Spread {
         let mut sorted: Vec<f64> = figures.filter(|figure| figure.is_finite()).collect();
         sorted.sort_unstable_by(f64::total_cmp);
@@ -118,7 +119,8 @@ impl Spread {
         if self.max == 0.0 { "-".to_owned() } else { format!("{:.2} ({:.2}-{:.2})", self.median, self.min, self.max) }
     }
 
-    /// As many digits as the size deserves; only the figure when all rounds are one.
+    /// The spread with as many digits as the size deserves; only the figure when all rounds are
+    /// one.
     pub(crate) fn short(self) -> String {
         let digits = if self.max >= 100.0 { 0 } else { 1 };
         if self.min == self.max {

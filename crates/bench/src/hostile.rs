@@ -46,9 +46,10 @@ const COLUMNS: [&str; 16] = [
     "refused",
     "broken",
 ];
-/// How much worse honest clients may fare: what is asked of zlock.
+/// Highest ratio that zlock may reach between honest clients' 99th percentiles with and without
+/// hostile traffic.
 const RATIO_MAX: f64 = 5.0;
-/// Up to this 99th percentile, the ratio does not matter.
+/// Highest 99th percentile at which the ratio does not matter.
 const P99_MAX_MS: f64 = 100.0;
 /// Longest that a probe may take.
 const PROBE_MAX: Duration = Duration::from_secs(1);
@@ -87,19 +88,19 @@ pub(crate) struct Args {
     data: Option<PathBuf>,
 }
 
-/// What one kind came to.
+/// Measurements with one kind of traffic, and without.
 struct Row {
     kind: Kind,
     without: Honest,
     with: Honest,
-    /// How much the term has risen; `None` when no node answers any more.
+    /// Number by which the term has risen; `None` when no node answers any more.
     elections: Option<u64>,
     seen: Seen,
     tally: Arc<Tally>,
 }
 
 impl Row {
-    /// What went wrong with it.
+    /// Faults that the measurements show.
     fn wrong(&self, check: bool) -> Vec<&'static str> {
         let [sent, ..] = self.tally.counts();
         let reasons = [

@@ -1,6 +1,6 @@
-//! What the machine itself allows: how often one can sync, answer over loopback, and replicate a
-//! batch to a majority. No Raft, no state, no protocol: whatever does more per batch is slower than
-//! this.
+//! Limits of the machine itself: syncs, answers over loopback, and batches replicated to a
+//! majority, each in a second. No Raft, no state, no protocol: a system that does more per batch is
+//! slower than this.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -25,12 +25,12 @@ const BATCHES: [usize; 4] = [1, 16, 64, 256];
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Limit {
     pub(crate) name: String,
-    /// How many entries a batch has, where batches are replicated.
+    /// Number of entries in a batch, where batches are replicated.
     pub(crate) batch: Option<usize>,
     pub(crate) per_second: f64,
 }
 
-/// Measures all of them, on the disk below `data`.
+/// Measures all limits, on the disk below `data`.
 pub(crate) fn measure(data: &Path) -> Result<Vec<Limit>, Error> {
     let dir = tempfile::tempdir_in(data)?;
     let limit = |name: String, batch, per_second| Limit { name, batch, per_second };
@@ -46,7 +46,7 @@ pub(crate) fn measure(data: &Path) -> Result<Vec<Limit>, Error> {
     Ok(limits)
 }
 
-/// How often `step` can be done one after the other.
+/// Number of times a second that `step` can be done, one after the other.
 fn rate(mut step: impl FnMut() -> io::Result<()>) -> io::Result<f64> {
     let started = Instant::now();
     let mut count = 0_u32;

@@ -27,7 +27,7 @@ const SHARE_HEAD: &str = "\
 | workload | clients | limit, entries a second | zlock-rest | zlock-zk | zookeeper | etcd |
 |---|---|---|---|---|---|---|
 ";
-/// What is replicated. Redis is not.
+/// Systems that are replicated: Redis is not.
 const REPLICATED: [Kind; 4] = [Kind::ZlockRest, Kind::ZlockZk, Kind::Zookeeper, Kind::Etcd];
 const OWN: [Kind; 2] = [Kind::ZlockRest, Kind::ZlockZk];
 const PEERS: [Kind; 3] = [Kind::Zookeeper, Kind::Etcd, Kind::Redis];
@@ -69,7 +69,7 @@ fn measured(results: &Results) -> String {
     parts.concat()
 }
 
-/// Nothing without rows; else a paragraph of its own.
+/// A table as a paragraph of its own; empty without rows.
 fn with_head(head: &str, rows: impl Iterator<Item = String>) -> String {
     let rows: Vec<String> = rows.collect();
     if rows.is_empty() { String::new() } else { format!("{head}{}\n\n", rows.join("\n")) }
@@ -93,7 +93,7 @@ pub(crate) fn limits(results: &Results) -> String {
     with_head("| limit of this machine | a second |\n|---|---|\n", rows)
 }
 
-/// How many entries of the log an operation of a workload is.
+/// Number of log entries that an operation of a workload needs.
 fn entries(workload: Workload) -> Option<f64> {
     match workload {
         Workload::Create | Workload::Write => Some(1.0),
@@ -102,8 +102,8 @@ fn entries(workload: Workload) -> Option<f64> {
     }
 }
 
-/// What each system reaches of what the machine can replicate in batches of as many entries as
-/// there are clients.
+/// Table of the share that each system reaches of what the machine can replicate, in batches of as
+/// many entries as there are clients.
 fn shares(results: &Results) -> String {
     let row = |line: &Line| {
         let entries = entries(line.workload)?;

@@ -1,4 +1,4 @@
-//! What was measured in one run, as `results.json` keeps it.
+//! Measurements of one run, as `results.json` keeps them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,7 +15,7 @@ use crate::workload::Workload;
 
 const FILE: &str = "results.json";
 
-/// Everything. Lines and outcomes stand in the order of the tables.
+/// Results of one run. Lines and outcomes stand in the order of the tables.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Results {
     pub(crate) run: Run,
@@ -27,15 +27,15 @@ pub(crate) struct Results {
 /// One start of the program.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Run {
-    /// When it began, in UTC.
+    /// Begin of the run, in UTC.
     pub(crate) began: String,
-    /// What git calls the source.
+    /// Name that git gives the source.
     pub(crate) commit: String,
     pub(crate) cpus: usize,
     pub(crate) kernel: String,
-    /// Of the last minute before it began and before it ended.
+    /// Load average of the last minute before the run began, and before it ended.
     pub(crate) load_average: [f64; 2],
-    /// What the sizes of scenarios were multiplied with.
+    /// Factor of the sizes of scenarios.
     pub(crate) scale: f64,
     /// Length of one round of steady load.
     pub(crate) seconds: f64,
@@ -56,9 +56,9 @@ impl Line {
         Some(Spread::of(self.rounds.get(&kind)?.iter().map(figure)))
     }
 
-    /// One system against another, round by round; `None` when one of them has no rounds. A system
-    /// whose round failed has none after it, so that the rounds of one place are always of one
-    /// time.
+    /// The ratio of one system to another, round by round; `None` when one of them has no rounds. A
+    /// system whose round failed has none after it, so that the rounds of one place are always of
+    /// one time.
     pub(crate) fn ratio(&self, own: Kind, peer: Kind, figure: impl Fn(&Figures, &Figures) -> f64) -> Option<Spread> {
         let (own, peer) = (self.rounds.get(&own)?, self.rounds.get(&peer)?);
         Some(Spread::of(own.iter().zip(peer).map(|(own, peer)| figure(own, peer))))
@@ -70,13 +70,13 @@ impl Line {
 pub(crate) struct Outcome {
     pub(crate) scenario: Scenario,
     pub(crate) name: String,
-    /// How many there were of what grows.
+    /// Number of things in a scenario where their number grows: waiters, for example.
     pub(crate) size: Option<usize>,
     pub(crate) unit: String,
     pub(crate) rounds: BTreeMap<Kind, Vec<f64>>,
 }
 
-/// What is measured as a whole.
+/// Part of a run that is measured as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Part {
@@ -94,7 +94,7 @@ impl Part {
     }
 }
 
-/// What could not be measured, wholly or in part.
+/// Part that could not be measured, wholly or in part, on one system.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Failure {
     pub(crate) part: Part,
@@ -103,7 +103,7 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// What failed, in one line: whatever a server said must not end the list.
+    /// The failure in one line: line breaks in a server's message must not end the list.
     pub(crate) fn row(&self) -> String {
         let reason = self.reason.split_whitespace().collect::<Vec<_>>().join(" ");
         format!("* failed: {} on {}: {reason}", self.part.name(), self.system.name())
@@ -111,7 +111,7 @@ impl Failure {
 }
 
 impl Results {
-    /// Writes them to `out`.
+    /// Writes the results to `out`.
     pub(crate) fn store(&self, out: &Path) -> Result<(), Error> {
         fs::create_dir_all(out)?;
         let mut text = serde_json::to_vec_pretty(self).map_err(std::io::Error::from)?;
@@ -146,7 +146,7 @@ impl Results {
         }
     }
 
-    /// What could not be measured: kept, and the others go on. The answer is its line in the list.
+    /// Keeps the failure of a part, so that the others can go on. Answers its line in the list.
     pub(crate) fn fail(&mut self, part: Part, system: Kind, reason: String) -> String {
         let failure = Failure { part, system, reason };
         let row = failure.row();
@@ -154,7 +154,7 @@ impl Results {
         row
     }
 
-    /// How many clients failed, and how many parts of systems.
+    /// Number of clients and of parts that failed.
     pub(crate) fn errors(&self) -> usize {
         let rounds = self.lines.iter().flat_map(|line| line.rounds.values().flatten());
         rounds.map(|figures| figures.errors).sum::<usize>() + self.failures.len()

@@ -1,5 +1,5 @@
-//! What is no steady load: nodes that fail, many watchers, many idle sessions, many znodes, and
-//! what grows.
+//! Measurements that are no steady load: nodes that fail, many watchers, many idle sessions, many
+//! znodes, and growing numbers of them.
 
 mod failover;
 mod fan_out;
@@ -50,7 +50,7 @@ pub(crate) enum Scenario {
 #[derive(Debug)]
 pub(crate) struct Figure {
     pub(crate) name: String,
-    /// How many there were of what grows, in a scenario where something does.
+    /// Number of things in a scenario where their number grows: waiters, for example.
     pub(crate) size: Option<usize>,
     pub(crate) unit: &'static str,
     pub(crate) value: f64,
@@ -81,10 +81,10 @@ impl Scenario {
         name_of(self)
     }
 
-    /// Whether a system has it.
+    /// Tells whether a system has the scenario.
     pub(crate) fn runs_on(self, kind: Kind) -> bool {
         match self {
-            // Which door a znode came in by makes no difference to zlock.
+            // The door by which a znode came in makes no difference to zlock.
             Scenario::Million => matches!(kind, Kind::ZlockZk | Kind::Zookeeper | Kind::Etcd),
             Scenario::GrowthZnodes | Scenario::GrowthNodes => kind == Kind::ZlockZk,
             // Over HTTP a session needs no connection of its own, nor does a waiter.
@@ -96,17 +96,17 @@ impl Scenario {
         }
     }
 
-    /// Whether it wants a cluster of its own, alone on the machine.
+    /// Tells whether the scenario wants a cluster of its own, alone on the machine.
     pub(crate) fn is_alone(self) -> bool {
         !matches!(self, Scenario::FanOut | Scenario::LeaderKilled | Scenario::LeaderHung)
     }
 
-    /// One round on one system never takes longer: it has failed then.
+    /// Longest time of one round on one system: a longer one has failed.
     pub(crate) fn time_limit(self) -> Duration {
         Duration::from_secs(if self.is_alone() { 300 } else { 120 })
     }
 
-    /// One round on a cluster that is shared with other workloads. What it measures goes into
+    /// Runs one round on a cluster that is shared with other workloads. Each figure goes into
     /// `figures` at once.
     pub(crate) async fn run(
         self,
@@ -123,7 +123,7 @@ impl Scenario {
         }
     }
 
-    /// One round on a cluster of its own, whose data go below `data`.
+    /// Runs one round on a cluster of its own, whose data go below `data`.
     pub(crate) async fn run_alone(
         self,
         kind: Kind,
@@ -146,15 +146,15 @@ impl Scenario {
     }
 }
 
-/// What the sizes of scenarios are multiplied with: above 0, and 1 at most.
+/// Factor of the sizes of scenarios: above 0, and 1 at most.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scale(f64);
 
 impl Scale {
-    /// Everything as large as issue and page say.
+    /// The factor with which everything is as large as issue and page say.
     pub(crate) const FULL: Scale = Scale(1.0);
 
-    /// From the command line.
+    /// Reads the factor from the command line.
     pub(crate) fn parse(text: &str) -> Result<Scale, String> {
         let factor: f64 = text.parse().map_err(|_| "a number is wanted".to_owned())?;
         if factor > 0.0 && factor <= 1.0 { Ok(Scale(factor)) } else { Err("above 0 and at most 1".to_owned()) }

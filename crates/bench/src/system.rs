@@ -25,15 +25,15 @@ const START_WAIT: Duration = Duration::from_secs(60);
 /// A restart with a million znodes.
 const RESTART_WAIT: Duration = Duration::from_secs(150);
 
-/// How long a node may take to tell its term: it may be busy with hostile clients.
+/// Longest time for a node to tell its term: it may be busy with hostile clients.
 const TERM_WAIT: Duration = Duration::from_secs(5);
 
-/// What the command line calls it, and tables and files.
+/// Name of a variant on the command line, in tables and in files.
 pub(crate) fn name_of(variant: impl ValueEnum) -> String {
     variant.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
-/// What is measured: a system and the door that its clients use.
+/// A system and the door that its clients use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Kind {
@@ -55,7 +55,7 @@ impl Kind {
         name_of(self)
     }
 
-    /// What its clients speak.
+    /// The protocol that clients of the system speak.
     pub(crate) fn door(self) -> Door {
         match self {
             Kind::ZlockRest => Door::Rest,
@@ -65,7 +65,7 @@ impl Kind {
         }
     }
 
-    /// Which cluster serves it: both of zlock's doors belong to one.
+    /// The program whose cluster serves the system: both of zlock's doors belong to one.
     pub(crate) fn program(self) -> Program {
         match self {
             Kind::ZlockRest | Kind::ZlockZk => Program::Zlock,
@@ -90,7 +90,7 @@ struct Node {
     program: PathBuf,
     arguments: Vec<String>,
     log: PathBuf,
-    /// Where clients connect to; zlock has two doors.
+    /// Address of zlock's HTTP door; the other systems have `client` alone.
     rest: Option<String>,
     client: String,
     process: Process,
@@ -111,7 +111,7 @@ pub(crate) struct Cluster {
     _ports: Ports,
 }
 
-/// What a node needs before it can be started.
+/// Values that a node needs before it can be started.
 struct Plan {
     program: PathBuf,
     arguments: Vec<String>,
@@ -208,13 +208,13 @@ impl Cluster {
         told.into_iter().filter_map(|status| Some(status.ok()?.term)).max()
     }
 
-    /// Where clients of a door connect to, node by node.
+    /// The addresses of a door, node by node.
     pub(crate) fn addrs(&self, door: Door) -> Vec<String> {
         let addr = |node: &Node| if door == Door::Rest { node.rest.clone() } else { Some(node.client.clone()) };
         self.nodes.iter().filter_map(addr).collect()
     }
 
-    /// How many nodes it has.
+    /// Number of nodes in the cluster.
     pub(crate) fn size(&self) -> usize {
         self.nodes.len()
     }
@@ -245,7 +245,7 @@ impl Cluster {
         self.nodes[number].process.pause()
     }
 
-    /// Continues it.
+    /// Continues a node that was stopped.
     pub(crate) fn resume(&self, number: usize) -> io::Result<()> {
         self.nodes[number].process.resume()
     }

@@ -1,4 +1,4 @@
-//! What the clients do in a round. Every client has one connection and one request under way: the
+//! Work of the clients in a round. Every client has one connection and one request under way: the
 //! load is closed, so a slow server is asked less often.
 
 use std::cell::Cell;
@@ -16,14 +16,14 @@ use crate::error::Error;
 use crate::figures::{Round, Sample};
 use crate::system::{Cluster, Kind, name_of, own_cpu_time};
 
-/// What writes write.
+/// Data of every znode or value that is written.
 pub(crate) const DATA: [u8; 100] = [b'x'; 100];
 /// Operations that begin before this much of a round has passed are not counted: connections
 /// settle.
 const SETTLE: Duration = Duration::from_millis(300);
-/// How many clients of a round connect at once.
+/// Number of clients of a round that connect at once.
 const CONNECTING: usize = 32;
-/// No operation takes this long; a client that waits longer has lost its answer.
+/// Time that no operation takes; a client that waits longer has lost its answer.
 const STUCK: Duration = Duration::from_secs(30);
 
 /// Numbers what [`Workload::Create`] makes: nothing is made twice.
@@ -54,7 +54,7 @@ impl Workload {
         name_of(self)
     }
 
-    /// Whether a system has it. Redis has no queue for a lock: its clients poll.
+    /// Tells whether a system has the workload. Redis has no queue for a lock: its clients poll.
     pub(crate) fn runs_on(self, kind: Kind) -> bool {
         self != Workload::HandOff || kind != Kind::Redis
     }
@@ -70,12 +70,12 @@ pub(crate) struct Load {
     pub(crate) first_node: usize,
 }
 
-/// What the clients of one round have in common.
+/// State that the clients of one round share.
 #[derive(Default)]
 struct Shared {
-    /// When the present holder of the contended lock sent its release.
+    /// Moment at which the present holder of the contended lock sent its release.
     released_at: Cell<Option<Instant>>,
-    /// When the measured time ended.
+    /// Moment at which the measured time ended.
     end: Cell<Option<Instant>>,
 }
 
@@ -87,15 +87,15 @@ struct Worker<'a> {
     workload: Workload,
 }
 
-/// One round: connects all clients, then lets them work at the same time.
+/// Runs one round: connects all clients, then lets them work at the same time.
 pub(crate) async fn round(cluster: &Cluster, kind: Kind, load: Load) -> Result<Round, Error> {
     // A block of its own: a sleep's time runs from its making on, and connecting is not measured.
     let meanwhile = async { tokio::time::sleep(load.length).await };
     round_while(cluster, kind, load, meanwhile).await.map(|(round, ())| round)
 }
 
-/// The same, measured for as long as `meanwhile` takes instead of the load's length. It begins with
-/// the measured time.
+/// Runs one round that is measured for as long as `meanwhile` takes instead of the load's length.
+/// `meanwhile` begins with the measured time.
 pub(crate) async fn round_while<T>(
     cluster: &Cluster,
     kind: Kind,
@@ -189,7 +189,7 @@ impl Worker<'_> {
         round
     }
 
-    /// One operation. The first hand-off has no latency: nobody released the lock before.
+    /// Does one operation. The first hand-off has no latency: no client released the lock before.
     async fn once(&mut self) -> Result<Option<Sample>, Error> {
         let (client, name) = (&mut self.client, self.name.as_str());
         let began = Instant::now();

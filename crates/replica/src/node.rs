@@ -291,7 +291,7 @@ impl Node {
         let raft = Raft::new(config.node_id, raft_config(&config)?.into(), peers.clone(), storage.log, state_machine)
             .await
             .map_err(|error| match *identity.cluster.outgrown().borrow() {
-                // Its own log has told.
+                // The node's own log has told of that level.
                 Some(other) => StartError::Level(other),
                 None => StartError::Raft(error.to_string()),
             })?;

@@ -104,7 +104,7 @@ async fn connection(server: Arc<Server>, stream: Stream, place: Place, may_answe
         let Some(hello) = welcome(&server.identity, &mut framed, place, server.consensus.peer_timeout).await? else {
             return Ok(());
         };
-        // Who connects can be reached again, most likely.
+        // A peer that connects can be reached again, most likely.
         let _ = server.consensus.raft.trigger().reset_backoff([hello.from]).await;
         match hello.lane {
             Lane::Append => append::take(&server, framed, hello.from).await,

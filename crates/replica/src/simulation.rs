@@ -27,15 +27,15 @@ pub trait World: Send + Sync {
     fn wall_clock_ms(&self) -> u64;
 }
 
-/// What a simulated node is given to start with.
+/// Parts that a simulated node is given to start with.
 pub struct Machine<L> {
-    /// Its network and its clock.
+    /// Network and clock of the node.
     pub world: Arc<dyn World>,
     /// Connections of peers.
     pub listener: mpsc::Receiver<Box<dyn Duplex>>,
     /// The Raft log.
     pub log: L,
-    /// Its writes that wait for the disk.
+    /// Writes of the log that wait for the disk.
     pub log_writes: LogWrites,
     /// Everything else on the disk.
     pub disk: MemoryParts,

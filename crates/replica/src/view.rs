@@ -42,7 +42,7 @@ pub(crate) struct View {
 struct Guarded {
     watches: WatchTable,
     ring: EventRing,
-    /// Those who wait for a zxid to be applied here. Bounded by the bounds of their callers.
+    /// Waits for a zxid to be applied here, by that zxid. Bounded by the bounds of their callers.
     gates: BTreeMap<Zxid, Vec<oneshot::Sender<()>>>,
     /// Observers, who hear of everything first. Those that are gone are forgotten when another
     /// comes.
@@ -441,7 +441,7 @@ mod tests {
         change(&view, 2, Vec::new());
         assert_eq!((seen.last_zxid(), view.applied(), view.state().last_zxid()), (Zxid(1), Zxid(2), Zxid(2)));
         drop(seen);
-        // Who waits has nothing.
+        // A waiting reader holds no state.
         let second = at();
         let wait = view.wait_for(Instant::now() + Duration::from_secs(600), |state| match state.last_zxid() {
             Zxid(3) => Step::Ready(()),

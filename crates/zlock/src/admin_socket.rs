@@ -16,8 +16,8 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, 
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 64;
-/// How often another process that makes its socket in the same directory is waited for, and how
-/// long each time.
+/// Number of tries to lock the directory while another process makes its socket there, and the
+/// pause after each.
 const TURNS: u32 = 100;
 const TURN: Duration = Duration::from_millis(50);
 
@@ -39,7 +39,7 @@ impl Made {
 /// The socket's file. Gone when this is dropped.
 pub(crate) struct AdminSocket {
     path: PathBuf,
-    /// Of the file that was made here: another process may have put its own in the place.
+    /// The file that was made here: another process may have put its own in the place.
     made: Made,
 }
 
@@ -115,7 +115,7 @@ impl Drop for AdminSocket {
     fn drop(&mut self) {
         let is_own = fs::symlink_metadata(&self.path).is_ok_and(|file| Made::of(&file) == self.made);
         if is_own {
-            // What stays is replaced at the next start.
+            // A file that stays is replaced at the next start.
             let _ = fs::remove_file(&self.path);
         }
     }

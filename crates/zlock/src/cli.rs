@@ -58,7 +58,7 @@ use failure::Failure;
 
 pub(crate) use options::{before_commands, file, flag, option};
 
-/// How long to try to close the session at the end.
+/// Longest time for closing the session at the end.
 const GOODBYE: Duration = Duration::from_secs(1);
 
 /// Every command of a client, as the command line knows it.
@@ -126,7 +126,7 @@ pub(crate) fn run(before: &ArgMatches, whole: impl Fn() -> Command) -> Option<u8
     Some(ended.unwrap_or_else(|failure| failure.tell(is_json(before))))
 }
 
-/// Whether JSON is asked for, before the command or behind it.
+/// Tells whether JSON is asked for, before the command or behind it.
 fn is_json(matches: &ArgMatches) -> bool {
     matches.try_get_one::<bool>("json").is_ok_and(|json| json == Some(&true))
         || matches.subcommand().is_some_and(|(_, deeper)| is_json(deeper))

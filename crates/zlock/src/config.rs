@@ -1,4 +1,4 @@
-//! What a node is told at start: one table of keys, read from flags, `ZLOCK_*` variables and a TOML
+//! Settings of a node at start: one table of keys, read from flags, `ZLOCK_*` variables and a TOML
 //! file.
 //!
 //! [`KEYS`] is the only place where a key stands. Its flag, its variable, its line in the file, its
@@ -18,7 +18,7 @@ use std::time::Duration;
 pub use keys::{KEYS, Key, effective};
 pub use load::{Given, flags, from_matches, given, load};
 
-/// Everything that a node is told. The places that [`KEYS`] point to.
+/// Settings of a node: the places that [`KEYS`] point to.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The node's part in the ensemble.
@@ -27,40 +27,41 @@ pub struct Settings {
     pub rest: rest::RestConfig,
     /// The ZooKeeper door's bounds.
     pub wire: wire::WireConfig,
-    /// Where the ZooKeeper door listens; it is closed when not given.
+    /// Address of the ZooKeeper door's listener; the door is closed when none is given.
     pub zookeeper_listen: Option<SocketAddr>,
-    /// Where the ZooKeeper door listens with TLS.
+    /// Address of the ZooKeeper door's listener with TLS.
     pub zookeeper_tls_listen: Option<SocketAddr>,
-    /// Where the HTTP door listens with TLS.
+    /// Address of the HTTP door's listener with TLS.
     pub http_tls_listen: Option<SocketAddr>,
-    /// What TLS is made with at both doors.
+    /// Certificate, key and bounds of TLS at both doors.
     pub tls: accept::AcceptorConfig,
-    /// Those who sign clients' certificates; empty when no client is asked for one.
+    /// File of the authorities that sign clients' certificates; empty when no client is asked for
+    /// one.
     pub tls_client_ca: PathBuf,
     /// `optional` or `required`.
     pub tls_clients: String,
     /// Balancers whose connections begin with a header of the PROXY protocol.
     pub proxy_protocol_from: accept::Networks,
-    /// Where operators on this machine connect to; nowhere when empty.
+    /// Path of the socket for operators on this machine; no such socket when empty.
     pub admin_socket: PathBuf,
-    /// Where the HTTP door listens; the port of this node's `http_addr` when not given.
+    /// Address of the HTTP door's listener; the port of this node's `http_addr` when not given.
     pub http_listen: Option<SocketAddr>,
-    /// Where peers connect to; the port of this node's `peer_addr` when not given.
+    /// Address of the listener for peers; the port of this node's `peer_addr` when not given.
     pub peer_listen: Option<SocketAddr>,
-    /// What is logged: a filter of tracing-subscriber's `EnvFilter`.
+    /// Filter of the log, as tracing-subscriber's `EnvFilter` reads it.
     pub log: String,
-    /// How each line is written.
+    /// Form of each line of the log.
     pub log_format: LogFormat,
-    /// Where lines go; to stderr when empty.
+    /// File of the log; stderr when empty.
     pub log_file: PathBuf,
-    /// How long a clean stop may take before it is cut short, behind the HTTP door's
-    /// `drain_delay_ms` and `drain_time_ms`.
+    /// Longest time of a clean stop before it is cut short, behind the HTTP door's `drain_delay_ms`
+    /// and `drain_time_ms`.
     pub stop_timeout_ms: u64,
     /// Threads that serve clients and peers; zero for as many as suit the machine.
     pub threads: usize,
 }
 
-/// How a line of the log is written.
+/// Form of a line of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
     /// For people: time, level, part, message, fields.
@@ -113,29 +114,29 @@ impl Default for Settings {
     }
 }
 
-/// Why a configuration is refused. Shown to the operator as it is.
+/// Reason for which a configuration is refused, in words for the operator.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file cannot be read.
     #[error("cannot read {file}: {source}")]
     Read {
-        /// Which file.
+        /// The file.
         file: String,
-        /// Why.
+        /// The reason.
         source: std::io::Error,
     },
     /// The file is no TOML.
     #[error("{file}: {message}")]
     Syntax {
-        /// Which file.
+        /// The file.
         file: String,
-        /// What is wrong and where.
+        /// The fault and its place.
         message: String,
     },
     /// A key that no version of the program knows.
     #[error("{file}: unknown key `{key}`{}", nearest.as_ref().map(|near| format!("; did you mean `{near}`?")).unwrap_or_default())]
     UnknownKey {
-        /// Which file.
+        /// The file.
         file: String,
         /// The unknown key.
         key: String,
@@ -145,11 +146,11 @@ pub enum ConfigError {
     /// A value that does not fit its key.
     #[error("{key} (from {origin}): {message}")]
     Value {
-        /// Which key.
+        /// The key.
         key: String,
-        /// Where the value was given.
+        /// The flag, variable or file that has the value.
         origin: String,
-        /// What is wrong with it.
+        /// The fault of the value.
         message: String,
     },
     /// Values that do not fit together.

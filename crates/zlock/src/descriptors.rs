@@ -8,7 +8,7 @@ use crate::config::Settings;
 /// Descriptors for the disk, peers, operators, listeners, the last places of full doors, and
 /// connections that are being refused or whose PROXY header is being read.
 const RESERVE: u64 = 384;
-/// With fewer a node does not start.
+/// Fewest descriptors with which a node starts.
 const LIMIT_MIN: u64 = RESERVE + 64;
 
 /// Raises the soft limit to the hard one, and gives the doors no more connections than are left

@@ -21,14 +21,14 @@ use tokio::time::Instant;
 
 use crate::{Exit, refuse, say};
 
-/// How long the nodes may take until one of them leads.
+/// Longest time until one of the nodes leads.
 const LEADER_WAIT: Duration = Duration::from_secs(30);
 
-/// What the command line asks for.
+/// Options of `zlock dev`.
 pub(crate) struct Options {
-    /// How many nodes; `None` is 3, or as many as the data has.
+    /// Number of nodes; `None` is 3, or as many as the data has.
     pub(crate) nodes: Option<u64>,
-    /// Where configuration and data live.
+    /// Directory of configuration and data.
     pub(crate) data: PathBuf,
     /// Node 1's HTTP port; `None` is 7001, or the data's; 0 is any free ports.
     pub(crate) base_port: Option<u16>,

@@ -36,31 +36,32 @@ use clap::{Arg, ArgMatches, Command};
 
 use crate::cli::{file, flag, option};
 
-/// What the program says that it is.
+/// Version that the program tells.
 #[cfg(not(feature = "next-level"))]
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 #[cfg(feature = "next-level")]
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "+next-level");
 
-/// How the program ends. The numbers are promised in docs/operating.md.
+/// Reasons for the program's end. The numbers are promised in docs/operating.md.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Exit {
-    /// It was asked to stop, and stopped.
+    /// The program was asked to stop, and stopped.
     Clean = 0,
-    /// It did not start: the configuration, an address or the data directory is refused. Starting
-    /// again will not help.
+    /// The program did not start: the configuration, an address or the data directory is refused.
+    /// Or a node ended because the cluster's level is not one of its own. Starting again will not
+    /// help.
     Refused = 1,
     /// The command line is wrong.
     Usage = 2,
-    /// It ran and cannot go on: the disk failed, or a clean stop took too long.
+    /// The node ran and cannot go on: the disk failed, or a clean stop took too long.
     Failed = 3,
     /// This node was removed from the cluster, and may not come back.
     Removed = 4,
-    /// It ran, and what it has and what its leader has exclude each other: one of their disks has
-    /// gone back in time.
+    /// The node ran, and its log and its leader's exclude each other: one of their disks has gone
+    /// back in time.
     Contradiction = 5,
-    /// What was to be printed could not be written: 4 as well, as for all commands. A node that
-    /// runs prints nothing.
+    /// The text that was asked for could not be written. The exit code is 4 as for all commands: a
+    /// node that runs prints nothing.
     Unwritten = 6,
 }
 
@@ -174,8 +175,8 @@ fn write_line(line: &str) -> std::io::Result<()> {
     writeln!(stdout, "{line}").and_then(|()| stdout.flush())
 }
 
-/// What to end with after printing. A reader that has closed the pipe, `head` for example, wants no
-/// more, and that is no error.
+/// The end after printing. A reader that has closed the pipe, `head` for example, wants no more,
+/// and that is no error.
 fn after_writing(written: std::io::Result<()>) -> Exit {
     match written {
         Ok(()) => Exit::Clean,

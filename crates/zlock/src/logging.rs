@@ -14,13 +14,13 @@ use crate::config::{LogFormat, Settings};
 /// Replaces the filter of a program that runs.
 type SetFilter = Box<dyn Fn(EnvFilter) -> Result<(), String> + Send + Sync>;
 
-/// What can be changed about the logs while the program runs.
+/// Parts of the logs that can be changed while the program runs.
 pub(crate) struct Logs {
     out: Out,
     set_filter: SetFilter,
 }
 
-/// Where lines go: to a file, or to stderr when there is none.
+/// Destination of the lines: a file, or stderr when there is none.
 #[derive(Clone, Default)]
 struct Out(Arc<Mutex<Option<File>>>);
 

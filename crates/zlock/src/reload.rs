@@ -16,11 +16,11 @@ pub(crate) type ReadSettings = Box<dyn Fn() -> Result<Settings, ConfigError> + S
 /// Keys whose new values count at once. Those of all others count after a restart.
 const AT_ONCE: [&str; 2] = ["log", "log_file"];
 
-/// What a reload needs.
+/// State that a reload needs.
 pub(crate) struct Reload {
     read: ReadSettings,
     logs: Logs,
-    /// With which the node runs.
+    /// Settings with which the node runs.
     running: Settings,
     tls_files: TlsFiles,
 }

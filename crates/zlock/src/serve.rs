@@ -45,7 +45,7 @@ pub(crate) fn run(settings: Settings, read: ReadSettings, until_stdin_ends: bool
             refuse(&reason)
         }
     };
-    // What is still running has had its time.
+    // Tasks that are still running have had their time.
     runtime.shutdown_background();
     exit
 }
@@ -63,7 +63,7 @@ fn runtime(threads: usize) -> std::io::Result<tokio::runtime::Runtime> {
     builder.worker_threads(threads).enable_all().build()
 }
 
-/// Who may end this node.
+/// Signals that end this node.
 struct StopSignals {
     interrupt: Signal,
     terminate: Signal,
@@ -77,7 +77,8 @@ struct StopSignals {
 }
 
 impl StopSignals {
-    /// And what SIGHUP reloads, where it does not stop the node.
+    /// Listens for the signals. SIGHUP reloads the configuration unless stdin is a terminal, whose
+    /// end it tells.
     fn listen(until_stdin_ends: bool, reload: Reload) -> Result<StopSignals, String> {
         let listen = |kind| signal(kind).map_err(|error| format!("cannot listen for signals: {error}"));
         let mut hangup = Some(listen(SignalKind::hangup())?);
@@ -125,7 +126,7 @@ fn stdin_ended() -> oneshot::Receiver<()> {
     rx
 }
 
-/// Where clients are let in.
+/// Listeners for clients.
 struct Doors {
     http: rest::Entrances,
     /// The file of the socket of operators.
@@ -154,7 +155,7 @@ impl Doors {
     }
 }
 
-/// Where it serves, for the line on stdout.
+/// Addresses of the doors, for the line on stdout.
 fn addresses(settings: &Settings) -> String {
     let also = |what: &str, addr: Option<SocketAddr>| addr.map(|addr| format!("{what}{addr}")).unwrap_or_default();
     [
@@ -171,7 +172,7 @@ async fn serve(mut settings: Settings, reload: Reload, until_stdin_ends: bool) -
     let mut stop = StopSignals::listen(until_stdin_ends, reload)?;
     descriptors::share(&mut settings)?;
     let doors = Doors::listen(&settings)?;
-    // Its file goes when this does.
+    // The file of the socket goes when this value does.
     let _admin = doors.admin;
     let peers = listen("peer_listen", settings.replica.peer_listen)?;
     let (addresses, replica_config) = (addresses(&settings), settings.replica.clone());

@@ -1,4 +1,4 @@
-//! What is said of a command line that is wrong, where clap's own words lead astray.
+//! Messages about a command line that is wrong, where clap's own words lead astray.
 
 use std::ffi::OsString;
 

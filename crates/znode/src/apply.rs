@@ -24,8 +24,8 @@ impl State {
         Applied { events: recorded.into_iter().map(|recorded| recorded.event).collect(), ..applied }
     }
 
-    /// The same for a caller that tells others of it: the events are apart, each with who may hear
-    /// of it.
+    /// Applies one transaction as [`State::apply`] does, and answers its events apart, each with
+    /// the ACLs that decide who may hear of it.
     ///
     /// # Panics
     /// When zxids do not rise.
@@ -137,7 +137,7 @@ impl State {
         }
         let answer = self.guarded(guard, turn, op, context, effects);
         let answered = Answered { zxid: now, fingerprint, answer: Some(answer.clone()) };
-        // What was to give something back, and did not, leaves no trace either.
+        // An operation that was to give something back, and did not, leaves no trace either.
         if full_at.is_none_or(|before| self.state_bytes() + answered.weight() <= before) {
             self.keep_answer(id, key, answered);
         }
@@ -203,7 +203,7 @@ impl State {
         effects: &mut Effects,
     ) -> Result<Reply, Refusal> {
         if let Some(guard) = guard {
-            // Who may not read the lock is told of its own ticket only.
+            // A client that may not read the lock is told of its own ticket only.
             let LockGuard { lock, token } = &guard;
             let held = match self.may_read(lock, &context.identities) {
                 true => readings::is_held_with(self, lock, *token),

@@ -241,8 +241,7 @@ impl Queue {
         self.fits_without(upgrade.and_then(|upgrade| upgrade.reader.as_ref()), position, demand)
     }
 
-    /// The same if one of the holders did not hold, and its own reader did not, where it is the
-    /// upgraded writer.
+    /// Tells what [`Queue::fits`] would if the holder `gone` did not hold.
     pub(crate) fn fits_after(&self, gone: &Position, position: &Position, demand: Demand) -> bool {
         let mut left = self.clone();
         left.leave(gone);
@@ -311,8 +310,8 @@ impl Queue {
         merge(readers, self.others.range((Bound::Unbounded, end())))
     }
 
-    /// The same without readers that are no parts of multi-locks: what is before a reader besides
-    /// these is before it, too.
+    /// The waiters whose turn is before one, without readers that are no parts of multi-locks: a
+    /// waiter that blocks such a reader blocks the later ones, too.
     pub(crate) fn blockers_of_reader<'a>(
         &'a self,
         turn: Option<&Turn>,

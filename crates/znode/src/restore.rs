@@ -146,7 +146,7 @@ impl State {
         let node = self.tree.get(RESTORING)?;
         let text = std::str::from_utf8(&node.data).ok();
         let digits = text.and_then(|text| text.strip_prefix(GRACE)?.split(',').next());
-        // What cannot be read was not written here: as long as any session may last.
+        // A text that cannot be read was not written here: as long as any session may last.
         let longest = || u64::from(self.limits.session_timeout_max_ms);
         Some(digits.and_then(|digits| digits.parse().ok()).unwrap_or_else(longest))
     }

@@ -230,8 +230,9 @@ impl State {
         if over { Err(Error::QuotaExceeded) } else { Ok(()) }
     }
 
-    /// The same for bytes that are no session's, at a path. What is left beyond is for sessions and
-    /// the znodes that go with them: locks are taken also where other znodes have filled the rest.
+    /// Checks whether there is room at a path for so many bytes more that are no session's. The
+    /// room beyond their bound is for sessions and the znodes that go with them: locks are taken
+    /// also where other znodes have filled the rest.
     ///
     /// # Errors
     /// `QuotaExceeded`, about the path, or about the subtree that has its share.

@@ -95,7 +95,7 @@ impl Tree {
         self.nodes.range::<_, str>(range).map(|(path, node)| (path, &**node))
     }
 
-    /// The same as [`Tree::iter`], of a tree that may change meanwhile.
+    /// All znodes by path as [`Tree::iter`] has them, of a tree that may change meanwhile.
     pub(crate) fn walk(&self) -> impl Iterator<Item = (ZPath, Arc<Znode>)> + Send + use<> {
         self.nodes.clone().into_iter()
     }

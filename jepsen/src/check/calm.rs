@@ -1,17 +1,17 @@
-//! When nothing is broken and the cluster shows that it works: only then can a checker say that
-//! something came late.
+//! The times in which nothing is broken and the cluster shows that it works: only then can a
+//! checker say that something came late.
 
 use crate::history::{Entry, Operation, Process};
 
-/// How long after the last mend a cluster may still be busy with what was broken: three of the
-/// shortest session timeouts (2 s), in which nodes start, elect, catch up, and sessions that were
-/// lost are expired.
+/// Time after the last mend in which a cluster may still be busy with the damage: three of the
+/// shortest session timeouts (2 s), in which nodes start, elect and catch up, and lost sessions
+/// expire.
 pub const SETTLE_NS: u64 = 6_000_000_000;
 /// All the time that is judged the cluster must have shown that a quorum is there, by a write in
 /// each of so many nanoseconds.
 const WORKS_NS: u64 = 500_000_000;
 
-/// What is acknowledged only when a quorum has it.
+/// Functions that are acknowledged only when a quorum has the entry.
 const WRITES: [&str; 10] =
     ["pulse", "acquire", "enqueue", "upgrade", "downgrade", "release", "close", "append", "proclaim", "revoke"];
 
@@ -35,18 +35,18 @@ impl Calm {
         Calm { windows: windows(entries), writes, answers }
     }
 
-    /// When the calm began that there is at this time.
+    /// The beginning of the calm that there is at a time.
     pub(super) fn since(&self, at: u64) -> Option<u64> {
         self.windows.iter().find(|(from, to)| *from <= at && at <= *to).map(|(from, _)| *from)
     }
 
-    /// Whether nothing was broken from then to then, and a quorum was there.
+    /// Tells whether nothing was broken between two times, and a quorum was there.
     pub(super) fn covers(&self, from: u64, to: u64) -> bool {
         let calm = self.windows.iter().any(|(begin, end)| *begin <= from && to <= *end);
         calm && steps(from, to).all(|step| self.works(step))
     }
 
-    /// Whether the node answered others from then to then.
+    /// Tells whether the node answered others between two times.
     pub(super) fn answers(&self, node: u64, from: u64, to: u64) -> bool {
         steps(from, to).all(|step| {
             let first = self.answers.partition_point(|answer| *answer < (node, step));
@@ -66,15 +66,15 @@ fn steps(from: u64, to: u64) -> impl Iterator<Item = u64> {
     (0..to.saturating_sub(from) / WORKS_NS).map(move |step| from + step * WORKS_NS)
 }
 
-/// From the beginning, or so long after a mend, to the next fault. Where the run waited for the
-/// nodes after a mend, it is counted from when they were all ready.
+/// The calm times: from the beginning, or so long after a mend, to the next fault. Where the run
+/// waited for the nodes after a mend, it is counted from when they were all ready.
 fn windows(entries: &[Entry]) -> Vec<(u64, u64)> {
     let end = entries.last().map_or(0, |entry| entry.time);
     let mut windows = Vec::new();
     let mut calm = Some(0);
     for entry in entries.iter().filter(|entry| matches!(entry.process, Process::Nemesis(_))) {
         match entry.f.as_str() {
-            // Where nothing was broken nothing is mended.
+            // A mend without damage changes nothing.
             "heal" | "final-heal" | "recovered" if calm.is_some() && !has_ended(&entry.value) => {}
             "heal" | "final-heal" | "recovered" => {
                 windows.extend(calm.take().map(|from| (from, entry.time)));
@@ -89,12 +89,12 @@ fn windows(entries: &[Entry]) -> Vec<(u64, u64)> {
     windows
 }
 
-/// Whether a mend is followed by `recovered`.
+/// Tells whether a mend is followed by `recovered`.
 fn waits_for_nodes(value: &serde_json::Value) -> bool {
     value["waits_for_nodes"] == true
 }
 
-/// Whether a node was found to have ended by itself.
+/// Tells whether a node was found to have ended by itself.
 fn has_ended(value: &serde_json::Value) -> bool {
     value["ended_by_themselves"].as_array().is_some_and(|ended| !ended.is_empty())
 }

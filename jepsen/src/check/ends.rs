@@ -1,4 +1,4 @@
-//! What ends holds and places: releases, closes, and sessions that were lost.
+//! Ends of holds and places: releases, closes, and sessions that were lost.
 
 use std::collections::BTreeMap;
 
@@ -10,11 +10,11 @@ const LOSSES: [&str; 2] = ["session-expired", "auth-failed"];
 /// Refusals that say that a lock is not held, or not waited for, any more, whatever became of the
 /// session.
 const TICKET_LOSSES: [&str; 2] = ["ticket-gone", "lock-not-held"];
-/// What asks for a lock, or for another hold of it.
+/// Functions that ask for a lock, or for another hold of it.
 pub(super) const TAKES: [&str; 4] = ["acquire", "enqueue", "upgrade", "downgrade"];
-/// What may be answered with a lock.
+/// Functions that may be answered with a lock.
 pub(super) const GRANTS: [&str; 5] = ["acquire", "enqueue", "await", "upgrade", "downgrade"];
-/// What the log does only in a session that lives.
+/// Functions that the log does only in a session that lives.
 const DONE_IN_SESSION: [&str; 5] = ["acquire", "enqueue", "upgrade", "downgrade", "release"];
 
 /// A session that lives loses no lock: one is gone only after an operation that may have given it
@@ -40,7 +40,7 @@ pub(super) fn check_kept(operations: &[Operation], verdict: &mut Verdict) {
     }
 }
 
-/// What may end holds.
+/// Operations that may end holds.
 #[derive(Default)]
 pub(super) struct Ends<'a> {
     releases: BTreeMap<(u64, &'a str), Vec<&'a Operation>>,
@@ -48,7 +48,7 @@ pub(super) struct Ends<'a> {
     /// Sessions that were lost, with the operation that was told so. One that was over after a
     /// close of its own is not.
     pub(super) lost: BTreeMap<u64, &'a Operation>,
-    /// When each session last did something, in which it lived then.
+    /// The last time at which each session did something, and so lived.
     lived: BTreeMap<u64, u64>,
 }
 
@@ -77,8 +77,8 @@ impl<'a> Ends<'a> {
         ends
     }
 
-    /// From when on a lost session may have been over: when it last did something; never before it
-    /// did anything.
+    /// The index from which on a lost session may have been over: its last sign of life. `None`
+    /// when it gave none.
     pub(super) fn over_from(&self, owner: u64) -> Option<u64> {
         self.lived.get(&owner).copied()
     }
@@ -93,8 +93,8 @@ impl<'a> Ends<'a> {
         given_back.min(self.over_from(owner).unwrap_or(0).max(grant.complete))
     }
 
-    /// Whether something invoked after `since` and before `at` may have taken the lock from the
-    /// owner.
+    /// Tells whether an operation invoked after `since` and before `at` may have taken the lock
+    /// from the owner.
     pub(super) fn between(&self, owner: u64, lock: &str, since: u64, at: u64) -> bool {
         self.first_after(owner, lock, None, since).is_some_and(|end| end.call < at)
     }
@@ -115,7 +115,7 @@ impl<'a> Ends<'a> {
     }
 }
 
-/// Those of `ends` that were invoked after `after` and do not name another mode.
+/// Operations of `ends` that were invoked after `after` and do not name another mode.
 fn later<'a>(ends: Option<&Vec<&'a Operation>>, mode: Option<&str>, after: u64) -> impl Iterator<Item = &'a Operation> {
     let ends = ends.map(Vec::as_slice).unwrap_or_default();
     let other = move |end: &Operation| mode.is_some() && end.text("mode").is_some_and(|its| Some(its) != mode);

@@ -8,16 +8,17 @@ use crate::verdict::Verdict;
 /// Nanoseconds in a millisecond.
 const MS: u64 = 1_000_000;
 
-/// What is known about one session.
+/// Knowledge about one session.
 #[derive(Default)]
 struct Life<'a> {
-    /// Until when, on the harness's clock, the session cannot have ended, and who was told so.
+    /// Time on the harness's clock before which the session cannot have ended, and the operation
+    /// that was told so.
     safe_until: (u64, Option<&'a Operation>),
-    /// The first request to close it.
+    /// The first request to close the session.
     close_asked: Option<&'a Operation>,
-    /// The first sure sign that it is over.
+    /// The first sure sign that the session is over.
     over: Option<&'a Operation>,
-    /// It was left alone.
+    /// True once the session's client has left it alone.
     abandoned: bool,
 }
 
@@ -87,7 +88,7 @@ fn check_node(path: &str, operations: &[&Operation], life: &Life<'_>, verdict: &
     let Some(create) = operations.iter().find(|op| op.f == "create") else { return };
     let delete = operations.iter().find(|op| op.f == "delete" && op.is_possible());
     let asked_away = [delete.copied(), life.close_asked].into_iter().flatten().map(|op| op.call).min();
-    // What a look has seen was created, whatever became of the answer.
+    // A znode that a look has seen was created, whatever became of the answer.
     let mut created = Some(*create).filter(|create| create.is_ok());
     let mut gone: Option<&Operation> = None;
     for look in operations.iter().copied().filter(is_look) {
@@ -125,7 +126,7 @@ fn is_look(operation: &&Operation) -> bool {
     matches!(operation.f.as_str(), "look" | "final-look") && operation.is_ok()
 }
 
-/// The one that was answered first.
+/// The operation that was answered first.
 fn earlier<'a>(known: Option<&'a Operation>, other: &'a Operation) -> Option<&'a Operation> {
     known.into_iter().chain([other]).min_by_key(|operation| operation.complete)
 }

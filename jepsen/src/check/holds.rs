@@ -1,4 +1,4 @@
-//! Who held a lock for sure, from when to when: the checks of everything that is a lock.
+//! Sure holders of locks, from when to when: the checks of everything that is a lock.
 //!
 //! A client holds a lock from the answer that says so. There are two ways to know until when. A
 //! holder that loses nothing, as long as its session lives, has it until the request that gave it
@@ -26,35 +26,35 @@ pub(super) struct Hold<'a> {
     pub(super) token: u64,
     /// Together with other readers.
     shared: bool,
-    /// How many permits of how many, in a semaphore.
+    /// Permits of the hold and of the whole semaphore.
     permits: Option<(u64, u64)>,
-    /// From here, an index of the history or a zxid ...
+    /// First moment of the hold, an index of the history or a zxid.
     pub(super) begin: u64,
-    /// ... to here.
+    /// Last moment of the hold, of the same kind.
     pub(super) until: u64,
-    /// What proves it.
+    /// Operations that prove the hold.
     pub(super) shown: Vec<&'a Operation>,
-    /// What was answered with the lock.
+    /// Operation that was answered with the lock.
     pub(super) grant: &'a Operation,
-    /// When the lock was first asked for.
+    /// Index at which the lock was first asked for.
     asked: u64,
-    /// The release that gave it back for sure, where that is known.
+    /// The release that gave the lock back for sure, where that is known.
     given_back: Option<&'a Operation>,
 }
 
 impl Hold<'_> {
-    /// Whether the two may hold at once, as far as there is room: readers, and leases.
+    /// Tells whether two may hold at once, as far as there is room: readers, and leases.
     fn fits_beside(&self, other: &Hold<'_>) -> bool {
         self.shared && other.shared || self.permits.is_some() && other.permits.is_some()
     }
 
-    /// Whether it may hold beside others of its kind.
+    /// Tells whether the hold may be beside others of its kind.
     fn is_together(&self) -> bool {
         self.shared || self.permits.is_some()
     }
 }
 
-/// What the time of holds is counted in.
+/// Unit in which the time of holds is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Clock {
     /// Indexes of the history: the clients' time.
@@ -94,8 +94,8 @@ pub(super) fn proven(operations: &[Operation], clock: Clock) -> Vec<Hold<'_>> {
     proven_by("token", operations, clock)
 }
 
-/// The same for something that its owner has for a time, and that the field `name` tells apart as
-/// tokens do.
+/// The proven holds of something that its owner has for a time, and that the field `name` tells
+/// apart as tokens do.
 pub(super) fn proven_by<'a>(name: &str, operations: &'a [Operation], clock: Clock) -> Vec<Hold<'a>> {
     let mut proofs: BTreeMap<(&str, u64, u64), Vec<&Operation>> = BTreeMap::new();
     for operation in operations.iter().filter(|operation| operation.is_ok()) {
@@ -126,9 +126,9 @@ fn hold<'a>(lock: &'a str, owner: u64, token: u64, grant: &'a Operation, begin: 
     Hold { lock, owner, token, shared, permits, begin, until, shown, grant, asked, given_back }
 }
 
-/// No two sessions hold one lock at once, but for readers and leases, neither on the clients' clock
-/// nor in the log, never more permits are out than there are, and tokens rise in the log. Answers
-/// with the holds in the log.
+/// Checks the proven holds, on the clients' clock and in the log: no two sessions hold one lock at
+/// once, but for readers and leases, and no more permits are out than there are. In the log, tokens
+/// rise as well. Answers with the holds in the log.
 pub(super) fn check_proven<'a>(operations: &'a [Operation], verdict: &mut Verdict) -> Vec<Hold<'a>> {
     check_room("two-holders", &proven(operations, Clock::History), Clock::History, verdict);
     let holds = proven(operations, Clock::Log);
@@ -137,15 +137,15 @@ pub(super) fn check_proven<'a>(operations: &'a [Operation], verdict: &mut Verdic
     holds
 }
 
-/// No two sessions hold one lock at once, but for readers and leases, and never more permits are
-/// out than there are.
+/// Checks that no two sessions hold one lock at once, but for readers and leases, and that no more
+/// permits are out than there are.
 pub(super) fn check_room(kind: &str, holds: &[Hold<'_>], clock: Clock, verdict: &mut Verdict) {
     let told = |at: u64| match clock {
         Clock::History => format!("at entry {at} of the history"),
         Clock::Log => format!("at zxid {at}"),
     };
     for (lock, holds) in by_lock(holds) {
-        // Those that began before and last when the next one begins.
+        // Holds that began before and last when the next one begins.
         let mut there: Vec<&Hold<'_>> = Vec::new();
         for hold in holds {
             there.retain(|other| other.until >= hold.begin);
@@ -224,7 +224,7 @@ pub(super) fn check_tokens(holds: &[Hold<'_>], verdict: &mut Verdict) {
     }
 }
 
-/// The same where no two grants to different sessions share a token.
+/// Checks tokens as [`check_tokens`] does, and that no two grants to different sessions share one.
 pub(super) fn check_own_tokens(holds: &[Hold<'_>], verdict: &mut Verdict) {
     check_tokens(holds, verdict);
     for (lock, holds) in by_lock(holds) {

@@ -13,10 +13,10 @@ use super::places::{Place, places};
 use crate::history::{Entry, Kind, Operation};
 use crate::verdict::Verdict;
 
-/// How long a free lock may take to be granted, and a wait to end when its time is over. While
-/// nothing is broken no session has to expire for it and nobody is elected: what is left is a
-/// commit, an event and an answer, some milliseconds. Three seconds are three elections (0.8 s
-/// each) more than that, for a machine on which several clusters run at once.
+/// Longest time in which a free lock must be granted, and a wait whose time is over must end. While
+/// nothing is broken, no session has to expire for that and no leader is elected: a commit, an
+/// event and an answer are left, some milliseconds. Three seconds are three elections (0.8 s each)
+/// more than that, for a machine on which several clusters run at once.
 pub const GRANT_MAX_NS: u64 = 3_000_000_000;
 
 /// Refusals after which a client does not wait any more: it has no ticket, or no session.
@@ -50,9 +50,10 @@ pub(super) fn check(entries: &[Entry], operations: &[Operation], verdict: &mut V
 }
 
 enum Judged<'a> {
-    /// It was due then, and was not granted in time. Those that waited as well.
+    /// The place was due at `due`, and was not granted in time; `in_the_way` has the requests that
+    /// waited as well.
     Lost { due: u64, in_the_way: Vec<&'a Operation> },
-    /// The lock became free while it waited, and it was told so soon.
+    /// The lock became free while the place waited, and its client was told after `took_ns`.
     InTime { took_ns: u64 },
 }
 
@@ -65,8 +66,7 @@ fn others<'p, 'a>(place: &Place<'a>, by_lock: &BTreeMap<&'a str, Vec<&'p Place<'
     others
 }
 
-/// What is to be said of a request that waited; `None` when it was not due, or something was
-/// broken.
+/// Judges a request that waited; `None` when it was not due, or something was broken.
 fn judge<'a>(place: &Place<'a>, request: &'a Operation, others: &[&Place<'a>], calm: &Calm) -> Option<Judged<'a>> {
     let (call, end) = request.time;
     if request.error.as_deref().is_some_and(|error| OVER.contains(&error)) {
@@ -80,7 +80,7 @@ fn judge<'a>(place: &Place<'a>, request: &'a Operation, others: &[&Place<'a>], c
     if granted {
         due = due.max(call);
     }
-    // What was due before the calm is due when the calm begins.
+    // A grant that was due before the calm is due when the calm begins.
     let late = |due: u64| end > due.saturating_add(GRANT_MAX_NS);
     let due = if calm.covers(due, due) { due } else { due.max(calm.since(end).unwrap_or(u64::MAX)) };
     if late(due) && calm.covers(due, due + GRANT_MAX_NS) {
@@ -92,8 +92,8 @@ fn judge<'a>(place: &Place<'a>, request: &'a Operation, others: &[&Place<'a>], c
     became_free.then(|| Judged::InTime { took_ns: end - due })
 }
 
-/// Since when, at the end of `from..end`, nothing is in the way of a place; `None` when something
-/// still is.
+/// The time from which on nothing is in the way of a place at the end of `from..end`; `None` when
+/// something still is.
 fn free_since(place: &Place<'_>, others: &[&Place<'_>], from: u64, end: u64) -> Option<u64> {
     let there: Vec<&Place<'_>> = others.iter().copied().filter(|other| other.from < end && other.gone > from).collect();
     let mut moments: Vec<u64> = there.iter().flat_map(|other| other.moments()).collect();

@@ -86,7 +86,7 @@ fn calls<'a>(part: &[&'a Operation], ends: &Ends<'a>, model: LockModel) -> (Vec<
     (subjects, spread(calls))
 }
 
-/// When each owner last had an answer that says that it held the lock.
+/// The last time at which each owner had an answer that says that it held the lock.
 ///
 /// An acquire of unknown outcome after that explains nothing: an order in which it took place is
 /// one without it as well, since all it can do is to keep others out. So the search does not have

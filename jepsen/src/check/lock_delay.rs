@@ -36,7 +36,7 @@ pub(super) fn check_delays(entries: &[Entry], operations: &[Operation], verdict:
     let lasting = holds::lasting(operations);
     let mut kept = 0;
     for (lock, holds) in holds::by_lock(&lasting) {
-        // What ended it is shown beside the grant.
+        // Holds whose end is known show it beside the grant.
         for hold in holds.iter().filter(|hold| hold.shown.len() == 1) {
             let delay_ms = hold.grant.number("delay_ms").unwrap_or(0);
             let Some((safe_ns, promise)) = safe.get(&hold.owner) else { continue };
@@ -58,7 +58,8 @@ pub(super) fn check_delays(entries: &[Entry], operations: &[Operation], verdict:
     verdict.figure("delays-kept", kept);
 }
 
-/// Until when, on the harness's clock, each session lives for sure, and who was told so.
+/// The time on the harness's clock before which each session lives for sure, and the operation that
+/// was told so.
 fn safe_until(operations: &[Operation]) -> BTreeMap<u64, (u64, &Operation)> {
     let mut safe: BTreeMap<u64, (u64, &Operation)> = BTreeMap::new();
     for operation in operations.iter().filter(|operation| operation.is_ok()) {

@@ -43,7 +43,7 @@ fn check_one_at_a_time(operations: &[Operation], verdict: &mut Verdict) {
     verdict.figure("upgrades", operations.iter().filter(granted).filter(held).count());
 }
 
-/// One who is refused for another's sake: there must have been another.
+/// Checks that each upgrade that was refused for another client's had such an upgrade in its way.
 fn check_refusals(operations: &[Operation], verdict: &mut Verdict) {
     let upgrades: Vec<&Operation> = operations.iter().filter(|operation| operation.f == "upgrade").collect();
     let ends = Ends::new(operations);

@@ -37,7 +37,7 @@ pub use calm::SETTLE_NS;
 pub use in_time::GRANT_MAX_NS;
 pub use worth::check_worth;
 
-/// What the harness can do to a cluster, and judge.
+/// Workload that the harness can put on a cluster, and judge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Workload {
     /// Linearizable read, write and compare-and-set on many keys.
@@ -71,17 +71,17 @@ pub enum Workload {
     /// All kinds of claims to the same locks: several at once all or none, from reading to writing
     /// with no writer in between, never more permits than there are.
     Mixed,
-    /// What was taken away is gone, and its token dead.
+    /// A lock that was taken away is gone, and its token dead.
     Revoke,
     /// The delay of a holder whose session expired.
     LockDelay,
 }
 
-/// What is known of one workload.
+/// Properties of one workload.
 struct Row {
     workload: Workload,
     name: &'static str,
-    /// Judges its promise.
+    /// Judges the promise of the workload.
     check: fn(&[Operation]) -> Verdict,
     /// Functions whose acknowledged operations are judged by their zxid. One without it would be
     /// left out of the judgment.
@@ -100,8 +100,8 @@ const fn row(
     Row { workload, name, check, by_zxid, needed }
 }
 
-/// What is done with places in queues, and under the locks. The other workloads with locks are
-/// judged by the clients' clock and by what answers say, no more.
+/// Functions on places in queues, and under the locks. The other workloads with locks are judged by
+/// the clients' clock and by what answers say, no more.
 const QUEUED: &[&str] = &[
     "acquire",
     "again",
@@ -145,7 +145,7 @@ const ROWS: [Row; 17] = [
 ];
 
 impl Workload {
-    /// All of them.
+    /// All workloads.
     pub fn all() -> impl Iterator<Item = Workload> {
         ROWS.iter().map(|row| row.workload)
     }
@@ -154,19 +154,19 @@ impl Workload {
         &ROWS[self as usize]
     }
 
-    /// What it is called on the command line.
+    /// Name of the workload on the command line.
     pub fn name(self) -> &'static str {
         self.row().name
     }
 
-    /// Whether its clients wait for each other's locks. Each client of `exactly-once` has a lock of
-    /// its own.
+    /// Tells whether clients of the workload wait for each other's locks. Each client of
+    /// `exactly-once` has a lock of its own.
     pub fn has_locks(self) -> bool {
         use Workload::{Ephemeral, ExactlyOnce, Multi, Register, Sequential, Session, Watch};
         !matches!(self, Register | Sequential | Ephemeral | Watch | Multi | Session | ExactlyOnce)
     }
 
-    /// Whether something has to come in time, as long as nothing is broken.
+    /// Tells whether something has to come in time, as long as nothing is broken.
     pub fn is_timed(self) -> bool {
         self.has_locks() || self == Workload::Watch
     }
@@ -204,7 +204,7 @@ pub fn check(workload: Workload, entries: &[Entry]) -> Verdict {
     verdict
 }
 
-/// The same for operations that are paired already.
+/// Judges operations that are paired already, by the check of the workload and by their zxids.
 pub fn check_operations(workload: Workload, operations: &[Operation]) -> Verdict {
     let mut verdict = (workload.row().check)(operations);
     worth::check_zxids(workload, operations, &mut verdict);

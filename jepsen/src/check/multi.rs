@@ -78,8 +78,8 @@ fn transfer(operation: &Operation) -> Option<Transfer<'_>> {
     Some(Transfer { operation, sides: [side(0)?, side(1)?] })
 }
 
-/// What the last acknowledged transfer has made is lost unseen, unless all accounts were read
-/// behind it.
+/// Doubts the verdict when the last acknowledged transfer could be lost unseen, because no read of
+/// all accounts came behind it.
 fn check_last(operations: &[Operation], verdict: &mut Verdict) {
     let acknowledged = |f: &'static str| operations.iter().filter(move |op| op.f == f && op.is_ok());
     let Some(last) = acknowledged("transfer").max_by_key(|transfer| transfer.complete) else { return };
@@ -152,7 +152,7 @@ struct Way {
     used: BTreeSet<usize>,
 }
 
-/// What an operation has seen: version and balance of accounts.
+/// Version and balance of the accounts that an operation has seen.
 type View = BTreeMap<usize, (i64, i64)>;
 
 fn seen_by_read(read: &Operation) -> View {

@@ -8,9 +8,9 @@ use crate::verdict::Verdict;
 pub(super) struct Numbered<'a> {
     /// The operation.
     pub(super) operation: &'a Operation,
-    /// When it was asked for.
+    /// Index at which the number was asked for.
     pub(super) call: u64,
-    /// Its number.
+    /// Number that the operation was answered.
     pub(super) number: u64,
     /// Whether a later operation may be answered the same number: reads may, writes may not.
     pub(super) may_repeat: bool,

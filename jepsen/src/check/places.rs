@@ -18,7 +18,7 @@ pub(super) struct Part<'a> {
     pub(super) lock: &'a str,
     /// Together with other readers.
     shared: bool,
-    /// How many permits of how many, in a semaphore.
+    /// Permits of the part and of the whole semaphore.
     permits: Option<(u64, u64)>,
 }
 
@@ -29,50 +29,50 @@ pub(super) struct Place<'a> {
     pub(super) owner: u64,
     pub(super) parts: Vec<Part<'a>>,
     mode: Option<&'a str>,
-    /// When it was asked for.
+    /// Time at which the place was asked for.
     pub(super) from: u64,
-    /// From when on all that comes later stands behind it; `u64::MAX` when its client never heard
-    /// where it stands.
+    /// Time from which on all that comes later stands behind the place; `u64::MAX` when its client
+    /// never heard where it stands.
     pub(super) told: u64,
-    /// From when on it is gone for sure.
+    /// Time from which on the place is gone for sure.
     pub(super) gone: u64,
-    /// Comes before others that asked earlier.
+    /// The place comes before others that asked earlier.
     passes: bool,
-    /// Others that asked later may come before it.
+    /// Others that asked later may come before the place.
     may_be_passed: bool,
-    /// What waited for it, or may have: while one of them is under way, its client does not know
-    /// that it holds.
+    /// Requests that waited for the place, or may have: while one of them is under way, the client
+    /// does not know that it holds.
     pub(super) requests: Vec<&'a Operation>,
-    /// When its client was last told that it waits. What holds goes on to hold, so it had not held
-    /// before.
+    /// Last time at which the client was told that it waits. A holder goes on to hold, so it had
+    /// not held before.
     waits_until: u64,
     /// The answer that told its client that it holds.
     pub(super) grant: Option<&'a Operation>,
 }
 
 impl<'a> Place<'a> {
-    /// When its client was told that it holds.
+    /// Time at which the client was told that it holds.
     pub(super) fn held(&self) -> Option<u64> {
         self.grant.map(|grant| grant.time.1)
     }
 
-    /// The token that it was told, of a single lock.
+    /// The token that the client was told, of a single lock.
     pub(super) fn token(&self) -> Option<u64> {
         self.grant?.result.get("token")?.as_u64()
     }
 
-    /// Whether this one was told its place, which others must not pass, before the other was asked
-    /// for.
+    /// Tells whether this place was told, so that others must not pass it, before the other was
+    /// asked for.
     pub(super) fn is_before(&self, other: &Place<'_>) -> bool {
         self.told < other.from && !other.passes && !self.may_be_passed
     }
 
-    /// Whether the other one may ever stand before it.
+    /// Tells whether the other place may ever stand before this one.
     pub(super) fn may_wait_for(&self, other: &Place<'_>) -> bool {
         other.owner != self.owner && !self.is_before(other) && other.gone > self.from
     }
 
-    /// When what is known of it changes.
+    /// Times at which the knowledge of the place changes.
     pub(super) fn moments(&self) -> impl Iterator<Item = u64> {
         let asks = self.requests.iter().flat_map(|request| [request.time.0, request.time.1]);
         asks.chain([self.from, self.waits_until, self.gone])
@@ -82,7 +82,8 @@ impl<'a> Place<'a> {
         self.from <= at && at < self.gone
     }
 
-    /// Whether it waits at this time for sure, or its client for an answer that may be the grant.
+    /// Tells whether the place waits at this time for sure, or its client for an answer that may be
+    /// the grant.
     fn asks(&self, at: u64) -> bool {
         if at < self.waits_until {
             return true;
@@ -91,8 +92,8 @@ impl<'a> Place<'a> {
         after.checked_sub(1).is_some_and(|last| at < self.requests[last].time.1)
     }
 
-    /// Whether others may be in the way of its grant, from this time to the next moment of one of
-    /// them.
+    /// Tells whether others may be in the way of the grant, from this time to the next moment of
+    /// one of them.
     pub(super) fn is_blocked(&self, others: &[&Place<'_>], at: u64) -> bool {
         let there = || others.iter().filter(|other| other.is_there(at));
         if there().all(|other| self.fits_beside(other)) && self.has_room(others, at) {
@@ -103,14 +104,14 @@ impl<'a> Place<'a> {
         several || there().any(|other| !other.asks(at))
     }
 
-    /// Whether the two may hold at the same time, as far as there is room.
+    /// Tells whether two places may hold at the same time, as far as there is room.
     pub(super) fn fits_beside(&self, other: &Place<'_>) -> bool {
         let pairs = self.parts.iter().flat_map(|own| other.parts.iter().map(move |part| (own, part)));
         let mut meeting = pairs.filter(|(own, part)| own.lock == part.lock);
         meeting.all(|(own, part)| own.shared && part.shared || own.permits.is_some() && part.permits.is_some())
     }
 
-    /// Whether all permits that others have or want leave enough.
+    /// Tells whether all permits that others have or want leave enough.
     fn has_room(&self, others: &[&Place<'_>], at: u64) -> bool {
         self.parts.iter().all(|own| {
             let Some((permits, limit)) = own.permits else { return true };
@@ -233,7 +234,7 @@ fn ask_again<'a>(operation: &'a Operation, open: &[usize], places: &mut [Place<'
     }
 }
 
-/// Whether a place of the operation's owner is gone when the operation has ended.
+/// Tells whether a place of the operation's owner is gone when the operation has ended.
 fn ends(operation: &Operation, place: &Place<'_>) -> bool {
     let error = operation.error.as_deref().unwrap_or_default();
     if SESSION_OVER.contains(&error) || operation.f == "close" && operation.is_ok() {

@@ -45,9 +45,9 @@ pub(super) fn check_guarded<'a>(operations: &'a [Operation], grants: &str, verdi
     holds
 }
 
-/// Finds those who asked after another had been told its place, and were granted before it was gone
-/// from the queue. With `by_token` the order of the tokens counts as well, which are the czxids of
-/// the lock nodes.
+/// Finds clients that asked after another had been told its place, and were granted before that
+/// place was gone from the queue. With `by_token` the order of the tokens counts as well, which are
+/// the czxids of the lock nodes.
 ///
 /// A place with the policy `backfill` may be passed; readers hold beside readers, leases beside
 /// leases.

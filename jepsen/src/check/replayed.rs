@@ -9,7 +9,7 @@ use super::Workload;
 use crate::history::Operation;
 use crate::verdict::Verdict;
 
-/// What one node's data tells.
+/// Facts that one node's data tells.
 #[derive(Clone, Debug)]
 pub struct NodeFacts {
     /// The node.
@@ -95,7 +95,7 @@ impl NodeFacts {
         }
     }
 
-    /// What its entries did between two zxids, the first one excluded.
+    /// Facts of the node's entries between two zxids, the first one excluded.
     fn between(&self, from: u64, to: u64) -> BTreeSet<&Fact> {
         let inner = self.facts.iter().filter(|fact| !matches!(fact, Fact::Began { .. } | Fact::Applied { .. }));
         inner.filter(|fact| fact.zxid() > from && fact.zxid() <= to).collect()
@@ -130,7 +130,8 @@ pub fn check(workload: Workload, nodes: &[NodeFacts], operations: &[Operation]) 
     verdict
 }
 
-/// One lock has one holder, tokens rise, and a session that has ended holds nothing.
+/// Checks one node's facts: one lock has one holder, tokens rise, and a session that has ended
+/// holds nothing.
 fn walk(node: &NodeFacts, holds: &mut BTreeMap<(String, u64, u64), Hold>, verdict: &mut Verdict) {
     let mut locks: BTreeMap<&str, BTreeMap<&str, &Granted>> = BTreeMap::new();
     let mut tokens: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
@@ -185,7 +186,7 @@ fn told(granted: &Granted) -> String {
     format!("at {zxid} {mode:?} to session {session} with token {token}: {ticket}")
 }
 
-/// What two nodes have both applied must have done the same.
+/// Compares two nodes: entries that both have applied must have done the same.
 fn compare(one: &NodeFacts, other: &NodeFacts, verdict: &mut Verdict) {
     let (from, to) = (one.began.max(other.began), one.applied.min(other.applied));
     let (left, right) = (one.between(from, to), other.between(from, to));

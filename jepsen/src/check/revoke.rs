@@ -33,8 +33,8 @@ pub(super) fn check(operations: &[Operation]) -> Verdict {
     verdict
 }
 
-/// After its holder was told that the lock is lost, or the log says so, nothing is done with its
-/// token.
+/// Checks that nothing is done with a token after its holder was told that the lock is lost, or the
+/// log says so.
 fn check_dead_tokens(operations: &[Operation], verdict: &mut Verdict) {
     let key = |operation: &Operation, name| Some((operation.text("lock")?.to_owned(), operation.number(name)?));
     let told = |operation: &&Operation| {
@@ -95,7 +95,7 @@ fn check_asked(operations: &[Operation], revokes: &[&Operation], holds: &[Hold<'
 /// A ticket that was lost, and not taken away: its holder or its session must have given it back.
 fn check_ends(operations: &[Operation], verdict: &mut Verdict) {
     let ends = Ends::new(operations);
-    // Whose each ticket is, and since when.
+    // The owner of each ticket, and since when.
     let mut owners: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
     for operation in operations {
         if let (Some(ticket), Some(owner)) = (operation.text("ticket"), operation.number("owner")) {
@@ -171,7 +171,7 @@ fn check_late(operations: &[Operation], revokes: &[&Operation], verdict: &mut Ve
     let mut judged = 0;
     for revoke in revokes.iter().filter(|revoke| revoke.is_ok()) {
         let Some(deadline_ms) = revoke.number("deadline_ms") else { continue };
-        // It was set before it was answered.
+        // The deadline was set before the revoke was answered.
         let due = revoke.time.1.saturating_add(deadline_ms.saturating_mul(1_000_000));
         if !(0..SLACK_NS / WORKS_NS).all(|step| works(due + step * WORKS_NS)) {
             continue;

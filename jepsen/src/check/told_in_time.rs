@@ -11,7 +11,7 @@ use super::in_time::GRANT_MAX_NS;
 use crate::history::{Entry, Operation};
 use crate::verdict::Verdict;
 
-/// How long a watcher may have to wait for an event: as long as for a grant, and for the same
+/// Longest time for a watcher to wait for an event: as long as for a grant, and for the same
 /// reasons.
 const TOLD_MAX_NS: u64 = GRANT_MAX_NS;
 
@@ -49,14 +49,14 @@ pub(super) fn check(entries: &[Entry], operations: &[Operation], verdict: &mut V
 }
 
 enum Judged<'a> {
-    /// A poll told of it.
+    /// A poll told of the change after `took_ns`.
     InTime { took_ns: u64 },
     /// This poll ended too late after the watcher had begun to ask.
     Late { due: u64, poll: &'a Operation },
 }
 
-/// What is to be said of a watcher and a change that was acknowledged `at`; `None` when the watcher
-/// knew of it, did not ask, or something was broken.
+/// Judges a watcher by a change that was acknowledged `at`; `None` when the watcher knew of the
+/// change, did not ask, or something was broken.
 fn judge<'a>(at: u64, zxid: u64, polls: &[&'a Operation], calm: &Calm) -> Option<Judged<'a>> {
     let first = polls.partition_point(|poll| poll.time.1 <= at);
     let due = polls.get(first)?.time.0.max(at);

@@ -1,4 +1,4 @@
-//! Who waited for sure, and what the queue shows of it.
+//! Sure waiters, and the check of a queue's own view against them.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use super::holds::{Hold, by_lock};
 use crate::history::Operation;
 use crate::verdict::Verdict;
 
-/// Who waited for sure: from the zxid at which it was told its place to the last at which it was
+/// A sure wait: from the zxid at which the waiter was told its place to the last at which it was
 /// told that it waits.
 #[derive(Clone, Debug)]
 pub(super) struct Wait<'a> {
@@ -14,13 +14,13 @@ pub(super) struct Wait<'a> {
     pub(super) lock: &'a str,
     /// The session.
     pub(super) owner: u64,
-    /// The token that it got in the end.
+    /// The token that the waiter got in the end.
     pub(super) token: Option<u64>,
-    /// From this zxid ...
+    /// First zxid of the wait.
     pub(super) begin: u64,
-    /// ... to this.
+    /// Last zxid of the wait.
     pub(super) until: u64,
-    /// What proves it.
+    /// Operations that prove the wait.
     pub(super) shown: Vec<&'a Operation>,
 }
 
@@ -75,10 +75,10 @@ pub(super) fn check_order(waits: &[Wait<'_>], holds: &[Hold<'_>], verdict: &mut 
     }
 }
 
-/// What the queue's own view says agrees with what its clients were told: `look` with the sessions
-/// that hold, `holders`.
+/// Checks that the queue's own view agrees with what its clients were told: `look` with the
+/// sessions that hold, `holders`.
 ///
-/// At its zxid it names everybody who held then for sure and nobody who waited.
+/// A look names, at its zxid, every sure holder of that time and no waiter.
 pub(super) fn check_looks(operations: &[Operation], holds: &[Hold<'_>], waits: &[Wait<'_>], verdict: &mut Verdict) {
     let locks = by_lock(holds);
     let mut looks = 0;

@@ -8,13 +8,13 @@ use serde_json::Value;
 use crate::history::Operation;
 use crate::verdict::Verdict;
 
-/// What happened to which path.
+/// Kind of a change, and its path.
 type Change = (String, String);
 
-/// What one watcher was told.
+/// Events and stretches that one watcher was told.
 #[derive(Default)]
 struct Stream<'a> {
-    /// Where an answer ended and the next one must begin.
+    /// Zxid at which an answer ended and the next one must begin.
     upto: Option<(u64, &'a Operation)>,
     /// The last event.
     last: Option<(u64, &'a Operation)>,
@@ -22,7 +22,7 @@ struct Stream<'a> {
     /// everything about.
     covered: Vec<(u64, u64, &'a Operation)>,
     events: BTreeMap<u64, BTreeSet<Change>>,
-    /// It is told when the children of a znode change.
+    /// True for a watcher that is told when the children of a znode change.
     children: bool,
     resets: usize,
 }
@@ -125,7 +125,7 @@ fn kind_of(f: &str) -> Option<&'static str> {
 /// the events to expect.
 fn check_sources(operations: &[Operation], all: &mut BTreeMap<u64, BTreeSet<Change>>, verdict: &mut Verdict) {
     let mut known: BTreeSet<(u64, Change)> = BTreeSet::new();
-    // How often it may have been made without anybody's knowing.
+    // The number of times that each change may have been made without a known answer.
     let mut possible: BTreeMap<Change, usize> = BTreeMap::new();
     for operation in operations.iter().filter(|operation| operation.is_possible()) {
         let (Some(kind), Some(path)) = (kind_of(&operation.f), operation.text("path")) else { continue };
@@ -154,8 +154,8 @@ fn check_sources(operations: &[Operation], all: &mut BTreeMap<u64, BTreeSet<Chan
     }
 }
 
-/// What is to be told of parents: where a znode was created or deleted, that the children of its
-/// parent have changed.
+/// Events that are due to parents: the children of a znode have changed where one was created or
+/// deleted.
 fn parents(all: &BTreeMap<u64, BTreeSet<Change>>) -> BTreeMap<u64, BTreeSet<Change>> {
     let parent = |(kind, path): &Change| {
         let comes_or_goes = kind == "created" || kind == "deleted";

@@ -1,5 +1,5 @@
-//! What a history must have for its verdict to mean something: a check that judged nothing has
-//! found nothing wrong.
+//! Parts that a history must have for its verdict to mean something: a check that judged nothing
+//! has found nothing wrong.
 
 use serde_json::Value;
 

@@ -21,9 +21,9 @@ use crate::wgl::Call;
 pub enum ZoneVerdict {
     /// There is an order that explains every answer.
     Linearizable,
-    /// There is none.
+    /// There is no order that explains every answer.
     NotLinearizable {
-        /// What kind of contradiction.
+        /// Kind of the contradiction.
         kind: &'static str,
         /// Positions of the operations that contradict each other.
         part: Vec<usize>,
@@ -107,8 +107,8 @@ fn seen(op: &RegisterOp) -> Option<Option<i64>> {
     }
 }
 
-/// When each operation must have taken effect; `None` for one that need not have. `None` altogether
-/// when a value was written twice.
+/// The time at which each operation must have taken effect; `None` for one that need not have.
+/// `None` altogether when a value was written twice.
 fn resolve(calls: &[Call<RegisterOp>]) -> Option<Vec<Option<Time>>> {
     let mut writers = BTreeMap::new();
     for (i, call) in calls.iter().enumerate() {

@@ -1,6 +1,6 @@
 //! Lines of a node's log that tell of a bug.
 
-/// Where a process panics that ends because its disk or its memory failed: sled
+/// Sources in which a process may panic that ends because its disk or its memory failed: sled
 /// (docs/storage-trouble.md), openraft when its task has ended, and the standard library when a
 /// thread has no memory for its signal stack.
 const AT_AN_END: [&str; 3] = ["/sled-0.", "/raft_inner.rs", "/stack_overflow.rs"];

@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What can be made scarce.
+/// Resource that can be made scarce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resource {
     /// Memory, with the files that are read and written.
@@ -13,7 +13,7 @@ pub enum Resource {
     Cpu,
 }
 
-/// How scarce.
+/// Amount of a scarce resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scarcity {
     /// So many bytes more than the process has now: what it had before stays charged to the group
@@ -32,7 +32,7 @@ impl Scarcity {
     }
 }
 
-/// Where a kernel shows its control groups.
+/// Directory in which a kernel shows its control groups.
 const ROOT: &str = "/sys/fs/cgroup";
 /// The period of processor time, in microseconds.
 const PERIOD_US: u64 = 100_000;
@@ -52,9 +52,9 @@ const MEMORY_2: Files =
 /// A version of control groups with the place of one resource's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Hierarchy {
-    /// One tree for each resource.
+    /// One tree of groups for each resource.
     One(PathBuf),
-    /// One tree for all.
+    /// One tree of groups for all resources.
     Two(PathBuf),
 }
 
@@ -146,7 +146,7 @@ impl Group {
         }
     }
 
-    /// How often the process wanted more than there was.
+    /// Number of times that the process wanted more than there was.
     ///
     /// # Errors
     /// When the kernel does not say.
@@ -157,18 +157,18 @@ impl Group {
         }
     }
 
-    /// Whether the kernel has killed the process because there was no memory left.
+    /// Tells whether the kernel has killed the process because there was no memory left.
     pub fn has_killed(&self) -> bool {
         self.resource == Resource::Memory && self.count(self.files().killed).is_ok_and(|killed| killed > 0)
     }
 
-    /// Moves what is in it back, and removes it.
+    /// Moves the processes of the group back, and removes the group.
     ///
     /// # Errors
     /// When the kernel does not let it go.
     pub fn remove(self) -> io::Result<()> {
         for process in self.read("cgroup.procs")?.lines() {
-            // It may have ended meanwhile.
+            // The process may have ended meanwhile.
             let _ = fs::write(self.hierarchy.dir().join("cgroup.procs"), process);
         }
         fs::remove_dir(&self.dir)

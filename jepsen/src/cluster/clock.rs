@@ -2,26 +2,26 @@
 
 use std::time::Duration;
 
-/// How far a wall clock is off.
+/// Error of a wall clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clock {
-    /// Where it stands now, against the true time.
+    /// Offset of the clock from the true time now.
     pub offset_ms: i64,
-    /// How far it goes on in a thousand true milliseconds.
+    /// Milliseconds by which the clock goes on in a thousand true ones.
     pub rate_permille: u32,
 }
 
 impl Clock {
-    /// The true time.
+    /// The clock that shows the true time.
     pub const RIGHT: Clock = Clock::offset(0);
 
-    /// One that is off and stays so far off.
+    /// A clock that is off and stays so far off.
     pub const fn offset(offset_ms: i64) -> Clock {
         Clock { offset_ms, rate_permille: 1_000 }
     }
 
-    /// As libfaketime reads it, for a process of that age: its rate counts from the start of the
-    /// process.
+    /// The clock as libfaketime reads it, for a process of that age: its rate counts from the start
+    /// of the process.
     pub(super) fn told(self, age: Duration) -> String {
         let rate = f64::from(self.rate_permille) / 1e3;
         let gone_ahead = age.as_secs_f64() * (rate - 1.0);

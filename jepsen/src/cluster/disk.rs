@@ -18,31 +18,32 @@ use std::time::{Duration, Instant};
 
 use power_disk::{Cut, Disk, Mounted};
 
-/// Of the tmpfs.
+/// Size of the tmpfs.
 const DISK_BYTES: u64 = 512 << 20;
-/// Of the image, as its filesystem sees it. It fits, so that the image can be full by itself too.
+/// Size of the image, as its filesystem sees it. The image fits, so that it can be full by itself
+/// too.
 const IMAGE_BYTES: u64 = 384 << 20;
 /// The name of the file that takes the space.
 const FILLER: &str = ".jepsen-filler";
 
-/// Whether this process may mount tmpfs and images.
+/// Tells whether this process may mount tmpfs and images.
 pub fn available() -> bool {
     rustix::process::geteuid().is_root() && Command::new("mkfs.ext4").arg("-V").output().is_ok()
 }
 
-/// How a node's disk can break.
+/// Kind of a node's disk, by the ways in which it can break.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DiskKind {
-    /// It can be full.
+    /// A disk that can be full.
     Full,
-    /// Its fsync can fail.
+    /// A disk whose fsync can fail.
     FailingFsync,
-    /// It can lose what was not fsynced, and its fsync can be slow or hang.
+    /// A disk that can lose what was not fsynced, and whose fsync can be slow or hang.
     Powered,
 }
 
 impl DiskKind {
-    /// The kind that does what both do.
+    /// The kind that does what both kinds do.
     pub fn with(self, other: DiskKind) -> Option<DiskKind> {
         match (self, other) {
             (one, other) if one == other => Some(one),
@@ -61,17 +62,17 @@ pub struct Disks {
     powered: Vec<Mounted>,
     /// The data on disks whose fsyncs are slow or hang.
     impaired: BTreeSet<PathBuf>,
-    /// When those of a disk were last slow, or hung.
+    /// Time at which the fsyncs of a disk were last slow, or hung.
     mended: BTreeMap<PathBuf, Instant>,
     losses: Losses,
 }
 
-/// What losses of power have done so far.
+/// Losses of power so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Losses {
-    /// How often the power of a node went.
+    /// Number of times that the power of a node went.
     pub nodes: u64,
-    /// What the FUSE disks have lost and kept of what was not synced, in all.
+    /// Unsynced pages and names that the FUSE disks have lost and kept, in all.
     pub cut: Cut,
 }
 
@@ -86,7 +87,7 @@ impl Drop for Disks {
 }
 
 impl Disks {
-    /// Gives a node a disk of its own at `dir/disk` and returns where its data goes.
+    /// Gives a node a disk of its own at `dir/disk`. Answers the directory for its data.
     ///
     /// # Errors
     /// When mounting is not permitted, or a tool is missing.
@@ -128,7 +129,7 @@ impl Disks {
         Ok(())
     }
 
-    /// How many fsyncs of that disk have been kept waiting, since the beginning.
+    /// Number of fsyncs of a disk that have been kept waiting, since the beginning.
     ///
     /// # Errors
     /// As for `impair`.
@@ -136,27 +137,28 @@ impl Disks {
         self.powered(data_dir).map(|disk| disk.delayed())
     }
 
-    /// All fsyncs work, and those that wait have worked.
+    /// Mends all disks: fsyncs work, and those that wait have worked.
     pub fn mend(&mut self) {
         self.impaired.clone().iter().for_each(|data_dir| self.mend_one(data_dir));
     }
 
-    /// The same for one disk, if anything is wrong with it.
+    /// Mends one disk, as [`Disks::mend`] does, if anything is wrong with it.
     pub fn mend_one(&mut self, data_dir: &Path) {
         self.recover(data_dir, Disk::mend);
     }
 
-    /// All fsyncs work, and those that wait have failed: their processes are to end.
+    /// Frees all disks: fsyncs work, and those that wait have failed, so their processes are to
+    /// end.
     pub fn let_go(&mut self) {
         self.impaired.clone().iter().for_each(|data_dir| self.let_go_of(data_dir));
     }
 
-    /// The same for one disk, if anything is wrong with it.
+    /// Frees one disk, as [`Disks::let_go`] does, if anything is wrong with it.
     pub fn let_go_of(&mut self, data_dir: &Path) {
         self.recover(data_dir, Disk::drop_hung);
     }
 
-    /// Whether nothing has been wrong with the fsyncs of that disk for so long.
+    /// Tells whether the fsyncs of a disk have been sound for so long.
     pub fn rested(&self, data_dir: &Path, time: Duration) -> bool {
         !self.impaired.contains(data_dir) && self.mended.get(data_dir).is_none_or(|mended| mended.elapsed() > time)
     }
@@ -190,12 +192,13 @@ impl Disks {
         Ok(cut)
     }
 
-    /// What losses of power have done so far.
+    /// The losses of power so far.
     pub fn losses(&self) -> Losses {
         self.losses
     }
 
-    /// Copies what FUSE disks hold to `saved-data` beside them: they are gone with their processes.
+    /// Copies the files of FUSE disks to `saved-data` beside them: the disks are gone with their
+    /// processes.
     ///
     /// # Errors
     /// When something cannot be copied.

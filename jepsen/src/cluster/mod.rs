@@ -27,25 +27,25 @@ use crate::http::{Call, Http};
 /// The name of every cluster that is started.
 pub(crate) const CLUSTER_ID: &str = "jepsen";
 
-/// How long a cluster may take until every node is ready.
+/// Longest time until every node of a cluster is ready.
 const READY_MAX: Duration = Duration::from_secs(60);
 
 /// Nodes that end this often while everything is whole will not recover.
 const ENDS_IN_RECOVERY_MAX: usize = 3;
 
-/// What is written to see whether a node writes.
+/// Znode that is written to see whether a node writes.
 const PROBE: &str = "/jepsen-probe";
 
-/// How the nodes of an own cluster are made.
+/// Plan of an own cluster.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// How many nodes.
+    /// Number of nodes.
     pub nodes: u64,
     /// The program `zlock`.
     pub program: PathBuf,
     /// Another program `zlock`, for upgrades.
     pub next: Option<PathBuf>,
-    /// Where configurations, data and logs go.
+    /// Directory for configurations, data and logs.
     pub dir: PathBuf,
     /// `libfaketime`, when wall clocks are to jump.
     pub faketime: Option<PathBuf>,
@@ -53,7 +53,7 @@ pub struct Plan {
     pub data_dirs: Vec<Option<PathBuf>>,
     /// More keys for the nodes' configuration: `key = value` lines.
     pub settings: String,
-    /// How links are broken.
+    /// Means by which links are broken.
     pub network: NetworkKind,
 }
 
@@ -61,11 +61,11 @@ pub struct Plan {
 pub struct Cluster {
     /// `host:port` of every node's HTTP door, in the order of ids from 1.
     pub endpoints: Vec<String>,
-    /// The same of every node's ZooKeeper door; none for a cluster that was there before.
+    /// `host:port` of every node's ZooKeeper door; none for a cluster that was there before.
     pub zookeeper: Vec<String>,
     /// The processes; none for a cluster that was there before.
     pub nodes: Vec<Node>,
-    /// Whether its level was raised beyond what the first program knows.
+    /// True once the cluster's level was raised beyond what the first program knows.
     pub raised: bool,
     /// The links between the nodes; none for a cluster that was there before.
     pub network: Option<Network>,
@@ -156,7 +156,8 @@ impl Cluster {
         node.stop().await;
     }
 
-    /// Why a node says that it is not ready, or that it does not answer; nothing when it is.
+    /// The reason for which a node is not ready: its own words, or that it does not answer. `None`
+    /// when it is ready.
     pub async fn not_ready(&self, id: u64) -> Option<String> {
         let answer = Http::new(&self.endpoints).send(id, Call::get("/readyz")).await;
         (!answer.is_ok())
@@ -172,7 +173,7 @@ impl Cluster {
         self.disks.impair(data_dir, how).map_err(|error| format!("disk of node {id}: {error}"))
     }
 
-    /// How many fsyncs of these nodes have been kept waiting, since the beginning.
+    /// Number of fsyncs of these nodes that have been kept waiting, since the beginning.
     ///
     /// # Errors
     /// When their disks cannot say.
@@ -185,7 +186,7 @@ impl Cluster {
         Ok(sum)
     }
 
-    /// Whether nothing has been wrong with the fsyncs of a node for so long.
+    /// Tells whether the fsyncs of a node have been sound for so long.
     pub fn disk_rested(&self, id: u64, time: Duration) -> bool {
         self.disks.rested(&self.nodes[(id - 1) as usize].data_dir, time)
     }
@@ -262,8 +263,8 @@ impl Cluster {
         if !late.is_empty() || unproven.is_empty() {
             return late;
         }
-        // Who is ready has not written yet, and the next fsync may be the one that fails. Should it
-        // fail even later, the next recovery starts the node again.
+        // A node that is ready has not written yet, and the next fsync may be the one that fails.
+        // Should it fail even later, the next recovery starts the node again.
         let Some(zxid) = probe(http).await else { return vec!["a write was not acknowledged".to_owned()] };
         for id in unproven {
             let view: Option<View> = http.send(id, Call::get("/v1/cluster")).await.read(Effect::Read);
@@ -274,13 +275,13 @@ impl Cluster {
         late
     }
 
-    /// Who leads, as most nodes that answer see it.
+    /// The leader, as most nodes that answer see it.
     pub async fn leader(&self) -> Option<u64> {
         let all: Vec<u64> = (1..=self.endpoints.len() as u64).collect();
         self.leader_seen_by(&all).await
     }
 
-    /// Who leads, as most of these nodes see it.
+    /// The leader, as most of these nodes see it.
     pub async fn leader_seen_by(&self, nodes: &[u64]) -> Option<u64> {
         let mut votes = std::collections::BTreeMap::<u64, usize>::new();
         for view in views(&self.endpoints, nodes).await.into_iter().flatten() {
@@ -291,7 +292,7 @@ impl Cluster {
         votes.into_iter().max_by_key(|(_, votes)| *votes).map(|(leader, _)| leader)
     }
 
-    /// When nodes ended by themselves, since the beginning.
+    /// The unasked ends of nodes, since the beginning.
     pub fn ends(&mut self) -> Vec<Ended> {
         self.nodes.iter_mut().for_each(|node| _ = node.runs());
         self.nodes.iter().flat_map(|node| node.ends().to_vec()).collect()
@@ -302,7 +303,7 @@ impl Cluster {
 async fn probe(http: &mut Http) -> Option<u64> {
     let target = format!("/v1/znodes{PROBE}");
     for node in 1..=http.node_count() {
-        // It may be there; the write behind it tells.
+        // The znode may be there; the write behind the create tells.
         let _ = http.send(node, Call::post(target.clone())).await;
         let answer = http.send(node, Call::put(target.clone())).await;
         if answer.is_ok() {
@@ -312,7 +313,7 @@ async fn probe(http: &mut Http) -> Option<u64> {
     None
 }
 
-/// What these nodes say of themselves; `None` for one that does not answer.
+/// The views that these nodes have of the cluster; `None` for a node that does not answer.
 async fn views(endpoints: &[String], nodes: &[u64]) -> Vec<Option<View>> {
     let mut http = Http::new(endpoints);
     let mut views = Vec::new();

@@ -12,10 +12,10 @@ use std::process::{Command, Stdio};
 
 use testkit::LinkRule;
 
-/// How many runs of this machine can have namespaces at the same time.
+/// Number of runs on this machine that can have namespaces at the same time.
 const SLOTS: u32 = 1_000;
 
-/// As many nodes as a run can have.
+/// Most nodes that a run can have.
 const NODES_MAX: u64 = 9;
 
 /// Packets in a hundred that a lossy link drops.
@@ -47,7 +47,7 @@ fn remove(prefix: &str, nodes: u64) {
     }
 }
 
-/// Whether this process may make namespaces and has the tools: makes one to see.
+/// Checks that this process may make namespaces and has the tools: makes one to see.
 pub(crate) fn available() -> io::Result<()> {
     Namespaces::make(1).map(|_| ())
 }
@@ -117,7 +117,7 @@ impl Namespaces {
         format!("{}.{node}", self.subnet)
     }
 
-    /// What a node's command begins with.
+    /// Beginning of a node's command.
     pub fn enter(&self, node: u64) -> Vec<String> {
         ["ip", "netns", "exec"].into_iter().map(str::to_owned).chain([self.name(node)]).collect()
     }

@@ -1,4 +1,4 @@
-//! How nodes reach each other, and how that is broken.
+//! Links between the nodes, and the ways to break them.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,7 +9,7 @@ use testkit::{LinkRule, Links, Ports};
 use super::CLUSTER_ID;
 use super::namespaces::{self, Namespaces};
 
-/// Which way to break links.
+/// Way to break links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum NetworkKind {
     /// A user-space TCP proxy for each link. Needs nothing.
@@ -25,24 +25,24 @@ impl NetworkKind {
         if !with_delay && namespaces::available().is_ok() { NetworkKind::Namespaces } else { NetworkKind::Proxies }
     }
 
-    /// What it is called on the command line.
+    /// Name of the way on the command line.
     pub fn name(self) -> String {
         self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }
 }
 
-/// Where one node is.
+/// Addresses of one node, and the way into its namespace.
 #[derive(Clone, Debug)]
 pub struct Place {
-    /// `host:port` of its HTTP door.
+    /// `host:port` of the node's HTTP door.
     pub http: String,
-    /// `ip:port` of its ZooKeeper door.
+    /// `ip:port` of the node's ZooKeeper door.
     pub zookeeper: String,
-    /// `ip:port` that it listens on for peers.
+    /// `ip:port` on which the node listens for peers.
     pub peer_listen: String,
     /// `host:port` that peers connect to.
     pub peer: String,
-    /// What its command begins with.
+    /// Beginning of the node's command.
     pub enter: Vec<String>,
 }
 

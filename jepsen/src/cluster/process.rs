@@ -29,118 +29,121 @@ const START_OFFSET_S: u64 = 3_600;
 /// most.
 const ENDS_MAX: usize = 50;
 
-/// How long a clean stop may take: longer than a node gives itself before it cuts it short.
+/// Longest time of a clean stop: more than a node gives itself before it cuts the stop short.
 const STOP_MAX: Duration = Duration::from_secs(30);
-/// Between two looks whether a node has stopped.
+/// Pause between two looks whether a node has stopped.
 const STOP_PAUSE: Duration = Duration::from_millis(20);
 
-/// What a node says that does not start on the data that it has.
+/// Words of a node that does not start on the data that it has.
 const DAMAGED: &str = "is damaged: ";
-/// How a process ends that the kernel has killed.
+/// Status of a process that the kernel has killed.
 const KILLED: &str = "signal: 9";
 
-/// That a node ended, and nobody had killed it.
+/// An end of a node that the harness did not ask for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// Which.
+    /// Number of the node.
     pub node: u64,
-    /// Its exit status.
+    /// Exit status of the process.
     pub how: String,
-    /// Its disk was broken during its life, or has left its data damaged: it has to end then.
+    /// True when the node's disk was broken during the process's life, or has left the data
+    /// damaged: the process has to end then.
     pub for_its_disk: bool,
-    /// The kernel killed it because its control group had no memory left.
+    /// True when the kernel killed the process because its control group had no memory left.
     pub for_its_memory: bool,
-    /// It found its data damaged and refused to start; its message says to move the data away.
+    /// True when the node found its data damaged and refused to start; its message says to move the
+    /// data away.
     pub refused_damage: bool,
-    /// The end of its log.
+    /// The end of the node's log.
     pub last_lines: Vec<String>,
 }
 
 impl Ended {
-    /// What was done to it is reason enough.
+    /// Tells whether the broken disk or the lack of memory is reason enough.
     pub fn is_excused(&self) -> bool {
         self.for_its_disk || self.for_its_memory
     }
 
-    /// Its last word was that its data is damaged, whatever had been done to its disk.
+    /// Tells whether the node's last word was that its data is damaged, whatever had been done to
+    /// its disk.
     pub fn says_damaged(&self) -> bool {
         self.last_lines.last().is_some_and(|line| line.contains(DAMAGED))
     }
 }
 
-/// Which of two programs a node runs.
+/// One of the two programs that a node can run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
-    /// The one that it was first started with.
+    /// The program that the node was first started with.
     First,
-    /// The other one, which knows one level more.
+    /// The program that knows one level more.
     Next,
 }
 
-/// How a process ended that had to.
+/// End of a process that had to end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// Its exit code, unless a signal ended it.
+    /// Exit code of the process, unless a signal ended it.
     pub code: Option<i32>,
-    /// The end of its log.
+    /// The end of the node's log.
     pub last_lines: Vec<String>,
 }
 
-/// How a disk breaks.
+/// Way in which a disk breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Breakage {
-    /// It takes no more. What it has taken, it keeps.
+    /// The disk takes no more. What it has taken, it keeps.
     Full,
-    /// It says that an fsync failed, and may have lost a part of a file.
+    /// The disk says that an fsync failed, and may have lost a part of a file.
     LosesWrites,
 }
 
-/// What a node's data may be like.
+/// State of a node's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Data {
-    /// Whatever a process finds wrong with it is a bug.
+    /// Sound data: damage that a process finds is a bug.
     Sound,
-    /// A disk that loses writes has had it.
+    /// Data that was on a disk that loses writes.
     Suspect,
-    /// The same, and the process of now is the first that opens it since: it finds what is wrong,
-    /// or nothing is.
+    /// Suspect data that the present process is the first to open since: it finds the damage, if
+    /// there is any.
     OnTrial,
 }
 
-/// What was done to a node's disk, as far as the process that runs on it is concerned.
+/// The disk was not broken in the life of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Disk {
-    /// Nothing.
+    /// The disk was never broken.
     Sound,
-    /// It is broken now.
+    /// The disk is broken now.
     Broken,
-    /// It was, and whatever failed then may end the process yet.
+    /// The disk was broken, and a write that failed then may end the process yet.
     Mended,
 }
 
 /// A node of an own cluster.
 pub struct Node {
-    /// Its id, from 1.
+    /// Id of the node, from 1.
     pub id: u64,
-    /// Where its data lives.
+    /// Directory of the node's data.
     pub data_dir: PathBuf,
-    /// The one that it runs, and the other one that it may run.
+    /// The program that the node runs, and the first one with the one that it may run as well.
     program: PathBuf,
     programs: (PathBuf, Option<PathBuf>),
     config: PathBuf,
-    /// What the command begins with: the way into the node's network namespace.
+    /// Beginning of the command: the way into the node's network namespace.
     enter: Vec<String>,
     log: PathBuf,
     faketime: Option<(PathBuf, PathBuf)>,
     process: Option<Process>,
-    /// When the process was started.
+    /// Time at which the process was started.
     started: Instant,
     paused: bool,
     /// SIGKILL was sent, and the end is still to come.
     condemned: bool,
     disk: Disk,
     data: Data,
-    /// The control group that bounds its memory or its processor time.
+    /// The control group that bounds the node's memory or processor time.
     group: Option<Group>,
     ends: Vec<Ended>,
 }
@@ -195,7 +198,7 @@ impl Node {
         })
     }
 
-    /// From its next start on it runs this program.
+    /// Lets the node run this program from its next start on.
     ///
     /// # Errors
     /// When there is no other one.
@@ -260,7 +263,7 @@ impl Node {
         Ok(())
     }
 
-    /// Whether it runs. One that has ended by itself is remembered in [`Node::ends`].
+    /// Tells whether the node runs. One that has ended by itself is remembered in [`Node::ends`].
     pub fn runs(&mut self) -> bool {
         let Some(process) = &mut self.process else { return false };
         let Ok(Some(status)) = process.ended() else { return true };
@@ -282,12 +285,12 @@ impl Node {
         }
     }
 
-    /// When it ended by itself, since the beginning.
+    /// The unasked ends of the node, since the beginning.
     pub fn ends(&self) -> &[Ended] {
         &self.ends
     }
 
-    /// Says that its disk is broken from now on.
+    /// Notes that the node's disk is broken from now on.
     pub fn break_disk(&mut self, breakage: Breakage) {
         self.disk = Disk::Broken;
         if breakage == Breakage::LosesWrites {
@@ -295,22 +298,22 @@ impl Node {
         }
     }
 
-    /// Says that its disk is whole again.
+    /// Notes that the node's disk is whole again.
     pub fn mend_disk(&mut self) {
         if self.disk == Disk::Broken {
             self.disk = if self.runs() { Disk::Mended } else { Disk::Sound };
         }
     }
 
-    /// Whether the process has lived through a broken disk, so that nobody knows yet whether it
-    /// goes on.
+    /// Tells whether the process has lived through a broken disk, so that it is unknown yet whether
+    /// it goes on.
     pub fn must_prove_itself(&self) -> bool {
         self.process.is_some() && self.disk == Disk::Mended
     }
 
     /// kill -9; returns when the process is gone.
     pub fn kill(&mut self) {
-        // Who has ended by itself before is not excused by it.
+        // A node that has ended by itself before is not excused by the kill.
         if !std::mem::take(&mut self.condemned) {
             self.runs();
         }
@@ -354,7 +357,7 @@ impl Node {
         }
     }
 
-    /// SIGSTOP, which returns when it stands, or SIGCONT.
+    /// Sends SIGSTOP, and returns when the process stands still, or SIGCONT.
     pub fn pause(&mut self, pause: bool) {
         let Some(process) = &self.process else { return };
         if (if pause { process.pause() } else { process.resume() }).is_ok() {
@@ -362,12 +365,12 @@ impl Node {
         }
     }
 
-    /// Whether it stands still.
+    /// Tells whether the process stands still.
     pub fn is_paused(&self) -> bool {
         self.paused
     }
 
-    /// Gives it less of something, until [`Node::release`].
+    /// Gives the process less of a resource, until [`Node::release`].
     ///
     /// # Errors
     /// When it does not run, or the control group cannot be made.
@@ -378,7 +381,7 @@ impl Node {
         Ok(())
     }
 
-    /// How often it has met its bound.
+    /// Number of times that the process has met its bound.
     ///
     /// # Errors
     /// When the control group cannot say.
@@ -386,7 +389,7 @@ impl Node {
         self.group.as_ref().map_or(Ok(0), Group::bound_met)
     }
 
-    /// Gives it all that there is again.
+    /// Gives the process all resources that there are again.
     ///
     /// # Errors
     /// When the control group cannot be removed.
@@ -448,15 +451,15 @@ impl Node {
         self.set_clock(Clock::RIGHT)
     }
 
-    /// How many lines of the log have this message.
+    /// Number of lines of the log that have this message.
     pub fn told(&self, message: &str) -> u64 {
         let log = fs::read(&self.log).unwrap_or_default();
         let log = String::from_utf8_lossy(&log);
         log.lines().filter(|line| line.contains(message)).count() as u64
     }
 
-    /// Whether a node that was killed was writing, receiving or swapping a snapshot, by what its
-    /// data directory has (docs/storage-format.md).
+    /// Tells whether a node that was killed was writing, receiving or swapping a snapshot, by the
+    /// files of its data directory (docs/storage-format.md).
     pub fn has_unfinished_snapshot(&self) -> bool {
         let Ok(entries) = fs::read_dir(self.data_dir.join("sled")) else { return false };
         let names: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();

@@ -77,7 +77,7 @@ fn cells(all: &All) -> Vec<(Workload, Cell)> {
     cells
 }
 
-/// What is run when nothing is named: everything there is, and some of it together.
+/// The faults that are run when none is named: each alone, and some together.
 fn nemeses() -> Vec<String> {
     let alone = Fault::all().map(Fault::name).filter(|name| !LEFT_OUT.contains(name));
     let all = ["none", "partition"].into_iter().chain(alone).chain(["kill+pause-leader+partition"]);
@@ -104,8 +104,8 @@ async fn run_all(planned: Vec<Planned>, table: &mut Table, parallel: usize, limi
             },
             () = &mut interrupted => {
                 stop.send_replace(true);
-                // What was cut off is not in the table, so that it is run when the matrix is
-                // resumed.
+                // Runs that were cut off are not in the table, so that they are made when the
+                // matrix is resumed.
                 while running.join_next().await.is_some() {}
                 return Err("interrupted".into());
             }

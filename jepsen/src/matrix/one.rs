@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use super::Planned;
 use super::table::Row;
 
-/// How long a run may take to end its nodes and take its networks down when it is told to.
+/// Longest time for a run to end its nodes and take its networks down when it is told to.
 const END_MAX: Duration = Duration::from_secs(20);
 
 /// Makes the run, within the limit, unless all are to stop.
@@ -72,7 +72,7 @@ async fn cut(child: &mut Child, dir: &Path) {
     disk::unmount_below(dir);
 }
 
-/// What the run has written, or how it ended without.
+/// Reads the results that the run has written; the error says how it ended without.
 fn read(dir: &Path, status: ExitStatus) -> Result<Results, String> {
     if let Ok(bytes) = std::fs::read(dir.join("results.json")) {
         return serde_json::from_slice(&bytes).map_err(|error| format!("results.json: {error}"));

@@ -1,4 +1,4 @@
-//! What came of the runs so far: `matrix.json` for programs, `matrix.md` for people.
+//! Table of the runs so far: `matrix.json` for programs, `matrix.md` for people.
 
 use std::path::{Path, PathBuf};
 
@@ -8,18 +8,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::args::Common;
 
-/// Which run.
+/// Coordinates of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Cell {
     /// The workload.
     pub(crate) workload: String,
     /// The faults, `a+b` for both in one run.
     pub(crate) nemesis: String,
-    /// How often the same was run before.
+    /// Number of earlier runs with the same workload and faults.
     pub(crate) round: u64,
 }
 
-/// What came of one run.
+/// Results of one run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Row {
     pub(crate) cell: Cell,
@@ -43,7 +43,7 @@ impl Row {
 /// All rows, and the settings that they share.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Table {
-    /// What belongs to every run's command line.
+    /// Part of the command line that all runs share.
     settings: String,
     /// The first run's seed; those behind it count up.
     pub(crate) seed: u64,
@@ -58,7 +58,7 @@ impl Table {
         Table { settings: settings(common), seed, runs: Vec::new(), store: common.store.clone() }
     }
 
-    /// The one that the store has, without what nobody could judge.
+    /// The table that the store has, without runs that could not be judged.
     pub(crate) fn resume(common: &Common, seed: u64) -> Result<Table, String> {
         let path = common.store.join("matrix.json");
         let text = std::fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -124,7 +124,7 @@ fn replace(path: &Path, text: &str) -> Result<(), String> {
     written.map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// What every command line has.
+/// The part of the command line that all runs share.
 fn settings(common: &Common) -> String {
     let (time, calm, fault) = (common.time.as_millis(), common.calm.as_millis(), common.fault.as_millis());
     let mut text = format!(

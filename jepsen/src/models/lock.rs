@@ -5,10 +5,10 @@ use crate::wgl::Model;
 /// An operation on the lock, by a client with a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockOp {
-    /// The client took it together with other readers.
+    /// The client took the lock together with other readers.
     Read(u64),
-    /// The client took it alone, and was told how often it holds it now; `None` when the answer
-    /// does not say.
+    /// The client took the lock alone, and was told how often it holds it now; `None` when the
+    /// answer does not say.
     Acquire(u64, Option<u64>),
     /// The client gave one hold back, and was told how many are left; `None` when the answer does
     /// not say.
@@ -17,7 +17,7 @@ pub enum LockOp {
     Close(u64),
 }
 
-/// Who holds the lock.
+/// Holders of the lock.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Holders {
     readers: Vec<u64>,
@@ -25,10 +25,10 @@ pub struct Holders {
     alone: Option<(u64, u64)>,
 }
 
-/// A lock that nobody holds at first.
+/// A lock that is free at first.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LockModel {
-    /// Whether its owner may take it again.
+    /// Whether the owner may take the lock again.
     pub reentrant: bool,
 }
 

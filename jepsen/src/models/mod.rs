@@ -1,4 +1,5 @@
-//! What zlock's answers mean, written without zlock's code: a model must not be the code it judges.
+//! Meaning of zlock's answers, written without zlock's code: a model must not be the code it
+//! judges.
 
 pub mod lock;
 pub mod register;

@@ -24,12 +24,12 @@ impl Kind for Jumps {
     }
 }
 
-/// What the clocks do.
+/// Way in which a clock goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
-    /// They step by 200 ms to 5 s, both ways.
+    /// The clocks step by 200 ms to 5 s, both ways.
     Steps,
-    /// They go at half to double their rate.
+    /// The clocks go at half to double their rate.
     Rates,
 }
 

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::kind::{Doing, Kind, Outcome, Scene};
 
-/// Between two looks at who leads.
+/// Pause between two looks at who leads.
 const LOOK: Duration = Duration::from_millis(100);
 /// A leader that has said that its disk stalls has handed over within this time: it asks its
 /// followers for up to a second, and again half a second later.
@@ -24,9 +24,9 @@ const RESTED: Duration = Duration::from_secs(25);
 pub(super) struct DiskStall {
     leader: u64,
     began: Option<Instant>,
-    /// When the leader said first that its disk stalls.
+    /// Time at which the leader said first that its disk stalls.
     stalls: Option<Instant>,
-    /// When another was seen to lead.
+    /// Time at which another node was first seen to lead.
     handed_over: Option<Instant>,
     /// Whether the others could be asked to take over at every look.
     able: bool,

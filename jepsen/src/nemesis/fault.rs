@@ -60,7 +60,7 @@ pub enum Fault {
     Fsync,
     /// One node or all at once lose power, and with it what they had not fsynced.
     PowerLoss,
-    /// What followers send to a leader is held until it is deposed, and comes late.
+    /// Messages of followers to a leader are held until it is deposed, and come late.
     HeldAnswers,
     /// A follower or the leader is there again before the lease is over.
     RestartInLease,
@@ -86,7 +86,7 @@ pub enum Fault {
     Transfer,
 }
 
-/// What a fault needs of this machine.
+/// Need that a fault has of this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
     /// Nothing.
@@ -105,7 +105,7 @@ pub enum Need {
     Disk(DiskKind),
 }
 
-/// What is known of one kind.
+/// Properties of one kind of fault.
 struct Row {
     fault: Fault,
     name: &'static str,
@@ -154,7 +154,7 @@ const ROWS: [Row; 31] = [
 ];
 
 impl Fault {
-    /// All of them.
+    /// All faults.
     pub fn all() -> impl Iterator<Item = Fault> {
         ROWS.iter().map(|row| row.fault)
     }
@@ -163,17 +163,17 @@ impl Fault {
         &ROWS[self as usize]
     }
 
-    /// What it is called on the command line.
+    /// Name of the fault on the command line.
     pub fn name(self) -> &'static str {
         self.row().name
     }
 
-    /// What it needs of this machine.
+    /// Need that the fault has of this machine.
     pub fn need(self) -> Need {
         self.row().need
     }
 
-    /// One of its kind.
+    /// A new fault of this kind.
     pub(super) fn make(self) -> Box<dyn Kind> {
         (self.row().make)()
     }

@@ -8,34 +8,34 @@ use tokio::time::Instant;
 
 use super::kind::{Doing, Kind, Outcome, Rules, Scene, between, rules};
 
-/// Between two looks at who leads.
+/// Pause between two looks at who leads.
 const LOOK: Duration = Duration::from_millis(20);
-/// Without another leader by then the links are let go, and it begins again.
+/// Time without another leader after which the links are let go, and the fault begins again.
 const DEPOSED_MAX: Duration = Duration::from_secs(3);
 /// Requests stay held that much longer than answers: the first word of the new leader must not come
 /// before the old answers.
 const ANSWERS_FIRST: Duration = Duration::from_millis(150);
-/// One time of all.
+/// Longest time of one holding, with all its stages.
 const LEAST: Duration = Duration::from_millis(4_500);
 
-/// Where one time of holding is.
+/// Stage of one time of holding.
 #[derive(Clone, Copy, Debug, Default)]
 enum Stage {
     /// Nothing is held.
     #[default]
     Apart,
-    /// What followers send to the leader is held, and they still hear it.
+    /// Messages of followers to the leader are held, and followers still hear it.
     Answers,
     /// Everything from and to the leader is held since then.
     CutOff(Instant),
     /// Another leads: followers' answers go on to the old one in a moment.
     Deposed,
-    /// They have gone on, and what the old leader sends is still held.
+    /// Followers' answers have gone on, and messages of the old leader are still held.
     Late,
 }
 
-/// What followers send to their leader is held back, then the leader is cut off until another
-/// leads, and then it hears all that was held at once. Again and again.
+/// Messages of followers to their leader are held back, then the leader is cut off until another
+/// leads, and then it hears all of them at once. Again and again.
 #[derive(Default)]
 pub(super) struct HeldAnswers {
     stage: Stage,

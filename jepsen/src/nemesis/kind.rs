@@ -1,4 +1,4 @@
-//! What a kind of fault is, and what it can lay hands on.
+//! Kinds of faults, and the parts of a run that they can lay hands on.
 
 use std::collections::BTreeMap;
 use std::future::{Future, ready};
@@ -22,32 +22,32 @@ pub(super) trait Kind: Send {
     /// Breaks. Gives what the history says of it.
     fn begin<'a>(&'a mut self, scene: Scene<'a>) -> Doing<'a, Value>;
 
-    /// Goes on with it. Gives the time until the next such step; nothing when there is none.
+    /// Goes on with the fault. Gives the time until the next such step; `None` when there is none.
     fn go_on<'a>(&'a mut self, _scene: Scene<'a>) -> Doing<'a, Option<Duration>> {
         Box::pin(ready(Ok(None)))
     }
 
-    /// What came of it, just before everything is mended.
+    /// Tells the outcome of the fault, just before everything is mended.
     fn end<'a>(&'a mut self, _scene: Scene<'a>) -> Doing<'a, Outcome> {
         Box::pin(ready(Ok(Outcome::default())))
     }
 
-    /// How long it has to last to come to anything.
+    /// Shortest time in which the fault comes to anything.
     fn least(&self) -> Duration {
         Duration::ZERO
     }
 }
 
-/// What came of a fault.
+/// Outcome of a fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Outcome {
     /// False when the fault met nothing: such a one does not count as made.
     pub(super) made: bool,
-    /// What the history says of it, if anything.
+    /// Value for the history, if any.
     pub(super) told: Value,
     /// Figures of the run, summed over faults.
     pub(super) figures: Vec<(&'static str, u64)>,
-    /// What the cluster should have done and has not.
+    /// A duty of the cluster that it has not done under the fault.
     pub(super) wrong: Option<String>,
 }
 
@@ -57,7 +57,7 @@ impl Default for Outcome {
     }
 }
 
-/// Which nodes a fault meets.
+/// Nodes that a fault meets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Whom {
     One,
@@ -66,15 +66,15 @@ pub(super) enum Whom {
     All,
 }
 
-/// What a fault works on.
+/// Cluster that a fault works on, with the state of the nemesis.
 pub(super) struct Scene<'a> {
     pub(super) cluster: &'a mut Cluster,
     pub(super) rng: &'a mut fastrand::Rng,
-    /// What each fault that is under way does to links.
+    /// Rules that each fault that is under way has set for links.
     pub(super) links: &'a mut BTreeMap<&'static str, Rules>,
     /// The fault's name.
     pub(super) name: &'static str,
-    /// No other fault is under way.
+    /// True when no other fault is under way.
     pub(super) alone: bool,
 }
 

@@ -1,4 +1,4 @@
-//! The one that breaks things, and mends them.
+//! The nemesis, which breaks a cluster and mends it.
 //!
 //! ```text
 //!  kind.rs      what a kind of fault is, and the scene that it works on
@@ -41,23 +41,23 @@ use crate::recorder::Recorder;
 pub use fault::{Fault, Need};
 use kind::{Kind, Rules, Scene};
 
-/// How often each fault was made.
+/// Number of times that each fault was made.
 pub type Injected = BTreeMap<String, u64>;
 
-/// What a nemesis has done, and what came of it.
+/// Deeds of a nemesis, and their outcome.
 #[derive(Debug, Default)]
 pub struct Broken {
-    /// How often each fault was made.
+    /// Number of times that each fault was made.
     pub injected: Injected,
     /// Sums that faults have kept.
     pub figures: BTreeMap<&'static str, u64>,
-    /// What the cluster should have done under a fault and has not.
+    /// Duties of the cluster that it has not done under a fault.
     pub wrong: Vec<String>,
-    /// Why the nemesis did not come to its end, if it did not.
+    /// Reason for which the nemesis did not come to its end, if it did not.
     pub trouble: Option<Trouble>,
 }
 
-/// Why a nemesis did not come to its end.
+/// Reason for which a nemesis did not come to its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trouble {
     /// A fault could not be made or mended: nothing can be said about the cluster.
@@ -69,13 +69,13 @@ pub enum Trouble {
 /// The pace of faults.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
-    /// Between the end of a fault and the next.
+    /// Time between the end of a fault and the next.
     pub calm: Duration,
-    /// How long a fault lasts.
+    /// Length of a fault.
     pub fault: Duration,
 }
 
-/// A fault that is under way, and when it goes on.
+/// A fault that is under way, and the time at which it goes on.
 struct UnderWay {
     fault: Fault,
     kind: Box<dyn Kind>,
@@ -94,12 +94,12 @@ pub struct Nemesis {
     ends_told: usize,
     /// Faults whose turn is still to come before any comes again.
     bag: Vec<Fault>,
-    /// What holds for links just now, by fault.
+    /// Rules that hold for links just now, by fault.
     links: BTreeMap<&'static str, Rules>,
 }
 
 impl Nemesis {
-    /// One that knows these faults.
+    /// A nemesis that knows these faults.
     pub fn new(
         faults: Vec<Fault>,
         pace: Pace,

@@ -5,7 +5,7 @@ use testkit::LinkRule;
 
 use super::kind::{Doing, Kind, Scene, rules};
 
-/// Directed links, and what the history says of them.
+/// Directed links, and the value that describes them in the history.
 type Links = (Vec<(u64, u64)>, Value);
 
 /// Cuts the links that are chosen so, when this node leads.

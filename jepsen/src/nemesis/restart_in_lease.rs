@@ -19,7 +19,7 @@ pub(super) struct RestartInLease {
     /// The leader that stands still or is cut off just now.
     silenced: Option<u64>,
     restarts: u64,
-    /// Those that were there again within the lease.
+    /// Number of restarted nodes that were there again within the lease.
     in_lease: u64,
     slowest: Duration,
 }

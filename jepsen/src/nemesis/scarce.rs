@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::kind::{Doing, Kind, Outcome, Scene, Whom};
 use crate::cluster::cgroup::Scarcity;
 
-/// What a node is kept short of.
+/// Resource that a node is kept short of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kept {
     Memory,

@@ -4,12 +4,12 @@ use serde_json::{Value, json};
 
 use super::kind::{Doing, Kind, Scene, Whom};
 
-/// What is done to a node.
+/// Strike against one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum How {
     /// kill -9.
     Kill,
-    /// SIGTERM: it has to stop cleanly.
+    /// SIGTERM: the node has to stop cleanly.
     Stop,
     /// SIGSTOP, until everything is mended.
     Pause,
@@ -17,7 +17,7 @@ pub(super) enum How {
     Wipe,
 }
 
-/// The same to some nodes at once.
+/// A strike against some nodes at once.
 pub(super) struct Strike(pub(super) How, pub(super) Whom);
 
 impl Kind for Strike {

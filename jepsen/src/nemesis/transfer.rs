@@ -9,7 +9,7 @@ use super::kind::{Doing, Kind, Outcome, Scene, between};
 use super::upgrade::SUPER;
 use crate::http::Http;
 
-/// How long an answer may take: two elections, on a busy machine.
+/// Longest time for an answer: two elections, on a busy machine.
 const ANSWER_MAX: Duration = Duration::from_secs(15);
 
 /// An operator lets one node after the other lead.

@@ -13,12 +13,12 @@ use crate::http::Http;
 
 /// `super:test`, as whom the nodes know their super user: operators raise the level.
 pub(super) const SUPER: &str = "Basic c3VwZXI6dGVzdA==";
-/// How a node ends that does not know the cluster's level.
+/// Exit code of a node that does not know the cluster's level.
 const REFUSED: i32 = 1;
-/// What it says then.
+/// Words of a node that does not know the cluster's level.
 const WORDS: &str = "start a newer zlock";
-/// How often a finalisation is asked for before it counts as refused. The leader may be a new one,
-/// that has not met all members yet.
+/// Number of tries at a finalisation before it counts as refused. A new leader refuses until it has
+/// met all members.
 const TRIES: u32 = 40;
 
 /// One thing that an operator does.
@@ -32,7 +32,8 @@ enum Step {
     TurnedAway(u64),
 }
 
-/// All of it. When the level was raised by an earlier fault of the same run, what is left of it.
+/// Steps of an upgrade. When the level was raised by an earlier fault of the same run, the steps
+/// that are left.
 fn steps(nodes: u64, raised: bool, strange: u64) -> Vec<Step> {
     let half = nodes / 2 + 1;
     let roll = |to, count| (1..=count).map(move |id| Step::Restart(id, to));

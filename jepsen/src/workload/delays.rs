@@ -13,11 +13,11 @@ use crate::answer::Answer;
 use crate::client::Client;
 use crate::http::Call;
 
-/// How long these sessions live without a heartbeat: the shortest that a node agrees to.
+/// Timeout of these sessions: the shortest that a node agrees to.
 const TIMEOUT_MS: u64 = 2_000;
-/// Between two heartbeats.
+/// Pause between two heartbeats.
 const HEARTBEAT: Duration = Duration::from_millis(TIMEOUT_MS / 5);
-/// How long an acquire waits in the queue: shorter than the time between two heartbeats.
+/// Longest wait of an acquire in the queue: shorter than the time between two heartbeats.
 const WAIT: Duration = Duration::from_millis(300);
 /// The delays that are asked for, in milliseconds.
 const DELAYS_MS: [u64; 3] = [0, 1_000, 2_000];

@@ -15,9 +15,9 @@ use crate::http::Call;
 
 /// As short as zlock allows: pauses are to be longer.
 const LEADER_TIMEOUT_MS: u64 = 2_000;
-/// How long an observer waits for something new.
+/// Time that an observer waits for something new.
 const WAIT: Duration = Duration::from_millis(1_000);
-/// What a leader does before it resigns.
+/// Number of deeds of a leader before it resigns.
 const DEEDS: u32 = 4;
 /// One deed in so many is interrupted by a pause.
 const PAUSE_ONE_IN: u32 = 40;
@@ -29,7 +29,7 @@ pub struct Elections {
     pool: Pool,
 }
 
-/// One who stands, or looks on.
+/// A worker that stands for election, or looks on.
 pub enum Participant {
     /// Stands.
     Candidate(Box<Candidate>),
@@ -37,13 +37,13 @@ pub enum Participant {
     Observer(Observer),
 }
 
-/// One who stands for election, and what it still has to do when it leads.
+/// A worker that stands for election, and the deeds that it still has to do when it leads.
 pub struct Candidate {
     waiter: Waiter,
     deeds_left: u32,
 }
 
-/// One who looks on: the election, and the cursor of the last answer.
+/// A worker that looks on: the election, and the cursor of the last answer.
 #[derive(Default)]
 pub struct Observer {
     election: String,

@@ -16,7 +16,7 @@ const SESSION_TIMEOUT_MS: u64 = 3_000;
 /// After the last fault a session that is left alone may live for two timeouts and an election. So
 /// may one whose request to be closed was refused or got no answer: its worker has left it as well.
 const GONE_WITHIN: Duration = Duration::from_millis(2 * SESSION_TIMEOUT_MS + 4_000);
-/// How many znodes are looked at again and again.
+/// Number of znodes that are looked at again and again.
 const RECENT: usize = 40;
 
 /// Sessions and their znodes.
@@ -51,7 +51,7 @@ impl Ephemerals {
         answer
     }
 
-    /// Whether a znode is there, asked of any node.
+    /// Asks any node whether a znode is there.
     async fn look(&self, f: &str, path: &str, owner: u64, client: &mut Client) -> Option<bool> {
         let mut value = json!({"owner": owner, "path": path});
         client.invoke(f, value.clone());

@@ -25,7 +25,7 @@ const USES: u32 = 3;
 /// One write in so many is interrupted by a pause.
 const PAUSE_ONE_IN: u32 = 30;
 
-/// What the lock protects, outside of zlock.
+/// Resource outside of zlock that the lock protects.
 #[derive(Default)]
 struct Resource {
     highest_token: u64,
@@ -120,7 +120,7 @@ impl Fenced {
         Some(work(resource))
     }
 
-    /// The same with a znode.
+    /// Appends an element to the znode that the lock guards.
     async fn append(&self, held: &Held, session: &Session, client: &mut Client) {
         let element = self.pool.fresh();
         let value = json!({"lock": held.lock, "owner": session.id, "token": held.token, "element": element});

@@ -10,14 +10,14 @@ use super::{ROOT, Work, epoch, waits};
 use crate::answer::Answer;
 use crate::client::{Client, Session};
 
-/// How long an acquire waits in the queue.
+/// Longest wait of an acquire in the queue.
 const WAIT: Duration = Duration::from_millis(400);
-/// How long a lock is in use.
+/// Time for which a lock is in use.
 const EPOCH: Duration = Duration::from_secs(10);
-/// How often an owner takes a reentrant lock at most.
+/// Most holds that an owner takes of a reentrant lock.
 const HOLDS_MAX: u64 = 3;
 
-/// Which of the locks.
+/// Kind of the locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockKind {
     /// Exclusive, once.

@@ -24,15 +24,15 @@ pub struct Mixer {
     waiter: Waiter,
     /// The writer that its reader became, or that it was before it was downgraded.
     writer: Option<Place>,
-    /// What was read under the lock and not yet written back.
+    /// List that was read under the lock and not yet written back.
     list: Option<String>,
-    /// It has done what it came for.
+    /// True once the worker has done what it came for.
     done: bool,
 }
 
 impl Mixer {
-    /// What the waiter has now is the writer; the reader stays beside it, unless the session has
-    /// gone.
+    /// Takes the waiter's new place as the writer's. The reader stays beside the writer, unless the
+    /// session has gone.
     fn writer_was_used(&mut self, reader: Place) {
         self.writer = self.waiter.place.take();
         self.waiter.place = self.waiter.owner.has_session().then_some(reader);
@@ -115,7 +115,7 @@ impl Mixed {
         worker.waiter.place = worker.waiter.owner.has_session().then_some(writer);
     }
 
-    /// A step of one whose reader became a writer, or the other way round.
+    /// A step of a worker whose reader became a writer, or the other way round.
     async fn use_writer(&self, worker: &mut Mixer, session: Session, writer: Place, client: &mut Client) {
         let reader = worker.waiter.place.take();
         let leaves = client.rng.u8(..20) == 0;
@@ -131,7 +131,7 @@ impl Mixed {
         }
     }
 
-    /// A step of one that holds.
+    /// A step of a worker that holds.
     async fn use_place(&self, worker: &mut Mixer, session: Session, place: Place, client: &mut Client) {
         let goes_on = client.rng.u8(..20) < 12;
         match (place.value["mode"].as_str(), worker.done) {

@@ -1,4 +1,4 @@
-//! What clients do: one file for each kind of promise.
+//! Work of the clients: one file for each kind of promise.
 //!
 //! A workload is prepared once, then its workers take steps, one operation or a few each, at the
 //! pace of the run. After the last fault is healed each worker settles and the workload reads what
@@ -58,12 +58,12 @@ pub use watchers::Watchers;
 /// Everything that the harness makes lies below this znode.
 pub const ROOT: &str = "/jepsen";
 
-/// What clients do.
+/// Work of the clients under one workload.
 pub trait Work: Send + Sync + Sized + 'static {
-    /// What one worker remembers from step to step.
+    /// State that one worker keeps from step to step.
     type Worker: Send + 'static;
 
-    /// What it is called: all that it makes lies below a znode of that name.
+    /// Name of the workload. All its znodes lie below a znode of that name.
     fn name(&self) -> &'static str;
 
     /// Makes what all workers need.
@@ -77,7 +77,7 @@ pub trait Work: Send + Sync + Sized + 'static {
     /// The next thing that a worker does.
     fn step(&self, worker: &mut Self::Worker, client: &mut Client) -> impl Future<Output = Result<(), String>> + Send;
 
-    /// What a worker does once everything is healed.
+    /// Ends the work of one worker once everything is healed.
     fn settle(&self, _worker: Self::Worker, _client: &mut Client) -> impl Future<Output = Result<(), String>> + Send {
         async { Ok(()) }
     }
@@ -105,7 +105,7 @@ impl Made {
         Ok(())
     }
 
-    /// All of them.
+    /// All znodes that were made.
     pub(crate) async fn all(&self) -> BTreeSet<String> {
         self.paths.lock().await.clone()
     }
@@ -117,8 +117,8 @@ pub(crate) async fn make_root(client: &mut Client, name: &str) -> Result<(), Str
     client.ensure(&format!("{ROOT}/{name}"), "").await
 }
 
-/// Which of the stretches of this length the run is in. Names with it keep the parts that a checker
-/// looks at small.
+/// The number of the stretch of this length that the run is in. Names with it keep the parts that a
+/// checker looks at small.
 pub(crate) fn epoch(client: &Client, length: Duration) -> u64 {
     Duration::from_nanos(client.now_ns()).as_secs() / length.as_secs().max(1)
 }

@@ -13,12 +13,12 @@ use crate::http::Call;
 pub(super) struct OwnSession {
     pub(super) id: u64,
     pub(super) key: String,
-    /// When the last request was sent that was answered and kept it alive.
+    /// Time at which the last request was sent that was answered and kept the session alive.
     pub(super) heard: Instant,
 }
 
 impl OwnSession {
-    /// Opens one, in one try.
+    /// Opens a session, in one try.
     pub(super) async fn open(timeout_ms: u64, client: &mut Client) -> Option<OwnSession> {
         let wish = OpenSession { timeout_ms: Some(timeout_ms), label: "jepsen".into(), client: None };
         let (mut opened, heard) = (None, Instant::now());
@@ -32,7 +32,7 @@ impl OwnSession {
         opened
     }
 
-    /// Keeps it alive, in one try.
+    /// Keeps the session alive, in one try.
     pub(super) async fn keep_alive(&mut self, client: &mut Client) -> Answer {
         let (id, now) = (self.id, Instant::now());
         let call = Call::post(format!("/v1/sessions/{id}/keepalive")).session(&self.key).harmless();
@@ -47,7 +47,7 @@ impl OwnSession {
         answer
     }
 
-    /// Leaves it alone.
+    /// Leaves the session alone.
     pub(super) fn abandon(self, client: &mut Client) {
         client.invoke("abandon", json!({"owner": self.id}));
         client.end(Kind::Ok, "abandon", json!({"owner": self.id}), None, None);

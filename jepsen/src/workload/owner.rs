@@ -11,10 +11,10 @@ use crate::client::{Client, Session};
 
 /// Longer than any fault lasts: these sessions are not meant to end by themselves.
 pub(super) const SESSION_TIMEOUT_MS: u64 = 60_000;
-/// How long closing may take when everything is mended.
+/// Longest time for closing sessions when everything is mended.
 const SETTLE_MAX: Duration = Duration::from_secs(60);
 
-/// Who owns locks: one session at a time.
+/// Owner of locks: one session at a time.
 pub(super) struct Owner {
     door: Door,
     timeout_ms: u64,
@@ -30,14 +30,14 @@ impl Default for Owner {
 }
 
 impl Owner {
-    /// One whose sessions live for so long without it.
+    /// An owner whose sessions live for so long without a heartbeat.
     pub(super) fn with_timeout(timeout_ms: u64) -> Owner {
         Owner { timeout_ms, ..Owner::default() }
     }
 }
 
 impl Owner {
-    /// One whose sessions are opened at this door.
+    /// An owner whose sessions are opened at this door.
     pub(super) fn new(door: Door) -> Owner {
         Owner { door, timeout_ms: SESSION_TIMEOUT_MS, session: None, to_close: Vec::new() }
     }
@@ -56,12 +56,12 @@ impl Owner {
         }
     }
 
-    /// Whether there is a session, and with it what it had.
+    /// Tells whether there is a session.
     pub(super) fn has_session(&self) -> bool {
         self.session.is_some()
     }
 
-    /// Takes the session out of its hands: it is not closed.
+    /// Takes the session out of the owner's hands: it is not closed.
     pub(super) fn take_session(&mut self) -> Option<Session> {
         self.session.take()
     }
@@ -85,7 +85,7 @@ impl Owner {
         !ended
     }
 
-    /// Closes all its sessions, so that nothing is held or waits any more.
+    /// Closes all sessions of the owner, so that nothing is held or waits any more.
     ///
     /// # Errors
     /// When a minute was not enough.
@@ -104,8 +104,8 @@ impl Owner {
         Ok(())
     }
 
-    /// As `after`, for operations that are tried until they are answered: a refusal may mean that
-    /// the session has ended, and closing it finds out.
+    /// Goes on as [`Owner::after`] does, after operations that are tried until they are answered: a
+    /// refusal may mean that the session has ended, and closing it finds out.
     pub(crate) fn after_tries(&mut self, session: Session, answer: &Answer, client: &mut Client) -> bool {
         let doubtful = client.take_crashed() || !answer.is_ok();
         if doubtful {

@@ -7,9 +7,9 @@ use tokio::time::Instant;
 
 use crate::answer::Answer;
 
-/// How long one last read may be tried, as in [`crate::client::Client::insist`].
+/// Longest time of the tries of one last read, as in [`crate::client::Client::insist`].
 const TRIED_MAX: Duration = Duration::from_secs(60);
-/// Between two tries.
+/// Pause between two tries.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// The time that is left for the tries of one read. Each try is an operation of the history.

@@ -18,12 +18,13 @@ use crate::client::{Client, Session};
 use crate::history::Kind;
 use crate::http::Call;
 
-/// How long a lock is in use.
+/// Time for which a lock is in use.
 const EPOCH: Duration = Duration::from_secs(15);
-/// How long a lock may take to be granted when everything is mended and nobody wants it any more.
-/// Below the timeout of the sessions, so that none is free only because its holder has died.
+/// Longest time in which a lock must be granted when everything is mended and no other client wants
+/// it. Below the timeout of the sessions, so that a lock is not free only because its holder has
+/// died.
 const AGAIN_MAX: Duration = Duration::from_secs(30);
-/// How long one try waits for the lock.
+/// Time that one try waits for the lock.
 const WAIT: Duration = Duration::from_secs(2);
 
 /// Locks that many workers want, with a guarded znode beside each where there is something to
@@ -39,7 +40,7 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    /// So many locks at a time, one at least.
+    /// A pool with so many locks at a time, one at least.
     pub(super) fn new(name: &'static str, count: usize) -> Pool {
         let count = (count as u64).max(1);
         Pool { name, count, next: AtomicU64::new(0), used: Mutex::default(), guarded: Made::default() }
@@ -68,14 +69,14 @@ impl Pool {
         self.lock(self.place(client))
     }
 
-    /// The same, to be asked for.
+    /// A lock that is in use now and will be asked for: the pool notes that.
     pub(super) fn take(&self, client: &mut Client) -> String {
         let place = self.place(client);
         self.note(place);
         self.lock(place)
     }
 
-    /// The same, with its znode.
+    /// A lock as from [`Pool::take`], after its guarded znode was made.
     pub(super) async fn take_guarded(&self, client: &mut Client) -> Result<String, String> {
         let place = self.place(client);
         let lock = self.lock(place);
@@ -136,7 +137,7 @@ impl Pool {
         Ok(())
     }
 
-    /// The same behind the last look at what it guards.
+    /// Reads the guarded znodes a last time, and then acquires each lock once more.
     pub(super) async fn read_and_acquire_again(
         &self,
         client: &mut Client,
@@ -155,7 +156,7 @@ pub(super) async fn again(session: &Session, tickets: Tickets, value: Value, cal
     let mut value = owned(&value, session);
     client.invoke("again", value.clone());
     let deadline = Instant::now() + AGAIN_MAX;
-    // The same for all tries: one that nobody answered is taken over by the next.
+    // The key is the same for all tries: a try that was not answered is taken over by the next.
     let key = format!("{:032x}", client.rng.u128(..));
     let call = call.clone().query(&format!("wait={}s", WAIT.as_secs())).waiting(WAIT);
     let call = call.header(headers::IDEMPOTENCY_KEY, &key).session(&session.key);
@@ -165,7 +166,7 @@ pub(super) async fn again(session: &Session, tickets: Tickets, value: Value, cal
             return client.end(Kind::Ok, "again", value, None, Some(&answer));
         }
         if Instant::now() > deadline {
-            // What became of it is known: it was not granted in time.
+            // The outcome is known: the lock was not granted in time.
             return client.end(Kind::Fail, "again", value, answer.error.clone(), Some(&answer));
         }
         tokio::time::sleep(Duration::from_millis(50)).await;

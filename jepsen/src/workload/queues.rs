@@ -9,12 +9,12 @@ use super::wishes::{Asked, LIMIT, PERMITS_MAX, lease, one, wish};
 use crate::answer::Effect;
 use crate::client::{Client, Session};
 
-/// What places are asked for.
+/// Kind of the places that are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueKind {
-    /// Of locks that are held alone.
+    /// Places of locks that are held alone.
     Plain,
-    /// Some permits; now and then with another limit.
+    /// Places for some permits; now and then with another limit.
     Semaphore,
 }
 

@@ -22,7 +22,7 @@ const TRIES_MAX: u64 = 12;
 /// Znodes that are changed by insistent clients.
 #[derive(Default)]
 pub struct Retries {
-    /// Retries do not say that they are retries: the negative control.
+    /// True when retries do not say that they are retries: the negative control.
     keyless: bool,
     next_element: AtomicU64,
 }

@@ -14,12 +14,12 @@ use crate::answer::Effect;
 use crate::client::{Client, Session};
 use crate::http::Call;
 
-/// How long a holder waits at a time until it is asked for its lock.
+/// Time that a holder waits at once to be asked for its lock.
 const WAIT: Duration = Duration::from_millis(500);
-/// What a holder does before it gives the lock back by itself.
+/// Number of deeds of a holder before it gives the lock back by itself.
 const DEEDS: u32 = 4;
-/// One that does not listen goes on for so long, however fast the cluster answers: beyond the
-/// longest deadline and what the checker grants to one that acts late.
+/// Time for which a holder that does not listen goes on, however fast the cluster answers: beyond
+/// the longest deadline and what the checker grants to a holder that acts late.
 const STUBBORN: Duration = Duration::from_secs(6);
 /// One worker in so many asks for locks.
 const REVOKER_ONE_IN: usize = 5;
@@ -36,7 +36,7 @@ pub struct Holder {
     asks: bool,
     waiter: Waiter,
     stubborn: bool,
-    /// When it first did something as a holder.
+    /// Time at which the worker first did something as a holder.
     holds_since: Option<Instant>,
     deeds_left: u32,
     /// The ticket was lost: its past is to be looked up.
@@ -126,7 +126,8 @@ async fn revoke(lock: &str, deadline_ms: Option<u64>, client: &mut Client) -> bo
     answer.is_ok() || answer.is_problem("no-node")
 }
 
-/// What the lock remembers of a ticket that was lost: `past`, with how and when it ended.
+/// Records the past that the lock remembers of a lost ticket: `past`, with how and when the ticket
+/// ended.
 async fn past(lost: &Value, client: &mut Client) {
     let (lock, ticket) = (lost["lock"].as_str().unwrap_or_default(), &lost["ticket"]);
     let mut value = json!({"lock": lock, "ticket": ticket, "dead_token": lost["token"]});
@@ -183,7 +184,7 @@ impl Work for Revokes {
         if holder.waiter.holds()
             && let Some(session) = holder.waiter.owner.take_session()
         {
-            // It never gives its lock back, but for being told to.
+            // A stubborn holder gives its lock back only when it is told to.
             self.stubborn.lock().unwrap_or_else(PoisonError::into_inner).push(session);
         }
         holder.waiter.owner.settle(client).await

@@ -10,7 +10,7 @@ use crate::client::Client;
 
 /// Keys in use at the same time.
 const KEYS: u64 = 5;
-/// How long a key is in use.
+/// Time for which a key is in use.
 const EPOCH: Duration = Duration::from_secs(5);
 
 /// The stretches of a run whose keys are all there.
@@ -19,7 +19,7 @@ pub(super) struct Stretches {
 }
 
 impl Stretches {
-    /// The first one, whose keys are there before the run begins.
+    /// The stretches at the beginning: the keys of the first are there before the run begins.
     pub(super) fn new() -> Stretches {
         Stretches { there: Mutex::new(BTreeSet::from([0])) }
     }

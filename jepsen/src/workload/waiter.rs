@@ -13,21 +13,21 @@ use crate::answer::{Answer, Effect};
 use crate::client::{Client, Session};
 use crate::http::Call;
 
-/// How long one look at a ticket waits.
+/// Time that one look at a ticket waits.
 const WAIT: Duration = Duration::from_millis(500);
 
-/// What kind of tickets it has.
+/// Kind of the tickets of a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tickets {
-    /// Of one lock: `token` in the history's values.
+    /// A ticket of one lock: `token` in the history's values.
     One,
-    /// Of several locks at once: `locks` in the history's values, with a `token` each.
+    /// Tickets of several locks at once: `locks` in the history's values, with a `token` each.
     Several,
 }
 
 /// A place in a queue.
 pub(super) struct Place {
-    /// What the history says of it, without the owner; with the token, or tokens, once it holds.
+    /// Value for the history, without the owner; with the token, or tokens, once the place holds.
     pub(super) value: Value,
     pub(super) ticket: String,
     pub(super) held: bool,
@@ -69,7 +69,7 @@ impl Tickets {
 }
 
 impl Place {
-    /// Its lock; of several, one of them.
+    /// Path of the lock; with several, of the first.
     pub(super) fn lock(&self) -> &str {
         let lock = self.value["lock"].as_str();
         lock.or_else(|| self.value["locks"][0]["lock"].as_str()).unwrap_or_default()
@@ -85,14 +85,14 @@ pub(super) async fn look(lock: &str, client: &mut Client) {
         let queue: LockQueue = answer.read(Effect::Read)?;
         let holders: Vec<u64> = queue.holders.iter().filter_map(|holder| holder.session).collect();
         let (held, limit) = queue.permits.map(|permits| (permits.held, permits.limit)).unzip();
-        // Who does not fit on the page is not told of.
+        // Holders that do not fit on the page are not told of.
         let all = queue.next.is_none();
         all.then(|| json!({"lock": lock, "holders": holders, "held": held, "limit": limit}))
     };
     client.operate("look", value, call, read).await;
 }
 
-/// What the history says of something that a session does.
+/// Value for the history of something that a session does.
 pub(super) fn owned(value: &Value, session: &Session) -> Value {
     let mut value = value.clone();
     value["owner"] = session.id.into();
@@ -107,14 +107,14 @@ pub struct Waiter {
 }
 
 impl Waiter {
-    /// Goes on with the session, or without it and what it had.
+    /// Goes on with the session, or without it and its place.
     pub(super) fn after(&mut self, session: Session, answer: &Answer, client: &mut Client) {
         if !self.owner.after(session, answer, client) {
             self.place = None;
         }
     }
 
-    /// Whether it holds.
+    /// Tells whether the place holds.
     pub(super) fn holds(&self) -> bool {
         self.place.as_ref().is_some_and(|place| place.held)
     }
@@ -131,8 +131,8 @@ impl Waiter {
         None
     }
 
-    /// The same with a die of twenty sides that says what is done with a place: a look at the queue
-    /// now and then, and some leave it before their turn has come.
+    /// Does a step with the place as a die of twenty sides says: a look at the queue now and then,
+    /// and some leave it before their turn has come.
     pub(super) async fn step_or_look(&mut self, die: u8, session: Session, client: &mut Client) -> Option<Session> {
         if die < 3
             && let Some(place) = &self.place
@@ -144,7 +144,7 @@ impl Waiter {
         self.step(die == 3, session, client).await
     }
 
-    /// One whose sessions live for so long without it.
+    /// A waiter whose sessions live for so long without a heartbeat.
     pub(super) fn with_timeout(timeout_ms: u64) -> Waiter {
         Waiter { owner: Owner::with_timeout(timeout_ms), place: None }
     }
@@ -154,7 +154,7 @@ impl Waiter {
         self.ask("enqueue", session, asked, client).await;
     }
 
-    /// The same under another name.
+    /// Asks for a place with an operation of this name.
     pub(super) async fn ask(&mut self, f: &str, session: Session, asked: Asked, client: &mut Client) -> Answer {
         let (tickets, value, call) = asked;
         let call = call.query("keep=true").session(&session.key);

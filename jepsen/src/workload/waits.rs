@@ -1,4 +1,4 @@
-//! How long clients wait for a lock at a time: mostly not for long, so that much happens.
+//! Waits of clients for a lock: mostly short ones, so that much happens.
 
 use std::time::Duration;
 

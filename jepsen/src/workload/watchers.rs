@@ -12,13 +12,13 @@ use crate::http::Call;
 
 /// Znodes that come, change and go.
 const NODES: u64 = 12;
-/// How long a poll waits when nothing changes any more.
+/// Time that a poll waits when nothing changes any more.
 const LAST_WAIT: Duration = Duration::from_millis(200);
 
 /// One root with watchers.
 pub struct Watchers {
     doors: Doors,
-    /// Nothing is watched between two polls: the negative control.
+    /// True when nothing is watched between two polls: the negative control.
     careless: bool,
     watchers: usize,
 }
@@ -33,7 +33,7 @@ pub struct Worker {
 /// on.
 struct Follower {
     watcher: u64,
-    /// 0 when it has to begin anew.
+    /// Zxid up to which the watcher was told; 0 when it has to begin anew.
     since: u64,
     gone: u64,
     place: Following,

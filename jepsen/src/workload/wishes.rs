@@ -1,4 +1,4 @@
-//! What is asked of one lock or of several: to read, to write, or some permits.
+//! Requests for one lock or for several: to read, to write, or some permits.
 
 use serde_json::{Value, json};
 use zlock_client::api::{AcquireAll, LockMode, LockWish, Policy};
@@ -9,28 +9,28 @@ use super::waiter::Tickets;
 use crate::client::Client;
 use crate::http::Call;
 
-/// How many permits each lock has for leases.
+/// Number of permits that each lock has for leases.
 pub(super) const LIMIT: u32 = 4;
-/// How many one lease asks for at most.
+/// Most permits that one lease asks for.
 pub(super) const PERMITS_MAX: u32 = 3;
-/// How many locks are asked for at once at most.
+/// Most locks that are asked for at once.
 pub(super) const PARTS_MAX: usize = 3;
 
-/// What is asked for: the kind of its tickets, what the history says of it, and the request, which
-/// keeps the ticket.
+/// A request for tickets: their kind, the value for the history, and the call, which keeps the
+/// ticket.
 pub(super) type Asked = (Tickets, Value, Call);
 
-/// One way to have a lock.
+/// A wish for a lock in one way.
 pub(super) fn wish(path: String, mode: LockMode) -> LockWish {
     LockWish { path, mode, permits: None, limit: None }
 }
 
-/// Some permits of a lock.
+/// A wish for some permits of a lock.
 pub(super) fn lease(path: String, permits: u32, limit: u32) -> LockWish {
     LockWish { path, mode: LockMode::Semaphore, permits: Some(permits), limit: Some(limit) }
 }
 
-/// What the history says of a lock that is asked for.
+/// Value for the history of a lock that is asked for.
 pub(super) fn told(wish: &LockWish) -> Value {
     let mut value = json!({"lock": wish.path, "mode": wish.mode});
     if let (Some(permits), Some(limit)) = (wish.permits, wish.limit) {
@@ -40,7 +40,7 @@ pub(super) fn told(wish: &LockWish) -> Value {
     value
 }
 
-/// One lock.
+/// A request for one lock.
 pub(super) fn one(wish: &LockWish) -> Asked {
     let value = told(wish);
     let mut call = Call::post(format!("/v1/locks{}?mode={}", wish.path, value["mode"].as_str().unwrap_or_default()));

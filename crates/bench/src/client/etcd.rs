@@ -13,7 +13,7 @@ pub(crate) struct Etcd {
     beats: Option<StreamId>,
 }
 
-/// Who leads, as a member sees it.
+/// The leader, as a member sees it.
 pub(crate) struct Status {
     pub(crate) member: u64,
     /// 0 while no member does.

@@ -19,8 +19,8 @@ const END_STREAM: u8 = 1;
 const ACK: u8 = 1;
 const END_HEADERS: u8 = 4;
 const FRAME_HEAD: usize = 9;
-/// No more than this is received before the server is told that it may go on; the window is about
-/// twice as large.
+/// Bytes that are received before the server is told that it may go on; the window is about twice
+/// as large.
 const RECEIVED_MAX: u32 = 1 << 30;
 
 /// A connection with any number of calls on it.
@@ -47,13 +47,13 @@ impl Grpc {
     pub(crate) async fn open(addr: &str) -> Result<Grpc, Error> {
         let mut link = Link::open(addr).await?;
         link.out.extend_from_slice(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
-        // Nothing here reads slowly: windows as large as they may be.
+        // No reader here is slow: windows as large as they may be.
         frame(&mut link.out, SETTINGS, 0, 0, &[0, 4, 0x7f, 0xff, 0xff, 0xff]);
         frame(&mut link.out, WINDOW_UPDATE, 0, 0, &(0x7fff_ffff_u32 - 65_535).to_be_bytes());
         Ok(Grpc { link, authority: addr.to_owned(), next_stream: 1, streams: Vec::new(), received: 0 })
     }
 
-    /// One request, one answer.
+    /// Sends one request and waits for its answer.
     pub(crate) async fn unary(&mut self, path: &str, message: &[u8]) -> Result<Vec<u8>, Error> {
         let stream = self.start(path);
         self.append(stream, message, END_STREAM);

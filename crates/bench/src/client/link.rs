@@ -16,7 +16,7 @@ use crate::error::Error;
 /// A connection. Requests are gathered in `out` and leave in one write.
 pub(crate) struct Link {
     stream: TcpStream,
-    /// What the next [`Link::flush`] sends.
+    /// Bytes that the next [`Link::flush`] sends.
     pub(crate) out: Vec<u8>,
     received: Vec<u8>,
     taken: usize,
@@ -28,7 +28,7 @@ impl Link {
         Link::over(TcpStream::connect(addr).await?)
     }
 
-    /// The same from an address of this machine: bounds of a server count by address.
+    /// Connects from a given address of this machine: bounds of a server count by address.
     pub(crate) async fn open_from(source: IpAddr, addr: &str) -> Result<Link, Error> {
         Link::over(connect_from(source, addr).await?)
     }
@@ -65,7 +65,7 @@ impl Link {
         }
     }
 
-    /// What was received and not consumed.
+    /// Bytes that were received and not consumed.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.received[self.taken..]
     }

@@ -24,7 +24,7 @@ impl Redis {
         Ok(redis)
     }
 
-    /// One command. The answer is the text or bytes of the reply; nil is empty.
+    /// Sends one command. The answer is the text or bytes of the reply; nil is empty.
     async fn call(&mut self, arguments: &[&[u8]]) -> Result<Vec<u8>, Error> {
         let out = &mut self.link.out;
         write!(out, "*{}\r\n", arguments.len())?;

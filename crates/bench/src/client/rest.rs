@@ -27,7 +27,7 @@ impl Rest {
         Rest { link, host: host.to_owned(), session: None, body: Vec::new(), keys: 0 }
     }
 
-    /// One request. The answer is its status; its body is in `self.body`.
+    /// Sends one request. The answer is its status; the body of the answer is in `self.body`.
     pub(crate) async fn call(
         &mut self,
         method: &str,
@@ -188,7 +188,7 @@ impl Rest {
     }
 
     /// Takes a place in a lock's queue and leaves it there. The answer is the ticket, which holds
-    /// when nobody was before it.
+    /// when no other ticket was before it.
     pub(crate) async fn join(&mut self, name: &str) -> Result<String, Error> {
         match self.acquire(name, "keep=true").await? {
             200 | 202 => text_field(&self.body, "ticket"),

@@ -23,7 +23,7 @@ pub(crate) struct ZooKeeper {
     last_zxid: i64,
 }
 
-/// What an answer has in its header.
+/// An answer: its header and the body behind it.
 struct Packet {
     header: ReplyHeader,
     body: Vec<u8>,
@@ -125,7 +125,7 @@ impl ZooKeeper {
         Ok(())
     }
 
-    /// One request: the answer's error and body.
+    /// Sends one request. Answers the error and body of the reply.
     pub(crate) async fn call(&mut self, op: i32, body: &impl Record) -> Result<(i32, Vec<u8>), Error> {
         self.queue(op, |out| body.write(out));
         self.flush().await?;
@@ -147,7 +147,7 @@ impl ZooKeeper {
         CreateRequest { path: path.to_owned(), data: data.into(), acl, flags }
     }
 
-    /// One transaction: the answer's error and body.
+    /// Sends one transaction. Answers the error and body of the reply.
     pub(crate) async fn multi(&mut self, ops: &[MultiOp]) -> Result<(i32, Vec<u8>), Error> {
         self.queue(op::MULTI, |out| write_multi(ops, out));
         self.flush().await?;

@@ -1,4 +1,4 @@
-//! How hostile traffic is run, and what is counted of it.
+//! Frame in which hostile traffic runs, and its counters.
 
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr};
@@ -19,12 +19,12 @@ use crate::system::Cluster;
 
 /// Files that this program may have open: a connection each.
 const FILES: u64 = 65_536;
-/// Of the thread that hostile clients run on.
+/// Nice value of the thread that hostile clients run on.
 const NICE: i32 = 10;
 /// A connection that broke is tried again after this time.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// How large everything is.
+/// Sizes of the traffic.
 #[derive(Clone, Copy)]
 pub(crate) struct Sizes {
     pub(crate) subtree: usize,
@@ -33,7 +33,7 @@ pub(crate) struct Sizes {
     pub(crate) addresses: u8,
 }
 
-/// Whom it is aimed at.
+/// Cluster that the traffic is aimed at.
 #[derive(Clone)]
 pub(crate) struct Target {
     pub(crate) rest: Vec<String>,
@@ -68,7 +68,7 @@ impl Target {
         self.rest_at(number % self.rest.len(), number).await
     }
 
-    /// The same of a certain node.
+    /// A client of the HTTP door of a certain node.
     pub(crate) async fn rest_at(&self, node: usize, number: usize) -> Result<Rest, Error> {
         let addr = &self.rest[node];
         Ok(Rest::over(Link::open_from(self.source(number), addr).await?, addr))
@@ -81,7 +81,7 @@ impl Target {
     }
 }
 
-/// What became of hostile requests.
+/// Counts of hostile requests by their end.
 #[derive(Default)]
 pub(crate) struct Tally {
     sent: AtomicU64,
@@ -91,12 +91,12 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// So many requests have left. A connection that says nothing is one, too.
+    /// Counts requests that have left. A connection that says nothing is one, too.
     pub(crate) fn sent(&self, count: u64) {
         self.sent.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// One request over HTTP: its status.
+    /// Sends one request over HTTP, counts it, and answers its status.
     pub(crate) async fn ask(
         &self,
         client: &mut Rest,
@@ -111,7 +111,7 @@ impl Tally {
         Ok(status)
     }
 
-    /// A server answered it.
+    /// Counts an answer of a server.
     pub(crate) fn answer(&self, done: bool) {
         let count = if done { &self.done } else { &self.refused };
         count.fetch_add(1, Ordering::Relaxed);
@@ -128,8 +128,7 @@ impl Tally {
     }
 }
 
-/// Does something again and again until then, whatever comes of it. Each turn is cut short at the
-/// end.
+/// Repeats a turn until `until`, whatever comes of it. Each turn is cut short at the end.
 pub(crate) async fn again<F>(until: Instant, tally: &Tally, mut turn: impl FnMut() -> F)
 where
     F: Future<Output = Result<(), Error>>,
@@ -145,7 +144,7 @@ where
     }
 }
 
-/// So many clients that do the same at once.
+/// Runs so many clients that do the same at once.
 pub(crate) async fn swarm<F>(count: usize, until: Instant, tally: &Tally, turn: impl Fn(usize) -> F)
 where
     F: Future<Output = Result<(), Error>>,
@@ -158,7 +157,7 @@ where
 pub(crate) struct Attacking(JoinHandle<Result<(), Error>>);
 
 impl Attacking {
-    /// Waits for its end, which comes by itself.
+    /// Waits for the end of the traffic, which comes by itself.
     pub(crate) fn end(self) -> Result<(), Error> {
         self.0.join().map_err(|_| Error::Answer("the hostile thread failed".into()))?
     }

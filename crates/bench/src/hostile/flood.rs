@@ -62,7 +62,7 @@ impl Repeated<'_> {
         Repeated { connections: 1_000, method: "GET", path: "/openapi.json", body: b"", at_follower: false }
     }
 
-    /// Sends it again and again, over a new connection when one ends.
+    /// Sends the request again and again, over a new connection when one ends.
     pub(crate) async fn send(&self, target: &Target, until: Instant, tally: &Tally) {
         swarm(self.connections, until, tally, |number| async move {
             let node = if self.at_follower { target.follower } else { number % target.rest.len() };
@@ -82,7 +82,7 @@ pub(crate) async fn send_large_bodies(target: &Target, until: Instant, tally: &T
     Repeated { connections: 300, method, path, body: &body, at_follower: true }.send(target, until, tally).await;
 }
 
-/// Asks for what was written, reads nothing of it, and writes something else.
+/// Writes data, asks for it, and reads nothing of the answer.
 pub(crate) async fn leave_data_unread(target: &Target, until: Instant, tally: &Tally) {
     let body = vec![b'x'; LARGE];
     let body = &body[..];

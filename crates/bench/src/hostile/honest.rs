@@ -19,20 +19,21 @@ use crate::workload::DATA;
 
 const CLIENTS: usize = 16;
 const SOURCE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
-/// One that gets no answer goes to the next node.
+/// Longest time without an answer, after which a client goes to the next node.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long after the end what is late may take. What is not done then counts as taking that long.
+/// Time behind the end for operations that are late. An operation that is not done then counts as
+/// taking that long.
 const OVERTIME: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// What honest clients had of it.
+/// Latencies and errors of honest clients.
 pub(crate) struct Honest {
     ranks: Ranks,
     pub(crate) errors: usize,
 }
 
 impl Honest {
-    /// These latencies, and so many operations that failed.
+    /// Honest clients with these latencies, and so many operations that failed.
     pub(crate) fn of(latencies: impl Iterator<Item = Duration>, errors: usize) -> Honest {
         Honest { ranks: Ranks::of(latencies), errors }
     }
@@ -82,7 +83,8 @@ struct Worker<'a> {
     locks: bool,
     node: usize,
     client: Option<Client>,
-    /// Locks that it has given up: a session that is gone may hold them for a while.
+    /// Number of locks that the client has given up: a session that is gone may hold them for a
+    /// while.
     names: usize,
     latencies: Vec<Duration>,
     errors: usize,
@@ -112,7 +114,8 @@ impl Worker<'_> {
         self
     }
 
-    /// Whether it went well. If not, the client goes to the next node with a new session.
+    /// Tells whether an operation went well. If not, the client goes to the next node with a new
+    /// session.
     fn note(&mut self, tried: Result<(), Error>) -> bool {
         if tried.is_err() {
             self.errors += 1;

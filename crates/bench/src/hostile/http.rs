@@ -7,7 +7,7 @@ use crate::error::Error;
 
 /// A head that promises a body of 4 MiB, and its first byte.
 pub(crate) const ANNOUNCED: &str = "content-type: application/json\r\ncontent-length: 4194304\r\n\r\nx";
-/// The same in chunks.
+/// A head that promises a body in chunks, the first one of 4 MiB, and its first byte.
 pub(crate) const CHUNKED: &str = "content-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n400000\r\nx";
 
 /// Connections with one request each; sessions that one client is at.
@@ -54,7 +54,7 @@ pub(crate) async fn ask_digests(target: &Target, until: Instant, tally: &Tally) 
     repeat(target, ("GET", "/v1/cluster?digest=true", b""), until, tally).await;
 }
 
-/// The same request again and again, over a new connection when the node has no room.
+/// Sends one request again and again, over a new connection when the node has no room.
 async fn repeat(target: &Target, (method, path, body): (&str, &str, &[u8]), until: Instant, tally: &Tally) {
     swarm(CLIENTS, until, tally, |number| async move {
         let mut client = target.rest(number).await?;

@@ -15,7 +15,7 @@ const PACE: Duration = Duration::from_millis(200);
 /// A probe without an answer counts as taking this long.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What was seen beside the traffic.
+/// Worst values that were seen while the traffic ran.
 #[derive(Default)]
 pub(super) struct Seen {
     /// Longest time of a probe.

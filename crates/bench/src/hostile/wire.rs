@@ -22,7 +22,7 @@ const NAMES: usize = 20_000;
 const NAME_BYTES: usize = 100;
 /// Operations in one transaction: as many as may be.
 const BATCH: usize = 128;
-/// How often a batch is tried on a machine that is too busy.
+/// Number of tries at a batch on a machine that is too busy.
 const TRIES: usize = 20;
 /// Connections that load.
 const LOADERS: usize = 16;
@@ -30,7 +30,7 @@ const LOADERS: usize = 16;
 const EXPIRING: usize = 24;
 const EXPIRING_MS: i32 = 6_000;
 const SESSION_MS: i32 = 60_000;
-/// How often a client that reads nothing tries whether its connection has ended.
+/// Pause between two looks of a client that reads nothing whether its connection has ended.
 const PROBE: Duration = Duration::from_millis(200);
 
 /// Creates all these znodes, in the order of their numbers as far as one connection does them.
@@ -51,13 +51,13 @@ async fn create(target: &Target, count: usize, path: impl Fn(usize) -> String) -
                 }
             }
         }
-        // Its session ends with it.
+        // The session ends with its client.
         Ok(())
     };
     stream::iter(0..LOADERS).map(load).buffer_unordered(LOADERS).try_collect::<()>().await
 }
 
-/// Creates them, or finds them there: an earlier try may have come to pass unseen.
+/// Creates the znodes, or finds them there: an earlier try may have come to pass unseen.
 async fn create_batch(
     target: &Target,
     node: usize,
@@ -208,8 +208,8 @@ pub(crate) async fn leave_unread(target: &Target, until: Instant, tally: &Tally)
         }
         client.flush().await?;
         tally.sent(16);
-        // Who reads nothing does not see the end of its connection. What it sends then does not
-        // arrive.
+        // A client that reads nothing does not see the end of its connection. Requests that it
+        // sends then do not arrive.
         loop {
             sleep(PROBE).await;
             client.send_ping().await?;

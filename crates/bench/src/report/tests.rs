@@ -44,7 +44,7 @@ fn a_page_keeps_its_text_and_has_every_table() {
     let text = fs::read_to_string(&page).unwrap();
     assert!(text.starts_with(&format!("# Before\n{BEGIN}\n")) && text.ends_with(&format!("{END}\nafter\n")), "{text}");
     assert!(!text.contains("old figures"));
-    // What is reached of the limit: a lock cycle is two entries.
+    // Shares of the limit: a lock cycle is two entries.
     check(&text, "| write | 64 | 40000 | - | 25.0 % | - | 12.5 % |");
     check(&text, "| lock-cycle | 64 | 40000 | - | 20.0 % | - | 10.0 % |");
     check(&text, "| write | 64 | zlock-zk | etcd | 2.00 (2.00-2.00) | 2.00 (2.00-2.00) | 2.00 (2.00-2.00) | - |");

@@ -1,4 +1,4 @@
-//! How long nobody is served when the leader ends or hangs, and whose session is lost by that.
+//! Time without service when the leader ends or hangs, and the sessions that are lost by that.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -15,19 +15,19 @@ use crate::workload::DATA;
 /// New clients try this often, at the surviving nodes in turn, and the first one that is served
 /// counts.
 const TRY_EVERY: Duration = Duration::from_millis(10);
-/// How long one of them waits for its answer.
+/// Longest time that a new client waits for its answer.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How many may be waiting: more than come within [`PATIENCE`], so that one always comes after the
-/// new leader has.
+/// Most new clients that wait at once: more than come within [`PATIENCE`], so that one always comes
+/// after the new leader has.
 const WAITING_MAX: usize = 256;
 const SERVED_WITHIN: Duration = Duration::from_secs(60);
 const SESSIONS: usize = 30;
 const SESSION_TIMEOUT_S: u16 = 10;
-/// How often a session is kept alive, and how long its client waits for the answer before it goes
+/// Pause between heartbeats of a session, and the longest wait for an answer before its client goes
 /// to another node.
 const BEAT: Duration = Duration::from_secs(1);
-/// How long a hung leader stays hung at least: longer than the sessions' timeout, so that a client
-/// is lost is seen.
+/// Shortest time for which a leader hangs: longer than the sessions' timeout, so that the loss of a
+/// client is seen.
 const HUNG: Duration = Duration::from_secs(14);
 
 /// kill -9.
@@ -90,7 +90,7 @@ async fn prepare(cluster: &Cluster, kind: Kind) -> Result<(usize, Vec<String>), 
     Ok((leader, survivors))
 }
 
-/// Seconds from `started` until a client that came after it has had a write acknowledged.
+/// Seconds from `started` until a client that came later has had a write acknowledged.
 async fn first_served(kind: Kind, survivors: &[String], started: Instant) -> Result<f64, Error> {
     let mut attempts = FuturesUnordered::new();
     let mut ticks = tokio::time::interval(TRY_EVERY);

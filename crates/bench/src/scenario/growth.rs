@@ -1,5 +1,4 @@
-//! What becomes of writes when there is more of everything: znodes in the state, nodes in the
-//! cluster.
+//! Writes while there is more of everything: znodes in the state, nodes in the cluster.
 
 use std::path::Path;
 use std::time::Duration;

@@ -13,7 +13,7 @@ use crate::system::{Cluster, Kind};
 use crate::workload::DATA;
 
 const CLIENTS: usize = 16;
-/// Of one transaction: etcd takes up to 128 operations, and so does zlock.
+/// Creates in one transaction: etcd takes up to 128 operations, and so does zlock.
 const BATCH: usize = 100;
 /// Below one directory.
 const SIBLINGS: usize = 1_000;

@@ -67,7 +67,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// Keeps one session alive after the other, spread evenly over [`BEAT`], until it is stopped
+    /// Keeps one session alive after the other, spread evenly over [`BEAT`], until `stopped` tells,
     /// between two of them.
     async fn keep(&mut self, mut stopped: watch::Receiver<bool>) -> Result<(), Error> {
         if self.sessions.is_empty() {

@@ -10,21 +10,21 @@ use crate::system::{Cluster, Kind, Program};
 use crate::workload::{self, Load, Workload};
 
 const CLIENTS: usize = 64;
-/// How long others than zlock are written to: they do not say when they take a snapshot, and in
-/// this time they take some.
+/// Time for which writes to other systems than zlock last: they do not say when they take a
+/// snapshot, and in this time they take some.
 const LENGTH: Duration = Duration::from_secs(20);
-/// zlock begins one after 200,000 entries (`snapshot_log_entries`): when the clients have written
-/// that many.
+/// Longest time until every node of zlock has taken a snapshot. A node begins one after 200,000
+/// entries (`snapshot_log_entries`): when the clients have written that many.
 const SNAPSHOT_WITHIN: Duration = Duration::from_secs(150);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// What there must be of before, to be compared with.
+/// Shortest time of writes before the snapshot, to compare those during it with.
 const BEFORE: Duration = Duration::from_secs(1);
 
-/// From the begin of the first node's snapshot to the end of the last one's.
+/// Time from the begin of the first node's snapshot to the end of the last one's.
 struct Span {
     began: Instant,
     ended: Instant,
-    /// Of the node that took longest.
+    /// Time that the snapshot of the slowest node took.
     longest: Duration,
 }
 
@@ -55,7 +55,7 @@ pub(super) async fn run(cluster: &Cluster, kind: Kind, figures: &mut Vec<Figure>
         return Err(Error::Answer("the snapshot came before there was anything to compare it with".into()));
     }
     let before = ranks(&round, |began, _| began < snapshot);
-    // Whatever was under way at any time of it.
+    // Writes that were under way at any time of the snapshot.
     let during = ranks(&round, |began, until| until >= snapshot && began < ended);
     figures.extend([
         Figure::new("snapshot, the slowest node's", "s", longest.as_secs_f64()),
@@ -72,10 +72,10 @@ fn ranks(round: &Round, counts: impl Fn(Instant, Instant) -> bool) -> Ranks {
     Ranks::of(chosen.map(|sample| sample.latency))
 }
 
-/// What one node says about its snapshots.
+/// Snapshots of one node, as it tells of them.
 struct Watched {
     client: Rest,
-    /// The last entry in its newest snapshot.
+    /// The last entry in the node's newest snapshot.
     zxid: u64,
     /// Bytes applied since a snapshot was begun: they fall when one is.
     unsaved: u64,

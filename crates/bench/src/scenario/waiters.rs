@@ -18,7 +18,8 @@ use crate::figures::Ranks;
 use crate::system::{Cluster, Kind};
 
 const LOCK: &str = "growth";
-/// Their share of 100,000 places stays far below `ephemerals_max`.
+/// Number of sessions, such that the share of each in 100,000 places stays far below
+/// `ephemerals_max`.
 const SESSIONS: usize = 64;
 /// Longer than the scenario takes: nothing is kept alive but by what is measured.
 const SESSION_TIMEOUT_MS: u64 = 300_000;
@@ -49,12 +50,12 @@ pub(super) async fn run(cluster: &Cluster, kind: Kind, scale: Scale, figures: &m
 
 /// The lock's queue, and the clients whose places are in it.
 struct Queue {
-    /// One session each.
+    /// Clients with one session each.
     owners: Vec<Rest>,
     addrs: Vec<String>,
-    /// In the lock's order; the first one holds it.
+    /// Places in the lock's order; the first one holds it.
     tickets: VecDeque<Place>,
-    /// How many places were ever taken.
+    /// Number of places that were ever taken.
     taken: usize,
 }
 
@@ -63,7 +64,7 @@ struct Place {
     owner: usize,
 }
 
-/// What was measured with one number of waiters.
+/// Measurements with one number of waiters.
 struct HandOffs {
     hand_offs: Ranks,
     joins: Ranks,

@@ -31,7 +31,7 @@ pub(super) fn plans(data: &Path, nodes: u16, ports: &Ports) -> Result<Vec<Plan>,
     Ok((0..nodes).map(plan).collect())
 }
 
-/// Whether this member leads; `None` while no member does.
+/// Tells whether this member leads; `None` while no member does.
 pub(super) async fn leads(addr: &str) -> Result<Option<bool>, Error> {
     let status = Etcd::open(addr).await?.status().await?;
     Ok((status.leader != 0).then_some(status.leader == status.member))

@@ -36,7 +36,7 @@ pub(super) fn plans(data: &Path, nodes: u16, ports: &Ports) -> Result<Vec<Plan>,
     Ok((0..nodes).map(plan).collect())
 }
 
-/// What a node says of itself and the ensemble.
+/// Asks a node for its view of itself and the ensemble.
 pub(super) async fn status(rest: &str, within: Duration) -> Result<Cluster, Error> {
     Client::new(rest).cluster(within).await.ok_or_else(|| Error::Answer(format!("{rest} does not say how it is")))
 }

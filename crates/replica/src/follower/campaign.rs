@@ -108,7 +108,7 @@ impl State {
             return seldom;
         }
         if consensus.disk_watch.stalls() {
-            // It could not even vote for itself. The end of it is told.
+            // This node could not even vote for itself. The end of the stall is told.
             consensus.raft.runtime_config().elect(false);
             return seldom;
         }
@@ -132,7 +132,7 @@ impl State {
         if timing.ask_at(&seen, self.asked).is_some_and(|at| at <= now) {
             tracing::debug!(leader, silent_ms = (now - heard).as_millis(), "the leader's connection has ended: asking");
             self.asked = Some(now);
-            // Nothing comes of it while the lease lasts, by Raft's own watch.
+            // Raft's own watch grants no vote while the lease lasts.
             let _ = consensus.raft.trigger().elect(true).await;
         }
         let again = timing.ask_at(&seen, self.asked);
@@ -211,7 +211,7 @@ mod tests {
         check(SECOND, cut, Some(367), Some(391));
         check(FIRST, cut, Some(675), Some(699));
         check(FIRST, cut, Some(676), None);
-        // What it asked for want of an earlier leader counts for nothing.
+        // Asking for want of an earlier leader counts for nothing.
         check(FIRST, cut, Some(10), Some(355));
     }
 

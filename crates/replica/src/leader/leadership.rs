@@ -174,7 +174,7 @@ impl Leadership {
         if !listening {
             return Vec::new();
         }
-        // Nothing comes before that.
+        // Founding the cluster comes before all other duties.
         if state.cluster().is_none() {
             return if busy.contains(&Duty::Found) { Vec::new() } else { vec![Duty::Found] };
         }

@@ -95,8 +95,9 @@ pub(crate) fn has_quorum(voters: &BTreeSet<u64>, sight: &Sight<'_>) -> bool {
 /// The next step; `None` when there is nothing to do, or nothing that may be done now.
 pub(crate) fn next_step(membership: &StoredMembership, sight: &Sight<'_>) -> Option<Step> {
     let sets = membership.get_joint_config();
-    // Where this leader has no vote, or is about to have none, Raft would hand over by itself at a
-    // moment of which this node hears nothing, and it would be sure to lead beside the next one.
+    // A leader that has no vote, or is about to have none, must hand over by itself: Raft would do
+    // so at a moment of which this node hears nothing, and the node would be sure to lead beside
+    // the next one.
     if sets.last().is_some_and(|voters| !voters.contains(&sight.own)) {
         return Some(Step::PassLeadership);
     }

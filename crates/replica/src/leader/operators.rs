@@ -43,7 +43,7 @@ impl Operators {
                 },
                 None => "no leader is heard".to_owned(),
             };
-            // Where no leader answers, the members are told as this node knows them.
+            // The members are told as this node knows them, where no leader answers.
             if order == Order::Members && self.consensus.heard_leader().is_none() {
                 return Ok(Done::Members(self.members.report()));
             }

@@ -27,7 +27,7 @@ pub enum Order {
         id: u64,
         /// `host:port` of its peer listener from now on; as it was when `None`.
         peer_addr: Option<String>,
-        /// The same of its HTTP door.
+        /// `host:port` of the member's HTTP door from now on; as it was when `None`.
         http_addr: Option<String>,
         /// Place of the member, for people.
         zone: Option<String>,

@@ -40,11 +40,11 @@ impl RequestEnd {
 /// Reasons for which a connection of a client is turned away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TurnedAway {
-    /// The door has as many as it may have.
+    /// The door has as many connections as it may have.
     DoorFull,
-    /// The address has.
+    /// The client's address has as many connections as it may have.
     AddressFull,
-    /// Its address had most, and it gave way to another address.
+    /// The connection gave way to one from another address, since its own address had most.
     GaveWay,
 }
 

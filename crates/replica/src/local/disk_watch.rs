@@ -50,7 +50,7 @@ pub(crate) struct DiskWatch {
     pub(crate) every: Duration,
     stalls: AtomicBool,
     waiting: Mutex<Waiting>,
-    /// The same of a leader's entries that are not committed.
+    /// A leader's entries that wait to be committed.
     uncommitted: Mutex<Waiting>,
     /// Tells whether this node leads, and entries are committed in time.
     commits: AtomicBool,
@@ -166,7 +166,7 @@ impl DiskWatch {
         self.noted_above(term).map(|(leader, _)| leader)
     }
 
-    /// The same, and its term.
+    /// The leader that was noted and its term, if that is above the one that Raft knows.
     pub(crate) fn noted_above(&self, term: u64) -> Option<(u64, u64)> {
         let Noted { leader, term: noted } = *self.noted();
         (noted > term).then_some((leader, noted))

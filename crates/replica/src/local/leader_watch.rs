@@ -16,7 +16,7 @@ pub(crate) struct Seen {
     pub(crate) granted: Option<Instant>,
 }
 
-/// The same, kept up to date by those who see it.
+/// Latest signs of the leader, which the tasks that see one note here.
 #[derive(Debug)]
 pub(crate) struct LeaderWatch {
     /// Time at which this node began to listen.

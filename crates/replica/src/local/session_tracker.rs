@@ -89,7 +89,8 @@ impl SessionTracker {
         self.watch_aged(session, timeout_ms, Duration::ZERO, now);
     }
 
-    /// The same of a session that has been silent for a while already.
+    /// Begins to watch a session that has been silent for a while, as [`SessionTracker::watch`]
+    /// does.
     pub(crate) fn watch_aged(&mut self, session: SessionId, timeout_ms: u32, age: Duration, now: Instant) {
         let timeout = Duration::from_millis(timeout_ms.into());
         let at = self.clock(now) - age.min(timeout);
@@ -270,7 +271,7 @@ mod tests {
             assert_eq!(tracker.expire(10, |_| true), []);
             assert_eq!((tracker.len(), tracker.due.len()), (2, 2));
         }
-        // It agreed on the shortest one last.
+        // The shortest timeout was agreed on last.
         run(&mut tracker, &mut now, 100, true);
         assert_eq!(tracker.expire(10, |_| true), [A]);
         tracker.expiry_ended(&[A], |_| false);

@@ -68,7 +68,7 @@ impl Survivor {
             node_id: identity.node_id,
             free_disk_min_bytes: 0,
             ballast_bytes: 0,
-            // Nothing is given up: there is no leader to have it sent by.
+            // No entries are given up: there is no leader that could send them again.
             has_peers: false,
         })?;
         let read = read(&storage, identity).await;

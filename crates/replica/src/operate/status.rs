@@ -146,9 +146,9 @@ pub struct NodeStatus {
     pub largest_subtree: Option<(ZPath, u64)>,
     /// Locks with contenders.
     pub locks: u64,
-    /// Contenders of all locks that hold, and that a session owns.
+    /// Contenders of all locks that hold and are owned by a session.
     pub holders: u64,
-    /// The other contenders.
+    /// Contenders of all locks that are not counted as holders.
     pub waiters: u64,
     /// Locks with clients in their queue that do not see each other.
     pub mixed_locks: u64,

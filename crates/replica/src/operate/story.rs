@@ -150,7 +150,7 @@ impl Teller {
         let leading = self.leading();
         let quorum = match leading {
             Leading::NoLeader => false,
-            // It follows a leader that a quorum elected, and hears it.
+            // This node follows a leader that a quorum elected, and hears it.
             Leading::Peer { .. } => true,
             Leading::ThisNode { .. } if self.consensus.votes_alone() => true,
             Leading::ThisNode { term } => {

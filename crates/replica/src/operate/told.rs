@@ -84,7 +84,8 @@ mod tests {
     fn what_changes_without_end_has_few_lines_and_the_last_one_is_true() {
         let start = Instant::now();
         let mut told = Told::new(0, Duration::ZERO, start);
-        // It changes 20 times a second for a minute, and stays for a while each fifth second.
+        // The value changes 20 times a second for a minute, and stays for a while each fifth
+        // second.
         let seen = |at: u32| if at / 20 % 5 == 4 { at / 100 } else { at };
         let lines = (0..1_200).filter(|at| told.look(seen(*at), start + MS * 50 * *at).is_some()).count();
         assert!((FREE as usize..=FREE as usize + 20).contains(&lines), "{lines} lines");

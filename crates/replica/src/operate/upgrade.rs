@@ -91,7 +91,7 @@ impl Upgrade {
         if let Some(level) = not_ready_for {
             return Ok(Finalized::NotReady { level, status });
         }
-        // What is asked of this node next is answered at the new level.
+        // The next requests to this node are answered at the new level.
         if self.proposer.is_applied_here(at, deadline).await {
             return Ok(Finalized::Done(status));
         }

@@ -119,7 +119,7 @@ fn agrees_with(state: &RaftState, id: &LogIdRecord) -> bool {
     }
     match state.log_ids.get(id.index) {
         Some(own) => own == LogId::from(*id),
-        // What is purged is known by its last entry only.
+        // Purged entries are known by the last one only.
         None => state.log_ids.purged().is_none_or(|purged| id.term <= purged.committed_leader_id().term),
     }
 }

@@ -93,7 +93,8 @@ pub(crate) struct Peers {
 struct Shared {
     identity: Identity,
     stop: Stop,
-    /// The other members that the configuration names, with the addresses of their listeners.
+    /// Members other than this one that the configuration names, with the addresses of their
+    /// listeners.
     seeds: BTreeMap<u64, String>,
 }
 

@@ -56,8 +56,8 @@ impl Following {
         let held = match answer {
             AppendResult::Success if last > prev => last,
             AppendResult::PartialSuccess(id) => id.map(LogId::from),
-            // It has less than it said. Where its data directory is new, it may; else it stops by
-            // itself.
+            // The peer has less than it said. Where its data directory is new, it may; else it
+            // stops by itself.
             AppendResult::Conflict if acknowledged.is_some_and(|held| held.0 == term && prev <= Some(held.1)) => {
                 tracing::warn!(?prev, ?acknowledged, "a peer has lost entries that it had on its disk");
                 self.losses.fetch_add(1, Ordering::Relaxed);
@@ -130,7 +130,7 @@ mod tests {
         check(&[&[1, 2, 3, 4, 5]], &[(2, 5)], None);
         check(&[&[1, 2, 3, 4, 5]], &[(2, 5), (3, 9), (5, 7)], at(7));
         check(&[&[1, 2]], &[(2, 3)], at(3));
-        // Who does not vote does not count, this node included.
+        // A node that does not vote does not count, this one included.
         check(&[&[1, 2, 3]], &[(4, 9)], None);
         check(&[&[2, 3, 4]], &[(2, 5)], None);
         check(&[&[2, 3, 4]], &[(2, 5), (4, 6)], at(5));
@@ -187,7 +187,7 @@ mod tests {
         following.hear(2, id(3), id(7), &AppendResult::Success);
         following.hear(2, id(3), id(5), &AppendResult::Success);
         assert_eq!((following.acknowledged(2), following.acknowledged(3)), (id(7), None));
-        // It looks for the end of the peer's log, which has more than this.
+        // The leader looks for the end of the peer's log, which has more than this.
         following.hear(2, id(9), id(9), &AppendResult::Conflict);
         assert_eq!((following.acknowledged(2), following.losses()), (id(7), 0));
         following.hear(2, id(6), id(6), &AppendResult::Conflict);

@@ -62,7 +62,7 @@ impl Obstacle {
         use io::ErrorKind as Kind;
         match error.kind() {
             Kind::ConnectionRefused => Obstacle::Refused,
-            // What has no number was made here: by `Stream` for a name without an address, by
+            // Errors without a number were made here: by `Stream` for a name without an address, by
             // `Target` for a refusal.
             Kind::NotFound if error.raw_os_error().is_none() => Obstacle::Unresolvable,
             Kind::PermissionDenied if error.raw_os_error().is_none() => Obstacle::TurnedAway,

@@ -365,8 +365,8 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
         let snapshot = snapshot.await?;
         self.view.counters.snapshot_built();
         tracing::info!(id = snapshot.id(), bytes = snapshot.bytes(), "snapshot built");
-        // What was built, though a newer one that was received meanwhile may be current: Raft must
-        // still install that.
+        // The snapshot that was built, though a newer one that was received meanwhile may be
+        // current: Raft must still install that.
         Ok(RaftSnapshot { meta: self.meta.clone(), snapshot })
     }
 }

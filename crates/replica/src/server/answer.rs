@@ -111,7 +111,7 @@ async fn vote(server: &Server, frame: VoteFrame, pre_vote: bool) -> Answer {
     // A leader that hands over counts on no follower any more.
     let bound = !server.bootstrap.gate.is_unbound() && !frame.leadership_transfer;
     if !server.bootstrap.gate.joined() || bound {
-        // Whom it voted for, and what it had acknowledged, may have been on a disk that is gone.
+        // The last vote and the acknowledged entries may have been on a disk that is gone.
         let (vote, last_log_id) = server.consensus.own_vote();
         return Answer::Vote(VoteAnswer { vote, granted: false, last_log_id });
     }

@@ -42,7 +42,7 @@ pub(super) async fn take(server: &Arc<Server>, framed: Framed, from: u64) -> io:
     if server.consensus.leader() == Some(from) {
         server.consensus.leader_watch.note_end(from, Instant::now());
     }
-    // What has come in counts, though the answers are not heard.
+    // Entries that have come in count, though the answers are not heard.
     let _ = timeout(server.consensus.peer_timeout, under_way.for_each(|_| ready(()))).await;
     ended
 }

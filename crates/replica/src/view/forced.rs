@@ -325,7 +325,7 @@ mod tests {
         scene.ask(admin, Op::Znode(delete(&by_hand)));
         assert_eq!(told(&mut scene), [(LOST, by_hand.name().to_owned())]);
 
-        // The same where they are asked for, and where they are revoked.
+        // Losses are told as well where events are asked for, and where the locks are revoked.
         let (holds, waits) = (scene.acquire(client), scene.acquire(client));
         let revoke = |path: &ZPath, ms| Op::Revoke { path: path.clone(), deadline_ms: Some(ms) };
         scene.ask(admin, revoke(&waits, 500));

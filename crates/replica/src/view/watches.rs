@@ -163,7 +163,8 @@ impl WatchTable {
         for event in events {
             let before = self.fired.len();
             let fired = &mut self.fired;
-            // Who waits with a lock node hears of its grant; who asks for events of data does not.
+            // A client that waits with a lock node hears of its grant; one that asks for events of
+            // data does not.
             if EventKinds::DATA.contains(event.kind) || event.kind == EventKind::Granted {
                 fire(&mut self.node, event, &event.path, fired);
             }

@@ -130,7 +130,7 @@ mod tests {
         drop(others);
         node.proposer.propose(close(large), soon()).await.unwrap();
         assert!(!is_open(large) && !is_open(small));
-        // What it took comes back when Raft lets go of it.
+        // The room that the closings took comes back when Raft lets go of them.
         node.proposer.closings.room(u64::from(node.proposer.closings.max), soon()).await.unwrap();
         node.shutdown().await;
     }

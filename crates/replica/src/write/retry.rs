@@ -26,7 +26,8 @@ const OUT_OF_TOUCH: &str = "no quorum: this node has heard no leader for longer 
 pub(crate) struct Retry {
     give_up: Instant,
     pause: Duration,
-    /// The same one for all tries: each new one takes what is there already for a change.
+    /// Watch of changes of role, one for all tries: a new one would take the present roles for a
+    /// change.
     changes: Option<WatchReceiverOf<TypeConfig, RaftServerMetrics<TypeConfig>>>,
 }
 

@@ -15,7 +15,7 @@ use super::new_file::{NewFile, failed};
 use super::options::{file, flag, number, option};
 use super::output::Output;
 
-/// How the name of each backup in a directory ends.
+/// Ending of the name of each backup in a directory.
 const ENDING: &str = ".zlock-backup";
 
 pub(crate) fn command() -> Command {
@@ -86,13 +86,13 @@ async fn save_in(context: &Context, dir: &Path, keep: Option<usize>, local: bool
     told(context.out, &path, &manifest)
 }
 
-/// What the names of a cluster's backups begin with.
+/// The beginning of the names of a cluster's backups.
 fn prefix(cluster_id: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' };
     format!("{}-", cluster_id.chars().map(plain).collect::<String>())
 }
 
-/// Their names sort as time goes.
+/// Removes all backups but the newest `keep`, by their names, which sort as time goes.
 fn remove_oldest(dir: &Path, prefix: &str, keep: usize) -> Result<(), Failure> {
     let entries = fs::read_dir(dir).map_err(|error| failed(dir, error))?;
     let mut names: Vec<String> = entries
@@ -107,7 +107,7 @@ fn remove_oldest(dir: &Path, prefix: &str, keep: usize) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether a name is one that [`save_in`] gives: another cluster's may begin in the same way.
+/// Tells whether a name is one that [`save_in`] gives: another cluster's may begin in the same way.
 fn is_backup(name: &str, prefix: &str) -> bool {
     let middle = name.strip_prefix(prefix).and_then(|rest| rest.strip_suffix(ENDING));
     let parts = middle.and_then(|middle| middle.split_once('-'));

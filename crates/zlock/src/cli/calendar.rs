@@ -13,7 +13,8 @@ pub(crate) fn show(ms: u64) -> String {
     humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_millis(ms)).to_string()
 }
 
-/// The same for a file's name: it sorts as time goes, and no shell needs quotes for it.
+/// Milliseconds since 1970 for a file's name: such names sort as time goes, and no shell needs
+/// quotes for them.
 pub(crate) fn stamp(ms: u64) -> String {
     show(ms).replace(['-', ':', ' '], "")
 }

@@ -1,4 +1,5 @@
-//! Where the nodes are and who asks them: from options, variables and the client's file.
+//! Addresses of the nodes and identity of the client: from options, variables and the client's
+//! file.
 
 use std::path::{Path, PathBuf};
 
@@ -7,10 +8,10 @@ use serde::Deserialize;
 use super::failure::Failure;
 use super::options::Given;
 
-/// Where `zlock dev` listens.
+/// Addresses at which `zlock dev` listens.
 const DEFAULT_ENDPOINTS: [&str; 3] = ["localhost:7001", "localhost:7002", "localhost:7003"];
 
-/// What was found out.
+/// Addresses of the nodes, TLS files and identity with which a client connects.
 pub(crate) struct Connection {
     pub(crate) endpoints: Vec<String>,
     pub(crate) ca: Option<PathBuf>,
@@ -19,7 +20,7 @@ pub(crate) struct Connection {
     pub(crate) user: Option<User>,
 }
 
-/// Who asks.
+/// Name and password that a client proves itself with.
 pub(crate) struct User {
     pub(crate) name: String,
     pub(crate) password: String,
@@ -38,7 +39,7 @@ struct File {
 }
 
 impl Connection {
-    /// Each from its option or variable, else the file, else the default.
+    /// Reads each value from its option or variable, else the file, else the default.
     pub(crate) fn read(given: &Given) -> Result<Connection, Failure> {
         if let Some(socket) = admin_socket(given)? {
             return Connection::by_socket(given, &socket);
@@ -73,7 +74,7 @@ impl Connection {
     fn by_socket(given: &Given, socket: &Path) -> Result<Connection, Failure> {
         let path =
             |name: &str| given.is_given(name).then(|| given.of(name).get_one::<PathBuf>(name).cloned()).flatten();
-        // It is named from where this program runs.
+        // The path is relative to the directory in which this program runs.
         let whole = std::path::absolute(socket).unwrap_or_else(|_| socket.to_owned());
         let text = whole.to_str().ok_or_else(|| Failure::refused("the path of the admin socket is not UTF-8"))?;
         let (ca, certificate, key) = (path("ca"), path("certificate"), path("key"));

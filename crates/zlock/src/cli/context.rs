@@ -1,4 +1,4 @@
-//! What all commands of a client share.
+//! State that all commands of a client share.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -20,8 +20,8 @@ pub(crate) struct Context {
     pub(crate) leaves_session: Cell<bool>,
 }
 
-/// A path as people write it: the first slash may be left out. What else is wrong with it the nodes
-/// say, as to every client.
+/// A path as people write it: the first slash may be left out. Other faults of the path are told by
+/// the nodes, as to every client.
 pub(crate) fn path(text: &str) -> String {
     if text.starts_with('/') { text.to_owned() } else { format!("/{text}") }
 }
@@ -32,8 +32,8 @@ pub(crate) fn path_of(matches: &ArgMatches) -> String {
 }
 
 impl Context {
-    /// `name` is the command's, as sessions bear it. `matches` are its own options, `before` those
-    /// that stand before it.
+    /// Reads the shared options. `name` is the command's, as sessions bear it. `matches` are its
+    /// own options, `before` those that stand before it.
     pub(crate) fn read(name: &str, before: &ArgMatches, matches: &ArgMatches) -> Result<Context, Failure> {
         let given = Given { before, behind: matches };
         let connection = Connection::read(&given)?;

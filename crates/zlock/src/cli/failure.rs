@@ -12,14 +12,14 @@ use super::seen::{plain, seen_json};
 const REFUSED: u8 = 1;
 /// The command line is wrong.
 const USAGE: u8 = 2;
-/// No node could be asked, or what came of it is unknown.
+/// No node could be asked, or the outcome of the request is unknown.
 const UNCLEAR: u8 = 3;
-/// It was done, and what is to be said of it could not be written.
+/// The request was done, and its answer could not be written to stdout.
 const UNWRITTEN: u8 = 4;
-/// What is refused and what is unclear, of a command that runs another one.
+/// The code in place of [`REFUSED`] and [`UNCLEAR`] for a command that runs another one.
 const CANNOT: u8 = 125;
 
-/// The code that it ends with.
+/// The exit code that a command ends with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
     /// 1; of a command that runs another one 125, since 1 and 3 are what that one may end with.
@@ -29,15 +29,15 @@ enum Ending {
     Code(u8),
 }
 
-/// Why a command did not do what it was asked to.
+/// Failure of a command: its line, its problem and its exit code.
 #[derive(Debug)]
 pub(crate) struct Failure {
     ending: Ending,
-    /// `None` when there is nothing to say or nobody to read it.
+    /// The message; `None` when there is no message, or no reader for it.
     line: Option<String>,
-    /// What a program may know of it besides: a node's problem, if a node said no.
+    /// The problem for programs: a node's, if a node refused.
     problem: Value,
-    /// Of that problem.
+    /// Type of that problem, where a node has named it.
     code: Option<ProblemType>,
 }
 
@@ -46,7 +46,7 @@ impl Failure {
         Failure { ending: Ending::Refused, line: Some(line.into()), problem: own_problem(Outcome::Refused), code: None }
     }
 
-    /// What clap cannot see to be wrong.
+    /// A command line that is wrong in a way that clap cannot see.
     pub(crate) fn usage(line: impl Into<String>) -> Failure {
         Failure::refused(line).of_command_line()
     }
@@ -60,22 +60,22 @@ impl Failure {
         Failure::refused(format!("cannot write to stdout: {error}; what was asked for is done")).with_code(UNWRITTEN)
     }
 
-    /// The same failure, where what is wrong stands on the command line.
+    /// Takes the exit code of a wrong command line: the fault stands there.
     pub(crate) fn of_command_line(self) -> Failure {
         self.with_code(USAGE)
     }
 
-    /// There is nothing to say.
+    /// A failure without a line.
     pub(crate) fn silent(code: u8) -> Failure {
         Failure { ending: Ending::Code(code), line: None, problem: Value::Null, code: None }
     }
 
-    /// The same failure with another exit code.
+    /// Takes another exit code.
     pub(crate) fn with_code(self, code: u8) -> Failure {
         Failure { ending: Ending::Code(code), ..self }
     }
 
-    /// The same of a command that runs another one.
+    /// Takes the exit code of a command that runs another one, as 1 and 3 may be that one's.
     pub(crate) fn of_a_run(self) -> Failure {
         match self.ending {
             Ending::Refused | Ending::Unclear => self.with_code(CANNOT),
@@ -83,7 +83,7 @@ impl Failure {
         }
     }
 
-    /// The same with what to do about it, where the command has a word for that.
+    /// Adds the advice that the command has for this problem, if any.
     pub(crate) fn hinting(mut self, command: &str) -> Failure {
         if let (Some(hint), Some(line)) = (self.code.and_then(|code| hint_of(command, code)), &mut self.line) {
             *line = format!("{line}; {hint}");
@@ -112,7 +112,7 @@ impl Failure {
     }
 }
 
-/// What no node has said: a problem without a type of its own.
+/// The problem of a failure that no node has reported: one without a type of its own.
 fn own_problem(outcome: Outcome) -> Value {
     json!({ "type": "about:blank", "outcome": outcome })
 }

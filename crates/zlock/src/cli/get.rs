@@ -16,7 +16,7 @@ pub(crate) fn command() -> Command {
     Command::new("get").about("Prints a znode's data, as it is").arg(path_arg("The znode"))
 }
 
-/// With `--json`: as the HTTP API writes it.
+/// Document of `--json`: the znode as the HTTP API writes it.
 #[derive(Serialize)]
 struct Document {
     #[serde(flatten)]

@@ -53,7 +53,7 @@ pub(crate) use watchdog::{WATCHDOG, command as watchdog_command, run as run_watc
 
 /// The lock was lost before the command had ended.
 const LOST: u8 = 121;
-/// How long to try to tell the cluster of a lock that is lost.
+/// Longest time for telling the cluster of a lock that is lost.
 const GOODBYE: Duration = Duration::from_secs(1);
 
 pub(crate) fn command() -> Command {
@@ -73,7 +73,7 @@ pub(crate) fn command() -> Command {
         .arg(option("hand-over", "LABEL", hand_over))
 }
 
-/// What is to be run: the command and its arguments.
+/// Argument with the command to run and its arguments.
 fn words() -> Arg {
     Arg::new("command")
         .value_name("COMMAND")
@@ -84,7 +84,7 @@ fn words() -> Arg {
         .help("The command and its arguments, behind `--`")
 }
 
-/// Adds the name, how to acquire it, the command to run, and what is to be known for that.
+/// Adds the arguments for the name, the acquire, the command to run and its supervision.
 pub(crate) fn with_command(command: Command) -> Command {
     let name = Arg::new("name").value_name("NAME").required(true).value_parser(name);
     let busy_exit = option("busy-exit", "CODE", "The exit code when the lock is not free in time [default: 124]");
@@ -128,7 +128,7 @@ pub(crate) fn with_run(command: Command) -> Command {
         .arg(words())
 }
 
-/// With `--json`, on stderr: stdout is the command's.
+/// Document of `--json` about the grant, on stderr: stdout is the command's.
 #[derive(Serialize)]
 struct Granted<'a> {
     lock: &'a str,
@@ -173,8 +173,8 @@ async fn give_back(client: &Client, mut guard: Guard, matches: &ArgMatches) -> R
         let queue = client.lock_queue(guard.lock()).await?;
         for waiter in queue.waiters.iter().filter(|waiter| waiter.label == *label) {
             match guard.hand_over(&waiter.ticket).await {
-                // It has left the queue meanwhile; or there is something wrong that the release
-                // will tell.
+                // The waiter has left the queue meanwhile; or there is something wrong that the
+                // release will tell.
                 Err(Error::Refused { .. }) => {}
                 ended => return ended,
             }
@@ -201,14 +201,14 @@ pub(crate) async fn acquired(lock: Lock, matches: &ArgMatches) -> Result<Option<
     }
 }
 
-/// Whether others are to be kept out for a while after a loss.
+/// Tells whether others are to be kept out for a while after a loss.
 fn has_delay(matches: &ArgMatches) -> bool {
     let delay = matches.get_one::<Duration>("lock-delay");
     delay.is_some_and(|delay| !delay.is_zero())
 }
 
-/// What others see of the one who waits: the command's name, when nothing else is said. Its
-/// arguments are nobody's business.
+/// The label under which others see the waiter: the given one, or the command's name without its
+/// arguments, which may be secret.
 pub(crate) fn label(matches: &ArgMatches) -> String {
     if let Some(label) = matches.get_one::<String>("label") {
         return label.clone();
@@ -244,8 +244,8 @@ pub(crate) async fn run_under(
             guard.leak();
             context.leaves_session.set(true);
         } else {
-            // Nobody may be left waiting for what no longer runs. Where the cluster cannot be
-            // reached, the session ends by itself.
+            // No waiter may be left behind a command that no longer runs. Where the cluster cannot
+            // be reached, the session ends by itself.
             let _ = tokio::time::timeout(GOODBYE, give_back(&context.client, guard, matches)).await;
         }
         return Ok(LOST);
@@ -254,8 +254,8 @@ pub(crate) async fn run_under(
     Ok(ended(&format!("the lock {path}"), plan, outcome, given_back).0)
 }
 
-/// Runs the command while it is held, and keeps it for what is left of `--hold-at-least`. A loss
-/// that has ended the command is told.
+/// Runs the command while the lock or session is held, and keeps that for the rest of
+/// `--hold-at-least`. A loss that has ended the command is told.
 async fn run_held(
     held: &Held<'_>,
     plan: deadline::Plan,
@@ -307,7 +307,7 @@ async fn keep(held: &Held<'_>, since: Instant, matches: &ArgMatches, signals: &m
     true
 }
 
-/// What is said of a command that was ended because its lock or session was lost.
+/// The message about a command that was ended because its lock or session was lost.
 fn after_loss(plan: deadline::Plan, what: &str, loss: Option<&Loss>) -> String {
     match (plan.on_loss, loss) {
         (deadline::OnLoss::Warn, _) => {

@@ -17,7 +17,7 @@ use super::options::{flag, number, option};
 use super::output::{Output, Tone, client, since, span, until, word};
 use super::seen::plain;
 
-/// With `--watch`: how far looks at the queues are apart, at least, and how often the times are
+/// Shortest time between two looks of `--watch` at the queues, and the pace at which the times are
 /// drawn anew.
 const PACE: Duration = Duration::from_secs(1);
 /// The lock is free, and the question was whether it is held.
@@ -36,7 +36,7 @@ const COLUMNS: [&str; 12] = [
     "CLIENT",
     "STATE",
 ];
-/// Those of them that each heartbeat changes.
+/// Columns that each heartbeat changes.
 const HEARD: std::ops::Range<usize> = 5..7;
 /// Clears a terminal.
 const CLEAR: &[u8] = b"\x1b[H\x1b[2J";
@@ -76,7 +76,8 @@ pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, F
     Ok(0)
 }
 
-/// Whether a lock is held, also by one whose session has expired and whose lock-delay is not over.
+/// Tells whether a lock is held, also by a ticket whose session has expired and whose lock-delay is
+/// not over.
 async fn held(context: &Context, path: &str) -> Result<u8, Failure> {
     let queue = context.client.lock_queue(path).await?;
     let is_held = !queue.holders.is_empty() || !queue.lingering.is_empty() || {
@@ -90,7 +91,7 @@ async fn held(context: &Context, path: &str) -> Result<u8, Failure> {
     Ok(if is_held { 0 } else { FREE })
 }
 
-/// As the HTTP API answers a queue, or what else is known where that cannot be shown.
+/// Queue as the HTTP API answers it, or what else is known where that cannot be shown.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Shown<'a> {
@@ -111,7 +112,7 @@ fn show(out: Output, path: &str, locks: &[LockSummary], is_once: bool) -> Result
     let mut columns = COLUMNS.to_vec();
     let mut rows: Vec<Vec<String>> = locks.iter().flat_map(|lock| rows(out, lock)).collect();
     if !is_once {
-        // What was true at one look is no longer true at the next second.
+        // These times are true at one look, and no longer at the next second.
         columns.drain(HEARD);
         rows.iter_mut().for_each(|row| drop(row.drain(HEARD)));
     }
@@ -142,8 +143,8 @@ fn blindness(queue: &LockQueue) -> Option<String> {
     (!lines.is_empty()).then(|| lines.join("\n"))
 }
 
-/// Shows them whenever they change. On a terminal in place, and each second with the times of that
-/// moment.
+/// Shows the queues whenever they change. On a terminal in place, and each second with the times of
+/// that moment.
 async fn watch(context: &Context, path: &str, count: Option<u64>) -> Result<u8, Failure> {
     let in_place = !context.out.json && std::io::stdout().is_terminal();
     let (mut shown, mut left) = (None, count.unwrap_or(u64::MAX));
@@ -154,7 +155,7 @@ async fn watch(context: &Context, path: &str, count: Option<u64>) -> Result<u8, 
         let mut watcher = context.client.watch(path, WatchKind::Subtree);
         match look(context, path, &mut watcher).await {
             Ok(queues) if shown.as_ref() != Some(&queues) => {
-                // Where it is not in place, told from the one before.
+                // An empty line parts the tables where they are not drawn in place.
                 if shown.is_some() && !in_place && !context.out.json {
                     context.out.line("")?;
                 }
@@ -163,7 +164,7 @@ async fn watch(context: &Context, path: &str, count: Option<u64>) -> Result<u8, 
                 left -= 1;
             }
             Ok(_) => {}
-            // What was shown may be true still.
+            // The table that was shown may be true still.
             Err(error) if shown.is_some() && is_away(&error) => continue,
             Err(error) => return Err(error.into()),
         }
@@ -213,7 +214,7 @@ async fn changed(watcher: &mut Watcher) -> Result<(), Failure> {
     }
 }
 
-/// Whether the cluster is away for a moment, which a watch outlives.
+/// Tells whether the cluster is away for a moment, which a watch outlives.
 fn is_away(error: &Error) -> bool {
     matches!(error, Error::Unavailable { .. } | Error::Unknown { .. })
 }
@@ -244,7 +245,7 @@ fn past_row(one: &EndedTicket) -> Vec<String> {
     ]
 }
 
-/// That of the ticket, or else that of its session.
+/// The label of the ticket, or else that of its session.
 fn label(ticket: &str, session: &str) -> String {
     plain(if ticket.is_empty() { session } else { ticket })
 }

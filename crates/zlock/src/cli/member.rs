@@ -12,7 +12,7 @@ use super::options::{flag, group, number, option, time};
 use super::output::Output;
 use super::seen::plain;
 
-/// Between two looks at a change that goes on.
+/// Pause between two looks at a change that goes on.
 const LOOK: Duration = Duration::from_millis(500);
 
 pub(crate) fn command() -> Command {

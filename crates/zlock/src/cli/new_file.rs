@@ -26,17 +26,17 @@ impl NewFile {
         Ok(NewFile { file, unfinished, path: path.to_owned(), finished: false })
     }
 
-    /// As far as it was written.
+    /// The file, as far as it was written.
     pub(crate) fn file(&self) -> &File {
         &self.file
     }
 
-    /// Gives it another name than it was to have.
+    /// Gives the file another name than it was to have.
     pub(crate) fn rename(&mut self, path: PathBuf) {
         self.path = path;
     }
 
-    /// Makes it durable under its name.
+    /// Makes the file durable under its name.
     pub(crate) fn finish(mut self) -> Result<PathBuf, Failure> {
         let parent = self.path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let renamed = self.file.sync_all().and_then(|()| fs::rename(&self.unfinished, &self.path));
@@ -65,7 +65,7 @@ impl Drop for NewFile {
     }
 }
 
-/// What is wrong with a file.
+/// The failure of a command because of a file.
 pub(crate) fn failed(path: &Path, why: impl std::fmt::Display) -> Failure {
     Failure::refused(format!("{}: {why}", path.display()))
 }

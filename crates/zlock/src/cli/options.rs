@@ -55,8 +55,8 @@ where
     }
 }
 
-/// Whether a variable is to be read: one that is empty counts as one that is not set. That is what
-/// the Rust client does.
+/// Tells whether a variable is to be read: an empty one counts as one that is not set, as for the
+/// Rust client.
 fn says_something(variable: &str) -> bool {
     std::env::var_os(variable).is_none_or(|value| !value.to_string_lossy().trim().is_empty())
 }
@@ -67,7 +67,7 @@ pub(crate) fn before_commands() -> [Arg; 10] {
     bare().map(|option| option.help_heading("Options of a client's commands, before the command or behind it"))
 }
 
-/// One of those that stands before the command, if any does.
+/// An option that stands before the command and should not, if there is one.
 pub(crate) fn stray(before: &ArgMatches) -> Option<String> {
     let ids = bare().map(|option| option.get_id().as_str().to_owned());
     ids.into_iter().find(|id| is_given(before, id))
@@ -107,13 +107,13 @@ pub(crate) struct Given<'a> {
 }
 
 impl<'a> Given<'a> {
-    /// Where an option is to be looked up. What stands behind the command wins, and any place on
-    /// the command line wins over a variable.
+    /// The matches in which an option is to be looked up. A value behind the command wins over one
+    /// before it, and one on the command line wins over a variable.
     pub(crate) fn of(&self, id: &str) -> &'a ArgMatches {
         if !is_given(self.behind, id) && is_given(self.before, id) { self.before } else { self.behind }
     }
 
-    /// Whether it stands on the command line.
+    /// Tells whether an option stands on the command line.
     pub(crate) fn is_given(&self, id: &str) -> bool {
         is_given(self.before, id) || is_given(self.behind, id)
     }
@@ -149,7 +149,7 @@ pub(crate) fn option(name: &'static str, value: &'static str, help: &'static str
     Arg::new(name).long(name).value_name(value).help(help)
 }
 
-/// The same, where the value is a path of this machine.
+/// An option whose value is a path of this machine.
 pub(crate) fn file(name: &'static str, value: &'static str, help: &'static str) -> Arg {
     option(name, value, help).value_parser(clap::value_parser!(PathBuf))
 }

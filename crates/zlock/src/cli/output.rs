@@ -1,4 +1,4 @@
-//! What commands print: text for people, JSON for programs.
+//! Output of commands: text for people, JSON for programs.
 
 use std::io::{IsTerminal as _, Write as _};
 
@@ -8,7 +8,7 @@ use zlock_client::ClientInfo;
 use super::failure::Failure;
 use super::seen::{plain, seen_json};
 
-/// How to print.
+/// Form of the output.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Output {
     /// One JSON document, or one for each line of a stream.
@@ -16,10 +16,10 @@ pub(crate) struct Output {
     colour: bool,
 }
 
-/// What a colour says.
+/// Meaning of a colour.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Tone {
-    /// As it should be.
+    /// Good: as it should be.
     Good,
     /// Not as it should be.
     Bad,
@@ -45,8 +45,8 @@ impl Output {
         self.line(&seen_json(&text))
     }
 
-    /// What a command that is done has to say: a document to programs, and to people what `tell`
-    /// prints. Answers the exit code.
+    /// Prints the answer of a command that is done: a document to programs, and to people what
+    /// `tell` prints. Answers the exit code.
     pub(crate) fn answer(
         &self,
         document: &impl Serialize,
@@ -139,7 +139,7 @@ fn visible(text: &str) -> usize {
     first + parts.map(|part| part.split_once('m').map_or(0, |(_, seen)| seen.chars().count())).sum::<usize>()
 }
 
-/// Which program holds or waits, where; `-` when nothing is known of it.
+/// The program that holds or waits, and its machine; `-` when nothing is known of it.
 pub(crate) fn client(client: Option<&ClientInfo>) -> String {
     client.map_or("-".into(), |client| plain(&client.to_string()))
 }
@@ -163,12 +163,12 @@ pub(crate) fn span(ms: u64) -> String {
     }
 }
 
-/// How long ago something was, by this machine's clock; the cluster's may differ a little.
+/// Time since a moment, by this machine's clock; the cluster's may differ a little.
 pub(crate) fn since(ms: u64) -> String {
     span(now_ms().saturating_sub(ms))
 }
 
-/// Milliseconds until a moment, likewise; 0 once it has come.
+/// Milliseconds until a moment, by this machine's clock; 0 once the moment has come.
 pub(crate) fn until(ms: u64) -> u64 {
     ms.saturating_sub(now_ms())
 }

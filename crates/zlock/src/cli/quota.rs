@@ -13,11 +13,11 @@ use super::create::{make, make_parents};
 use super::failure::Failure;
 use super::options::{group, option, path_arg};
 
-/// The znode with what the subtree may have ...
+/// Name of the znode with the limits of a subtree.
 const LIMITS: &str = "zookeeper_limits";
-/// ... and that with what it has.
+/// Name of the znode with the counts and bytes that a subtree has.
 const STATS: &str = "zookeeper_stats";
-/// How often others may be quicker before this gives up.
+/// Number of tries at a change that collides with changes of others.
 const TRIES: u32 = 5;
 
 pub(crate) fn command() -> Command {
@@ -54,21 +54,21 @@ fn number(text: &str) -> Result<Limit, String> {
 
 type Limit = Option<u64>;
 
-/// What may be had of one kind.
+/// Hard and soft limit of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 struct Limits {
     hard: Limit,
     soft: Limit,
 }
 
-/// What a subtree may have.
+/// Limits of a subtree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Quota {
     count: Limits,
     bytes: Limits,
 }
 
-/// With `--json`.
+/// Document of `--json`.
 #[derive(Serialize)]
 struct Document<'a> {
     path: &'a str,
@@ -84,8 +84,8 @@ struct Share {
 }
 
 impl Quota {
-    /// As ZooKeeper reads it: a number that is missing or negative is no limit, and other words are
-    /// passed over.
+    /// Reads a quota as ZooKeeper does: a number that is missing or negative is no limit, and other
+    /// words are passed over.
     fn parse(text: &str) -> Quota {
         let mut quota = Quota::default();
         for pair in text.split([',', ';']) {
@@ -102,7 +102,7 @@ impl Quota {
         quota
     }
 
-    /// As ZooKeeper writes it.
+    /// Writes a quota as ZooKeeper does.
     fn text(self) -> String {
         let number = |limit: Limit| limit.map_or("-1".to_owned(), |number| number.to_string());
         let (count, bytes) = (self.count, self.bytes);
@@ -115,7 +115,7 @@ impl Quota {
         )
     }
 
-    /// With what the options say.
+    /// The quota with the limits that the options name.
     fn with(mut self, matches: &ArgMatches) -> Quota {
         let places = [
             ("count", &mut self.count.hard),
@@ -136,7 +136,7 @@ fn directory(path: &str) -> String {
     format!("/zookeeper/quota{path}")
 }
 
-/// What one of the znodes says, with its version. `None` when there is none.
+/// Reads one znode of a quota, with its version. `None` when there is none.
 async fn read(client: &Client, path: &str, name: &str) -> Result<Option<(Quota, i32)>, Error> {
     match client.get(&format!("{}/{name}", directory(path))).await {
         Ok(node) => Ok(Some((Quota::parse(&String::from_utf8_lossy(&node.data)), node.stat.version))),
@@ -175,7 +175,7 @@ pub(crate) async fn rm(context: &Context, matches: &ArgMatches) -> Result<u8, Fa
     let client = &context.client;
     let deleted = client.delete(format!("{}/{LIMITS}", directory(&path))).await;
     deleted.map_err(|error| if error.is_no_node() { no_quota(&path) } else { error.into() })?;
-    // What is left is empty. Another quota may need it, and then it stays.
+    // The directory is empty now. Another quota may need it, and then it stays.
     for left in [format!("{}/{STATS}", directory(&path)), directory(&path)] {
         if let Err(Error::Unavailable { reason } | Error::Unknown { reason }) = client.delete(left).await {
             return Err(Error::Unknown { reason }.into());

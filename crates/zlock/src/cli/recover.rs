@@ -42,7 +42,8 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<u8, Failure> {
     restore::told(out, &sown)
 }
 
-/// What the operator has to know before the rest of the old cluster is given up.
+/// The lines about what may be lost, for the operator to read before the rest of the old cluster is
+/// given up.
 fn may_be_lost(survivor: &Survivor) -> Vec<String> {
     let place = |position: Option<Position>| {
         position.map_or("none".to_owned(), |at| format!("{} (term {}, zxid {})", at.index, at.term, survivor.zxid(at)))

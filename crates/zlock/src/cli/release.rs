@@ -53,7 +53,7 @@ async fn ticket(context: &Context, path: &str) -> Result<Contender, Failure> {
     contenders.find(|one| one.ticket == path).ok_or_else(|| nobody(path))
 }
 
-/// There is no ticket to release or to revoke.
+/// The failure when there is no ticket to release or to revoke.
 pub(crate) fn nobody(path: &str) -> Failure {
     Failure::refused(format!("nobody holds {path}; `zlock locks` shows who holds what"))
 }

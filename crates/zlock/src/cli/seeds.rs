@@ -1,4 +1,4 @@
-//! What is decided when a cluster is restored, and the file that keeps it.
+//! Decisions that are made when a cluster is restored, and the file that keeps them.
 //!
 //! Uuid and zxid base come from chance and a clock, and must be the same on all members: so they
 //! are decided once, and every member begins with the same file.
@@ -40,7 +40,7 @@ pub(crate) fn with_options(command: Command) -> Command {
 pub(crate) struct Sown {
     pub(crate) path: PathBuf,
     pub(crate) manifest: Manifest,
-    /// How many sessions the state had.
+    /// Number of sessions that the state had.
     pub(crate) sessions_ended: u64,
 }
 
@@ -92,8 +92,8 @@ fn kept(member: Member) -> backup::Member {
     backup::Member { id: member.id, peer_addr: member.peer_addr, http_addr: member.http_addr }
 }
 
-/// For as long as a client may believe in its session, less what has passed since the old cluster
-/// could renew it.
+/// The time for which a client may still believe in its session, less what has passed since the old
+/// cluster could renew it.
 fn grace_ms(state: &State, now_ms: u64, matches: &ArgMatches) -> Result<u64, Failure> {
     let whole = u64::from(state.limits().session_timeout_max_ms);
     if matches.get_flag("no-grace") {
@@ -122,7 +122,7 @@ fn saved(node_id: u64, at_ms: u64) -> Saved {
     Saved { program: env!("CARGO_PKG_VERSION").into(), at_ms, node_id, local: true }
 }
 
-/// What is to be done with a seed, in lines.
+/// The next steps with a seed, in lines.
 pub(crate) fn next_steps(seed: &Path, manifest: &Manifest) -> Vec<String> {
     let members = manifest.decided.iter().flat_map(|decided| &decided.members);
     members

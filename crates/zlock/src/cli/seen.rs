@@ -12,7 +12,7 @@ pub(crate) fn plain(text: &str) -> String {
     plain
 }
 
-/// JSON as it was, where each character is seen. What is not ASCII stands in texts alone.
+/// JSON as it was, where each character is seen. Characters beyond ASCII stand in texts alone.
 pub(crate) fn seen_json(json: &str) -> String {
     let mut seen = String::with_capacity(json.len());
     for c in json.chars() {

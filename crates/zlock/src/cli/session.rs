@@ -22,7 +22,7 @@ pub(crate) fn command() -> Command {
         .subcommand(with_run(exec).mut_arg("label", |arg| arg.help("For people [default: zlock session exec]")))
 }
 
-/// With `--json`, on stderr: stdout is the command's.
+/// Document of `--json` about the opened session, on stderr: stdout is the command's.
 #[derive(Serialize)]
 struct Opened<'a> {
     session: u64,

@@ -8,7 +8,8 @@ use super::context::{Context, path_of};
 use super::failure::Failure;
 use super::options::{number, option, path_arg};
 
-/// What is read of stdin: more than any node takes, so that the node is the one that refuses.
+/// Most bytes that are read of stdin: more than any node takes, so that the node is the one that
+/// refuses.
 const STDIN_BYTES_MAX: u64 = 8 << 20;
 
 pub(crate) fn command() -> Command {

@@ -14,7 +14,7 @@ pub(crate) fn command() -> Command {
     Command::new("status").about("Shows every node and whether the cluster can serve. Ends with 3 when it cannot")
 }
 
-/// What one endpoint said.
+/// Answer of one endpoint.
 #[derive(Serialize)]
 struct Line {
     endpoint: String,

@@ -10,18 +10,18 @@ use znode::lock::TICKET_NAME_BYTES_MAX;
 use super::value::members::port;
 use super::{ConfigError, Settings};
 
-/// What one entry may do, and its answer that is kept, must stay far below what an entry or a
-/// record of a snapshot may be long (`znode::BYTES_MAX`): a longer record would be written and
-/// never read again.
+/// Most operations of one entry. The operations and their kept answer must stay far below the bound
+/// of an entry and of a snapshot's record (`znode::BYTES_MAX`): a longer record would be written
+/// and never read again.
 const BATCH_MAX: usize = 4_096;
-/// The same of one znode's data.
+/// Most bytes of one znode's data, for the same reason as [`BATCH_MAX`].
 const DATA_BYTES_MAX: u32 = 8 << 20;
 /// Threads of one node: more of them only wake each other.
 const THREADS_MAX: usize = 1_024;
-/// How long a connection may be idle: a second is needed to ask again, and after an hour no client
-/// does.
+/// Bounds of the time for which a connection may be idle: a second is needed to ask again, and
+/// after an hour no client does.
 const IDLE_MS: std::ops::RangeInclusive<u64> = 1_000..=3_600_000;
-/// How long a stop may be put off.
+/// Longest time by which a stop may be put off.
 const DRAIN_MS_MAX: u64 = 300_000;
 
 impl Settings {
@@ -59,8 +59,8 @@ impl Settings {
         Ok(())
     }
 
-    /// Where clients of the ZooKeeper door connect to, as far as that can be told from what is
-    /// given.
+    /// The address that members tell clients of the ZooKeeper door to connect to, as far as the
+    /// settings tell it.
     fn zookeeper_addr(&self, own: &Member) -> Result<String, ConfigError> {
         // Clients without TLS could not use the other one; those with it read this only to find
         // members.
@@ -270,8 +270,8 @@ impl Settings {
     }
 }
 
-/// Where to listen so that `addr` reaches this node: the address itself, or every interface when it
-/// is a name.
+/// The address to listen on so that `addr` reaches this node: `addr` itself, or every interface
+/// when it is a name.
 fn listen_like(addr: &str) -> SocketAddr {
     addr.parse().unwrap_or_else(|_| {
         let port = port(addr).expect("members have ports, or their parser refused them");

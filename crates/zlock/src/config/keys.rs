@@ -2,19 +2,19 @@
 
 use super::{Settings, value};
 
-/// One key: how it is called, what it holds, and how to set and show it.
+/// One key of the settings: name, help, and functions that set and show its value.
 pub struct Key {
-    /// Its name in the file. The flag has `-` for `_`; the variable is `ZLOCK_` and the name in
-    /// capitals.
+    /// Name of the key in the file. The flag has `-` for `_`; the variable is `ZLOCK_` and the name
+    /// in capitals.
     pub name: &'static str,
     /// The heading that it stands under in the help.
     pub group: &'static str,
-    /// What kind of value it takes, as the help calls it.
+    /// Kind of the value, as the help calls it.
     pub kind: &'static str,
-    /// What it means, in one sentence.
+    /// Meaning of the key, in one sentence.
     pub help: &'static str,
     pub(super) set: fn(&mut Settings, &str) -> Result<(), String>,
-    /// Its value, as text that reads back the same. To be compared alone, where it is a secret.
+    /// Shows the value as text that reads back the same. A secret's text is only for comparisons.
     pub show: fn(&Settings) -> String,
 }
 
@@ -24,7 +24,7 @@ impl Key {
         format!("ZLOCK_{}", self.name.to_ascii_uppercase())
     }
 
-    /// Whether its value is never written.
+    /// Tells whether the key's value is never written.
     pub fn is_secret(&self) -> bool {
         self.kind == value::secret::NAME
     }

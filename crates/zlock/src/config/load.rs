@@ -14,7 +14,7 @@ pub struct Given {
     pub key: String,
     /// The text.
     pub text: String,
-    /// Where it was given: a flag with its dashes, a variable, or the file.
+    /// Source of the text: a flag with its dashes, a variable, or the file.
     pub origin: String,
 }
 
@@ -52,7 +52,7 @@ pub fn from_matches(matches: &ArgMatches) -> Result<Settings, ConfigError> {
     load(file.map(PathBuf::as_path), given(matches))
 }
 
-/// What was given as flags and variables.
+/// Settings that were given as flags and variables.
 pub fn given(matches: &ArgMatches) -> Vec<Given> {
     let given = KEYS.iter().filter_map(|key| {
         let text = matches.get_one::<String>(key.name)?.clone();

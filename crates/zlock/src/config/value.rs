@@ -8,7 +8,7 @@ use replica::Member;
 
 /// A whole number.
 pub mod count {
-    /// What help calls it.
+    /// Name of the kind in the help.
     pub const NAME: &str = "COUNT";
 
     /// Reads a whole number; `_` may part its digits.
@@ -21,17 +21,17 @@ pub mod count {
         super::fit(number, text)
     }
 
-    /// As `parse` reads it.
+    /// Writes the value as `parse` reads it.
     pub fn show<T: ToString>(value: &T) -> String {
         value.to_string()
     }
 }
 
-/// Whether something is so.
+/// A value that is true or false.
 pub mod flag {
     pub use super::count::show;
 
-    /// What help calls it.
+    /// Name of the kind in the help.
     pub const NAME: &str = "true|false";
 
     /// Reads `true` or `false`.
@@ -43,13 +43,13 @@ pub mod flag {
     }
 }
 
-/// Where zxids begin.
+/// Base of the zxids of a new cluster: `time`, or a number.
 pub mod zxid_base {
     use replica::ZXID_BASE_MAX;
 
     const TIME: &str = "time";
 
-    /// What help calls it.
+    /// Name of the kind in the help.
     pub const NAME: &str = "ZXID";
 
     /// Reads `time`, or a whole number.
@@ -66,7 +66,7 @@ pub mod zxid_base {
         }
     }
 
-    /// As `parse` reads it.
+    /// Writes the value as `parse` reads it.
     pub fn show(base: &Option<u64>) -> String {
         base.map_or_else(|| TIME.to_owned(), |base| base.to_string())
     }
@@ -76,7 +76,7 @@ pub mod zxid_base {
 pub mod duration {
     const UNITS: [(&str, u64); 4] = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000)];
 
-    /// What help calls it.
+    /// Name of the kind in the help.
     pub const NAME: &str = "DURATION";
 
     /// Reads `250ms`, `30s`, `5m`, `1h`, or plain milliseconds.
@@ -87,7 +87,7 @@ pub mod duration {
         super::scaled(text, &UNITS, "a duration such as `250ms`, `30s` or `5m`")
     }
 
-    /// As `parse` reads it.
+    /// Writes the value as `parse` reads it.
     pub fn show<T: Copy + TryInto<u64>>(value: &T) -> String {
         super::in_largest_unit(*value, &UNITS)
     }
@@ -97,7 +97,7 @@ pub mod duration {
 pub mod size {
     const UNITS: [(&str, u64); 4] = [("B", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)];
 
-    /// What help calls it.
+    /// Name of the kind in the help.
     pub const NAME: &str = "SIZE";
 
     /// Reads `64MiB`, `16KiB`, `1GiB`, or plain bytes.
@@ -108,7 +108,7 @@ pub mod size {
         super::scaled(text, &UNITS, "a size such as `64MiB`, `16KiB` or plain bytes")
     }
 
-    /// As `parse` reads it.
+    /// Writes the value as `parse` reads it.
     pub fn show<T: Copy + TryInto<u64>>(value: &T) -> String {
         super::in_largest_unit(*value, &UNITS)
     }
@@ -116,7 +116,7 @@ pub mod size {
 
 /// Any text but an empty one.
 pub mod text {
-    /// What help calls it.
+    /// Name of the kind in the help.
     pub const NAME: &str = "TEXT";
 
     /// Takes the text as it is.
@@ -127,7 +127,7 @@ pub mod text {
         if text.is_empty() { Err("must not be empty".to_owned()) } else { Ok(text.to_owned()) }
     }
 
-    /// As `parse` reads it.
+    /// Writes the value as `parse` reads it.
     pub fn show(value: &str) -> String {
         value.to_owned()
     }
@@ -137,11 +137,11 @@ pub mod text {
 pub mod secret {
     pub use super::text::{parse, show};
 
-    /// What help calls it.
+    /// Name of the kind in the help.
     pub const NAME: &str = "SECRET";
 }
 
-/// What is logged.
+/// A filter of the log.
 pub mod filter {
     pub use super::text::show;
 
@@ -150,7 +150,7 @@ pub mod filter {
     const TARGETS: [&str; 10] =
         ["zlock", "rest", "wire", "replica", "storage", "accept", "openraft", "raft_log", "chunked_wal", "sled"];
 
-    /// What help calls it.
+    /// Name of the kind in the help.
     pub const NAME: &str = "FILTER";
 
     /// Takes a list of levels, and of parts of the program with levels. To the library that reads
@@ -181,11 +181,11 @@ pub mod filter {
     }
 }
 
-/// How lines of the log are written.
+/// A form of the lines of the log.
 pub mod log_format {
     use crate::config::LogFormat;
 
-    /// What help calls it.
+    /// Name of the kind in the help.
     pub const NAME: &str = "FORMAT";
 
     /// Reads `text` or `json`.
@@ -200,7 +200,7 @@ pub mod log_format {
         }
     }
 
-    /// As `parse` reads it.
+    /// Writes the value as `parse` reads it.
     pub fn show(value: &LogFormat) -> String {
         match value {
             LogFormat::Text => "text",
@@ -212,7 +212,7 @@ pub mod log_format {
 
 /// Names and addresses with commas between; none when not given.
 pub mod hosts {
-    /// What help calls it.
+    /// Name of the kind in the help.
     pub const NAME: &str = "HOST,...";
 
     /// Reads `node1,zlock.example,10.0.0.1` into the one form that hosts are compared in.
@@ -223,7 +223,7 @@ pub mod hosts {
         super::each(text, rest::normal_host, "a name or an address, without a scheme or a port")
     }
 
-    /// As `parse` reads it.
+    /// Writes the value as `parse` reads it.
     pub fn show(value: &[String]) -> String {
         value.join(",")
     }
@@ -233,7 +233,7 @@ pub mod hosts {
 pub mod origins {
     pub use super::hosts::show;
 
-    /// What help calls it.
+    /// Name of the kind in the help.
     pub const NAME: &str = "ORIGIN,...";
 
     /// Reads `https://ui.example,http://localhost:8080` into the form in which browsers write them.
@@ -247,7 +247,7 @@ pub mod origins {
 
 /// Subjects of certificates with semicolons between, because they have commas; none when not given.
 pub mod subjects {
-    /// What help calls it.
+    /// Name of the kind in the help.
     pub const NAME: &str = "SUBJECT;...";
 
     /// Reads `CN=ops,O=Example;CN=root`, each as ACLs of the scheme `x509` write it. A semicolon of
@@ -268,14 +268,15 @@ pub mod subjects {
         found.into_iter().map(|one| subject(one.trim())).collect()
     }
 
-    /// It is compared as text: what looks alike and is not would let no client in.
+    /// Takes a subject as it is: subjects are compared as text, so one that only looks like the
+    /// right one would let no client in.
     fn subject(text: &str) -> Result<String, String> {
         let parts = text.split_once('=').filter(|(word, value)| !value.is_empty() && super::is_attribute(word));
         let wrong = || format!("`{text}` is not a subject like `CN=ops,O=Example`, as x509 ACLs write it");
         parts.map(|_| text.to_owned()).ok_or_else(wrong)
     }
 
-    /// As `parse` reads it.
+    /// Writes the value as `parse` reads it.
     pub fn show(value: &[String]) -> String {
         value.join(";")
     }
@@ -287,7 +288,7 @@ pub mod networks {
 
     pub use super::count::show;
 
-    /// What help calls it.
+    /// Name of the kind in the help.
     pub const NAME: &str = "NETWORK,...";
 
     /// Reads `10.0.0.0/8,192.0.2.7,2001:db8::/32`.
@@ -303,7 +304,7 @@ pub mod networks {
 pub mod file {
     use super::PathBuf;
 
-    /// What help calls it.
+    /// Name of the kind in the help.
     pub const NAME: &str = "FILE";
 
     /// Takes the path as it is; relative ones start where the program was started.
@@ -314,7 +315,7 @@ pub mod file {
         super::text::parse(text).map(PathBuf::from)
     }
 
-    /// As `parse` reads it.
+    /// Writes the value as `parse` reads it.
     pub fn show(value: &std::path::Path) -> String {
         value.display().to_string()
     }
@@ -324,7 +325,7 @@ pub mod file {
 pub mod directory {
     pub use super::file::{parse, show};
 
-    /// What help calls it.
+    /// Name of the kind in the help.
     pub const NAME: &str = "DIR";
 }
 
@@ -332,7 +333,7 @@ pub mod directory {
 pub mod listen {
     use super::SocketAddr;
 
-    /// What help calls it.
+    /// Name of the kind in the help.
     pub const NAME: &str = "IP:PORT";
 
     /// Reads `127.0.0.1:7001` or `[::1]:7001`.
@@ -345,7 +346,7 @@ pub mod listen {
             .map_err(|_| format!("`{text}` is not an IP address with a port, such as `127.0.0.1:7001`"))
     }
 
-    /// As `parse` reads it; nothing when not given.
+    /// Writes the value as `parse` reads it; empty when not given.
     pub fn show(value: &Option<SocketAddr>) -> String {
         value.map(|addr| addr.to_string()).unwrap_or_default()
     }
@@ -355,7 +356,7 @@ pub mod listen {
 pub mod members {
     use super::Member;
 
-    /// What help calls it.
+    /// Name of the kind in the help.
     pub const NAME: &str = "ID=PEER/HTTP,...";
 
     /// Reads `1=host:peer_port/host:http_port,2=...`.
@@ -383,14 +384,14 @@ pub mod members {
         if host.is_empty() { None } else { port.parse().ok().filter(|port| *port != 0) }
     }
 
-    /// As `parse` reads it.
+    /// Writes the value as `parse` reads it.
     pub fn show(value: &[Member]) -> String {
         let one = |member: &Member| format!("{}={}/{}", member.id, member.peer_addr, member.http_addr);
         value.iter().map(one).collect::<Vec<_>>().join(",")
     }
 }
 
-/// Whether a text is the name of an attribute of a subject: a word or numbers.
+/// Tells whether a text is the name of an attribute of a subject: a word or numbers.
 fn is_attribute(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'.')
 }

@@ -15,7 +15,7 @@ use tokio::process::{ChildStdin, Command};
 use super::layout::Node;
 use crate::{config, own_program};
 
-/// How long a node may take to end, beyond its own bound on a clean stop.
+/// Time that a node has for its end beyond its own bound on a clean stop.
 const STOP_WAIT_MORE: Duration = Duration::from_secs(5);
 /// The keys that bound a clean stop.
 const STOP_KEYS: [&str; 3] = ["stop_timeout", "drain_delay", "drain_time"];
@@ -66,17 +66,18 @@ impl Child {
         Ok(Child { id: node.id, pid, process, stdin, reported: false, stop_wait })
     }
 
-    /// Its process id.
+    /// Process id of the node.
     pub(super) fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Tells it to stop.
+    /// Tells the node to stop.
     pub(super) fn close_stdin(&mut self) {
         self.stdin = None;
     }
 
-    /// Waits for its end; one that does not end is killed.
+    /// Waits for the node's end, and kills a node that does not end in time. Tells whether it ended
+    /// cleanly.
     pub(super) async fn ended_cleanly(&mut self) -> bool {
         match tokio::time::timeout(self.stop_wait, self.process.wait()).await {
             // One that ended before was reported then.
@@ -89,7 +90,7 @@ impl Child {
     }
 }
 
-/// How long a node with these settings stops at most. One whose settings are refused does not
+/// The longest time of a clean stop with these settings. A node whose settings are refused does not
 /// start, and has nothing to stop.
 fn stop_time_max(config: &Path, serve_args: &[OsString]) -> Duration {
     let matches = crate::serve_command().no_binary_name(true).try_get_matches_from(serve_args);

@@ -21,7 +21,7 @@ pub(super) struct Call<'a> {
     pub(super) body: &'static str,
 }
 
-/// Sends it once. `Err` says what went wrong.
+/// Sends the request once. `Err` says what went wrong.
 pub(super) async fn call<T: DeserializeOwned>(call: &Call<'_>) -> Result<T, String> {
     try_call(call).await?.map_err(|refused| refused.text)
 }
@@ -32,7 +32,7 @@ pub(super) struct Refused {
     pub(super) text: String,
 }
 
-/// The same, where a refusal is an answer, too.
+/// Sends the request once, as [`call`] does, but answers a node's refusal apart.
 pub(super) async fn try_call<T: DeserializeOwned>(call: &Call<'_>) -> Result<Result<T, Refused>, String> {
     let name = format!("{} http://{}{}", call.method, call.node, call.path);
     match tokio::time::timeout(TIMEOUT, exchange(call)).await {

@@ -1,4 +1,4 @@
-//! Where the nodes' configuration and data live, and on which ports they are.
+//! Layout of an ensemble: directories of the nodes' configuration and data, and their ports.
 
 use std::fmt::Write as _;
 use std::net::TcpListener;
@@ -18,7 +18,7 @@ pub(super) struct Node {
     pub(super) id: u64,
     pub(super) http_addr: String,
     pub(super) peer_addr: String,
-    /// Where ZooKeeper clients connect to. Data of a version without that door has none.
+    /// Address for ZooKeeper clients. Data of a version without that door has none.
     pub(super) zookeeper_addr: Option<String>,
     pub(super) config: PathBuf,
     pub(super) data_dir: PathBuf,

@@ -75,7 +75,7 @@ impl State {
     /// Finds all quotas anew: the tree was read back.
     pub(crate) fn find_quotas(&mut self) {
         let limits = self.tree.between(QUOTAS, "/zookeeper/quota0").filter_map(|(path, node)| {
-            // What was written before there were quotas may be anything.
+            // A znode that was written before there were quotas may have any data.
             Some((subtree_of(path, LIMITS)?, QuotaLimits::parse(&node.data).unwrap_or_default()))
         });
         let limits: Vec<_> = limits.collect();

@@ -144,7 +144,7 @@ impl State {
         }
         self.tell(EventKind::DataChanged, path, context, effects);
         let told = self.quota_changed(path, before, after);
-        // What a subtree uses is written into a znode, which may be this one.
+        // The usage of a subtree is written into a znode, which may be this one.
         Ok(Reply::Set { stat: if told { self.tree[path].stat() } else { stat } })
     }
 

@@ -23,7 +23,7 @@ impl State {
         context: &Context,
         effects: &mut Effects,
     ) {
-        // Who may know the name is who may read the parent.
+        // The name may be known to those that may read the parent.
         let parent_acl = self.name_readers(path);
         effects.push(context.zxid, kind, path, acl, parent_acl.clone());
         if !effects.has_told_of_children(parent) {

@@ -70,7 +70,7 @@ pub(crate) fn end_of(op: &Op) -> Option<TicketEnd> {
         Op::ExpireSessions { .. } => Some(TicketEnd::Expired),
         Op::Withdraw { .. } => Some(TicketEnd::Withdrawn),
         Op::Reap { .. } | Op::Revoke { .. } => Some(TicketEnd::Revoked),
-        // It depends on whose it was.
+        // The end depends on the owner of the ticket.
         _ => None,
     }
 }
@@ -139,7 +139,7 @@ impl State {
             mode: contender.map_or_else(|| mode_of(path.name()), |contender| contender.mode),
             session,
             owner: contender.map_or_else(String::new, |contender| short(&contender.owner)),
-            // What some readers of the history might not read is not remembered.
+            // A label that some readers of the history might not read is not remembered.
             label: if is_open {
                 short(node.label(self.limits.label_bytes_max).unwrap_or_default())
             } else {

@@ -35,7 +35,8 @@ impl State {
         self.node(path).is_none_or(|node| self.may(path, node, READ, identities))
     }
 
-    /// The same for the name of a znode, which stands in the list of its parent's children.
+    /// Tells whether one who has proven these identities may know the name of a znode, which stands
+    /// in the list of its parent's children.
     pub fn may_read_name(&self, path: &ZPath, identities: &[Identity]) -> bool {
         path.parent().is_none_or(|parent| self.may_read(&parent, identities))
     }
@@ -52,7 +53,7 @@ impl State {
         (!permits(acl, READ, &[])).then(|| Arc::clone(acl))
     }
 
-    /// The same for its parent: of those who may know its name.
+    /// The ACL of the clients that may know the name of a znode, where not all may: its parent's.
     pub(crate) fn name_readers(&self, path: &ZPath) -> Option<Arc<[Acl]>> {
         let parent = path.parent_str()?;
         let acl = &self.tree.get(parent)?.acl;

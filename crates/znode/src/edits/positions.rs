@@ -39,7 +39,7 @@ impl State {
         multi.tickets.contains(ticket).then_some(&**multi)
     }
 
-    /// The same by the position of a part in its lock.
+    /// The multi-lock of the part that has this position in its lock.
     pub(crate) fn multi_at(&self, lock: &ZPath, position: &Position) -> Option<&MultiLock> {
         let multi = self.locks.multi(position.czxid)?;
         let is_part = |ticket: &ZPath| ticket.name() == &*position.name && ticket.parent_str() == Some(lock.as_str());

@@ -151,7 +151,8 @@ pub struct Recorded {
     pub event: Event,
     /// The ACL that the znode had when it happened, where not all clients might read it.
     pub acl: Option<Arc<[Acl]>>,
-    /// The same of its parent: who may read that may know the znode's name.
+    /// The ACL that the znode's parent had then, where not all clients might read the parent: a
+    /// reader of the parent may know the znode's name.
     pub parent_acl: Option<Arc<[Acl]>>,
 }
 

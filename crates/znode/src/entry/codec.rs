@@ -129,7 +129,7 @@ impl<C> Decode<C> for Request {
     }
 }
 
-// Which parts of a request are there.
+// Flags of the parts that a request has.
 const CREDENTIAL: u8 = 1;
 const KEY: u8 = 1 << 1;
 const GUARD: u8 = 1 << 2;

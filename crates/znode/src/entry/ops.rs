@@ -15,7 +15,7 @@ pub struct OpRow {
     pub level: u16,
 }
 
-/// Those who may ask for an operation.
+/// Kinds of askers, by the operations that each may ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asker {
     /// Any client.

@@ -315,8 +315,8 @@ pub enum Ensure {
     /// Missing parents are made, as containers. When the session has the znode already, the reply
     /// is that znode as it is.
     Own,
-    /// The same, but a znode of the session whose data is different is in the way like one of
-    /// another session.
+    /// As [`Ensure::Own`], but a znode of the session whose data is different is in the way like
+    /// one of another session.
     OwnWithData,
 }
 
@@ -338,7 +338,7 @@ pub enum CreateMode {
         /// 1 to 2^40 - 1 milliseconds, as in ZooKeeper.
         ttl_ms: u64,
     },
-    /// The same, with the parent's create counter behind the name.
+    /// As [`CreateMode::PersistentTtl`], with the parent's create counter behind the name.
     PersistentSequentialTtl {
         /// 1 to 2^40 - 1 milliseconds.
         ttl_ms: u64,
@@ -468,10 +468,10 @@ impl AcquireAll {
 /// The policy of a waiting multi-lock towards those who come later.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub enum Policy {
-    /// Those who come later wait behind it, on each of its locks.
+    /// Later contenders wait behind the multi-lock, on each of its locks.
     #[default]
     Strict,
-    /// Those who come later pass while it waits for another of its locks.
+    /// Later contenders pass while the multi-lock waits for another of its locks.
     Backfill,
 }
 

@@ -130,8 +130,8 @@ impl State {
             return Ok(Reply::StillHeld(held));
         }
         if if_waiting {
-            // Its client is there and has waited enough, so earlier tries are over too, also when
-            // their node has died.
+            // The client is there and has waited enough, so its earlier tries are over too, also
+            // when their node has died.
             hold.attempts.drain(..=at);
         } else {
             hold.attempts.remove(at);

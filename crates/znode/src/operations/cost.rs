@@ -68,7 +68,7 @@ impl State {
             ZnodeOp::SetData { path, data, .. } => self.permit_data(path, data, context).is_err(),
             _ => permit(&node.acl, perms, context).is_err(),
         };
-        // It may have been made anew, with another ACL.
+        // The guarding znode may have been made anew before, with another ACL.
         denied && !before.iter().any(|op| matches!(op, ZnodeOp::Delete { path, .. } if path.as_str() == guard))
     }
 

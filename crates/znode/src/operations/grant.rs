@@ -123,7 +123,7 @@ impl State {
                     }
                     fits
                 }
-                // Its client waits for all tickets before it. To grant it the lock would keep
+                // The client waits for all tickets before its own. To grant it the lock would keep
                 // others out in vain.
                 Origin::Create if overtaken > 0 => false,
                 Origin::Create | Origin::Acquire => queue.fits(position, ticket.demand),

@@ -28,7 +28,7 @@ impl State {
         // The holders of a semaphore are told apart by their tokens. Without the order of arrival,
         // several that are granted the lock by one entry would have its zxid.
         let both = settings.managed && settings.limit.is_some();
-        // Its directory becomes persistent, and would contend for its parent by such a name.
+        // The lock's directory becomes persistent, and would contend for its parent by such a name.
         let named_as_ticket = Kind::Persistent.number(lock.name()).is_some();
         if lock.is_root() || settings.limit == Some(0) || both || named_as_ticket {
             return Err(refuse(Error::BadArguments));

@@ -144,7 +144,8 @@ impl State {
         }
         for (index, (lock, mode)) in (0..).zip(&wish.parts) {
             let again = wish.parts[..index as usize].iter().any(|(other, _)| other == lock);
-            // Who leads an election is one, not one of several that a multi-lock ties together.
+            // The leader of an election holds that latch alone, not as one of several that a
+            // multi-lock ties together.
             if lock.is_root() || again || *mode == LockMode::Latch {
                 return Err(Refusal { op_index: Some(index), ..Refusal::at(Error::BadArguments, lock) });
             }

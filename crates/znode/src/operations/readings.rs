@@ -240,12 +240,13 @@ pub fn is_held_with(state: &State, lock: &ZPath, token: FencingToken) -> bool {
     is_held(state, lock, token, None)
 }
 
-/// Tells whether it is that of a present holder which the session owns.
+/// Tells whether the token is that of a present holder of the lock which the session owns.
 pub fn is_held_by(state: &State, lock: &ZPath, token: FencingToken, session: SessionId) -> bool {
     is_held(state, lock, token, Some(session))
 }
 
-/// The same for either; held by any session, if none is given.
+/// Tells whether a token is that of a present holder: one that the session owns, or any when no
+/// session is given.
 fn is_held(state: &State, lock: &ZPath, token: FencingToken, session: Option<SessionId>) -> bool {
     let Some(parent) = state.node(lock) else {
         return false;

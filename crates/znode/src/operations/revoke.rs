@@ -27,7 +27,7 @@ impl State {
         let tickets = match node.owner() {
             None => self.holders(path).map_err(refuse)?,
             Some(_) if is_ticket(path, node) => vec![path.clone()],
-            // It lingers, or does not queue.
+            // The ticket lingers, or does not queue.
             Some(_) => return Err(refuse(Error::NoNode)),
         };
         let cost = |ticket| self.cost_of_removing(ticket);
@@ -69,7 +69,7 @@ impl State {
             Some(old) => Revocation { due_ms: old.due_ms.into_iter().chain(due_ms).min(), ..old.clone() },
             None => asked,
         };
-        // Its holder watches the data. That of zlock's own holders is their label and stays; they
+        // The holder watches the data. That of zlock's own holders is their label and stays; they
         // are told by the event.
         let word = if node.contender().is_none() { word_for(ticket.name()) } else { None };
         let data = word.map_or_else(|| node.data.to_vec(), |word| word.as_bytes().to_vec());

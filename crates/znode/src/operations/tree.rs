@@ -77,7 +77,7 @@ impl State {
         {
             return Err(Refusal::at(Error::BadArguments, &parent));
         }
-        // None at all is the parent's.
+        // An empty ACL stands for the parent's.
         if !acl.is_empty() {
             self.check_acl(&acl).map_err(|error| Refusal::at(error, &parent))?;
         }

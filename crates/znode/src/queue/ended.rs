@@ -140,7 +140,8 @@ impl History {
         let mut forgotten = 0;
         if self.readers != readers {
             forgotten += readers_weight(self.readers.as_deref());
-            // What some might read is not told to others who may read what comes after it.
+            // Tickets that some clients might read are not told to others that may read the later
+            // ones.
             if self.readers.is_some() {
                 forgotten += self.tickets_weight();
                 self.grants.clear();
@@ -202,7 +203,7 @@ impl Histories {
         self.by_age.range((zxid, ZPath::root())..).map(|(_, lock)| lock)
     }
 
-    /// The same between two entries, the latest first.
+    /// Locks where something ended last by an entry from `from` to before `to`, the latest first.
     pub(crate) fn between(&self, from: Zxid, to: Zxid) -> impl Iterator<Item = &ZPath> {
         self.by_age.range((from, ZPath::root())..(to, ZPath::root())).rev().map(|(_, lock)| lock)
     }
@@ -217,7 +218,7 @@ impl Histories {
         self.by_lock.clone().into_iter()
     }
 
-    /// The same of sessions that have ended.
+    /// The sessions that have ended, while they may change.
     pub(crate) fn walk_sessions(&self) -> impl Iterator<Item = Arc<EndedSession>> + Send + use<> {
         self.sessions.clone().into_iter().map(|(_, session)| session)
     }
@@ -283,7 +284,8 @@ impl Histories {
         self.by_lock.insert(lock, Arc::new(history)).is_none()
     }
 
-    /// The same for a session.
+    /// Puts the record of an ended session back as it was, from a snapshot; false when there is
+    /// one.
     pub(crate) fn restore_session(&mut self, session: EndedSession) -> bool {
         self.bytes += session.weight();
         self.by_end.insert((session.ended.zxid, session.id));

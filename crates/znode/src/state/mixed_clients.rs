@@ -163,8 +163,8 @@ impl Naming {
             // are left to kazoo. (Its `extra_lock_patterns` cannot be told from outside.)
             N::Kazoo => matches!(other, N::Kazoo | N::KazooReader | N::Own),
             N::KazooReader => matches!(other, N::Kazoo | N::KazooReader | N::Own | N::OwnReader),
-            // It keeps its permits beside a lock of its own, and nothing else in the directory
-            // matters to it.
+            // A semaphore of kazoo keeps its permits beside a lock of its own, and nothing else in
+            // the directory matters to it.
             N::KazooSemaphore => other != N::OwnLease,
             // By the number behind the last dash.
             N::Recipe => matches!(other, N::Curator | N::CuratorLatch | N::Recipe | N::Dash | N::OwnLease),

@@ -148,7 +148,7 @@ pub(crate) struct Growth {
 pub(crate) fn subtree_of(path: &ZPath, name: &str) -> Option<ZPath> {
     let subtree = path.as_str().strip_prefix("/zookeeper/quota")?.strip_suffix(name)?.strip_suffix('/')?;
     let subtree = ZPath::parse(subtree).ok().filter(|subtree| !subtree.is_root())?;
-    // What is kept by the system itself has no quota: the counts would count themselves.
+    // The znodes that the system keeps have no quota: the counts would count themselves.
     (!is_system(subtree.as_str())).then_some(subtree)
 }
 

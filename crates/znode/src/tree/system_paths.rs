@@ -34,7 +34,7 @@ impl Place<'_> {
         let (above, name) = subtree.rsplit_once('/').unwrap_or_default();
         let is_quota = matches!(name, LIMITS | STATS);
         let subtree = if is_quota { above } else { subtree };
-        // What is kept by the system itself has no quota.
+        // The znodes that the system keeps have no quota.
         if is_system(subtree) {
             return Place::System;
         }

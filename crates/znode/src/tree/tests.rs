@@ -60,7 +60,7 @@ fn setting_quotas_64_times_in_one_entry_walks_no_subtree() {
         apply(&mut state, Op::Znode(create_at(at))).unwrap();
     }
     let big = ZPath::parse("/big").unwrap();
-    // What a walk over the subtree would not find.
+    // A usage that a walk over the subtree would not find.
     state.tree.edit(&big, |node| node.below = Usage { count: 500_000, bytes: 7 });
     let limits = "/zookeeper/quota/big/zookeeper_limits";
     let delete = || ZnodeOp::Delete { path: ZPath::parse(limits).unwrap(), version: -1 };

@@ -11,14 +11,14 @@ use crate::{Error, Limits, SessionId};
 /// Words of a client about itself when it opens its session, and where the door saw it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct ClientInfo {
-    /// Name of its machine; empty when it says none.
+    /// Name of the client's machine; empty when the client says none.
     pub host: String,
-    /// The number of its process.
+    /// The number of the client's process.
     pub pid: Option<u32>,
-    /// The name of its program; empty when it says none.
+    /// Name of the client's program; empty when the client says none.
     pub program: String,
-    /// The other end of the connection, as the door saw it. Also where it counts for no bound: see
-    /// [`crate::Op::OpenSession`].
+    /// The client's end of the connection, as the door saw it, also where the address counts for no
+    /// bound: see [`crate::Op::OpenSession`].
     pub address: Option<IpAddr>,
 }
 

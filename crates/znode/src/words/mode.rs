@@ -24,7 +24,7 @@ pub enum LockMode {
 }
 
 impl LockMode {
-    /// The same of any limit: that of a semaphore may change while a ticket stands.
+    /// The mode without a semaphore's limit, which may change while a ticket stands.
     pub(crate) fn of_any_limit(self) -> LockMode {
         match self {
             LockMode::Lease { permits, .. } => LockMode::Lease { permits, limit: 0 },

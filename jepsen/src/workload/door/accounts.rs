@@ -13,7 +13,7 @@ use crate::http::Call;
 /// A balance with the version that it was seen at.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen {
-    /// How much there was.
+    /// Balance of the account.
     pub(crate) balance: i64,
     /// The znode's version.
     pub(crate) version: i32,
@@ -21,8 +21,9 @@ pub(crate) struct Seen {
 
 /// An account is named by its path.
 impl Door {
-    /// Whether a look shows all accounts as they were at one moment, perhaps some time ago: over
-    /// ZooKeeper's protocol it is a multiRead. Otherwise it is one after the other.
+    /// Tells whether a look shows all accounts as they were at one moment, perhaps some time ago:
+    /// over ZooKeeper's protocol a look is a multiRead. Otherwise it reads one account after the
+    /// other.
     pub(crate) fn looks_at_once(&self) -> bool {
         matches!(self, Door::ZooKeeper(_))
     }

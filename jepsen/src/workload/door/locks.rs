@@ -65,24 +65,24 @@ impl Recipe {
 /// A lock that is asked for.
 #[derive(Clone, Debug)]
 pub(crate) struct Wish<'a> {
-    /// Which.
+    /// Path of the lock.
     pub(crate) lock: &'a str,
     /// `exclusive`, `read` or `write`.
     pub(crate) mode: &'a str,
-    /// Whether its owner may take it again.
+    /// Whether the owner may take the lock again.
     pub(crate) reentrant: bool,
-    /// How long to wait in the queue.
+    /// Time to wait in the queue.
     pub(crate) wait: Duration,
 }
 
 /// A lock that was granted.
 #[derive(Clone, Debug)]
 pub(crate) struct Taken {
-    /// What gives it back.
+    /// Name by which the lock is given back.
     pub(crate) ticket: String,
     /// The fencing token.
     pub(crate) token: u64,
-    /// How often it is held now.
+    /// Number of times that the owner holds the lock now.
     pub(crate) holds: u64,
 }
 
@@ -97,7 +97,7 @@ impl Door {
 }
 
 impl Session {
-    /// Closes it, in one try.
+    /// Closes the session, in one try.
     pub(crate) async fn close(&self, client: &mut Client) -> Answer {
         let Some(zk) = &self.zk else {
             return client.send(Call::delete(format!("/v1/sessions/{}", self.id)).session(&self.key)).await;
@@ -156,7 +156,7 @@ async fn acquire(zk: &mut Zk, wish: &Wish<'_>, client: &mut Client) -> Told<Take
         }
         Err(failure) => failure,
     };
-    // Whatever kept it from the lock, its node must not stay in the queue.
+    // The node must not stay in the queue, whatever kept it from the lock.
     match give_up(zk, &created.path, failure).await {
         Ok(failure) => told(Effect::Read, Err(failure)),
         Err(failure) => told(Effect::Write, Err(failure)),
@@ -239,7 +239,7 @@ async fn give_up(zk: &Zk, node: &str, why: Failure) -> Result<Failure, Failure> 
     match zk.ask(Request::Delete(any_version(node))).await.map_err(vanished) {
         Ok(_) => Ok(why),
         Err(Failure::Expired) => Ok(Failure::Expired),
-        // Its node is still there, as far as anybody knows.
+        // The node is still there, as far as is known.
         Err(Failure::NotSent(why)) => Err(Failure::Broken(why)),
         Err(failure) => Err(failure),
     }

@@ -31,13 +31,13 @@ const SESSION_TIMEOUT: Duration = Duration::from_secs(60);
 /// One step in so many is taken at another node.
 const HOP_EVERY: u32 = 20;
 
-/// What came of an operation: a result and the answer that told it, or an answer that is no yes.
+/// Outcome of an operation: a result and the answer that told it, or an answer that is no yes.
 pub(crate) type Told<T> = Result<(T, Answer), Answer>;
 
 /// The doors of a cluster, and which of them workers use; HTTP by default.
 #[derive(Default)]
 pub struct Doors {
-    /// Which.
+    /// Kind of door that workers use.
     pub which: crate::runner::Door,
     /// `host:port` of ZooKeeper's doors, one of each node.
     pub zookeeper: Arc<[String]>,
@@ -110,14 +110,14 @@ fn none_open() -> Failure {
     Failure::NotSent("no session is open".into())
 }
 
-/// Now and then a client leaves for another node.
+/// Lets a client leave for another node now and then.
 fn maybe_hop(zk: &Zk, client: &mut Client) {
     if client.rng.u32(..HOP_EVERY) == 0 {
         zk.hop();
     }
 }
 
-/// Whether nothing more will be answered in the session: it has ended, or its node broke the
+/// Tells whether no more answers will come in the session: it has ended, or its node broke the
 /// protocol.
 pub(super) fn is_over(answer: &Answer) -> bool {
     answer.is_problem("session-expired")

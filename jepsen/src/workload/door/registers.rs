@@ -9,12 +9,12 @@ use crate::answer::{Answer, Effect};
 use crate::client::Client;
 use crate::http::Call;
 
-/// What a register holds.
+/// State of a register.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Register {
-    /// Its value; none at first.
+    /// Value of the register; none at first.
     pub value: Option<i64>,
-    /// Counts its writes.
+    /// Number of writes to the register.
     pub version: i32,
 }
 

@@ -15,14 +15,14 @@ use crate::http::Call;
 /// Events of a burst that are gathered before the node is asked.
 const GATHERED: Duration = Duration::from_millis(20);
 
-/// What happens to a znode.
+/// Change of a znode.
 #[derive(Clone, Debug)]
 pub(crate) enum Change {
-    /// It is created.
+    /// The znode is created.
     Create,
-    /// It is deleted.
+    /// The znode is deleted.
     Delete,
-    /// This becomes its data.
+    /// This text becomes the znode's data.
     Write(String),
 }
 
@@ -30,22 +30,22 @@ pub(crate) enum Change {
 pub(crate) struct Batch {
     /// Zxid, kind and path of each.
     pub(crate) events: Vec<Value>,
-    /// Where the stretch ends.
+    /// Zxid at which the stretch ends.
     pub(crate) upto: u64,
 }
 
 /// One poll.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Poll {
-    /// Where the last one ended.
+    /// Zxid at which the last poll ended.
     pub(crate) since: u64,
-    /// How long it waits for an event.
+    /// Time to wait for an event.
     pub(crate) wait: Duration,
-    /// Whether it forgets what happened since the last one: the negative control.
+    /// Whether the poll forgets what happened since the last one: the negative control.
     pub(crate) careless: bool,
 }
 
-/// Where a follower is that has a persistent recursive watch.
+/// Position of a follower that has a persistent recursive watch.
 #[derive(Default)]
 pub(crate) struct Following {
     connection: u64,
@@ -57,13 +57,14 @@ pub(crate) struct Following {
 /// came, and asks the node how far it is. Events of changes up to there must have come before that
 /// answer. While a follower was between two nodes it was told nothing, so it begins anew.
 impl Door {
-    /// How long a poll waits for an event.
+    /// Time that a poll waits for an event.
     pub(crate) fn wait(&self) -> Duration {
         Duration::from_millis(if self.follows_one_node() { 300 } else { 800 })
     }
 
-    /// Whether a follower that has no answer has missed events, and begins anew. Such a one is told
-    /// of each child, as by ZooKeeper, and not that the root's children have changed.
+    /// Tells whether a follower that has no answer has missed events, and begins anew. Such a
+    /// follower is told of each child, as by ZooKeeper, and not that the root's children have
+    /// changed.
     pub(crate) fn follows_one_node(&self) -> bool {
         matches!(self, Door::ZooKeeper(_))
     }
@@ -162,8 +163,8 @@ async fn gather(zk: &mut Zk, root: &str, place: &mut Following, poll: Poll) -> R
     if let Some(event) = events.iter().find(|event| event.zxid == 0) {
         return Err(Failure::Wrong(format!("an event without a zxid: {event:?}")));
     }
-    // What came before the answer may be later than it, and is told with the next one. What came
-    // behind it must be.
+    // Events that came before the answer may be later than it, and are told with the next one.
+    // Those that came behind it must be later.
     let (told, early): (Vec<Event>, Vec<Event>) =
         events.into_iter().partition(|event| event.place < reply.place && event.zxid <= reply.zxid);
     place.early = early;

@@ -232,7 +232,7 @@ where
             // The connection is in an unknown state; the next stream opens another.
             Poll::Ready(Err(error)) => Poll::Ready(Some(Err(lost(&error)))),
             Poll::Ready(Ok(item)) => {
-                // What is done with it is none of the peer's time.
+                // The time for which the item is worked on is not the peer's.
                 line.framed.pause();
                 *this.line = Some(line);
                 Poll::Ready(item)

@@ -33,7 +33,7 @@ pub(crate) struct AppendFrame {
     pub(crate) entries: Vec<EntryRecord>,
 }
 
-// What is there, and what need not be said.
+// Flags: fields that are there, and those that need not be said.
 const PREV: u8 = 1;
 const COMMIT: u8 = 1 << 1;
 const ACKNOWLEDGED: u8 = 1 << 2;

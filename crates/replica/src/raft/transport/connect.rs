@@ -178,7 +178,7 @@ impl Identity {
         if !overlap(hello.versions, VERSIONS) {
             return Some(Refusal::NoCommonVersion { versions: VERSIONS });
         }
-        // What a caller says of its levels ends nothing here: it may be a stranger.
+        // The levels that a caller names end nothing here: it may be a stranger.
         let levels = self.cluster.levels();
         if hello.levels.0 > levels.1 {
             self.cluster.doubt_level(hello.from);

@@ -450,7 +450,7 @@ mod tests {
         raw.write_all(begun).await.unwrap();
         let mut looks = 0;
         while framed.input.is_empty() || looks < 3 {
-            // It looks, and turns to something else.
+            // This end looks, and turns to something else.
             assert!(framed.next::<u64>().now_or_never().is_none());
             assert_eq!(framed.waits_since, None, "its clock goes on");
             assert!(framed.exchange::<u64>().now_or_never().is_none());
@@ -461,7 +461,7 @@ mod tests {
         raw.write_all(rest).await.unwrap();
         assert_eq!(framed.next::<u64>().await.unwrap(), Some(7));
         assert_eq!(framed.waited, Duration::ZERO);
-        // What it has waited adds up, whatever it did between.
+        // The time of waiting adds up, whatever this end did between.
         raw.write_all(begun).await.unwrap();
         framed.waits_since = Some(Instant::now());
         framed.pause();
@@ -476,7 +476,7 @@ mod tests {
         let mut peer = met(raw);
         assert!(framed.queue_idly(&1u64).unwrap());
         assert!(!framed.queue_idly(&2u64).unwrap());
-        // Nothing is sent: what comes in is seen first.
+        // The messages that may wait are not sent yet: an incoming one is seen first.
         peer.send(&9u64).await.unwrap();
         assert!(matches!(framed.exchange::<u64>().await.unwrap(), Exchange::Message(9)));
         assert!(framed.is_idle());

@@ -46,7 +46,7 @@ impl Lane {
     /// The longest frame of the one that was called.
     pub(crate) fn answer_bytes_max(self) -> usize {
         match self {
-            // What was written, which tells of its parts.
+            // The answer has what was written, which tells of its parts.
             Lane::Forward => FRAME_BYTES_MAX,
             // Raft's words for an error may be long.
             Lane::Append | Lane::Control | Lane::Snapshot => CHUNK_FRAME_BYTES_MAX,

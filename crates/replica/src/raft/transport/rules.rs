@@ -152,7 +152,7 @@ impl Rules {
         rule(!frame.vote.committed, "a candidate has not been elected")?;
         rule(frame.vote.node_id == self.peer, "a candidate stands for itself")?;
         self.ids(&frame.last_log_id, frame.vote.term - 1)?;
-        // Who was asked to stand does not ask first whether it would be elected.
+        // A candidate that was asked to stand does not ask first whether it would be elected.
         rule(!(asks_first && frame.leadership_transfer), "a transfer asks for votes at once")
     }
 
@@ -354,7 +354,7 @@ impl Checked for Numbered<Answer> {
                 rules.vote(vote)?;
                 [entry, last, acknowledged].into_iter().try_for_each(|id| rules.any_id(id.as_ref()))
             }
-            // What the members run is for people; ids that are none of members are passed over.
+            // The members' programs are for people; ids that are none of members are passed over.
             Answer::Upgrade(UpgradeRecord { at, level: _, members, not_ready_for: _ }) => {
                 rule(*at < ZXID_END, "a state has a zxid of this cluster")?;
                 rule(members.len() <= MEMBERS_TOLD_MAX, "no cluster has so many members")

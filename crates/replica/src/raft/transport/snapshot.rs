@@ -115,7 +115,8 @@ pub(crate) async fn receive_snapshot(
         }
         if ended {
             let finished = host.blocking(move || {
-                // What cannot be read must not become current: the next start would begin with it.
+                // A snapshot that cannot be read must not become current: the next start would
+                // begin with it.
                 let received = receiver.finish(|snapshot| StateMachine::read(snapshot, known).map(drop))?;
                 // Raft reads it next, and ends when that fails. A copy that does not fit is the end
                 // of this transfer only.
@@ -228,7 +229,7 @@ mod tests {
         Ok(chunks)
     }
 
-    /// It takes half a minute, eight seconds of them behind the last byte that is sent.
+    /// The transfer takes half a minute, eight seconds of them behind the last byte that is sent.
     #[tokio::test(start_paused = true)]
     async fn a_snapshot_comes_over_a_slow_link() {
         let (sender, receiver) = link(usize::MAX);

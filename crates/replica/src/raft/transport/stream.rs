@@ -146,7 +146,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_address_that_drops_packets_leaves_time_for_the_next() {
-        // Its queue is full: what else comes is dropped.
+        // The queue of this listener is full: further connections are dropped.
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let full = socket.listen(1).unwrap();

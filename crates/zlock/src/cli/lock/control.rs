@@ -1,5 +1,5 @@
-//! What the supervisor and the watchdog say to each other: a line of JSON each, over a socket that
-//! is the watchdog's stdin.
+//! Messages between the supervisor and the watchdog: a line of JSON each, over a socket that is the
+//! watchdog's stdin.
 //!
 //! The first message carries a file descriptor: the stdin that the command is to have.
 
@@ -18,7 +18,7 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// From the supervisor.
+/// Message from the supervisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Order {
     /// The lock cannot be lost before this moment, counted since the machine was started.
@@ -29,25 +29,25 @@ pub(super) enum Order {
     Lost,
 }
 
-/// From the watchdog.
+/// Message from the watchdog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Report {
     /// The command was stopped: its number as a process.
     Stopped(u32),
-    /// How the command ended. Nothing comes after that.
+    /// The end of the command. No message comes after this one.
     Ended(Ended),
 }
 
-/// How the command ended.
+/// The end of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Ended {
-    /// As a shell says it: 128 and the signal's number, when a signal ended it.
+    /// Exit code as a shell says it: 128 and the signal's number, when a signal ended the command.
     pub(super) code: u8,
-    /// Whether it was ended because the lock may be lost.
+    /// Whether the command was ended because the lock may be lost.
     pub(super) lost: bool,
 }
 
-/// What a line says, if that is known.
+/// The message in a line; `None` for a line of another kind.
 pub(super) fn understood<T: DeserializeOwned>(line: &[u8]) -> Option<T> {
     serde_json::from_slice(line).ok()
 }
@@ -75,7 +75,7 @@ pub(super) fn send_stdin(socket: &UnixStream) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Receives it, on the socket that is this process's stdin.
+/// Receives the command's stdin, on the socket that is this process's stdin.
 pub(super) fn receive_stdin() -> std::io::Result<OwnedFd> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -101,7 +101,7 @@ pub(super) fn report(report: Report) {
     }
 }
 
-/// How long the machine runs, sleep included: one clock for all its processes.
+/// The time for which the machine has run, sleep included: one clock for all its processes.
 pub(super) fn now() -> Duration {
     let time = clock_gettime(ClockId::Boottime);
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))

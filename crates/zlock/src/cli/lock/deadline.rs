@@ -1,10 +1,10 @@
-//! When the watchdog does what: arithmetic, no clock.
+//! Moments at which the watchdog acts: arithmetic, no clock.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// What is done before the lock may be lost.
+/// Action on the command before the lock may be lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum OnLoss {
     /// SIGTERM, then SIGKILL.
@@ -16,7 +16,7 @@ pub(super) enum OnLoss {
 }
 
 impl OnLoss {
-    /// As the command line has them.
+    /// Names on the command line.
     pub(super) const NAMES: [&str; 3] = ["term", "kill", "warn"];
 
     pub(super) fn parse(text: &str) -> OnLoss {
@@ -28,14 +28,14 @@ impl OnLoss {
     }
 }
 
-/// How a command is ended.
+/// Plan by which a command is ended.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Plan {
     pub(super) on_loss: OnLoss,
-    /// Between SIGTERM and SIGKILL.
+    /// Time between SIGTERM and SIGKILL.
     pub(super) grace: Duration,
-    /// Between SIGKILL and the moment at which the lock may be lost: for a machine that is slow to
-    /// run the watchdog.
+    /// Time between SIGKILL and the moment at which the lock may be lost: for a machine that is
+    /// slow to run the watchdog.
     pub(super) margin: Duration,
 }
 
@@ -58,7 +58,7 @@ impl Plan {
     }
 }
 
-/// What is to be done at a moment.
+/// Action that is due at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Step {
     /// Nothing.
@@ -69,13 +69,13 @@ pub(super) enum Step {
     End,
 }
 
-/// Until when a command may run. Moments are durations since the machine was started.
+/// The deadline of a command. Moments are durations since the machine was started.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Deadline {
     plan: Plan,
-    /// Until when the lock cannot be lost.
+    /// Moment up to which the lock cannot be lost.
     until: Duration,
-    /// When it was known to be lost already.
+    /// Moment at which the lock was known to be lost, if it is.
     lost_at: Option<Duration>,
 }
 
@@ -84,12 +84,12 @@ impl Deadline {
         Deadline { plan, until, lost_at: None }
     }
 
-    /// The lock is safe until a later moment.
+    /// Notes that the lock is safe until a later moment.
     pub(super) fn extend(&mut self, until: Duration) {
         self.until = self.until.max(until);
     }
 
-    /// The lock is lost, or no node is left to say that it is not.
+    /// Notes that the lock is lost, or that no node is left to say that it is not.
     pub(super) fn lose(&mut self, now: Duration) {
         self.lost_at.get_or_insert(now);
     }

@@ -1,4 +1,5 @@
-//! What the watchdog starts. It binds itself to the watchdog's life and becomes the command.
+//! The process that the watchdog starts: it binds itself to the watchdog's life and becomes the
+//! command.
 
 use std::ffi::OsString;
 use std::io::Write as _;

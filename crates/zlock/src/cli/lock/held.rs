@@ -1,4 +1,4 @@
-//! What a command runs under, and must not outlive: a lock, or a session.
+//! The lock or session that a command runs under, and must not outlive.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -11,13 +11,13 @@ pub(crate) enum Held<'a> {
     Lock(&'a Guard),
     Session {
         session: &'a OpenedSession,
-        /// What the command finds in its environment.
+        /// Variables in the command's environment.
         environment: Vec<(&'static str, OsString)>,
     },
 }
 
 impl Held<'_> {
-    /// How much longer it cannot be lost by expiry.
+    /// Time for which the lock or session cannot be lost by expiry.
     pub(super) fn safe_for(&self) -> Duration {
         match self {
             Held::Lock(guard) => guard.safe_for(),
@@ -25,16 +25,16 @@ impl Held<'_> {
         }
     }
 
-    /// Returns when it is lost. Why is not asked.
+    /// Returns when the lock or session is lost, without the reason.
     pub(super) async fn gone(&self) {
         match self {
             Held::Lock(guard) => guard.gone().await,
-            // It asks no other node.
+            // The session asks no other node.
             Held::Session { session, .. } => drop(session.lost().await),
         }
     }
 
-    /// Returns when it is lost, and says why, which may take a request.
+    /// Returns when the lock or session is lost, and says why, which may take a request.
     pub(super) async fn lost(&self) -> Loss {
         match self {
             Held::Lock(guard) => guard.lost().await,
@@ -42,8 +42,8 @@ impl Held<'_> {
         }
     }
 
-    /// Returns when another asks for it. Never, of a session: it is the command that hears what is
-    /// asked of its locks.
+    /// Returns when another client asks for the lock. Never, of a session: the command hears what
+    /// is asked of its locks.
     pub(super) async fn revoked(&self) -> RevokeRequest {
         match self {
             Held::Lock(guard) => guard.revoked().await,
@@ -51,7 +51,7 @@ impl Held<'_> {
         }
     }
 
-    /// What the command finds in its environment.
+    /// Variables in the command's environment.
     pub(super) fn environment(&self) -> Vec<(&'static str, OsString)> {
         match self {
             Held::Lock(guard) => vec![
@@ -64,7 +64,7 @@ impl Held<'_> {
     }
 }
 
-/// As it is called in a line for people.
+/// The name for a line that people read.
 impl fmt::Display for Held<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

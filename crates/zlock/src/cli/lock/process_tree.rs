@@ -9,14 +9,14 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitOptions};
 use rustix::process::{kill_process, pidfd_open, pidfd_send_signal, waitid, waitpid};
 
-/// What a kill does not end within this time hangs in the kernel.
+/// Time after which a killed process that has not ended is taken to hang in the kernel.
 const HANGS: Duration = Duration::from_secs(5);
 
 /// A process, and no other that has its number later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Process {
     pid: u32,
-    /// When it was started, in ticks since the machine was.
+    /// Start of the process, in ticks since the machine was started.
     started: u64,
 }
 
@@ -120,13 +120,13 @@ struct Seen {
 }
 
 impl Seen {
-    /// Not when it has ended and waits to be asked how.
+    /// Tells whether the process lives. One that has ended and waits to be asked how does not.
     fn lives(&self) -> bool {
         !matches!(self.state, 'Z' | 'X')
     }
 }
 
-/// Whether a process does not run until a signal continues it.
+/// Tells whether a process stands still until a signal continues it.
 pub(super) fn is_stopped(pid: u32) -> bool {
     look(pid).is_some_and(|seen| seen.state == 'T')
 }

@@ -10,8 +10,8 @@ use tokio::signal::unix::{Signal as Listener, SignalKind, signal};
 /// The real-time signals, but for those that the C library keeps for itself.
 const REAL_TIME: RangeInclusive<i32> = if cfg!(target_env = "musl") { 35..=64 } else { 34..=64 };
 
-/// What people and service managers send to tell a program something. The others end or stop it as
-/// ever.
+/// Signals by which people and service managers tell a program something. The others end or stop
+/// the program as ever.
 pub(super) struct Signals(Vec<(i32, Listener)>);
 
 impl Signals {
@@ -66,7 +66,7 @@ pub(super) fn of_number(number: i32) -> Option<Signal> {
     Signal::from_named_raw(number).or_else(real_time)
 }
 
-/// Whether a signal is to end a program. One that is stopped must go on to hear it.
+/// Tells whether a signal is to end a program. A program that is stopped must go on to hear it.
 pub(super) fn is_to_end(signal: Signal) -> bool {
     [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT].contains(&signal)
 }

@@ -23,23 +23,23 @@ use super::watchdog::{Task, WATCHDOG};
 use super::{LOST, say};
 use crate::own_program;
 
-/// How often the watchdog is told of a later deadline, if there is one.
+/// Pause between looks at whether the watchdog is to be told of a later deadline.
 const TELL: Duration = Duration::from_millis(50);
-/// How long a watchdog may take to tell that the command has ended, after this process has ended
+/// Longest time for the watchdog to tell that the command has ended, after this process has ended
 /// it.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How it ended.
+/// Outcome of a command's run.
 pub(super) struct Outcome {
     /// The command's exit code.
     pub(super) code: u8,
     /// Whether the command was ended because of a loss.
     pub(super) lost: bool,
-    /// Whether a signal came that was to end it.
+    /// Whether a signal came that was to end the command.
     pub(super) interrupted: bool,
-    /// Why it was lost; `None` when only the clock said so.
+    /// Reason of the loss; `None` when only the clock said so.
     pub(super) loss: Option<Loss>,
-    /// Whether what it ran under was kept behind its end.
+    /// Whether the lock or session was kept behind the command's end.
     pub(super) is_kept: bool,
 }
 
@@ -109,10 +109,10 @@ fn start(
 struct Supervisor<'a> {
     held: &'a Held<'a>,
     plan: Plan,
-    /// The socket that they come through is where orders go.
+    /// Reports of the watchdog. Orders go to it through the same socket.
     reports: Lines<BufReader<UnixStream>>,
     watchdog: u32,
-    /// What this process had started before, under another program's name.
+    /// Processes that this one had started before, under another program's name.
     spared: Vec<Process>,
     /// The deadline that the watchdog knows.
     told: Duration,
@@ -122,7 +122,7 @@ struct Supervisor<'a> {
     is_interrupted: bool,
     /// Whether anything has told of the loss.
     is_gone: bool,
-    /// Why, once that was asked.
+    /// Reason of the loss, once that was asked.
     loss: Option<Loss>,
 }
 
@@ -194,8 +194,8 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Says of a command that is stopped what it keeps. One that Ctrl-Z stopped together with this
-    /// process goes on by now.
+    /// Tells which lock or session a stopped command keeps. A command that Ctrl-Z stopped together
+    /// with this process goes on by now.
     fn tell_of_a_stop(&self, pid: u32) {
         if !self.is_quiet && is_stopped(pid) {
             let held = self.held;
@@ -211,8 +211,8 @@ impl Supervisor<'_> {
         Ended { code: LOST, lost: true }
     }
 
-    /// Whether the watchdog should have ended the command by now. Of a loss that it was told of, it
-    /// makes the best until its deadline.
+    /// Tells whether the watchdog should have ended the command by now. After a loss that it was
+    /// told of, it still has until its deadline.
     fn is_due(&self) -> bool {
         now() + self.plan.margin / 2 >= self.told
     }
@@ -233,8 +233,8 @@ impl Supervisor<'_> {
     }
 }
 
-/// Until when nothing can be lost by expiry, by the clock of the machine; `None` when it may be
-/// lost already.
+/// The moment up to which nothing can be lost by expiry, by the clock of the machine; `None` when
+/// it may be lost already.
 ///
 /// The clock is looked at first: when this process is stopped between the two looks, the answer is
 /// too early, and never too late.

@@ -1,12 +1,12 @@
 //! The terminal that controls this process.
 
-/// What a terminal does to this process. It need not be any of its streams: a command in a pipeline
-/// opens `/dev/tty`.
+/// Effect of the controlling terminal on this process. The terminal need not be any of its streams:
+/// a command in a pipeline opens `/dev/tty`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Terminal {
-    /// There is none, as below a service manager.
+    /// There is no terminal, as below a service manager.
     Absent,
-    /// It stops those who read from it, as a job that the shell runs with `&`.
+    /// The terminal stops processes that read from it, as a job that the shell runs with `&`.
     Background,
     /// Ctrl-C and Ctrl-Z signal this process's group.
     Foreground,

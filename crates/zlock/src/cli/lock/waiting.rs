@@ -1,4 +1,4 @@
-//! Until the lock is had: what is said meanwhile, and of a lock that is not free in time.
+//! The wait for the lock: messages meanwhile, and the one about a lock that is not free in time.
 
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ use super::{GOODBYE, path_of, say};
 
 /// The lock was not free in time.
 const NOT_ACQUIRED: u8 = 124;
-/// After waiting this long it says what it waits for, and looks again after as long where that is
-/// not known.
+/// Time after which a waiting command says what it waits for, and looks again after as long where
+/// that is not known.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Waits until there is a guard.
@@ -63,7 +63,8 @@ pub(super) fn words_of(time: Duration) -> String {
     Millis::from(time).to_string()
 }
 
-/// Who else holds a lock, and since when. `None` when that is not known, or it is free by now.
+/// Another client that holds the lock, and since when. `None` when that is not known, or the lock
+/// is free by now.
 async fn holder(client: &Client, path: &str, simple: bool) -> Option<String> {
     // The answer to this client's own acquire may be on its way.
     let own = client.session_id().await.ok()?;
@@ -93,7 +94,7 @@ fn words_of_holder(session: Option<u64>, label: &str, client: Option<&ClientInfo
     format!("{session}{known} for {}", since(since_ms))
 }
 
-/// Says once who has the lock, as soon as that is known.
+/// Says once which client has the lock, as soon as that is known.
 async fn say_what_it_waits_for(client: &Client, path: &str, simple: bool) {
     loop {
         tokio::time::sleep(PATIENCE).await;

@@ -28,18 +28,18 @@ use crate::own_program;
 /// The name of the hidden command.
 pub(crate) const WATCHDOG: &str = "internal-watchdog";
 
-/// How often it looks at the clock: the kernel's timers do not count the time that the machine
+/// Pause between looks at the clock: the kernel's timers do not count the time that the machine
 /// sleeps.
 const LOOK: Duration = Duration::from_millis(20);
-/// How often it looks for orphans that have ended.
+/// Pause between looks for orphans that have ended.
 const REAP: Duration = Duration::from_secs(1);
-/// What cannot be started.
+/// Exit code for a command that cannot be started.
 const CANNOT_RUN: u8 = 126;
 
-/// What `zlock lock` tells its watchdog.
+/// Task that `zlock lock` gives its watchdog.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Task {
-    /// What may be lost, as it is called in a line for people.
+    /// The lock or session that may be lost, as a line for people names it.
     pub(super) what: String,
     pub(super) plan: Plan,
     /// The first deadline, since the machine was started.
@@ -109,7 +109,7 @@ struct Watchdog {
     deadline: Deadline,
     /// The process group that the command shares; 0 when it has one of its own.
     group: i32,
-    /// What was done to the command so far.
+    /// The last action on the command.
     done: Step,
     /// Whether the supervisor is there.
     supervised: bool,
@@ -141,7 +141,7 @@ impl Watchdog {
     /// whether there is an order.
     fn pause(&self) -> bool {
         let stdin = std::io::stdin();
-        // Where there is none, the next look at the clock is soon.
+        // Without such a descriptor, the next look at the clock is soon.
         let process = pid(self.child.id()).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         let mut waits = Vec::new();
         if self.supervised {
@@ -234,7 +234,7 @@ impl Watchdog {
         };
         let lost = self.plan.on_loss != OnLoss::Warn && self.done != Step::Wait;
         if lost {
-            // What the command has started goes with it.
+            // The processes that the command has started go with it.
             end_all(std::process::id(), &[]);
         }
         Ended { code, lost }

@@ -36,6 +36,11 @@ use clap::{Arg, ArgMatches, Command};
 
 use crate::cli::{file, flag, option};
 
+/// Allocator of every binary that is built from this library. A node allocates and frees small
+/// things on several threads all the time; glibc's allocator takes a fifth of its CPU.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Version that the program tells.
 #[cfg(not(feature = "next-level"))]
 const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -4,7 +4,7 @@ use axum::http::StatusCode;
 use axum::http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::response::{IntoResponse, Response};
 use replica::{EventsError, WaitEnd};
-use zlock_client::api::{Contender, Outcome, ProblemType, SessionEnded, TicketEnd, WaitsFor};
+use zlock_client::api::{Contender, Ended, EndedSession, Outcome, ProblemType, WaitsFor};
 use znode::lock::TICKET_NAME_BYTES_MAX;
 use znode::{LockMode, Refusal, State, ZPath, Zxid};
 
@@ -26,9 +26,9 @@ pub(crate) struct Problem {
 /// A member that only some kinds of problems have.
 #[derive(Clone, Debug)]
 pub(crate) enum Extra {
-    Ended(SessionEnded),
+    Ended(Ended),
+    EndedSession(Ended, EndedSession),
     Cycle(Vec<WaitsFor>),
-    TicketEnd(TicketEnd),
     Holder(Box<Contender>),
 }
 
@@ -175,18 +175,18 @@ impl Problem {
     }
 
     /// Adds the numbers of the semaphore that the request named.
-    pub(crate) fn with_limit(self, state: &State, lock: &ZPath, mode: LockMode) -> Problem {
+    pub(crate) fn with_permits(self, state: &State, lock: &ZPath, mode: LockMode) -> Problem {
         let LockMode::Lease { permits, limit: asked } = mode else { return self };
         let set = znode::lock::queue(state, lock, 0, 0).ok().and_then(|queue| queue.settings.limit);
         match set {
-            Some(set) if self.is(znode::Error::LimitDiffers) => {
-                self.because(&format!("the semaphore has a limit of {set}, and {asked} was said"))
+            Some(set) if self.is(znode::Error::PermitsMaxDiffers) => {
+                self.because(&format!("the semaphore has {set} permits, and permits_max is {asked}"))
             }
             Some(set) if self.is(znode::Error::BadArguments) && permits > set => {
                 self.because(&format!("permits: {permits} are asked for, and the semaphore has {set}"))
             }
             None if self.is(znode::Error::BadArguments) && asked == 0 => {
-                self.because("limit: none is set for this semaphore, so its first acquire must say one")
+                self.because("permits_max: it is missing, and the semaphore has no setting yet; its first acquire must name the number")
             }
             _ => self,
         }
@@ -239,7 +239,7 @@ impl Problem {
         let edge = |edge: &znode::lock::WaitsFor| WaitsFor {
             session: edge.session.0,
             owner: edge.owner.clone(),
-            lock: edge.lock.as_str().into(),
+            path: edge.lock.as_str().into(),
             blocker: edge.blocker.as_str().into(),
         };
         let cycle = Extra::Cycle(cycle.iter().map(edge).collect());
@@ -259,11 +259,13 @@ impl Problem {
 
     /// Builds the JSON document. `zxid` is for a problem without one.
     fn document(&self, zxid: Zxid) -> zlock_client::api::Problem {
-        let (mut ended, mut cycle, mut end, mut holder) = (None, Vec::new(), None, None);
+        let (mut ended, mut ended_session, mut cycle, mut holder) = (None, None, Vec::new(), None);
         match self.extra.as_deref() {
-            Some(Extra::Ended(session)) => ended = Some(session.clone()),
+            Some(Extra::Ended(end)) => ended = Some(end.clone()),
+            Some(Extra::EndedSession(end, session)) => {
+                (ended, ended_session) = (Some(end.clone()), Some(session.clone()));
+            }
             Some(Extra::Cycle(edges)) => cycle.clone_from(edges),
-            Some(Extra::TicketEnd(why)) => end = Some(*why),
             Some(Extra::Holder(first)) => holder = Some(first.clone()),
             None => {}
         }
@@ -278,8 +280,8 @@ impl Problem {
             path: self.path.as_ref().map(|path| path.as_str().into()),
             op_index: self.op_index,
             ended,
+            ended_session,
             cycle,
-            end,
             holder,
             zxid: self.zxid.unwrap_or(zxid).0,
         }
@@ -301,7 +303,7 @@ impl Problem {
         if self.status == StatusCode::UNAUTHORIZED {
             // Not `Basic`: a browser would ask for the password, keep it, and send it with every
             // request of a page.
-            let way = if self.kind == ProblemType::OperatorOnly { "Zlock-Operator" } else { "Zlock-Session" };
+            let way = if self.kind == ProblemType::OperatorOnly { "Zlock-Operator" } else { "Zlock-Session-Key" };
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static(way));
         }
         response
@@ -344,7 +346,7 @@ fn words(error: znode::Error) -> String {
     match error {
         znode::Error::SessionRequired => {
             "the operation needs a session: open one with POST /v1/sessions, and send the \
-            `session` of its answer in the header Zlock-Session"
+            `session_key` of its answer in the header Zlock-Session-Key"
                 .to_owned()
         }
         znode::Error::SessionExpired => {

@@ -221,11 +221,11 @@ fn two_leaders(first: &str, second: &str) -> String {
 }
 
 fn seen(token: u64, said: u64, spoke: u64, at: u64) -> String {
-    let leader = format!(r#""leads_with":{token},"said":"{said}","cursor":"{token}.{spoke}""#);
+    let leader = format!(r#""leads_with":{token},"said":"{said}","upto":"{token}.{spoke}""#);
     format!(r#"3 observe {{"lock":"e"}} -> ok +{leader} zxid={at}"#)
 }
 
-const NOBODY_SEEN: &str = r#"3 observe {"lock":"e"} -> ok +"cursor":"0.0" zxid=13"#;
+const NOBODY_SEEN: &str = r#"3 observe {"lock":"e"} -> ok +"upto":"0.0" zxid=13"#;
 
 #[test]
 fn observers_see_leaders_in_order() {

@@ -255,7 +255,7 @@ async fn data_that_looks_like_a_lock_node_is_not_released() {
         assert!(stderr.contains("`zlock rm /q/x-lock-000000000"), "{args:?}: {stderr}");
     }
     let script = "curl -s -X DELETE \"$ZLOCK_ENDPOINT/v1/tickets/q/x-lock-0000000000\" \
-                  -H \"Zlock-Session: $ZLOCK_SESSION\"";
+                  -H \"Zlock-Session-Key: $ZLOCK_SESSION\"";
     let problem = done(&cluster, &["session", "exec", "--", "sh", "-c", script]).await;
     assert!(problem.contains("not-owner") && problem.contains("no ticket: no session owns it"), "{problem}");
     assert_eq!(done(&cluster, &["ls", "q"]).await.lines().count(), 2);
@@ -388,7 +388,7 @@ async fn a_script_has_a_session_for_as_long_as_it_runs() {
     let client = Client::builder(cluster.endpoints()).build().unwrap();
     // curl uses the session, as a script would.
     let script = "curl -sf -X POST \"$ZLOCK_ENDPOINT/v1/locks/team/x\" \
-                  -H \"Zlock-Session: $ZLOCK_SESSION\" >/dev/null || exit 9; \
+                  -H \"Zlock-Session-Key: $ZLOCK_SESSION\" >/dev/null || exit 9; \
                   echo \"$ZLOCK_SESSION $ZLOCK_ENDPOINT $ZLOCK_ENDPOINTS\"; read line; exit 7";
     let exec = ["session", "exec", "--session-timeout", "5s", "--label", "nightly", "--", "sh", "-c", script];
     let mut running = zlock(&cluster, &exec);

@@ -264,10 +264,10 @@ async fn a_guard_hears_that_it_shall_give_up_and_that_it_was_taken_away() {
     let guard = one.lock("/l").label("busy").acquire().await.unwrap();
     assert!(guard.revoked().now_or_never().is_none());
     two.set(guard.ticket(), "__REVOKE__").await.unwrap();
-    assert_eq!(guard.revoked().await.due_ms, None);
+    assert_eq!(guard.revoked().await.due_at_ms, None);
     assert_eq!(two.revoke("/l", Some(LONG)).await.unwrap().tickets, [guard.ticket()]);
     let asked =
-        until("it hears of the deadline", async || Some(guard.revoked().await).filter(|by| by.due_ms.is_some()));
+        until("it hears of the deadline", async || Some(guard.revoked().await).filter(|by| by.due_at_ms.is_some()));
     asked.await;
     assert!(guard.lost().now_or_never().is_none());
     let ticket = guard.ticket().to_owned();

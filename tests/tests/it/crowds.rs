@@ -54,7 +54,7 @@ async fn many_connections_that_list_locks_depose_no_leader_and_keep_no_writer_wa
         let (mut stream, listed) = (connect_from(1, cluster.endpoint(leader)).await, Arc::clone(&listed));
         crowd.spawn(async move {
             loop {
-                stream.write_all(b"GET /v1/locks?limit=1000 HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+                stream.write_all(b"GET /v1/locks?page_size=1000 HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
                 assert!(answer(&mut stream).await.unwrap().len() > 10_000);
                 listed.fetch_add(1, Ordering::Relaxed);
             }
@@ -114,7 +114,7 @@ async fn a_client_behind_a_balancer_counts_by_its_own_address() {
     stream.write_all(&header).await.unwrap();
     stream.write_all(b"POST /v1/sessions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\n\r\n").await.unwrap();
     let opened: SessionOpened = serde_json::from_slice(&answer(&mut stream).await.unwrap()).unwrap();
-    let look = Call::get(format!("/v1/sessions/{}", opened.id)).session(&opened.session);
+    let look = Call::get(format!("/v1/sessions/{}", opened.session)).session(&opened.session_key);
     let shown = cluster.client(1).send(look).await.unwrap();
     assert!(String::from_utf8_lossy(&shown.body).contains("192.0.2.7"), "{shown:?}");
     let mut without = connect_from(2, cluster.endpoint(1)).await;

@@ -39,7 +39,7 @@ const KINDS: &[(&str, More)] = &[
         Call::post("/v1/txn").body(json!({"ops": (0..100).map(create).collect::<Vec<_>>()}).to_string())
     }),
     ("sessions", |number, _| {
-        let body = json!({"timeout_ms": 60_000, "label": format!("{number:0>256}")}).to_string();
+        let body = json!({"timeout":"60s", "label": format!("{number:0>256}")}).to_string();
         Call::post("/v1/sessions").body(body)
     }),
     ("tickets", |number, session| {

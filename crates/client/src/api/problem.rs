@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Contender, SessionEnded, TicketEnd, WaitsFor};
+use super::{Contender, Ended, EndedSession, WaitsFor};
 
 /// First part of every problem's `type`. The rest is the problem's name, which is also the anchor
 /// in docs/http-api.md.
@@ -51,13 +51,13 @@ pub struct Problem {
     /// The index of the operation that failed, counted from 0; only in a multi.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub op_index: Option<u32>,
-    /// The end of the session; with `session-expired`, in the answer to a request for a session
-    /// that has ended.
+    /// The end of the session or the ticket; with `session-expired` in the answer to a request for
+    /// the session, and with `ticket-gone` while the lock remembers the ticket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ended: Option<SessionEnded>,
-    /// The reason for the ticket's end; with `ticket-gone`, while its lock remembers the ticket.
+    pub ended: Option<Ended>,
+    /// The session that has ended, together with `ended`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub end: Option<TicketEnd>,
+    pub ended_session: Option<EndedSession>,
     /// The first holder of the lock; with `not-acquired` and `not-holder`, if the request may read
     /// the lock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -216,8 +216,8 @@ problem_types! {
     Restoring = "restoring", [503], "The cluster was restored and grants no lock yet";
     /// The request may have been carried out.
     Unknown = "outcome-unknown", [504], "The outcome is unknown";
-    /// The semaphore has another limit.
-    LimitDiffers = "limit-differs", [409], "The semaphore has another limit";
+    /// The semaphore has another number of permits.
+    PermitsMaxDiffers = "permits-max-differs", [409], "The semaphore has another number of permits";
     /// The lock is managed: only acquires enter its queue.
     LockManaged = "lock-managed", [409], "The lock is managed: only acquires enter its queue";
     /// The lock is not managed, and only managed locks can do this.
@@ -279,7 +279,7 @@ mod tests {
             path: Some("/a".into()),
             op_index: None,
             ended: None,
-            end: None,
+            ended_session: None,
             holder: None,
             cycle: Vec::new(),
             zxid: 9,

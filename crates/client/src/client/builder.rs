@@ -92,7 +92,7 @@ impl ClientBuilder {
     /// The locks of a client that died are free after this time. A client that is cut off for
     /// longer loses its locks.
     pub fn session_timeout(mut self, timeout: Duration) -> ClientBuilder {
-        self.session.timeout_ms = Some(Millis::from(timeout).0);
+        self.session.timeout = Some(Millis::from(timeout));
         self
     }
 

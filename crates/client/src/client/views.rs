@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::api::{
-    Cluster, LockHistory, LockList, LockQueue, LockSet, LockSettings, LockSummary, Members, Millis, Revoked,
+    Cluster, LockHistory, LockList, LockQueue, LockSettings, LockSettingsInfo, LockSummary, Members, Millis, Revoked,
     SessionInfo, SessionList, Transfer, Upgrade,
 };
 use hyper::Method;
@@ -32,6 +32,8 @@ pub struct NewMember {
     pub replaces: Option<u64>,
 }
 
+/// Route of the settings of locks.
+const SETTINGS: &str = "/v1/settings";
 /// First character of a cursor that only the node that gave it can read.
 const SEALED: char = '~';
 /// Times that a list goes on after the loss of its cursor.
@@ -91,7 +93,7 @@ impl Client {
                     // node goes on behind the last lock of the list.
                     Err(_) if again > 0 => {
                         again -= 1;
-                        after = locks.last().map(|last| last.lock.clone());
+                        after = locks.last().map(|last| last.path.clone());
                         continue;
                     }
                     answered => answered?,
@@ -103,8 +105,8 @@ impl Client {
             };
             let page: LockList = answer.json()?;
             locks.extend(page.locks);
-            match page.next {
-                Some(next) => after = Some(next),
+            match page.cursor {
+                Some(cursor) => after = Some(cursor),
                 None => return Ok(locks),
             }
         }
@@ -115,7 +117,15 @@ impl Client {
     /// # Errors
     /// As any read.
     pub async fn lock_history(&self, path: &str) -> Result<LockHistory, Error> {
-        Ok(self.read(Target::path("/v1/locks", path)?.with("history", true)).await?.0)
+        Ok(self.read(Target::path("/v1/history", path)?).await?.0)
+    }
+
+    /// Returns the settings of a lock.
+    ///
+    /// # Errors
+    /// As any read.
+    pub async fn settings(&self, path: &str) -> Result<LockSettingsInfo, Error> {
+        Ok(self.read(Target::path(SETTINGS, path)?).await?.0)
     }
 
     /// Sets the settings of a lock: whether it is managed, so that only acquires enter its queue,
@@ -124,11 +134,20 @@ impl Client {
     ///
     /// # Errors
     /// `Refused` with `NotEmpty` when the queue has contenders and the change would start or end
-    /// that the lock is managed or a semaphore. The limit of a semaphore and the number of waiters
+    /// that the lock is managed or a semaphore. The permits of a semaphore and the number of waiters
     /// can be changed at any time.
-    pub async fn set_lock(&self, path: &str, settings: LockSettings) -> Result<LockSet, Error> {
-        let target = Target::path("/v1/locks", path)?;
+    pub async fn set_settings(&self, path: &str, settings: LockSettings) -> Result<LockSettingsInfo, Error> {
+        let target = Target::path(SETTINGS, path)?;
         self.write(Call::write(Method::PUT, target.finish()).json(&settings)).await
+    }
+
+    /// Gives all settings of a lock their defaults.
+    ///
+    /// # Errors
+    /// As [`Client::set_settings`].
+    pub async fn reset_settings(&self, path: &str) -> Result<LockSettingsInfo, Error> {
+        let target = Target::path(SETTINGS, path)?;
+        self.write(Call::write(Method::DELETE, target.finish())).await
     }
 
     /// Asks the holders of a lock, or the holder of one ticket, to give it up. At the deadline, if
@@ -137,7 +156,7 @@ impl Client {
     /// # Errors
     /// As any write.
     pub async fn revoke(&self, path: &str, deadline: Option<Duration>) -> Result<Revoked, Error> {
-        let target = Target::path("/v1/revoke", path)?.with_some("deadline", deadline.map(Millis::from));
+        let target = Target::path("/v1/revocations", path)?.with_some("deadline", deadline.map(Millis::from));
         self.write(Call::write(Method::POST, target.finish())).await
     }
 
@@ -224,13 +243,13 @@ impl Client {
         self.write(Call::write(Method::PUT, target.finish())).await
     }
 
-    /// Returns the open sessions, by id.
+    /// Returns the open sessions, by number.
     ///
     /// # Errors
     /// As any read.
     pub async fn sessions(&self) -> Result<Vec<SessionInfo>, Error> {
         let target = |after: Option<u64>| Ok(Target::route("/v1/sessions").with_some("after", after));
-        self.pages(target, |page: SessionList| (page.sessions, page.next)).await
+        self.pages(target, |page: SessionList| (page.sessions, page.cursor)).await
     }
 
     /// Returns one session, with the first page of its ephemeral znodes.
@@ -260,18 +279,17 @@ mod tests {
 
     #[tokio::test]
     async fn queues_come_with_their_page_of_locks() {
-        let first =
-            r#"{"ticket":"/l/x-0000000000","position":0,"mode":"exclusive","since_ms":1,"fencing_token":1,"holds":1}"#;
+        let first = r#"{"ticket":"/l/x-0000000000","position":0,"mode":"exclusive","enqueued_at_ms":1,"fencing_token":1,"holds":1}"#;
         let (addr, mut requests) = fake_node(move |request: String| {
-            let (lock, next) = if request.contains("after=") { ("/m", "") } else { ("/l", r#","next":"/l""#) };
-            let queue = format!(r#"{{"lock":"{lock}","contenders":1,"holders":[{first}],"waiters":[]}}"#);
-            let lock = format!(r#"{{"lock":"{lock}","contenders":1,"first":{first},"queue":{queue}}}"#);
+            let (lock, next) = if request.contains("after=") { ("/m", "") } else { ("/l", r#","cursor":"/l""#) };
+            let queue = format!(r#"{{"path":"{lock}","contenders":1,"holders":[{first}],"waiters":[]}}"#);
+            let lock = format!(r#"{{"path":"{lock}","contenders":1,"first":{first},"queue":{queue}}}"#);
             async move { format!(r#"{{"locks":[{lock}]{next}}}"#) }
         })
         .await;
         let client = Client::builder([addr]).build().unwrap();
         let locks = client.locks_with_queues("/").await.unwrap();
-        let names: Vec<&str> = locks.iter().map(|lock| &*lock.queue.as_ref().unwrap().lock).collect();
+        let names: Vec<&str> = locks.iter().map(|lock| &*lock.queue.as_ref().unwrap().path).collect();
         assert_eq!(names, ["/l", "/m"]);
         let asked = [requests.recv().await.unwrap(), requests.recv().await.unwrap()];
         let page = "GET /v1/locks?prefix=%2F";
@@ -292,7 +310,7 @@ mod tests {
                         r#"{{"type":"{bad}","title":"T","status":400,"detail":"after: not a cursor of this node","outcome":"refused","zxid":1}}"#
                     ),
                     Some(9) => r#"{"locks":[]}"#.to_owned(),
-                    Some(page) => format!(r#"{{"locks":[],"next":"~{name}{}"}}"#, page + 1),
+                    Some(page) => format!(r#"{{"locks":[],"cursor":"~{name}{}"}}"#, page + 1),
                 };
                 async move { answer }
             })
@@ -304,13 +322,13 @@ mod tests {
 
     #[tokio::test]
     async fn a_list_goes_on_elsewhere_behind_the_last_lock_when_its_cursor_is_lost() {
-        let lock = r#"{"lock":"/l","contenders":1,"first":{"ticket":"/l/x-0000000000","position":0,"mode":"exclusive","since_ms":1,"fencing_token":1,"holds":1}}"#;
+        let lock = r#"{"path":"/l","contenders":1,"first":{"ticket":"/l/x-0000000000","position":0,"mode":"exclusive","enqueued_at_ms":1,"fencing_token":1,"holds":1}}"#;
         let bad = ProblemType::BadRequest.uri();
         let (addr, mut requests) = fake_node(move |request: String| {
             // The node was restarted in between.
             let answer = match request.split_once("after=").map(|(_, after)| after) {
-                None => format!(r#"{{"locks":[{lock}],"next":"/l"}}"#),
-                Some("%2Fl") => r#"{"locks":[],"next":"~old"}"#.to_owned(),
+                None => format!(r#"{{"locks":[{lock}],"cursor":"/l"}}"#),
+                Some("%2Fl") => r#"{"locks":[],"cursor":"~old"}"#.to_owned(),
                 Some(_) => format!(
                     r#"{{"type":"{bad}","title":"T","status":400,"detail":"after: not a cursor of this node","outcome":"refused","zxid":1}}"#
                 ),

@@ -49,7 +49,7 @@ pub(crate) const QUEUE: &[ProblemType] = &[
     NotAcquired,
     Deadlock,
     UpgradeConflict,
-    LimitDiffers,
+    PermitsMaxDiffers,
     LockManaged,
     LockNotManaged,
     Overlap,

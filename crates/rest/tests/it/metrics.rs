@@ -95,7 +95,7 @@ async fn a_scrape_tells_what_the_node_is_and_has() {
     check(&samples, &[("sessions", 1), ("znodes", 8), ("data_bytes", 5), ("snapshot_bytes", 0)]);
     check(&samples, &[("state_bytes_max", 1 << 30)]);
     assert!((5_000.0..50_000.0).contains(&samples["zlock_state_bytes"]), "{}", samples["zlock_state_bytes"]);
-    check(&samples, &[("locks", 2), ("lock_holders", 3), ("lock_waiters", 1), ("mixed_locks", 0)]);
+    check(&samples, &[("locks", 2), ("lock_holders", 3), ("lock_waiters", 1), ("mixed_clients_locks", 0)]);
     check(&samples, &[("proposals_in_flight", 0), ("waiting_requests", 0), ("sessions_expired_total", 0)]);
     check(&samples, &[("disk_stalled", 0), ("sequence_numbers_used", 3)]);
     assert!(samples["zlock_flush_waiting_seconds"] < 1.0);
@@ -105,7 +105,7 @@ async fn a_scrape_tells_what_the_node_is_and_has() {
     check(&samples, &[(&info, 1)]);
     // The numbers are the same as elsewhere.
     let cluster = node.get("/v1/cluster").await.expect(200);
-    for name in ["term", "applied_zxid", "sessions", "znodes", "mixed_locks"] {
+    for name in ["term", "applied_zxid", "sessions", "znodes", "mixed_clients_locks"] {
         assert_eq!(cluster.body[name].as_f64(), Some(samples[&format!("zlock_{name}")]), "{name}");
     }
     node.close(&session).await.expect(200);
@@ -149,15 +149,15 @@ async fn requests_are_counted_by_what_came_of_them_and_waits_while_they_wait() {
 async fn expired_sessions_and_mixed_locks_are_counted() {
     let node = Node::start().await;
     let session = node.session().await;
-    let short = node.post("/v1/sessions", r#"{"timeout_ms":2000}"#).await.expect(201);
+    let short = node.post("/v1/sessions", r#"{"timeout":"2s"}"#).await.expect(201);
     node.post("/v1/znodes/l", "").await.expect(201);
     for name in ["_c_0a3a5b6c-0000-4000-8000-00000000000a-lock-", "0123456789abcdef0123456789abcdef__lock__"] {
         let uri = format!("/v1/znodes/l/{name}?mode=ephemeral-sequential");
         node.in_session(&session, Method::POST, &uri).await.expect(201);
     }
-    let held = node.acquire(text(&short, "session"), "/m").await.expect(200);
+    let held = node.acquire(text(&short, "session_key"), "/m").await.expect(200);
     let gone = format!("/v1/znodes{}?watch=exists&since={}&wait=15s", text(&held, "ticket"), held.zxid());
     node.get(&gone).await.expect(200);
     let samples = scrape(&node).await;
-    check(&samples, &[("sessions_expired_total", 1), ("sessions", 1), ("mixed_locks", 1), ("lock_waiters", 1)]);
+    check(&samples, &[("sessions_expired_total", 1), ("sessions", 1), ("mixed_clients_locks", 1), ("lock_waiters", 1)]);
 }

@@ -31,16 +31,16 @@ pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, F
     let wanted = LockSettings {
         managed: matches.get_flag("managed"),
         waiters_max: number("waiters-max"),
-        limit: number("limit"),
+        permits_max: number("limit"),
     };
     let settings = if wanted != LockSettings::default() || matches.get_flag("none") {
-        context.client.set_lock(&path, wanted).await?.settings
+        context.client.set_settings(&path, wanted).await?.settings
     } else {
-        context.client.lock_queue(&path).await?.settings.unwrap_or_default()
+        context.client.settings(&path).await?.settings
     };
     let managed = settings.managed.then(|| "managed".to_owned());
     let waiters = settings.waiters_max.map(|max| format!("at most {max} waiters"));
-    let limit = settings.limit.map(|limit| format!("a semaphore of {limit} permits"));
+    let limit = settings.permits_max.map(|max| format!("a semaphore of {max} permits"));
     let said: Vec<String> = [managed, waiters, limit].into_iter().flatten().collect();
     let said = if said.is_empty() { "as any lock".to_owned() } else { said.join(", ") };
     context.out.answer(&settings, || context.out.line(&said))

@@ -101,7 +101,7 @@ impl State {
     /// order.
     ///
     /// # Errors
-    /// `Overlap` when the owner has a ticket of any of these locks otherwise, `LimitDiffers` where
+    /// `Overlap` when the owner has a ticket of any of these locks otherwise, `PermitsMaxDiffers` where
     /// it says another limit than the one that is set.
     fn same_set(&self, id: SessionId, wish: &AcquireAll) -> Result<Option<ZPath>, Refusal> {
         let own = |(lock, mode): &(ZPath, LockMode)| self.ticket_of(id, lock, *mode, &wish.owner);

@@ -116,7 +116,7 @@ errors! {
     /// The connection's write before this one has not been applied yet.
     OutOfTurn "OutOfTurn": -1015, None, 503 "unavailable", "a write of the same connection comes before this one";
     /// The semaphore has another number of permits than the request says.
-    LimitDiffers "LimitDiffers": -1020, None, 409 "limit-differs", "the semaphore has another limit";
+    PermitsMaxDiffers "PermitsMaxDiffers": -1020, None, 409 "permits-max-differs", "the semaphore has another number of permits";
     /// Lock nodes of one's own making are not let into this lock.
     LockManaged "LockManaged": -1021, Some(-102), 409 "lock-managed", "the lock is managed: only acquires enter its queue";
     /// Priorities and hand-overs need a managed lock.

@@ -190,7 +190,7 @@ def main():
     with tempfile.TemporaryDirectory() as directory:
         node = Node(args.zlock, pathlib.Path(directory))
         try:
-            session = {"Zlock-Session": json.loads(node.ask("POST", "/v1/sessions", '{"timeout_ms": 300000}'))["session"]}
+            session = {"Zlock-Session-Key": json.loads(node.ask("POST", "/v1/sessions", '{"timeout": "5m"}'))["session_key"]}
             client, watching = ZooKeeper(node.zookeeper), ZooKeeper(node.zookeeper)
             node.ask("POST", "/v1/locks/warm", **session)
             client.create("/created")

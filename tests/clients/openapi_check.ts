@@ -40,7 +40,7 @@ class Session {
   }
 
   close() {
-    return this.client.DELETE("/v1/sessions/{id}", { params: { path: { id: this.session } } });
+    return this.client.DELETE("/v1/sessions/{session}", { params: { path: { session: this.session } } });
   }
 }
 

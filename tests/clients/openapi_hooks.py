@@ -86,8 +86,8 @@ def before_call(context, case, kwargs):
     own = session()
     case.headers["Zlock-Session-Key"] = own["session_key"]
     # Half of what goes to one session goes to its own: others are refused.
-    if case.path_parameters and str(case.path_parameters.get("id", "")).endswith(("1", "3", "5", "7", "9")):
-        case.path_parameters["id"] = own["session"]
+    if case.path_parameters and str(case.path_parameters.get("session", "")).endswith(("1", "3", "5", "7", "9")):
+        case.path_parameters["session"] = own["session"]
     query = case.query if isinstance(case.query, dict) else {}
     body = case.body if isinstance(case.body, dict) else {}
     for parameters in [query, body]:

@@ -254,7 +254,7 @@ def serve_behind(stack, ways, data, nodes):
 
 def run(words, ways):
     program = built(words.zlock)
-    flags = ["--idle-timeout", words.idle, "--drain-time", words.drain, "--exempt-addresses", "127.0.0.1"]
+    flags = ["--http-idle-timeout", words.idle, "--node-drain-time", words.drain, "--node-exempt-addresses", "127.0.0.1"]
     with contextlib.ExitStack() as stack:
         data = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         cluster = stack.enter_context(Cluster(program, data, *flags))

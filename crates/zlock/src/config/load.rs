@@ -25,7 +25,7 @@ pub fn flags(command: Command) -> Command {
         .value_name("FILE")
         .env("ZLOCK_CONFIG")
         .value_parser(clap::value_parser!(PathBuf))
-        .help("A TOML file with tables of the keys below");
+        .help("A TOML file with any of the keys below, each in its table");
     let defaults = Settings::default();
     KEYS.iter().fold(command.arg(config), |command, key| command.arg(flag(key, &defaults)))
 }
@@ -37,7 +37,9 @@ fn flag(key: &Key, defaults: &Settings) -> Arg {
         .long(key.flag())
         .env(key.variable())
         .value_name(key.kind)
-        .help_heading(key.heading)
+        .help_heading(key.heading())
+        // `-h` shows the keys to know, and `--help` all.
+        .hide_short_help(!key.is_basic)
         .hide_env_values(true)
         .help(help)
 }

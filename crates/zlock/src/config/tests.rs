@@ -1,6 +1,6 @@
 use std::path::Path;
 
-use super::{ConfigError, Given, KEYS, Settings, load, value};
+use super::{ConfigError, Given, KEYS, Key, Settings, load, value};
 
 const THREE: &str = r#"
 node.id = 2
@@ -261,34 +261,51 @@ fn durations_take_units_and_sizes_may() {
     }
 }
 
-const BEGIN: &str = "<!-- begin of the table of keys -->\n";
-const END: &str = "<!-- end of the table of keys -->\n";
+/// Holds a text against the one that a file has at a place. `UPDATE_GOLDENFILES=1` puts it there.
+#[track_caller]
+fn golden(file: &str, made: &str, [before, after]: [&str; 2]) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+    let text = std::fs::read_to_string(&path).unwrap();
+    let begin = text.find(before).expect("the file has the first mark") + before.len();
+    let end = begin + text[begin..].rfind(after).expect("the file has the second mark");
+    if std::env::var_os("UPDATE_GOLDENFILES").is_some() {
+        std::fs::write(path, [&text[..begin], made, &text[end..]].concat()).unwrap();
+    } else {
+        assert_eq!(&text[begin..end], made, "UPDATE_GOLDENFILES=1 cargo test -p zlock writes it");
+    }
+}
 
-/// `UPDATE_GOLDENFILES=1 cargo test -p zlock` writes the table.
 #[test]
 fn the_table_of_keys_in_the_documentation_is_current() {
     let mut table = String::new();
     let defaults = Settings::default();
+    let (basic, others): (Vec<&Key>, Vec<&Key>) = KEYS.iter().partition(|key| key.is_basic);
     let mut heading = "";
-    for key in KEYS {
-        if key.heading != heading {
-            heading = key.heading;
+    for key in basic.into_iter().chain(others) {
+        if key.heading() != heading {
+            heading = key.heading();
             table.push_str(&format!("\n**{heading}**\n\n| key | takes | default | |\n|---|---|---|---|\n"));
         }
         let default = key.default(&defaults);
         let default = if default.is_empty() { default } else { format!("`{default}`") };
-        table.push_str(&format!("| `{}` | {} | {default} | {} |\n", key.name, key.kind.to_lowercase(), key.help));
+        let kind = key.kind.to_lowercase().replace('|', "\\|");
+        table.push_str(&format!("| `{}` | {kind} | {default} | {} |\n", key.path, key.help));
     }
     table.push('\n');
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/operating.md");
-    let text = std::fs::read_to_string(&file).unwrap();
-    let (before, rest) = text.split_once(BEGIN).expect("the page has the first mark");
-    let (found, after) = rest.split_once(END).expect("the page has the second mark");
-    if std::env::var_os("UPDATE_GOLDENFILES").is_some() {
-        std::fs::write(file, format!("{before}{BEGIN}{table}{END}{after}")).unwrap();
-    } else {
-        assert_eq!(found, table, "UPDATE_GOLDENFILES=1 cargo test -p zlock writes the table");
-    }
+    let marks = ["<!-- begin of the table of keys -->\n", "<!-- end of the table of keys -->\n"];
+    golden("../../docs/operating.md", &table, marks);
+}
+
+#[test]
+fn a_change_of_a_key_is_a_change_of_the_golden_file() {
+    let defaults = Settings::default();
+    let line = |key: &Key| {
+        let to_know = if key.is_basic { "to know" } else { "" };
+        let (flag, variable, default) = (key.flag(), key.variable(), key.default(&defaults));
+        format!("{}\t{}\t--{flag}\t{variable}\t{}\t{default}\t{to_know}\n", key.table, key.name, key.kind)
+    };
+    let head = "table\tkey\tflag\tvariable\tkind\tdefault\tto know\n".to_owned();
+    golden("src/config/keys.tsv", &KEYS.iter().map(line).fold(head, |all, line| all + &line), ["", ""]);
 }
 
 #[test]

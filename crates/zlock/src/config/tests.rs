@@ -297,6 +297,20 @@ fn the_table_of_keys_in_the_documentation_is_current() {
 }
 
 #[test]
+fn the_examples_in_the_documentation_are_taken() {
+    let page = include_str!("../../../../docs/operating.md");
+    let examples: Vec<&str> =
+        page.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap_or_default()).collect();
+    assert!(examples.len() >= 2, "one with the members, and others without");
+    let settings = load_text(&examples.join("\n"), &[]).unwrap();
+    assert_eq!((settings.replica.node_id, settings.tls_clients.as_str()), (1, "required"));
+    for file in ["node1", "node2", "node3"] {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../cluster/{file}.toml"));
+        assert!(load(Some(&file), []).is_ok(), "{}", file.display());
+    }
+}
+
+#[test]
 fn a_change_of_a_key_is_a_change_of_the_golden_file() {
     let defaults = Settings::default();
     let line = |key: &Key| {

@@ -215,7 +215,7 @@ async fn a_simple_lock_whose_answers_are_lost_is_held_once_or_not_at_all() {
 
 #[tokio::test]
 async fn the_loss_of_a_simple_lock_is_told_although_the_events_since_are_gone() {
-    let cluster = Cluster::start_with(Options { settings: "event_ring_max = 10", ..Options::default() }).await;
+    let cluster = Cluster::start_with(Options { settings: "node.kept_events_max = 10", ..Options::default() }).await;
     let (one, two) = (client(&cluster), client(&cluster));
     two.create("/other", "").await.unwrap();
     let forget = async || {

@@ -72,7 +72,7 @@ async fn many_connections_that_list_locks_depose_no_leader_and_keep_no_writer_wa
 
 #[tokio::test]
 async fn a_full_door_lets_in_an_address_that_has_no_connection() {
-    let settings = "connections_max = 64\nzookeeper_connections_max = 64";
+    let settings = "http.connections_max = 64\nzookeeper.connections_max = 64";
     let cluster = Cluster::start_with(Options { nodes: 1, settings, ..Options::default() }).await;
     let mut waiting = JoinSet::new();
     // An address has a quarter of all connections.
@@ -105,7 +105,7 @@ async fn a_full_door_lets_in_an_address_that_has_no_connection() {
 
 #[tokio::test]
 async fn a_client_behind_a_balancer_counts_by_its_own_address() {
-    let settings = "proxy_protocol_from = \"127.0.1.0/24\"";
+    let settings = "node.proxies = \"127.0.1.0/24\"";
     let cluster = Cluster::start_with(Options { nodes: 1, settings, ..Options::default() }).await;
     let mut stream = connect_from(1, cluster.endpoint(1)).await;
     // The header has version 2, PROXY, TCP over IPv4, and 12 bytes of addresses and ports.

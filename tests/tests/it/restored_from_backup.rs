@@ -13,7 +13,8 @@ use crate::cli::{run, zlock};
 use crate::harness::{Call, Cluster, Options, Session, until};
 
 /// `super:test`, an operator on this machine.
-const SETTINGS: &str = "super_digest = \"super:D/InIHSb7yEEbrWz8b9l71RjZJU=\"\nsession_timeout_max = \"6s\"";
+const SETTINGS: &str =
+    "admin.super_digest = \"super:D/InIHSb7yEEbrWz8b9l71RjZJU=\"\nlimits.session_timeout_max = \"6s\"";
 const LOCKS: [&str; 2] = ["orders", "invoices"];
 
 /// Starts a cluster whose leader has put the limits of its configuration into force: the grace

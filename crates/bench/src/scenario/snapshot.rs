@@ -14,7 +14,7 @@ const CLIENTS: usize = 64;
 /// snapshot, and in this time they take some.
 const LENGTH: Duration = Duration::from_secs(20);
 /// Longest time until every node of zlock has taken a snapshot. A node begins one after 200,000
-/// entries (`snapshot_log_entries`): when the clients have written that many.
+/// entries (`disk.snapshot_log_entries`): when the clients have written that many.
 const SNAPSHOT_WITHIN: Duration = Duration::from_secs(150);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Shortest time of writes before the snapshot, to compare those during it with.

@@ -175,7 +175,7 @@ impl ClientBuilder {
     }
 
     /// Sets the client's identity in ACLs of the scheme `digest`. The client is a super user where
-    /// the node's `super_digest` has this name and password. Both are sent with every request
+    /// the node's `admin.super_digest` has this name and password. Both are sent with every request
     /// (`Authorization: Basic`), and can be read on the way unless the endpoints are https.
     pub fn user(mut self, name: impl Into<String>, password: impl Into<String>) -> ClientBuilder {
         self.user = Some(User { name: name.into(), password: password.into() });

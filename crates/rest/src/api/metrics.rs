@@ -101,7 +101,7 @@ fn log(text: &mut Text, status: &NodeStatus) {
     text.gauge("unsaved_log_bytes", help, status.unsaved_bytes);
     let help = "How long the oldest write to the log has waited for the disk, in seconds.";
     text.gauge("flush_waiting_seconds", help, status.disk_waits.as_secs_f64());
-    let help = "1 while that is longer than disk_stall_max: the node is not ready and leads only if no other can.";
+    let help = "1 while that is longer than disk.stall_max: the node is not ready and leads only if no other can.";
     text.gauge("disk_stalled", help, u8::from(status.disk_stalls));
     let help = "How often another member had lost entries that it had told this leader to be on its disk.";
     text.counter("peer_entries_lost_total", help, status.peer_losses);
@@ -126,7 +126,7 @@ fn state(text: &mut Text, status: &NodeStatus) {
     text.gauge("data_bytes", "The data of all znodes.", status.data_bytes);
     let help = "Memory that the replicated state takes, by estimate.";
     text.gauge("state_bytes", help, status.state_bytes);
-    text.gauge("state_bytes_max", "How much of it the state may take: state_max.", status.state_bytes_max);
+    text.gauge("state_bytes_max", "How much of it the state may take: limits.state_bytes_max.", status.state_bytes_max);
     text.begin("largest_subtree_bytes", "gauge", "What the subtree below the root weighs that weighs most.");
     if let Some((path, bytes)) = &status.largest_subtree {
         text.labelled("largest_subtree_bytes", &[("path", path.as_str())], *bytes);

@@ -21,7 +21,7 @@ pub(crate) fn command() -> Command {
     let new = || Arg::new("new").value_name("ID=PEER/HTTP").required(true).help(new);
     let zone = || option("zone", "NAME", "Where it stands, for people");
     let add = Command::new("add")
-        .about("Takes in a node that was started with join = true; it becomes a voter once it has caught up")
+        .about("Takes in a node that was started with node.joining = true; it becomes a voter once it has caught up")
         .arg(new())
         .arg(flag("observer", "It serves reads and watches, and never votes"))
         .arg(flag("no-promote", "It becomes a voter only by zlock member promote"))

@@ -85,7 +85,7 @@ async fn a_full_door_lets_in_an_address_that_has_no_connection() {
     until("all wait", async || {
         let metrics = operator.send(Call::get("/metrics")).await.ok()?;
         let text = String::from_utf8_lossy(&metrics.body).into_owned();
-        let waits = text.lines().find_map(|line| line.strip_prefix("zlock_waiting_requests ").map(str::to_owned));
+        let waits = text.lines().find_map(|line| line.strip_prefix("zlock_waits ").map(str::to_owned));
         (waits?.parse::<usize>().ok()? >= 60).then_some(())
     })
     .await;

@@ -232,7 +232,7 @@ async fn long_polls(cluster: &Cluster, header: &str) -> Vec<TcpStream> {
     let mut operator = cluster.client(1);
     until("all wait", async || {
         let metrics = operator.send(Call::get("/metrics")).await.ok()?;
-        String::from_utf8_lossy(&metrics.body).contains("zlock_waiting_requests 2000").then_some(())
+        String::from_utf8_lossy(&metrics.body).contains("zlock_waits 2000").then_some(())
     })
     .await;
     all

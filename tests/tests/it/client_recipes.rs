@@ -21,7 +21,7 @@ async fn a_semaphore_lets_so_many_in_and_takes_permits_together() {
     let (first, rest) = (semaphore.acquire().await.unwrap(), semaphore.permits(2).acquire().await.unwrap());
     assert!(two.semaphore("/s", 3).try_acquire().await.unwrap().is_none());
     let error = two.semaphore("/s", 4).try_acquire().await.unwrap_err();
-    assert_eq!(error.code(), Some(ProblemType::LimitDiffers), "{error}");
+    assert_eq!(error.code(), Some(ProblemType::PermitsMaxDiffers), "{error}");
     let waiting =
         tokio::spawn(async move { two.semaphore("/s", 3).permits(2).acquire().await.map(|guard| (two, guard)) });
     until("it waits", async || (one.lock_queue("/s").await.unwrap().waiters.len() == 1).then_some(())).await;
@@ -129,7 +129,7 @@ async fn the_holder_of_several_locks_hears_who_asks_for_one_and_when_all_are_tak
     two.revoke(&part.ticket, Some(Duration::ZERO)).await.unwrap();
     guard.lost().await;
     assert!(two.lock("/a").try_acquire().await.unwrap().is_some());
-    assert_eq!(guard.release().await.unwrap_err().code(), Some(ProblemType::NoNode));
+    assert_eq!(guard.release().await.unwrap_err().code(), Some(ProblemType::TicketGone));
 }
 
 #[tokio::test]

@@ -158,7 +158,7 @@ impl Lock {
         let target = Target::route("/v1/fence").with("lock", &self.path).with("token", fencing_token);
         match self.client.ask(target).await {
             Ok(_) => Ok(true),
-            Err(error) if error.code() == Some(ProblemType::LockNotHeld) => Ok(false),
+            Err(error) if error.code() == Some(ProblemType::Fenced) => Ok(false),
             Err(error) => Err(error),
         }
     }

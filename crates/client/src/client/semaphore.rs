@@ -6,8 +6,8 @@ use crate::{Error, Guard};
 
 impl Client {
     /// Returns a semaphore of `limit` permits. The first client, or [`Client::set_lock`], sets the
-    /// limit; a client with another limit is refused with `LimitDiffers`. With `None` the limit
-    /// that is set counts.
+    /// limit; a client with another limit is refused with `PermitsMaxDiffers`. With `None` the
+    /// limit that is set counts.
     pub fn semaphore(&self, path: impl Into<String>, limit: impl Into<Option<u32>>) -> Semaphore {
         Semaphore { client: self.clone(), path: path.into(), limit: limit.into() }
     }
@@ -32,7 +32,8 @@ impl Semaphore {
     /// Waits for one permit, in order.
     ///
     /// # Errors
-    /// As [`Lock::acquire`]; `Refused` with `LimitDiffers` when the semaphore has another limit.
+    /// As [`Lock::acquire`]; `Refused` with `PermitsMaxDiffers` when the semaphore has another
+    /// limit.
     pub async fn acquire(&self) -> Result<Guard, Error> {
         self.permits(1).acquire().await
     }

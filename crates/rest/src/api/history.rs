@@ -78,6 +78,11 @@ pub(crate) fn ticket_gone_for(identities: &[Identity], state: &State, ticket: &Z
     problem.because("there is no such ticket: it was released or withdrawn, its session ended, or it never was")
 }
 
+/// Says of a ticket that there is no such znode by 410.
+pub(crate) fn of_ticket(problem: Problem, identities: &[Identity], state: &State, ticket: &ZPath) -> Problem {
+    if problem.is(znode::Error::NoNode) { ticket_gone_for(identities, state, ticket) } else { problem }
+}
+
 /// 410 with the end of the session while that is remembered, else 404.
 pub(crate) fn no_session(identities: &[Identity], state: &State, id: SessionId) -> Problem {
     let problem = match state.ended_session(id) {

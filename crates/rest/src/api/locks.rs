@@ -8,7 +8,7 @@ use replica::{Replica, Silence, WaitEnd};
 use serde::Serialize;
 use tokio::time::Instant;
 use utoipa::ToSchema;
-use zlock_client::api::ProblemType::{LimitDiffers, NotEmpty, TicketGone, UpgradeConflict};
+use zlock_client::api::ProblemType::{NotEmpty, PermitsMaxDiffers, TicketGone, UpgradeConflict};
 use zlock_client::api::{
     Contender, LockHistory, LockList, LockQueue, LockSet, LockSummary, Millis, PathInUrl, ZnodePath,
 };
@@ -30,7 +30,11 @@ use crate::route::{Route, route};
 
 pub(crate) const ROUTES: &[Route] = &[
     Route { reads: true, ..route!(queue) },
-    Route { problems: &[CREATE, &[NotEmpty, LimitDiffers, UpgradeConflict]], rules: &[NO_FRACTION], ..route!(set) },
+    Route {
+        problems: &[CREATE, &[NotEmpty, PermitsMaxDiffers, UpgradeConflict]],
+        rules: &[NO_FRACTION],
+        ..route!(set)
+    },
     Route {
         spellings: &["/v1/locks/"],
         reads: true,

@@ -17,12 +17,12 @@ async fn a_token_passes_while_it_holds_the_lock() {
     let passes = ask(&old.to_string()).await.expect(204);
     assert!(passes.bytes.is_empty() && passes.zxid() >= held.zxid());
     node.call(Method::HEAD, &format!("/v1/fence?lock=/team/x&token={old}"), &[], b"").await.expect(204);
-    ask(&(old + 1).to_string()).await.expect_problem(403, "lock-not-held");
-    node.get(&format!("/v1/fence?lock=/team/y&token={old}")).await.expect_problem(403, "lock-not-held");
+    ask(&(old + 1).to_string()).await.expect_problem(403, "fenced");
+    node.get(&format!("/v1/fence?lock=/team/y&token={old}")).await.expect_problem(403, "fenced");
 
     node.release(&first, text(&held, "ticket")).await.expect(200);
     let next = node.acquire(&second, "/team/x").await.expect(200);
-    let stale = ask(&old.to_string()).await.expect_problem(403, "lock-not-held");
+    let stale = ask(&old.to_string()).await.expect_problem(403, "fenced");
     assert_eq!(text(&stale, "detail"), format!("the lock is not held with token {old}"));
     ask(&number(&next, "fencing_token").to_string()).await.expect(204);
 }
@@ -35,7 +35,7 @@ async fn what_is_no_token_is_refused_as_one_that_holds_nothing() {
     for token in
         ["&token=", "", "&token=x", "&token=-1", "&token=%2B1", "&token=1%20", "&token=99999999999999999999999"]
     {
-        node.get(&format!("/v1/fence?lock=/l{token}")).await.expect_problem(403, "lock-not-held");
+        node.get(&format!("/v1/fence?lock=/l{token}")).await.expect_problem(403, "fenced");
     }
     for query in ["", "?token=1", "?lock=l&token=1", "?lock=/l&token=1&token=2", "?lock=/l&lock=/m", "?lock=/l&x=1"] {
         node.get(&format!("/v1/fence{query}")).await.expect_problem(400, "bad-request");
@@ -56,13 +56,13 @@ async fn a_proxy_may_ask_behind_the_path_of_another_request() {
         (Method::PATCH, "/v1/fence//x"),
     ] {
         assert!(node.call(method.clone(), uri, &good, b"").await.expect(200).bytes.is_empty());
-        node.call(method.clone(), uri, &good[..1], b"").await.expect_problem(403, "lock-not-held");
+        node.call(method.clone(), uri, &good[..1], b"").await.expect_problem(403, "fenced");
         node.call(method.clone(), uri, &good[1..], b"").await.expect_problem(400, "bad-request");
         let twice = [good[0], good[1], ("zlock-lock", "/mine")];
         node.call(method, uri, &twice, b"").await.expect_problem(400, "bad-request");
     }
     let stale = [good[0], ("zlock-token", "1")];
-    node.call(Method::POST, "/v1/fence/x", &stale, b"").await.expect_problem(403, "lock-not-held");
+    node.call(Method::POST, "/v1/fence/x", &stale, b"").await.expect_problem(403, "fenced");
 }
 
 /// ACL for clients that may use the locks below a directory and not read them, as in a query; bob
@@ -117,7 +117,7 @@ async fn nothing_of_the_other_request_is_taken_for_a_part_of_the_question() {
     }
     // Two tokens count as none, as one is from the proxy's client.
     let twice = [("zlock-lock", "/team/x"), ("zlock-token", &*open), ("zlock-token", "1")];
-    node.call(Method::GET, "/v1/fence/x", &twice, b"").await.expect_problem(403, "lock-not-held");
+    node.call(Method::GET, "/v1/fence/x", &twice, b"").await.expect_problem(403, "fenced");
     let ask = async |headers: &[(&str, &str)]| {
         let own = [("zlock-lock", "/d/l"), ("zlock-token", &*hidden)];
         node.call(Method::PUT, "/v1/fence/x", &[&own, headers].concat(), b"").await

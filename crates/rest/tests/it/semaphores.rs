@@ -36,8 +36,8 @@ async fn another_limit_is_refused() {
     let node = Node::start().await;
     let session = node.session().await;
     node.acquire(&session, "/s?mode=semaphore&limit=3").await.expect(200);
-    let refused = node.acquire(&session, "/s?mode=semaphore&limit=4").await.expect_problem(409, "limit-differs");
-    assert_eq!((&refused.body["name"], &refused.body["code"]), (&json!("LimitDiffers"), &json!(-1020)));
+    let refused = node.acquire(&session, "/s?mode=semaphore&limit=4").await.expect_problem(409, "permits-max-differs");
+    assert_eq!((&refused.body["name"], &refused.body["code"]), (&json!("PermitsMaxDiffers"), &json!(-1020)));
     assert_eq!(refused.body["detail"], "the semaphore has a limit of 3, and 4 was said");
     node.acquire(&session, "/s?mode=semaphore&permits=2").await.expect(200);
     let unset = node.acquire(&session, "/new?mode=semaphore").await.expect_problem(400, "bad-request");

@@ -170,7 +170,7 @@ fn hint_of(command: &str, code: ProblemType) -> Option<&'static str> {
         }
         ("set" | "rm" | "acl", ProblemType::BadVersion) => Some("`zlock stat` shows the one that it has"),
         ("watch", ProblemType::EventsGone) => Some("read afresh and watch from there"),
-        ("semaphore", ProblemType::LimitDiffers) => {
+        ("semaphore", ProblemType::PermitsMaxDiffers) => {
             Some("without --limit the one that is set counts; `zlock settings` changes it")
         }
         _ => None,

@@ -14,7 +14,7 @@ async fn a_semaphore_grants_permits_together_in_order_and_under_its_one_limit() 
     let many = scene.wait(&session, &wish(2, 3), "many").await;
     let few = scene.wait(&session, &wish(1, 3), "few").await;
     let paused = scene.pause_leader().await;
-    assert_eq!(problem(&scene.acquire(&session, &wish(1, 4)).await), "limit-differs");
+    assert_eq!(problem(&scene.acquire(&session, &wish(1, 4)).await), "permits-max-differs");
     assert_eq!(scene.queue("/s").await, "a | many few", "one permit is free, and who wants two is not passed");
     scene.release(&session, &held.ticket).await;
     let (many, few) = (many.held().await, few.held().await);
@@ -26,7 +26,7 @@ async fn a_semaphore_grants_permits_together_in_order_and_under_its_one_limit() 
         scene.release(&session, &ticket).await;
     }
     // The limit stays with the lock while its queue is empty.
-    assert_eq!(problem(&scene.acquire(&session, &wish(1, 4)).await), "limit-differs");
+    assert_eq!(problem(&scene.acquire(&session, &wish(1, 4)).await), "permits-max-differs");
 }
 
 fn both(scene: &Scene, session: &Session, policy: &str) -> Waiting {

@@ -42,7 +42,7 @@ pub use cluster::{
 pub use duration::{DurationError, Millis};
 pub use election::{Election, Leader};
 pub use group::{Group, GroupMember};
-pub use history::{EndCause, Ended, EndedSession, EndedTicket, LockHistory};
+pub use history::{End, EndCause, EndedSession, EndedTicket, LockHistory};
 pub use lock::{
     Contender, LockList, LockMode, LockQueue, LockSettings, LockSettingsInfo, LockSummary, MixedClients, Released,
     RevokeRequest, Revoked, SimpleHolder, SimpleLock, Ticket, WaitsFor,

@@ -81,7 +81,7 @@ impl Elections {
             let call = call.body(element.to_string()).session(&session.key);
             client.operate("proclaim", value, call, |_| None).await.0
         };
-        if !answer.is_problem("lock-not-held") && !answer.is_problem("no-node") {
+        if !answer.is_problem("lock-not-held") && !answer.is_problem("ticket-gone") {
             candidate.waiter.place = Some(place);
         }
         candidate.waiter.after(session, &answer, client);

@@ -123,7 +123,7 @@ async fn revoke(lock: &str, deadline_ms: Option<u64>, client: &mut Client) -> bo
         })
         .await;
     client.take_crashed();
-    answer.is_ok() || answer.is_problem("no-node")
+    answer.is_ok() || answer.is_problem("no-node") || answer.is_problem("ticket-gone")
 }
 
 /// Records the past that the lock remembers of a lost ticket: `past`, with how and when the ticket

@@ -199,7 +199,7 @@ impl Waiter {
         let value = owned(&place.value, &session);
         let call = Call::delete(format!("/v1/tickets{}", place.ticket)).session(&session.key);
         let (answer, _) = client.operate("release", value, call, |_| None).await;
-        if !answer.is_ok() && !answer.is_problem("no-node") && !answer.is_problem("ticket-gone") {
+        if !answer.is_ok() && !answer.is_problem("ticket-gone") {
             self.place = Some(place);
         }
         self.after(session, &answer, client);

@@ -58,9 +58,9 @@ fn another_limit_that_is_granted_and_the_own_that_is_refused_are_found() {
             9 again {{"lock":"s","owner":9,"permits":3,"limit":3}} -> ok +"token":20 zxid=20"#
         )
     };
-    good(Workload::Semaphore, &history(4, "fail error=limit-differs"));
+    good(Workload::Semaphore, &history(4, "fail error=permits-max-differs"));
     bad(Workload::Semaphore, "two-limits", &history(4, r#"ok +"token":11"#));
-    bad(Workload::Semaphore, "limit-forgotten", &history(3, "fail error=limit-differs"));
+    bad(Workload::Semaphore, "limit-forgotten", &history(3, "fail error=permits-max-differs"));
 }
 
 #[test]

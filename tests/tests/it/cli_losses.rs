@@ -55,7 +55,7 @@ async fn a_command_is_ended_before_anything_asks_why_its_lock_is_gone() {
             } else if request.contains("until=revoked") {
                 std::future::pending().await
             } else if request.starts_with("DELETE /v1/tickets") {
-                refusal(ProblemType::NoNode, 404)
+                refusal(ProblemType::TicketGone, 410)
             } else {
                 HELD.to_owned()
             }

@@ -276,7 +276,7 @@ async fn a_guard_hears_that_it_shall_give_up_and_that_it_was_taken_away() {
     assert_eq!((by.session, deleted.is_ok()), (Some(two.session_id().await.unwrap()), true));
     assert!(!guard.is_safe(), "another may hold it");
     let error = guard.release().await.unwrap_err();
-    assert!(matches!(error.code(), Some(ProblemType::NoNode | ProblemType::TicketGone)), "{error}");
+    assert_eq!(error.code(), Some(ProblemType::TicketGone), "{error}");
 
     let guard = one.lock("/l").acquire().await.unwrap();
     let (asked, revoked) = tokio::join!(guard.revoked(), two.revoke("/l", Some(Duration::from_millis(100))));

@@ -129,7 +129,7 @@ async fn the_holder_of_several_locks_hears_who_asks_for_one_and_when_all_are_tak
     two.revoke(&part.ticket, Some(Duration::ZERO)).await.unwrap();
     guard.lost().await;
     assert!(two.lock("/a").try_acquire().await.unwrap().is_some());
-    assert_eq!(guard.release().await.unwrap_err().code(), Some(ProblemType::NoNode));
+    assert_eq!(guard.release().await.unwrap_err().code(), Some(ProblemType::TicketGone));
 }
 
 #[tokio::test]

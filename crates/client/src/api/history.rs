@@ -31,7 +31,7 @@ pub enum EndCause {
 /// End of a ticket or a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct Ended {
+pub struct End {
     /// The cause of the end.
     pub how: EndCause,
     /// The zxid of the entry with the end.
@@ -75,7 +75,7 @@ pub struct EndedTicket {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fencing_token: Option<u64>,
     /// The end of the ticket.
-    pub ended: Ended,
+    pub ended: End,
     /// The label of the ticket's session.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub session_label: String,

@@ -165,7 +165,7 @@ impl Guard {
     /// of the same owner that are left.
     ///
     /// # Errors
-    /// `Refused` when the lock had been lost before (`NoNode`, `SessionExpired`). After
+    /// `Refused` when the lock had been lost before (`TicketGone`, `SessionExpired`). After
     /// `Unavailable` and `Unknown` the release goes on in the background, as after a drop.
     pub async fn release(mut self) -> Result<u32, Error> {
         self.claim.give_back().await

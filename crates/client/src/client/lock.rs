@@ -159,7 +159,7 @@ impl Lock {
         let target = Target::route("/v1/fence").with("path", &self.path).with("fencing_token", fencing_token);
         match self.client.ask(target).await {
             Ok(_) => Ok(true),
-            Err(error) if error.code() == Some(ProblemType::LockNotHeld) => Ok(false),
+            Err(error) if error.code() == Some(ProblemType::Fenced) => Ok(false),
             Err(error) => Err(error),
         }
     }

@@ -64,7 +64,7 @@ async fn node(end: &'static str) -> (Client, watch::Sender<bool>) {
                 problem(ProblemType::LockNotHeld, 412, "/l")
             } else if request.starts_with("DELETE /v1/tickets") && !request.contains("to=") {
                 match is_taken {
-                    true => problem(ProblemType::NoNode, 404, "/l/_c_x-lock-0000000000"),
+                    true => problem(ProblemType::TicketGone, 410, "/l/_c_x-lock-0000000000"),
                     false => r#"{"holds":0,"zxid":8}"#.to_owned(),
                 }
             } else if request.starts_with("DELETE") {

@@ -32,8 +32,8 @@ impl Semaphore {
     /// Waits for one permit, in order.
     ///
     /// # Errors
-    /// As [`Lock::acquire`]; `Refused` with `PermitsMaxDiffers` when the semaphore has another number of
-    /// permits.
+    /// As [`Lock::acquire`]; `Refused` with `PermitsMaxDiffers` when the semaphore has another
+    /// number of permits.
     pub async fn acquire(&self) -> Result<Guard, Error> {
         self.permits(1).acquire().await
     }

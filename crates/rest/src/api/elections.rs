@@ -8,13 +8,14 @@
 use axum::http::StatusCode;
 use bytes::Bytes;
 use replica::{Consistency, Step, WatchKey};
-use zlock_client::api::ProblemType::{BlockedByOwnSession, NoNode, NotOwner};
+use zlock_client::api::ProblemType::{BlockedByOwnSession, NoNode, NotOwner, TicketGone};
 use zlock_client::api::{Election, Leader, Millis, NodeSet, PathInUrl, Released, ZnodePath};
 use znode::lock::{self, LockStatus, QueueEntry};
 use znode::{Error, FencingToken, Identity, LockGuard, LockMode, Op, Reply, SessionId, State, ZPath, ZnodeOp};
 
 use crate::api::acquire::enter;
 use crate::api::convert;
+use crate::api::history;
 use crate::openapi::examples::{ZXID, stat};
 use crate::openapi::problems::QUEUE;
 use crate::problem::Problem;
@@ -37,11 +38,11 @@ pub(crate) const ROUTES: &[Route] = &[
     Route { reads: true, ..route!(observe) },
     Route {
         in_session: true,
-        problems: &[&[NoNode]],
+        problems: &[&[NoNode, TicketGone]],
         rules: &["no other lock", "not a lock node of this election", "ticket and fencing_token go together"],
         ..route!(proclaim)
     },
-    Route { in_session: true, problems: &[&[NoNode]], ..route!(resign) },
+    Route { in_session: true, problems: &[&[NoNode, TicketGone]], ..route!(resign) },
 ];
 
 const ROUTE: &str = "/v1/elections";
@@ -95,7 +96,8 @@ pub(crate) async fn proclaim(WithBody(mut call): WithBody) -> Answer {
         _ => {}
     }
     let set = ZnodeOp::SetData { path: ticket.clone(), data: data.into(), version: -1 };
-    let (zxid, Reply::Set { stat }) = call.propose(Op::Znode(set)).await? else {
+    let set = call.propose(Op::Znode(set)).await.map_err(|problem| of_leader(&call, problem, &ticket));
+    let (zxid, Reply::Set { stat }) = set? else {
         return Err(Problem::internal("a set was not answered as one"));
     };
     let set = NodeSet { path: ticket.as_str().into(), stat: convert::stat(stat), zxid: zxid.0 };
@@ -110,10 +112,17 @@ pub(crate) async fn proclaim(WithBody(mut call): WithBody) -> Answer {
 pub(crate) async fn resign(mut call: Call) -> Answer {
     let path = call.lock_path(ROUTE)?;
     let leader = own_leadership(&mut call, &path).await?;
-    let (zxid, Reply::Released { holds }) = call.propose(Op::Release { ticket: leader.ticket.into() }).await? else {
+    let released = call.propose(Op::Release { ticket: leader.ticket.clone().into() }).await;
+    let released = released.map_err(|problem| of_leader(&call, problem, &leader.ticket));
+    let (zxid, Reply::Released { holds }) = released? else {
         return Err(Problem::internal("a release was not answered as one"));
     };
     Ok(json(StatusCode::OK, zxid, &Released { holds, zxid: zxid.0 }))
+}
+
+/// A problem about the leader's ticket, which may have gone meanwhile.
+fn of_leader(call: &Call, problem: Problem, ticket: &ZPath) -> Problem {
+    history::of_ticket(problem, &call.identities, &call.door.replica.state(), ticket)
 }
 
 /// Shows the leader. With `since`, waits until the leader or its value changes.

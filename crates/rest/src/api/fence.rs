@@ -10,7 +10,7 @@ use std::sync::Arc;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use replica::Consistency;
-use zlock_client::api::ProblemType::LockNotHeld;
+use zlock_client::api::ProblemType::Fenced;
 use zlock_client::api::{ProblemType, ZnodePath, headers};
 use znode::{Credential, FencingToken, Identity, ZPath, lock};
 
@@ -23,7 +23,7 @@ use crate::request::identity::identities;
 use crate::request::paths;
 use crate::route::{Route, route};
 
-pub(crate) const ROUTES: &[Route] = &[Route { problems: &[&[LockNotHeld]], ..route!(check) }];
+pub(crate) const ROUTES: &[Route] = &[Route { problems: &[&[Fenced]], ..route!(check) }];
 
 /// Checks that a token is a present holder's: 204, else 403.
 #[utoipa::path(get, path = "/v1/fence", operation_id = "fenceCheck", tag = "locks",
@@ -95,7 +95,7 @@ async fn answer(door: &Door, asker: &Asker<'_>, pass: StatusCode, lock: &ZPath, 
         Some(token) => format!("the lock is not held with token {token}"),
         None => "the request shows no fencing token, which is a number".into(),
     };
-    Err(Problem::new(ProblemType::LockNotHeld, detail).at(lock, zxid))
+    Err(Problem::new(ProblemType::Fenced, detail).at(lock, zxid))
 }
 
 /// Turns a failed read into 503, which a proxy does not take for a refusal.

@@ -1,7 +1,7 @@
 //! `/v1/history/{path}`, and other answers about ended tickets and sessions.
 
 use axum::http::StatusCode;
-use zlock_client::api::{EndCause, Ended, EndedTicket, LockHistory, PathInUrl, ProblemType};
+use zlock_client::api::{End, EndCause, EndedTicket, LockHistory, PathInUrl, ProblemType};
 use znode::lock;
 use znode::{Identity, SUPER, SessionId, State, ZPath, Zxid};
 
@@ -64,14 +64,14 @@ fn ended_ticket(lock: &ZPath, past: &lock::EndedTicket) -> EndedTicket {
         granted_zxid: past.grant.map(|grant| grant.at.zxid.0),
         granted_at_ms: past.grant.map(|grant| grant.at.time_ms),
         fencing_token: past.grant.map(|grant| grant.token.0),
-        ended: Ended { by: past.by.as_deref().and_then(convert::actor), ..ended(past) },
+        ended: End { by: past.by.as_deref().and_then(convert::actor), ..ended(past) },
         session_label: past.session_label.to_string(),
         client: convert::client(&past.client),
     }
 }
 
 /// End of a ticket, without the client that caused it.
-fn ended(past: &lock::EndedTicket) -> Ended {
+fn ended(past: &lock::EndedTicket) -> End {
     let how = match past.end {
         lock::TicketEnd::Released => EndCause::Released,
         lock::TicketEnd::Closed => EndCause::Closed,
@@ -81,7 +81,7 @@ fn ended(past: &lock::EndedTicket) -> Ended {
         lock::TicketEnd::Admin => EndCause::Admin,
         lock::TicketEnd::Deadlock => EndCause::Deadlock,
     };
-    Ended { how, zxid: past.ended.zxid.0, at_ms: past.ended.time_ms, by: None }
+    End { how, zxid: past.ended.zxid.0, at_ms: past.ended.time_ms, by: None }
 }
 
 /// 410: the ticket has gone. Gives the reason if the lock remembers it.
@@ -89,7 +89,7 @@ pub(crate) fn ticket_gone(state: &State, ticket: &ZPath, zxid: Zxid) -> Problem 
     let history = ticket.parent().map(|lock| lock::history(state, &lock, usize::MAX)).unwrap_or_default();
     let problem = Problem::ticket_gone(ticket, zxid);
     match history.iter().find(|past| past.name == ticket.name()) {
-        Some(past) => problem.with(znode::Error::NoNode, Extra::Ended(ended(past))),
+        Some(past) => problem.with(znode::Error::NoNode, Extra::End(ended(past))),
         None => problem,
     }
 }
@@ -106,6 +106,11 @@ pub(crate) fn ticket_gone_for(identities: &[Identity], state: &State, ticket: &Z
     problem.because("there is no such ticket: it was released or withdrawn, its session ended, or it never was")
 }
 
+/// Says of a ticket that there is no such znode by 410.
+pub(crate) fn of_ticket(problem: Problem, identities: &[Identity], state: &State, ticket: &ZPath) -> Problem {
+    if problem.is(znode::Error::NoNode) { ticket_gone_for(identities, state, ticket) } else { problem }
+}
+
 /// 410 with the end of the session while that is remembered, else 404.
 pub(crate) fn no_session(identities: &[Identity], state: &State, id: SessionId) -> Problem {
     let problem = match state.ended_session(id) {
@@ -119,7 +124,7 @@ pub(crate) fn no_session(identities: &[Identity], state: &State, id: SessionId) 
                 false => (EndCause::Closed, "was closed"),
             };
             let (zxid, at_ms) = (session.ended.zxid.0, session.ended.time_ms);
-            let ended = Ended { how: cause, zxid, at_ms, by: None };
+            let ended = End { how: cause, zxid, at_ms, by: None };
             let client = shown.client.as_ref().map(|client| format!(" of {client}")).unwrap_or_default();
             let detail = format!("the session{client} {how} at zxid {zxid}");
             let problem = Problem::new(ProblemType::SessionExpired, detail);

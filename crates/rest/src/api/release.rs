@@ -2,11 +2,12 @@
 //! `DELETE /v1/locks/{path}` for the ticket that holds the lock.
 
 use axum::http::StatusCode;
-use zlock_client::api::ProblemType::{HandOverRefused, LockNotManaged, NoNode, NotHolder, NotOwner, SeveralHeld};
+use zlock_client::api::ProblemType::{HandOverRefused, LockNotManaged, NotHolder, NotOwner, SeveralHeld, TicketGone};
 use zlock_client::api::{PathInUrl, Released, ZnodePath};
 use znode::{Error, FencingToken, HeldTicket, LockMode, Op, Reply, State, TicketRef, ZPath};
 
 use crate::api::convert;
+use crate::api::history;
 use crate::api::holders;
 use crate::openapi::examples::{TICKET, WAITING, ZXID};
 use crate::problem::Problem;
@@ -15,9 +16,13 @@ use crate::request::call::{Answer, Call, json};
 use crate::route::{Route, route};
 
 pub(crate) const ROUTES: &[Route] = &[
-    Route { in_session: true, problems: &[&[NoNode, NotOwner]], ..route!(release) },
-    Route { in_session: true, problems: &[&[NoNode, NotOwner, LockNotManaged, HandOverRefused]], ..route!(hand_over) },
-    Route { in_session: true, problems: &[&[NoNode, NotHolder, SeveralHeld]], ..route!(release_held) },
+    Route { in_session: true, problems: &[&[TicketGone, NotOwner]], ..route!(release) },
+    Route {
+        in_session: true,
+        problems: &[&[TicketGone, NotOwner, LockNotManaged, HandOverRefused]],
+        ..route!(hand_over)
+    },
+    Route { in_session: true, problems: &[&[NotHolder, SeveralHeld]], ..route!(release_held) },
 ];
 
 /// Releases one hold of a ticket, or withdraws a waiting one.
@@ -54,11 +59,7 @@ async fn give_back(call: &Call, op: Op, ticket: &ZPath, lock: &ZPath) -> Answer 
         () if problem.is(Error::NotOwner) && shows(&call.identities, state, lock) => {
             holders::not_owner(problem, state.owner_of(ticket))
         }
-        () if problem.is(Error::NoNode) => problem.because(
-            "there is no such ticket: it was given back or taken away before, its session has ended, or it never was; \
-             GET of the ticket says which, for some time",
-        ),
-        () => problem,
+        () => history::of_ticket(problem, &call.identities, state, &ticket),
     };
     propose(call, op, explained).await
 }

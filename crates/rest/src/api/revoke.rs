@@ -3,8 +3,9 @@
 use axum::http::StatusCode;
 use zlock_client::api::ProblemType::{NoNode, TicketGone};
 use zlock_client::api::{Millis, PathInUrl, Revoked};
-use znode::{Op, Reply};
+use znode::{Op, Reply, lock};
 
+use crate::api::history;
 use crate::openapi::examples::{TICKET, ZXID};
 use crate::problem::Problem;
 use crate::request::call::{Answer, Call, json};
@@ -25,7 +26,14 @@ pub(crate) async fn revoke(mut call: Call) -> Answer {
     let deadline_ms = call.query.duration_ms("deadline", u64::from(u32::MAX))?;
     std::mem::take(&mut call.query).finish()?;
     let deadline_ms = deadline_ms.map(|ms| u32::try_from(ms).unwrap_or(u32::MAX));
-    let (zxid, Reply::Revoking { tickets }) = call.propose(Op::Revoke { path, deadline_ms }).await? else {
+    let asked = call.propose(Op::Revoke { path: path.clone(), deadline_ms }).await.map_err(|problem| {
+        match lock::is_ticket_name(path.name()) {
+            true => history::of_ticket(problem, &call.identities, &call.door.replica.state(), &path),
+            // The path is that of a lock.
+            false => problem,
+        }
+    });
+    let (zxid, Reply::Revoking { tickets }) = asked? else {
         return Err(Problem::internal("a revocation was not answered as one"));
     };
     let tickets = tickets.iter().map(|ticket| ticket.as_str().into()).collect();

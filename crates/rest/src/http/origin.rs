@@ -250,7 +250,7 @@ mod tests {
         }
         let mut request = request.body(Body::empty()).unwrap();
         request.extensions_mut().insert(peer);
-        problem(config, &request).map_or(200, |problem| problem.status.as_u16())
+        problem(config, &request).map_or(200, |problem| problem.kind.status())
     }
 
     #[test]

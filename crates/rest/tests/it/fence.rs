@@ -17,12 +17,12 @@ async fn a_token_passes_while_it_holds_the_lock() {
     let passes = ask(&old.to_string()).await.expect(204);
     assert!(passes.bytes.is_empty() && passes.zxid() >= held.zxid());
     node.call(Method::HEAD, &format!("/v1/fence?path=/team/x&fencing_token={old}"), &[], b"").await.expect(204);
-    ask(&(old + 1).to_string()).await.expect_problem(403, "lock-not-held");
-    node.get(&format!("/v1/fence?path=/team/y&fencing_token={old}")).await.expect_problem(403, "lock-not-held");
+    ask(&(old + 1).to_string()).await.expect_problem(403, "fenced");
+    node.get(&format!("/v1/fence?path=/team/y&fencing_token={old}")).await.expect_problem(403, "fenced");
 
     node.release(&first, text(&held, "ticket")).await.expect(200);
     let next = node.acquire(&second, "/team/x").await.expect(200);
-    let stale = ask(&old.to_string()).await.expect_problem(403, "lock-not-held");
+    let stale = ask(&old.to_string()).await.expect_problem(403, "fenced");
     assert_eq!(text(&stale, "detail"), format!("the lock is not held with token {old}"));
     ask(&number(&next, "fencing_token").to_string()).await.expect(204);
 }
@@ -33,7 +33,7 @@ async fn a_token_passes_while_it_holds_the_lock() {
 async fn what_is_no_token_is_refused_as_one_that_holds_nothing() {
     let node = Node::start().await;
     for token in ["=", "=x", "=-1", "=%2B1", "=1%20", "=99999999999999999999999"] {
-        node.get(&format!("/v1/fence?path=/l&fencing_token{token}")).await.expect_problem(403, "lock-not-held");
+        node.get(&format!("/v1/fence?path=/l&fencing_token{token}")).await.expect_problem(403, "fenced");
     }
     let bad = ["", "?fencing_token=1", "?path=l&fencing_token=1", "?path=/l&fencing_token=1&fencing_token=2"];
     for query in bad.into_iter().chain(["?path=/l&path=/m", "?path=/l&x=1"]) {
@@ -55,13 +55,13 @@ async fn a_proxy_may_ask_behind_the_path_of_another_request() {
         (Method::PATCH, "/v1/fence//x"),
     ] {
         assert!(node.call(method.clone(), uri, &good, b"").await.expect(200).bytes.is_empty());
-        node.call(method.clone(), uri, &good[..1], b"").await.expect_problem(403, "lock-not-held");
+        node.call(method.clone(), uri, &good[..1], b"").await.expect_problem(403, "fenced");
         node.call(method.clone(), uri, &good[1..], b"").await.expect_problem(400, "bad-request");
         let twice = [good[0], good[1], ("zlock-lock", "/mine")];
         node.call(method, uri, &twice, b"").await.expect_problem(400, "bad-request");
     }
     let stale = [good[0], ("zlock-fencing-token", "1")];
-    node.call(Method::POST, "/v1/fence/x", &stale, b"").await.expect_problem(403, "lock-not-held");
+    node.call(Method::POST, "/v1/fence/x", &stale, b"").await.expect_problem(403, "fenced");
 }
 
 /// ACL for clients that may use the locks below a directory and not read them, as in a query; bob
@@ -116,7 +116,7 @@ async fn nothing_of_the_other_request_is_taken_for_a_part_of_the_question() {
     }
     // Two tokens count as none, as one is from the proxy's client.
     let twice = [("zlock-lock", "/team/x"), ("zlock-fencing-token", &*open), ("zlock-fencing-token", "1")];
-    node.call(Method::GET, "/v1/fence/x", &twice, b"").await.expect_problem(403, "lock-not-held");
+    node.call(Method::GET, "/v1/fence/x", &twice, b"").await.expect_problem(403, "fenced");
     let ask = async |headers: &[(&str, &str)]| {
         let own = [("zlock-lock", "/d/l"), ("zlock-fencing-token", &*hidden)];
         node.call(Method::PUT, "/v1/fence/x", &[&own, headers].concat(), b"").await

@@ -21,7 +21,7 @@ async fn a_free_lock_is_held_at_once() {
 
     let released = node.release(&session, &ticket).await.expect(200);
     assert_eq!(released.body, json!({"holds": 0, "zxid": released.zxid()}));
-    node.release(&session, &ticket).await.expect_problem(404, "no-node");
+    node.release(&session, &ticket).await.expect_problem(410, "ticket-gone");
     node.get(&format!("/v1/tickets{ticket}")).await.expect_problem(410, "ticket-gone");
     let next = node.acquire(&session, "/orders/eu").await.expect(200);
     assert!(number(&next, "fencing_token") > token);

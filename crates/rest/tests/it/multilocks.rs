@@ -166,7 +166,7 @@ async fn a_malformed_multi_lock_is_refused_by_the_lock_that_is_wrong() {
         assert_eq!(refused.body["op_index"], index, "{}", refused.body);
     }
     let many: Vec<Value> = (0..65).map(|index| json!({"path": format!("/x{index}")})).collect();
-    acquire(&node, &session, "", json!({ "locks": many })).await.expect_problem(413, "limit-reached");
+    acquire(&node, &session, "", json!({ "locks": many })).await.expect_problem(413, "too-many-operations");
 }
 
 #[tokio::test]
@@ -212,7 +212,7 @@ async fn the_same_owner_holds_the_same_set_once_more_and_nothing_else_of_it() {
     assert_eq!(told, (&json!("Overlap"), &json!(-1024), &json!("/a"), &json!(1)));
     node.acquire(&session, "/a?owner=o").await.expect_problem(409, "overlap");
     let long = json!({ "locks": [{"path": "/d"}], "owner": "o".repeat(300) });
-    let refused = acquire(&node, &session, "", long).await.expect_problem(413, "body-too-large");
+    let refused = acquire(&node, &session, "", long).await.expect_problem(400, "bad-request");
     assert!(text(&refused, "detail").starts_with("owner: 300 bytes"), "{}", refused.body);
     let delayed = json!({ "locks": [{"path": "/d"}], "lock_delay": "61s" });
     let refused = acquire(&node, &session, "", delayed).await.expect_problem(400, "bad-request");

@@ -119,7 +119,9 @@ async fn a_deadline_of_nothing_takes_the_lock_at_once() {
     let held = node.acquire(&session, "/l").await.expect(200);
     let asked = node.post("/v1/revocations/l?deadline=0", "").await.expect(200);
     assert_eq!(asked.body["tickets"][0], held.body["ticket"]);
-    node.release(&session, text(&held, "ticket")).await.expect_problem(404, "no-node");
+    node.release(&session, text(&held, "ticket")).await.expect_problem(410, "ticket-gone");
+    let again = node.post(&format!("/v1/revocations{}", text(&held, "ticket")), "").await;
+    again.expect_problem(410, "ticket-gone");
     node.post("/v1/revocations/l?deadline=soon", "").await.expect_problem(400, "bad-request");
     node.post("/v1/revocations/l?deadlien=1s", "").await.expect_problem(400, "bad-request");
 }

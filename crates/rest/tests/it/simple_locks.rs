@@ -131,7 +131,7 @@ async fn an_owner_is_no_longer_than_a_label() {
         let (node, session) = (&node, &session);
         async move { node.in_session(session, Method::POST, &format!("/v1/simple-locks/s?owner={owner}")).await }
     };
-    let long = take("x".repeat(257)).await.expect_problem(413, "body-too-large");
+    let long = take("x".repeat(257)).await.expect_problem(400, "bad-request");
     assert!(text(&long, "detail").contains("owner: 257 bytes"), "{}", long.body);
     take("x".repeat(256)).await.expect(200);
 }
@@ -161,7 +161,7 @@ async fn without_an_owner_the_text_of_the_key_is_the_owner() {
     }
     let headers = [("zlock-session-key", &*session), ("idempotency-key", &*"x".repeat(41))];
     let long = node.call(Method::POST, "/v1/simple-locks/s/l", &headers, b"").await;
-    let long = long.expect_problem(413, "body-too-large");
+    let long = long.expect_problem(400, "bad-request");
     assert_eq!(text(&long, "detail"), "Idempotency-Key: 41 bytes, and at most 40 are taken");
     node.call(Method::POST, "/v1/simple-locks/s/l?owner=short", &headers, b"").await.expect(200);
 }

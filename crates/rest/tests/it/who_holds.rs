@@ -232,7 +232,7 @@ async fn what_a_client_says_of_itself_is_short_and_plain() {
     let open =
         async |client: serde_json::Value| node.post("/v1/sessions", &json!({ "client": client }).to_string()).await;
     open(json!({"host": "x".repeat(256)})).await.expect(201);
-    let long = open(json!({"host": "x".repeat(257)})).await.expect_problem(413, "body-too-large");
+    let long = open(json!({"host": "x".repeat(257)})).await.expect_problem(400, "bad-request");
     assert_eq!(text(&long, "detail"), "client.host: 257 bytes, and at most 256 are taken");
     let odd = open(json!({"program": "a\nb"})).await.expect_problem(400, "bad-request");
     assert_eq!(text(&odd, "detail"), "client.program: control characters are not taken");

@@ -55,7 +55,7 @@ async fn how_a_session_ended_is_the_same_after_a_leaders_death() {
     let look = async |path: &str| scene.ask(Call::get(path)).await;
     until("the silent session has expired", async || (look(&paths[1]).await.status == 410).then_some(())).await;
     let before = [look(&paths[0]).await.problem().ended.unwrap(), look(&paths[1]).await.problem().ended.unwrap()];
-    let how = |ended: &zlock_client::api::Ended| serde_json::to_value(ended.how).unwrap();
+    let how = |ended: &zlock_client::api::End| serde_json::to_value(ended.how).unwrap();
     assert_eq!((how(&before[0]), how(&before[1])), ("closed".into(), "expired".into()));
     scene.kill_leader().await;
     let _write = scene.session().await;

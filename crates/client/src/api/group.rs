@@ -12,8 +12,8 @@ pub struct Group {
     pub count: u32,
     /// The members on this page.
     pub members: Vec<GroupMember>,
-    /// The zxid at which a member last joined or left: the value of `since` for a request that waits
-    /// for the next change.
+    /// The zxid at which a member last joined or left: the value of `since` for a request that
+    /// waits for the next change.
     pub upto: u64,
     /// The value of `after` for the next page; absent on the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -320,7 +320,8 @@ pub struct SimpleHolder {
     pub owner: String,
     /// The token that the holder shows to resources.
     pub fencing_token: u64,
-    /// The time at which the holder got the lock, in milliseconds since 1970, by the leader's clock.
+    /// The time at which the holder got the lock, in milliseconds since 1970, by the leader's
+    /// clock.
     pub granted_at_ms: u64,
 }
 

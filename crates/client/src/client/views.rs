@@ -134,8 +134,8 @@ impl Client {
     ///
     /// # Errors
     /// `Refused` with `NotEmpty` when the queue has contenders and the change would start or end
-    /// that the lock is managed or a semaphore. The permits of a semaphore and the number of waiters
-    /// can be changed at any time.
+    /// that the lock is managed or a semaphore. The permits of a semaphore and the number of
+    /// waiters can be changed at any time.
     pub async fn set_settings(&self, path: &str, settings: LockSettings) -> Result<LockSettingsInfo, Error> {
         let target = Target::path(SETTINGS, path)?;
         self.write(Call::write(Method::PUT, target.finish()).json(&settings)).await

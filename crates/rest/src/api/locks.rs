@@ -165,8 +165,8 @@ fn page_of_locks(call: &Call, state: &State, listing: &Listing) -> Answer {
     Ok(json(StatusCode::OK, state.last_zxid(), &LockList { locks, cursor }))
 }
 
-/// Adds the queues of a page, up to the lock at which there are `page_size` contenders. Returns this
-/// lock if the page is cut behind it.
+/// Adds the queues of a page, up to the lock at which there are `page_size` contenders. Returns
+/// this lock if the page is cut behind it.
 fn add_queues(
     locks: &mut Vec<LockSummary>,
     page_size: usize,
@@ -228,7 +228,8 @@ enum End<'a> {
 }
 
 impl<'a> Page<'a> {
-    /// Collects the first `page_size` locks to be shown, and stops at [`PASSED_OVER_MAX`] that are not.
+    /// Collects the first `page_size` locks to be shown, and stops at [`PASSED_OVER_MAX`] that are
+    /// not.
     fn of(locks: impl Iterator<Item = &'a ZPath>, page_size: usize, is_shown: impl Fn(&ZPath) -> bool) -> Page<'a> {
         let (mut shown, mut passed_over): (Vec<&ZPath>, usize) = (Vec::new(), 0);
         for lock in locks {

@@ -1,5 +1,5 @@
-//! Releases: `DELETE /v1/tickets/{ticket}`, `POST /v1/hand-overs/{ticket}` to a waiter of choice, and
-//! `DELETE /v1/locks/{path}` for the ticket that holds the lock.
+//! Releases: `DELETE /v1/tickets/{ticket}`, `POST /v1/hand-overs/{ticket}` to a waiter of choice,
+//! and `DELETE /v1/locks/{path}` for the ticket that holds the lock.
 
 use axum::http::StatusCode;
 use zlock_client::api::ProblemType::{HandOverRefused, LockNotManaged, NotHolder, NotOwner, SeveralHeld, TicketGone};

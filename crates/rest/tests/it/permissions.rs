@@ -114,7 +114,7 @@ impl Vault {
                 one(route, WithoutSecrets)
             }
             "/health/leader" | "/health/voter" | "/health/serving" => one(route, WithoutSecrets),
-            "/v1/sessions/{id}" => vec![
+            "/v1/sessions/{session}" => vec![
                 (format!("/v1/sessions/{id}"), OwnNames),
                 // A cursor is a name as well.
                 (format!("/v1/sessions/{id}?page_size=1"), OwnNames),
@@ -139,11 +139,9 @@ impl Vault {
                 let ticket = (format!("/v1/znodes{ticket}"), Refused);
                 told.into_iter().chain(quota).chain(watched).chain([ticket]).collect()
             }
-            "/v1/locks/{path}" => {
-                let lock =
-                    [("/lock", Refused), ("/lock?history=true", Refused), ("/hidden-past?history=true", Refused)];
-                at("/v1/locks/vault", &lock)
-            }
+            "/v1/locks/{path}" => one("/v1/locks/vault/lock", Refused),
+            "/v1/history/{path}" => at("/v1/history/vault", &[("/lock", Refused), ("/hidden-past", Refused)]),
+            "/v1/settings/{path}" => one("/v1/settings/vault/lock", Refused),
             "/v1/locks" => {
                 at(route, &[("", WithoutSecrets), ("?page_size=1", WithoutSecrets), ("?prefix=/vault", WithoutSecrets)])
             }
@@ -231,7 +229,8 @@ async fn nobody_breaks_a_lock_in_a_directory_that_is_anothers() {
         (Method::DELETE, format!("/v1/znodes{ticket}"), ""),
         (Method::DELETE, "/v1/znodes/vault/hidden-simple".to_owned(), ""),
         (Method::PUT, "/v1/znodes/vault/hidden-simple".to_owned(), "forged"),
-        (Method::PUT, "/v1/locks/vault/lock".to_owned(), r#"{"waiters_max":0}"#),
+        (Method::PUT, "/v1/settings/vault/lock".to_owned(), r#"{"waiters_max":0}"#),
+        (Method::DELETE, "/v1/settings/vault/lock".to_owned(), ""),
         (Method::POST, "/v1/znodes/zookeeper/quota/vault/zookeeper_stats".to_owned(), ""),
         (Method::PUT, "/v1/znodes/zookeeper/quota/vault/zookeeper_limits".to_owned(), "count=0"),
         (Method::POST, "/v1/znodes/zookeeper/config".to_owned(), "server.1=evil:1:1:participant"),

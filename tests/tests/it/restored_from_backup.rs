@@ -53,7 +53,7 @@ fn text(path: &Path) -> &str {
 /// The members of the nodes' configuration, as the command line wants them.
 fn members(cluster: &Cluster, ids: &[u64]) -> String {
     let config: toml::Table = std::fs::read_to_string(cluster.config(1)).unwrap().parse().unwrap();
-    let all = config["members"].as_array().unwrap().iter();
+    let all = config["node"]["members"].as_array().unwrap().iter();
     let word = |member: &toml::Value, name: &str| member[name].as_str().unwrap().to_owned();
     let chosen = all.filter(|member| ids.contains(&(member["id"].as_integer().unwrap() as u64)));
     let member =

@@ -14,7 +14,7 @@
 //!   leader's disk.
 //!
 //! ```text
-//! write begins       disk_stall_max      a follower takes over              the disk answers
+//! write begins       disk.stall_max      a follower takes over              the disk answers
 //! |------------------------|--|-----------------|-------------- ... --------------|------------>
 //!                           asks who is steady   refused, or passed on             follows
 //! ```

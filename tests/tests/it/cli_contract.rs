@@ -346,7 +346,7 @@ async fn queues_are_shown_again_when_they_change() {
     assert_eq!(next().await, "[]");
     let guard = client.lock("/team/x").label("first").acquire().await.unwrap();
     let line = next().await;
-    assert!(line.contains("\"lock\":\"/team/x\"") && line.contains("first"), "{line}");
+    assert!(line.contains("\"path\":\"/team/x\"") && line.contains("first"), "{line}");
     guard.release().await.unwrap();
     assert_eq!(next().await, "[]");
     assert!(until("it ends by itself", async || watch.try_wait().unwrap()).await.success());

@@ -149,7 +149,7 @@ async fn a_limit_is_raised_and_lowered_in_use() {
     let any = client.semaphore("/pool", None);
     let three = any.try_acquire().await.unwrap().unwrap();
     let (code, _, stderr) = run(zlock(&cluster, &["semaphore", "pool", "--limit", "2", "--", "true"])).await;
-    assert!(code == 125 && stderr.contains("the semaphore has a limit of 3, and 2 was said"), "{stderr}");
+    assert!(code == 125 && stderr.contains("the semaphore has 3 permits, and permits_max is 2"), "{stderr}");
 
     done(&cluster, &["settings", "pool", "--limit", "1"]).await;
     one.release().await.unwrap();

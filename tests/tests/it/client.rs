@@ -280,9 +280,9 @@ async fn a_guard_hears_that_it_shall_give_up_and_that_it_was_taken_away() {
 
     let guard = one.lock("/l").acquire().await.unwrap();
     let (asked, revoked) = tokio::join!(guard.revoked(), two.revoke("/l", Some(Duration::from_millis(100))));
-    assert_eq!((asked.by, revoked.is_ok()), (Some(two.session_id().await.unwrap()), true));
+    assert_eq!((asked.session, revoked.is_ok()), (Some(two.session_id().await.unwrap()), true));
     let Loss::Revoked { by: Some(by) } = guard.lost().await else { panic!("the past of the lock tells who asked") };
-    assert_eq!((by.session, by.client.unwrap().pid), (asked.by, Some(std::process::id())));
+    assert_eq!((by.session, by.client.unwrap().pid), (asked.session, Some(std::process::id())));
 
     let reader = one.rw_lock("/book").read().acquire().await.unwrap();
     let other = two.rw_lock("/book").read().acquire().await.unwrap();

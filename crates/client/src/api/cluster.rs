@@ -205,7 +205,7 @@ pub struct Members {
     /// everything.
     pub joint: bool,
     /// The node that knows this: the leader, or the node that was asked if no leader answers.
-    pub told_by: u64,
+    pub reported_by: u64,
     /// The id of the leader.
     pub leader: Option<u64>,
     /// The number of voters that may still fail before the cluster stops.

@@ -71,14 +71,14 @@ pub struct RevokeRequest {
     pub asked_at_ms: u64,
     /// The session of the request; absent for a request without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub by: Option<u64>,
+    pub session: Option<u64>,
     /// The time from which on the ticket may be taken away, in milliseconds since 1970; absent for
     /// never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due_at_ms: Option<u64>,
     /// The client that asked, if known; only where a lock's queue is shown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub actor: Option<Box<Actor>>,
+    pub by: Option<Box<Actor>>,
 }
 
 /// Answer of `POST /v1/revocations/{path}`.

@@ -130,7 +130,7 @@ impl Holding<'_> {
         loop {
             match self.asked().await {
                 Ok(Some(request)) => {
-                    self.claim.fate.note_asked(request.by);
+                    self.claim.fate.note_asked(request.session);
                     return request;
                 }
                 Ok(None) => {}

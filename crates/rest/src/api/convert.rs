@@ -244,17 +244,17 @@ fn perms(letters: &str) -> Result<u32, Problem> {
 
 /// Converts a revocation for readers of the lock, with the actor that asked.
 pub(crate) fn shown_revocation(revocation: Revocation) -> RevokeRequest {
-    let actor = actor(&revocation.by).map(Box::new);
-    RevokeRequest { actor, ..revocation_request(revocation) }
+    let by = actor(&revocation.by).map(Box::new);
+    RevokeRequest { by, ..revocation_request(revocation) }
 }
 
 pub(crate) fn revocation_request(revocation: Revocation) -> RevokeRequest {
     RevokeRequest {
         zxid: revocation.at.zxid.0,
         asked_at_ms: revocation.at.time_ms,
-        by: revocation.by.session.map(|session| session.0),
+        session: revocation.by.session.map(|session| session.0),
         due_at_ms: revocation.due_ms,
-        actor: None,
+        by: None,
     }
 }
 

@@ -412,3 +412,62 @@ async fn a_key_need_not_be_a_uuid_and_lock_nodes_are_named_by_one() {
     assert_eq!(acquire("deploy 43").await.expect(200).body["holds"], 2);
     acquire(&"x".repeat(129)).await.expect_problem(400, "bad-request");
 }
+
+/// Type of a schema in a few words.
+fn type_of(schema: &Value) -> String {
+    if let Some(name) = schema["$ref"].as_str() {
+        return name.rsplit('/').next().unwrap().to_owned();
+    }
+    if let Some(words) = schema["enum"].as_array() {
+        return words.iter().map(|word| word.as_str().unwrap_or_default()).collect::<Vec<_>>().join("|");
+    }
+    for several in ["oneOf", "anyOf", "allOf"] {
+        if let Some(all) = schema[several].as_array() {
+            return all.iter().map(type_of).collect::<Vec<_>>().join("|");
+        }
+    }
+    match (&schema["type"], &schema["items"], &schema["properties"]) {
+        (_, items @ Value::Object(_), _) => format!("[{}]", type_of(items)),
+        (_, _, Value::Object(fields)) => {
+            let field = |(name, schema): (&String, &Value)| format!("{name}:{}", type_of(schema));
+            format!("{{{}}}", fields.iter().map(field).collect::<Vec<_>>().join(" "))
+        }
+        (Value::Array(types), ..) => types.iter().filter_map(Value::as_str).collect::<Vec<_>>().join("|"),
+        (one, ..) => one.as_str().unwrap_or("any").to_owned(),
+    }
+}
+
+/// Describes an operation in a line: its parameters, its body, and its successful answers.
+fn line_of(method: &str, path: &str, operation: &Value) -> String {
+    let mut words = vec![format!("{} {path} {}", method.to_uppercase(), operation["operationId"].as_str().unwrap())];
+    for parameter in operation["parameters"].as_array().into_iter().flatten() {
+        let mark = if parameter["required"] == true { "!" } else { "" };
+        words.push(format!("{}{mark}:{}", parameter["name"].as_str().unwrap(), type_of(&parameter["schema"])));
+    }
+    for content in operation["requestBody"]["content"].as_object().into_iter().flatten() {
+        words.push(format!("body={}", type_of(&content.1["schema"])));
+    }
+    for (status, response) in
+        operation["responses"].as_object().unwrap().iter().filter(|(status, _)| status.as_str() < "300")
+    {
+        let bodies = response["content"].as_object().into_iter().flatten();
+        let bodies: Vec<String> = bodies.map(|(_, content)| type_of(&content["schema"])).collect();
+        words.push(format!("-> {status} {}", bodies.join("|")).trim_end().to_owned());
+    }
+    words.join(" ")
+}
+
+/// The names of the API are promised: a change of `golden/api.txt` is a line in the changelog.
+#[test]
+fn a_change_of_a_name_is_a_change_of_the_golden_file() {
+    let mut lines: Vec<String> =
+        operations().map(|(method, path, operation)| line_of(method, path, operation)).collect();
+    let schemas = document()["components"]["schemas"].as_object().unwrap();
+    lines.extend(schemas.iter().map(|(name, schema)| format!("{name} = {}", type_of(schema))));
+    let table = lines.join("\n") + "\n";
+    let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/api.txt");
+    if std::env::var_os("UPDATE_GOLDENFILES").is_some() {
+        std::fs::write(&file, &table).unwrap();
+    }
+    assert_eq!(table, std::fs::read_to_string(file).unwrap_or_default(), "UPDATE_GOLDENFILES=1 writes the table");
+}

@@ -28,14 +28,14 @@ async fn a_holder_that_waits_for_it_hears_that_its_lock_is_wanted() {
     assert_eq!(asked.body, json!({"tickets": [ticket], "zxid": asked.zxid()}));
     let heard = heard.expect(200);
     let by: u64 = other.split_once('.').unwrap().0.parse().unwrap();
-    let revoke = json!({"zxid": asked.zxid(), "asked_at_ms": heard.body["revoke"]["asked_at_ms"], "by": by});
+    let revoke = json!({"zxid": asked.zxid(), "asked_at_ms": heard.body["revoke"]["asked_at_ms"], "session": by});
     assert_eq!((&heard.body["revoke"], &heard.body["state"]), (&revoke, &json!("held")));
     // The request stays visible for all readers, and the label stays, too.
     let look = node.get(&format!("/v1/tickets{ticket}")).await.expect(200);
     assert_eq!(look.body["revoke"], revoke);
     let queue = node.get("/v1/locks/l").await.expect(200);
     let mut revoke = revoke;
-    revoke["actor"] = json!({"session": by});
+    revoke["by"] = json!({"session": by});
     assert_eq!((&queue.body["holders"][0]["revoke"], &queue.body["holders"][0]["label"]), (&revoke, &json!("job")));
     node.in_session(&holder, Method::GET, &uri).await.expect(200);
     node.release(&holder, &ticket).await.expect(200);

@@ -116,7 +116,7 @@ async fn a_ticket_that_was_taken_away_names_who_did_it() {
     assert_eq!((&past[0]["ended"]["how"], &past[0]["ended"]["by"]), (&json!("revoked"), &by));
     let queue = node.get("/v1/locks/l").await.expect(200);
     let revoke = &queue.body["holders"][0]["revoke"];
-    assert_eq!((&revoke["by"], &revoke["actor"]), (&json!(admin_id), &by));
+    assert_eq!((&revoke["session"], &revoke["by"]), (&json!(admin_id), &by));
 }
 
 #[tokio::test]

@@ -212,9 +212,9 @@ mod tests {
     #[test]
     fn what_may_fail_is_said_in_words() {
         let words = |failure_tolerance, joint| {
-            let (index, committed, told_by, leader) = (1, true, 1, Some(1));
+            let (index, committed, reported_by, leader) = (1, true, 1, Some(1));
             let (members, removed) = (Vec::new(), Vec::new());
-            in_words(&Members { index, committed, joint, told_by, leader, failure_tolerance, members, removed })
+            in_words(&Members { index, committed, joint, reported_by, leader, failure_tolerance, members, removed })
         };
         assert_eq!(words(0, false), "no voter may fail now");
         assert_eq!(words(2, true), "2 voters may fail, and a change of the voters is half done");

@@ -22,7 +22,7 @@ async fn a_revoked_lock_is_taken_away_at_its_deadline_by_the_next_leader() {
 
     let heard: serde_json::Value = hearing.answer().await.json();
     assert_eq!((&heard["state"], &heard["revoke"]["zxid"]), (&json!("held"), &json!(asked.zxid)));
-    assert_eq!(heard["revoke"]["by"], other.id);
+    assert_eq!(heard["revoke"]["session"], other.id);
     let next = waiting.held().await;
     assert!(next.token > held.token && scene.token_holds("/l", next.token).await);
     let guard = format!("/l;{}", held.token);

@@ -25,6 +25,8 @@ mod logging;
 mod own_program;
 mod reload;
 mod serve;
+#[cfg(test)]
+mod tests;
 mod usage;
 
 use std::ffi::OsString;

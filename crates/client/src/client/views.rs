@@ -1,13 +1,14 @@
 //! Reads of a cluster's nodes, members, sessions and locks; changes of members; requests for a
-//! lock.
+//! lock, and releases of one in a session of another program.
 
 use std::time::Duration;
 
 use crate::api::{
-    Cluster, LockHistory, LockList, LockQueue, LockSettings, LockSettingsInfo, LockSummary, Members, Millis, Revoked,
-    SessionInfo, SessionList, Transfer, Upgrade,
+    Cluster, LockHistory, LockList, LockQueue, LockSettings, LockSettingsInfo, LockSummary, Members, Millis, Released,
+    Revoked, SessionInfo, SessionKey, SessionList, Transfer, Upgrade,
 };
 use hyper::Method;
+use hyper::header::HeaderValue;
 
 use crate::Error;
 use crate::client::Client;
@@ -158,6 +159,31 @@ impl Client {
     pub async fn revoke(&self, path: &str, deadline: Option<Duration>) -> Result<Revoked, Error> {
         let target = Target::path("/v1/revocations", path)?.with_some("deadline", deadline.map(Millis::from));
         self.write(Call::write(Method::POST, target.finish())).await
+    }
+
+    /// Gives back one hold of the ticket with which a session holds a lock, as that session: `key`
+    /// is the key of a session that another program keeps alive.
+    ///
+    /// # Errors
+    /// `Refused` with `NotHolder` when the session does not hold the lock, with `SeveralHeld` when
+    /// it holds the lock with several tickets.
+    pub async fn release_held(&self, key: &SessionKey, lock: &str) -> Result<Released, Error> {
+        self.release_in(key, Target::path("/v1/locks", lock)?).await
+    }
+
+    /// Gives back one hold of a ticket, or withdraws a waiting one, as the session with this key.
+    ///
+    /// # Errors
+    /// `Refused` with `TicketGone`, or with `NotOwner` when the ticket is another session's.
+    pub async fn release_ticket(&self, key: &SessionKey, ticket: &str) -> Result<Released, Error> {
+        self.release_in(key, Target::path("/v1/tickets", ticket)?).await
+    }
+
+    async fn release_in(&self, key: &SessionKey, target: Target) -> Result<Released, Error> {
+        let mut session = HeaderValue::from_str(&key.to_string()).expect("digits and a dot");
+        session.set_sensitive(true);
+        let call = Call::write(Method::DELETE, target.finish()).session(&session).key(uuid::Uuid::new_v4());
+        self.inner.transport.send(&call, self.deadline()).await?.json()
     }
 
     /// Returns the level of the cluster, and the programs of its members. For operators.

@@ -59,7 +59,7 @@ async fn give_back(call: &Call, op: Op, ticket: &ZPath, lock: &ZPath) -> Answer 
         () if problem.is(Error::NotOwner) && shows(&call.identities, state, lock) => {
             holders::not_owner(problem, state.owner_of(ticket))
         }
-        () => history::of_ticket(problem, &call.identities, state, &ticket),
+        () => history::of_ticket(problem, &call.identities, state, ticket),
     };
     propose(call, op, explained).await
 }

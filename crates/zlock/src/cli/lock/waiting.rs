@@ -86,7 +86,7 @@ async fn holder(client: &Client, path: &str, simple: bool) -> Option<String> {
 }
 
 /// `session 7 (backup; web-1, pid 71, zlock) for 3s`, without what is not known.
-fn words_of_holder(session: Option<u64>, label: &str, client: Option<&ClientInfo>, at_ms: u64) -> String {
+pub(crate) fn words_of_holder(session: Option<u64>, label: &str, client: Option<&ClientInfo>, at_ms: u64) -> String {
     let session = session.map_or("a persistent znode".into(), |id| format!("session {id}"));
     let known = [label.to_owned(), client.map(ToString::to_string).unwrap_or_default()];
     let known = known.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("; ");

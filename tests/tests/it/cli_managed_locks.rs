@@ -165,5 +165,5 @@ async fn a_limit_is_raised_and_lowered_in_use() {
     assert!(code == 1 && stderr.contains("zlock locks") && !stderr.contains("zlock rm"), "{stderr}");
     held.release().await.unwrap();
     let (_, _, stderr) = run(zlock(&cluster, &["semaphore", "new", "--", "true"])).await;
-    assert!(stderr.contains("none is set for this semaphore"), "{stderr}");
+    assert!(stderr.contains("permits_max: it is missing"), "{stderr}");
 }

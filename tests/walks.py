@@ -47,8 +47,8 @@ class Node:
         self.http, peer, self.zookeeper = free_ports(3)
         config = directory / "node.toml"
         config.write_text(
-            f'node_id = 1\ndata_dir = "{directory}/data"\nzookeeper_listen = "127.0.0.1:{self.zookeeper}"\nsnapshot_log_bytes = "{SNAPSHOT_LOG_BYTES}B"\n'
-            f'members = [{{ id = 1, peer_addr = "127.0.0.1:{peer}", http_addr = "127.0.0.1:{self.http}" }}]\n'
+            f'node.id = 1\nnode.data_dir = "{directory}/data"\nzookeeper.listen = "127.0.0.1:{self.zookeeper}"\ndisk.snapshot_log_bytes = "{SNAPSHOT_LOG_BYTES}B"\n'
+            f'node.members = [{{ id = 1, peer_addr = "127.0.0.1:{peer}", http_addr = "127.0.0.1:{self.http}" }}]\n'
         )
         out = directory / "out"
         command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}", zlock, "serve", "--config", config]
@@ -190,7 +190,7 @@ def main():
     with tempfile.TemporaryDirectory() as directory:
         node = Node(args.zlock, pathlib.Path(directory))
         try:
-            session = {"Zlock-Session": json.loads(node.ask("POST", "/v1/sessions", '{"timeout_ms": 300000}'))["session"]}
+            session = {"Zlock-Session-Key": json.loads(node.ask("POST", "/v1/sessions", '{"timeout": "5m"}'))["session_key"]}
             client, watching = ZooKeeper(node.zookeeper), ZooKeeper(node.zookeeper)
             node.ask("POST", "/v1/locks/warm", **session)
             client.create("/created")

@@ -168,7 +168,7 @@ mod tests {
             path: None,
             op_index: None,
             ended: None,
-            end: None,
+            ended_session: None,
             holder: None,
             cycle: Vec::new(),
             zxid: 1,

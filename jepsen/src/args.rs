@@ -89,8 +89,8 @@ pub(crate) struct Common {
     /// configured), or half: small in runs with an odd seed.
     #[arg(long, default_value = "half")]
     pub(crate) snapshots: String,
-    /// A line for the configuration of every node, such as 'snapshot_log_entries = 500'. May be
-    /// repeated.
+    /// A line for the configuration of every node, such as 'disk.snapshot_log_entries = 500'. May
+    /// be repeated.
     #[arg(long)]
     pub(crate) set: Vec<String>,
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use testkit::zookeeper::Zk;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
-use zlock_client::api::{OpenSession, SessionOpened};
+use zlock_client::api::{Millis, OpenSession, SessionOpened};
 
 use crate::answer::{Answer, Effect};
 use crate::history::{Entry, Kind, Process};
@@ -143,7 +143,7 @@ impl Client {
     /// # Errors
     /// When a minute was not enough.
     pub async fn open_session(&mut self, timeout_ms: u64) -> Result<Session, String> {
-        let wish = OpenSession { timeout_ms: Some(timeout_ms), label: "jepsen".into(), client: None };
+        let wish = OpenSession { timeout: Some(Millis(timeout_ms)), label: "jepsen".into(), client: None };
         let mut answer = self.insist(Call::post("/v1/sessions").json(&wish), |_| false).await?;
         let opened: SessionOpened = answer.read(Effect::Write).ok_or("the session cannot be read")?;
         let seed = self.rng.u64(..);
@@ -176,15 +176,15 @@ impl Session {
         let quiet = Arc::new(AtomicBool::new(false));
         let timeout = Duration::from_millis(u64::from(opened.timeout_ms));
         let keeper = tokio::spawn(keep_alive(
-            opened.id,
-            opened.session.clone(),
+            opened.session,
+            opened.session_key.clone(),
             timeout,
             Http::new(endpoints),
             quiet.clone(),
             seed,
         ));
         let keeper = Some(keeper.abort_handle());
-        Session { id: opened.id, key: opened.session, timeout, zk: None, quiet, keeper }
+        Session { id: opened.session, key: opened.session_key, timeout, zk: None, quiet, keeper }
     }
 
     /// A session that the client of ZooKeeper's protocol keeps alive.

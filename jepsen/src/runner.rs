@@ -234,7 +234,7 @@ async fn start_cluster(options: &Options, dir: &std::path::Path) -> io::Result<C
     }
     let mut settings = options.settings.clone();
     if own_disk.is_some() {
-        settings.push_str("\nfree_disk_min = \"8MiB\"\n");
+        settings.push_str("\ndisk.free_bytes_min = \"8MiB\"\n");
     }
     let program = match &options.zlock {
         Some(program) => program.clone(),

@@ -9,7 +9,7 @@ use crate::verdict::Verdict;
 
 /// Settings for small snapshots: one every 200 entries, and a log that is purged up to 20 entries
 /// behind it.
-pub const SMALL: [(&str, &str); 2] = [("snapshot_log_entries", "200"), ("log_entries_kept", "20")];
+pub const SMALL: [(&str, &str); 2] = [("disk.snapshot_log_entries", "200"), ("disk.kept_log_entries", "20")];
 
 /// A node that missed as many entries lacks some that the others have purged: they have built two
 /// snapshots meanwhile.
@@ -105,7 +105,7 @@ mod tests {
     use crate::history::{Kind, NemesisTag};
     use crate::verdict::Validity;
 
-    const KEPT: &str = "snapshot_log_entries = 200\nlog_entries_kept = 20";
+    const KEPT: &str = "disk.snapshot_log_entries = 200\ndisk.kept_log_entries = 20";
 
     fn judged(settings: &str, built: u64, sent: u64, purged: u64, missed: u64) -> Validity {
         let mut verdict = Verdict::default();

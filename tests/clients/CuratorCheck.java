@@ -269,24 +269,24 @@ public class CuratorCheck {
     static class Http {
         final java.net.http.HttpClient client = java.net.http.HttpClient.newHttpClient();
         final String host;
-        final String session;
+        final String sessionKey;
 
         Http(String host) throws Exception {
             this.host = host;
-            session = field(send("POST", "/v1/sessions", "", "{\"timeout_ms\":15000}"), "session");
+            sessionKey = field(send("POST", "/v1/sessions", "", "{\"timeout\":\"15s\"}"), "session_key");
         }
 
-        String send(String method, String path, String session, String body) throws Exception {
+        String send(String method, String path, String sessionKey, String body) throws Exception {
             java.net.http.HttpRequest.Builder request = java.net.http.HttpRequest.newBuilder(java.net.URI.create("http://" + host + path))
                 .method(method, java.net.http.HttpRequest.BodyPublishers.ofString(body)).timeout(java.time.Duration.ofSeconds(20));
-            if (!session.isEmpty()) {
-                request.header("Zlock-Session", session).header("Idempotency-Key", UUID.randomUUID().toString());
+            if (!sessionKey.isEmpty()) {
+                request.header("Zlock-Session-Key", sessionKey).header("Idempotency-Key", UUID.randomUUID().toString());
             }
             return client.send(request.build(), java.net.http.HttpResponse.BodyHandlers.ofString()).body();
         }
 
         String ask(String method, String path) throws Exception {
-            return send(method, path, session, "");
+            return send(method, path, sessionKey, "");
         }
 
         static String field(String answer, String name) {
@@ -346,10 +346,10 @@ public class CuratorCheck {
     static void beside(String hosts, String http) throws Exception {
         CuratorFramework one = client(hosts);
         Http other = new Http(http);
-        for (String mode : new String[] {"exclusive", "write", "latch", "read"}) {
+        for (String mode : new String[] {"exclusive", "write", "election", "read"}) {
             for (String name : new String[] {"mutex", "read lock", "write lock", "latch"}) {
                 String path = "/curator-beside-" + mode + "-" + name.replace(" ", "-") + "-" + System.nanoTime();
-                String ask = mode.equals("latch") ? "/v1/elections" + path + "?" : "/v1/locks" + path + "?mode=" + mode + "&";
+                String ask = mode.equals("election") ? "/v1/elections" + path + "?" : "/v1/locks" + path + "?mode=" + mode + "&";
                 InterProcessReadWriteLock both = new InterProcessReadWriteLock(one, path);
                 Recipe mine = name.equals("mutex") ? mutex(new InterProcessMutex(one, path))
                     : name.equals("read lock") ? mutex(both.readLock())

@@ -254,7 +254,7 @@ def serve_behind(stack, ways, data, nodes):
 
 def run(words, ways):
     program = built(words.zlock)
-    flags = ["--idle-timeout", words.idle, "--drain-time", words.drain, "--exempt-addresses", "127.0.0.1"]
+    flags = ["--http-idle-timeout", words.idle, "--node-drain-time", words.drain, "--node-exempt-addresses", "127.0.0.1"]
     with contextlib.ExitStack() as stack:
         data = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         cluster = stack.enter_context(Cluster(program, data, *flags))
@@ -293,8 +293,8 @@ def run(words, ways):
 def main():
     words = arguments(__doc__, "balancers")
     words.add_argument("--seconds", type=int, default=15, help="before the first node is restarted")
-    words.add_argument("--idle", default="5s", help="the nodes' idle_timeout in seconds: above the %d s of the balancers, or the test fails" % KEPT_S)
-    words.add_argument("--drain", default="5s", help="the nodes' drain_time: the same")
+    words.add_argument("--idle", default="5s", help="the nodes' http.idle_timeout in seconds: above the %d s of the balancers, or the test fails" % KEPT_S)
+    words.add_argument("--drain", default="5s", help="the nodes' node.drain_time: the same")
     words = words.parse_args()
     ways, missing = {}, []
     for name, packages, configure, program in [

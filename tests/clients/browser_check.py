@@ -28,7 +28,7 @@ PAGE = """<!doctype html><title>page</title><pre id=heard></pre>
 <iframe name=sink></iframe>
 <form id=form method=post target=sink enctype=text/plain action="NODE/v1/sessions">
 <input name='{"label":"form","x":"' value='"}'></form>
-<form id=plain method=post target=sink action="NODE/v1/revoke/held?deadline=0"></form>
+<form id=plain method=post target=sink action="NODE/v1/revocations/held?deadline=0"></form>
 <img src="NODE/v1/cluster">
 <script>
 const heard = [];
@@ -40,7 +40,7 @@ const tries = [
 ];
 (async () => {
   for (const [name, options] of tries) {
-    for (const path of ['/v1/sessions', '/v1/znodes/page', '/v1/revoke/held?deadline=0']) {
+    for (const path of ['/v1/sessions', '/v1/znodes/page', '/v1/revocations/held?deadline=0']) {
       try { const r = await fetch('NODE' + path, options); tell(name + ' ' + r.type + ' ' + r.status); }
       catch (error) { tell(name + ' failed'); }
     }
@@ -99,8 +99,8 @@ def main():
     with tempfile.TemporaryDirectory() as directory, Cluster(program, pathlib.Path(directory), nodes=1) as cluster:
         cluster.wait_ready()
         node, port = "http://" + cluster.http[0], cluster.http[0].rsplit(":")[-1]
-        session = call(node, "POST", "/v1/sessions", b'{"timeout_ms":300000}')["session"]
-        call(node, "POST", "/v1/locks/held", headers={"Zlock-Session": session})
+        session_key = call(node, "POST", "/v1/sessions", b'{"timeout":"5m"}')["session_key"]
+        call(node, "POST", "/v1/locks/held", headers={"Zlock-Session-Key": session_key})
         before = call(node, "GET", "/v1/cluster")
         sites = [
             ("another port", f"http://localhost:{serve_page(node)}/", True),

@@ -137,7 +137,7 @@ def zookeeper(jars, data):
 
 
 def zlock(program, data):
-    cluster = Cluster(program, data, "--zookeeper-words", "*", zookeeper=True)
+    cluster = Cluster(program, data, "--zookeeper-four-letter-words", "*", zookeeper=True)
     ports = [int(addr.rsplit(":")[-1]) for addr in cluster.zookeeper]
     return Servers("zlock", [cluster.command(at) for at in range(3)], ports, data)
 

@@ -67,9 +67,9 @@ class Node:
         self.url = "http://" + http
 
     def session(self):
-        status, opened = ask("POST", self.url + "/v1/sessions", body=b'{"timeout_ms":60000}')
+        status, opened = ask("POST", self.url + "/v1/sessions", body=b'{"timeout":"60s"}')
         assert status == 201, (status, opened)
-        return {"Zlock-Session": opened["session"]}
+        return {"Zlock-Session-Key": opened["session_key"]}
 
     def acquire(self, session):
         status, held = ask("POST", "%s/v1/locks%s?wait=10s&owner=me" % (self.url, LOCK), session)
@@ -78,7 +78,7 @@ class Node:
 
     def take_away(self):
         """The holder is not asked, as when its session expires."""
-        status, _ = ask("POST", "%s/v1/revoke%s?deadline=0" % (self.url, LOCK))
+        status, _ = ask("POST", "%s/v1/revocations%s?deadline=0" % (self.url, LOCK))
         assert status == 200
 
 
@@ -131,7 +131,7 @@ def behind_nginx(cache, node, http, directory):
     def put(token, path=""):
         # Headers of the client's that would change the question, if they came through.
         headers = {"Origin": "http://evil.example", "Authorization": "Basic !", "Zlock-Lock": "/mine", "If-Lock": "/mine;1", "Consistency": "local"}
-        headers.update({} if token is None else {"Zlock-Token": token})
+        headers.update({} if token is None else {"Zlock-Fencing-Token": token})
         return ask("PUT", front + path, headers, b"paid")[0]
 
     with started([program, "-e", "stderr", "-p", directory, "-c", config], directory / "log", env=env) as process:
@@ -145,10 +145,10 @@ def behind_nginx(cache, node, http, directory):
         new = node.acquire(second)
         assert new > old and put(str(old)) == 403, "a stale token passes"
         # What else a client may send in place of a token.
-        mine = "lock=/mine&token=1"
-        for odd in [None, "", "x", "%d x" % new, "%d, %d" % (new, new), "1&token=%d" % new, "%d&%s" % (new, mine), "%%3%d" % new, "+%d" % new]:
+        mine = "path=/mine&fencing_token=1"
+        for odd in [None, "", "x", "%d x" % new, "%d, %d" % (new, new), "1&fencing_token=%d" % new, "%d&%s" % (new, mine), "%%3%d" % new, "+%d" % new]:
             assert put(odd) == 403, "a token %r passes" % odd
-        assert put(str(old), "?token=%d&lock=%s" % (new, LOCK)) == 403, "the query of the request is that of the question"
+        assert put(str(old), "?fencing_token=%d&path=%s" % (new, LOCK)) == 403, "the query of the request is that of the question"
         assert put(str(new)) == 200, "the next holder passes"
         assert len(Resource.heard) == 2, Resource.heard
     resource.shutdown()

@@ -11,16 +11,16 @@ class Session:
     """One client with one session. What no node answers is asked again, on the next node, with the same key."""
 
     def __init__(self, hosts, turn=0):
-        self.hosts, self.turn, self.session = hosts, turn, None
-        _, opened = self.call("POST", "/v1/sessions", b'{"timeout_ms":15000}')
-        self.session = opened["session"]
+        self.hosts, self.turn, self.session_key = hosts, turn, None
+        _, opened = self.call("POST", "/v1/sessions", b'{"timeout":"15s"}')
+        self.session_key = opened["session_key"]
 
     def call(self, method, path, body=b"", key=None):
         while True:
             self.turn += 1
             request = urllib.request.Request("http://%s%s" % (self.hosts[self.turn % len(self.hosts)], path), data=body or None, method=method)
-            if self.session:
-                request.add_header("Zlock-Session", self.session)
+            if self.session_key:
+                request.add_header("Zlock-Session-Key", self.session_key)
             if key:
                 request.add_header("Idempotency-Key", key)
             try:
@@ -35,7 +35,7 @@ class Session:
 
     def acquire(self, lock, mode, query):
         """The ticket, whose state is held or waiting; a problem when the wait is over."""
-        path = "/v1/elections%s?%s" % (lock, query) if mode == "latch" else "/v1/locks%s?mode=%s&%s" % (lock, mode, query)
+        path = "/v1/elections%s?%s" % (lock, query) if mode == "election" else "/v1/locks%s?mode=%s&%s" % (lock, mode, query)
         status, ticket = self.call("POST", path, key=str(uuid.uuid4()))
         assert status in (200, 202, 409), (status, ticket)
         return ticket

@@ -235,16 +235,16 @@ def silent():
 def beside():
     """Each recipe beside a ticket of each mode, in both orders. kazoo's Lock does not see readers, neither its own nor these."""
     one, http = client(), Session(MORE[0].split(","))
-    for mode in ["exclusive", "write", "latch", "read"]:
+    for mode in ["exclusive", "write", "election", "read"]:
         for recipe in [Lock, WriteLock, ReadLock]:
             shared = mode == "read" and recipe is ReadLock
-            blind = mode == "read" and recipe is Lock
+            unseen = mode == "read" and recipe is Lock
             pair = "a ticket of mode %s and kazoo's %s" % (mode, recipe.__name__)
             path = "%s-%s-%s" % (ROOT, mode, recipe.__name__)
             mine = recipe(one, path)
             first = http.acquire(path, mode, "wait=10s")
             assert first["state"] == "held", first
-            that(mine.acquire(blocking=False) == (shared or blind), pair + ": kazoo behind it " + ("goes on" if shared or blind else "waits"))
+            that(mine.acquire(blocking=False) == (shared or unseen), pair + ": kazoo behind it " + ("goes on" if shared or unseen else "waits"))
             http.release(first)
             that(mine.is_acquired or mine.acquire(timeout=10), pair + ": kazoo has it then")
             czxid = one.get(path + "/" + mine.node)[1].czxid
@@ -262,7 +262,7 @@ def beside():
 
 def elections(one, http):
     path, led = ROOT + "-led", threading.Event()
-    first = http.acquire(path, "latch", "wait=10s")
+    first = http.acquire(path, "election", "wait=10s")
     leader = threading.Thread(target=lambda: Election(one, path, "kazoo").run(led.set))
     leader.start()
     until(lambda: len(one.get_children(path)) == 2, "an election of kazoo waits for a candidate over HTTP")

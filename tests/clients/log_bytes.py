@@ -47,7 +47,7 @@ class Client:
     def __init__(self, port):
         self.connection = http.client.HTTPConnection("127.0.0.1", port)
         self.headers = {}
-        self.headers["Zlock-Session"] = self.call("POST", "/v1/sessions", {"timeout_ms": 60000})["session"]
+        self.headers["Zlock-Session-Key"] = self.call("POST", "/v1/sessions", {"timeout": "60s"})["session_key"]
 
     def call(self, method, path, body=None):
         headers = {**self.headers, "Idempotency-Key": str(uuid.uuid4())} if self.headers else {}

@@ -25,9 +25,9 @@ class Session:
 
     def __init__(self, endpoint, label):
         url = "http://" + endpoint
-        wish = OpenSession(timeout_ms=60_000, label=label)
+        wish = OpenSession(timeout="60s", label=label)
         self.opened = expect(SessionOpened, sessions_open.sync(client=Client(base_url=url), body=wish))
-        self.client = Client(base_url=url, headers={"Zlock-Session": self.opened.session}, timeout=60)
+        self.client = Client(base_url=url, headers={"Zlock-Session-Key": self.opened.session_key}, timeout=60)
 
     def acquire(self, path, key, **how):
         return locks_acquire.sync(path, client=self.client, idempotency_key=key, **how)
@@ -37,7 +37,7 @@ def main():
     endpoints = sys.argv[1:]
     first, second = Session(endpoints[0], "python 1"), Session(endpoints[1], "python 2")
     held = expect(TicketHeld, first.acquire("team/x", "python: first", wait="5s"))
-    assert held.lock == "/team/x", held
+    assert held.path == "/team/x", held
     refused = expect(Problem, second.acquire("team/x", "python: try"))
     assert refused.type_ == "urn:zlock:problem:not-acquired", refused
     # The parameters in the body.
@@ -51,7 +51,7 @@ def main():
     granted = expect(TicketHeld, answers[0])
     assert granted.fencing_token > held.fencing_token, (granted, held)
     for token, holds in [(granted.fencing_token, True), (held.fencing_token, False)]:
-        check = fence_check.sync_detailed(client=first.client, lock="/team/x", token=str(token))
+        check = fence_check.sync_detailed(client=first.client, path="/team/x", fencing_token=str(token))
         assert (check.status_code == 204) is holds, check
     assert tickets_release.sync(granted.ticket, client=second.client).holds == 0
     for path, data in [("python", b""), ("python/a b", "grün".encode())]:
@@ -61,7 +61,7 @@ def main():
         seen = expect(TextZnode, znodes_read.sync(path, client=second.client))
         assert (seen.path, seen.data) == ("/python/a b", "grün"), seen
     for session in [first, second]:
-        sessions_close.sync(session.opened.id, client=session.client)
+        sessions_close.sync(session.opened.session, client=session.client)
     print("the Python client took, contended for, waited for, checked and released /team/x")
 
 

@@ -8,14 +8,14 @@ import type { components, paths } from "./zlock.js";
 type Held = components["schemas"]["Ticket"] & { state: "held" };
 
 class Session {
-  private constructor(readonly client: Client<paths>, readonly id: number) {}
+  private constructor(readonly client: Client<paths>, readonly session: number) {}
 
   /** A session at one node. */
   static async open(endpoint: string, label: string): Promise<Session> {
     const baseUrl = `http://${endpoint}`;
-    const { data } = await createClient<paths>({ baseUrl }).POST("/v1/sessions", { body: { timeout_ms: 60_000, label } });
+    const { data } = await createClient<paths>({ baseUrl }).POST("/v1/sessions", { body: { timeout: "60s", label } });
     assert(data, "a session is opened");
-    return new Session(createClient<paths>({ baseUrl, headers: { "Zlock-Session": data.session } }), data.id);
+    return new Session(createClient<paths>({ baseUrl, headers: { "Zlock-Session-Key": data.session_key } }), data.session);
   }
 
   acquire(path: string, key: string, body: components["schemas"]["LocksAcquireParameters"]) {
@@ -27,7 +27,7 @@ class Session {
   }
 
   check(path: string, fencing_token: number) {
-    return this.client.GET("/v1/locks/{path}", { params: { path: { path }, query: { fencing_token } } });
+    return this.client.GET("/v1/fence", { params: { query: { path, fencing_token: `${fencing_token}` } } });
   }
 
   create(path: string, data: string) {
@@ -40,7 +40,7 @@ class Session {
   }
 
   close() {
-    return this.client.DELETE("/v1/sessions/{id}", { params: { path: { id: this.id } } });
+    return this.client.DELETE("/v1/sessions/{session}", { params: { path: { session: this.session } } });
   }
 }
 
@@ -55,7 +55,7 @@ const first = await Session.open(one, "typescript 1");
 const second = await Session.open(two, "typescript 2");
 
 const mine = held((await first.acquire("team/x", "typescript: first", { wait: "5s" })).data);
-assert.equal(mine.lock, "/team/x");
+assert.equal(mine.path, "/team/x");
 const refused = await second.acquire("team/x", "typescript: try", {});
 assert.equal(refused.error?.type, "urn:zlock:problem:not-acquired");
 const waiting = (await second.acquire("/team/x", "typescript: second", { keep: true })).data;
@@ -65,8 +65,8 @@ assert.equal((await first.release(mine.ticket)).data?.holds, 0);
 const granted = held((await look).data);
 assert(granted.fencing_token > mine.fencing_token, "tokens rise");
 for (const [token, holds] of [[granted.fencing_token, true], [mine.fencing_token, false]] as const) {
-  const { data } = await first.check("team/x", token);
-  assert(data && "held" in data && data.held === holds, `${token}: ${JSON.stringify(data)}`);
+  const { response } = await first.check("/team/x", token);
+  assert.equal(response.status, holds ? 204 : 403, `${token}`);
 }
 assert.equal((await second.release(granted.ticket)).data?.holds, 0);
 

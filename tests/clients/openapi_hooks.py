@@ -16,7 +16,7 @@ KNOWN = {}
 
 
 def open_session():
-    body = json.dumps({"timeout_ms": 300_000, "label": "schemathesis"}).encode()
+    body = json.dumps({"timeout": "5m", "label": "schemathesis"}).encode()
     with urllib.request.urlopen("http://%s/v1/sessions" % NODES[1], data=body, timeout=30) as answer:
         return json.load(answer)
 
@@ -84,10 +84,10 @@ def before_call(context, case, kwargs):
     if "Idempotency-Key" in case.headers and calls % 4:
         case.headers["Idempotency-Key"] = "%s-%d" % (case.headers["Idempotency-Key"][:100], calls)
     own = session()
-    case.headers["Zlock-Session"] = own["session"]
+    case.headers["Zlock-Session-Key"] = own["session_key"]
     # Half of what goes to one session goes to its own: others are refused.
-    if case.path_parameters and str(case.path_parameters.get("id", "")).endswith(("1", "3", "5", "7", "9")):
-        case.path_parameters["id"] = own["id"]
+    if case.path_parameters and str(case.path_parameters.get("session", "")).endswith(("1", "3", "5", "7", "9")):
+        case.path_parameters["session"] = own["session"]
     query = case.query if isinstance(case.query, dict) else {}
     body = case.body if isinstance(case.body, dict) else {}
     for parameters in [query, body]:

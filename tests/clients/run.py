@@ -115,7 +115,7 @@ class Ensemble(Cluster):
     """Three nodes that take ZooKeeper clients."""
 
     def __init__(self, program, data):
-        super().__init__(program, data, "--zookeeper-words", "*", zookeeper=True)
+        super().__init__(program, data, "--zookeeper-four-letter-words", "*", zookeeper=True)
 
     def leader(self):
         for at in range(3):

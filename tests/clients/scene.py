@@ -187,10 +187,10 @@ class Cluster:
 
     def command(self, at):
         members = ",".join("%d=%s/%s" % (one, *addrs) for one, addrs in enumerate(zip(self.peers, self.http), 1))
-        own = ["--node-id", str(at + 1), "--data-dir", str(self.data / ("n%d" % at))]
+        own = ["--node-id", str(at + 1), "--node-data-dir", str(self.data / ("n%d" % at))]
         if self.zookeeper:
             own += ["--zookeeper-listen", self.zookeeper[at]]
-        return [self.program, "serve", *own, "--members", members, "--free-disk-min", "1", *self.flags]
+        return [self.program, "serve", *own, "--node-members", members, "--disk-free-bytes-min", "1", *self.flags]
 
     def start(self, at):
         with open(self.log(at), "ab") as log:

@@ -30,6 +30,8 @@ from pathlib import Path
 from scene import Cluster, arguments, built, wait_until
 
 ROWS = {}
+# Of a znode that a ZooKeeper client creates.
+EPHEMERAL_SEQUENTIAL = 3
 
 
 def row(name):
@@ -109,8 +111,8 @@ class Scene:
         return Answer(self.raw("\r\n".join([*own, *headers, "", body]), at))
 
     def session(self, **fields):
-        opened = self.http("POST /v1/sessions", "Content-Type: application/json", body=json.dumps({"timeout_ms": 30000, **fields}))
-        return "Zlock-Session: " + opened.json()["session"]
+        opened = self.http("POST /v1/sessions", "Content-Type: application/json", body=json.dumps({"timeout": "30s", **fields}))
+        return "Zlock-Session-Key: " + opened.json()["session_key"]
 
     def holds(self, lock):
         """Who holds a lock, as `zlock locks` tells it."""
@@ -220,27 +222,27 @@ def noted(scene, name):
 @row("command ends without pidfd_open")
 def _(scene):
     for errno in (38, 1):
-        for how in ("released", "killed"):
+        for how in ("broken", "killed"):
             name = "old-kernel-%d-%s" % (errno, how)
             file, pid = noted(scene, name)
             script = "echo $$ > %s.new; mv %s.new %s; sleep 101; true" % (file, file, file)
             holder = scene.begin("lock", name, "--session-timeout", "4s", "--", "sh", "-c", script,
                                  preexec_fn=without_process_descriptors(errno), stderr=subprocess.DEVNULL)
             command = pid()
-            if how == "released":
-                scene.z("release", name)
+            if how == "broken":
+                scene.z("break", name, "--yes")
             else:
                 holder.kill()
             code, said = scene.z("lock", name, "--wait", "30s", "--", "sh", "-c", "test ! -d /proc/%d" % command)
             holder.wait()
             expect(code == 0, "errno %d, %s: the command runs beside the next holder: %s" % (errno, how, said))
-    return "ENOSYS and EPERM, release and kill -9: it is gone before the next holder runs"
+    return "ENOSYS and EPERM, break and kill -9: it is gone before the next holder runs"
 
 
-@row("release keeps data")
+@row("break keeps data")
 def _(scene):
     code, path = scene.z("create", "-p", "--sequential", "paid/task-", "pay 100")
-    code, said = scene.z("release", "paid")
+    code, said = scene.z("break", "paid", "--yes")
     kept = scene.z("get", path.strip())
     return expect(code == 1 and kept == (0, "pay 100"), "%d %s" % (code, one_line(said)))
 
@@ -308,30 +310,28 @@ def _(scene):
     return expect(waits.returncode == 0, "%d %s" % (waits.returncode, one_line(said)))
 
 
-@row("limit of a semaphore in use")
+@row("permits of a semaphore in use")
 def _(scene):
-    holder = scene.begin("semaphore", "pool", "--limit", "2", "--", "sleep", "101")
+    holder = scene.begin("semaphore", "pool", "--permits-max", "2", "--", "sleep", "101")
     scene.until_held("pool")
-    code, said = scene.z("settings", "pool", "--limit", "5")
+    code, said = scene.z("settings", "pool", "--permits-max", "5")
     still = bool(scene.holds("pool"))
-    other, refused = scene.z("semaphore", "pool", "--limit", "2", "--wait", "0", "--", "true")
+    other, refused = scene.z("semaphore", "pool", "--permits-max", "2", "--wait", "0", "--", "true")
     holder.terminate()
     holder.wait()
     numbers = "2" in refused and "5" in refused
-    return expect(code == 0 and still and other != 0 and numbers, "%d %s; other limit: %d %s" % (code, one_line(said), other, one_line(refused)))
+    return expect(code == 0 and still and other != 0 and numbers, "%d %s; another number: %d %s" % (code, one_line(said), other, one_line(refused)))
 
 
 @row("clients that do not see each other")
 def _(scene):
-    holder = scene.begin("lock", "mixed", "--", "sleep", "101")
-    scene.until_held("mixed")
-    client = scene.zookeeper()
-    error = client.create("/mixed/0123456789abcdef0123456789abcdef__lock__", flags=3)
+    curator, kazoo = scene.zookeeper(), scene.zookeeper()
+    errors = [curator.create("/mixed"), curator.create("/mixed/_c_0a3a5b6c-0000-4000-8000-00000000000a-lock-", flags=EPHEMERAL_SEQUENTIAL),
+              kazoo.create("/mixed/0123456789abcdef0123456789abcdef__lock__", flags=EPHEMERAL_SEQUENTIAL)]
     shown = scene.z("locks", "mixed")[1]
     line = logged(scene, "do not see each other", "/mixed")
-    holder.terminate()
-    holder.wait()
-    return expect(not error and "kazoo does not see curator" in shown, line)
+    both = "curator does not see kazoo" in shown and "kazoo does not see curator" in shown
+    return expect(errors == [0, 0, 0] and both, line)
 
 
 @row("listing with a name of ten digits")
@@ -466,7 +466,7 @@ def _(scene):
 @row("wrong command lines")
 def _(scene):
     cases = [(("lock", "x", "--wait", "-5s", "--", "true"), 2, "negative"), (("ls", "--endpoints", "127.0.0.1"), 2, "host:port"),
-             (("semaphore", "s", "--limit", "2", "--permits", "3", "--", "true"), 2, "3"), (("lock", "x", "--nosuch", "--", "true"), 2, "--nosuch"),
+             (("semaphore", "s", "--permits-max", "2", "--permits", "3", "--", "true"), 2, "3"), (("lock", "x", "--nosuch", "--", "true"), 2, "--nosuch"),
              (("--json", "get", "nope"), 1, '"type"'), (("ls", "--endpoints", scene.cluster.zookeeper[0], "--timeout", "2s"), 3, "other than HTTP")]
     came = [(scene.z(*args), code, words) for args, code, words in cases]
     wrong = [one for one in came if one[0][0] != one[1] or one[2] not in one[0][1]]

@@ -4,32 +4,43 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Times by which steps are counted: those that took longer than each.
+/// Bounds by which long steps are counted: a step counts for the longest bound that it exceeds.
 pub const LONG_STEPS: [Duration; 4] =
     [Duration::from_micros(200), Duration::from_millis(1), Duration::from_millis(5), Duration::from_millis(20)];
 
 /// Steps of all doors of this process.
-static TIMES: StepTimes =
-    StepTimes { long: [const { AtomicU64::new(0) }; LONG_STEPS.len()], longest: AtomicU64::new(0) };
+static TIMES: StepTimes = StepTimes::new();
 
 /// Counts of long steps.
 #[derive(Debug)]
 pub struct StepTimes {
-    /// Steps that took longer, by [`LONG_STEPS`].
+    /// Steps by the longest of [`LONG_STEPS`] that they exceeded.
     long: [AtomicU64; LONG_STEPS.len()],
+    /// The time of all long steps, in nanoseconds.
+    total: AtomicU64,
     /// The longest step, in nanoseconds.
     longest: AtomicU64,
 }
 
 impl StepTimes {
+    const fn new() -> StepTimes {
+        let long = [const { AtomicU64::new(0) }; LONG_STEPS.len()];
+        StepTimes { long, total: AtomicU64::new(0), longest: AtomicU64::new(0) }
+    }
+
     /// Times of this process.
     pub fn of_this_process() -> &'static StepTimes {
         &TIMES
     }
 
-    /// Steps that took longer than each of [`LONG_STEPS`].
+    /// Steps that took longer than each of [`LONG_STEPS`], but not longer than the next.
     pub fn long(&self) -> [u64; LONG_STEPS.len()] {
         std::array::from_fn(|at| self.long[at].load(Ordering::Relaxed))
+    }
+
+    /// The time of all long steps together.
+    pub fn total(&self) -> Duration {
+        Duration::from_nanos(self.total.load(Ordering::Relaxed))
     }
 
     /// The longest step.
@@ -37,15 +48,13 @@ impl StepTimes {
         Duration::from_nanos(self.longest.load(Ordering::Relaxed))
     }
 
-    /// Counts a step. Short ones cost no more than a comparison.
+    /// Counts a step. Short ones cost no more than four comparisons.
     pub fn count(&self, time: Duration) {
-        if time <= LONG_STEPS[0] {
-            return;
-        }
-        for (count, than) in self.long.iter().zip(LONG_STEPS) {
-            count.fetch_add(u64::from(time > than), Ordering::Relaxed);
-        }
-        self.longest.fetch_max(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        let Some(at) = LONG_STEPS.iter().rposition(|bound| time > *bound) else { return };
+        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.long[at].fetch_add(1, Ordering::Relaxed);
+        self.total.fetch_add(nanos, Ordering::Relaxed);
+        self.longest.fetch_max(nanos, Ordering::Relaxed);
     }
 }
 
@@ -55,10 +64,11 @@ mod tests {
 
     #[test]
     fn steps_count_by_what_they_are_longer_than() {
-        let times = StepTimes { long: Default::default(), longest: AtomicU64::new(0) };
+        let times = StepTimes::new();
         for us in [100, 200, 300, 6_000] {
             times.count(Duration::from_micros(us));
         }
-        assert_eq!((times.long(), times.longest()), ([2, 1, 1, 0], Duration::from_millis(6)));
+        assert_eq!(times.long(), [1, 0, 1, 0]);
+        assert_eq!((times.total(), times.longest()), (Duration::from_micros(6_300), Duration::from_millis(6)));
     }
 }

@@ -1,14 +1,15 @@
 //! Types of the HTTP API for clients and nodes: requests, answers and problems.
 //!
 //! The types are plain data. Numbers that a client compares (`zxid`, `fencing_token`, session ids)
-//! are JSON numbers below 2^53. Durations are JSON numbers of milliseconds in fields whose names
-//! end in `_ms`, and texts with a unit, such as `"30s"`, elsewhere ([`Millis`]).
+//! are JSON numbers below 2^53. Names that end in `_at_ms` are times in
+//! milliseconds since 1970, other names in `_ms` are durations. Durations in requests are texts
+//! with a unit, such as `"30s"` ([`Millis`]).
 //!
 //! | file | content |
 //! |---|---|
 //! | `headers.rs` | the names of the headers |
 //! | `duration.rs` | durations as clients write them |
-//! | `session_key.rs` | `<id>.<secret>`, the value of `Zlock-Session` |
+//! | `session_key.rs` | the value of `Zlock-Session-Key` |
 //! | `problem.rs` | RFC 9457 problems, their type URIs and outcomes |
 //! | `path.rs` | znode paths in URLs and headers |
 //! | `unseen.rs` | characters that labels do not have |
@@ -41,9 +42,9 @@ pub use cluster::{
 pub use duration::{DurationError, Millis};
 pub use election::{Election, Leader};
 pub use group::{Group, GroupMember};
-pub use history::{EndedTicket, LockHistory, SessionEnd, SessionEnded, TicketEnd};
+pub use history::{End, EndCause, EndedSession, EndedTicket, LockHistory};
 pub use lock::{
-    BlindSpot, Contender, LockList, LockMode, LockQueue, LockSet, LockSettings, LockSummary, Permits, Released,
+    Contender, LockList, LockMode, LockQueue, LockSettings, LockSettingsInfo, LockSummary, MixedClients, Released,
     RevokeRequest, Revoked, SimpleHolder, SimpleLock, Ticket, WaitsFor,
 };
 pub use multilock::{AcquireAll, HeldPart, LockWish, MultiTicket, Policy};

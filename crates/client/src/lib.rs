@@ -58,9 +58,10 @@ mod client;
 
 pub use crate::api::{
     AclEntry, AclInfo, Actor, ClientInfo, Cluster, Contender, Created, Deleted, Drain, EndedTicket, EventInfo,
-    EventKind, GroupMember, HeldPart, Leader, LockHistory, LockMode, LockQueue, LockSet, LockSettings, LockSummary,
-    MemberInfo, MemberState, MemberUpgrade, Members, Mode, NamedStat, NodeSet, Problem, ProblemType, RevokeRequest,
-    Revoked, SessionInfo, SimpleHolder, Stat, Transfer, TxnDone, TxnOp, TxnResult, Upgrade,
+    EventKind, GroupMember, HeldPart, Leader, LockHistory, LockMode, LockQueue, LockSettings, LockSettingsInfo,
+    LockSummary, MemberInfo, MemberState, MemberUpgrade, Members, Mode, NamedStat, NodeSet, Problem, ProblemType,
+    Released, RevokeRequest, Revoked, SessionInfo, SessionKey, SimpleHolder, Stat, Transfer, TxnDone, TxnOp, TxnResult,
+    Upgrade,
 };
 #[cfg(feature = "client")]
 pub use client::{

@@ -190,21 +190,21 @@ impl Config {
             return refuse(format!("member ids must be different and not 0, but are {ids:?}"));
         }
         if self.node_id == 0 || !self.join && !ids.contains(&self.node_id) {
-            return refuse(format!("node_id {} is not among the members {ids:?}", self.node_id));
+            return refuse(format!("node.id {} is not among the members {ids:?}", self.node_id));
         }
         if self.leader_priority > 100 {
-            return refuse(format!("leader_priority is {}, and is 0 to 100", self.leader_priority));
+            return refuse(format!("raft.leader_priority is {}, and is 0 to 100", self.leader_priority));
         }
         if self.cluster_id.is_empty() {
-            return refuse("cluster_id is empty".into());
+            return refuse("node.cluster_id is empty".into());
         }
         let durations = [self.heartbeat_ms, self.peer_timeout_ms, self.tick_ms, self.disk_stall_max_ms];
         if durations.contains(&0) || self.snapshot_log_entries == 0 {
-            let names = "heartbeat_ms, peer_timeout_ms, tick_ms, disk_stall_max_ms and snapshot_log_entries";
+            let names = "raft.heartbeat_interval, peers.timeout, raft.reap_interval, disk.stall_max and disk.snapshot_log_entries";
             return refuse(format!("{names} must not be 0"));
         }
         if self.zxid_base.is_some_and(|base| base > ZXID_BASE_MAX) {
-            return refuse(format!("zxid_base must be at most {ZXID_BASE_MAX}"));
+            return refuse(format!("node.zxid_base must be at most {ZXID_BASE_MAX}"));
         }
         Ok(())
     }

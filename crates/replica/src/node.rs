@@ -85,7 +85,7 @@ struct Parts {
     consensus: Arc<Consensus>,
     view: Arc<View>,
     gate: Arc<VoteGate>,
-    unsaved_bytes: Arc<AtomicU64>,
+    log_since_snapshot_bytes: Arc<AtomicU64>,
     decoded: Arc<Decoded>,
     snapshots: SnapshotStore,
     meta: NodeMeta,
@@ -121,7 +121,7 @@ impl Parts {
             proposer: Arc::clone(proposer),
             reads: Arc::clone(reads),
             snapshots: self.snapshots.clone(),
-            unsaved_bytes: Arc::clone(&self.unsaved_bytes),
+            log_since_snapshot_bytes: Arc::clone(&self.log_since_snapshot_bytes),
         })
     }
 
@@ -139,7 +139,7 @@ impl Parts {
             consensus: Arc::clone(&self.consensus),
             identity: self.identity.clone(),
             space: Arc::clone(&self.space),
-            unsaved_bytes: Arc::clone(&self.unsaved_bytes),
+            log_since_snapshot_bytes: Arc::clone(&self.log_since_snapshot_bytes),
             snapshot_log_bytes: self.config.snapshot_log_bytes,
         }
     }
@@ -274,14 +274,14 @@ impl Node {
         // Every node begins with the same state, whatever its own limits are; the leader proposes
         // its own.
         let view = Arc::new(View::new(State::default(), ViewLimits::of(&config)));
-        let unsaved_bytes = Arc::new(AtomicU64::new(0));
+        let log_since_snapshot_bytes = Arc::new(AtomicU64::new(0));
         let decoded = Arc::new(Decoded::knowing(config.program.levels));
         let (alive, state_machine_gone) = mpsc::channel(1);
         let state_machine = StateMachine::new(
             Arc::clone(&view),
             storage.snapshots.clone(),
             Identified { host: host.clone(), cluster: Arc::clone(&identity.cluster), meta: storage.meta.clone() },
-            Arc::clone(&unsaved_bytes),
+            Arc::clone(&log_since_snapshot_bytes),
             Arc::clone(&decoded),
             alive,
         );
@@ -310,7 +310,7 @@ impl Node {
             consensus,
             view,
             gate,
-            unsaved_bytes,
+            log_since_snapshot_bytes,
             decoded,
             snapshots: storage.snapshots,
             meta: storage.meta,

@@ -76,8 +76,8 @@ impl Door {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         let mut door = Door { router: router(replica, RestConfig::default()), session: String::new() };
-        let opened = door.call(Method::POST, "/v1/sessions", None, Body::from("{\"timeout_ms\":300000}")).await;
-        door.session = field(&opened, "session");
+        let opened = door.call(Method::POST, "/v1/sessions", None, Body::from("{\"timeout\":\"5m\"}")).await;
+        door.session = field(&opened, "session_key");
         // The lock's directory too: a container would be removed between two cycles, or not, as
         // time goes by.
         for znode in ["own", "own-lock"] {
@@ -98,7 +98,7 @@ impl Door {
     }
 
     async fn call(&self, method: Method, path: &str, key: Option<&str>, body: Body) -> String {
-        let mut request = Request::builder().method(method).uri(path).header("zlock-session", &self.session);
+        let mut request = Request::builder().method(method).uri(path).header("zlock-session-key", &self.session);
         if self.session.is_empty() {
             request.headers_mut().expect("the parts are valid").clear();
         }

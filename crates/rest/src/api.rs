@@ -22,6 +22,7 @@ pub(crate) mod node;
 pub(crate) mod release;
 pub(crate) mod revoke;
 pub(crate) mod sessions;
+pub(crate) mod settings;
 pub(crate) mod simple_locks;
 pub(crate) mod txn;
 pub(crate) mod upgrade;
@@ -35,6 +36,8 @@ pub(crate) const ROUTES: &[&[Route]] = &[
     txn::ROUTES,
     acquire::ROUTES,
     locks::ROUTES,
+    settings::ROUTES,
+    history::ROUTES,
     release::ROUTES,
     revoke::ROUTES,
     fence::ROUTES,

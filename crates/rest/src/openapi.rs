@@ -39,8 +39,8 @@ pub(crate) fn document<'a>(routes: impl Iterator<Item = &'a Route>) -> Value {
     let mut document = serde_json::to_value(head).expect("its keys are texts");
     document["servers"] = json!([{"url": "/", "description": "the node that answered this document"}]);
     document["components"]["securitySchemes"] = json!({
-        "session": {"type": "apiKey", "in": "header", "name": "Zlock-Session",
-            "description": "`<id>.<secret>`, as the open of the session answered it; counts as its heartbeat"},
+        "session_key": {"type": "apiKey", "in": "header", "name": "Zlock-Session-Key",
+            "description": "`session_key` as the opening of the session answered it; counts as a heartbeat of the session"},
         "digest": {"type": "http", "scheme": "basic",
             "description": "a user and password, for ACL entries of the scheme `digest` and for the super user"},
         "certificate": {"type": "mutualTLS", "description": "its subject, for ACL entries of the scheme `x509`"},

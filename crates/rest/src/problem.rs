@@ -4,7 +4,7 @@ use axum::http::StatusCode;
 use axum::http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::response::{IntoResponse, Response};
 use replica::{EventsError, WaitEnd};
-use zlock_client::api::{Contender, Outcome, ProblemType, SessionEnded, TicketEnd, WaitsFor};
+use zlock_client::api::{Contender, End, EndedSession, Outcome, ProblemType, WaitsFor};
 use znode::lock::TICKET_NAME_BYTES_MAX;
 use znode::{LockMode, Refusal, State, ZPath, Zxid};
 
@@ -12,7 +12,6 @@ use znode::{LockMode, Refusal, State, ZPath, Zxid};
 #[derive(Clone, Debug)]
 pub(crate) struct Problem {
     pub(crate) kind: ProblemType,
-    pub(crate) status: StatusCode,
     pub(crate) outcome: Outcome,
     pub(crate) detail: String,
     error: Option<znode::Error>,
@@ -26,9 +25,9 @@ pub(crate) struct Problem {
 /// A member that only some kinds of problems have.
 #[derive(Clone, Debug)]
 pub(crate) enum Extra {
-    Ended(SessionEnded),
+    End(End),
+    EndedSession(End, EndedSession),
     Cycle(Vec<WaitsFor>),
-    TicketEnd(TicketEnd),
     Holder(Box<Contender>),
 }
 
@@ -39,8 +38,7 @@ impl Problem {
     pub(crate) fn new(kind: ProblemType, detail: impl Into<String>) -> Problem {
         Problem {
             kind,
-            status: http_status(kind.statuses()[0]),
-            outcome: Outcome::Refused,
+            outcome: kind.outcome(),
             detail: detail.into(),
             error: None,
             path: None,
@@ -49,6 +47,11 @@ impl Problem {
             zxid: None,
             retry_after_ms: None,
         }
+    }
+
+    /// Converts the status of the table.
+    pub(crate) fn status(&self) -> StatusCode {
+        StatusCode::from_u16(self.kind.status()).expect("a test converts every status")
     }
 
     /// 400 about a parameter, header or field of the given name.
@@ -68,20 +71,12 @@ impl Problem {
     /// 429: the node is at a bound of its own.
     pub(crate) fn too_many(what: &str) -> Problem {
         let detail = format!("too many {what} on this node: try again or go to another node");
-        Problem {
-            outcome: Outcome::Unavailable,
-            retry_after_ms: Some(RETRY_AFTER_MS),
-            ..Problem::new(ProblemType::TooMany, detail)
-        }
+        Problem { retry_after_ms: Some(RETRY_AFTER_MS), ..Problem::new(ProblemType::TooMany, detail) }
     }
 
     /// 503: the request did nothing.
     pub(crate) fn unavailable(why: impl Into<String>, retry_after_ms: u64) -> Problem {
-        Problem {
-            outcome: Outcome::Unavailable,
-            retry_after_ms: Some(retry_after_ms),
-            ..Problem::new(ProblemType::Unavailable, why)
-        }
+        Problem { retry_after_ms: Some(retry_after_ms), ..Problem::new(ProblemType::Unavailable, why) }
     }
 
     /// 503: the node is shutting down.
@@ -96,7 +91,7 @@ impl Problem {
     }
 
     pub(crate) fn unknown(why: impl Into<String>) -> Problem {
-        Problem { outcome: Outcome::Unknown, ..Problem::new(ProblemType::Unknown, why) }
+        Problem::new(ProblemType::Unknown, why)
     }
 
     /// 409: the wait ended first, and the log says that the waiter has left.
@@ -134,15 +129,14 @@ impl Problem {
         Problem::new(ProblemType::Superseded, detail).at(ticket, zxid)
     }
 
-    /// Names the text that the state found too long; `texts` has the length of each text in the
-    /// request.
+    /// Names the text that the state found too long, which is a bad argument then and no large
+    /// body; `texts` has the length of each text in the request.
     pub(crate) fn naming(self, state: &State, texts: &[(&str, usize)]) -> Problem {
         let max = state.limits().label_bytes_max;
         let long = texts.iter().find(|(_, bytes)| *bytes > max as usize);
-        match long.filter(|_| self.is(znode::Error::DataTooLarge)) {
-            Some((name, bytes)) => self.because(&format!("{name}: {bytes} bytes, and at most {max} are taken")),
-            None => self,
-        }
+        let Some((name, bytes)) = long.filter(|_| self.is(znode::Error::DataTooLarge)) else { return self };
+        let Problem { path, op_index, zxid, .. } = self;
+        Problem { path, op_index, zxid, ..Problem::bad(name, format!("{bytes} bytes, and at most {max} are taken")) }
     }
 
     /// Adds the largest subtree, where the whole state is full. A quota of the path leaves the
@@ -175,18 +169,18 @@ impl Problem {
     }
 
     /// Adds the numbers of the semaphore that the request named.
-    pub(crate) fn with_limit(self, state: &State, lock: &ZPath, mode: LockMode) -> Problem {
+    pub(crate) fn with_permits(self, state: &State, lock: &ZPath, mode: LockMode) -> Problem {
         let LockMode::Lease { permits, limit: asked } = mode else { return self };
         let set = znode::lock::queue(state, lock, 0, 0).ok().and_then(|queue| queue.settings.limit);
         match set {
-            Some(set) if self.is(znode::Error::LimitDiffers) => {
-                self.because(&format!("the semaphore has a limit of {set}, and {asked} was said"))
+            Some(set) if self.is(znode::Error::PermitsMaxDiffers) => {
+                self.because(&format!("the semaphore has {set} permits, and permits_max is {asked}"))
             }
             Some(set) if self.is(znode::Error::BadArguments) && permits > set => {
                 self.because(&format!("permits: {permits} are asked for, and the semaphore has {set}"))
             }
             None if self.is(znode::Error::BadArguments) && asked == 0 => {
-                self.because("limit: none is set for this semaphore, so its first acquire must say one")
+                self.because("permits_max: it is missing, and the semaphore has no setting yet; its first acquire must name the number")
             }
             _ => self,
         }
@@ -209,7 +203,7 @@ impl Problem {
 
     /// 500: the reply does not belong to the request, which is a bug in zlock.
     pub(crate) fn internal(detail: &str) -> Problem {
-        Problem { outcome: Outcome::Unknown, ..Problem::new(ProblemType::Internal, detail) }
+        Problem::new(ProblemType::Internal, detail)
     }
 
     /// Adds the holder of the lock.
@@ -239,7 +233,7 @@ impl Problem {
         let edge = |edge: &znode::lock::WaitsFor| WaitsFor {
             session: edge.session.0,
             owner: edge.owner.clone(),
-            lock: edge.lock.as_str().into(),
+            path: edge.lock.as_str().into(),
             blocker: edge.blocker.as_str().into(),
         };
         let cycle = Extra::Cycle(cycle.iter().map(edge).collect());
@@ -259,18 +253,20 @@ impl Problem {
 
     /// Builds the JSON document. `zxid` is for a problem without one.
     fn document(&self, zxid: Zxid) -> zlock_client::api::Problem {
-        let (mut ended, mut cycle, mut end, mut holder) = (None, Vec::new(), None, None);
+        let (mut ended, mut ended_session, mut cycle, mut holder) = (None, None, Vec::new(), None);
         match self.extra.as_deref() {
-            Some(Extra::Ended(session)) => ended = Some(session.clone()),
+            Some(Extra::End(end)) => ended = Some(end.clone()),
+            Some(Extra::EndedSession(end, session)) => {
+                (ended, ended_session) = (Some(end.clone()), Some(session.clone()));
+            }
             Some(Extra::Cycle(edges)) => cycle.clone_from(edges),
-            Some(Extra::TicketEnd(why)) => end = Some(*why),
             Some(Extra::Holder(first)) => holder = Some(first.clone()),
             None => {}
         }
         zlock_client::api::Problem {
             type_uri: self.kind.uri(),
             title: self.kind.title().into(),
-            status: self.status.as_u16(),
+            status: self.kind.status(),
             detail: self.detail.clone(),
             outcome: self.outcome,
             name: self.error.map(|error| error.row().name.into()),
@@ -278,8 +274,8 @@ impl Problem {
             path: self.path.as_ref().map(|path| path.as_str().into()),
             op_index: self.op_index,
             ended,
+            ended_session,
             cycle,
-            end,
             holder,
             zxid: self.zxid.unwrap_or(zxid).0,
         }
@@ -292,16 +288,16 @@ impl Problem {
 
     /// Renders the answer. `zxid` is for a problem without one.
     pub(crate) fn render(self, zxid: Zxid) -> Response {
-        let mut response = (self.status, self.to_json(zxid)).into_response();
+        let mut response = (self.status(), self.to_json(zxid)).into_response();
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if let Some(ms) = self.retry_after_ms {
             headers.insert(RETRY_AFTER, HeaderValue::from(ms.div_ceil(1_000).max(1)));
         }
-        if self.status == StatusCode::UNAUTHORIZED {
+        if self.status() == StatusCode::UNAUTHORIZED {
             // Not `Basic`: a browser would ask for the password, keep it, and send it with every
             // request of a page.
-            let way = if self.kind == ProblemType::OperatorOnly { "Zlock-Operator" } else { "Zlock-Session" };
+            let way = if self.kind == ProblemType::OperatorOnly { "Zlock-Operator" } else { "Zlock-Session-Key" };
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static(way));
         }
         response
@@ -311,7 +307,7 @@ impl Problem {
 /// Keeps the problem in the response for the outermost layer, which knows the zxid and renders it.
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let mut response = self.status.into_response();
+        let mut response = self.status().into_response();
         response.extensions_mut().insert(self);
         response
     }
@@ -322,20 +318,14 @@ impl From<znode::Error> for Problem {
         let row = error.row();
         // A test checks that this finds every kind in the table.
         let kind = ProblemType::from_slug(row.problem).unwrap_or(ProblemType::Internal);
-        let status = http_status(row.status);
-        let retry = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
+        let retry = matches!(kind.status(), 429 | 503);
         Problem {
-            status,
             error: Some(error),
+            outcome: Outcome::Refused,
             retry_after_ms: retry.then_some(RETRY_AFTER_MS),
             ..Problem::new(kind, words(error))
         }
     }
-}
-
-/// Converts the status of a table row. A test checks every row.
-fn http_status(code: u16) -> StatusCode {
-    StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
 }
 
 /// Text of a refusal. Replaces the state machine's words where they do not tell the client what to
@@ -344,7 +334,7 @@ fn words(error: znode::Error) -> String {
     match error {
         znode::Error::SessionRequired => {
             "the operation needs a session: open one with POST /v1/sessions, and send the \
-            `session` of its answer in the header Zlock-Session"
+            `session_key` of its answer in the header Zlock-Session-Key"
                 .to_owned()
         }
         znode::Error::SessionExpired => {

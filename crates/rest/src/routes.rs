@@ -105,8 +105,20 @@ async fn no_method(method: Method, uri: Uri) -> Problem {
 }
 
 /// The resources under `/v1` that clients use most.
-const RESOURCES: [&str; 10] =
-    ["cluster", "elections", "fence", "groups", "locks", "multilocks", "sessions", "tickets", "txn", "znodes"];
+const RESOURCES: [&str; 12] = [
+    "cluster",
+    "elections",
+    "fence",
+    "groups",
+    "history",
+    "locks",
+    "multilocks",
+    "sessions",
+    "settings",
+    "tickets",
+    "txn",
+    "znodes",
+];
 
 fn meant_resource(path: &str) -> Option<&'static str> {
     let name = path.trim_start_matches('/').split('/').find(|name| !matches!(*name, "v1" | "v2"))?;

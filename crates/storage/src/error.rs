@@ -15,8 +15,8 @@ pub enum Error {
     },
     /// The directory belongs to another node of the ensemble.
     #[error(
-        "{dir} holds the data of node {found}, but this is node {wanted}; point data_dir at this node's own directory \
-         (two nodes that share one identity can break the quorum, so nothing was changed)"
+        "{dir} holds the data of node {found}, but this is node {wanted}; point node.data_dir at this node's own \
+         directory (two nodes that share one identity can break the quorum, so nothing was changed)"
     )]
     OtherNode {
         /// The data directory.
@@ -28,8 +28,8 @@ pub enum Error {
     },
     /// The directory belongs to a node of another cluster.
     #[error(
-        "{dir} holds data of the cluster {found:?}, but this node is configured for {wanted:?}; correct cluster_id or \
-         data_dir"
+        "{dir} holds data of the cluster {found:?}, but this node is configured for {wanted:?}; correct \
+         node.cluster_id or node.data_dir"
     )]
     OtherCluster {
         /// The data directory.

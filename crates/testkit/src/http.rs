@@ -84,7 +84,7 @@ impl Call {
 
     /// Adds the session with this key to the request.
     pub fn session(self, key: impl AsRef<str>) -> Call {
-        self.header(headers::SESSION, key.as_ref())
+        self.header(headers::SESSION_KEY, key.as_ref())
     }
 
     /// Adds a fresh idempotency key.

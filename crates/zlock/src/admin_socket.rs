@@ -50,7 +50,7 @@ impl AdminSocket {
     /// In words for the operator: a process listens there, or what is there is no socket, or the
     /// system refuses.
     pub(crate) fn listen(path: &Path) -> Result<(AdminSocket, tokio::net::UnixListener), String> {
-        let refused = |why: String| format!("admin_socket: {}: {why}", path.display());
+        let refused = |why: String| format!("admin.socket: {}: {why}", path.display());
         let system = |error: io::Error| refused(error.to_string());
         let addr =
             SocketAddrUnix::new(path).map_err(|_| refused("the path is too long for a socket (107 bytes)".into()))?;

@@ -9,10 +9,12 @@
 //! | `backup.rs`, `restore.rs`, `recover.rs` | files with a state, and clusters from them; `seeds.rs` is what the latter share |
 //! | `new_file.rs`, `calendar.rs` | a file that is whole or not there; times |
 //! | `session.rs` | `zlock session exec`: a command in a session, with the same watchdog |
+//! | `break_lock.rs` | `zlock break`, whose name is a word of Rust's |
 //! | the others | the command of that name |
 
 mod acl;
 mod backup;
+mod break_lock;
 mod calendar;
 mod completions;
 mod connection;
@@ -70,6 +72,7 @@ pub(crate) fn commands() -> Vec<Command> {
         session::command(),
         locks::command(),
         release::command(),
+        break_lock::command(),
         revoke::command(),
         settings::command(),
         quota::command(),
@@ -183,6 +186,7 @@ async fn run_with(context: &Context, words: &[&str], matches: &ArgMatches) -> Re
         ["session", "exec"] => session::exec(context, matches).await,
         ["locks"] => locks::run(context, matches).await,
         ["release"] => release::run(context, matches).await,
+        ["break"] => break_lock::run(context, matches).await,
         ["revoke"] => revoke::run(context, matches).await,
         ["settings"] => settings::run(context, matches).await,
         ["quota", "get"] => quota::get(context, matches).await,

@@ -1,9 +1,9 @@
 //! Settings of a node at start: one table of keys, read from flags, `ZLOCK_*` variables and a TOML
 //! file.
 //!
-//! [`KEYS`] is the only place where a key stands. Its flag, its variable, its line in the file, its
-//! default (that of the crate that uses the value), its help and its row in docs/operating.md all
-//! come from there.
+//! [`KEYS`] is the only place where a key stands. Its flag, its variable, its table and line in the
+//! file, its default (that of the crate that uses the value), its help and its row in
+//! docs/operating.md all come from there.
 
 mod check;
 mod file;
@@ -133,15 +133,15 @@ pub enum ConfigError {
         /// The fault and its place.
         message: String,
     },
-    /// A key that no version of the program knows.
-    #[error("{file}: unknown key `{key}`{}", nearest.as_ref().map(|near| format!("; did you mean `{near}`?")).unwrap_or_default())]
-    UnknownKey {
+    /// A key or a table that does not exist where it stands.
+    #[error("{file}: unknown {what}{}", hint.as_ref().map(|hint| format!("; {hint}")).unwrap_or_default())]
+    Unknown {
         /// The file.
         file: String,
-        /// The unknown key.
-        key: String,
-        /// The known key that looks most like it.
-        nearest: Option<String>,
+        /// The unknown key or table.
+        what: String,
+        /// The place of the key, or the known name that looks most like the unknown one.
+        hint: Option<String>,
     },
     /// A value that does not fit its key.
     #[error("{key} (from {origin}): {message}")]

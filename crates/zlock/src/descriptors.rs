@@ -34,8 +34,8 @@ pub(crate) fn share(settings: &mut Settings) -> Result<(), String> {
     let (http, zookeeper) = in_proportion(http, zookeeper, left);
     warn!(
         open_files_max = limit,
-        connections_max = http,
-        zookeeper_connections_max = zookeeper,
+        http.connections_max = http,
+        zookeeper.connections_max = zookeeper,
         "fewer connections than configured: the process may not have so many open files"
     );
     settings.rest.connections_max = usize::try_from(http).unwrap_or(usize::MAX);

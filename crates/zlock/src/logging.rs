@@ -37,7 +37,7 @@ impl Out {
             false => {
                 // Paths and addresses of clients are not for every user of the machine.
                 let opened = OpenOptions::new().append(true).create(true).mode(0o640).open(file);
-                Some(opened.map_err(|error| format!("log_file: cannot open {}: {error}", file.display()))?)
+                Some(opened.map_err(|error| format!("log.file: cannot open {}: {error}", file.display()))?)
             }
         };
         *self.lock() = opened;
@@ -121,7 +121,7 @@ pub(crate) fn start(settings: &Settings) -> Result<Logs, String> {
 /// A filter such as `info,replica=debug`.
 fn filter(settings: &Settings) -> Result<EnvFilter, String> {
     let text = &settings.log;
-    EnvFilter::try_new(text).map_err(|error| format!("log: `{text}` is not a filter: {error}"))
+    EnvFilter::try_new(text).map_err(|error| format!("log.level: `{text}` is not a filter: {error}"))
 }
 
 #[cfg(test)]
@@ -140,7 +140,7 @@ mod tests {
         out.open(&file).unwrap();
         out.write_all(b"three\n").unwrap();
         let refused = out.open(&dir.path().join("missing/node.log")).unwrap_err();
-        assert!(refused.starts_with("log_file: cannot open "), "{refused}");
+        assert!(refused.starts_with("log.file: cannot open "), "{refused}");
         out.write_all(b"four\n").unwrap();
         let read = |file| std::fs::read_to_string(file).unwrap();
         assert_eq!([read(&old), read(&file)], ["one\ntwo\n", "three\nfour\n"]);

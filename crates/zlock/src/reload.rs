@@ -14,7 +14,7 @@ use crate::logging::Logs;
 pub(crate) type ReadSettings = Box<dyn Fn() -> Result<Settings, ConfigError> + Send>;
 
 /// Keys whose new values count at once. Those of all others count after a restart.
-const AT_ONCE: [&str; 2] = ["log", "log_file"];
+const AT_ONCE: [&str; 2] = ["log.level", "log.file"];
 
 /// State that a reload needs.
 pub(crate) struct Reload {
@@ -83,7 +83,7 @@ impl TlsFiles {
 
 fn tls_files(settings: &Settings) -> [(&'static str, &Path); 3] {
     let tls = &settings.tls;
-    [("tls_certificate", &tls.certificate), ("tls_key", &tls.key), ("tls_client_ca", &settings.tls_client_ca)]
+    [("tls.certificate", &tls.certificate), ("tls.key", &tls.key), ("tls.client_ca", &settings.tls_client_ca)]
         .map(|(key, file)| (key, file.as_path()))
 }
 
@@ -96,7 +96,7 @@ fn contents(file: &Path) -> Contents {
 /// Keys that a reload does not change, and that differ.
 fn waiting(running: &Settings, read: &Settings) -> Vec<&'static str> {
     let differs = KEYS.iter().filter(|key| (key.show)(running) != (key.show)(read));
-    differs.map(|key| key.name).filter(|name| !AT_ONCE.contains(name)).collect()
+    differs.map(|key| key.path).filter(|path| !AT_ONCE.contains(path)).collect()
 }
 
 #[cfg(test)]
@@ -116,9 +116,9 @@ mod tests {
         let running = TlsFiles::read(&settings);
         assert!(running.changed(&settings).is_empty());
         std::fs::write(&settings.tls.certificate, "new").unwrap();
-        assert_eq!(running.changed(&settings), ["tls_certificate"]);
+        assert_eq!(running.changed(&settings), ["tls.certificate"]);
         std::fs::remove_file(&settings.tls.key).unwrap();
-        assert_eq!(running.changed(&settings), ["tls_certificate", "tls_key"], "a file that has gone is told, too");
+        assert_eq!(running.changed(&settings), ["tls.certificate", "tls.key"], "a file that has gone is told, too");
         // A key that names another file is found as every other key is.
         settings.tls.certificate = file("other.pem");
         settings.tls.key = file("other-key.pem");
@@ -135,6 +135,6 @@ mod tests {
         assert!(waiting(&running, &read).is_empty());
         read.replica.heartbeat_ms += 1;
         read.rest.waits_max += 1;
-        assert_eq!(waiting(&running, &read), ["heartbeat", "waits_max"]);
+        assert_eq!(waiting(&running, &read), ["http.waits_max", "raft.heartbeat_interval"]);
     }
 }

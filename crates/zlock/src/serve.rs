@@ -138,16 +138,16 @@ impl Doors {
     fn listen(settings: &Settings) -> Result<Doors, String> {
         let http_listen = settings.http_listen.expect("checked settings have it");
         let listeners = accept::Listeners {
-            plain: Some(async_listener("http_listen", http_listen)?),
-            secure: secure("http_tls_listen", settings.http_tls_listen, settings)?,
+            plain: Some(async_listener("http.listen", http_listen)?),
+            secure: secure("http.tls_listen", settings.http_tls_listen, settings)?,
             proxies: accept::Proxies::at(settings.proxy_protocol_from.clone()),
         };
         let path = Some(&*settings.admin_socket).filter(|path| !path.as_os_str().is_empty());
         let (admin, admin_listener) = path.map(AdminSocket::listen).transpose()?.unzip();
         let http = rest::Entrances { listeners, admin: admin_listener };
         let zookeeper = accept::Listeners {
-            plain: settings.zookeeper_listen.map(|addr| async_listener("zookeeper_listen", addr)).transpose()?,
-            secure: secure("zookeeper_tls_listen", settings.zookeeper_tls_listen, settings)?,
+            plain: settings.zookeeper_listen.map(|addr| async_listener("zookeeper.listen", addr)).transpose()?,
+            secure: secure("zookeeper.tls_listen", settings.zookeeper_tls_listen, settings)?,
             proxies: accept::Proxies::at(settings.proxy_protocol_from.clone()),
         };
         let zookeeper = Some(zookeeper).filter(|listeners| listeners.plain.is_some() || listeners.secure.is_some());
@@ -174,7 +174,7 @@ async fn serve(mut settings: Settings, reload: Reload, until_stdin_ends: bool) -
     let doors = Doors::listen(&settings)?;
     // The file of the socket goes when this value does.
     let _admin = doors.admin;
-    let peers = listen("peer_listen", settings.replica.peer_listen)?;
+    let peers = listen("peers.listen", settings.replica.peer_listen)?;
     let (addresses, replica_config) = (addresses(&settings), settings.replica.clone());
     let (node_id, cluster_id) = (replica_config.node_id, replica_config.cluster_id.clone());
     let replica = tokio::select! {

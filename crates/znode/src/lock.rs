@@ -7,10 +7,10 @@
 pub use crate::edits::history::{ended_in, history, may_read_history, may_read_of_ended};
 pub use crate::entry::applied::{Held, WaitsFor};
 pub use crate::operations::readings::{
-    LockStatus, LockSummary, Permits, Queue, QueueEntry, grant, holder, is_held_by, is_held_with, lint, list, parts,
-    paths, position, queue, revocation, status, summary,
+    LockStatus, LockSummary, Permits, Queue, QueueEntry, grant, holder, is_held_by, is_held_with, list, mixed_clients,
+    parts, paths, position, queue, revocation, status, summary,
 };
 pub use crate::queue::ended::{EndedSession, EndedTicket, Grant, Moment, TicketEnd};
 pub use crate::queue::revocations::Revocation;
-pub use crate::state::mixed_clients::{BlindSpot, Naming};
-pub use crate::words::ticket_name::TICKET_NAME_BYTES_MAX;
+pub use crate::state::mixed_clients::{MixedPair, Naming};
+pub use crate::words::ticket_name::{TICKET_NAME_BYTES_MAX, is_ticket_name};

@@ -46,7 +46,7 @@ struct Observed<'a> {
 
 /// The leader's token and the zxid at which it spoke last.
 fn seen(look: &Operation) -> Option<(u64, u64)> {
-    let (_, spoke) = look.text("cursor")?.split_once('.')?;
+    let (_, spoke) = look.text("upto")?.split_once('.')?;
     Some((look.number("leads_with")?, spoke.parse().ok()?))
 }
 

@@ -36,7 +36,7 @@ fn check_limits(operations: &[Operation], verdict: &mut Verdict) {
         }
     }
     let mut refused = 0;
-    let is_refused = |operation: &&Operation| operation.error.as_deref() == Some("limit-differs");
+    let is_refused = |operation: &&Operation| operation.error.as_deref() == Some("permits-max-differs");
     for operation in operations.iter().filter(asks).filter(is_refused) {
         refused += 1;
         let (Some(lock), Some(limit)) = (operation.text("lock"), operation.number("limit")) else { continue };

@@ -196,7 +196,7 @@ fn check_cycles(operations: &[Operation], verdict: &mut Verdict) {
             "release" if operation.is_ok() && operation.number("holds").is_some_and(|holds| holds != 0) => {
                 verdict.found("counted-twice", format!("session {owner} holds after its release"), &[operation]);
             }
-            "release" if matches!(operation.error.as_deref(), Some("ticket-gone" | "no-node")) => {
+            "release" if operation.error.as_deref() == Some("ticket-gone") => {
                 let told = lost.get(&owner).is_some_and(|op| op.error.as_deref() == Some("session-expired"));
                 if !told {
                     let detail = format!("session {owner}: the release was not answered as it was the first time");

@@ -160,7 +160,7 @@ impl Node {
         let data_dir = elsewhere.unwrap_or_else(|| dir.join("data"));
         let config = dir.join("node.toml");
         let text = format!(
-            "node_id = {id}\ncluster_id = \"{CLUSTER_ID}\"\ndata_dir = \"{}\"\npeer_listen = \"{}\"\nzookeeper_listen = \"{}\"\nsuper_digest = \"{SUPER_DIGEST}\"\n{}\nmembers = [\n{members}]\n",
+            "node.id = {id}\nnode.cluster_id = \"{CLUSTER_ID}\"\nnode.data_dir = \"{}\"\npeers.listen = \"{}\"\nzookeeper.listen = \"{}\"\nadmin.super_digest = \"{SUPER_DIGEST}\"\n{}\nnode.members = [\n{members}]\n",
             data_dir.display(),
             place.peer_listen,
             place.zookeeper,

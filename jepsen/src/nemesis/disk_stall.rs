@@ -13,9 +13,9 @@ const LOOK: Duration = Duration::from_millis(100);
 /// A leader that has said that its disk stalls has handed over within this time: it asks its
 /// followers for up to a second, and again half a second later.
 const HAND_OVER_MAX: Duration = Duration::from_secs(3);
-/// `disk_stall_max` is 2 s, a write comes soon, and then the leader has its time.
+/// `disk.stall_max` is 2 s, a write comes soon, and then the leader has its time.
 const LEAST: Duration = Duration::from_secs(6);
-/// A follower counts only when its disk has answered for ten times `disk_stall_max`. The rest is
+/// A follower counts only when its disk has answered for ten times `disk.stall_max`. The rest is
 /// for it to write what has waited.
 const RESTED: Duration = Duration::from_secs(25);
 

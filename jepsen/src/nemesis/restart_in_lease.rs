@@ -7,8 +7,8 @@ use testkit::LinkRule;
 
 use super::kind::{Doing, Kind, Outcome, Scene, between, rules};
 
-/// Half of `election_timeout_min`: so long after the last word of its leader a node votes for no
-/// other.
+/// Half of `raft.election_timeout_min`: so long after the last word of its leader a node votes for
+/// no other.
 const LEASE: Duration = Duration::from_millis(250);
 
 /// A follower is killed and started again at once, while the leader stands still or is cut off for

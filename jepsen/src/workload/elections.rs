@@ -43,11 +43,11 @@ pub struct Candidate {
     deeds_left: u32,
 }
 
-/// A worker that looks on: the election, and the cursor of the last answer.
+/// A worker that looks on: the election, and `upto` of the last answer.
 #[derive(Default)]
 pub struct Observer {
     election: String,
-    cursor: Option<String>,
+    upto: Option<String>,
 }
 
 impl Elections {
@@ -81,7 +81,7 @@ impl Elections {
             let call = call.body(element.to_string()).session(&session.key);
             client.operate("proclaim", value, call, |_| None).await.0
         };
-        if !answer.is_problem("lock-not-held") && !answer.is_problem("no-node") {
+        if !answer.is_problem("lock-not-held") && !answer.is_problem("ticket-gone") {
             candidate.waiter.place = Some(place);
         }
         candidate.waiter.after(session, &answer, client);
@@ -93,31 +93,31 @@ impl Elections {
         // Observers stay with an election, as long as it is one of the present ones.
         let of_epoch = |name: &str| name.rsplit_once('-').map(|(epoch, _)| epoch.to_owned());
         if of_epoch(&election) != of_epoch(&observer.election) {
-            *observer = Observer { election, cursor: None };
+            *observer = Observer { election, upto: None };
         }
         let lock = observer.election.clone();
-        let value = json!({"lock": lock, "after": observer.cursor});
+        let value = json!({"lock": lock, "since": observer.upto});
         let mut call = Call::get(format!("/v1/elections{lock}")).waiting(WAIT);
-        if let Some(cursor) = &observer.cursor {
-            call = call.query(&format!("after={cursor}")).query(&format!("wait={}ms", WAIT.as_millis()));
+        if let Some(upto) = &observer.upto {
+            call = call.query(&format!("since={upto}")).query(&format!("wait={}ms", WAIT.as_millis()));
         }
         let mut next = None;
         let (answer, _) = client
             .operate("observe", value.clone(), call, |answer| {
                 let election: Election = answer.read(Effect::Read)?;
                 let mut seen = value.clone();
-                seen["cursor"] = election.cursor.clone().into();
+                seen["upto"] = election.upto.clone().into();
                 if let Some(leader) = &election.leader {
                     seen["leader"] = leader.session.into();
                     seen["leads_with"] = leader.fencing_token.into();
                     seen["said"] = leader.data.clone().into();
                 }
-                next = Some(election.cursor);
+                next = Some(election.upto);
                 Some(seen)
             })
             .await;
         if answer.is_ok() {
-            observer.cursor = next;
+            observer.upto = next;
         }
     }
 }

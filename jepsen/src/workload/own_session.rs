@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use tokio::time::Instant;
-use zlock_client::api::{KeptAlive, OpenSession, SessionOpened};
+use zlock_client::api::{KeptAlive, Millis, OpenSession, SessionOpened};
 
 use crate::answer::{Answer, Effect};
 use crate::client::Client;
@@ -20,12 +20,12 @@ pub(super) struct OwnSession {
 impl OwnSession {
     /// Opens a session, in one try.
     pub(super) async fn open(timeout_ms: u64, client: &mut Client) -> Option<OwnSession> {
-        let wish = OpenSession { timeout_ms: Some(timeout_ms), label: "jepsen".into(), client: None };
+        let wish = OpenSession { timeout: Some(Millis(timeout_ms)), label: "jepsen".into(), client: None };
         let (mut opened, heard) = (None, Instant::now());
         let result = |answer: &mut Answer| -> Option<Value> {
             let session: SessionOpened = answer.read(Effect::Write)?;
-            let value = json!({"owner": session.id, "safe_for_ms": session.safe_for_ms});
-            opened = Some(OwnSession { id: session.id, key: session.session, heard });
+            let value = json!({"owner": session.session, "safe_for_ms": session.safe_for_ms});
+            opened = Some(OwnSession { id: session.session, key: session.session_key, heard });
             Some(value)
         };
         client.operate("open", json!({}), Call::post("/v1/sessions").json(&wish), result).await;

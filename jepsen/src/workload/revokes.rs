@@ -77,7 +77,7 @@ impl Revokes {
                 let Ticket::Held { revoke, .. } = answer.read(Effect::Read)? else { return Some(value) };
                 asked = revoke.is_some();
                 value["asked"] = asked.into();
-                value["due_ms"] = revoke.and_then(|revoke| revoke.due_ms).into();
+                value["due_ms"] = revoke.and_then(|revoke| revoke.due_at_ms).into();
                 Some(value)
             });
             heard.await.0
@@ -111,7 +111,7 @@ impl Revokes {
 /// Asks for a lock back: `revoke`, with the tickets that were asked for.
 async fn revoke(lock: &str, deadline_ms: Option<u64>, client: &mut Client) -> bool {
     let mut value = json!({"lock": lock, "deadline_ms": deadline_ms});
-    let mut call = Call::post(format!("/v1/revoke{lock}"));
+    let mut call = Call::post(format!("/v1/revocations{lock}"));
     if let Some(deadline_ms) = deadline_ms {
         call = call.query(&format!("deadline={deadline_ms}ms"));
     }
@@ -123,7 +123,7 @@ async fn revoke(lock: &str, deadline_ms: Option<u64>, client: &mut Client) -> bo
         })
         .await;
     client.take_crashed();
-    answer.is_ok() || answer.is_problem("no-node")
+    answer.is_ok() || answer.is_problem("no-node") || answer.is_problem("ticket-gone")
 }
 
 /// Records the past that the lock remembers of a lost ticket: `past`, with how and when the ticket
@@ -131,14 +131,14 @@ async fn revoke(lock: &str, deadline_ms: Option<u64>, client: &mut Client) -> bo
 async fn past(lost: &Value, client: &mut Client) {
     let (lock, ticket) = (lost["lock"].as_str().unwrap_or_default(), &lost["ticket"]);
     let mut value = json!({"lock": lock, "ticket": ticket, "dead_token": lost["token"]});
-    let call = Call::get(format!("/v1/locks{lock}?history=true"));
+    let call = Call::get(format!("/v1/history{lock}"));
     let read = |answer: &mut crate::answer::Answer| {
         let history: LockHistory = answer.read(Effect::Read)?;
         let ended = history.history.into_iter().find(|past| past.ticket.as_deref() == ticket.as_str());
         if let Some(ended) = ended {
-            value["end"] = serde_json::to_value(ended.end).unwrap_or_default();
-            value["ended_zxid"] = ended.ended_zxid.into();
-            value["ended_ms"] = ended.ended_ms.into();
+            value["end"] = serde_json::to_value(ended.ended.how).unwrap_or_default();
+            value["ended_zxid"] = ended.ended.zxid.into();
+            value["ended_ms"] = ended.ended.at_ms.into();
         }
         Some(value)
     };

@@ -33,10 +33,10 @@ pub(crate) async fn list(client: &mut Client, parent: &str) -> Result<Vec<String
     let mut names: Vec<String> = Vec::new();
     loop {
         let after = names.last().map(|name| format!("&after={name}")).unwrap_or_default();
-        let call = Call::get(format!("/v1/znodes{parent}?children&limit=500{after}"));
+        let call = Call::get(format!("/v1/znodes{parent}?children&page_size=500{after}"));
         let mut answer = client.insist(call, |_| false).await?;
         let page: Children = answer.read(Effect::Read).ok_or("the children cannot be read")?;
-        let more = page.next.is_some();
+        let more = page.cursor.is_some();
         names.extend(page.children);
         if !more {
             return Ok(names);

@@ -50,7 +50,7 @@ impl Tickets {
                     let asked = std::mem::take(&mut value["locks"]);
                     let part = |(i, part): (usize, &zlock_client::api::HeldPart)| {
                         let mut held = asked[i].clone();
-                        held["lock"] = part.lock.clone().into();
+                        held["lock"] = part.path.clone().into();
                         held["token"] = part.fencing_token.into();
                         held
                     };
@@ -84,9 +84,9 @@ pub(super) async fn look(lock: &str, client: &mut Client) {
     let read = |answer: &mut Answer| {
         let queue: LockQueue = answer.read(Effect::Read)?;
         let holders: Vec<u64> = queue.holders.iter().filter_map(|holder| holder.session).collect();
-        let (held, limit) = queue.permits.map(|permits| (permits.held, permits.limit)).unzip();
+        let (held, limit) = (queue.permits_held, queue.permits_max);
         // Holders that do not fit on the page are not told of.
-        let all = queue.next.is_none();
+        let all = queue.cursor.is_none();
         all.then(|| json!({"lock": lock, "holders": holders, "held": held, "limit": limit}))
     };
     client.operate("look", value, call, read).await;
@@ -199,7 +199,7 @@ impl Waiter {
         let value = owned(&place.value, &session);
         let call = Call::delete(format!("/v1/tickets{}", place.ticket)).session(&session.key);
         let (answer, _) = client.operate("release", value, call, |_| None).await;
-        if !answer.is_ok() && !answer.is_problem("no-node") && !answer.is_problem("ticket-gone") {
+        if !answer.is_ok() && !answer.is_problem("ticket-gone") {
             self.place = Some(place);
         }
         self.after(session, &answer, client);

@@ -22,18 +22,18 @@ pub(super) type Asked = (Tickets, Value, Call);
 
 /// A wish for a lock in one way.
 pub(super) fn wish(path: String, mode: LockMode) -> LockWish {
-    LockWish { path, mode, permits: None, limit: None }
+    LockWish { path, mode, permits: None, permits_max: None }
 }
 
 /// A wish for some permits of a lock.
 pub(super) fn lease(path: String, permits: u32, limit: u32) -> LockWish {
-    LockWish { path, mode: LockMode::Semaphore, permits: Some(permits), limit: Some(limit) }
+    LockWish { path, mode: LockMode::Semaphore, permits: Some(permits), permits_max: Some(limit) }
 }
 
 /// Value for the history of a lock that is asked for.
 pub(super) fn told(wish: &LockWish) -> Value {
     let mut value = json!({"lock": wish.path, "mode": wish.mode});
-    if let (Some(permits), Some(limit)) = (wish.permits, wish.limit) {
+    if let (Some(permits), Some(limit)) = (wish.permits, wish.permits_max) {
         value["permits"] = permits.into();
         value["limit"] = limit.into();
     }
@@ -44,8 +44,8 @@ pub(super) fn told(wish: &LockWish) -> Value {
 pub(super) fn one(wish: &LockWish) -> Asked {
     let value = told(wish);
     let mut call = Call::post(format!("/v1/locks{}?mode={}", wish.path, value["mode"].as_str().unwrap_or_default()));
-    if let (Some(permits), Some(limit)) = (wish.permits, wish.limit) {
-        call = call.query(&format!("permits={permits}&limit={limit}"));
+    if let (Some(permits), Some(limit)) = (wish.permits, wish.permits_max) {
+        call = call.query(&format!("permits={permits}&permits_max={limit}"));
     }
     (Tickets::One, value, call)
 }

@@ -139,7 +139,7 @@ async fn answer(listener: TcpListener, dir: PathBuf, ends_when_asked: bool) {
         }
         let body = format!(
             r#"{{"cluster_id":"c","node_id":1,"role":"leader","term":1,"last_log_zxid":7,"committed_zxid":7,"applied_zxid":{applied},
-                "snapshot":{{"zxid":0,"bytes":0}},"members":[],"sessions":0,"znodes":1,"watches":0,"proposals":0,"ready":"ready"}}"#
+                "snapshot":{{"zxid":0,"bytes":0}},"members":[],"sessions":0,"znodes":1,"watches":0,"proposals":0,"status":"ready"}}"#
         );
         let head =
             format!("HTTP/1.1 200 OK\r\nzlock-zxid: 7\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", body.len());

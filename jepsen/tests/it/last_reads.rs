@@ -55,7 +55,7 @@ fn refused() -> String {
 
 fn znode() -> String {
     let stat = json!({
-        "czxid": 1, "mzxid": 1, "ctime_ms": 1, "mtime_ms": 1, "version": 0, "cversion": 0, "aversion": 0,
+        "czxid": 1, "mzxid": 1, "ctime": 1, "mtime": 1, "version": 0, "cversion": 0, "aversion": 0,
         "ephemeral_owner": 0, "data_length": 3, "num_children": 0, "pzxid": 1
     });
     json!({"path": "/x", "data": "100", "stat": stat}).to_string()

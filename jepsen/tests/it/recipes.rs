@@ -58,9 +58,9 @@ fn another_limit_that_is_granted_and_the_own_that_is_refused_are_found() {
             9 again {{"lock":"s","owner":9,"permits":3,"limit":3}} -> ok +"token":20 zxid=20"#
         )
     };
-    good(Workload::Semaphore, &history(4, "fail error=limit-differs"));
+    good(Workload::Semaphore, &history(4, "fail error=permits-max-differs"));
     bad(Workload::Semaphore, "two-limits", &history(4, r#"ok +"token":11"#));
-    bad(Workload::Semaphore, "limit-forgotten", &history(3, "fail error=limit-differs"));
+    bad(Workload::Semaphore, "limit-forgotten", &history(3, "fail error=permits-max-differs"));
 }
 
 #[test]
@@ -221,11 +221,11 @@ fn two_leaders(first: &str, second: &str) -> String {
 }
 
 fn seen(token: u64, said: u64, spoke: u64, at: u64) -> String {
-    let leader = format!(r#""leads_with":{token},"said":"{said}","cursor":"{token}.{spoke}""#);
+    let leader = format!(r#""leads_with":{token},"said":"{said}","upto":"{token}.{spoke}""#);
     format!(r#"3 observe {{"lock":"e"}} -> ok +{leader} zxid={at}"#)
 }
 
-const NOBODY_SEEN: &str = r#"3 observe {"lock":"e"} -> ok +"cursor":"0.0" zxid=13"#;
+const NOBODY_SEEN: &str = r#"3 observe {"lock":"e"} -> ok +"upto":"0.0" zxid=13"#;
 
 #[test]
 fn observers_see_leaders_in_order() {

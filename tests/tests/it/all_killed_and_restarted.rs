@@ -61,6 +61,6 @@ async fn nothing_acknowledged_is_lost_when_every_node_is_killed() {
             assert_eq!(found.data.as_deref(), Some(path.as_str()));
         }
     }
-    let check = Call::get(format!("/v1/fence?lock=/kept&token={fencing_token}"));
+    let check = Call::get(format!("/v1/fence?path=/kept&fencing_token={fencing_token}"));
     assert_eq!(cluster.client(2).send(check).await.unwrap().status, 204);
 }

@@ -33,7 +33,7 @@ async fn a_stopped_leader_ends_cleanly_and_hands_over() {
     let next = cluster.leader_among(&others).await;
     eprintln!("node {next} leads {} ms after the signal", stopping.elapsed().as_millis());
 
-    let check = Call::get(format!("/v1/fence?lock=/one&token={fencing_token}"));
+    let check = Call::get(format!("/v1/fence?path=/one&fencing_token={fencing_token}"));
     assert_eq!(client.send(check).await.unwrap().status, 204);
     let mut on_next = cluster.client(next);
     let resumed = tokio::spawn(async move { on_next.send(poll).await });

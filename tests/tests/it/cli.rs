@@ -210,7 +210,7 @@ async fn a_command_finds_its_token_and_its_exit_code_and_signals_pass_through() 
     assert!(done(&cluster, &["sessions"]).await.contains(&client));
     assert!(done(&cluster, &["revoke", "l"]).await.starts_with("asked /l/0"));
     done(&cluster, &["create", "none"]).await;
-    for args in [["release", "none"], ["release", "none/x"]] {
+    for args in [["break", "none", "--yes"], ["break", "none/x", "--yes"]] {
         let (code, _, stderr) = run(zlock(&cluster, &args)).await;
         assert!(code == 1 && stderr.starts_with("zlock: nobody holds /none"), "{args:?}: {code}: {stderr}");
     }
@@ -275,7 +275,7 @@ async fn a_watchdog_that_is_paused_or_killed_is_replaced_by_the_cli() {
 async fn a_command_is_ended_when_the_cluster_is_away_or_the_lock_is_taken() {
     let mut cluster = Cluster::start().await;
     let mut locked = Locked::start(&cluster, LONG, &[]).await;
-    assert!(done(&cluster, &["release", "l"]).await.starts_with("released /l/0"));
+    assert!(done(&cluster, &["break", "l", "--yes"]).await.starts_with("broke /l/0"));
     assert_eq!(locked.exit().await, 121);
     assert!(!locked.runs());
 
@@ -291,7 +291,7 @@ async fn a_command_is_ended_when_the_cluster_is_away_or_the_lock_is_taken() {
 async fn with_warn_a_command_outlives_its_lock() {
     let cluster = Cluster::start().await;
     let mut locked = Locked::start(&cluster, LONG, &["--on-loss", "warn"]).await;
-    done(&cluster, &["release", "l"]).await;
+    done(&cluster, &["break", "l", "--yes"]).await;
     let client = Client::builder(cluster.endpoints()).build().unwrap();
     let guard = client.lock("/l").acquire().await.unwrap();
     assert!(locked.runs());
@@ -307,7 +307,7 @@ async fn commands_run_under_permits_and_as_leaders() {
     let permit = client.semaphore("/s", 2).acquire().await.unwrap();
     let script = ["--", "sh", "-c", "echo $ZLOCK_LOCK; exit 5"];
     let semaphore = |limit: &str| {
-        let args = ["semaphore", "s", "--limit", limit, "--wait", "0", "--quiet"];
+        let args = ["semaphore", "s", "--permits-max", limit, "--wait", "0", "--quiet"];
         zlock(&cluster, &[&args[..], &script[..]].concat())
     };
     assert_eq!(run(semaphore("2")).await, (5, "/s\n".into(), String::new()));
@@ -331,7 +331,7 @@ async fn what_runs_a_command_fails_with_a_code_of_its_own() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("client.toml");
     std::fs::write(&file, "endpoint = []").unwrap();
-    for args in [&["lock", "l"][..], &["semaphore", "l", "--limit", "1"], &["elect", "l"]] {
+    for args in [&["lock", "l"][..], &["semaphore", "l", "--permits-max", "1"], &["elect", "l"]] {
         let with = |more: &[&str]| {
             let mut command = Command::new(PROGRAM);
             command.args(args).args(more).args(["--", "true"]).stdin(Stdio::null());

@@ -63,15 +63,15 @@ async fn what_is_wrong_is_said_in_words_that_help() {
     assert!(code == 2 && stderr.contains("zlock locks orders --history"), "{stderr}");
     let (code, stderr) = refused(&cluster, &["lock", "/", "--", "true"]).await;
     assert!(code == 2 && stderr.contains("the root is no lock"), "{stderr}");
-    for command in ["release", "revoke", "settings"] {
-        let (code, stderr) = refused(&cluster, &[command, "/"]).await;
-        assert!(code == 1 && stderr.contains("the root is no lock"), "{command}: {stderr}");
+    for args in [&["break", "/", "--yes"][..], &["revoke", "/"], &["settings", "/"]] {
+        let (code, stderr) = refused(&cluster, args).await;
+        assert!(code == 1 && stderr.contains("the root is no lock"), "{args:?}: {stderr}");
     }
     let (code, stderr) = refused(&cluster, &["lock", "l", "--wait", "30", "--", "true"]).await;
     assert!(code == 2 && stderr.contains("30s or 30ms"), "{stderr}");
-    let permits = ["semaphore", "s", "--limit", "2", "--permits", "3", "--", "true"];
+    let permits = ["semaphore", "s", "--permits-max", "2", "--permits", "3", "--", "true"];
     let (code, stderr) = refused(&cluster, &permits).await;
-    assert!(code == 2 && stderr.contains("--permits 3 is more than there are: --limit is 2"), "{stderr}");
+    assert!(code == 2 && stderr.contains("--permits 3 is more than there are: --permits-max is 2"), "{stderr}");
 
     let held = Locked::start(&cluster, LONG, &["--label", "nightly"]).await;
     let (code, stderr) = refused(&cluster, &["lock", "l", "--wait", "100ms", "--", "true"]).await;
@@ -100,7 +100,7 @@ async fn a_wrong_command_line_is_told_how_to_write_it() {
     for (args, tip) in [
         (&["lock", "a", "echo", "hi"][..], "put `--` before the command that is to be run: zlock lock NAME -- COMMAND"),
         (&["--json", "elect", "--wait", "5s", "a", "./b", "-n"], "zlock elect NAME -- COMMAND"),
-        (&["semaphore", "--limit", "2", "a", "./b"], "zlock semaphore NAME -- COMMAND"),
+        (&["semaphore", "--permits-max", "2", "a", "./b"], "zlock semaphore NAME -- COMMAND"),
         (&["session", "exec", "env"], "put `--` before the command that is to be run: zlock session exec -- COMMAND"),
         (&["lock", "a"], usage),
         (&["lock", "a", "--simple", "--shared", "--", "true"], usage),
@@ -133,7 +133,7 @@ async fn problems_are_json_where_json_is_asked_for() {
         (&["--json", "get", "nope"][..], 1, "no-node", "there is no such znode (/nope)"),
         (&["get", "nope", "--json"], 1, "no-node", "`zlock ls`"),
         (&["ls", "--json", "--endpoints", "127.0.0.1:1"], 3, "about:blank", "127.0.0.1:1: Connection refused"),
-        (&["release", "nope", "--json"], 1, "about:blank", "nobody holds /nope"),
+        (&["break", "nope", "--yes", "--json"], 1, "about:blank", "nobody holds /nope"),
         (&["get", "--json"], 2, "about:blank", "required arguments were not provided: <PATH>"),
         (&["lock", "l", "--json", "--", "/no/such/program"], 127, "", ""),
         (&["lock", "l", "--json", "--wait", "soon", "--", "true"], 2, "about:blank", "not a duration"),
@@ -239,14 +239,14 @@ async fn locks_tell_who_is_silent_and_who_is_asked() {
 
 // A client's znode may have a name like a lock node's, and nothing else in common with it.
 #[tokio::test]
-async fn data_that_looks_like_a_lock_node_is_not_released() {
+async fn data_that_looks_like_a_lock_node_is_not_taken_away() {
     let cluster = one_node().await;
     done(&cluster, &["create", "-p", "--sequential", "q/x-lock-", "pay 100"]).await;
     done(&cluster, &["create", "-p", "--sequential", "q/x-lock-", "pay 200"]).await;
     for args in [
-        &["release", "q"][..],
-        &["release", "q/x-lock-0000000000"],
-        &["release", "q/x-lock-0000000001"],
+        &["break", "q", "--yes"][..],
+        &["break", "q/x-lock-0000000000", "--yes"],
+        &["break", "q/x-lock-0000000001", "--yes"],
         &["revoke", "q"],
         &["revoke", "q", "--deadline", "0"],
     ] {
@@ -255,7 +255,7 @@ async fn data_that_looks_like_a_lock_node_is_not_released() {
         assert!(stderr.contains("`zlock rm /q/x-lock-000000000"), "{args:?}: {stderr}");
     }
     let script = "curl -s -X DELETE \"$ZLOCK_ENDPOINT/v1/tickets/q/x-lock-0000000000\" \
-                  -H \"Zlock-Session: $ZLOCK_SESSION\"";
+                  -H \"Zlock-Session-Key: $ZLOCK_SESSION_KEY\"";
     let problem = done(&cluster, &["session", "exec", "--", "sh", "-c", script]).await;
     assert!(problem.contains("not-owner") && problem.contains("no ticket: no session owns it"), "{problem}");
     assert_eq!(done(&cluster, &["ls", "q"]).await.lines().count(), 2);
@@ -326,7 +326,7 @@ async fn quotas_and_acls_are_shown_and_set() {
 #[tokio::test]
 async fn a_slash_at_the_end_of_a_path_is_refused_as_over_http() {
     let cluster = one_node().await;
-    for args in [&["create", "a/"][..], &["ls", "a/"], &["release", "a/"], &["lock", "a/", "--", "true"]] {
+    for args in [&["create", "a/"][..], &["ls", "a/"], &["break", "a/", "--yes"], &["lock", "a/", "--", "true"]] {
         let (code, _, told) = run(zlock(&cluster, args)).await;
         assert!(code != 0 && told.contains("ends with a slash"), "{args:?}: {code} {told}");
     }
@@ -346,7 +346,7 @@ async fn queues_are_shown_again_when_they_change() {
     assert_eq!(next().await, "[]");
     let guard = client.lock("/team/x").label("first").acquire().await.unwrap();
     let line = next().await;
-    assert!(line.contains("\"lock\":\"/team/x\"") && line.contains("first"), "{line}");
+    assert!(line.contains("\"path\":\"/team/x\"") && line.contains("first"), "{line}");
     guard.release().await.unwrap();
     assert_eq!(next().await, "[]");
     assert!(until("it ends by itself", async || watch.try_wait().unwrap()).await.success());
@@ -388,8 +388,8 @@ async fn a_script_has_a_session_for_as_long_as_it_runs() {
     let client = Client::builder(cluster.endpoints()).build().unwrap();
     // curl uses the session, as a script would.
     let script = "curl -sf -X POST \"$ZLOCK_ENDPOINT/v1/locks/team/x\" \
-                  -H \"Zlock-Session: $ZLOCK_SESSION\" >/dev/null || exit 9; \
-                  echo \"$ZLOCK_SESSION $ZLOCK_ENDPOINT $ZLOCK_ENDPOINTS\"; read line; exit 7";
+                  -H \"Zlock-Session-Key: $ZLOCK_SESSION_KEY\" >/dev/null || exit 9; \
+                  echo \"$ZLOCK_SESSION_KEY $ZLOCK_ENDPOINT $ZLOCK_ENDPOINTS\"; read line; exit 7";
     let exec = ["session", "exec", "--session-timeout", "5s", "--label", "nightly", "--", "sh", "-c", script];
     let mut running = zlock(&cluster, &exec);
     let mut running = running.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();

@@ -35,14 +35,14 @@ async fn ends_with(code: i32, cluster: &Cluster) -> i32 {
         5 => to_its_end(&["locks", "--held", "free"]).await,
         121 => {
             let mut locked = Locked::start(cluster, LONG, &[]).await;
-            done(cluster, &["release", "l"]).await;
+            done(cluster, &["break", "l", "--yes"]).await;
             locked.exit().await
         }
         124 => {
             let mut locked = Locked::start(cluster, LONG, &[]).await;
             let code = to_its_end(&["lock", "l", "--wait", "0", "--", "true"]).await;
             // A holder that is killed would keep the lock from the next row for a minute.
-            done(cluster, &["release", "l"]).await;
+            done(cluster, &["break", "l", "--yes"]).await;
             locked.exit().await;
             code
         }

@@ -69,7 +69,7 @@ async fn who_does_not_get_the_lock_ends_as_it_was_told_and_may_be_quiet() {
     let lock = client.lock("/l").acquire().await.unwrap();
     let permit = client.semaphore("/s", 1).acquire().await.unwrap();
     let leads = client.election("/e").campaign("first").await.unwrap();
-    for command in [&["lock", "l"][..], &["semaphore", "s", "--limit", "1"], &["elect", "e"]] {
+    for command in [&["lock", "l"][..], &["semaphore", "s", "--permits-max", "1"], &["elect", "e"]] {
         let tried = async |args: &[&str]| run(zlock(&cluster, &[command, args, &["--", "true"]].concat())).await;
         let ended = tried(&["--wait", "1500ms", "--quiet", "--busy-exit", "0"]).await;
         assert_eq!(ended, (0, String::new(), String::new()), "{command:?}");
@@ -104,7 +104,7 @@ async fn a_lock_outlives_a_short_command_when_it_is_told_to() {
 async fn a_lock_that_is_lost_after_its_command_has_ended_is_told_of() {
     let cluster = one_node().await;
     let mut holds = kept(&cluster).await;
-    done(&cluster, &["release", "l"]).await;
+    done(&cluster, &["break", "l", "--yes"]).await;
     let ended = until("it has ended", async || holds.try_wait().unwrap()).await;
     let mut said = String::new();
     holds.stderr.take().unwrap().read_to_string(&mut said).unwrap();

@@ -16,10 +16,10 @@ mod fake_node;
 
 use fake_node::fake_node;
 
-const SESSION: &str = r#"{"id":5,"secret":"00","session":"5.00","timeout_ms":60000,"safe_for_ms":58800}"#;
-const HELD: &str = r#"{"state":"held","ticket":"/l/_c_x-lock-0000000000","lock":"/l","fencing_token":7,"holds":1,"safe_for_ms":58800}"#;
+const SESSION: &str = r#"{"session":5,"session_key":"5.00","timeout_ms":60000,"safe_for_ms":58800}"#;
+const HELD: &str = r#"{"state":"held","ticket":"/l/_c_x-lock-0000000000","path":"/l","fencing_token":7,"holds":1,"safe_for_ms":58800}"#;
 const DELETED: &str = r#"{"events":[{"zxid":9,"kind":"deleted","path":"/l/_c_x-lock-0000000000"}],"upto":9}"#;
-const PAST: &str = r#"{"lock":"/l","history":[{"ticket":"/l/_c_x-lock-0000000000","mode":"exclusive","session":5,"enqueued_zxid":7,"enqueued_ms":1,"ended_zxid":9,"ended_ms":2,"end":"admin","by":{"session":41,"client":{"host":"desk","pid":9}}}]}"#;
+const PAST: &str = r#"{"path":"/l","history":[{"ticket":"/l/_c_x-lock-0000000000","mode":"exclusive","session":5,"enqueued_zxid":7,"enqueued_at_ms":1,"ended":{"how":"admin","zxid":9,"at_ms":2,"by":{"session":41,"client":{"host":"desk","pid":9}}}}]}"#;
 
 async fn one_node() -> Cluster {
     Cluster::start_with(Options { nodes: 1, ..Options::default() }).await
@@ -46,7 +46,7 @@ async fn a_command_is_ended_before_anything_asks_why_its_lock_is_gone() {
         async move {
             if request == "POST /v1/sessions" {
                 SESSION.to_owned()
-            } else if request.contains("history=true") {
+            } else if request.contains("/v1/history/") {
                 let _ = ended.wait_for(|ended| *ended).await;
                 PAST.to_owned()
             } else if request.contains("watch=exists") {
@@ -55,7 +55,7 @@ async fn a_command_is_ended_before_anything_asks_why_its_lock_is_gone() {
             } else if request.contains("until=revoked") {
                 std::future::pending().await
             } else if request.starts_with("DELETE /v1/tickets") {
-                refusal(ProblemType::NoNode, 404)
+                refusal(ProblemType::TicketGone, 410)
             } else {
                 HELD.to_owned()
             }
@@ -77,7 +77,8 @@ async fn a_command_is_ended_before_anything_asks_why_its_lock_is_gone() {
 #[tokio::test]
 async fn a_loss_is_told_with_the_client_that_took_the_lock_away() {
     let cluster = one_node().await;
-    for (args, what) in [(&["release", "l"][..], "deleted"), (&["revoke", "l", "--deadline", "1ms"], "revoked")] {
+    for (args, what) in [(&["break", "l", "--yes"][..], "deleted"), (&["revoke", "l", "--deadline", "1ms"], "revoked")]
+    {
         let mut locked = Locked::start(&cluster, LONG, &[]).await;
         let mut taking = zlock(&cluster, args).stdout(Stdio::null()).spawn().unwrap();
         assert!(until("it is taken away", async || taking.try_wait().unwrap()).await.success());
@@ -87,7 +88,7 @@ async fn a_loss_is_told_with_the_client_that_took_the_lock_away() {
         assert!(said.contains(&format!("was {what} by session ")) && said.contains(&by), "{args:?}: {said}");
     }
     let mut locked = Locked::start(&cluster, LONG, &["--on-loss", "warn"]).await;
-    done(&cluster, &["release", "l"]).await;
+    done(&cluster, &["break", "l", "--yes"]).await;
     kill(locked.cli.id(), Signal::TERM);
     assert_eq!(locked.exit().await, 143);
     let said = said(&mut locked.cli);
@@ -112,8 +113,8 @@ async fn a_refused_try_names_the_program_that_holds_the_lock() {
 #[tokio::test]
 async fn a_session_that_ends_before_its_command_is_lost_though_no_heartbeat_has_told_of_it() {
     let cluster = one_node().await;
-    let script = "curl -sf -X DELETE \"$ZLOCK_ENDPOINT/v1/sessions/${ZLOCK_SESSION%%.*}\" \
-                  -H \"Zlock-Session: $ZLOCK_SESSION\" >/dev/null || exit 9; exit 7";
+    let script = "curl -sf -X DELETE \"$ZLOCK_ENDPOINT/v1/sessions/${ZLOCK_SESSION_KEY%%.*}\" \
+                  -H \"Zlock-Session-Key: $ZLOCK_SESSION_KEY\" >/dev/null || exit 9; exit 7";
     for (how, expected) in [("term", 121), ("warn", 7)] {
         let args = [
             "session",
@@ -141,8 +142,8 @@ async fn a_session_that_ends_while_its_command_runs_ends_the_command() {
     let cluster = one_node().await;
     let client = Client::builder(cluster.endpoints()).build().unwrap();
     let script = "sleep 1000 & echo $$ $! > \"$0.new\"; mv \"$0.new\" \"$0\"; \
-                  curl -sf -X DELETE \"$ZLOCK_ENDPOINT/v1/sessions/${ZLOCK_SESSION%%.*}\" \
-                  -H \"Zlock-Session: $ZLOCK_SESSION\" >/dev/null; wait";
+                  curl -sf -X DELETE \"$ZLOCK_ENDPOINT/v1/sessions/${ZLOCK_SESSION_KEY%%.*}\" \
+                  -H \"Zlock-Session-Key: $ZLOCK_SESSION_KEY\" >/dev/null; wait";
     let exec = zlock(&cluster, &["session", "exec", "--session-timeout", SHORT, "--label", "exec"]);
     let mut running = Locked::start_as(exec, script).await;
     assert_eq!(running.exit().await, 121);

@@ -144,14 +144,14 @@ async fn a_limit_is_raised_and_lowered_in_use() {
     let permits = client.semaphore("/pool", 2);
     let (one, two) = (permits.acquire().await.unwrap(), permits.acquire().await.unwrap());
     assert!(permits.try_acquire().await.unwrap().is_none());
-    let said = done(&cluster, &["settings", "pool", "--limit", "3"]).await;
+    let said = done(&cluster, &["settings", "pool", "--permits-max", "3"]).await;
     assert_eq!(said, "a semaphore of 3 permits\n");
     let any = client.semaphore("/pool", None);
     let three = any.try_acquire().await.unwrap().unwrap();
-    let (code, _, stderr) = run(zlock(&cluster, &["semaphore", "pool", "--limit", "2", "--", "true"])).await;
-    assert!(code == 125 && stderr.contains("the semaphore has a limit of 3, and 2 was said"), "{stderr}");
+    let (code, _, stderr) = run(zlock(&cluster, &["semaphore", "pool", "--permits-max", "2", "--", "true"])).await;
+    assert!(code == 125 && stderr.contains("the semaphore has 3 permits, and permits_max is 2"), "{stderr}");
 
-    done(&cluster, &["settings", "pool", "--limit", "1"]).await;
+    done(&cluster, &["settings", "pool", "--permits-max", "1"]).await;
     one.release().await.unwrap();
     two.release().await.unwrap();
     assert!(three.is_safe() && any.try_acquire().await.unwrap().is_none(), "one holds, and there is one");
@@ -165,5 +165,5 @@ async fn a_limit_is_raised_and_lowered_in_use() {
     assert!(code == 1 && stderr.contains("zlock locks") && !stderr.contains("zlock rm"), "{stderr}");
     held.release().await.unwrap();
     let (_, _, stderr) = run(zlock(&cluster, &["semaphore", "new", "--", "true"])).await;
-    assert!(stderr.contains("none is set for this semaphore"), "{stderr}");
+    assert!(stderr.contains("permits_max: it is missing"), "{stderr}");
 }

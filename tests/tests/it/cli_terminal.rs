@@ -79,6 +79,22 @@ async fn a_command_in_a_pipeline_reads_from_the_terminal_and_hears_its_keys() {
 }
 
 #[tokio::test]
+async fn a_lock_is_broken_on_a_terminal_after_a_yes() {
+    let cluster = one_node().await;
+    let client = zlock_client::Client::builder(cluster.endpoints()).build().unwrap();
+    let guard = client.lock("/l").label("nightly").acquire().await.unwrap();
+    for (keys, code) in [("\n", "1"), ("n\n", "1"), ("y\n", "0")] {
+        assert!(guard.is_safe());
+        let mut shell = OnTerminal::start(&cluster, r#""$ZLOCK" break l; echo "ended $?""#);
+        let holder = shell.behind("/l: session ").await;
+        assert!(holder.contains(" (nightly; "), "{holder}");
+        shell.keys.write_all(keys.as_bytes()).unwrap();
+        assert_eq!(shell.behind("ended ").await, code);
+    }
+    assert!(matches!(guard.lost().await, zlock_client::Loss::Deleted { .. }));
+}
+
+#[tokio::test]
 async fn a_signal_goes_to_all_that_the_command_has_in_its_group_on_a_terminal_too() {
     let cluster = one_node().await;
     let line = r#""$ZLOCK" lock t -- sh -c 'sleep 1000 & echo "runs $$ $!"; wait' & echo "zlock $!"; wait $!"#;
@@ -111,7 +127,7 @@ async fn a_stopped_command_is_told_of_and_hears_what_is_to_end_it() {
     kill(locked.command[0], Signal::STOP);
     assert!(next(&mut said).await.contains("the command is stopped"));
     let began = std::time::Instant::now();
-    done(&cluster, &["release", "l"]).await;
+    done(&cluster, &["break", "l", "--yes"]).await;
     assert_eq!(locked.exit().await, 121);
     assert!(began.elapsed().as_secs() < 10, "it is not killed after the grace");
 }

@@ -60,7 +60,7 @@ async fn with_warn_nothing_is_called_ended_that_goes_on() {
     assert!(said_then.contains("the command goes on") && !said_then.contains("was ended"), "{said_then}");
 
     let mut locked = Locked::start(&cluster, LONG, &["--on-loss", "warn"]).await;
-    done(&cluster, &["release", "l"]).await;
+    done(&cluster, &["break", "l", "--yes"]).await;
     kill(locked.cli.id(), Signal::TERM);
     assert_eq!(locked.exit().await, 143);
     let said_then = said(&mut locked);
@@ -85,7 +85,7 @@ async fn a_watchdog_that_is_stopped_does_not_keep_a_command_whose_lock_is_gone()
     let cluster = Cluster::start().await;
     let mut locked = Locked::start(&cluster, SHORT, &[]).await;
     kill(locked.watchdog, Signal::STOP);
-    done(&cluster, &["release", "l"]).await;
+    done(&cluster, &["break", "l", "--yes"]).await;
     assert_eq!(locked.exit().await, 121);
     assert!(!locked.runs());
 }

@@ -21,7 +21,7 @@ async fn a_semaphore_lets_so_many_in_and_takes_permits_together() {
     let (first, rest) = (semaphore.acquire().await.unwrap(), semaphore.permits(2).acquire().await.unwrap());
     assert!(two.semaphore("/s", 3).try_acquire().await.unwrap().is_none());
     let error = two.semaphore("/s", 4).try_acquire().await.unwrap_err();
-    assert_eq!(error.code(), Some(ProblemType::LimitDiffers), "{error}");
+    assert_eq!(error.code(), Some(ProblemType::PermitsMaxDiffers), "{error}");
     let waiting =
         tokio::spawn(async move { two.semaphore("/s", 3).permits(2).acquire().await.map(|guard| (two, guard)) });
     until("it waits", async || (one.lock_queue("/s").await.unwrap().waiters.len() == 1).then_some(())).await;
@@ -124,12 +124,12 @@ async fn the_holder_of_several_locks_hears_who_asks_for_one_and_when_all_are_tak
     let part = guard.parts()[1].clone();
     let (heard, asked) = tokio::join!(guard.revoked(), two.revoke(&part.ticket, None));
     asked.unwrap();
-    assert_eq!((heard.0, heard.1.due_ms), (&part, None));
+    assert_eq!((heard.0, heard.1.due_at_ms), (&part, None));
     assert!(guard.lost().now_or_never().is_none(), "it was asked, no more");
     two.revoke(&part.ticket, Some(Duration::ZERO)).await.unwrap();
     guard.lost().await;
     assert!(two.lock("/a").try_acquire().await.unwrap().is_some());
-    assert_eq!(guard.release().await.unwrap_err().code(), Some(ProblemType::NoNode));
+    assert_eq!(guard.release().await.unwrap_err().code(), Some(ProblemType::TicketGone));
 }
 
 #[tokio::test]
@@ -215,7 +215,7 @@ async fn a_simple_lock_whose_answers_are_lost_is_held_once_or_not_at_all() {
 
 #[tokio::test]
 async fn the_loss_of_a_simple_lock_is_told_although_the_events_since_are_gone() {
-    let cluster = Cluster::start_with(Options { settings: "event_ring_max = 10", ..Options::default() }).await;
+    let cluster = Cluster::start_with(Options { settings: "node.kept_events_max = 10", ..Options::default() }).await;
     let (one, two) = (client(&cluster), client(&cluster));
     two.create("/other", "").await.unwrap();
     let forget = async || {
@@ -248,8 +248,8 @@ async fn a_managed_lock_goes_by_priority_and_is_handed_over_although_the_leader_
     let (one, two) = (client(&cluster), client(&cluster));
     let error = one.lock("/l").priority(1).try_acquire().await.unwrap_err();
     assert_eq!(error.code(), Some(ProblemType::LockNotManaged), "{error}");
-    let managed = LockSettings { managed: true, waiters_max: Some(3), limit: None };
-    assert_eq!(one.set_lock("/l", managed).await.unwrap().settings, managed);
+    let managed = LockSettings { managed: true, waiters_max: Some(3), permits_max: None };
+    assert_eq!(one.set_settings("/l", managed).await.unwrap().settings, managed);
     let mut held = one.lock("/l").acquire().await.unwrap();
     let mut waiting = Vec::new();
     for (n, priority) in [(1, 1), (2, 7), (3, 0)] {

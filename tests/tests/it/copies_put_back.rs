@@ -96,7 +96,7 @@ async fn a_follower_with_an_old_copy_of_its_data_stops() {
 /// A lost snapshot on one disk needs no wiping by an operator.
 #[tokio::test]
 async fn a_node_whose_snapshot_is_lost_has_it_from_the_leader() {
-    let settings = "snapshot_log_entries = 100\nlog_entries_kept = 10";
+    let settings = "disk.snapshot_log_entries = 100\ndisk.kept_log_entries = 10";
     let mut cluster = Cluster::start_with(Options { settings, ..Options::default() }).await;
     let leader = cluster.leader().await;
     let lost = cluster.ids().into_iter().find(|id| *id != leader).unwrap();

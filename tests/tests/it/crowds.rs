@@ -54,7 +54,7 @@ async fn many_connections_that_list_locks_depose_no_leader_and_keep_no_writer_wa
         let (mut stream, listed) = (connect_from(1, cluster.endpoint(leader)).await, Arc::clone(&listed));
         crowd.spawn(async move {
             loop {
-                stream.write_all(b"GET /v1/locks?limit=1000 HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+                stream.write_all(b"GET /v1/locks?page_size=1000 HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
                 assert!(answer(&mut stream).await.unwrap().len() > 10_000);
                 listed.fetch_add(1, Ordering::Relaxed);
             }
@@ -72,7 +72,7 @@ async fn many_connections_that_list_locks_depose_no_leader_and_keep_no_writer_wa
 
 #[tokio::test]
 async fn a_full_door_lets_in_an_address_that_has_no_connection() {
-    let settings = "connections_max = 64\nzookeeper_connections_max = 64";
+    let settings = "http.connections_max = 64\nzookeeper.connections_max = 64";
     let cluster = Cluster::start_with(Options { nodes: 1, settings, ..Options::default() }).await;
     let mut waiting = JoinSet::new();
     // An address has a quarter of all connections.
@@ -85,7 +85,7 @@ async fn a_full_door_lets_in_an_address_that_has_no_connection() {
     until("all wait", async || {
         let metrics = operator.send(Call::get("/metrics")).await.ok()?;
         let text = String::from_utf8_lossy(&metrics.body).into_owned();
-        let waits = text.lines().find_map(|line| line.strip_prefix("zlock_waiting_requests ").map(str::to_owned));
+        let waits = text.lines().find_map(|line| line.strip_prefix("zlock_waits ").map(str::to_owned));
         (waits?.parse::<usize>().ok()? >= 60).then_some(())
     })
     .await;
@@ -105,7 +105,7 @@ async fn a_full_door_lets_in_an_address_that_has_no_connection() {
 
 #[tokio::test]
 async fn a_client_behind_a_balancer_counts_by_its_own_address() {
-    let settings = "proxy_protocol_from = \"127.0.1.0/24\"";
+    let settings = "node.proxies = \"127.0.1.0/24\"";
     let cluster = Cluster::start_with(Options { nodes: 1, settings, ..Options::default() }).await;
     let mut stream = connect_from(1, cluster.endpoint(1)).await;
     // The header has version 2, PROXY, TCP over IPv4, and 12 bytes of addresses and ports.
@@ -114,7 +114,7 @@ async fn a_client_behind_a_balancer_counts_by_its_own_address() {
     stream.write_all(&header).await.unwrap();
     stream.write_all(b"POST /v1/sessions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\n\r\n").await.unwrap();
     let opened: SessionOpened = serde_json::from_slice(&answer(&mut stream).await.unwrap()).unwrap();
-    let look = Call::get(format!("/v1/sessions/{}", opened.id)).session(&opened.session);
+    let look = Call::get(format!("/v1/sessions/{}", opened.session)).session(&opened.session_key);
     let shown = cluster.client(1).send(look).await.unwrap();
     assert!(String::from_utf8_lossy(&shown.body).contains("192.0.2.7"), "{shown:?}");
     let mut without = connect_from(2, cluster.endpoint(1)).await;

@@ -97,7 +97,7 @@ async fn the_lines_about_the_other_recipes_run() -> Ended {
     let mut observer = client.election("/leader").observe();
     // The loop ends when the election has no leader.
     while let Some(leader) = observer.next().await? { /* its data, its fencing token */ }
-    client.set_lock("/deploy", LockSettings { managed: true, waiters_max: Some(10), limit: None }).await?;
+    client.set_settings("/deploy", LockSettings { managed: true, waiters_max: Some(10), permits_max: None }).await?;
     let mut urgent = client.lock("/deploy").priority(5).acquire().await?;
     let waiter = client.clone();
     let waiting = tokio::spawn(async move { waiter.lock("/deploy").acquire().await });

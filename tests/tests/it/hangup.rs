@@ -20,7 +20,7 @@ async fn a_hangup_opens_the_log_anew_reloads_its_filter_and_keeps_what_a_broken_
     let mut cluster = Cluster::prepare(Options { nodes: 1, ..Options::default() }).await;
     let config = cluster.config(1).to_owned();
     let (log, old) = (config.with_extension("out"), config.with_extension("out.1"));
-    let good = format!("{}log_file = {log:?}\n", read(&config));
+    let good = format!("{}log.file = {log:?}\n", read(&config));
     std::fs::write(&config, &good).unwrap();
     cluster.restart(1);
     cluster.all_ready().await;
@@ -30,17 +30,18 @@ async fn a_hangup_opens_the_log_anew_reloads_its_filter_and_keeps_what_a_broken_
 
     // The file is rotated as by logrotate, with a new filter and a key that needs a restart.
     std::fs::rename(&log, &old).unwrap();
-    std::fs::write(&config, format!("{good}log = \"info,rest=debug\"\nwaits_max = 10\n")).unwrap();
+    std::fs::write(&config, format!("{good}log.level = \"info,rest=debug\"\nhttp.waits_max = 10\n")).unwrap();
     hang_up(&cluster);
-    says(&log, "the configuration was reloaded log=\"info,rest=debug\" needs_restart=\"waits_max\"").await;
+    says(&log, "the configuration was reloaded log=\"info,rest=debug\" needs_restart=\"http.waits_max\"").await;
     let call = || Call::get("/livez");
     assert_eq!(cluster.client(1).send(call()).await.unwrap().status, 200);
     says(&log, ": request method=GET path=\"/livez\"").await;
 
     // A broken file changes nothing.
-    for (broken, why) in
-        [("log = \"json\"\n", "`json` is not a level"), ("heart_beat = 5\n", "unknown key `heart_beat`")]
-    {
+    for (broken, why) in [
+        ("log.level = \"json\"\n", "`json` is not a level"),
+        ("raft.heart_beat = 5\n", "unknown key `raft.heart_beat`"),
+    ] {
         std::fs::write(&config, format!("{good}{broken}")).unwrap();
         hang_up(&cluster);
         says(&log, why).await;
@@ -58,9 +59,9 @@ async fn a_hangup_opens_the_log_anew_reloads_its_filter_and_keeps_what_a_broken_
 #[tokio::test]
 async fn a_filter_that_names_nothing_is_refused_at_start() {
     let cluster = Cluster::prepare(Options { nodes: 1, ..Options::default() }).await;
-    let (code, told) = run_to_end(["serve", "--log", "json"], Some(cluster.config(1)));
-    assert!(code == 1 && told.contains("log (from --log): `json` is not a level"), "{told}");
-    assert!(told.contains("for the form of the lines there is log_format"), "{told}");
+    let (code, told) = run_to_end(["serve", "--log-level", "json"], Some(cluster.config(1)));
+    assert!(code == 1 && told.contains("log.level (from --log-level): `json` is not a level"), "{told}");
+    assert!(told.contains("for the form of the lines there is log.format"), "{told}");
     let (code, told) = run_to_end(["serve", "--log-file", "/nowhere/zlock.log"], Some(cluster.config(1)));
-    assert!(code == 1 && told.contains("log_file: cannot open /nowhere/zlock.log"), "{told}");
+    assert!(code == 1 && told.contains("log.file: cannot open /nowhere/zlock.log"), "{told}");
 }

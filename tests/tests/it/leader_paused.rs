@@ -62,7 +62,7 @@ async fn sessions_that_keep_heartbeating_outlive_a_paused_leader() {
         assert!(lives(&cluster, id, &holder).await, "node {id} has lost the holder's session");
         assert!(lives(&cluster, id, &waiter).await, "node {id} has lost the waiter's session");
     }
-    let check = Call::get(format!("/v1/fence?lock=/one&token={fencing_token}"));
+    let check = Call::get(format!("/v1/fence?path=/one&fencing_token={fencing_token}"));
     assert_eq!(cluster.client(leader).send(check).await.unwrap().status, 204);
     let ticket = cluster.client(leader).send(Call::get(format!("/v1/tickets{waiting}?wait=0"))).await.unwrap();
     assert!(matches!(ticket.json(), Ticket::Waiting { position: 1, .. }), "{ticket:?}");

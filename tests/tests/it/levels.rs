@@ -12,7 +12,7 @@ use crate::harness::{Cluster, Options, run_to_end};
 /// Exit code of a node that must not run.
 const REFUSED: i32 = 1;
 /// Super user `super:test`, as in ZooKeeper's documentation.
-const SETTINGS: &str = "super_digest = \"super:D/InIHSb7yEEbrWz8b9l71RjZJU=\"";
+const SETTINGS: &str = "admin.super_digest = \"super:D/InIHSb7yEEbrWz8b9l71RjZJU=\"";
 
 /// CRC-32, as frames of peers carry it.
 fn crc32(bytes: &[u8]) -> u32 {

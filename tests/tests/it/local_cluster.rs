@@ -23,8 +23,9 @@ impl Local {
         let members = [1, 2, 3].map(member).concat();
         for id in 1..=3 {
             let data_dir = dir.path().join(format!("data{id}"));
-            let text =
-                format!("node_id = {id}\ndata_dir = {data_dir:?}\nfree_disk_min = \"1MiB\"\nmembers = [\n{members}]\n");
+            let text = format!(
+                "node.id = {id}\nnode.data_dir = {data_dir:?}\ndisk.free_bytes_min = \"1MiB\"\nnode.members = [\n{members}]\n"
+            );
             std::fs::write(dir.path().join(format!("node{id}.toml")), text).unwrap();
         }
         Local { dir, _ports: ports }
@@ -65,5 +66,5 @@ fn the_script_waits_until_the_nodes_are_ready_and_reports_one_that_has_died() {
     let (started, told) = local.run(&program, &["start", "2"]);
     assert!(!started, "{told}");
     assert!(told.contains("node 2 has ended. The end of its log, ") && told.contains("run/node2.log"), "{told}");
-    assert!(told.contains("unknown key `heart_beat`; did you mean `heartbeat`?"), "{told}");
+    assert!(told.contains("unknown key `heart_beat`; did you mean `raft.heartbeat_interval`?"), "{told}");
 }

@@ -206,7 +206,7 @@ async fn each_node_tells_what_became_of_the_cluster() {
 
 #[tokio::test]
 async fn each_node_tells_it_as_json() {
-    story(Format::Json, "log_format = \"json\"").await;
+    story(Format::Json, "log.format = \"json\"").await;
 }
 
 #[tokio::test]
@@ -214,7 +214,7 @@ async fn a_wrong_cluster_id_is_told_once_and_then_counted() {
     let mut cluster = Cluster::prepare(Options::default()).await;
     let config = cluster.config(3).to_owned();
     let text = std::fs::read_to_string(&config).unwrap();
-    std::fs::write(&config, text.replace("cluster_id = \"test\"", "cluster_id = \"other\"")).unwrap();
+    std::fs::write(&config, text.replace("node.cluster_id = \"test\"", "node.cluster_id = \"other\"")).unwrap();
     cluster.ids().into_iter().for_each(|id| cluster.restart(id));
     let reader = Reader { format: Format::Text, read: BTreeMap::new() };
     for peer in [1, 2] {

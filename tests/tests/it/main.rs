@@ -15,6 +15,7 @@ mod cli_jobs;
 mod cli_losses;
 mod cli_managed_locks;
 mod cli_promise;
+mod cli_release;
 mod cli_terminal;
 mod cli_watchdog;
 mod client;

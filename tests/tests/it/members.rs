@@ -10,7 +10,7 @@ use crate::cli::{done, run, zlock};
 use crate::harness::{Call, Client, Cluster, Options, Pace, until};
 
 /// Settings: the password of the super user is `secret`, and members become voters soon.
-const SETTINGS: &str = "super_digest = \"super:lK75jTNcA+U9vtVEw5vB51mj/w4=\"\npromote_after = \"200ms\"";
+const SETTINGS: &str = "admin.super_digest = \"super:lK75jTNcA+U9vtVEw5vB51mj/w4=\"\nraft.promotion_delay = \"200ms\"";
 
 async fn start(nodes: u64, joining: u64) -> Cluster {
     Cluster::start_with(Options { nodes, joining, settings: SETTINGS, ..Options::default() }).await
@@ -99,7 +99,7 @@ async fn a_dead_node_is_replaced_by_one_command_under_load_and_may_not_come_back
     cluster.kill(dead);
     let new = named(&cluster, 4);
     let (_, words) = refused(&cluster, &["member", "replace", &dead.to_string(), &new]).await;
-    assert!(words.contains("start it first, with `join = true`"), "{words}");
+    assert!(words.contains("start it first, with `node.joining = true`"), "{words}");
     cluster.start_joining(4).await;
     let began = Instant::now();
     let listed = operate(&cluster, &["member", "replace", &dead.to_string(), &new, "--wait", "60s"]).await;
@@ -164,7 +164,7 @@ async fn a_node_of_another_cluster_does_not_join() {
         .filter(|line| !(1..4).any(|id| line.contains(&format!("{{ id = {id},"))))
         .collect::<Vec<_>>()
         .join("\n");
-    std::fs::write(&config, own.replace("join = true", "join = false")).unwrap();
+    std::fs::write(&config, own.replace("node.joining = true", "node.joining = false")).unwrap();
     cluster.restart(4);
     until("it is a cluster of its own", async || cluster.status(4).await.filter(|status| status.leader == Some(4)))
         .await;

@@ -1,5 +1,5 @@
-//! Memory bound of a node: clients can fill at most twice `state_max`, beside each node's own share
-//! in docs/operating.md.
+//! Memory bound of a node: clients can fill at most twice `limits.state_bytes_max`, beside each
+//! node's own share in docs/operating.md.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::harness::{Answer, Call, Client, Cluster, Options, Session};
 
-/// `state_max` of the nodes.
+/// `limits.state_bytes_max` of the nodes.
 const BOUND: u64 = 16 << 20;
 /// Memory of threads' stacks, the allocator, connections and the snapshot database.
 const OWN: u64 = 16 << 20;
@@ -20,9 +20,9 @@ const CLIENTS: u64 = 16;
 const OPTIONS: Options = Options {
     joining: 0,
     nodes: 1,
-    settings: "state_max = \"16MiB\"\nsessions_max = 1000000\nsessions_per_address_max = 1000000\nsession_rate_max = 0\n\
-        ephemerals_max = 1000000\nwaiters_max = 1000000\nevent_ring_max = 1000\nevent_ring_bytes_max = \"1MiB\"\nsnapshot_log_entries = 5000\n\
-        log_entries_kept = 100\n",
+    settings: "limits.state_bytes_max = \"16MiB\"\nlimits.sessions_max = 1000000\nlimits.sessions_per_address_max = 1000000\nnode.session_rate_max = 0\n\
+        limits.ephemerals_max = 1000000\nlimits.waiters_max = 1000000\nnode.kept_events_max = 1000\nnode.kept_events_bytes_max = \"1MiB\"\ndisk.snapshot_log_entries = 5000\n\
+        disk.kept_log_entries = 100\n",
     proxied: false,
     zookeeper: false,
     open_files_max: None,
@@ -39,7 +39,7 @@ const KINDS: &[(&str, More)] = &[
         Call::post("/v1/txn").body(json!({"ops": (0..100).map(create).collect::<Vec<_>>()}).to_string())
     }),
     ("sessions", |number, _| {
-        let body = json!({"timeout_ms": 60_000, "label": format!("{number:0>256}")}).to_string();
+        let body = json!({"timeout":"60s", "label": format!("{number:0>256}")}).to_string();
         Call::post("/v1/sessions").body(body)
     }),
     ("tickets", |number, session| {

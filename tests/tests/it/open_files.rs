@@ -67,7 +67,7 @@ fn behind_the_spare_ones(process: Pid) -> u64 {
 #[tokio::test]
 async fn a_node_without_a_descriptor_for_its_log_goes_on_when_there_is_one() {
     let cluster =
-        Cluster::start_with(Options { nodes: 1, settings: "snapshot_log_bytes = \"16MiB\"", ..limited(ENOUGH) });
+        Cluster::start_with(Options { nodes: 1, settings: "disk.snapshot_log_bytes = \"16MiB\"", ..limited(ENOUGH) });
     let mut cluster = cluster.await;
     let leader = cluster.leader().await;
     let mut writer = cluster.client(leader);

@@ -21,7 +21,7 @@ async fn cluster(nodes: u64, settings: &'static str) -> Cluster {
     let mut cluster = Cluster::prepare(Options { nodes, settings, ..Options::default() }).await;
     for id in cluster.ids() {
         let config = std::fs::read_to_string(cluster.config(id)).unwrap();
-        std::fs::write(cluster.config(id), format!("{config}admin_socket = {:?}\n", socket(&cluster, id))).unwrap();
+        std::fs::write(cluster.config(id), format!("{config}admin.socket = {:?}\n", socket(&cluster, id))).unwrap();
         cluster.restart(id);
     }
     cluster.all_ready().await;
@@ -87,12 +87,12 @@ async fn a_leader_that_is_drained_by_its_socket_gives_leadership_away_and_serves
 
 #[tokio::test]
 async fn a_node_that_stops_after_a_delay_is_not_ready_meanwhile_and_its_socket_goes_with_it() {
-    let mut cluster = cluster(1, "drain_delay = \"2s\"").await;
+    let mut cluster = cluster(1, "node.drain_delay = \"2s\"").await;
     let path = socket(&cluster, 1);
     assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
     // Another node cannot take the socket over.
     let (code, stderr) = run_to_end(["serve", "--http-listen", "127.0.0.1:0"], Some(cluster.config(1)));
-    assert!(code == 1 && stderr.contains("admin_socket: ") && stderr.contains("a process listens there"), "{stderr}");
+    assert!(code == 1 && stderr.contains("admin.socket: ") && stderr.contains("a process listens there"), "{stderr}");
     // The socket file of a killed node is replaced.
     cluster.kill(1);
     assert!(path.exists());

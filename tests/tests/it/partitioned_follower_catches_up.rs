@@ -10,7 +10,7 @@ use crate::harness::{Call, Cluster, Options, until};
 async fn a_follower_that_was_cut_off_catches_up_and_disturbs_nobody() {
     let mut cluster = Cluster::start_with(Options {
         proxied: true,
-        settings: "log=\"info,replica=debug,openraft=warn\"",
+        settings: "log.level=\"info,replica=debug,openraft=warn\"",
         ..Options::default()
     })
     .await;

@@ -107,8 +107,8 @@ impl Runner for Door {
             // The command opens a session, which is `$NAME` from now on.
             "session" => {
                 let name = args.next_pos().ok_or("session NAME")?.to_owned();
-                let (status, answer) = self.request("POST /v1/sessions", &[JSON.into()], r#"{"timeout_ms":60000}"#);
-                let secret = answer["session"].as_str().ok_or("no session")?.to_owned();
+                let (status, answer) = self.request("POST /v1/sessions", &[JSON.into()], r#"{"timeout":"60s"}"#);
+                let secret = answer["session_key"].as_str().ok_or("no session")?.to_owned();
                 self.known.insert(format!("{name}_ID"), secret.split('.').next().unwrap().to_owned());
                 self.known.insert(name, secret);
                 status.to_string()

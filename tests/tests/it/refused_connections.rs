@@ -58,7 +58,7 @@ async fn check(cluster: &Cluster, addr: &str, fields: [&str; 2], refusal: &[u8])
 #[tokio::test]
 async fn refused_http_connections_have_a_line_now_and_then_that_counts_them() {
     // An address that stands for many clients meets the bound on all connections.
-    let settings = "connections_max = 1\nexempt_addresses = \"127.0.0.1\"\nbody_read_timeout = \"5m\"";
+    let settings = "http.connections_max = 1\nnode.exempt_addresses = \"127.0.0.1\"\nhttp.body_read_timeout = \"5m\"";
     let cluster = one_node(settings).await;
     let addr = cluster.endpoint(1);
     // This client has asked, and asks again: it does not give way.
@@ -71,16 +71,16 @@ async fn refused_http_connections_have_a_line_now_and_then_that_counts_them() {
     assert!(head.starts_with(b"HTTP/1.1 200"));
     inside.write_all(WAIT).await.unwrap();
     assert_eq!(hear(&mut inside, 12).await, b"HTTP/1.1 100");
-    check(&cluster, addr, ["http", "connections_max"], b"HTTP/1.1 503").await;
+    check(&cluster, addr, ["http", "http.connections_max"], b"HTTP/1.1 503").await;
 }
 
 #[tokio::test]
 async fn refused_zookeeper_connections_have_a_line_now_and_then_that_counts_them() {
-    let cluster = one_node("zookeeper_connections_per_address_max = 1").await;
+    let cluster = one_node("zookeeper.connections_per_address_max = 1").await;
     let addr = cluster.zookeeper_endpoint(1);
     // A client with a session does not give way.
     let _inside = Connection::open(addr, 300_000).await.expect("a session");
-    check(&cluster, addr, ["zookeeper", "zookeeper_connections_per_address_max"], b"").await;
+    check(&cluster, addr, ["zookeeper", "zookeeper.connections_per_address_max"], b"").await;
 }
 
 /// Connections that come while a node accepts none, and the time for each: the system sends a

@@ -7,13 +7,14 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use zlock_client::api::{ProblemType, SessionEnd, Ticket, ZnodeInfo};
+use zlock_client::api::{EndCause, ProblemType, Ticket, ZnodeInfo};
 
 use crate::cli::{run, zlock};
 use crate::harness::{Call, Cluster, Options, Session, until};
 
 /// `super:test`, an operator on this machine.
-const SETTINGS: &str = "super_digest = \"super:D/InIHSb7yEEbrWz8b9l71RjZJU=\"\nsession_timeout_max = \"6s\"";
+const SETTINGS: &str =
+    "admin.super_digest = \"super:D/InIHSb7yEEbrWz8b9l71RjZJU=\"\nlimits.session_timeout_max = \"6s\"";
 const LOCKS: [&str; 2] = ["orders", "invoices"];
 
 /// Starts a cluster whose leader has put the limits of its configuration into force: the grace
@@ -52,7 +53,7 @@ fn text(path: &Path) -> &str {
 /// The members of the nodes' configuration, as the command line wants them.
 fn members(cluster: &Cluster, ids: &[u64]) -> String {
     let config: toml::Table = std::fs::read_to_string(cluster.config(1)).unwrap().parse().unwrap();
-    let all = config["members"].as_array().unwrap().iter();
+    let all = config["node"]["members"].as_array().unwrap().iter();
     let word = |member: &toml::Value, name: &str| member[name].as_str().unwrap().to_owned();
     let chosen = all.filter(|member| ids.contains(&(member["id"].as_integer().unwrap() as u64)));
     let member =
@@ -177,7 +178,7 @@ async fn refuses_for_now(cluster: &Cluster, held: &Session) {
     }
     assert!(!zookeeper_lets_in(cluster.zookeeper_endpoint(1)));
     let gone = cluster.client(1).send(Call::get(format!("/v1/sessions/{}", held.id))).await.unwrap();
-    assert_eq!((gone.status, gone.problem().ended.unwrap().why), (410, SessionEnd::Restored));
+    assert_eq!((gone.status, gone.problem().ended.unwrap().how), (410, EndCause::Restored));
     let kept_alive = Call::post(format!("/v1/sessions/{}/keepalive", held.id)).session(held);
     assert_eq!(cluster.client(1).send(kept_alive).await.unwrap().status, 410);
 }
@@ -191,7 +192,7 @@ async fn stays_out(cluster: &mut Cluster, old: &Path) {
     cluster.restart(3);
     until("its peers turn it away by its uuid", async || {
         let said = cluster.log(3)[before..].contains("uuid") || cluster.log(1).contains("uuid");
-        let left_out = cluster.status(3).await.is_some_and(|status| status.ready != "ready");
+        let left_out = cluster.status(3).await.is_some_and(|status| status.status != "ready");
         (said && left_out).then_some(())
     })
     .await;

@@ -40,18 +40,18 @@ async fn commands_reach_a_node_with_tls_by_their_certificates() {
     let text = std::fs::read_to_string(&config).unwrap();
     let file = |key: &str, path: &std::path::Path| format!("{key} = {:?}\n", path.display().to_string());
     let text = [
-        &*format!("{text}\nhttp_tls_listen = \"127.0.0.1:{port}\"\ntls_clients = \"required\"\n"),
-        &*file("tls_certificate", &certificate),
-        &*file("tls_client_ca", &ca),
+        &*format!("{text}\nhttp.tls_listen = \"127.0.0.1:{port}\"\ntls.client_certificates = \"required\"\n"),
+        &*file("tls.certificate", &certificate),
+        &*file("tls.client_ca", &ca),
     ]
     .concat();
     // The certificate is no key.
-    std::fs::write(&config, format!("{text}{}", file("tls_key", &certificate))).unwrap();
+    std::fs::write(&config, format!("{text}{}", file("tls.key", &certificate))).unwrap();
     let (code, stderr) = run_to_end(["serve"], Some(&config));
     let said = stderr.contains("tls-bad-key") && stderr.contains("server.pem");
     assert!(code == 1 && said, "{code}: {stderr}");
 
-    std::fs::write(&config, format!("{text}{}", file("tls_key", &key))).unwrap();
+    std::fs::write(&config, format!("{text}{}", file("tls.key", &key))).unwrap();
     cluster.restart(1);
     cluster.all_ready().await;
     let known = [("--ca", ca.clone()), ("--certificate", own), ("--key", own_key)];
@@ -111,8 +111,8 @@ async fn the_curl_of_a_script_reaches_a_node_with_tls_by_the_files_that_zlock_wa
 
     let mut cluster = Cluster::prepare(Options { nodes: 1, ..Options::default() }).await;
     let text = std::fs::read_to_string(cluster.config(1)).unwrap();
-    let tls = format!("tls_certificate = {certificate:?}\ntls_key = {key:?}\ntls_client_ca = {ca:?}\n");
-    std::fs::write(cluster.config(1), format!("{text}\nhttp_tls_listen = {listen:?}\n{tls}")).unwrap();
+    let tls = format!("tls.certificate = {certificate:?}\ntls.key = {key:?}\ntls.client_ca = {ca:?}\n");
+    std::fs::write(cluster.config(1), format!("{text}\nhttp.tls_listen = {listen:?}\n{tls}")).unwrap();
     cluster.restart(1);
     cluster.all_ready().await;
 

@@ -40,7 +40,7 @@ async fn an_expiry_releases_every_lock_and_wakes_one_waiter_of_each() {
             if holder.session != Some(waiter.id) || queue.waiters.len() != WAITERS / 2 - 1 {
                 return None;
             }
-            assert!(holder.fencing_token > *token);
+            assert!(holder.fencing_token > Some(*token));
         }
         (granted.load(Ordering::SeqCst) >= 2).then_some(())
     })
@@ -52,7 +52,7 @@ async fn an_expiry_releases_every_lock_and_wakes_one_waiter_of_each() {
     assert_eq!(granted.load(Ordering::SeqCst), 2, "one waiter of each lock");
     let gone = client.send(Call::get(format!("/v1/sessions/{}", silent.id))).await.unwrap();
     assert_eq!(gone.status, 410, "it is remembered how the session ended");
-    let why = gone.problem().ended.map(|ended| serde_json::to_value(ended.why).unwrap());
-    assert_eq!(why, Some("expired".into()));
+    let how = gone.problem().ended.map(|ended| serde_json::to_value(ended.how).unwrap());
+    assert_eq!(how, Some("expired".into()));
     waiting.iter().for_each(|waiting| waiting.abort());
 }

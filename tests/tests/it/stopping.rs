@@ -47,7 +47,7 @@ async fn zookeeper_client(addr: &str) -> Connection {
 
 #[tokio::test]
 async fn a_node_whose_disk_fails_while_it_stops_says_so_and_ends_with_the_code_of_a_failure() {
-    let mut cluster = one_node("drain_time = \"5m\"").await;
+    let mut cluster = one_node("node.drain_time = \"5m\"").await;
     tell_to_stop(&cluster).await;
     let limit = Rlimit { current: Some(FILE_MAX), maximum: Some(FILE_MAX) };
     prlimit(Some(cluster.pid(1)), Resource::Fsize, limit).unwrap();
@@ -68,7 +68,7 @@ async fn a_node_whose_disk_fails_while_it_stops_says_so_and_ends_with_the_code_o
 
 #[tokio::test]
 async fn a_stop_takes_the_drain_time_and_then_no_longer_than_its_own_and_says_which_was_short() {
-    let mut cluster = one_node("drain_time = \"1s\"\nstop_timeout = \"100ms\"").await;
+    let mut cluster = one_node("node.drain_time = \"1s\"\nnode.stop_timeout = \"100ms\"").await;
     // The stop waits for this incomplete request. The server's `100 Continue` shows that it has
     // seen it.
     let mut open = TcpStream::connect(cluster.endpoint(1)).await.unwrap();
@@ -87,7 +87,7 @@ async fn a_stop_takes_the_drain_time_and_then_no_longer_than_its_own_and_says_wh
 
 #[tokio::test]
 async fn a_status_tells_of_a_node_that_drains_and_that_it_still_serves() {
-    let cluster = one_node("drain_time = \"5m\"").await;
+    let cluster = one_node("node.drain_time = \"5m\"").await;
     tell_to_stop(&cluster).await;
     until("it is told", async || {
         let asked = Command::new(PROGRAM).args(["status", "--endpoints", cluster.endpoint(1)]).output().await.unwrap();
@@ -99,7 +99,7 @@ async fn a_status_tells_of_a_node_that_drains_and_that_it_still_serves() {
 
 #[tokio::test]
 async fn zookeeper_clients_are_served_while_the_node_drains() {
-    let cluster = one_node("drain_time = \"5m\"").await;
+    let cluster = one_node("node.drain_time = \"5m\"").await;
     let addr = cluster.zookeeper_endpoint(1).to_owned();
     let mut before = zookeeper_client(&addr).await;
     tell_to_stop(&cluster).await;
@@ -114,7 +114,7 @@ async fn zookeeper_clients_are_served_while_the_node_drains() {
 
 #[tokio::test]
 async fn zookeeper_clients_are_sent_away_when_the_drain_time_is_over() {
-    let mut cluster = one_node("drain_time = \"1s\"").await;
+    let mut cluster = one_node("node.drain_time = \"1s\"").await;
     let mut client = zookeeper_client(cluster.zookeeper_endpoint(1)).await;
     tell_to_stop(&cluster).await;
     assert_eq!(client.packet().await.unwrap(), None, "the connection is closed");

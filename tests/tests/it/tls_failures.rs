@@ -18,8 +18,8 @@ async fn a_client_without_a_certificate_is_told_in_the_log_with_its_address_and_
     let mut cluster = Cluster::prepare(Options { nodes: 1, ..Options::default() }).await;
     let config = cluster.config(1).to_owned();
     let text = std::fs::read_to_string(&config).unwrap();
-    let tls = format!("http_tls_listen = \"{addr}\"\ntls_clients = \"required\"\ntls_client_ca = {ca:?}\n");
-    let own = format!("tls_certificate = {certificate:?}\ntls_key = {key:?}\n");
+    let tls = format!("http.tls_listen = \"{addr}\"\ntls.client_certificates = \"required\"\ntls.client_ca = {ca:?}\n");
+    let own = format!("tls.certificate = {certificate:?}\ntls.key = {key:?}\n");
     std::fs::write(&config, [text, tls, own].concat()).unwrap();
     cluster.restart(1);
     cluster.all_ready().await;

@@ -5,7 +5,7 @@ use zlock_client::api::ZnodeInfo;
 use crate::harness::{Call, Cluster, Options};
 
 /// Settings for early snapshots, so that the log's beginning is gone when the node returns.
-const SETTINGS: &str = "snapshot_log_entries = 100\nlog_entries_kept = 10";
+const SETTINGS: &str = "disk.snapshot_log_entries = 100\ndisk.kept_log_entries = 10";
 
 async fn write(cluster: &Cluster, node: u64, range: std::ops::Range<u64>) {
     let mut client = cluster.client(node);

@@ -54,7 +54,7 @@ impl Rest {
         self.begin_head(method, path)?;
         let out = &mut self.link.out;
         if let Some(session) = &self.session {
-            write!(out, "{}: {session}\r\n", headers::SESSION)?;
+            write!(out, "{}: {session}\r\n", headers::SESSION_KEY)?;
         }
         if let Some(key) = key {
             write!(out, "{}: {key}\r\n", headers::IDEMPOTENCY_KEY)?;
@@ -111,8 +111,8 @@ impl Rest {
     }
 
     pub(crate) async fn open_session(&mut self, timeout_ms: u64) -> Result<(), Error> {
-        self.done("POST", "/v1/sessions", format!("{{\"timeout_ms\":{timeout_ms}}}").as_bytes()).await?;
-        self.session = Some(text_field(&self.body, "session")?);
+        self.done("POST", "/v1/sessions", format!("{{\"timeout\":\"{timeout_ms}ms\"}}").as_bytes()).await?;
+        self.session = Some(text_field(&self.body, "session_key")?);
         Ok(())
     }
 

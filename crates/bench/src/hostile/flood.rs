@@ -54,7 +54,7 @@ pub(crate) struct Repeated<'a> {
 impl Repeated<'_> {
     /// Lists all locks.
     pub(crate) fn listing(connections: usize) -> Repeated<'static> {
-        Repeated { connections, method: "GET", path: "/v1/locks?limit=1000", body: b"", at_follower: false }
+        Repeated { connections, method: "GET", path: "/v1/locks?page_size=1000", body: b"", at_follower: false }
     }
 
     /// Asks for the document of the API.
@@ -105,7 +105,7 @@ pub(crate) async fn leave_pages_unread(target: &Target, until: Instant, tally: &
         let mut client = target.rest(number).await?;
         // As many as the sockets' buffers cannot take.
         for _ in 0..16 {
-            client.begin("GET", "/v1/locks?limit=1000&queues=true", "\r\n").await?;
+            client.begin("GET", "/v1/locks?page_size=1000&queues=true", "\r\n").await?;
         }
         tally.sent(16);
         until_it_ends(&client).await

@@ -46,7 +46,7 @@ pub(crate) async fn fill_with_replies(target: &Target, until: Instant, tally: &T
 
 /// Opens sessions and does nothing in them.
 pub(crate) async fn open_sessions(target: &Target, until: Instant, tally: &Tally) {
-    repeat(target, ("POST", "/v1/sessions", b"{\"timeout_ms\":300000}"), until, tally).await;
+    repeat(target, ("POST", "/v1/sessions", b"{\"timeout\":\"300s\"}"), until, tally).await;
 }
 
 /// Asks for digests of the state.

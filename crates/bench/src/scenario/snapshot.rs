@@ -14,7 +14,7 @@ const CLIENTS: usize = 64;
 /// snapshot, and in this time they take some.
 const LENGTH: Duration = Duration::from_secs(20);
 /// Longest time until every node of zlock has taken a snapshot. A node begins one after 200,000
-/// entries (`snapshot_log_entries`): when the clients have written that many.
+/// entries (`disk.snapshot_log_entries`): when the clients have written that many.
 const SNAPSHOT_WITHIN: Duration = Duration::from_secs(150);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Shortest time of writes before the snapshot, to compare those during it with.
@@ -78,7 +78,7 @@ struct Watched {
     /// The last entry in the node's newest snapshot.
     zxid: u64,
     /// Bytes applied since a snapshot was begun: they fall when one is.
-    unsaved: u64,
+    since_snapshot: u64,
     began: Option<Instant>,
     ended: Option<Instant>,
 }
@@ -88,20 +88,20 @@ async fn snapshots(cluster: &Cluster) -> Result<Span, Error> {
     let mut nodes = Vec::new();
     for addr in cluster.addrs(Door::Rest) {
         let mut client = Rest::open(&addr).await?;
-        let (zxid, unsaved) = look(&mut client).await?;
-        nodes.push(Watched { client, zxid, unsaved, began: None, ended: None });
+        let (zxid, since_snapshot) = look(&mut client).await?;
+        nodes.push(Watched { client, zxid, since_snapshot, began: None, ended: None });
     }
     let deadline = Instant::now() + SNAPSHOT_WITHIN;
     while Instant::now() < deadline {
         tokio::time::sleep(LOOK_EVERY).await;
         for node in nodes.iter_mut().filter(|node| node.ended.is_none()) {
-            let (zxid, unsaved) = look(&mut node.client).await?;
+            let (zxid, since_snapshot) = look(&mut node.client).await?;
             if node.began.is_some() {
                 node.ended = (zxid != node.zxid).then(Instant::now);
-            } else if unsaved < node.unsaved {
+            } else if since_snapshot < node.since_snapshot {
                 node.began = Some(Instant::now());
             }
-            (node.zxid, node.unsaved) = (zxid, unsaved);
+            (node.zxid, node.since_snapshot) = (zxid, since_snapshot);
         }
         let spans: Vec<(Instant, Instant)> = nodes.iter().filter_map(|node| Some((node.began?, node.ended?))).collect();
         if spans.len() == nodes.len() {
@@ -122,5 +122,5 @@ async fn look(client: &mut Rest) -> Result<(u64, u64), Error> {
         let value = text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
         value.ok_or_else(|| Error::Answer(format!("no {name} in the metrics")))
     };
-    Ok((gauge("zlock_snapshot_zxid ")?, gauge("zlock_unsaved_log_bytes ")?))
+    Ok((gauge("zlock_snapshot_zxid ")?, gauge("zlock_log_since_snapshot_bytes ")?))
 }

@@ -19,7 +19,7 @@ use crate::system::{Cluster, Kind};
 
 const LOCK: &str = "growth";
 /// Number of sessions, such that the share of each in 100,000 places stays far below
-/// `ephemerals_max`.
+/// `limits.ephemerals_max`.
 const SESSIONS: usize = 64;
 /// Longer than the scenario takes: nothing is kept alive but by what is measured.
 const SESSION_TIMEOUT_MS: u64 = 300_000;

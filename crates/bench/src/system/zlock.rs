@@ -23,12 +23,12 @@ pub(super) fn plans(data: &Path, nodes: u16, ports: &Ports) -> Result<Vec<Plan>,
         arguments: vec![
             "serve".into(),
             format!("--node-id={}", n + 1),
-            format!("--members={members}"),
-            format!("--data-dir={}", data.join(format!("node{n}")).display()),
+            format!("--node-members={members}"),
+            format!("--node-data-dir={}", data.join(format!("node{n}")).display()),
             format!("--zookeeper-listen={}", ports.addr(3 * n + 2)),
             // All clients of a scenario come from this one address; hostile clients and those
             // beside them come from others.
-            "--exempt-addresses=127.0.0.1".into(),
+            "--node-exempt-addresses=127.0.0.1".into(),
         ],
         rest: Some(ports.addr(3 * n + 1)),
         client: ports.addr(3 * n + 2),

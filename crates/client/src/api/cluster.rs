@@ -41,13 +41,13 @@ pub struct Cluster {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub largest_subtree: Option<LargestSubtree>,
     /// The number of locks whose queues have clients that do not see each other.
-    pub mixed_locks: u64,
+    pub mixed_clients_locks: u64,
     /// The number of waits that this node keeps.
     pub watches: u64,
     /// The number of this node's proposals under way.
     pub proposals: u64,
     /// `ready`, or the reason for not being ready, as in `/readyz`.
-    pub ready: String,
+    pub status: String,
     /// The state that the node has applied; only with `digest=true`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<StateDigest>,
@@ -110,7 +110,7 @@ pub struct MemberInfo {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Readiness {
     /// `ready` (200), or the reason for which clients should use another node (503).
-    pub ready: String,
+    pub status: String,
 }
 
 /// Answer of `GET /v1/cluster/health`: the cluster's health as the answering node knows it.
@@ -146,7 +146,7 @@ pub struct MemberHealth {
     /// The time in milliseconds since the member was heard.
     pub last_contact_ms: Option<u64>,
     /// The number of committed entries that the member lacks.
-    pub lag: Option<u64>,
+    pub lag_entries: Option<u64>,
 }
 
 /// Answer of `/v1/admin/drain`: whether an operator has drained the answering node.
@@ -205,7 +205,7 @@ pub struct Members {
     /// everything.
     pub joint: bool,
     /// The node that knows this: the leader, or the node that was asked if no leader answers.
-    pub told_by: u64,
+    pub reported_by: u64,
     /// The id of the leader.
     pub leader: Option<u64>,
     /// The number of voters that may still fail before the cluster stops.

@@ -102,50 +102,6 @@ impl<'de> Deserialize<'de> for Millis {
     }
 }
 
-/// Deserializes a field whose name ends in `_ms`: a JSON number of milliseconds. A text is refused,
-/// as it would have a unit of its own.
-pub(crate) fn number_of_ms<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
-    struct MsVisitor;
-
-    impl<'de> Visitor<'de> for MsVisitor {
-        type Value = Option<u64>;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a JSON number of milliseconds, such as 30000 for 30s")
-        }
-
-        fn visit_u64<E: de::Error>(self, ms: u64) -> Result<Option<u64>, E> {
-            Ok(Some(ms))
-        }
-
-        /// Accepts whole numbers such as 30000.0, which JSON Schema counts as integers.
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it was looked at")]
-        fn visit_f64<E: de::Error>(self, ms: f64) -> Result<Option<u64>, E> {
-            const WHOLE_MAX: f64 = 9_007_199_254_740_992.0;
-            let is_whole = ms.fract() == 0.0 && (0.0..=WHOLE_MAX).contains(&ms);
-            if is_whole { Ok(Some(ms as u64)) } else { Err(E::invalid_value(de::Unexpected::Float(ms), &self)) }
-        }
-
-        fn visit_str<E: de::Error>(self, text: &str) -> Result<Option<u64>, E> {
-            let numbers = match text.parse::<Millis>() {
-                Ok(Millis(ms)) => format!("write {ms} for {}", Millis(ms)),
-                Err(DurationError::NoUnit(count)) => {
-                    let seconds = count.saturating_mul(1_000);
-                    format!("write {count} for {count}ms or {seconds} for {count}s")
-                }
-                Err(DurationError::Malformed) => "write 30000 for 30s".to_owned(),
-            };
-            Err(E::custom(format!("timeout_ms is a JSON number of milliseconds and no text: {numbers}")))
-        }
-
-        fn visit_unit<E: de::Error>(self) -> Result<Option<u64>, E> {
-            Ok(None)
-        }
-    }
-
-    deserializer.deserialize_any(MsVisitor)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,15 +7,15 @@ use serde::{Deserialize, Serialize};
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Election {
     /// The path of the election.
-    pub election: String,
+    pub path: String,
     /// The number of candidates, the leader included.
     pub candidates: u32,
     /// The leader; absent when no candidate leads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leader: Option<Leader>,
-    /// The value of `after` for the next request, which waits for another leader or another value.
+    /// The value of `since` for a request that waits for another leader or another value.
     #[cfg_attr(feature = "schema", schema(pattern = r"^[0-9]+\.[0-9]+$"))]
-    pub cursor: String,
+    pub upto: String,
 }
 
 /// A leader and the value that it proclaimed last. The value is text when it is UTF-8, else base64.

@@ -7,17 +7,17 @@ use serde::{Deserialize, Serialize};
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Group {
     /// The path of the group.
-    pub group: String,
+    pub path: String,
     /// The number of members in the group.
     pub count: u32,
     /// The members on this page.
     pub members: Vec<GroupMember>,
-    /// The zxid at which a member last joined or left. A request with this value of `since` waits
-    /// for the next change.
-    pub changed: u64,
+    /// The zxid at which a member last joined or left: the value of `since` for a request that
+    /// waits for the next change.
+    pub upto: u64,
     /// The value of `after` for the next page; absent on the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub next: Option<String>,
+    pub cursor: Option<String>,
 }
 
 /// A member of a group. The member's data is text when it is UTF-8, else base64.
@@ -36,5 +36,5 @@ pub struct GroupMember {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_base64: Option<String>,
     /// The time at which the member joined, in milliseconds since 1970, by the leader's clock.
-    pub since_ms: u64,
+    pub joined_at_ms: u64,
 }

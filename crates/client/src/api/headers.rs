@@ -1,8 +1,7 @@
 //! Names of the headers, in lower case as HTTP libraries require them.
 
-/// Request: `<id>.<secret>`, the session of the request. The header counts as a heartbeat of that
-/// session.
-pub const SESSION: &str = "zlock-session";
+/// Request: the key of the request's session. The header counts as a heartbeat of that session.
+pub const SESSION_KEY: &str = "zlock-session-key";
 /// Request: a UUID, or up to 128 printable ASCII characters, that marks retries of one write as the
 /// same write.
 pub const IDEMPOTENCY_KEY: &str = "idempotency-key";
@@ -15,7 +14,7 @@ pub const IF_LOCK: &str = "if-lock";
 /// client sent one.
 pub const FENCE_LOCK: &str = "zlock-lock";
 /// Request, behind `/v1/fence/`: the fencing token that the proxy's client shows.
-pub const FENCE_TOKEN: &str = "zlock-token";
+pub const FENCING_TOKEN: &str = "zlock-fencing-token";
 /// Request, behind `/v1/fence/`: the proxy's own credentials in the form of `Authorization`, as
 /// that header belongs to the client's request there. The proxy must set it in every request, even
 /// if its client sent one.
@@ -23,7 +22,7 @@ pub const FENCE_AUTHORIZATION: &str = "zlock-authorization";
 /// Answer: the zxid of the write, or of the state that was read.
 pub const ZXID: &str = "zlock-zxid";
 /// Answer: clients in the lock's queue that do not see each other; absent when all of them do.
-pub const MIXED_FAMILIES: &str = "zlock-mixed-families";
+pub const MIXED_CLIENTS: &str = "zlock-mixed-clients";
 /// Answer: the id of the answering node.
 pub const NODE: &str = "zlock-node";
 /// Answer: the id of the leader, as far as the answering node knows; `none` without a known leader.

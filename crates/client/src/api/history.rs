@@ -4,16 +4,16 @@ use serde::{Deserialize, Serialize};
 
 use super::{Actor, ClientInfo, LockMode};
 
-/// Reason for the end of a ticket.
+/// Cause of the end of a ticket or a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
-pub enum TicketEnd {
+pub enum EndCause {
     /// The ticket held the lock, and its session released it.
     Released,
-    /// The ticket's session was closed.
+    /// The session was closed by its client.
     Closed,
-    /// The ticket's session expired.
+    /// No heartbeat of the session arrived for its timeout.
     Expired,
     /// A client asked for the lock back, and the ticket was not released within the deadline.
     Revoked,
@@ -24,6 +24,24 @@ pub enum TicketEnd {
     Admin,
     /// The ticket never entered the queue, as its wait would have closed a cycle.
     Deadlock,
+    /// The cluster was restored from a backup, which ends all sessions.
+    Restored,
+}
+
+/// End of a ticket or a session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct End {
+    /// The cause of the end.
+    pub how: EndCause,
+    /// The zxid of the entry with the end.
+    pub zxid: u64,
+    /// The time of the end, in milliseconds since 1970, by the leader's clock.
+    pub at_ms: u64,
+    /// The client that ended the ticket, if known; only with `revoked` and `admin`, and only in a
+    /// lock's history.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<Actor>,
 }
 
 /// A ticket that has ended. Times are in milliseconds since 1970, by the leader's clock.
@@ -46,58 +64,45 @@ pub struct EndedTicket {
     /// The zxid of the entry in which the ticket entered the queue.
     pub enqueued_zxid: u64,
     /// The time at which the ticket entered the queue.
-    pub enqueued_ms: u64,
+    pub enqueued_at_ms: u64,
     /// The zxid of the entry in which the ticket became a holder; absent if it never did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub granted_zxid: Option<u64>,
     /// The time at which the ticket became a holder; absent if it never did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub granted_ms: Option<u64>,
+    pub granted_at_ms: Option<u64>,
     /// The fencing token of the ticket; absent if it never held the lock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fencing_token: Option<u64>,
-    /// The zxid of the entry in which the ticket ended.
-    pub ended_zxid: u64,
-    /// The time at which the ticket ended.
-    pub ended_ms: u64,
-    /// The reason for the end.
-    pub end: TicketEnd,
+    /// The end of the ticket.
+    pub ended: End,
     /// The label of the ticket's session.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub session_label: String,
     /// The client of the ticket's session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ClientInfo>,
-    /// The client that ended the ticket, if known; only with `revoked` and `admin`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub by: Option<Actor>,
 }
 
-/// Answer of `GET /v1/locks/{path}?history=true`.
+/// Answer of `GET /v1/history/{path}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct LockHistory {
     /// The path of the lock.
-    pub lock: String,
+    pub path: String,
     /// The tickets that ended last, the newest end first.
     pub history: Vec<EndedTicket>,
 }
 
-/// End of a session: a part of the problem with which a request for that session is answered.
+/// A session that has ended: a part of the problem with which a request for that session is
+/// answered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct SessionEnded {
-    /// The id of the session.
-    pub id: u64,
-    /// The reason for the end: `closed` by its client, `expired`, or `restored` when the cluster
-    /// was.
-    pub why: SessionEnd,
-    /// The zxid of the entry in which the session ended.
-    pub ended_zxid: u64,
-    /// The time at which the session ended, in milliseconds since 1970, by the leader's clock.
-    pub ended_ms: u64,
+pub struct EndedSession {
+    /// The session.
+    pub session: u64,
     /// The time at which the session was opened, in milliseconds since 1970, by the leader's clock.
-    pub opened_ms: u64,
+    pub opened_at_ms: u64,
     /// The timeout of the session in milliseconds.
     pub timeout_ms: u32,
     /// The label with which the session was opened.
@@ -108,17 +113,4 @@ pub struct SessionEnded {
     /// session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ClientInfo>,
-}
-
-/// Reason for the end of a session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-#[serde(rename_all = "lowercase")]
-pub enum SessionEnd {
-    /// The client closed the session.
-    Closed,
-    /// No heartbeat of the session arrived for its timeout.
-    Expired,
-    /// The cluster was restored from a backup, which ends all sessions.
-    Restored,
 }

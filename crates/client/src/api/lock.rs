@@ -17,7 +17,7 @@ pub enum LockMode {
     /// One holder among readers.
     Write,
     /// One holder, as the leader of an election.
-    Latch,
+    Election,
     /// A number of permits of a semaphore.
     Semaphore,
 }
@@ -32,7 +32,7 @@ pub enum Ticket {
         /// The path of the lock node.
         ticket: String,
         /// The path of the lock.
-        lock: String,
+        path: String,
         /// The token to show to resources. Every grant of the lock has a larger one.
         fencing_token: u64,
         /// The number of acquires that the owner has made; each needs its own release.
@@ -50,7 +50,7 @@ pub enum Ticket {
         /// The path of the lock node.
         ticket: String,
         /// The path of the lock.
-        lock: String,
+        path: String,
         /// The number of contenders before the ticket in the queue, holders included.
         position: u32,
         /// The contender whose end may make this ticket the holder.
@@ -68,20 +68,20 @@ pub struct RevokeRequest {
     /// The zxid of the first such request.
     pub zxid: u64,
     /// The time of the first request, in milliseconds since 1970, by the leader's clock.
-    pub asked_ms: u64,
+    pub asked_at_ms: u64,
     /// The session of the request; absent for a request without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub by: Option<u64>,
+    pub session: Option<u64>,
     /// The time from which on the ticket may be taken away, in milliseconds since 1970; absent for
     /// never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub due_ms: Option<u64>,
+    pub due_at_ms: Option<u64>,
     /// The client that asked, if known; only where a lock's queue is shown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub actor: Option<Box<Actor>>,
+    pub by: Option<Box<Actor>>,
 }
 
-/// Answer of `POST /v1/revoke/{path}`.
+/// Answer of `POST /v1/revocations/{path}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Revoked {
@@ -96,7 +96,7 @@ pub struct Revoked {
 /// ticket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct BlindSpot {
+pub struct MixedClients {
     /// The kind of clients, by the names of their lock nodes: `curator`, `curator-rw`,
     /// `curator-latch`, `kazoo`, `kazoo-reader`, `kazoo-semaphore`, `zookeeper-recipe`; `zlock`
     /// with `data`.
@@ -118,13 +118,13 @@ pub struct WaitsFor {
     pub session: u64,
     /// The owner within the session.
     pub owner: String,
-    /// The lock for which the owner waits.
-    pub lock: String,
+    /// The path of the lock for which the owner waits.
+    pub path: String,
     /// The ticket in the owner's way.
     pub blocker: String,
 }
 
-/// Answer of `DELETE /v1/tickets/{ticket}`.
+/// Answer of `DELETE /v1/tickets/{ticket}` and of `POST /v1/hand-overs/{ticket}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Released {
@@ -162,14 +162,14 @@ pub struct Contender {
     pub label: String,
     /// The time at which the contender entered the queue, in milliseconds since 1970, by the
     /// leader's clock.
-    pub since_ms: u64,
-    /// The czxid of the lock node: the fencing token that the contender has, or will have as a
-    /// holder.
-    pub fencing_token: u64,
-    /// The time since which the contender holds the lock, in milliseconds since 1970; absent while
-    /// it waits.
+    pub enqueued_at_ms: u64,
+    /// The fencing token of the holder; absent while the contender waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub held_since_ms: Option<u64>,
+    pub fencing_token: Option<u64>,
+    /// The time at which the contender became a holder, in milliseconds since 1970; absent while it
+    /// waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub granted_at_ms: Option<u64>,
     /// The request of a client that wants the ticket back; absent when there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revoke: Option<RevokeRequest>,
@@ -184,19 +184,19 @@ pub struct Contender {
     /// The end of the lock-delay of a holder whose session expired, in milliseconds since 1970.
     /// Until then no other contender gets the lock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub lingers_until_ms: Option<u64>,
+    pub lingers_until_at_ms: Option<u64>,
     /// The time in milliseconds since the session was heard; only in a list of locks that the
     /// leader answers. A new leader counts from the beginning of its term for a session that it has
     /// not heard.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub heard_ms_ago: Option<u64>,
+    pub silent_for_ms: Option<u64>,
     /// The time in milliseconds until the session expires unless it is heard; only in a list of
     /// locks that the leader answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_in_ms: Option<u64>,
 }
 
-/// Body of `PUT /v1/locks/{path}`: the settings of a lock. A setting that is left out gets its
+/// Body of `PUT /v1/settings/{path}`: the settings of a lock. A setting that is left out gets its
 /// default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
@@ -213,33 +213,23 @@ pub struct LockSettings {
     /// The permits of a semaphore; not together with `managed`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(minimum = 1, maximum = 4294967295_u64))]
-    pub limit: Option<u32>,
+    pub permits_max: Option<u32>,
 }
 
-/// Answer to a change of a lock's settings.
+/// Answer of `/v1/settings/{path}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct LockSet {
+pub struct LockSettingsInfo {
     /// The path of the lock.
-    pub lock: String,
-    /// The settings that the lock has now.
+    pub path: String,
+    /// The settings of the lock.
     pub settings: LockSettings,
-    /// The zxid of the transaction.
+    /// The zxid of the change, or of the state that was read.
     pub zxid: u64,
 }
 
 fn is_zero(number: &u32) -> bool {
     *number == 0
-}
-
-/// The permits of a semaphore.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct Permits {
-    /// The number of permits that the semaphore has.
-    pub limit: u32,
-    /// The number of permits that are taken.
-    pub held: u32,
 }
 
 /// Answer of `GET /v1/locks/{path}`: a page of the queue. A lock without contenders has an empty
@@ -248,12 +238,15 @@ pub struct Permits {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct LockQueue {
     /// The path of the lock.
-    pub lock: String,
+    pub path: String,
     /// The number of contenders, holders included.
     pub contenders: u32,
-    /// The permits; only of a semaphore.
+    /// The number of permits that the semaphore has; only of a semaphore.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub permits: Option<Permits>,
+    pub permits_max: Option<u32>,
+    /// The number of permits that are taken; only of a semaphore.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub permits_held: Option<u32>,
     /// The settings of the lock; absent when there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settings: Option<LockSettings>,
@@ -267,10 +260,10 @@ pub struct LockQueue {
     pub waiters: Vec<Contender>,
     /// The clients in the queue that do not see each other; absent when there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub blind_spots: Vec<BlindSpot>,
-    /// The value of `from` for the next page; absent on the last one.
+    pub mixed_clients: Vec<MixedClients>,
+    /// The value of `after` for the next page; absent on the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub next: Option<usize>,
+    pub cursor: Option<usize>,
 }
 
 /// A lock in a list. The list has locks with contenders only.
@@ -278,7 +271,7 @@ pub struct LockQueue {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct LockSummary {
     /// The path of the lock.
-    pub lock: String,
+    pub path: String,
     /// The number of contenders, holders included.
     pub contenders: u32,
     /// The first contender in the queue.
@@ -296,7 +289,7 @@ pub struct LockList {
     pub locks: Vec<LockSummary>,
     /// The value of `after` for the next page; absent on the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub next: Option<String>,
+    pub cursor: Option<String>,
 }
 
 /// Answer of `GET /v1/simple-locks/{path}`.
@@ -304,7 +297,7 @@ pub struct LockList {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct SimpleLock {
     /// The path of the lock, which is also its znode.
-    pub lock: String,
+    pub path: String,
     /// The holder; absent when no ticket holds the lock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holder: Option<SimpleHolder>,
@@ -327,9 +320,9 @@ pub struct SimpleHolder {
     pub owner: String,
     /// The token that the holder shows to resources.
     pub fencing_token: u64,
-    /// The time since which the holder has the lock, in milliseconds since 1970, by the leader's
+    /// The time at which the holder got the lock, in milliseconds since 1970, by the leader's
     /// clock.
-    pub since_ms: u64,
+    pub granted_at_ms: u64,
 }
 
 #[cfg(test)]
@@ -340,13 +333,13 @@ mod tests {
     fn a_ticket_says_its_state() {
         let held = Ticket::Held {
             ticket: "/a/_c_x-lock-0000000000".into(),
-            lock: "/a".into(),
+            path: "/a".into(),
             fencing_token: 7,
             holds: 1,
             safe_for_ms: 29_000,
             revoke: None,
         };
-        let text = r#"{"state":"held","ticket":"/a/_c_x-lock-0000000000","lock":"/a","fencing_token":7,"holds":1,"safe_for_ms":29000}"#;
+        let text = r#"{"state":"held","ticket":"/a/_c_x-lock-0000000000","path":"/a","fencing_token":7,"holds":1,"safe_for_ms":29000}"#;
         assert_eq!(serde_json::to_string(&held).unwrap(), text);
         assert_eq!(serde_json::from_str::<Ticket>(text).unwrap(), held);
     }

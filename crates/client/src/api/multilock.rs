@@ -47,7 +47,7 @@ pub struct LockWish {
     /// The path of the lock.
     #[cfg_attr(feature = "schema", schema(value_type = ZnodePath))]
     pub path: String,
-    /// The mode in which the lock is wanted; not `latch`.
+    /// The mode in which the lock is wanted; not `election`.
     #[serde(default)]
     pub mode: LockMode,
     /// The number of permits that are wanted, only of a semaphore; 1 when absent.
@@ -57,7 +57,7 @@ pub struct LockWish {
     /// The number of permits that the semaphore has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(minimum = 1, maximum = 4294967295_u64))]
-    pub limit: Option<u32>,
+    pub permits_max: Option<u32>,
 }
 
 /// Policy of a waiting multi-lock towards contenders that come later.
@@ -105,7 +105,7 @@ pub enum MultiTicket {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct HeldPart {
     /// The path of the lock.
-    pub lock: String,
+    pub path: String,
     /// The lock node in the queue of this lock.
     pub ticket: String,
     /// The token to show to the resource behind this lock.

@@ -25,7 +25,7 @@ pub fn encode_path(path: &str) -> String {
     utf8_percent_encode(path, ESCAPED).to_string()
 }
 
-/// A name between two slashes. At most 255 bytes (`name_max`).
+/// A name between two slashes. At most 255 bytes (`limits.name_bytes_max`).
 #[cfg(feature = "schema")]
 #[derive(utoipa::ToSchema)]
 #[schema(value_type = String, min_length = 1, max_length = 255,

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Contender, SessionEnded, TicketEnd, WaitsFor};
+use super::{Contender, End, EndedSession, WaitsFor};
 
 /// First part of every problem's `type`. The rest is the problem's name, which is also the anchor
 /// in docs/http-api.md.
@@ -51,13 +51,13 @@ pub struct Problem {
     /// The index of the operation that failed, counted from 0; only in a multi.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub op_index: Option<u32>,
-    /// The end of the session; with `session-expired`, in the answer to a request for a session
-    /// that has ended.
+    /// The end of the session or the ticket; with `session-expired` in the answer to a request for
+    /// the session, and with `ticket-gone` while the lock remembers the ticket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ended: Option<SessionEnded>,
-    /// The reason for the ticket's end; with `ticket-gone`, while its lock remembers the ticket.
+    pub ended: Option<End>,
+    /// The session that has ended, together with `ended`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub end: Option<TicketEnd>,
+    pub ended_session: Option<EndedSession>,
     /// The first holder of the lock; with `not-acquired` and `not-holder`, if the request may read
     /// the lock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -71,7 +71,7 @@ pub struct Problem {
 }
 
 macro_rules! problem_types {
-    ($($(#[$doc:meta])* $variant:ident = $slug:literal, [$($status:literal),+], $title:literal;)*) => {
+    ($($(#[$doc:meta])* $variant:ident = $slug:literal, $status:literal $outcome:ident, $title:literal;)*) => {
         /// The kinds of problems.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum ProblemType {
@@ -87,9 +87,15 @@ macro_rules! problem_types {
                 match self { $(ProblemType::$variant => $slug,)* }
             }
 
-            /// The HTTP statuses that it is answered with: its own, and then any other.
-            pub fn statuses(self) -> &'static [u16] {
-                match self { $(ProblemType::$variant => &[$($status),+],)* }
+            /// Returns the HTTP status.
+            pub fn status(self) -> u16 {
+                match self { $(ProblemType::$variant => $status,)* }
+            }
+
+            /// Returns the effect that the request may have had, where nothing else is said: the
+            /// state machine refuses with `TooMany`, too.
+            pub fn outcome(self) -> Outcome {
+                match self { $(ProblemType::$variant => Outcome::$outcome,)* }
             }
 
             /// Returns the kind of problem in words.
@@ -102,132 +108,136 @@ macro_rules! problem_types {
 
 problem_types! {
     /// A parameter, header, path or body breaks a rule.
-    BadRequest = "bad-request", [400], "The request breaks a rule";
+    BadRequest = "bad-request", 400 Refused, "The request breaks a rule";
     /// The request comes from a web page of another origin.
-    ForeignOrigin = "foreign-origin", [403], "Pages of other places may not ask this node";
+    ForeignOrigin = "foreign-origin", 403 Refused, "Pages of other places may not ask this node";
     /// The request calls the node by a name that is not its own.
-    ForeignHost = "foreign-host", [421], "The node is not known by this name";
+    ForeignHost = "foreign-host", 421 Refused, "The node is not known by this name";
     /// The server has no such route.
-    NoRoute = "no-route", [404], "There is nothing at this URL";
+    NoRoute = "no-route", 404 Refused, "There is nothing at this URL";
     /// The route does not take the method.
-    MethodNotAllowed = "method-not-allowed", [405], "The method is not allowed here";
+    MethodNotAllowed = "method-not-allowed", 405 Refused, "The method is not allowed here";
     /// The client sent its request too slowly.
-    RequestTimeout = "request-timeout", [408], "The request came too slowly";
-    /// The body is too large, or a text in the request such as a label or an owner.
-    BodyTooLarge = "body-too-large", [413], "The body or a text of the request is too large";
+    RequestTimeout = "request-timeout", 408 Refused, "The request came too slowly";
+    /// The body is too large, or the data of a znode.
+    BodyTooLarge = "body-too-large", 413 Refused, "The body or the data of a znode is too large";
     /// The URI is too long.
-    UriTooLong = "uri-too-long", [414], "The URI is too long";
+    UriTooLong = "uri-too-long", 414 Refused, "The URI is too long";
     /// The request has too many or too long headers.
-    HeadersTooLarge = "headers-too-large", [431], "The headers are too large";
+    HeadersTooLarge = "headers-too-large", 431 Refused, "The headers are too large";
     /// The body is not of the type that the route takes.
-    UnsupportedMediaType = "unsupported-media-type", [415], "The content type is not taken here";
+    UnsupportedMediaType = "unsupported-media-type", 415 Refused, "The content type is not taken here";
     /// There is no znode at the path.
-    NoNode = "no-node", [404], "There is no znode at the path";
+    NoNode = "no-node", 404 Refused, "There is no znode at the path";
     /// There is no such session. Answered to a request for a session.
-    NoSession = "no-session", [404], "There is no such session";
+    NoSession = "no-session", 404 Refused, "There is no such session";
     /// The ACL does not permit the operation.
-    NoAuth = "no-auth", [403], "The ACL does not permit this";
+    NoAuth = "no-auth", 403 Refused, "The ACL does not permit this";
     /// `If-Match` does not match.
-    BadVersion = "bad-version", [412], "The version does not match";
+    BadVersion = "bad-version", 412 Refused, "The version does not match";
     /// The parent is ephemeral, and ephemeral znodes have no children.
-    NoChildrenForEphemerals = "no-children-for-ephemerals", [409], "Ephemeral znodes cannot have children";
+    NoChildrenForEphemerals = "no-children-for-ephemerals", 409 Refused, "Ephemeral znodes cannot have children";
     /// There is already a znode at the path.
-    NodeExists = "node-exists", [409], "There is a znode at the path already";
+    NodeExists = "node-exists", 409 Refused, "There is a znode at the path already";
     /// The znode has children.
-    NotEmpty = "not-empty", [409], "The znode has children";
+    NotEmpty = "not-empty", 409 Refused, "The znode has children";
     /// The session is closed or expired, or never existed.
-    SessionExpired = "session-expired", [410], "The session has ended";
+    SessionExpired = "session-expired", 410 Refused, "The session has ended";
     /// The session's secret is wrong.
-    AuthFailed = "auth-failed", [403], "The session's secret is wrong";
+    AuthFailed = "auth-failed", 403 Refused, "The session's secret is wrong";
     /// The request needs a session.
-    SessionRequired = "session-required", [401], "The request needs a session";
+    SessionRequired = "session-required", 401 Refused, "The request needs a session";
     /// The route is for operators.
-    OperatorOnly = "operator-only", [401], "This is for operators";
+    OperatorOnly = "operator-only", 401 Refused, "This is for operators";
     /// The request needs a higher level than the cluster's.
-    LevelTooLow = "level-too-low", [409], "The cluster is at too low a level";
+    LevelTooLow = "level-too-low", 409 Refused, "The cluster is at too low a level";
     /// Not all members know the level.
-    MembersNotReady = "members-not-ready", [409], "Not all members are ready for this level";
+    MembersNotReady = "members-not-ready", 409 Refused, "Not all members are ready for this level";
     /// There is no such member.
-    NoMember = "no-member", [404], "There is no such member";
+    NoMember = "no-member", 404 Refused, "There is no such member";
     /// The node is a member already.
-    AlreadyMember = "already-member", [409], "The node is a member already";
+    AlreadyMember = "already-member", 409 Refused, "The node is a member already";
     /// The id belonged to a member that was removed.
-    IdUsedBefore = "id-used-before", [409], "The id was used before";
+    IdUsedBefore = "id-used-before", 409 Refused, "The id was used before";
     /// The node that is to become a member does not answer as one.
-    MemberUnreachable = "member-unreachable", [409], "The node does not answer as a member to be";
+    MemberUnreachable = "member-unreachable", 409 Refused, "The node does not answer as a member to be";
     /// The node that is to become a member has data of another cluster or node.
-    MemberHasOtherData = "member-has-other-data", [409], "The node has other data";
-    /// Another change of the members is under way.
-    ChangeInProgress = "change-in-progress", [409], "Another change of the members is under way";
+    MemberHasOtherData = "member-has-other-data", 409 Refused, "The node has other data";
+    /// Another change of members or of the leader is under way.
+    ChangeInProgress = "change-in-progress", 409 Refused, "Another change of members or of the leader is under way";
     /// The cluster already has as many members without a vote as it may have.
-    TooManyLearners = "too-many-learners", [409], "There are too many members without a vote";
+    TooManyLearners = "too-many-learners", 409 Refused, "There are too many members without a vote";
     /// The learner lacks too many entries to become a voter.
-    LearnerLagging = "learner-lagging", [409], "The learner lacks too much";
+    LearnerLagging = "learner-lagging", 409 Refused, "The learner lacks too much";
     /// The learner does not follow the leader.
-    LearnerSilent = "learner-silent", [409], "The learner does not follow the leader";
+    LearnerSilent = "learner-silent", 409 Refused, "The learner does not follow the leader";
     /// The remaining voters that are in contact would be no quorum.
-    WouldLoseQuorum = "would-lose-quorum", [409], "The quorum would be lost";
+    WouldLoseQuorum = "would-lose-quorum", 409 Refused, "The quorum would be lost";
     /// The last voter cannot be removed.
-    LastVoter = "last-voter", [409], "This is the last voter";
+    LastVoter = "last-voter", 409 Refused, "This is the last voter";
     /// Another node answers at the new address.
-    AnotherNodeAnswers = "another-node-answers", [409], "Another node answers there";
+    AnotherNodeAnswers = "another-node-answers", 409 Refused, "Another node answers there";
     /// Leadership did not go to the wanted member.
-    TransferFailed = "transfer-failed", [409], "Leadership was not transferred";
+    TransferFailed = "transfer-failed", 409 Refused, "Leadership was not transferred";
     /// An ACL is malformed.
-    InvalidAcl = "invalid-acl", [400], "The ACL is malformed";
+    InvalidAcl = "invalid-acl", 400 Refused, "The ACL is malformed";
     /// The state is full.
-    QuotaExceeded = "quota-exceeded", [507], "The state is full";
-    /// The lock is not held with the token: 403 at the fence, which a proxy understands.
-    LockNotHeld = "lock-not-held", [403, 412], "The lock is not held with that token";
+    QuotaExceeded = "quota-exceeded", 507 Refused, "The state is full";
+    /// The fencing token does not hold the lock: the answer of the fence, for proxies.
+    Fenced = "fenced", 403 Refused, "The fencing token does not hold the lock";
+    /// The lock that the request depends on is not held with the token.
+    LockNotHeld = "lock-not-held", 412 Refused, "The lock is not held with that token";
     /// The ticket belongs to another session.
-    NotOwner = "not-owner", [403], "The ticket belongs to another session";
+    NotOwner = "not-owner", 403 Refused, "The ticket belongs to another session";
     /// The session does not hold the lock.
-    NotHolder = "not-holder", [404], "This session does not hold the lock";
+    NotHolder = "not-holder", 404 Refused, "This session does not hold the lock";
     /// The session holds the lock with several tickets.
-    SeveralHeld = "several-held", [409], "This session holds the lock with several tickets";
+    SeveralHeld = "several-held", 409 Refused, "This session holds the lock with several tickets";
     /// An acquire without `Idempotency-Key` and owner would wait for an earlier one of its own
     /// session.
-    BlockedByOwnSession = "blocked-by-own-session", [409], "An earlier acquire of this session is in the way";
+    BlockedByOwnSession = "blocked-by-own-session", 409 Refused, "An earlier acquire of this session is in the way";
     /// The wait ended before the lock was granted; the waiter has left the queue.
-    NotAcquired = "not-acquired", [409], "The lock was not acquired in time";
+    NotAcquired = "not-acquired", 409 Refused, "The lock was not acquired in time";
     /// The ticket is gone: released, withdrawn, or its session ended.
-    TicketGone = "ticket-gone", [410], "The ticket is gone";
+    TicketGone = "ticket-gone", 410 Refused, "The ticket is gone";
     /// Waiting would close a cycle of waits.
-    Deadlock = "deadlock", [409], "Waiting for the lock would close a cycle of waits";
+    Deadlock = "deadlock", 409 Refused, "Waiting for the lock would close a cycle of waits";
     /// Another upgrade or writer is in the way.
-    UpgradeConflict = "upgrade-conflict", [409], "The read lock cannot be upgraded now";
+    UpgradeConflict = "upgrade-conflict", 409 Refused, "The read lock cannot be upgraded now";
     /// Another attempt with the same key has the ticket.
-    Superseded = "superseded", [409], "A later attempt of the same request has the ticket";
+    Superseded = "superseded", 409 Refused, "A later attempt of the same request has the ticket";
     /// The key was used for another request.
-    RequestKeyReused = "idempotency-key-reused", [422], "The idempotency key was used for another request";
+    RequestKeyReused = "idempotency-key-reused", 422 Refused, "The idempotency key was used for another request";
     /// The key was used, and its reply is no longer kept.
-    RequestKeyEvicted = "idempotency-key-evicted", [409], "The outcome of this idempotency key is no longer known";
+    RequestKeyEvicted = "idempotency-key-evicted", 409 Refused, "The outcome of this idempotency key is no longer known";
     /// Sequence numbers have run out.
-    SequenceExhausted = "sequence-exhausted", [409], "Sequence numbers have run out under this parent";
+    SequenceExhausted = "sequence-exhausted", 409 Refused, "Sequence numbers have run out under this parent";
+    /// The request has more operations, or changes more znodes, than one write may.
+    TooManyOperations = "too-many-operations", 413 Refused, "The request does too much in one write";
     /// A bound of the state was reached by an object that exists.
-    LimitReached = "limit-reached", [409, 413], "A limit of the state is reached";
+    LimitReached = "limit-reached", 409 Refused, "A limit of the state is reached";
     /// There are too many of these objects at present.
-    TooMany = "too-many", [429], "There are too many of these at present";
+    TooMany = "too-many", 429 Unavailable, "There are too many of these at present";
     /// The events since the given zxid are no longer kept.
-    EventsGone = "events-gone", [410], "The events since then are no longer kept";
+    EventsGone = "events-gone", 410 Refused, "The events since then are no longer kept";
     /// The node cannot serve the request now. It did nothing.
-    Unavailable = "unavailable", [503], "The node cannot serve this now";
+    Unavailable = "unavailable", 503 Unavailable, "The node cannot serve this now";
     /// The cluster was restored from a backup a short time ago, and did nothing.
-    Restoring = "restoring", [503], "The cluster was restored and grants no lock yet";
+    Restoring = "restoring", 503 Unavailable, "The cluster was restored and grants no lock yet";
     /// The request may have been carried out.
-    Unknown = "outcome-unknown", [504], "The outcome is unknown";
-    /// The semaphore has another limit.
-    LimitDiffers = "limit-differs", [409], "The semaphore has another limit";
+    Unknown = "outcome-unknown", 504 Unknown, "The outcome is unknown";
+    /// The semaphore has another number of permits.
+    PermitsMaxDiffers = "permits-max-differs", 409 Refused, "The semaphore has another number of permits";
     /// The lock is managed: only acquires enter its queue.
-    LockManaged = "lock-managed", [409], "The lock is managed: only acquires enter its queue";
+    LockManaged = "lock-managed", 409 Refused, "The lock is managed: only acquires enter its queue";
     /// The lock is not managed, and only managed locks can do this.
-    LockNotManaged = "lock-not-managed", [409], "The lock is not managed";
+    LockNotManaged = "lock-not-managed", 409 Refused, "The lock is not managed";
     /// The lock cannot be handed over to the named waiter.
-    HandOverRefused = "hand-over-refused", [409], "The lock cannot be handed over to that ticket";
+    HandOverRefused = "hand-over-refused", 409 Refused, "The lock cannot be handed over to that ticket";
     /// The owner already has a ticket of one of the locks, but not of the same set.
-    Overlap = "overlap", [409], "The owner has some of these locks already";
+    Overlap = "overlap", 409 Refused, "The owner has some of these locks already";
     /// The node met a bug.
-    Internal = "internal", [500], "The node met a bug";
+    Internal = "internal", 500 Unknown, "The node met a bug";
 }
 
 impl ProblemType {
@@ -279,7 +289,7 @@ mod tests {
             path: Some("/a".into()),
             op_index: None,
             ended: None,
-            end: None,
+            ended_session: None,
             holder: None,
             cycle: Vec::new(),
             zxid: 9,

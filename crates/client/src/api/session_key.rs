@@ -1,4 +1,4 @@
-//! The session key: the value of the header `Zlock-Session`.
+//! The session key: the value of the header `Zlock-Session-Key`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,7 +15,7 @@ pub struct SessionKey {
 /// Error for a text that is not a session key. The message does not repeat the text, as it may be a
 /// secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not a session: write <id>.<secret> as the open of the session answered it")]
+#[error("no session key: write the `session_key` that the opening of the session was answered with")]
 pub struct SessionKeyError;
 
 impl SessionKey {

@@ -33,9 +33,9 @@ pub struct Stat {
     /// The zxid that last set the data.
     pub mzxid: u64,
     /// The time of the creation, in milliseconds since 1970, by the leader's clock.
-    pub ctime_ms: u64,
+    pub ctime: u64,
     /// The time at which the data was last set, in milliseconds since 1970, by the leader's clock.
-    pub mtime_ms: u64,
+    pub mtime: u64,
     /// The number of times that the data was set, which is also the `ETag`.
     pub version: i32,
     /// The number of changes to the list of children.
@@ -127,7 +127,7 @@ pub struct Children {
     pub stats: Option<Vec<NamedStat>>,
     /// The value of `after` for the next page; absent on the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub next: Option<String>,
+    pub cursor: Option<String>,
 }
 
 /// An entry of an ACL.

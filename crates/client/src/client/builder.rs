@@ -92,7 +92,7 @@ impl ClientBuilder {
     /// The locks of a client that died are free after this time. A client that is cut off for
     /// longer loses its locks.
     pub fn session_timeout(mut self, timeout: Duration) -> ClientBuilder {
-        self.session.timeout_ms = Some(Millis::from(timeout).0);
+        self.session.timeout = Some(Millis::from(timeout));
         self
     }
 
@@ -175,7 +175,7 @@ impl ClientBuilder {
     }
 
     /// Sets the client's identity in ACLs of the scheme `digest`. The client is a super user where
-    /// the node's `super_digest` has this name and password. Both are sent with every request
+    /// the node's `admin.super_digest` has this name and password. Both are sent with every request
     /// (`Authorization: Basic`), and can be read on the way unless the endpoints are https.
     pub fn user(mut self, name: impl Into<String>, password: impl Into<String>) -> ClientBuilder {
         self.user = Some(User { name: name.into(), password: password.into() });

@@ -88,7 +88,7 @@ impl Call {
 
     /// Adds the session to the request.
     pub(crate) fn session(mut self, key: &HeaderValue) -> Call {
-        self.headers.insert(HeaderName::from_static(headers::SESSION), key.clone());
+        self.headers.insert(HeaderName::from_static(headers::SESSION_KEY), key.clone());
         self
     }
 

@@ -407,13 +407,19 @@ struct Ticketed {
 impl Ticketed {
     /// Returns the call that gives the place back, to the waiter `to` or to the next one.
     fn release(&self, kind: Kind, to: Option<&str>) -> Result<Call, Error> {
-        let target = match kind {
-            Kind::Queue => Target::path(Ticket::ROUTE, &self.ticket)?,
+        let target = match (kind, to) {
+            (Kind::Queue, Some(to)) => {
+                let target = Target::path("/v1/hand-overs", &self.ticket)?.with("to", to);
+                return Ok(Call::write(Method::POST, target.finish()));
+            }
+            (Kind::Queue, None) => Target::path(Ticket::ROUTE, &self.ticket)?,
             // With its token, so that no other owner's lock is given back, and a retry gets the
             // same answer.
-            Kind::Simple => Target::path(SIMPLE_LOCKS, &self.ticket)?.with_some("fencing_token", self.fencing_token),
+            (Kind::Simple, _) => {
+                Target::path(SIMPLE_LOCKS, &self.ticket)?.with_some("fencing_token", self.fencing_token)
+            }
         };
-        Ok(Call::write(Method::DELETE, target.with_some("to", to).finish()))
+        Ok(Call::write(Method::DELETE, target.finish()))
     }
 }
 

@@ -156,7 +156,7 @@ mod tests {
     use crate::client::fake_node::fake_node;
 
     fn facts(children: u32) -> String {
-        let stat = r#""czxid":1,"mzxid":1,"ctime_ms":1,"mtime_ms":1,"version":0,"cversion":0,"aversion":0,"#;
+        let stat = r#""czxid":1,"mzxid":1,"ctime":1,"mtime":1,"version":0,"cversion":0,"aversion":0,"#;
         let rest = r#""ephemeral_owner":0,"data_length":0,"pzxid":1"#;
         format!(r#"{{"path":"/start","children":["a"],"stat":{{{stat}{rest},"num_children":{children}}}}}"#)
     }
@@ -176,9 +176,9 @@ mod tests {
     async fn who_is_no_member_any_more_does_not_say_that_all_have_entered() {
         let (addr, mut requests) = fake_node(async |request: String| match request.split_once(' ').unwrap() {
             ("POST", "/v1/sessions") => {
-                r#"{"id":5,"secret":"0","session":"5.00000000000000000000000000000000","timeout_ms":30000,"safe_for_ms":29000}"#.into()
+                r#"{"session":5,"session_key":"5.00000000000000000000000000000000","timeout_ms":30000,"safe_for_ms":29000}"#.into()
             }
-            ("POST", target) if target.starts_with("/v1/groups/start") => r#"{"member":"a","since_ms":1}"#.into(),
+            ("POST", target) if target.starts_with("/v1/groups/start") => r#"{"member":"a","joined_at_ms":1}"#.into(),
             ("GET", target) if target.starts_with("/v1/znodes/start/ready") => no_node("/start/ready"),
             ("GET", target) if target.starts_with("/v1/znodes/start?") => facts(2),
             ("POST", "/v1/txn") => no_node("/start/a"),

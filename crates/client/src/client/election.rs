@@ -80,7 +80,7 @@ impl Election {
 
     /// Returns the observer of the leaders from now on and of the values that they proclaim.
     pub fn observe(&self) -> Observer {
-        Observer { election: self.clone(), cursor: None }
+        Observer { election: self.clone(), position: None }
     }
 }
 
@@ -164,7 +164,7 @@ impl Deref for Leadership {
 #[derive(Clone, Debug)]
 pub struct Observer {
     election: Election,
-    cursor: Option<String>,
+    position: Option<String>,
 }
 
 impl Observer {
@@ -177,11 +177,11 @@ impl Observer {
     pub async fn next(&mut self) -> Result<Option<Leader>, Error> {
         loop {
             let Election { client, path, .. } = &self.election;
-            let wait = if self.cursor.is_some() { client.inner.transport.timeouts.poll } else { Duration::ZERO };
-            let target = Target::path(ROUTE, path)?.with_some("after", self.cursor.as_deref());
+            let wait = if self.position.is_some() { client.inner.transport.timeouts.poll } else { Duration::ZERO };
+            let target = Target::path(ROUTE, path)?.with_some("since", self.position.as_deref());
             let view: View = client.poll(target, wait).await?;
-            if self.cursor.as_ref() != Some(&view.cursor) {
-                self.cursor = Some(view.cursor);
+            if self.position.as_ref() != Some(&view.upto) {
+                self.position = Some(view.upto);
                 return Ok(view.leader);
             }
         }

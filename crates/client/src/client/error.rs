@@ -53,7 +53,7 @@ impl Error {
     /// Tells whether the error says that the ticket is gone.
     pub(crate) fn is_gone(&self, ticket: &str) -> bool {
         match self {
-            Error::Refused { code: Some(ProblemType::NoNode | ProblemType::TicketGone), problem, .. } => {
+            Error::Refused { code: Some(ProblemType::TicketGone), problem, .. } => {
                 problem.path.as_deref() == Some(ticket)
             }
             _ => false,

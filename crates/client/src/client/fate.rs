@@ -25,7 +25,7 @@ pub enum Loss {
         /// The client that asked, if the lock's history or [`crate::Guard::revoked`] has named it.
         by: Option<Box<Actor>>,
     },
-    /// Another client deleted the lock node, as `zlock release` does.
+    /// Another client deleted the lock node, as `zlock break` does.
     #[error("its lock node was deleted{}", By(by.as_deref(), " by another client"))]
     Deleted {
         /// The client that deleted the lock node, if the lock's history names it.

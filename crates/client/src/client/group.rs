@@ -58,8 +58,8 @@ impl Group {
         let mut changed = None;
         let target = |after: Option<String>| Ok(Target::path(GROUPS, &self.path)?.with_some("after", after));
         let parts = |page: GroupView| {
-            changed.get_or_insert(page.changed);
-            (page.members, page.next)
+            changed.get_or_insert(page.upto);
+            (page.members, page.cursor)
         };
         let members = self.client.pages(target, parts).await?;
         Ok((members, changed.unwrap_or_default()))
@@ -72,9 +72,9 @@ impl Group {
     /// As any read. The call may be repeated.
     pub async fn changed(&self, since: u64) -> Result<(Vec<GroupMember>, u64), Error> {
         loop {
-            let target = Target::path(GROUPS, &self.path)?.with("since", since).with("limit", 1);
+            let target = Target::path(GROUPS, &self.path)?.with("since", since).with("page_size", 1);
             let view: GroupView = self.client.poll(target, self.client.inner.transport.timeouts.poll).await?;
-            if view.changed != since {
+            if view.upto != since {
                 return self.members().await;
             }
         }
@@ -91,10 +91,10 @@ mod tests {
     async fn what_changes_between_two_pages_is_not_missed() {
         let (addr, _requests) = fake_node(async |request: String| {
             let (member, changed, next) = match request.contains("after=") {
-                false => ("a", 10, r#","next":"a""#),
+                false => ("a", 10, r#","cursor":"a""#),
                 true => ("b", 12, ""),
             };
-            format!(r#"{{"group":"/g","count":2,"members":[{{"member":"{member}","since_ms":1}}],"changed":{changed}{next}}}"#)
+            format!(r#"{{"path":"/g","count":2,"members":[{{"member":"{member}","joined_at_ms":1}}],"upto":{changed}{next}}}"#)
         })
         .await;
         let (members, changed) = Client::builder([addr]).build().unwrap().group("/g").members().await.unwrap();

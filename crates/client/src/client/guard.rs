@@ -165,7 +165,7 @@ impl Guard {
     /// of the same owner that are left.
     ///
     /// # Errors
-    /// `Refused` when the lock had been lost before (`NoNode`, `SessionExpired`). After
+    /// `Refused` when the lock had been lost before (`TicketGone`, `SessionExpired`). After
     /// `Unavailable` and `Unknown` the release goes on in the background, as after a drop.
     pub async fn release(mut self) -> Result<u32, Error> {
         self.claim.give_back().await
@@ -178,7 +178,7 @@ impl Guard {
 
     /// Gives the lock to the waiter `to` before all others, in one entry of the log, with all holds
     /// of the ticket. `to` is a ticket in the lock's queue ([`crate::Lock::queue`]). For managed
-    /// locks ([`crate::Client::set_lock`]). Afterwards the guard holds nothing.
+    /// locks ([`crate::Client::set_settings`]). Afterwards the guard holds nothing.
     ///
     /// # Errors
     /// `Refused` with `HandOverRefused` when that ticket does not wait, or with `LockNotManaged`;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::api::{Actor, EndedTicket, ProblemType, RevokeRequest, SimpleLock, Ticket, TicketEnd};
+use crate::api::{Actor, EndCause, EndedTicket, ProblemType, RevokeRequest, SimpleLock, Ticket};
 
 use crate::client::call::Target;
 use crate::client::claim::{Claim, Kind, SIMPLE_LOCKS};
@@ -79,14 +79,14 @@ impl Holding<'_> {
             return Loss::Deleted { by: None };
         }
         let Some(past) = tokio::time::timeout(WHY_MAX, self.past()).await.ok().flatten() else { return Loss::Unknown };
-        let by = past.by.map(Box::new);
-        match past.end {
-            TicketEnd::Released => Loss::Released,
-            TicketEnd::Closed => Loss::Closed,
-            TicketEnd::Expired => Loss::Expired,
-            TicketEnd::Revoked => Loss::Revoked { by: by.or_else(|| self.asker()) },
-            TicketEnd::Admin => Loss::Deleted { by },
-            TicketEnd::Withdrawn | TicketEnd::Deadlock => Loss::Unknown,
+        let by = past.ended.by.map(Box::new);
+        match past.ended.how {
+            EndCause::Released => Loss::Released,
+            EndCause::Closed => Loss::Closed,
+            EndCause::Expired => Loss::Expired,
+            EndCause::Revoked => Loss::Revoked { by: by.or_else(|| self.asker()) },
+            EndCause::Admin => Loss::Deleted { by },
+            EndCause::Withdrawn | EndCause::Deadlock | EndCause::Restored => Loss::Unknown,
         }
     }
 
@@ -130,7 +130,7 @@ impl Holding<'_> {
         loop {
             match self.asked().await {
                 Ok(Some(request)) => {
-                    self.claim.fate.note_asked(request.by);
+                    self.claim.fate.note_asked(request.session);
                     return request;
                 }
                 Ok(None) => {}

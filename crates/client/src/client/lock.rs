@@ -44,7 +44,8 @@ pub struct Lock {
     path: String,
     /// Mode in the query's spelling; `None` for the exclusive mode.
     mode: Option<&'static str>,
-    /// Permits that are wanted of a semaphore, and its limit unless the set one counts.
+    /// Permits that are wanted of a semaphore, and the permits that it has, unless its settings
+    /// count.
     pub(crate) permits: Option<(u32, Option<u32>)>,
     owner: Option<String>,
     label: Option<String>,
@@ -81,7 +82,7 @@ impl Lock {
     }
 
     /// Sets the priority: a waiter with a higher one gets the lock earlier; 0 by default. For
-    /// managed locks ([`Client::set_lock`]).
+    /// managed locks ([`Client::set_settings`]).
     pub fn priority(mut self, priority: u32) -> Lock {
         self.priority = Some(priority);
         self
@@ -155,10 +156,10 @@ impl Lock {
     /// # Errors
     /// As any read.
     pub async fn is_held_with(&self, fencing_token: u64) -> Result<bool, Error> {
-        let target = Target::route("/v1/fence").with("lock", &self.path).with("token", fencing_token);
+        let target = Target::route("/v1/fence").with("path", &self.path).with("fencing_token", fencing_token);
         match self.client.ask(target).await {
             Ok(_) => Ok(true),
-            Err(error) if error.code() == Some(ProblemType::LockNotHeld) => Ok(false),
+            Err(error) if error.code() == Some(ProblemType::Fenced) => Ok(false),
             Err(error) => Err(error),
         }
     }
@@ -173,8 +174,8 @@ impl Lock {
     fn target(&self) -> Result<Target, Error> {
         let delay = self.lock_delay.map(Millis::from);
         let target = Target::path(self.route, &self.path)?.with_some("mode", self.mode);
-        let (permits, limit) = self.permits.unzip();
-        let target = target.with_some("permits", permits).with_some("limit", limit.flatten());
+        let (permits, permits_max) = self.permits.unzip();
+        let target = target.with_some("permits", permits).with_some("permits_max", permits_max.flatten());
         let target = target.with_some("owner", self.owner.as_deref()).with_some("label", self.label.as_deref());
         Ok(target.with_some("lock_delay", delay).with_some("priority", self.priority))
     }

@@ -11,9 +11,9 @@ use tokio::sync::watch;
 use crate::client::fake_node::fake_node;
 use crate::{Actor, Client, ClientInfo, Guard, LockMode, Loss, ProblemType, WithError};
 
-const SESSION: &str = r#"{"id":5,"secret":"00","session":"5.00","timeout_ms":60000,"safe_for_ms":58800}"#;
-const HELD: &str = r#"{"state":"held","ticket":"/l/_c_x-lock-0000000000","lock":"/l","fencing_token":7,"holds":1,"safe_for_ms":58800}"#;
-const ALL_HELD: &str = r#"{"state":"held","ticket":"/zlock/multi/7","locks":[{"lock":"/l","ticket":"/l/_c_x-lock-0000000000","fencing_token":7}],"holds":1,"safe_for_ms":58800}"#;
+const SESSION: &str = r#"{"session":5,"session_key":"5.00","timeout_ms":60000,"safe_for_ms":58800}"#;
+const HELD: &str = r#"{"state":"held","ticket":"/l/_c_x-lock-0000000000","path":"/l","fencing_token":7,"holds":1,"safe_for_ms":58800}"#;
+const ALL_HELD: &str = r#"{"state":"held","ticket":"/zlock/multi/7","locks":[{"path":"/l","ticket":"/l/_c_x-lock-0000000000","fencing_token":7}],"holds":1,"safe_for_ms":58800}"#;
 const DELETED: &str = r#"{"events":[{"zxid":9,"kind":"deleted","path":"/l/_c_x-lock-0000000000"}],"upto":9}"#;
 
 /// Returns the lock's history with the ticket.
@@ -23,7 +23,7 @@ fn history(end: &str) -> String {
         _ => "",
     };
     format!(
-        r#"{{"lock":"/l","history":[{{"ticket":"/l/_c_x-lock-0000000000","mode":"exclusive","session":5,"enqueued_zxid":7,"enqueued_ms":1,"ended_zxid":9,"ended_ms":2,"end":"{end}"{by}}}]}}"#
+        r#"{{"path":"/l","history":[{{"ticket":"/l/_c_x-lock-0000000000","mode":"exclusive","session":5,"enqueued_zxid":7,"enqueued_at_ms":1,"ended":{{"how":"{end}","zxid":9,"at_ms":2{by}}}}}]}}"#
     )
 }
 
@@ -50,7 +50,7 @@ async fn node(end: &'static str) -> (Client, watch::Sender<bool>) {
             let is_taken = *seen.borrow();
             if request == "POST /v1/sessions" {
                 SESSION.to_owned()
-            } else if request.contains("history=true") {
+            } else if request.contains("/v1/history/") {
                 history(end)
             } else if request.contains("watch=exists") || request.contains("until=revoked") {
                 let _ = seen.wait_for(|taken| *taken).await;
@@ -64,7 +64,7 @@ async fn node(end: &'static str) -> (Client, watch::Sender<bool>) {
                 problem(ProblemType::LockNotHeld, 412, "/l")
             } else if request.starts_with("DELETE /v1/tickets") && !request.contains("to=") {
                 match is_taken {
-                    true => problem(ProblemType::NoNode, 404, "/l/_c_x-lock-0000000000"),
+                    true => problem(ProblemType::TicketGone, 410, "/l/_c_x-lock-0000000000"),
                     false => r#"{"holds":0,"zxid":8}"#.to_owned(),
                 }
             } else if request.starts_with("DELETE") {
@@ -116,7 +116,7 @@ async fn lost_says_that_the_session_was_closed() {
 async fn a_loss_is_told_at_once_although_nothing_says_why() {
     let (addr, _requests) = fake_node(async |request: String| match request.as_str() {
         "POST /v1/sessions" => SESSION.to_owned(),
-        _ if request.contains("history=true") => std::future::pending().await,
+        _ if request.contains("/v1/history/") => std::future::pending().await,
         _ if request.contains("watch=exists") => DELETED.to_owned(),
         _ => HELD.to_owned(),
     })

@@ -32,14 +32,19 @@ pub struct MultiLock {
 impl MultiLock {
     /// Adds a lock with the mode in which it is wanted.
     pub fn and(mut self, path: impl Into<String>, mode: LockMode) -> MultiLock {
-        self.wish.locks.push(LockWish { path: path.into(), mode, permits: None, limit: None });
+        self.wish.locks.push(LockWish { path: path.into(), mode, permits: None, permits_max: None });
         self
     }
 
-    /// Adds permits of a semaphore, with the limit as in [`Client::semaphore`].
-    pub fn and_permits(mut self, path: impl Into<String>, permits: u32, limit: impl Into<Option<u32>>) -> MultiLock {
-        let (permits, limit) = (Some(permits), limit.into());
-        self.wish.locks.push(LockWish { path: path.into(), mode: LockMode::Semaphore, permits, limit });
+    /// Adds permits of a semaphore, with `permits_max` as in [`Client::semaphore`].
+    pub fn and_permits(
+        mut self,
+        path: impl Into<String>,
+        permits: u32,
+        permits_max: impl Into<Option<u32>>,
+    ) -> MultiLock {
+        let (permits, permits_max) = (Some(permits), permits_max.into());
+        self.wish.locks.push(LockWish { path: path.into(), mode: LockMode::Semaphore, permits, permits_max });
         self
     }
 
@@ -144,7 +149,7 @@ impl MultiGuard {
 
     /// The fencing token of one of the locks; `None` when `lock` is not among them.
     pub fn fencing_token(&self, lock: &str) -> Option<u64> {
-        self.parts.iter().find(|part| part.lock == lock).map(|part| part.fencing_token)
+        self.parts.iter().find(|part| part.path == lock).map(|part| part.fencing_token)
     }
 
     /// The time for which the locks cannot be lost by expiry, as [`crate::Guard::safe_for`].

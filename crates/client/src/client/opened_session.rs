@@ -34,10 +34,10 @@ impl OpenedSession {
         self.session.id
     }
 
-    /// The value of the header `Zlock-Session`, `<id>.<secret>`. A program that has it can act as
+    /// The value of the header `Zlock-Session-Key`. A program that has it can act as
     /// the session. After this call a lost session is not closed but left to expire, as other
     /// programs may have asked for locks with a delay in it.
-    pub fn header_value(&self) -> &str {
+    pub fn key(&self) -> &str {
         self.session.note_any_delay();
         self.session.key.to_str().unwrap_or_default()
     }
@@ -99,7 +99,7 @@ mod tests {
 
     use super::*;
 
-    const SESSION: &str = r#"{"id":5,"secret":"00","session":"5.00","timeout_ms":60000,"safe_for_ms":58800}"#;
+    const SESSION: &str = r#"{"session":5,"session_key":"5.00","timeout_ms":60000,"safe_for_ms":58800}"#;
 
     #[tokio::test]
     async fn a_session_that_the_cluster_has_ended_is_not_called_closed() {
@@ -113,7 +113,7 @@ mod tests {
                 match request.as_str() {
                     "POST /v1/sessions" => SESSION.to_owned(),
                     _ if is_ended => problem,
-                    _ => r#"{"id":5,"timeout_ms":60000,"safe_for_ms":58800}"#.to_owned(),
+                    _ => r#"{"session":5,"timeout_ms":60000,"safe_for_ms":58800}"#.to_owned(),
                 }
             }
         })

@@ -27,12 +27,12 @@ fn answer(request: &str) -> String {
     let held = r#""state":"held","ticket":"/l/_c_x-lock-0000000000","holds":1,"safe_for_ms":58800"#;
     match request {
         "POST /v1/sessions" => {
-            format!(r#"{{"id":5,"secret":"{0}","session":"5.{0}","timeout_ms":60000,"safe_for_ms":58800}}"#, SECRETS[0])
+            format!(r#"{{"session":5,"session_key":"5.{0}","timeout_ms":60000,"safe_for_ms":58800}}"#, SECRETS[0])
         }
         _ if request.starts_with("POST /v1/multilocks") => {
-            format!(r#"{{{held},"locks":[{{"lock":"/l","ticket":"/l/_c_x-lock-0000000000","fencing_token":7}}]}}"#)
+            format!(r#"{{{held},"locks":[{{"path":"/l","ticket":"/l/_c_x-lock-0000000000","fencing_token":7}}]}}"#)
         }
-        _ => format!(r#"{{{held},"lock":"/l","fencing_token":7}}"#),
+        _ => format!(r#"{{{held},"path":"/l","fencing_token":7}}"#),
     }
 }
 
@@ -45,7 +45,7 @@ async fn nothing_shows_a_secret() {
     check(&client);
     check(&client.session_events());
     let session = client.open_session().await.unwrap();
-    assert_eq!(session.header_value(), format!("5.{}", SECRETS[0]), "it is what is looked for");
+    assert_eq!(session.key(), format!("5.{}", SECRETS[0]), "it is what is looked for");
     check(&session);
     check(&client);
 

@@ -5,11 +5,11 @@ use crate::client::lock::Lock;
 use crate::{Error, Guard};
 
 impl Client {
-    /// Returns a semaphore of `limit` permits. The first client, or [`Client::set_lock`], sets the
-    /// limit; a client with another limit is refused with `LimitDiffers`. With `None` the limit
-    /// that is set counts.
-    pub fn semaphore(&self, path: impl Into<String>, limit: impl Into<Option<u32>>) -> Semaphore {
-        Semaphore { client: self.clone(), path: path.into(), limit: limit.into() }
+    /// Returns a semaphore of `permits_max` permits. The first client, or [`Client::set_settings`],
+    /// sets this number; a client with another number is refused with `PermitsMaxDiffers`. With
+    /// `None` the number in the settings counts.
+    pub fn semaphore(&self, path: impl Into<String>, permits_max: impl Into<Option<u32>>) -> Semaphore {
+        Semaphore { client: self.clone(), path: path.into(), permits_max: permits_max.into() }
     }
 }
 
@@ -18,21 +18,22 @@ impl Client {
 pub struct Semaphore {
     client: Client,
     path: String,
-    limit: Option<u32>,
+    permits_max: Option<u32>,
 }
 
 impl Semaphore {
     /// Returns a [`Lock`] for a number of permits, which are acquired all together or not at all.
     pub fn permits(&self, permits: u32) -> Lock {
         let mut lock = Lock::new(self.client.clone(), self.path.clone(), Some("semaphore"));
-        lock.permits = Some((permits, self.limit));
+        lock.permits = Some((permits, self.permits_max));
         lock
     }
 
     /// Waits for one permit, in order.
     ///
     /// # Errors
-    /// As [`Lock::acquire`]; `Refused` with `LimitDiffers` when the semaphore has another limit.
+    /// As [`Lock::acquire`]; `Refused` with `PermitsMaxDiffers` when the semaphore has another
+    /// number of permits.
     pub async fn acquire(&self) -> Result<Guard, Error> {
         self.permits(1).acquire().await
     }

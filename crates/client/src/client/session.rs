@@ -59,11 +59,11 @@ impl Session {
         let call = Call::write(Method::POST, "/v1/sessions".into()).json(wish).repeatable();
         let answer = transport.send(&call, deadline).await?;
         let opened: SessionOpened = answer.json()?;
-        let mut key = HeaderValue::from_str(&opened.session)
+        let mut key = HeaderValue::from_str(&opened.session_key)
             .map_err(|_| Error::unknown("a session was opened, and its key is no header's value"))?;
         key.set_sensitive(true);
         let session = Arc::new(Session {
-            id: opened.id,
+            id: opened.session,
             key,
             timeout: Duration::from_millis(opened.timeout_ms.into()),
             life: Mutex::new(Life::new(answer.sent, Duration::from_millis(opened.safe_for_ms))),

@@ -142,7 +142,7 @@ mod tests {
     use crate::api::ProblemType;
     use crate::client::fake_node::fake_node;
 
-    const SESSION: &str = r#"{"id":5,"secret":"00","session":"5.00","timeout_ms":60000,"safe_for_ms":SAFE}"#;
+    const SESSION: &str = r#"{"session":5,"session_key":"5.00","timeout_ms":60000,"safe_for_ms":SAFE}"#;
 
     /// Returns a refusal in the form of a node's answer.
     fn refusal(kind: ProblemType, status: u16) -> String {

@@ -1,13 +1,14 @@
 //! Reads of a cluster's nodes, members, sessions and locks; changes of members; requests for a
-//! lock.
+//! lock, and releases of one in a session of another program.
 
 use std::time::Duration;
 
 use crate::api::{
-    Cluster, LockHistory, LockList, LockQueue, LockSet, LockSettings, LockSummary, Members, Millis, Revoked,
-    SessionInfo, SessionList, Transfer, Upgrade,
+    Cluster, LockHistory, LockList, LockQueue, LockSettings, LockSettingsInfo, LockSummary, Members, Millis, Released,
+    Revoked, SessionInfo, SessionKey, SessionList, Transfer, Upgrade,
 };
 use hyper::Method;
+use hyper::header::HeaderValue;
 
 use crate::Error;
 use crate::client::Client;
@@ -32,6 +33,8 @@ pub struct NewMember {
     pub replaces: Option<u64>,
 }
 
+/// Route of the settings of locks.
+const SETTINGS: &str = "/v1/settings";
 /// First character of a cursor that only the node that gave it can read.
 const SEALED: char = '~';
 /// Times that a list goes on after the loss of its cursor.
@@ -91,7 +94,7 @@ impl Client {
                     // node goes on behind the last lock of the list.
                     Err(_) if again > 0 => {
                         again -= 1;
-                        after = locks.last().map(|last| last.lock.clone());
+                        after = locks.last().map(|last| last.path.clone());
                         continue;
                     }
                     answered => answered?,
@@ -103,8 +106,8 @@ impl Client {
             };
             let page: LockList = answer.json()?;
             locks.extend(page.locks);
-            match page.next {
-                Some(next) => after = Some(next),
+            match page.cursor {
+                Some(cursor) => after = Some(cursor),
                 None => return Ok(locks),
             }
         }
@@ -115,7 +118,15 @@ impl Client {
     /// # Errors
     /// As any read.
     pub async fn lock_history(&self, path: &str) -> Result<LockHistory, Error> {
-        Ok(self.read(Target::path("/v1/locks", path)?.with("history", true)).await?.0)
+        Ok(self.read(Target::path("/v1/history", path)?).await?.0)
+    }
+
+    /// Returns the settings of a lock.
+    ///
+    /// # Errors
+    /// As any read.
+    pub async fn settings(&self, path: &str) -> Result<LockSettingsInfo, Error> {
+        Ok(self.read(Target::path(SETTINGS, path)?).await?.0)
     }
 
     /// Sets the settings of a lock: whether it is managed, so that only acquires enter its queue,
@@ -124,11 +135,20 @@ impl Client {
     ///
     /// # Errors
     /// `Refused` with `NotEmpty` when the queue has contenders and the change would start or end
-    /// that the lock is managed or a semaphore. The limit of a semaphore and the number of waiters
-    /// can be changed at any time.
-    pub async fn set_lock(&self, path: &str, settings: LockSettings) -> Result<LockSet, Error> {
-        let target = Target::path("/v1/locks", path)?;
+    /// that the lock is managed or a semaphore. The permits of a semaphore and the number of
+    /// waiters can be changed at any time.
+    pub async fn set_settings(&self, path: &str, settings: LockSettings) -> Result<LockSettingsInfo, Error> {
+        let target = Target::path(SETTINGS, path)?;
         self.write(Call::write(Method::PUT, target.finish()).json(&settings)).await
+    }
+
+    /// Gives all settings of a lock their defaults.
+    ///
+    /// # Errors
+    /// As [`Client::set_settings`].
+    pub async fn reset_settings(&self, path: &str) -> Result<LockSettingsInfo, Error> {
+        let target = Target::path(SETTINGS, path)?;
+        self.write(Call::write(Method::DELETE, target.finish())).await
     }
 
     /// Asks the holders of a lock, or the holder of one ticket, to give it up. At the deadline, if
@@ -137,8 +157,33 @@ impl Client {
     /// # Errors
     /// As any write.
     pub async fn revoke(&self, path: &str, deadline: Option<Duration>) -> Result<Revoked, Error> {
-        let target = Target::path("/v1/revoke", path)?.with_some("deadline", deadline.map(Millis::from));
+        let target = Target::path("/v1/revocations", path)?.with_some("deadline", deadline.map(Millis::from));
         self.write(Call::write(Method::POST, target.finish())).await
+    }
+
+    /// Gives back one hold of the ticket with which a session holds a lock, as that session: `key`
+    /// is the key of a session that another program keeps alive.
+    ///
+    /// # Errors
+    /// `Refused` with `NotHolder` when the session does not hold the lock, with `SeveralHeld` when
+    /// it holds the lock with several tickets.
+    pub async fn release_held(&self, key: &SessionKey, lock: &str) -> Result<Released, Error> {
+        self.release_in(key, Target::path("/v1/locks", lock)?).await
+    }
+
+    /// Gives back one hold of a ticket, or withdraws a waiting one, as the session with this key.
+    ///
+    /// # Errors
+    /// `Refused` with `TicketGone`, or with `NotOwner` when the ticket is another session's.
+    pub async fn release_ticket(&self, key: &SessionKey, ticket: &str) -> Result<Released, Error> {
+        self.release_in(key, Target::path("/v1/tickets", ticket)?).await
+    }
+
+    async fn release_in(&self, key: &SessionKey, target: Target) -> Result<Released, Error> {
+        let mut session = HeaderValue::from_str(&key.to_string()).expect("digits and a dot");
+        session.set_sensitive(true);
+        let call = Call::write(Method::DELETE, target.finish()).session(&session).key(uuid::Uuid::new_v4());
+        self.inner.transport.send(&call, self.deadline()).await?.json()
     }
 
     /// Returns the level of the cluster, and the programs of its members. For operators.
@@ -224,13 +269,13 @@ impl Client {
         self.write(Call::write(Method::PUT, target.finish())).await
     }
 
-    /// Returns the open sessions, by id.
+    /// Returns the open sessions, by number.
     ///
     /// # Errors
     /// As any read.
     pub async fn sessions(&self) -> Result<Vec<SessionInfo>, Error> {
         let target = |after: Option<u64>| Ok(Target::route("/v1/sessions").with_some("after", after));
-        self.pages(target, |page: SessionList| (page.sessions, page.next)).await
+        self.pages(target, |page: SessionList| (page.sessions, page.cursor)).await
     }
 
     /// Returns one session, with the first page of its ephemeral znodes.
@@ -260,18 +305,17 @@ mod tests {
 
     #[tokio::test]
     async fn queues_come_with_their_page_of_locks() {
-        let first =
-            r#"{"ticket":"/l/x-0000000000","position":0,"mode":"exclusive","since_ms":1,"fencing_token":1,"holds":1}"#;
+        let first = r#"{"ticket":"/l/x-0000000000","position":0,"mode":"exclusive","enqueued_at_ms":1,"fencing_token":1,"holds":1}"#;
         let (addr, mut requests) = fake_node(move |request: String| {
-            let (lock, next) = if request.contains("after=") { ("/m", "") } else { ("/l", r#","next":"/l""#) };
-            let queue = format!(r#"{{"lock":"{lock}","contenders":1,"holders":[{first}],"waiters":[]}}"#);
-            let lock = format!(r#"{{"lock":"{lock}","contenders":1,"first":{first},"queue":{queue}}}"#);
+            let (lock, next) = if request.contains("after=") { ("/m", "") } else { ("/l", r#","cursor":"/l""#) };
+            let queue = format!(r#"{{"path":"{lock}","contenders":1,"holders":[{first}],"waiters":[]}}"#);
+            let lock = format!(r#"{{"path":"{lock}","contenders":1,"first":{first},"queue":{queue}}}"#);
             async move { format!(r#"{{"locks":[{lock}]{next}}}"#) }
         })
         .await;
         let client = Client::builder([addr]).build().unwrap();
         let locks = client.locks_with_queues("/").await.unwrap();
-        let names: Vec<&str> = locks.iter().map(|lock| &*lock.queue.as_ref().unwrap().lock).collect();
+        let names: Vec<&str> = locks.iter().map(|lock| &*lock.queue.as_ref().unwrap().path).collect();
         assert_eq!(names, ["/l", "/m"]);
         let asked = [requests.recv().await.unwrap(), requests.recv().await.unwrap()];
         let page = "GET /v1/locks?prefix=%2F";
@@ -292,7 +336,7 @@ mod tests {
                         r#"{{"type":"{bad}","title":"T","status":400,"detail":"after: not a cursor of this node","outcome":"refused","zxid":1}}"#
                     ),
                     Some(9) => r#"{"locks":[]}"#.to_owned(),
-                    Some(page) => format!(r#"{{"locks":[],"next":"~{name}{}"}}"#, page + 1),
+                    Some(page) => format!(r#"{{"locks":[],"cursor":"~{name}{}"}}"#, page + 1),
                 };
                 async move { answer }
             })
@@ -304,13 +348,13 @@ mod tests {
 
     #[tokio::test]
     async fn a_list_goes_on_elsewhere_behind_the_last_lock_when_its_cursor_is_lost() {
-        let lock = r#"{"lock":"/l","contenders":1,"first":{"ticket":"/l/x-0000000000","position":0,"mode":"exclusive","since_ms":1,"fencing_token":1,"holds":1}}"#;
+        let lock = r#"{"path":"/l","contenders":1,"first":{"ticket":"/l/x-0000000000","position":0,"mode":"exclusive","enqueued_at_ms":1,"fencing_token":1,"holds":1}}"#;
         let bad = ProblemType::BadRequest.uri();
         let (addr, mut requests) = fake_node(move |request: String| {
             // The node was restarted in between.
             let answer = match request.split_once("after=").map(|(_, after)| after) {
-                None => format!(r#"{{"locks":[{lock}],"next":"/l"}}"#),
-                Some("%2Fl") => r#"{"locks":[],"next":"~old"}"#.to_owned(),
+                None => format!(r#"{{"locks":[{lock}],"cursor":"/l"}}"#),
+                Some("%2Fl") => r#"{"locks":[],"cursor":"~old"}"#.to_owned(),
                 Some(_) => format!(
                     r#"{{"type":"{bad}","title":"T","status":400,"detail":"after: not a cursor of this node","outcome":"refused","zxid":1}}"#
                 ),

@@ -62,7 +62,7 @@ impl Client {
     /// when there is no such znode.
     pub(crate) async fn look(&self, path: &str) -> Result<Option<(Children, u64)>, Error> {
         // A page of one child is the smallest answer with the stat.
-        match self.read(Target::path(ZNODES, path)?.with("children", true).with("limit", 1)).await {
+        match self.read(Target::path(ZNODES, path)?.with("children", true).with("page_size", 1)).await {
             Ok((page, answer)) => Ok(Some((page, answer.zxid))),
             Err(error) if error.is_no_node() => Ok(None),
             Err(error) => Err(error),
@@ -75,7 +75,7 @@ impl Client {
     /// # Errors
     /// `Refused` with `NoNode` when there is no such znode.
     pub async fn children(&self, path: &str) -> Result<Vec<String>, Error> {
-        self.pages(children(path, "true"), |page: Children| (page.children, page.next)).await
+        self.pages(children(path, "true"), |page: Children| (page.children, page.cursor)).await
     }
 
     /// Returns the children with their stats, sorted by name; read as [`Client::children`].
@@ -83,7 +83,7 @@ impl Client {
     /// # Errors
     /// As [`Client::children`].
     pub async fn children_with_stats(&self, path: &str) -> Result<Vec<NamedStat>, Error> {
-        self.pages(children(path, "stat"), |page: Children| (page.stats.unwrap_or_default(), page.next)).await
+        self.pages(children(path, "stat"), |page: Children| (page.stats.unwrap_or_default(), page.cursor)).await
     }
 
     /// Returns a znode's ACL.

@@ -63,7 +63,7 @@ impl Members {
             index: membership.log_id().as_ref().map_or(0, |id| id.index),
             committed: metrics.committed_membership_config.log_id() == membership.log_id(),
             joint: membership.get_joint_config().len() > 1,
-            told_by: self.consensus.node_id,
+            reported_by: self.consensus.node_id,
             leader: self.consensus.leader(),
             failure_tolerance: membership.get_joint_config().iter().map(tolerance).min().unwrap_or(0) as u64,
             members: members.collect(),

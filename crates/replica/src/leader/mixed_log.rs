@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use znode::lock::{self, BlindSpot};
+use znode::lock::{self, MixedPair};
 use znode::{State, ZPath};
 
 /// Time between two lines about one lock.
@@ -21,14 +21,14 @@ pub(crate) struct MixedLog {
 impl MixedLog {
     /// Tells of each such lock at once, and again while it stays one.
     pub(crate) fn look(&mut self, state: &State, now: Instant) {
-        for (path, spots) in self.due(state, now) {
-            let spots: Vec<String> = spots.iter().map(BlindSpot::to_string).collect();
-            let spots = spots.join(", ");
-            tracing::warn!(%path, spots, "clients of a lock do not see each other: two may hold at once");
+        for (path, mixed) in self.due(state, now) {
+            let mixed: Vec<String> = mixed.iter().map(MixedPair::to_string).collect();
+            let clients = mixed.join(", ");
+            tracing::warn!(%path, clients, "clients of a lock do not see each other: two may hold at once");
         }
     }
 
-    fn due(&mut self, state: &State, now: Instant) -> Vec<(ZPath, Vec<BlindSpot>)> {
+    fn due(&mut self, state: &State, now: Instant) -> Vec<(ZPath, Vec<MixedPair>)> {
         if self.told.is_empty() && state.mixed_lock_count() == 0 {
             return Vec::new();
         }
@@ -40,7 +40,7 @@ impl MixedLog {
             }
             if !self.told.contains_key(path) {
                 self.told.insert(path.clone(), now);
-                due.push((path.clone(), lock::lint(state, path)));
+                due.push((path.clone(), lock::mixed_clients(state, path)));
             }
         }
         due
@@ -80,10 +80,10 @@ mod tests {
         let told: Vec<usize> = [0, 1, 59, 60, 61, 120].map(|second| log.due(&state, at(second)).len()).into();
         assert_eq!(told, [1, 0, 0, 1, 0, 1]);
         assert!(log.due(&State::default(), at(180)).is_empty() && log.told.is_empty());
-        let (path, spots) = log.due(&state, at(181)).remove(0);
-        let spots: Vec<String> = spots.iter().map(BlindSpot::to_string).collect();
+        let (path, mixed) = log.due(&state, at(181)).remove(0);
+        let mixed: Vec<String> = mixed.iter().map(MixedPair::to_string).collect();
         assert_eq!(path.as_str(), "/l000");
-        assert_eq!(spots, ["curator does not see kazoo", "kazoo does not see curator"]);
+        assert_eq!(mixed, ["curator does not see kazoo", "kazoo does not see curator"]);
     }
 
     #[test]

@@ -165,8 +165,8 @@ impl Operators {
             _ => RefusedOrder::MemberUnreachable,
         };
         let why = format!(
-            "node {id} does not answer at {addr} as a member to be ({error}): start it first, with `join = true`, the cluster's \
-             name and node_id = {id}"
+            "node {id} does not answer at {addr} as a member to be ({error}): start it first, with `node.joining = true`, the cluster's \
+             name and node.id = {id}"
         );
         Err(OrderError::refused(kind, why))
     }

@@ -86,7 +86,7 @@ pub struct MembersReport {
     /// Tells whether a change is half done: both sets of voters must agree to everything.
     pub joint: bool,
     /// The node that tells this: the leader, or the node that was asked where no leader answers.
-    pub told_by: u64,
+    pub reported_by: u64,
     /// The member that leads, where one is known.
     pub leader: Option<u64>,
     /// Number of voters that may fail before the cluster stops.

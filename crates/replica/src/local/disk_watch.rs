@@ -14,7 +14,7 @@
 //!   leader's disk.
 //!
 //! ```text
-//! write begins       disk_stall_max      a follower takes over              the disk answers
+//! write begins       disk.stall_max      a follower takes over              the disk answers
 //! |------------------------|--|-----------------|-------------- ... --------------|------------>
 //!                           asks who is steady   refused, or passed on             follows
 //! ```
@@ -269,6 +269,9 @@ mod tests {
                 let still = (1..).take_while(|_| !enough.load(Ordering::Relaxed));
                 still.inspect(|term| assert!(watch.follow(*term, *term))).last().unwrap()
             });
+            while watch.noted_above(0).is_none() {
+                std::thread::yield_now();
+            }
             let torn = (0..200_000).find_map(|_| watch.noted_above(0).filter(|(leader, term)| leader != term));
             enough.store(true, Ordering::Relaxed);
             assert_eq!(torn, None, "leader and term");

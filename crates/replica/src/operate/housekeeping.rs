@@ -17,7 +17,7 @@ pub(crate) struct Housekeeping {
     pub(crate) consensus: Arc<Consensus>,
     pub(crate) identity: Identity,
     pub(crate) space: Arc<DiskSpace>,
-    pub(crate) unsaved_bytes: Arc<AtomicU64>,
+    pub(crate) log_since_snapshot_bytes: Arc<AtomicU64>,
     /// Bytes of the log without a snapshot, from which one is made.
     pub(crate) snapshot_log_bytes: u64,
 }
@@ -50,7 +50,7 @@ impl Housekeeping {
                 self.space.note(looked.and_then(|is_low| is_low));
             }
             // Raft passes this over while it builds one. Bytes count from the beginning of a build.
-            if self.unsaved_bytes.load(Ordering::Relaxed) >= self.snapshot_log_bytes {
+            if self.log_since_snapshot_bytes.load(Ordering::Relaxed) >= self.snapshot_log_bytes {
                 let _ = self.consensus.raft.trigger().snapshot().await;
             }
         }

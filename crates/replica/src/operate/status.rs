@@ -153,7 +153,7 @@ pub struct NodeStatus {
     /// Locks with clients in their queue that do not see each other.
     pub mixed_locks: u64,
     /// Bytes of entries applied since the last snapshot was begun here, or brought.
-    pub unsaved_bytes: u64,
+    pub log_since_snapshot_bytes: u64,
     /// Other members that follow this leader: they have taken something of it lately. None where
     /// this node does not lead.
     pub followers: u64,
@@ -166,8 +166,8 @@ pub struct NodeStatus {
     pub snapshots_sent: u64,
     /// The last entry that was purged from its log; 0 for none.
     pub purged: Zxid,
-    /// Number of times that a snapshot did not get to a follower, since this node started.
-    pub snapshots_unsent: u64,
+    /// Number of failures to send a snapshot to a follower, since this node started.
+    pub snapshot_send_failures: u64,
     /// Waits that this node keeps.
     pub watches: u64,
     /// Watches that observers keep: those of ZooKeeper clients.
@@ -192,7 +192,7 @@ pub(crate) struct Status {
     pub(crate) proposer: Arc<Proposer>,
     pub(crate) reads: Arc<Reads>,
     pub(crate) snapshots: SnapshotStore,
-    pub(crate) unsaved_bytes: Arc<AtomicU64>,
+    pub(crate) log_since_snapshot_bytes: Arc<AtomicU64>,
 }
 
 impl Status {
@@ -231,10 +231,10 @@ impl Status {
             holders: state.holder_count(),
             waiters: state.contender_count().saturating_sub(state.holder_count()),
             mixed_locks: state.mixed_lock_count() as u64,
-            unsaved_bytes: self.unsaved_bytes.load(Ordering::Relaxed),
+            log_since_snapshot_bytes: self.log_since_snapshot_bytes.load(Ordering::Relaxed),
             peer_losses: tally.entries_lost,
             snapshots_sent: tally.snapshots_sent,
-            snapshots_unsent: tally.snapshots_unsent,
+            snapshot_send_failures: tally.snapshot_send_failures,
             purged: self.consensus.peers.purged.up_to().map_or(Zxid(0), |index| self.consensus.zxid(index)),
             watches: self.proposer.view.watches() as u64,
             observed: self.proposer.view.observed() as u64,

@@ -30,8 +30,8 @@ pub(crate) struct Peer {
     pub(crate) reach: Arc<Reach>,
     /// Snapshots that got to it.
     sent: Arc<AtomicU64>,
-    /// Snapshots that did not get to it.
-    unsent: Arc<Unsent>,
+    /// Failures to send it a snapshot.
+    send_failures: Arc<SendFailures>,
     /// Votes and questions about the ensemble.
     pub(crate) control: Channel,
     /// Proposals, heartbeats and read indexes.
@@ -53,7 +53,7 @@ impl Peer {
     /// change.
     pub(crate) fn note_snapshot(&self, failed: Option<&io::Error>) {
         self.sent.fetch_add(u64::from(failed.is_none()), Ordering::Relaxed);
-        if self.unsent.note(failed.map(io::Error::kind)) {
+        if self.send_failures.note(failed.map(io::Error::kind)) {
             match failed {
                 Some(error) => tracing::warn!(to = self.id, %error, "a snapshot was not sent"),
                 None => tracing::info!(to = self.id, "a snapshot was sent at last"),
@@ -62,15 +62,15 @@ impl Peer {
     }
 }
 
-/// Snapshots that did not get to a peer.
+/// Failures to send a snapshot to one peer.
 #[derive(Debug, Default)]
-struct Unsent {
+struct SendFailures {
     count: AtomicU64,
     /// Failure of the last try; nothing after one that got there.
     last: Mutex<Option<io::ErrorKind>>,
 }
 
-impl Unsent {
+impl SendFailures {
     /// Counts a failed try. Whether it ended otherwise than the one before.
     fn note(&self, failed: Option<io::ErrorKind>) -> bool {
         self.count.fetch_add(u64::from(failed.is_some()), Ordering::Relaxed);
@@ -110,8 +110,8 @@ struct Table {
 pub(crate) struct Tally {
     /// Number of times that a snapshot got to a peer.
     pub(crate) snapshots_sent: u64,
-    /// Number of times that a snapshot did not get to a peer.
-    pub(crate) snapshots_unsent: u64,
+    /// Number of failures to send a snapshot to a peer.
+    pub(crate) snapshot_send_failures: u64,
     /// Number of times that a peer turned out to have lost entries that it had on its disk.
     pub(crate) entries_lost: u64,
 }
@@ -120,7 +120,7 @@ impl Tally {
     fn with(self, peer: &Peer) -> Tally {
         Tally {
             snapshots_sent: self.snapshots_sent + peer.sent.load(Ordering::Relaxed),
-            snapshots_unsent: self.snapshots_unsent + peer.unsent.count.load(Ordering::Relaxed),
+            snapshot_send_failures: self.snapshot_send_failures + peer.send_failures.count.load(Ordering::Relaxed),
             entries_lost: self.entries_lost + peer.following.losses(),
         }
     }
@@ -181,11 +181,22 @@ impl Peers {
         };
         let (control, forward) = (open(Lane::Control), open(Lane::Forward));
         // The node is the same one, wherever it listens.
-        let (following, sent, unsent) = before.map_or_else(
+        let (following, sent, send_failures) = before.map_or_else(
             || (Arc::new(Following::new(Arc::clone(&self.noted))), Arc::default(), Arc::default()),
-            |peer| (Arc::clone(&peer.following), Arc::clone(&peer.sent), Arc::clone(&peer.unsent)),
+            |peer| (Arc::clone(&peer.following), Arc::clone(&peer.sent), Arc::clone(&peer.send_failures)),
         );
-        Peer { identity: identity.clone(), id, addrs, peer_timeout, following, reach, sent, unsent, control, forward }
+        Peer {
+            identity: identity.clone(),
+            id,
+            addrs,
+            peer_timeout,
+            following,
+            reach,
+            sent,
+            send_failures,
+            control,
+            forward,
+        }
     }
 
     /// The peers are those of this membership, and as long as this node has no vote the configured
@@ -289,11 +300,11 @@ mod tests {
 
     #[test]
     fn a_snapshot_that_is_tried_again_and_again_is_told_once_for_each_change() {
-        let (unsent, full, refused) =
-            (Unsent::default(), Some(io::ErrorKind::StorageFull), Some(io::ErrorKind::ConnectionRefused));
-        let told = [None, full, full, full, refused, refused, None, None, full].map(|end| unsent.note(end));
+        let (send_failures, full, refused) =
+            (SendFailures::default(), Some(io::ErrorKind::StorageFull), Some(io::ErrorKind::ConnectionRefused));
+        let told = [None, full, full, full, refused, refused, None, None, full].map(|end| send_failures.note(end));
         assert_eq!(told, [false, true, false, false, true, false, true, false, true]);
-        assert_eq!(unsent.count.load(Ordering::Relaxed), 6);
+        assert_eq!(send_failures.count.load(Ordering::Relaxed), 6);
     }
 
     fn membership(members: &[(u64, &str)]) -> StoredMembership {

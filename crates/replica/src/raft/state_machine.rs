@@ -55,7 +55,7 @@ pub(crate) struct StateMachine {
     view: Arc<View>,
     snapshots: SnapshotStore,
     /// Bytes of entries applied since the last snapshot was begun or installed.
-    unsaved_bytes: Arc<AtomicU64>,
+    log_since_snapshot_bytes: Arc<AtomicU64>,
     /// Entries that were read already when they came.
     decoded: Arc<Decoded>,
     /// Locks that were taken from their sessions.
@@ -111,7 +111,7 @@ impl StateMachine {
         view: Arc<View>,
         snapshots: SnapshotStore,
         identified: Identified,
-        unsaved_bytes: Arc<AtomicU64>,
+        log_since_snapshot_bytes: Arc<AtomicU64>,
         decoded: Arc<Decoded>,
         alive: mpsc::Sender<()>,
     ) -> StateMachine {
@@ -121,7 +121,7 @@ impl StateMachine {
             identified,
             view,
             snapshots,
-            unsaved_bytes,
+            log_since_snapshot_bytes,
             decoded,
             forced: ForcedLog::default(),
             running_out: Seldom::default(),
@@ -153,7 +153,7 @@ impl StateMachine {
             };
             batch.push_back(Committed { id, what, responder });
         }
-        self.unsaved_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.log_since_snapshot_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         Ok((batch, more))
     }
 
@@ -313,7 +313,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         }
         self.last_applied = meta.last_log_id;
         self.membership = meta.last_membership.clone();
-        self.unsaved_bytes.store(0, Ordering::Relaxed);
+        self.log_since_snapshot_bytes.store(0, Ordering::Relaxed);
         self.view.counters.snapshot_installed();
         self.view.replace(Arc::new(state));
         Ok(())
@@ -326,7 +326,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
 
 impl StateMachine {
     fn builder(&self) -> SnapshotBuilder {
-        self.unsaved_bytes.store(0, Ordering::Relaxed);
+        self.log_since_snapshot_bytes.store(0, Ordering::Relaxed);
         SnapshotBuilder {
             state: Some(self.view.state()),
             meta: SnapshotMeta { last_log_id: self.last_applied, last_membership: self.membership.clone() },

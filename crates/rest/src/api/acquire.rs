@@ -47,13 +47,13 @@ pub(crate) const ROUTES: &[Route] = &[Route {
 
 /// Example of a ticket that holds.
 pub(crate) fn shown_held() -> Value {
-    json!({"state": "held", "ticket": TICKET, "lock": "/team/x", "fencing_token": ZXID + 17, "holds": 1,
+    json!({"state": "held", "ticket": TICKET, "path": "/team/x", "fencing_token": ZXID + 17, "holds": 1,
         "safe_for_ms": 29400})
 }
 
 /// Example of a ticket that waits.
 pub(crate) fn shown_waiting() -> Value {
-    json!({"state": "waiting", "ticket": WAITING, "lock": "/team/x", "position": 1, "predecessor": TICKET})
+    json!({"state": "waiting", "ticket": WAITING, "path": "/team/x", "position": 1, "predecessor": TICKET})
 }
 
 /// Advice about `blocked-by-own-session`.
@@ -116,8 +116,8 @@ struct Wish {
         ("mode" = Option<zlock_client::api::LockMode>, Query),
         ("permits" = Option<u64>, Query, minimum = 1, maximum = 4294967295_u64,
             description = "of mode=semaphore: how many at once; 1 when absent"),
-        ("limit" = Option<u64>, Query, minimum = 1, maximum = 4294967295_u64,
-            description = "of mode=semaphore: how many there are, the same for all; those that are set when absent"),
+        ("permits_max" = Option<u64>, Query, minimum = 1, maximum = 4294967295_u64,
+            description = "of mode=semaphore: permits of the semaphore, the same for all; those of its settings when absent"),
         ("wait" = Option<Millis>, Query, example = "30s", description = "0, the default, is a try"),
         ("upgrade" = Option<ZnodePath>, Query,
             description = "the reader's ticket that is to write, too; without mode, owner and lock_delay"),
@@ -153,7 +153,7 @@ pub(crate) async fn enter(mut call: Call, route: &str, mode: Option<LockMode>) -
         let problem = if is_upgrade { problem } else { problem.of_used_key() };
         let state = call.door.replica.state();
         let problem = problem.naming(&state, &wish.texts);
-        wish.mode.map_or(problem.clone(), |mode| problem.with_limit(&state, &path, mode))
+        wish.mode.map_or(problem.clone(), |mode| problem.with_permits(&state, &path, mode))
     };
     let (ticket, grant) = entered.map_err(refused)?;
     let _waiting = if grant.is_none() { call.waits() } else { None };
@@ -355,7 +355,7 @@ pub(crate) async fn until<T: Send>(
 pub(crate) fn held(call: &Call, ticket: &ZPath, lock: &ZPath, grant: Grant, safe_for_ms: u64) -> Response {
     let body = Ticket::Held {
         ticket: ticket.as_str().into(),
-        lock: lock.as_str().into(),
+        path: lock.as_str().into(),
         fencing_token: grant.token.0,
         holds: grant.holds,
         safe_for_ms,
@@ -396,7 +396,7 @@ pub(crate) fn standing(call: &Call, ticket: &ZPath, was_own: bool) -> Result<Sta
         LockStatus::Waiting { predecessor } => {
             let body = Ticket::Waiting {
                 ticket: ticket.as_str().into(),
-                lock: lock.as_str().into(),
+                path: lock.as_str().into(),
                 position: lock::position(&state, ticket).map_err(problem)?,
                 predecessor: shown_name(&call.identities, &state, &predecessor),
                 revoke: lock::revocation(&state, ticket).map(convert::revocation_request),

@@ -16,8 +16,8 @@ pub(crate) fn stat(stat: znode::Stat) -> Stat {
     Stat {
         czxid: stat.czxid.0,
         mzxid: stat.mzxid.0,
-        ctime_ms: stat.ctime_ms,
-        mtime_ms: stat.mtime_ms,
+        ctime: stat.ctime_ms,
+        mtime: stat.mtime_ms,
         version: stat.version,
         cversion: stat.cversion,
         aversion: stat.aversion,
@@ -96,31 +96,31 @@ pub(crate) fn parse_mode(text: &str) -> Result<Mode, Problem> {
 pub(crate) fn lock_mode_of(
     mode: zlock_client::api::LockMode,
     permits: Option<u32>,
-    limit: Option<u32>,
+    permits_max: Option<u32>,
 ) -> Result<LockMode, Problem> {
     let (mode, none) = match mode {
         zlock_client::api::LockMode::Exclusive => (LockMode::Exclusive, (None, None)),
         zlock_client::api::LockMode::Read => (LockMode::Read, (None, None)),
         zlock_client::api::LockMode::Write => (LockMode::Write, (None, None)),
-        zlock_client::api::LockMode::Latch => (LockMode::Latch, (None, None)),
+        zlock_client::api::LockMode::Election => (LockMode::Latch, (None, None)),
         zlock_client::api::LockMode::Semaphore => {
             let wanted = permits.unwrap_or(1);
-            if limit == Some(0) {
-                return Err(Problem::bad("limit", "at least 1"));
+            if permits_max == Some(0) {
+                return Err(Problem::bad("permits_max", "at least 1"));
             }
             if wanted == 0 {
                 return Err(Problem::bad("permits", "at least 1"));
             }
-            if let Some(limit) = limit.filter(|limit| wanted > *limit) {
-                return Err(Problem::bad("permits", format!("{wanted} of them, and limit is {limit}")));
+            if let Some(max) = permits_max.filter(|max| wanted > *max) {
+                return Err(Problem::bad("permits", format!("{wanted} of them, and permits_max is {max}")));
             }
-            // Without a limit, the one that is set counts.
-            (LockMode::Lease { permits: wanted, limit: limit.unwrap_or(0) }, (Some(wanted), limit))
+            // Without `permits_max`, the setting of the lock counts.
+            (LockMode::Lease { permits: wanted, limit: permits_max.unwrap_or(0) }, (Some(wanted), permits_max))
         }
     };
-    match (permits.or(none.0), limit) == none {
+    match (permits.or(none.0), permits_max) == none {
         true => Ok(mode),
-        false => Err(Problem::bad("permits", "permits and limit belong to mode=semaphore")),
+        false => Err(Problem::bad("permits", "permits and permits_max belong to mode=semaphore")),
     }
 }
 
@@ -128,7 +128,7 @@ pub(crate) fn lock_mode_of(
 pub(crate) fn parse_lock_mode(text: &str) -> Result<zlock_client::api::LockMode, Problem> {
     // The names are those of JSON, so that there is one list of them.
     let mode = serde_json::from_value(text.into());
-    mode.map_err(|_| Problem::bad("mode", "exclusive, read, write, latch or semaphore"))
+    mode.map_err(|_| Problem::bad("mode", "exclusive, read, write, election or semaphore"))
 }
 
 /// Takes a lock mode and its permits from the query.
@@ -136,7 +136,7 @@ pub(crate) fn take_lock_mode(query: &mut Query) -> Result<LockMode, Problem> {
     let mode = query
         .take("mode")?
         .map_or_else(|| Ok(zlock_client::api::LockMode::default()), |text| parse_lock_mode(&text))?;
-    lock_mode_of(mode, query.get("permits")?, query.get("limit")?)
+    lock_mode_of(mode, query.get("permits")?, query.get("permits_max")?)
 }
 
 pub(crate) fn lock_mode(mode: LockMode) -> zlock_client::api::LockMode {
@@ -144,7 +144,7 @@ pub(crate) fn lock_mode(mode: LockMode) -> zlock_client::api::LockMode {
         LockMode::Exclusive => zlock_client::api::LockMode::Exclusive,
         LockMode::Read => zlock_client::api::LockMode::Read,
         LockMode::Write => zlock_client::api::LockMode::Write,
-        LockMode::Latch => zlock_client::api::LockMode::Latch,
+        LockMode::Latch => zlock_client::api::LockMode::Election,
         LockMode::Lease { .. } => zlock_client::api::LockMode::Semaphore,
     }
 }
@@ -193,15 +193,15 @@ pub(crate) fn shown_contender(
         client: client(&entry.client),
         owner: entry.owner,
         label: entry.label.unwrap_or_default(),
-        since_ms: entry.since_ms,
-        fencing_token: entry.token.0,
-        held_since_ms: entry.grant.map(|grant| grant.at.time_ms),
+        enqueued_at_ms: entry.since_ms,
+        fencing_token: entry.held.then_some(entry.token.0),
+        granted_at_ms: entry.grant.map(|grant| grant.at.time_ms),
         revoke: entry.revocation.map(shown_revocation),
         holds: entry.holds,
         permits: entry.permits,
         priority: entry.priority,
-        lingers_until_ms: entry.lingers_until_ms,
-        heard_ms_ago: None,
+        lingers_until_at_ms: entry.lingers_until_ms,
+        silent_for_ms: None,
         expires_in_ms: None,
     }
 }
@@ -244,17 +244,17 @@ fn perms(letters: &str) -> Result<u32, Problem> {
 
 /// Converts a revocation for readers of the lock, with the actor that asked.
 pub(crate) fn shown_revocation(revocation: Revocation) -> RevokeRequest {
-    let actor = actor(&revocation.by).map(Box::new);
-    RevokeRequest { actor, ..revocation_request(revocation) }
+    let by = actor(&revocation.by).map(Box::new);
+    RevokeRequest { by, ..revocation_request(revocation) }
 }
 
 pub(crate) fn revocation_request(revocation: Revocation) -> RevokeRequest {
     RevokeRequest {
         zxid: revocation.at.zxid.0,
-        asked_ms: revocation.at.time_ms,
-        by: revocation.by.session.map(|session| session.0),
-        due_ms: revocation.due_ms,
-        actor: None,
+        asked_at_ms: revocation.at.time_ms,
+        session: revocation.by.session.map(|session| session.0),
+        due_at_ms: revocation.due_ms,
+        by: None,
     }
 }
 

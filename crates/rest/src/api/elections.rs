@@ -8,13 +8,14 @@
 use axum::http::StatusCode;
 use bytes::Bytes;
 use replica::{Consistency, Step, WatchKey};
-use zlock_client::api::ProblemType::{BlockedByOwnSession, NoNode, NotOwner};
+use zlock_client::api::ProblemType::{BlockedByOwnSession, NoNode, NotOwner, TicketGone};
 use zlock_client::api::{Election, Leader, Millis, NodeSet, PathInUrl, Released, ZnodePath};
 use znode::lock::{self, LockStatus, QueueEntry};
 use znode::{Error, FencingToken, Identity, LockGuard, LockMode, Op, Reply, SessionId, State, ZPath, ZnodeOp};
 
 use crate::api::acquire::enter;
 use crate::api::convert;
+use crate::api::history;
 use crate::openapi::examples::{ZXID, stat};
 use crate::openapi::problems::QUEUE;
 use crate::problem::Problem;
@@ -37,11 +38,11 @@ pub(crate) const ROUTES: &[Route] = &[
     Route { reads: true, ..route!(observe) },
     Route {
         in_session: true,
-        problems: &[&[NoNode]],
+        problems: &[&[NoNode, TicketGone]],
         rules: &["no other lock", "not a lock node of this election", "ticket and fencing_token go together"],
         ..route!(proclaim)
     },
-    Route { in_session: true, problems: &[&[NoNode]], ..route!(resign) },
+    Route { in_session: true, problems: &[&[NoNode, TicketGone]], ..route!(resign) },
 ];
 
 const ROUTE: &str = "/v1/elections";
@@ -57,10 +58,10 @@ const ROUTE: &str = "/v1/elections";
         ("lock_delay" = Option<Millis>, Query,
             description = "nobody leads for this long if the leader's session expires")),
     responses((status = 200, description = "Leads", body = zlock_client::api::Ticket,
-        example = json!({"state": "held", "ticket": LEADER, "lock": "/boss", "fencing_token": ZXID + 16, "holds": 1,
+        example = json!({"state": "held", "ticket": LEADER, "path": "/boss", "fencing_token": ZXID + 16, "holds": 1,
         "safe_for_ms": 29400})),
         (status = 202, description = "Stands, with keep=true", body = zlock_client::api::Ticket,
-            example = json!({"state": "waiting", "ticket": CANDIDATE, "lock": "/boss", "position": 1,
+            example = json!({"state": "waiting", "ticket": CANDIDATE, "path": "/boss", "position": 1,
             "predecessor": LEADER}))))]
 pub(crate) async fn campaign(call: Call) -> Answer {
     enter(call, ROUTE, Some(LockMode::Latch)).await
@@ -95,7 +96,8 @@ pub(crate) async fn proclaim(WithBody(mut call): WithBody) -> Answer {
         _ => {}
     }
     let set = ZnodeOp::SetData { path: ticket.clone(), data: data.into(), version: -1 };
-    let (zxid, Reply::Set { stat }) = call.propose(Op::Znode(set)).await? else {
+    let set = call.propose(Op::Znode(set)).await.map_err(|problem| of_leader(&call, problem, &ticket));
+    let (zxid, Reply::Set { stat }) = set? else {
         return Err(Problem::internal("a set was not answered as one"));
     };
     let set = NodeSet { path: ticket.as_str().into(), stat: convert::stat(stat), zxid: zxid.0 };
@@ -110,31 +112,38 @@ pub(crate) async fn proclaim(WithBody(mut call): WithBody) -> Answer {
 pub(crate) async fn resign(mut call: Call) -> Answer {
     let path = call.lock_path(ROUTE)?;
     let leader = own_leadership(&mut call, &path).await?;
-    let (zxid, Reply::Released { holds }) = call.propose(Op::Release { ticket: leader.ticket.into() }).await? else {
+    let released = call.propose(Op::Release { ticket: leader.ticket.clone().into() }).await;
+    let released = released.map_err(|problem| of_leader(&call, problem, &leader.ticket));
+    let (zxid, Reply::Released { holds }) = released? else {
         return Err(Problem::internal("a release was not answered as one"));
     };
     Ok(json(StatusCode::OK, zxid, &Released { holds, zxid: zxid.0 }))
 }
 
-/// Shows the leader. With `after`, waits until the leader or its value changes.
+/// A problem about the leader's ticket, which may have gone meanwhile.
+fn of_leader(call: &Call, problem: Problem, ticket: &ZPath) -> Problem {
+    history::of_ticket(problem, &call.identities, &call.door.replica.state(), ticket)
+}
+
+/// Shows the leader. With `since`, waits until the leader or its value changes.
 #[utoipa::path(get, path = "/v1/elections/{*path}", operation_id = "electionsObserve", tag = "elections",
     params(("path" = PathInUrl, Path, example = "boss", description = "slashes plain or encoded"),
-        ("after" = Option<String>, Query, max_length = 64,
-            description = "the `cursor` of the last answer: wait until there is another"),
+        ("since" = Option<String>, Query, max_length = 64,
+            description = "the `upto` of the last answer: wait until there is another"),
         ("wait" = Option<Millis>, Query, description = "absent: not at all")),
     responses((status = 200, description = "The leader, if there is one", body = Election,
-        example = json!({"election": "/boss", "candidates": 1, "leader": {"ticket": LEADER, "session": 3,
-        "data": "http://a:80", "fencing_token": ZXID + 16}, "cursor": "1838489600000016.1838489600000017"}))))]
+        example = json!({"path": "/boss", "candidates": 1, "leader": {"ticket": LEADER, "session": 3,
+        "data": "http://a:80", "fencing_token": ZXID + 16}, "upto": "1838489600000016.1838489600000017"}))))]
 pub(crate) async fn observe(mut call: Call) -> Answer {
     let path = call.lock_path(ROUTE)?;
     let wait = Wait::take(&mut call)?;
-    let after = call.query.take("after")?;
+    let since = call.query.take("since")?;
     // The state is not older than the client's last, whichever node that came from.
     let state = call.read().await?;
     std::mem::take(&mut call.query).finish()?;
     let view = |state: &State| view(&call.identities, state, &path);
     let step = |state: &State| match view(state) {
-        Ok(now) if Some(&now.cursor) == after.as_ref() => Step::Watch(to_watch(state, &path)),
+        Ok(now) if Some(&now.upto) == since.as_ref() => Step::Watch(to_watch(state, &path)),
         now => Step::Ready(now),
     };
     let (election, zxid) = match wait.until(&call, state, step).await? {
@@ -153,15 +162,15 @@ fn view(identities: &[Identity], state: &State, path: &ZPath) -> Result<Election
     check_readable(identities, state, path)?;
     let contenders = lock::queue(state, path, 0, 0).map_or(0, |queue| queue.contenders);
     let Some(leader) = lock::holder(state, path)? else {
-        let cursor = "0.0".into();
-        return Ok(Election { election: path.as_str().into(), candidates: contenders, leader: None, cursor });
+        let upto = "0.0".into();
+        return Ok(Election { path: path.as_str().into(), candidates: contenders, leader: None, upto });
     };
     let node = state.node(&leader.ticket).ok_or(Error::NoNode)?;
     let said = convert::shown_info(&leader.ticket, node, state, identities);
     Ok(Election {
-        election: path.as_str().into(),
+        path: path.as_str().into(),
         candidates: contenders,
-        cursor: format!("{}.{}", said.stat.czxid, said.stat.mzxid),
+        upto: format!("{}.{}", said.stat.czxid, said.stat.mzxid),
         leader: Some(Leader {
             ticket: said.path,
             session: leader.session.map(|session| session.0),

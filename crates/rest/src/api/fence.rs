@@ -10,7 +10,7 @@ use std::sync::Arc;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use replica::Consistency;
-use zlock_client::api::ProblemType::LockNotHeld;
+use zlock_client::api::ProblemType::Fenced;
 use zlock_client::api::{ProblemType, ZnodePath, headers};
 use znode::{Credential, FencingToken, Identity, ZPath, lock};
 
@@ -23,12 +23,12 @@ use crate::request::identity::identities;
 use crate::request::paths;
 use crate::route::{Route, route};
 
-pub(crate) const ROUTES: &[Route] = &[Route { problems: &[&[LockNotHeld]], ..route!(check) }];
+pub(crate) const ROUTES: &[Route] = &[Route { problems: &[&[Fenced]], ..route!(check) }];
 
 /// Checks that a token is a present holder's: 204, else 403.
 #[utoipa::path(get, path = "/v1/fence", operation_id = "fenceCheck", tag = "locks",
-    params(("lock" = ZnodePath, Query, example = "/team/x", description = "the lock"),
-        ("token" = Option<String>, Query, max_length = 64,
+    params(("path" = ZnodePath, Query, example = "/team/x", description = "the lock"),
+        ("fencing_token" = Option<String>, Query, max_length = 64,
             description = "the fencing token; absent or no number is refused as any other")),
     responses((status = 204, description = "It is a present holder's"),
         (status = 403, description = "It is not, or the request may not read the lock."),
@@ -36,9 +36,9 @@ pub(crate) const ROUTES: &[Route] = &[Route { problems: &[&[LockNotHeld]], ..rou
 pub(crate) async fn check(WithBody(mut call): WithBody) -> Answer {
     let lock = call
         .query
-        .path("lock")?
-        .ok_or_else(|| Problem::bad("lock", "it is missing: name the lock that is to be held"))?;
-    let token = call.query.take("token")?;
+        .path("path")?
+        .ok_or_else(|| Problem::bad("path", "it is missing: name the lock that is to be held"))?;
+    let token = call.query.take("fencing_token")?;
     std::mem::take(&mut call.query).finish()?;
     let asker = Asker { identities: &call.identities, session: call.caller.credential };
     answer(&call.door, &asker, StatusCode::NO_CONTENT, &lock, token.as_deref()).await
@@ -59,7 +59,7 @@ pub(crate) async fn check_behind(State(door): State<Arc<Door>>, request: Request
     let lock = paths::parse(headers::FENCE_LOCK, lock)?;
     // A doubled token, or one that is not text, counts as none: the proxy passes on what its client
     // sent.
-    let token = once(&parts.headers, headers::FENCE_TOKEN).ok().flatten();
+    let token = once(&parts.headers, headers::FENCING_TOKEN).ok().flatten();
     let super_digest = &door.config.super_digest;
     let identities = identities(headers::FENCE_AUTHORIZATION, &parts.extensions, &parts.headers, super_digest)?;
     // The body is read meanwhile: an answer given while the proxy still sends would be lost with
@@ -95,7 +95,7 @@ async fn answer(door: &Door, asker: &Asker<'_>, pass: StatusCode, lock: &ZPath, 
         Some(token) => format!("the lock is not held with token {token}"),
         None => "the request shows no fencing token, which is a number".into(),
     };
-    Err(Problem::new(ProblemType::LockNotHeld, detail).at(lock, zxid))
+    Err(Problem::new(ProblemType::Fenced, detail).at(lock, zxid))
 }
 
 /// Turns a failed read into 503, which a proxy does not take for a refusal.

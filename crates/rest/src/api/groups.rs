@@ -33,9 +33,9 @@ const ROUTE: &str = "/v1/groups";
         ("member" = ZnodeName, Query, example = "a", description = "its name in the group")),
     request_body(content = Vec<u8>, content_type = "application/octet-stream", example = "http://a:80"),
     responses((status = 201, description = "Joined", body = GroupMember, example = json!({"member": "a", "session": 6,
-        "data": "http://a:80", "since_ms": 1795262273398_u64})),
+        "data": "http://a:80", "joined_at_ms": 1795262273398_u64})),
         (status = 200, description = "The session had joined already", body = GroupMember,
-            example = json!({"member": "a", "session": 6, "data": "http://a:80", "since_ms": 1795262273398_u64}))))]
+            example = json!({"member": "a", "session": 6, "data": "http://a:80", "joined_at_ms": 1795262273398_u64}))))]
 pub(crate) async fn join(WithBody(mut call): WithBody) -> Answer {
     call.caller.session()?;
     let path = call.path(ROUTE)?;
@@ -75,17 +75,17 @@ pub(crate) async fn leave(mut call: Call) -> Answer {
 /// Lists a group. With `since`, waits until a member has joined or left after that zxid.
 #[utoipa::path(get, path = "/v1/groups/{*path}", operation_id = "groupsList", tag = "groups",
     params(("path" = PathInUrl, Path, example = "workers", description = "slashes plain or encoded"),
-        ("limit" = Option<u64>, Query, minimum = 1), ("after" = Option<String>, Query, max_length = 255),
-        ("since" = Option<u64>, Query, description = "`changed` of the last answer: wait for the next change"),
+        ("page_size" = Option<u64>, Query, minimum = 1), ("after" = Option<String>, Query, max_length = 255),
+        ("since" = Option<u64>, Query, description = "the `upto` of the last answer: wait for the next change"),
         ("wait" = Option<Millis>, Query, description = "absent: not at all")),
-    responses((status = 200, description = "Members by name", body = Group, example = json!({"group": "/workers",
-        "count": 1, "members": [{"member": "a", "session": 6, "data": "http://a:80", "since_ms": 1795262273398_u64}],
-        "changed": ZXID + 29}))))]
+    responses((status = 200, description = "Members by name", body = Group, example = json!({"path": "/workers",
+        "count": 1, "members": [{"member": "a", "session": 6, "data": "http://a:80", "joined_at_ms": 1795262273398_u64}],
+        "upto": ZXID + 29}))))]
 pub(crate) async fn list(mut call: Call) -> Answer {
     let path = call.path(ROUTE)?;
     let wait = Wait::take(&mut call)?;
     let since: Option<u64> = call.query.get("since")?;
-    let limit = call.query.limit(call.door.config.page_max)?;
+    let page_size = call.query.page_size(call.door.config.page_max)?;
     let after = call.query.take("after")?.unwrap_or_default();
     let state = call.read().await?;
     std::mem::take(&mut call.query).finish()?;
@@ -96,7 +96,7 @@ pub(crate) async fn list(mut call: Call) -> Answer {
     // The list is shown as it is when the wait ends without a change.
     wait.until(&call, state, step).await?;
     let page = move |call: &Call, state: &State| {
-        Ok(json(StatusCode::OK, state.last_zxid(), &page(&call.identities, state, &path, &after, limit)?))
+        Ok(json(StatusCode::OK, state.last_zxid(), &page(&call.identities, state, &path, &after, page_size)?))
     };
     call.page(page).await
 }
@@ -112,21 +112,21 @@ fn changed(state: &State, path: &ZPath) -> u64 {
     state.node(path).map_or(0, |node| node.stat().pzxid.0)
 }
 
-fn page(identities: &[Identity], state: &State, path: &ZPath, after: &str, limit: usize) -> Result<Group, Problem> {
+fn page(identities: &[Identity], state: &State, path: &ZPath, after: &str, page_size: usize) -> Result<Group, Problem> {
     // Access is checked at each look, as a wait may have begun before the znode existed.
     check_readable(identities, state, path)?;
     let mut group = Group {
-        group: path.as_str().into(),
+        path: path.as_str().into(),
         count: state.node(path).map_or(0, |node| node.stat().num_children),
         members: Vec::new(),
-        changed: changed(state, path),
-        next: None,
+        upto: changed(state, path),
+        cursor: None,
     };
     // A group that no member has joined is empty.
     let Ok(names) = state.children_from(path, after) else { return Ok(group) };
     for name in names {
-        if group.members.len() == limit {
-            group.next = group.members.last().map(|member| member.member.clone());
+        if group.members.len() == page_size {
+            group.cursor = group.members.last().map(|member| member.member.clone());
             break;
         }
         group.members.extend(info(identities, state, &path.child(name)?));
@@ -142,6 +142,6 @@ fn info(identities: &[Identity], state: &State, path: &ZPath) -> Option<GroupMem
         session: state.owner_of(path).map(|session| session.0),
         data: said.data,
         data_base64: said.data_base64,
-        since_ms: said.stat.ctime_ms,
+        joined_at_ms: said.stat.ctime,
     })
 }

@@ -65,7 +65,7 @@ fn first_failure(conditions: &[Condition], excluded: &[String]) -> &'static str 
             setting ready_lag_max"),
     ),
     responses((status = 200, description = "They should", content(
-        (zlock_client::api::Readiness = "application/json", example = json!({"ready": "ready"})),
+        (zlock_client::api::Readiness = "application/json", example = json!({"status": "ready"})),
         (String = "text/plain", example = "[+]alive ok\n[+]recovered ok\n[+]disk ok\n[+]quorum ok\n[+]lag ok\n\
             [+]space ok\n[+]drain ok\n"))),
         (status = 503, description = "They should not.", body = String, content_type = "text/plain")))]
@@ -80,16 +80,16 @@ pub(crate) async fn ready(mut call: Call) -> Answer {
         ));
     }
     let conditions = conditions(&call.door, lag_max);
-    let ready = first_failure(&conditions, &excluded);
-    let is_ready = ready == Readiness::Ready.as_str();
+    let status = first_failure(&conditions, &excluded);
+    let is_ready = status == Readiness::Ready.as_str();
     if verbose {
         return Ok(lines(&call.door, is_ready, &conditions, &excluded));
     }
     if !is_ready {
-        return Err(Problem::unavailable(format!("not ready: {ready}"), 1_000));
+        return Err(Problem::unavailable(format!("not ready: {status}"), 1_000));
     }
     let zxid = call.door.replica.state().last_zxid();
-    Ok(json(StatusCode::OK, zxid, &zlock_client::api::Readiness { ready: ready.into() }))
+    Ok(json(StatusCode::OK, zxid, &zlock_client::api::Readiness { status: status.into() }))
 }
 
 /// Renders the conditions as Kubernetes and etcd do.
@@ -147,9 +147,9 @@ pub(crate) async fn serving(call: Call) -> Answer {
 #[utoipa::path(get, path = "/v1/cluster/health", operation_id = "nodeClusterHealth", tag = "node",
     responses((status = 200, description = "As this node knows it", body = ClusterHealth,
         example = json!({"node_id": 3, "leader": 3, "healthy": true, "failure_tolerance": 1, "voters": 3,
-        "learners": 0, "members": [{"id": 1, "role": "voter", "reachable": true, "last_contact_ms": 41, "lag": 0},
-        {"id": 2, "role": "voter", "reachable": true, "last_contact_ms": 41, "lag": 0}, {"id": 3, "role": "leader",
-        "reachable": true, "last_contact_ms": 0, "lag": 0}]}))))]
+        "learners": 0, "members": [{"id": 1, "role": "voter", "reachable": true, "last_contact_ms": 41, "lag_entries": 0},
+        {"id": 2, "role": "voter", "reachable": true, "last_contact_ms": 41, "lag_entries": 0}, {"id": 3, "role": "leader",
+        "reachable": true, "last_contact_ms": 0, "lag_entries": 0}]}))))]
 pub(crate) async fn cluster(mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;
     let replica = &call.door.replica;
@@ -163,7 +163,7 @@ fn told(node_id: u64, health: Health) -> ClusterHealth {
         role: member.part.as_str().into(),
         reachable: member.reachable,
         last_contact_ms: member.last_contact.map(|ago| u64::try_from(ago.as_millis()).unwrap_or(u64::MAX)),
-        lag: member.lag,
+        lag_entries: member.lag,
     };
     ClusterHealth {
         node_id,

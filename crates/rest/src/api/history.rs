@@ -1,23 +1,52 @@
-//! Ended tickets and sessions that the state machine remembers, in types of the API.
+//! `/v1/history/{path}`, and other answers about ended tickets and sessions.
 
-use zlock_client::api::{EndedTicket, LockHistory, ProblemType, SessionEnd, SessionEnded, TicketEnd};
-use znode::lock::{self, EndedSession};
+use axum::http::StatusCode;
+use zlock_client::api::{End, EndCause, EndedTicket, LockHistory, PathInUrl, ProblemType};
+use znode::lock;
 use znode::{Identity, SUPER, SessionId, State, ZPath, Zxid};
 
 use crate::api::convert;
+use crate::openapi::examples::{TICKET, ZXID};
 use crate::problem::{Extra, Problem};
-use crate::request::access::forbidden;
+use crate::request::access::{check_readable as check_lock_readable, forbidden};
+use crate::request::call::{Answer, Call, json};
+use crate::route::{Route, route};
+
+pub(crate) const ROUTES: &[Route] = &[Route { reads: true, ..route!(look) }];
+
+/// Shows the tickets of a lock that ended last.
+#[utoipa::path(get, path = "/v1/history/{*path}", operation_id = "historyLook", tag = "locks",
+    params(("path" = PathInUrl, Path, example = "team/x", description = "slashes plain or encoded"),
+        ("page_size" = Option<u64>, Query, minimum = 1, description = "tickets in the answer")),
+    responses((status = 200, description = "The newest end first", body = LockHistory,
+        example = json!({"path": "/team/x", "history": [{"ticket": TICKET, "mode": "exclusive", "session": 6,
+        "enqueued_zxid": ZXID + 17, "enqueued_at_ms": 1795248152406_u64, "granted_zxid": ZXID + 17,
+        "granted_at_ms": 1795248152406_u64, "fencing_token": ZXID + 17,
+        "ended": {"how": "released", "zxid": ZXID + 25, "at_ms": 1795248159482_u64}}]}))))]
+pub(crate) async fn look(mut call: Call) -> Answer {
+    let path = call.lock_path("/v1/history")?;
+    let state = call.read().await?;
+    check_lock_readable(&call.identities, &state, &path)?;
+    drop(state);
+    let page_size = call.query.page_size(call.door.config.page_max)?;
+    let page = move |call: &Call, state: &State| {
+        check_lock_readable(&call.identities, state, &path)?;
+        check_readable(&call.identities, state, &path)?;
+        Ok(json(StatusCode::OK, state.last_zxid(), &history(state, &path, page_size)))
+    };
+    call.page(page).await
+}
 
 /// Checks that the request may read a lock's past, whether its directory exists or not.
-pub(crate) fn check_readable(identities: &[Identity], state: &State, lock: &ZPath) -> Result<(), Problem> {
+fn check_readable(identities: &[Identity], state: &State, lock: &ZPath) -> Result<(), Problem> {
     if lock::may_read_history(state, lock, identities) { Ok(()) } else { Err(forbidden(state, lock)) }
 }
 
-/// A lock's past: the last `limit` tickets that ended.
-pub(crate) fn history(state: &State, lock: &ZPath, limit: usize) -> LockHistory {
-    let history = lock::history(state, lock, limit);
+/// A lock's past: the last `page_size` tickets that ended.
+fn history(state: &State, lock: &ZPath, page_size: usize) -> LockHistory {
+    let history = lock::history(state, lock, page_size);
     LockHistory {
-        lock: lock.as_str().into(),
+        path: lock.as_str().into(),
         history: history.iter().map(|ticket| ended_ticket(lock, ticket)).collect(),
     }
 }
@@ -31,29 +60,28 @@ fn ended_ticket(lock: &ZPath, past: &lock::EndedTicket) -> EndedTicket {
         owner: past.owner.clone(),
         label: past.label.clone(),
         enqueued_zxid: past.enqueued.zxid.0,
-        enqueued_ms: past.enqueued.time_ms,
+        enqueued_at_ms: past.enqueued.time_ms,
         granted_zxid: past.grant.map(|grant| grant.at.zxid.0),
-        granted_ms: past.grant.map(|grant| grant.at.time_ms),
+        granted_at_ms: past.grant.map(|grant| grant.at.time_ms),
         fencing_token: past.grant.map(|grant| grant.token.0),
-        ended_zxid: past.ended.zxid.0,
-        ended_ms: past.ended.time_ms,
-        end: ticket_end(past.end),
+        ended: End { by: past.by.as_deref().and_then(convert::actor), ..ended(past) },
         session_label: past.session_label.to_string(),
         client: convert::client(&past.client),
-        by: past.by.as_deref().and_then(convert::actor),
     }
 }
 
-fn ticket_end(end: lock::TicketEnd) -> TicketEnd {
-    match end {
-        lock::TicketEnd::Released => TicketEnd::Released,
-        lock::TicketEnd::Closed => TicketEnd::Closed,
-        lock::TicketEnd::Expired => TicketEnd::Expired,
-        lock::TicketEnd::Revoked => TicketEnd::Revoked,
-        lock::TicketEnd::Withdrawn => TicketEnd::Withdrawn,
-        lock::TicketEnd::Admin => TicketEnd::Admin,
-        lock::TicketEnd::Deadlock => TicketEnd::Deadlock,
-    }
+/// End of a ticket, without the client that caused it.
+fn ended(past: &lock::EndedTicket) -> End {
+    let how = match past.end {
+        lock::TicketEnd::Released => EndCause::Released,
+        lock::TicketEnd::Closed => EndCause::Closed,
+        lock::TicketEnd::Expired => EndCause::Expired,
+        lock::TicketEnd::Revoked => EndCause::Revoked,
+        lock::TicketEnd::Withdrawn => EndCause::Withdrawn,
+        lock::TicketEnd::Admin => EndCause::Admin,
+        lock::TicketEnd::Deadlock => EndCause::Deadlock,
+    };
+    End { how, zxid: past.ended.zxid.0, at_ms: past.ended.time_ms, by: None }
 }
 
 /// 410: the ticket has gone. Gives the reason if the lock remembers it.
@@ -61,7 +89,7 @@ pub(crate) fn ticket_gone(state: &State, ticket: &ZPath, zxid: Zxid) -> Problem 
     let history = ticket.parent().map(|lock| lock::history(state, &lock, usize::MAX)).unwrap_or_default();
     let problem = Problem::ticket_gone(ticket, zxid);
     match history.iter().find(|past| past.name == ticket.name()) {
-        Some(past) => problem.with(znode::Error::NoNode, Extra::TicketEnd(ticket_end(past.end))),
+        Some(past) => problem.with(znode::Error::NoNode, Extra::End(ended(past))),
         None => problem,
     }
 }
@@ -78,20 +106,29 @@ pub(crate) fn ticket_gone_for(identities: &[Identity], state: &State, ticket: &Z
     problem.because("there is no such ticket: it was released or withdrawn, its session ended, or it never was")
 }
 
+/// Says of a ticket that there is no such znode by 410.
+pub(crate) fn of_ticket(problem: Problem, identities: &[Identity], state: &State, ticket: &ZPath) -> Problem {
+    if problem.is(znode::Error::NoNode) { ticket_gone_for(identities, state, ticket) } else { problem }
+}
+
 /// 410 with the end of the session while that is remembered, else 404.
 pub(crate) fn no_session(identities: &[Identity], state: &State, id: SessionId) -> Problem {
     let problem = match state.ended_session(id) {
-        Some(ended) => {
-            let shown = session_ended(state, ended, shows_client(identities, state, ended));
-            let how = match shown.why {
-                SessionEnd::Expired => "expired",
-                SessionEnd::Closed => "was closed",
-                SessionEnd::Restored => "ended when the cluster was restored from a backup,",
+        Some(session) => {
+            let shown = ended_session(session, shows_client(identities, state, session));
+            let (cause, how) = match session.expired {
+                _ if state.ended_by_restore(session) => {
+                    (EndCause::Restored, "ended when the cluster was restored from a backup,")
+                }
+                true => (EndCause::Expired, "expired"),
+                false => (EndCause::Closed, "was closed"),
             };
+            let (zxid, at_ms) = (session.ended.zxid.0, session.ended.time_ms);
+            let ended = End { how: cause, zxid, at_ms, by: None };
             let client = shown.client.as_ref().map(|client| format!(" of {client}")).unwrap_or_default();
-            let detail = format!("the session{client} {how} at zxid {}", ended.ended.zxid);
+            let detail = format!("the session{client} {how} at zxid {zxid}");
             let problem = Problem::new(ProblemType::SessionExpired, detail);
-            problem.with(znode::Error::SessionExpired, Extra::Ended(shown))
+            problem.with(znode::Error::SessionExpired, Extra::EndedSession(ended, shown))
         }
         None => {
             let detail = "it never was, or ended too long ago to be remembered";
@@ -103,26 +140,18 @@ pub(crate) fn no_session(identities: &[Identity], state: &State, id: SessionId) 
 
 /// Tells whether the request may know the client of an ended session. Access to the past of the
 /// session's locks decides, as its znodes are gone.
-fn shows_client(identities: &[Identity], state: &State, session: &EndedSession) -> bool {
+fn shows_client(identities: &[Identity], state: &State, session: &lock::EndedSession) -> bool {
     let is_super = identities.iter().any(|identity| identity.scheme == SUPER);
     is_super || lock::may_read_of_ended(state, session, identities)
 }
 
-fn session_ended(state: &State, session: &EndedSession, shows_client: bool) -> SessionEnded {
-    let why = match session.expired {
-        _ if state.ended_by_restore(session) => SessionEnd::Restored,
-        true => SessionEnd::Expired,
-        false => SessionEnd::Closed,
-    };
-    SessionEnded {
-        client: convert::client(&session.client).filter(|_| shows_client),
-        id: session.id.0,
-        why,
-        ended_zxid: session.ended.zxid.0,
-        ended_ms: session.ended.time_ms,
-        opened_ms: session.opened_ms,
+fn ended_session(session: &lock::EndedSession, shows_client: bool) -> zlock_client::api::EndedSession {
+    zlock_client::api::EndedSession {
+        session: session.id.0,
+        opened_at_ms: session.opened_ms,
         timeout_ms: session.timeout_ms,
         label: session.label.clone(),
         ephemeral_count: session.ephemerals,
+        client: convert::client(&session.client).filter(|_| shows_client),
     }
 }

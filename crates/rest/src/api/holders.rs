@@ -154,9 +154,10 @@ fn in_words(holder: &Contender, state: &State) -> String {
     let named = [&holder.session_label, &holder.owner, &holder.label];
     let named: String = named.into_iter().filter(|name| !name.is_empty()).map(|name| format!(" {name:?}")).collect();
     let client = holder.client.as_ref().map(|client| format!(" ({client})")).unwrap_or_default();
-    let held_ms = holder.held_since_ms.map(|since_ms| state.time_ms().saturating_sub(since_ms));
+    let held_ms = holder.granted_at_ms.map(|at_ms| state.time_ms().saturating_sub(at_ms));
     let held = held_ms.map(|ms| format!(" for {}.{} s", ms / 1_000, ms % 1_000 / 100)).unwrap_or_default();
-    format!("{session}{named}{client}{held}, with token {}", holder.fencing_token)
+    let token = holder.fencing_token.map(|token| format!(", with token {token}")).unwrap_or_default();
+    format!("{session}{named}{client}{held}{token}")
 }
 
 /// Describes the holder of a simple lock.
@@ -170,7 +171,7 @@ pub(crate) fn simple(state: &State, path: &ZPath) -> Option<SimpleHolder> {
         client: session.and_then(|session| convert::client(&session.client)),
         owner: String::from_utf8_lossy(node.data()).into_owned(),
         fencing_token: node.stat().czxid.0,
-        since_ms: node.stat().ctime_ms,
+        granted_at_ms: node.stat().ctime_ms,
     })
 }
 

@@ -16,8 +16,7 @@ use crate::route::{Route, route};
 
 pub(crate) const ROUTES: &[Route] = &[route!(metrics)];
 
-const TOLERANCE: &str =
-    "Voters that may fail from now on, so that the rest still is a quorum; the leader tells it alone.";
+const TOLERANCE: &str = "Voters that may fail while the rest is still a quorum; told by the leader alone.";
 const FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Shows the node's numbers, for Prometheus.
@@ -46,7 +45,7 @@ pub(crate) async fn metrics(mut call: Call) -> Answer {
 struct Text(String);
 
 impl Text {
-    /// Begins a metric that has several values with labels.
+    /// Begins a metric: its help and its type.
     fn begin(&mut self, name: &str, kind: &str, help: &str) {
         let _ = writeln!(self.0, "# HELP zlock_{name} {help}\n# TYPE zlock_{name} {kind}");
     }
@@ -58,14 +57,19 @@ impl Text {
         let _ = writeln!(self.0, "zlock_{name}{{{}}} {value}", labels.join(","));
     }
 
+    /// Adds a value without labels.
+    fn value(&mut self, name: &str, value: impl Display) {
+        let _ = writeln!(self.0, "zlock_{name} {value}");
+    }
+
     fn gauge(&mut self, name: &str, help: &str, value: impl Display) {
         self.begin(name, "gauge", help);
-        let _ = writeln!(self.0, "zlock_{name} {value}");
+        self.value(name, value);
     }
 
     fn counter(&mut self, name: &str, help: &str, value: impl Display) {
         self.begin(name, "counter", help);
-        let _ = writeln!(self.0, "zlock_{name} {value}");
+        self.value(name, value);
     }
 }
 
@@ -75,46 +79,47 @@ fn escaped(text: &str) -> String {
 }
 
 fn node(text: &mut Text, status: &NodeStatus, draining: bool) {
-    text.begin("node_info", "gauge", "The node: always 1.");
+    text.begin("node_info", "gauge", "Always 1; the labels name the node, its cluster and its version.");
     let (id, version) = (status.node_id.to_string(), env!("CARGO_PKG_VERSION"));
     let labels = [("cluster_id", &*status.cluster_id), ("node_id", &*id), ("version", version)];
     text.labelled("node_info", &labels, 1);
-    text.begin("role", "gauge", "1 for the role that the node has in the ensemble, 0 for the others.");
+    text.begin("role", "gauge", "1 for the role of the node in the ensemble, 0 for each other role.");
     for role in [Role::Leader, Role::Follower, Role::Candidate, Role::Learner, Role::Stopped] {
         text.labelled("role", &[("role", role.as_str())], u8::from(role == status.role));
     }
     let ready = u8::from(status.ready == Readiness::Ready && !draining);
-    text.gauge("ready", "Whether clients should be sent here, as /readyz says.", ready);
+    text.gauge("ready", "1 while clients should be sent to the node, as /readyz says; else 0.", ready);
     let leader = status.leader.unwrap_or(0);
-    text.gauge("leader_id", "The node that leads as far as this one knows; 0 when it knows none.", leader);
-    text.gauge("members", "Nodes of the ensemble, running or not.", status.members.len());
+    text.gauge("leader_id", "Id of the leader that the node knows; 0 when it knows none.", leader);
+    text.gauge("members", "Members of the ensemble, running or not.", status.members.len());
 }
 
 fn log(text: &mut Text, status: &NodeStatus) {
-    text.gauge("term", "The Raft term that the node knows.", status.term);
-    text.gauge("last_log_zxid", "The last entry in the node's log.", status.last_log);
-    text.gauge("committed_zxid", "The last entry that the node knows to be committed.", status.committed);
-    text.gauge("applied_zxid", "The last entry that the node has applied.", status.applied);
-    text.gauge("snapshot_zxid", "The last entry in the newest durable snapshot; 0 without one.", status.snapshot.zxid);
-    text.gauge("snapshot_bytes", "The length of the newest durable snapshot.", status.snapshot.bytes);
-    let help = "Entries applied since the last snapshot was begun, or brought by the leader.";
-    text.gauge("unsaved_log_bytes", help, status.unsaved_bytes);
-    let help = "How long the oldest write to the log has waited for the disk, in seconds.";
-    text.gauge("flush_waiting_seconds", help, status.disk_waits.as_secs_f64());
-    let help = "1 while that is longer than disk_stall_max: the node is not ready and leads only if no other can.";
+    text.gauge("term", "Latest Raft term that the node knows.", status.term);
+    text.gauge("last_log_zxid", "Zxid of the last entry in the node's log.", status.last_log);
+    text.gauge("committed_zxid", "Zxid of the last entry that the node knows to be committed.", status.committed);
+    text.gauge("applied_zxid", "Zxid of the last entry that the node has applied.", status.applied);
+    text.gauge("log_purged_zxid", "Zxid of the last entry purged from the node's log; 0 for none.", status.purged);
+    let help = "Bytes of entries applied since the node began its newest snapshot or installed a leader's.";
+    text.gauge("log_since_snapshot_bytes", help, status.log_since_snapshot_bytes);
+    let help = "Seconds that the oldest write to the log has waited for the disk so far; 0 when none waits.";
+    text.gauge("log_sync_wait_seconds", help, status.disk_waits.as_secs_f64());
+    let help = "1 while a write to the log waits for the disk for longer than allowed; else 0.";
     text.gauge("disk_stalled", help, u8::from(status.disk_stalls));
-    let help = "How often another member had lost entries that it had told this leader to be on its disk.";
-    text.counter("peer_entries_lost_total", help, status.peer_losses);
-    let help = "Snapshots that this node has written of its own state since it started.";
+    let help = "Times that another member had lost entries that it had acknowledged to this leader.";
+    text.counter("peer_log_losses_total", help, status.peer_losses);
+    let help = "Zxid of the last entry in the node's newest durable snapshot; 0 without one.";
+    text.gauge("snapshot_zxid", help, status.snapshot.zxid);
+    text.gauge("snapshot_bytes", "Bytes of the node's newest durable snapshot.", status.snapshot.bytes);
+    let help = "Snapshots of its own state that the node has written since it started.";
     text.counter("snapshots_built_total", help, status.counts.snapshots_built);
-    let help = "Snapshots that this node has sent to followers since it started.";
+    let help = "Snapshots that the node has sent to followers since it started.";
     text.counter("snapshots_sent_total", help, status.snapshots_sent);
-    let help = "Snapshots of leaders that took the place of what was applied here, since it started.";
+    let help = "Failures to send a snapshot to a follower since the node started; it tries again.";
+    text.counter("snapshot_send_failures_total", help, status.snapshot_send_failures);
+    let help = "Snapshots of leaders that have replaced the node's own state since it started.";
     text.counter("snapshots_installed_total", help, status.counts.snapshots_installed);
-    text.gauge("log_purged_zxid", "The last entry that was purged from the node's log; 0 for none.", status.purged);
-    let help = "How often this node could not send a snapshot to a follower; it tries again.";
-    text.counter("snapshots_unsent_total", help, status.snapshots_unsent);
-    let help = "Writes of this node that are on their way through the log.";
+    let help = "Writes of the node's clients that are on their way through the log.";
     text.gauge("proposals_in_flight", help, status.proposals);
 }
 
@@ -122,33 +127,35 @@ fn state(text: &mut Text, status: &NodeStatus) {
     text.gauge("sessions", "Open sessions of the cluster.", status.sessions);
     let help = "Sessions whose expiry the node has applied since it started.";
     text.counter("sessions_expired_total", help, status.counts.sessions_expired);
-    text.gauge("znodes", "Znodes, the root included.", status.znodes);
-    text.gauge("data_bytes", "The data of all znodes.", status.data_bytes);
-    let help = "Memory that the replicated state takes, by estimate.";
+    text.gauge("znodes", "Znodes of the cluster, the root included.", status.znodes);
+    text.gauge("data_bytes", "Bytes of data in all znodes.", status.data_bytes);
+    let help = "Estimated bytes of memory that the replicated state takes.";
     text.gauge("state_bytes", help, status.state_bytes);
-    text.gauge("state_bytes_max", "How much of it the state may take: state_max.", status.state_bytes_max);
-    text.begin("largest_subtree_bytes", "gauge", "What the subtree below the root weighs that weighs most.");
+    let help = "Bytes of memory that the replicated state may take.";
+    text.gauge("state_max_bytes", help, status.state_bytes_max);
+    let help = "Estimated bytes of the largest subtree below the root, which the label names.";
+    text.begin("largest_subtree_bytes", "gauge", help);
     if let Some((path, bytes)) = &status.largest_subtree {
         text.labelled("largest_subtree_bytes", &[("path", path.as_str())], *bytes);
     }
-    text.gauge("locks", "Znodes with contenders among their children.", status.locks);
-    text.gauge("lock_holders", "Lock nodes of sessions that hold their lock.", status.holders);
-    let help = "Other lock nodes: those that wait, those of dead holders whose lock-delay lasts, those of no session.";
+    text.gauge("locks", "Locks with contenders: holders or waiters.", status.locks);
+    text.gauge("lock_holders", "Contenders with a session that hold their lock.", status.holders);
+    let help = "Contenders that wait, have no session, or stand for a dead holder during its lock-delay.";
     text.gauge("lock_waiters", help, status.waiters);
-    let help = "The most sequence numbers used under one znode, of 2147483647, where the node has seen one used since it started.";
+    let help = "Most sequence numbers used under one znode, of the znodes that used one since the node started.";
     text.gauge("sequence_numbers_used", help, status.counts.sequence_used);
     let help = "Locks with clients in their queue that do not see each other and may hold at once.";
-    text.gauge("mixed_locks", help, status.mixed_locks);
+    text.gauge("mixed_clients_locks", help, status.mixed_locks);
 }
 
 fn traffic(text: &mut Text, status: &NodeStatus, waits: usize) {
-    text.gauge("waiting_requests", "HTTP requests that wait: long-polls and acquires.", waits);
-    text.begin("watches", "gauge", "What the node looks out for, by the door that asked.");
+    text.gauge("waits", "HTTP requests that wait: acquires and long-polls.", waits);
+    text.begin("watches", "gauge", "Watches and waits that the node keeps, by door.");
     let watches = [(Entrance::Http, status.watches), (Entrance::ZooKeeper, status.observed)];
     for (entrance, watches) in watches {
         text.labelled("watches", &[("door", door(entrance))], watches);
     }
-    let help = "Requests that were answered since the node started, by door and outcome.";
+    let help = "Requests answered since the node started, by door and outcome.";
     text.begin("requests_total", "counter", help);
     for entrance in Entrance::ALL {
         for end in RequestEnd::ALL {
@@ -159,7 +166,7 @@ fn traffic(text: &mut Text, status: &NodeStatus, waits: usize) {
 }
 
 fn connections(text: &mut Text, status: &NodeStatus) {
-    let help = "Connections of clients that were turned away since the node started, by door and cause.";
+    let help = "Connections of clients refused or closed for a bound since the node started, by door and cause.";
     text.begin("connections_turned_away_total", "counter", help);
     for entrance in Entrance::ALL {
         for away in TurnedAway::ALL {
@@ -176,18 +183,26 @@ fn connections(text: &mut Text, status: &NodeStatus) {
 
 fn steps(text: &mut Text) {
     let times = StepTimes::of_this_process();
-    let help = "Steps of doors on the threads that they share with Raft that took longer, since the process started.";
-    text.begin("long_steps_total", "counter", help);
-    for (than, steps) in LONG_STEPS.into_iter().zip(times.long()) {
-        text.labelled("long_steps_total", &[("longer_than", &than.as_secs_f64().to_string())], steps);
+    let help = "Durations of the doors' steps above 200 us, on the threads that they share with Raft.";
+    text.begin("long_step_seconds", "histogram", help);
+    let mut count = 0;
+    let bounds = LONG_STEPS[1..].iter().map(|bound| bound.as_secs_f64().to_string()).chain(["+Inf".to_owned()]);
+    for (bound, steps) in bounds.zip(times.long()) {
+        count += steps;
+        text.labelled("long_step_seconds_bucket", &[("le", &bound)], count);
     }
-    text.gauge("longest_step_seconds", "The longest of them.", times.longest().as_secs_f64());
+    text.value("long_step_seconds_sum", times.total().as_secs_f64());
+    text.value("long_step_seconds_count", count);
+    let help = "Duration of the longest step of a door since the process started; 0 for none above 200 us.";
+    text.gauge("longest_step_seconds", help, times.longest().as_secs_f64());
 }
 
 fn backups(text: &mut Text, LastBackup { at_seconds, bytes }: LastBackup) {
-    let help = "When this node wrote a backup to its end last, in seconds since 1970; 0 for not since it started.";
+    let help =
+        "Time of the last backup that the node wrote to its end, in seconds since 1970; 0 for none since it started.";
     text.gauge("backup_last_success_timestamp_seconds", help, at_seconds);
-    text.gauge("backup_last_bytes", "The length of that backup.", bytes);
+    let help = "Bytes of the last backup that the node wrote to its end; 0 for none since it started.";
+    text.gauge("backup_last_bytes", help, bytes);
 }
 
 fn door(entrance: Entrance) -> &'static str {

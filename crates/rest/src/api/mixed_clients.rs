@@ -2,29 +2,27 @@
 
 use axum::http::HeaderName;
 use axum::response::Response;
-use zlock_client::api::{BlindSpot, headers};
+use zlock_client::api::{MixedClients, headers};
 use znode::lock;
 use znode::{Identity, State, ZPath};
 
 use crate::request::call::with_header;
 
-pub(crate) fn blind_spots(state: &State, lock: &ZPath) -> Vec<BlindSpot> {
-    let spots = lock::lint(state, lock).into_iter();
-    spots
-        .map(|spot| BlindSpot {
-            clients: spot.clients.to_string(),
-            unseen: spot.unseen.to_string(),
-            child: spot.child.map(|name| name.to_string()),
-        })
-        .collect()
+pub(crate) fn of(state: &State, lock: &ZPath) -> Vec<MixedClients> {
+    let shown = |mixed: lock::MixedPair| MixedClients {
+        clients: mixed.clients.to_string(),
+        unseen: mixed.unseen.to_string(),
+        child: mixed.child.map(|name| name.to_string()),
+    };
+    lock::mixed_clients(state, lock).into_iter().map(shown).collect()
 }
 
-/// Adds the header if the queue has blind spots and the request may read the lock.
+/// Adds the header if the queue has mixed clients and the request may read the lock.
 pub(crate) fn warn(response: Response, state: &State, lock: &ZPath, identities: &[Identity]) -> Response {
-    let spots = lock::lint(state, lock);
-    if spots.is_empty() || !state.may_read(lock, identities) {
+    let mixed = lock::mixed_clients(state, lock);
+    if mixed.is_empty() || !state.may_read(lock, identities) {
         return response;
     }
-    let texts: Vec<String> = spots.iter().map(lock::BlindSpot::to_string).collect();
-    with_header(response, HeaderName::from_static(headers::MIXED_FAMILIES), texts.join(", "))
+    let texts: Vec<String> = mixed.iter().map(lock::MixedPair::to_string).collect();
+    with_header(response, HeaderName::from_static(headers::MIXED_CLIENTS), texts.join(", "))
 }

@@ -50,8 +50,8 @@ pub(crate) const ROUTES: &[Route] = &[
 
 /// Example of a multi-lock that holds.
 fn shown_held() -> Value {
-    json!({"state": "held", "ticket": FIRST, "locks": [{"lock": "/a", "ticket": FIRST, "fencing_token": ZXID + 12},
-        {"lock": "/b", "ticket": SECOND, "fencing_token": ZXID + 12}], "holds": 1, "safe_for_ms": 29400})
+    json!({"state": "held", "ticket": FIRST, "locks": [{"path": "/a", "ticket": FIRST, "fencing_token": ZXID + 12},
+        {"path": "/b", "ticket": SECOND, "fencing_token": ZXID + 12}], "holds": 1, "safe_for_ms": 29400})
 }
 
 /// Example of a multi-lock that waits.
@@ -91,7 +91,7 @@ pub(crate) async fn acquire(WithBody(mut call): WithBody) -> Answer {
         let state = call.door.replica.state();
         let problem = problem.of_used_key().naming(&state, &texts);
         match problem.op_index.and_then(|index| parts.get(index as usize)) {
-            Some((lock, mode)) => problem.with_limit(&state, lock, *mode),
+            Some((lock, mode)) => problem.with_permits(&state, lock, *mode),
             None => problem,
         }
     })?;
@@ -184,7 +184,7 @@ fn wish(door: &Door, body: zlock_client::api::AcquireAll) -> Result<AcquireAll, 
     for (index, wish) in body.locks.into_iter().enumerate() {
         let path = paths::parse("path", &wish.path).map_err(|problem| problem.of_op(index))?;
         let mode =
-            convert::lock_mode_of(wish.mode, wish.permits, wish.limit).map_err(|problem| problem.of_op(index))?;
+            convert::lock_mode_of(wish.mode, wish.permits, wish.permits_max).map_err(|problem| problem.of_op(index))?;
         parts.push((path, mode));
     }
     check_seen("label", &body.label)?;
@@ -209,7 +209,7 @@ fn view(identities: &[Identity], state: &State, ticket: &ZPath, safe_for_ms: u64
             Ok(LockStatus::Held { token, holds }) => {
                 held = holds;
                 locks.push(HeldPart {
-                    lock: part.parent().map_or_else(String::new, |lock| lock.as_str().into()),
+                    path: part.parent().map_or_else(String::new, |lock| lock.as_str().into()),
                     ticket: part.as_str().into(),
                     fencing_token: token.0,
                 });

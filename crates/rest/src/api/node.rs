@@ -28,22 +28,22 @@ pub(crate) const ROUTES: &[Route] = &[route!(cluster), route!(live), route!(vers
         example = json!({"cluster_id": "dev", "node_id": 1, "role": "leader", "leader": 1, "term": 2,
         "last_log_zxid": ZXID + 26, "committed_zxid": ZXID + 26, "applied_zxid": ZXID + 26,
         "snapshot": {"zxid": ZXID, "bytes": 0}, "members": [{"id": 1, "peer_addr": "127.0.0.1:7101",
-        "http_addr": "127.0.0.1:7001", "role": "leader"}], "sessions": 2, "znodes": 7, "mixed_locks": 0, "watches": 0,
-        "proposals": 0, "ready": "ready"}))))]
+        "http_addr": "127.0.0.1:7001", "role": "leader"}], "sessions": 2, "znodes": 7, "mixed_clients_locks": 0, "watches": 0,
+        "proposals": 0, "status": "ready"}))))]
 pub(crate) async fn cluster(mut call: Call) -> Answer {
     let with_digest = call.query.flag("digest")?;
     std::mem::take(&mut call.query).finish()?;
     let state = if with_digest { Some(state_digest(&call).await?) } else { None };
-    let status = call.door.replica.status();
-    let zxid = status.applied;
-    let ready = readiness(&call.door).into();
+    let known = call.door.replica.status();
+    let zxid = known.applied;
+    let status = readiness(&call.door).into();
     let bytes_max = call.door.replica.state().limits().subtree_bytes_max;
-    let largest_subtree = status.largest_subtree.as_ref().map(|(path, bytes)| LargestSubtree {
+    let largest_subtree = known.largest_subtree.as_ref().map(|(path, bytes)| LargestSubtree {
         path: path.as_str().into(),
         bytes: *bytes,
         bytes_max,
     });
-    Ok(json(StatusCode::OK, zxid, &Cluster { state, ready, largest_subtree, ..cluster_info(status) }))
+    Ok(json(StatusCode::OK, zxid, &Cluster { state, status, largest_subtree, ..cluster_info(known) }))
 }
 
 /// The node rests this many times as long as a digest took, so digests get a tenth of a core at
@@ -122,10 +122,10 @@ fn cluster_info(status: NodeStatus) -> Cluster {
         sessions: status.sessions,
         znodes: status.znodes,
         largest_subtree: None,
-        mixed_locks: status.mixed_locks,
+        mixed_clients_locks: status.mixed_locks,
         watches: status.watches,
         proposals: status.proposals,
-        ready: status.ready.as_str().into(),
+        status: status.ready.as_str().into(),
         state: None,
     }
 }

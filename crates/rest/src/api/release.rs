@@ -1,52 +1,67 @@
-//! Releases: `DELETE /v1/tickets/{ticket}`, and `DELETE /v1/locks/{path}` for the ticket that holds
-//! the lock.
+//! Releases: `DELETE /v1/tickets/{ticket}`, `POST /v1/hand-overs/{ticket}` to a waiter of choice,
+//! and `DELETE /v1/locks/{path}` for the ticket that holds the lock.
 
 use axum::http::StatusCode;
-use zlock_client::api::ProblemType::{HandOverRefused, LockNotManaged, NoNode, NotHolder, NotOwner, SeveralHeld};
+use zlock_client::api::ProblemType::{HandOverRefused, LockNotManaged, NotHolder, NotOwner, SeveralHeld, TicketGone};
 use zlock_client::api::{PathInUrl, Released, ZnodePath};
-use znode::{Error, FencingToken, HeldTicket, LockMode, Op, Reply, State, TicketRef};
+use znode::{Error, FencingToken, HeldTicket, LockMode, Op, Reply, State, TicketRef, ZPath};
 
 use crate::api::convert;
+use crate::api::history;
 use crate::api::holders;
-use crate::openapi::examples::{TICKET, ZXID};
+use crate::openapi::examples::{TICKET, WAITING, ZXID};
 use crate::problem::Problem;
 use crate::request::access::shows;
 use crate::request::call::{Answer, Call, json};
 use crate::route::{Route, route};
 
 pub(crate) const ROUTES: &[Route] = &[
-    Route { in_session: true, problems: &[&[NoNode, NotOwner, LockNotManaged, HandOverRefused]], ..route!(release) },
-    Route { in_session: true, problems: &[&[NoNode, NotHolder, SeveralHeld]], ..route!(release_held) },
+    Route { in_session: true, problems: &[&[TicketGone, NotOwner]], ..route!(release) },
+    Route {
+        in_session: true,
+        problems: &[&[TicketGone, NotOwner, LockNotManaged, HandOverRefused]],
+        ..route!(hand_over)
+    },
+    Route { in_session: true, problems: &[&[NotHolder, SeveralHeld]], ..route!(release_held) },
 ];
 
 /// Releases one hold of a ticket, or withdraws a waiting one.
 #[utoipa::path(delete, path = "/v1/tickets/{*ticket}", operation_id = "ticketsRelease", tag = "locks",
     params(("ticket" = PathInUrl, Path, example = json!(TICKET),
-        description = "the lock node's path, slashes plain or encoded"),
-        ("to" = Option<ZnodePath>, Query,
-            description = "of a managed lock: the ticket that is to hold next; all holds are given back")),
+        description = "the lock node's path, slashes plain or encoded")),
     responses((status = 200, description = "Given back", body = Released, example = json!({"holds": 0,
         "zxid": ZXID + 25}))))]
 pub(crate) async fn release(mut call: Call) -> Answer {
     let (ticket, lock) = call.ticket_path("/v1/tickets")?;
-    let to = call.query.path("to")?;
     std::mem::take(&mut call.query).finish()?;
+    let op = Op::Release { ticket: ticket.clone().into() };
+    give_back(&call, op, &ticket, &lock).await
+}
+
+/// Releases a managed lock with all holds, and grants it to a waiter of choice.
+#[utoipa::path(post, path = "/v1/hand-overs/{*ticket}", operation_id = "handOversMake", tag = "locks",
+    params(("ticket" = PathInUrl, Path, example = json!(TICKET),
+        description = "the holder's lock node, slashes plain or encoded"),
+        ("to" = ZnodePath, Query, example = json!(WAITING), description = "the waiter's lock node")),
+    responses((status = 200, description = "Handed over", body = Released, example = json!({"holds": 0,
+        "zxid": ZXID + 25}))))]
+pub(crate) async fn hand_over(mut call: Call) -> Answer {
+    let (ticket, lock) = call.ticket_path("/v1/hand-overs")?;
+    let to = call.query.path("to")?.ok_or_else(|| Problem::bad("to", "it is missing: name the waiter's ticket"))?;
+    std::mem::take(&mut call.query).finish()?;
+    let op = Op::HandOver { ticket: ticket.clone(), to };
+    give_back(&call, op, &ticket, &lock).await
+}
+
+async fn give_back(call: &Call, op: Op, ticket: &ZPath, lock: &ZPath) -> Answer {
     call.caller.session()?;
-    let op = match to {
-        None => Op::Release { ticket: ticket.clone().into() },
-        Some(to) => Op::HandOver { ticket: ticket.clone(), to },
-    };
     let explained = |problem: Problem, state: &State| match () {
-        () if problem.is(Error::NotOwner) && shows(&call.identities, state, &lock) => {
-            holders::not_owner(problem, state.owner_of(&ticket))
+        () if problem.is(Error::NotOwner) && shows(&call.identities, state, lock) => {
+            holders::not_owner(problem, state.owner_of(ticket))
         }
-        () if problem.is(Error::NoNode) => problem.because(
-            "there is no such ticket: it was given back or taken away before, its session has ended, or it never was; \
-             GET of the ticket says which, for some time",
-        ),
-        () => problem,
+        () => history::of_ticket(problem, &call.identities, state, ticket),
     };
-    propose(&call, op, explained).await
+    propose(call, op, explained).await
 }
 
 /// Releases one hold of the ticket with which the session holds a lock.
@@ -68,7 +83,7 @@ pub(crate) async fn release_held(mut call: Call) -> Answer {
         zlock_client::api::LockMode::Exclusive => LockMode::Exclusive,
         zlock_client::api::LockMode::Read => LockMode::Read,
         zlock_client::api::LockMode::Write => LockMode::Write,
-        zlock_client::api::LockMode::Latch => LockMode::Latch,
+        zlock_client::api::LockMode::Election => LockMode::Latch,
         // Any number of permits matches.
         zlock_client::api::LockMode::Semaphore => LockMode::Lease { permits: 0, limit: 0 },
     });

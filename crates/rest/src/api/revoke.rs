@@ -1,10 +1,11 @@
-//! `POST /v1/revoke/{path}`: asks a ticket, or all holders of a lock, to give up.
+//! `POST /v1/revocations/{path}`: asks a ticket, or all holders of a lock, to give up.
 
 use axum::http::StatusCode;
 use zlock_client::api::ProblemType::{NoNode, TicketGone};
 use zlock_client::api::{Millis, PathInUrl, Revoked};
-use znode::{Op, Reply};
+use znode::{Op, Reply, lock};
 
+use crate::api::history;
 use crate::openapi::examples::{TICKET, ZXID};
 use crate::problem::Problem;
 use crate::request::call::{Answer, Call, json};
@@ -13,7 +14,7 @@ use crate::route::{Route, route};
 pub(crate) const ROUTES: &[Route] = &[Route { problems: &[&[NoNode, TicketGone]], ..route!(revoke) }];
 
 /// Asks for a ticket back, or for the tickets of all holders of a lock.
-#[utoipa::path(post, path = "/v1/revoke/{*path}", operation_id = "locksRevoke", tag = "locks",
+#[utoipa::path(post, path = "/v1/revocations/{*path}", operation_id = "revocationsMake", tag = "locks",
     params(("path" = PathInUrl, Path, example = "team/x",
         description = "a lock node's path, or a lock's, slashes plain or encoded"),
         ("deadline" = Option<Millis>, Query, example = "10s",
@@ -21,11 +22,18 @@ pub(crate) const ROUTES: &[Route] = &[Route { problems: &[&[NoNode, TicketGone]]
     responses((status = 200, description = "They are asked", body = Revoked, example = json!({"tickets": [TICKET],
         "zxid": ZXID + 18}))))]
 pub(crate) async fn revoke(mut call: Call) -> Answer {
-    let path = call.lock_path("/v1/revoke")?;
+    let path = call.lock_path("/v1/revocations")?;
     let deadline_ms = call.query.duration_ms("deadline", u64::from(u32::MAX))?;
     std::mem::take(&mut call.query).finish()?;
     let deadline_ms = deadline_ms.map(|ms| u32::try_from(ms).unwrap_or(u32::MAX));
-    let (zxid, Reply::Revoking { tickets }) = call.propose(Op::Revoke { path, deadline_ms }).await? else {
+    let asked = call.propose(Op::Revoke { path: path.clone(), deadline_ms }).await.map_err(|problem| {
+        match lock::is_ticket_name(path.name()) {
+            true => history::of_ticket(problem, &call.identities, &call.door.replica.state(), &path),
+            // The path is that of a lock.
+            false => problem,
+        }
+    });
+    let (zxid, Reply::Revoking { tickets }) = asked? else {
         return Err(Problem::internal("a revocation was not answered as one"));
     };
     let tickets = tickets.iter().map(|ticket| ticket.as_str().into()).collect();

@@ -7,7 +7,8 @@ use axum::http::header::LOCATION;
 use replica::Touch;
 use zlock_client::api::ProblemType::{NoSession, SessionExpired};
 use zlock_client::api::{
-    ClientDetails, Deleted, KeptAlive, OpenSession, SessionInfo, SessionKey, SessionList, SessionOpened, ZnodePath,
+    ClientDetails, Deleted, KeptAlive, Millis, OpenSession, SessionInfo, SessionKey, SessionList, SessionOpened,
+    ZnodePath,
 };
 use znode::{ClientInfo, Identity, Op, Reply, SUPER, Session, SessionId, State, ZPath};
 
@@ -40,15 +41,15 @@ pub(crate) const ROUTES: &[Route] = &[
 
 /// Opens a session.
 #[utoipa::path(post, path = "/v1/sessions", operation_id = "sessionsOpen", tag = "sessions",
-    request_body(content = Option<OpenSession>, example = json!({"timeout_ms": 30000, "label": "docs"})),
-    responses((status = 201, description = "The session; nobody is told the secret again", body = SessionOpened,
-        example = json!({"id": 6, "secret": "bce47f6588e95331355307d186b88217",
-        "session": "6.bce47f6588e95331355307d186b88217", "timeout_ms": 30000, "safe_for_ms": 29400}))))]
+    request_body(content = Option<OpenSession>, example = json!({"timeout": "30s", "label": "docs"})),
+    responses((status = 201, description = "The session; its key is not shown again", body = SessionOpened,
+        example = json!({"session": 6, "session_key": "6.bce47f6588e95331355307d186b88217",
+        "timeout_ms": 30000, "safe_for_ms": 29400}))))]
 pub(crate) async fn open(WithBody(mut call): WithBody) -> Answer {
     std::mem::take(&mut call.query).finish()?;
     let wish: OpenSession = call.json_or_default().await?;
-    let timeout_ms = match wish.timeout_ms {
-        Some(ms) => u32::try_from(ms).unwrap_or(u32::MAX),
+    let timeout_ms = match wish.timeout {
+        Some(Millis(ms)) => u32::try_from(ms).unwrap_or(u32::MAX),
         None => call.door.config.session_timeout_default_ms,
     };
     let mut key = SessionKey { id: 0, secret: [0; 16] };
@@ -70,11 +71,10 @@ pub(crate) async fn open(WithBody(mut call): WithBody) -> Answer {
     };
     key.id = session.0;
     let opened = SessionOpened {
-        id: session.0,
-        secret: key.secret_hex(),
-        session: key.to_string(),
+        session: session.0,
+        session_key: key.to_string(),
         timeout_ms,
-        timeout_asked_ms: wish.timeout_ms.filter(|asked| *asked != u64::from(timeout_ms)),
+        timeout_asked_ms: wish.timeout.map(|asked| asked.0).filter(|asked| *asked != u64::from(timeout_ms)),
         safe_for_ms: safe_for_ms(timeout_ms),
     };
     Ok(with_header(json(StatusCode::CREATED, zxid, &opened), LOCATION, format!("/v1/sessions/{session}")))
@@ -93,22 +93,22 @@ fn client(details: ClientDetails, peer: Option<&Peer>) -> Result<ClientInfo, Pro
 }
 
 /// Keeps a session alive; the leader answers.
-#[utoipa::path(post, path = "/v1/sessions/{id}/keepalive", operation_id = "sessionsKeepAlive", tag = "sessions",
-    params(("id" = u64, Path, minimum = 1, example = 6)),
-    responses((status = 200, description = "The leader has heard", body = KeptAlive, example = json!({"id": 6,
+#[utoipa::path(post, path = "/v1/sessions/{session}/keepalive", operation_id = "sessionsKeepAlive", tag = "sessions",
+    params(("session" = u64, Path, minimum = 1, example = 6)),
+    responses((status = 200, description = "The leader has heard", body = KeptAlive, example = json!({"session": 6,
         "timeout_ms": 30000, "safe_for_ms": 29400}))))]
 pub(crate) async fn keep_alive(mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;
     let id = own_session(&call, "/keepalive")?;
     let touch = call.door.replica.touch(call.caller.session()?, call.door.read_deadline()).await?;
     let Touch { timeout_ms, .. } = touch;
-    let kept = KeptAlive { id: id.0, timeout_ms, safe_for_ms: safe_for_ms(timeout_ms) };
+    let kept = KeptAlive { session: id.0, timeout_ms, safe_for_ms: safe_for_ms(timeout_ms) };
     Ok(json(StatusCode::OK, call.door.replica.state().last_zxid(), &kept))
 }
 
 /// Closes a session: its ephemerals and locks go at once.
-#[utoipa::path(delete, path = "/v1/sessions/{id}", operation_id = "sessionsClose", tag = "sessions",
-    params(("id" = u64, Path, minimum = 1, example = 6)),
+#[utoipa::path(delete, path = "/v1/sessions/{session}", operation_id = "sessionsClose", tag = "sessions",
+    params(("session" = u64, Path, minimum = 1, example = 6)),
     responses((status = 200, description = "It is closed", body = Deleted, example = json!({"zxid": ZXID + 27}))))]
 pub(crate) async fn close(mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;
@@ -119,23 +119,23 @@ pub(crate) async fn close(mut call: Call) -> Answer {
 
 /// Shows one session without its secret. An ended session is 410, with its end while that is
 /// remembered.
-#[utoipa::path(get, path = "/v1/sessions/{id}", operation_id = "sessionsLook", tag = "sessions",
-    params(("id" = u64, Path, minimum = 1, example = 6), ("limit" = Option<u64>, Query, minimum = 1),
+#[utoipa::path(get, path = "/v1/sessions/{session}", operation_id = "sessionsLook", tag = "sessions",
+    params(("session" = u64, Path, minimum = 1, example = 6), ("page_size" = Option<u64>, Query, minimum = 1),
         ("after" = Option<ZnodePath>, Query)),
     responses((status = 200,
         description = "The session and a page of those of its ephemerals that the request may know",
-        body = SessionInfo, example = json!({"id": 6, "timeout_ms": 30000, "label": "docs",
-        "opened_ms": 1795248151061_u64, "ephemeral_count": 1, "ephemerals": [TICKET]}))))]
+        body = SessionInfo, example = json!({"session": 6, "timeout_ms": 30000, "label": "docs",
+        "opened_at_ms": 1795248151061_u64, "ephemeral_count": 1, "ephemerals": [TICKET]}))))]
 pub(crate) async fn one(mut call: Call) -> Answer {
     let id = session_id(&call, "")?;
     // The page shows this state or a later one.
     call.read().await?;
-    let limit = call.query.limit(call.door.config.page_max)?;
+    let page_size = call.query.page_size(call.door.config.page_max)?;
     let after = call.query.path("after")?;
-    call.page(move |call, state| page_of_one(call, state, id, after.as_ref(), limit)).await
+    call.page(move |call, state| page_of_one(call, state, id, after.as_ref(), page_size)).await
 }
 
-fn page_of_one(call: &Call, state: &State, id: SessionId, after: Option<&ZPath>, limit: usize) -> Answer {
+fn page_of_one(call: &Call, state: &State, id: SessionId, after: Option<&ZPath>, page_size: usize) -> Answer {
     let Some(session) = state.session(id) else {
         return Err(history::no_session(&call.identities, state, id));
     };
@@ -144,31 +144,31 @@ fn page_of_one(call: &Call, state: &State, id: SessionId, after: Option<&ZPath>,
     // The session itself sees all names. Others see those in lists that they may read.
     let shown = |path: &&ZPath| own || state.may_read_name(path, &call.identities);
     let rest = session.ephemerals_from(after);
-    let mut ephemerals: Vec<String> = rest.filter(shown).take(limit + 1).map(|path| path.as_str().into()).collect();
-    let next = cut(&mut ephemerals, limit).cloned();
+    let mut ephemerals: Vec<String> = rest.filter(shown).take(page_size + 1).map(|path| path.as_str().into()).collect();
+    let cursor = cut(&mut ephemerals, page_size).cloned();
     let client = convert::client(&session.client).filter(|_| own || shows_client(&call.identities, state, session));
-    Ok(json(StatusCode::OK, state.last_zxid(), &SessionInfo { ephemerals, next, client, ..info(session) }))
+    Ok(json(StatusCode::OK, state.last_zxid(), &SessionInfo { ephemerals, cursor, client, ..info(session) }))
 }
 
 /// Lists sessions by pages.
 #[utoipa::path(get, path = "/v1/sessions", operation_id = "sessionsList", tag = "sessions",
-    params(("limit" = Option<u64>, Query, minimum = 1), ("after" = Option<u64>, Query)),
-    responses((status = 200, description = "Sessions by id", body = SessionList,
-        example = json!({"sessions": [{"id": 6, "timeout_ms": 30000, "label": "docs", "opened_ms": 1795248151061_u64,
+    params(("page_size" = Option<u64>, Query, minimum = 1), ("after" = Option<u64>, Query)),
+    responses((status = 200, description = "Sessions by number", body = SessionList,
+        example = json!({"sessions": [{"session": 6, "timeout_ms": 30000, "label": "docs", "opened_at_ms": 1795248151061_u64,
         "ephemeral_count": 0}]}))))]
 pub(crate) async fn list(mut call: Call) -> Answer {
     // The page shows this state or a later one.
     call.read().await?;
-    let limit = call.query.limit(call.door.config.page_max)?;
+    let page_size = call.query.page_size(call.door.config.page_max)?;
     let after = SessionId(call.query.get("after")?.unwrap_or(0));
     let page = move |call: &Call, state: &State| {
         let shown = |session: &Session| {
             let client = convert::client(&session.client).filter(|_| shows_client(&call.identities, state, session));
             SessionInfo { client, ..info(session) }
         };
-        let mut sessions: Vec<SessionInfo> = state.sessions_from(after).take(limit + 1).map(shown).collect();
-        let next = cut(&mut sessions, limit).map(|session| session.id);
-        Ok(json(StatusCode::OK, state.last_zxid(), &SessionList { sessions, next }))
+        let mut sessions: Vec<SessionInfo> = state.sessions_from(after).take(page_size + 1).map(shown).collect();
+        let cursor = cut(&mut sessions, page_size).map(|last| last.session);
+        Ok(json(StatusCode::OK, state.last_zxid(), &SessionList { sessions, cursor }))
     };
     call.page(page).await
 }
@@ -185,14 +185,14 @@ fn shows_client(identities: &[Identity], state: &State, session: &Session) -> bo
 
 fn info(session: &Session) -> SessionInfo {
     SessionInfo {
-        id: session.id.0,
+        session: session.id.0,
         timeout_ms: session.timeout_ms,
         label: session.label.to_string(),
-        opened_ms: session.opened_ms,
+        opened_at_ms: session.opened_ms,
         ephemeral_count: session.ephemeral_count() as u64,
         client: None,
         ephemerals: Vec::new(),
-        next: None,
+        cursor: None,
     }
 }
 
@@ -200,14 +200,14 @@ fn info(session: &Session) -> SessionInfo {
 fn session_id(call: &Call, behind: &str) -> Result<SessionId, Problem> {
     let text = call.raw_path("/v1/sessions/").strip_suffix(behind).unwrap_or_default();
     let id = u64::from_str(text).ok().filter(|_| !text.starts_with('+'));
-    id.map(SessionId).ok_or_else(|| Problem::bad("id", "not a session id"))
+    id.map(SessionId).ok_or_else(|| Problem::bad("session", "not the number of a session"))
 }
 
 /// Parses the session in the URL, which must be the caller's own.
 fn own_session(call: &Call, behind: &str) -> Result<SessionId, Problem> {
     let id = session_id(call, behind)?;
     if call.caller.session()?.session != id {
-        return Err(Problem::bad("Zlock-Session", "another session than that of the URL"));
+        return Err(Problem::bad("Zlock-Session-Key", "another session than that of the URL"));
     }
     Ok(id)
 }

@@ -53,7 +53,7 @@ const ROUTE: &str = "/v1/simple-locks";
             description = "who, within the session; when absent, the text of the Idempotency-Key, or a UUID"),
         ("wait" = Option<Millis>, Query, description = "0, the default, is a try")),
     responses((status = 200, description = "Held", body = Ticket, example = json!({"state": "held", "ticket": "/cron",
-        "lock": "/cron", "fencing_token": ZXID + 31, "holds": 1, "safe_for_ms": 29400}))))]
+        "path": "/cron", "fencing_token": ZXID + 31, "holds": 1, "safe_for_ms": 29400}))))]
 pub(crate) async fn acquire(mut call: Call) -> Answer {
     let credential = call.caller.session()?;
     let path = call.lock_path(ROUTE)?;
@@ -84,12 +84,12 @@ pub(crate) async fn acquire(mut call: Call) -> Answer {
             return Err(holders::of_simple(problem, &call.identities, &call.door.replica.state(), &path));
         }
     };
-    let (ticket, lock) = (path.as_str().into(), path.as_str().into());
+    let (ticket, path) = (path.as_str().into(), path.as_str().into());
     let safe_for_ms = heartbeat.safe_for_ms().await;
     Ok(json(
         StatusCode::OK,
         zxid,
-        &Ticket::Held { ticket, lock, fencing_token: token.0, holds: 1, safe_for_ms, revoke: None },
+        &Ticket::Held { ticket, path, fencing_token: token.0, holds: 1, safe_for_ms, revoke: None },
     ))
 }
 
@@ -122,15 +122,15 @@ async fn gone(call: &Call, path: &ZPath, refused: Zxid, deadline: Instant) -> Re
 #[utoipa::path(get, path = "/v1/simple-locks/{*path}", operation_id = "simpleLocksLook", tag = "locks",
     params(("path" = PathInUrl, Path, example = "cron", description = "slashes plain or encoded")),
     responses((status = 200, description = "Its holder, if there is one", body = SimpleLock,
-        example = json!({"lock": "/cron", "holder": {"session": 3, "owner": "job-1", "fencing_token": ZXID + 31,
-        "since_ms": 1795262275514_u64}}))))]
+        example = json!({"path": "/cron", "holder": {"session": 3, "owner": "job-1", "fencing_token": ZXID + 31,
+        "granted_at_ms": 1795262275514_u64}}))))]
 pub(crate) async fn look(mut call: Call) -> Answer {
     let path = call.lock_path(ROUTE)?;
     let state = call.read().await?;
     std::mem::take(&mut call.query).finish()?;
     check_readable(&call.identities, &state, &path)?;
     let holder = holders::simple(&state, &path);
-    Ok(json(StatusCode::OK, state.last_zxid(), &SimpleLock { lock: path.as_str().into(), holder }))
+    Ok(json(StatusCode::OK, state.last_zxid(), &SimpleLock { path: path.as_str().into(), holder }))
 }
 
 /// Releases a simple lock.

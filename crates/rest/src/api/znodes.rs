@@ -93,8 +93,8 @@ pub(crate) async fn create(WithBody(mut call): WithBody) -> Answer {
     params(("path" = PathInUrl, Path, example = "app", description = "slashes plain or encoded"),
         ("children" = inline(Option<ChildrenWord>), Query,
             description = "list the children; `stat` adds their facts"),
-        ("limit" = Option<u64>, Query, minimum = 1, description = "of the page of children"),
-        ("after" = Option<String>, Query, max_length = 255, description = "the name that the page begins after"),
+        ("page_size" = Option<u64>, Query, minimum = 1, description = "children on the page"),
+        ("after" = Option<String>, Query, max_length = 255, description = "the `cursor` of the page before"),
         ("acl" = Option<bool>, Query, description = "show the ACL"),
         ("watch" = inline(Option<Watched>), Query,
             description = "data, exists, children or subtree: wait for events"),
@@ -134,29 +134,30 @@ async fn data_of(mut call: Call, path: ZPath) -> Answer {
 async fn children(mut call: Call, path: ZPath, with_stats: bool) -> Answer {
     // The page shows this state or a later one.
     call.read().await?;
-    let limit = call.query.limit(call.door.config.page_max)?;
+    let page_size = call.query.page_size(call.door.config.page_max)?;
     // Every name follows the empty one.
     let after = call.query.take("after")?.unwrap_or_default();
-    let listing = Listing { after, limit, with_stats };
+    let listing = Listing { after, page_size, with_stats };
     call.page(move |call, state| page_of_children(call, state, &path, &listing)).await
 }
 
 /// Parameters of a page of children.
 struct Listing {
     after: String,
-    limit: usize,
+    page_size: usize,
     with_stats: bool,
 }
 
 fn page_of_children(call: &Call, state: &State, path: &ZPath, listing: &Listing) -> Answer {
-    let Listing { after, limit, with_stats } = listing;
+    let Listing { after, page_size, with_stats } = listing;
     let node = readable(&call.identities, state, path, READ)?;
     let refused = |error| Problem::from(error).at(path, state.last_zxid());
     let names = state.children_from(path, after).map_err(refused)?;
-    let mut names: Vec<String> = names.take(limit + 1).map(String::from).collect();
-    let next = cut(&mut names, *limit).cloned();
+    let mut names: Vec<String> = names.take(page_size + 1).map(String::from).collect();
+    let cursor = cut(&mut names, *page_size).cloned();
     let stats = with_stats.then(|| names.iter().filter_map(|name| named_stat(state, path, name)).collect());
-    let page = Children { path: path.as_str().into(), stat: convert::stat(node.stat()), next, children: names, stats };
+    let page =
+        Children { path: path.as_str().into(), stat: convert::stat(node.stat()), cursor, children: names, stats };
     Ok(json(StatusCode::OK, state.last_zxid(), &page))
 }
 

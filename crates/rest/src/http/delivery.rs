@@ -351,7 +351,7 @@ mod tests {
         };
         let id = replica.propose(Request::new(op), soon()).await.unwrap().zxid.0;
         let key = zlock_client::api::SessionKey { id, ..key };
-        let request = format!("POST /v1/locks/l HTTP/1.1\r\nhost: x\r\nzlock-session: {key}\r\n\r\n");
+        let request = format!("POST /v1/locks/l HTTP/1.1\r\nhost: x\r\nzlock-session-key: {key}\r\n\r\n");
 
         let router = routes(Door::new(replica.clone(), RestConfig::default(), CancellationToken::new()));
         let delivery = Delivery::default();

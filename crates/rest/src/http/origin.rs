@@ -212,13 +212,13 @@ impl<'a> Host<'a> {
 
 fn foreign_host(host: Host<'_>, on_loopback: bool) -> Problem {
     let whose = if on_loopback { "this machine's" } else { "listed" };
-    let detail = format!("Host: {} is not {whose}; names of this node are given in http_hosts", host.name);
+    let detail = format!("Host: {} is not {whose}; names of this node are given in http.hosts", host.name);
     Problem::new(ProblemType::ForeignHost, detail)
 }
 
 fn foreign_origin(headers: &HeaderMap) -> Problem {
     let origin = headers.get(ORIGIN).and_then(|origin| origin.to_str().ok()).unwrap_or("another site");
-    let detail = format!("a page of {origin} may not ask; origins that may are given in http_origins");
+    let detail = format!("a page of {origin} may not ask; origins that may are given in http.origins");
     Problem::new(ProblemType::ForeignOrigin, detail)
 }
 
@@ -250,7 +250,7 @@ mod tests {
         }
         let mut request = request.body(Body::empty()).unwrap();
         request.extensions_mut().insert(peer);
-        problem(config, &request).map_or(200, |problem| problem.status.as_u16())
+        problem(config, &request).map_or(200, |problem| problem.kind.status())
     }
 
     #[test]

@@ -240,7 +240,7 @@ impl Server {
         let cause = if full == Full::Door { TurnedAway::DoorFull } else { TurnedAway::AddressFull };
         self.door.replica.count_turned_away(Entrance::Http, cause);
         if let Some(times) = self.refused.note(Instant::now()) {
-            let whose = if full == Full::Door { "connections_max" } else { "connections_per_address_max" };
+            let whose = if full == Full::Door { "http.connections_max" } else { "http.connections_per_address_max" };
             warn!(door = "http", %addr, bound = whose, times, "a connection is refused: there are too many");
         }
         if let Ok(permit) = self.refusals.clone().try_acquire_owned()
@@ -259,7 +259,7 @@ impl Server {
         let Some(addr) = place.ousted() else { return };
         self.door.replica.count_turned_away(Entrance::Http, TurnedAway::GaveWay);
         if let Some(times) = self.ousted.note(Instant::now()) {
-            let bound = "connections_max";
+            let bound = "http.connections_max";
             warn!(door = "http", %addr, bound, times, "a connection of the address that has most gave way to another address");
         }
     }

@@ -17,8 +17,8 @@ pub(crate) fn stat(czxid: u64, mzxid: u64, version: i32, ephemeral_owner: u64, d
     Stat {
         czxid: ZXID + czxid,
         mzxid: ZXID + mzxid,
-        ctime_ms: ms,
-        mtime_ms: ms,
+        ctime: ms,
+        mtime: ms,
         version,
         cversion: 0,
         aversion: 0,

@@ -159,11 +159,11 @@ fn add_responses(route: &Route, method: &str, operation: &mut Value) {
 /// Ways to authenticate. Each entry is one way, and all its parts are needed.
 fn security(route: &Route) -> Value {
     if route.in_session {
-        return json!([{"session": []}, {"session": [], "digest": []}, {"session": [], "certificate": []}]);
+        return json!([{"session_key": []}, {"session_key": [], "digest": []}, {"session_key": [], "certificate": []}]);
     }
     if route.is_for_operators() {
         // The admin socket is a third way, and no part of the request.
         return json!([{"digest": []}, {"certificate": []}]);
     }
-    json!([{}, {"session": []}, {"digest": []}, {"certificate": []}])
+    json!([{}, {"session_key": []}, {"digest": []}, {"certificate": []}])
 }

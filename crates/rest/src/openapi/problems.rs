@@ -32,6 +32,7 @@ const WRITE: &[ProblemType] = &[
     LockNotHeld,
     RequestKeyReused,
     RequestKeyEvicted,
+    TooManyOperations,
     LimitReached,
     TooMany,
     Restoring,
@@ -49,7 +50,7 @@ pub(crate) const QUEUE: &[ProblemType] = &[
     NotAcquired,
     Deadlock,
     UpgradeConflict,
-    LimitDiffers,
+    PermitsMaxDiffers,
     LockManaged,
     LockNotManaged,
     Overlap,
@@ -82,11 +83,9 @@ pub(super) fn responses(route: &Route, method: &str) -> Vec<(u16, Value)> {
     let lists = [ANY, by_method, by_way].into_iter().chain(route.problems.iter().copied());
     let mut by_status = std::collections::BTreeMap::<u16, Vec<ProblemType>>::new();
     for kind in lists.flatten().copied() {
-        for status in kind.statuses() {
-            let kinds = by_status.entry(*status).or_default();
-            if !kinds.contains(&kind) {
-                kinds.push(kind);
-            }
+        let kinds = by_status.entry(kind.status()).or_default();
+        if !kinds.contains(&kind) {
+            kinds.push(kind);
         }
     }
     let mut declared: Vec<_> =

@@ -53,7 +53,7 @@ fn rules(field: &str, is: &Value) -> Vec<(&'static str, Value)> {
     }
     match field {
         "data_base64" => vec![("contentEncoding", json!("base64")), ("pattern", json!("^[A-Za-z0-9+/]*={0,2}$"))],
-        "path" | "lock" | "ticket" | "election" | "group" => vec![("pattern", json!("^/"))],
+        "path" | "ticket" => vec![("pattern", json!("^/"))],
         _ => Vec::new(),
     }
 }

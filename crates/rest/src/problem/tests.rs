@@ -1,6 +1,9 @@
-//! The table of problems in docs/http-api.md against the code and the OpenAPI document.
+//! The table of problems in the code, in docs/http-api.md and in the OpenAPI document.
+//!
+//! All problems stand in `tests/golden/problems.txt`, which `UPDATE_GOLDENFILES=1` writes anew.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::path::Path;
 
 use znode::Error as E;
 
@@ -13,10 +16,10 @@ const MODEL: &str = include_str!("../../../../docs/znode-model.md");
 /// Errors that no HTTP request meets.
 const ELSEWHERE: [E; 3] = [E::StaleTerm, E::SessionMoved, E::OutOfTurn];
 
-/// A row: the statuses, the names of the problems, and the words.
+/// A row of the page: one type of problem.
 struct Row {
-    statuses: Vec<u16>,
-    slugs: Vec<&'static str>,
+    status: u16,
+    slug: &'static str,
     words: &'static str,
 }
 
@@ -25,10 +28,8 @@ fn rows() -> Vec<Row> {
     let rows = table.lines().skip(1).take_while(|line| line.starts_with('|'));
     let row = |line: &'static str| {
         let mut cells = line.trim_matches('|').splitn(3, '|');
-        let [statuses, slugs, words] = [(); 3].map(|()| cells.next().expect("three cells"));
-        let statuses = statuses.split(',').map(|status| status.trim().parse().expect("a status")).collect();
-        let slugs = slugs.split(',').map(|slug| slug.trim().trim_matches('`')).collect();
-        Row { statuses, slugs, words }
+        let [status, slug, words] = [(); 3].map(|()| cells.next().expect("three cells").trim());
+        Row { status: status.parse().expect("a status"), slug: slug.trim_matches('`'), words }
     };
     rows.map(row).collect()
 }
@@ -44,45 +45,76 @@ fn codes(words: &'static str) -> Vec<(Option<&'static str>, i32)> {
     words.split('(').skip(1).filter_map(|rest| code(rest.split(')').next()?)).collect()
 }
 
-/// The statuses of each problem in a list.
-type Statuses = BTreeMap<String, BTreeSet<u16>>;
+/// The status of each problem in a list.
+type Statuses = BTreeMap<String, u16>;
 
-fn in_the_page() -> Statuses {
-    let mut found = Statuses::new();
-    for Row { statuses, slugs, .. } in rows() {
-        // In `404, 405` beside two names, each name has one status.
-        let pairs = statuses.len() == slugs.len();
-        for (index, slug) in slugs.iter().enumerate() {
-            let own = if pairs { &statuses[index..=index] } else { &statuses[..] };
-            found.entry((*slug).into()).or_default().extend(own);
-        }
+/// Collects problems, each with one status.
+fn statuses(found: impl Iterator<Item = (String, u16)>) -> Statuses {
+    let mut statuses = Statuses::new();
+    for (slug, status) in found {
+        let first = *statuses.entry(slug.clone()).or_insert(status);
+        assert_eq!(first, status, "{slug} has two statuses");
     }
-    found
+    statuses
 }
 
 fn in_the_document() -> Statuses {
-    let mut found = Statuses::new();
     let paths = openapi_document()["paths"].as_object().expect("an object");
     let operations = paths.values().flat_map(|item| item.as_object().expect("an object").values());
     let responses = operations.flat_map(|operation| operation["responses"].as_object().expect("an object"));
-    for (status, response) in responses {
-        for uri in response["x-problem-types"].as_array().into_iter().flatten() {
-            let slug = uri.as_str().and_then(|uri| uri.strip_prefix(zlock_client::api::PROBLEM_TYPE_BASE));
-            found.entry(slug.expect("a type").into()).or_default().insert(status.parse().expect("a status"));
-        }
-    }
-    found
+    statuses(responses.flat_map(|(status, response)| {
+        let status = status.parse().expect("a status");
+        let uris = response["x-problem-types"].as_array().into_iter().flatten();
+        let kinds = uris.filter_map(|uri| uri.as_str()).map(|uri| ProblemType::from_uri(uri).expect("a type"));
+        kinds.map(move |kind| (kind.slug().to_owned(), status))
+    }))
 }
 
 #[test]
-fn every_problem_is_in_the_page_and_in_the_document_with_its_statuses() {
-    let in_the_code: Statuses =
-        ProblemType::ALL.iter().map(|kind| (kind.slug().into(), kind.statuses().iter().copied().collect())).collect();
-    assert_eq!(in_the_page(), in_the_code);
+fn every_problem_is_in_the_page_and_in_the_document_with_its_status() {
+    let in_the_code = statuses(ProblemType::ALL.iter().map(|kind| (kind.slug().to_owned(), kind.status())));
+    let rows = rows();
+    let in_the_page = statuses(rows.iter().map(|row| (row.slug.to_owned(), row.status)));
+    assert_eq!((&in_the_page, rows.len()), (&in_the_code, in_the_page.len()), "a row for each");
     let mut of_operations = in_the_code;
     // These are the answers where no operation exists.
     of_operations.retain(|slug, _| !["no-route", "method-not-allowed"].contains(&slug.as_str()));
     assert_eq!(in_the_document(), of_operations);
+}
+
+/// Rows for a type: the errors of the state machine that it tells, and the node's own refusal where
+/// no error says the same.
+fn golden_rows(kind: ProblemType) -> String {
+    let row = |name: &str, code: &str, outcome: Outcome| {
+        let (slug, status, title) = (kind.slug(), kind.status(), kind.title());
+        format!("{slug} | {status} | {title} | {name} | {code} | {}\n", format!("{outcome:?}").to_lowercase())
+    };
+    // The state machine has no other word for a ticket than for a znode.
+    let is_told = |error: &E| match kind {
+        ProblemType::TicketGone => *error == E::NoNode,
+        kind => error.row().problem == kind.slug(),
+    };
+    let told = E::ALL.iter().filter(|error| !ELSEWHERE.contains(error) && is_told(error));
+    let mut rows: String =
+        told.map(|error| row(error.row().name, &error.code().to_string(), Problem::from(*error).outcome)).collect();
+    let own = Problem::new(kind, "").outcome;
+    if rows.is_empty() || own != Outcome::Refused {
+        rows += &row("", "", own);
+    }
+    rows
+}
+
+#[test]
+fn problems_are_those_of_the_table() {
+    let mut table = "type | status | title | name | code | outcome\n".to_owned();
+    table.extend(ProblemType::ALL.iter().map(|kind| golden_rows(*kind)));
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/problems.txt");
+    if std::env::var_os("UPDATE_GOLDENFILES").is_some() {
+        std::fs::write(file, table).unwrap();
+    } else {
+        let golden = std::fs::read_to_string(file).unwrap_or_default();
+        assert_eq!(table, golden, "UPDATE_GOLDENFILES=1 writes the table");
+    }
 }
 
 #[test]
@@ -91,11 +123,8 @@ fn every_error_is_in_the_row_of_its_problem_with_its_number() {
     let listed = MODEL.lines().filter(|line| line.starts_with("| `") && line.contains("` | -")).count();
     assert_eq!(listed, E::ALL.len(), "an error that the page does not know");
     for error in E::ALL.iter().copied().filter(|error| !ELSEWHERE.contains(error)) {
-        assert!(ProblemType::from_slug(error.row().problem).is_some(), "{error:?}");
-        let problem = Problem::from(error);
-        let status = problem.status.as_u16();
-        let fits = |row: &&Row| row.slugs.contains(&problem.kind.slug()) && row.statuses.contains(&status);
-        let row = rows.iter().find(fits).unwrap_or_else(|| panic!("no row of {error:?}"));
+        let kind = ProblemType::from_slug(error.row().problem).expect("a type of problem");
+        let row = rows.iter().find(|row| row.slug == kind.slug()).unwrap_or_else(|| panic!("no row of {error:?}"));
         let said = codes(row.words);
         assert!(said.iter().any(|(_, code)| *code == error.code()), "{error:?}: {said:?} in {}", row.words);
     }

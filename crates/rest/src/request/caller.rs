@@ -55,8 +55,8 @@ impl Caller {
 
 /// Parses the session's header, with the secret's hash instead of the secret.
 pub(crate) fn credential(from: &HeaderMap) -> Result<Option<Credential>, Problem> {
-    let Some(text) = text(from, headers::SESSION)? else { return Ok(None) };
-    let key: SessionKey = text.parse().map_err(|error| Problem::bad("Zlock-Session", error))?;
+    let Some(text) = text(from, headers::SESSION_KEY)? else { return Ok(None) };
+    let key: SessionKey = text.parse().map_err(|error| Problem::bad("Zlock-Session-Key", error))?;
     Ok(Some(Credential { session: SessionId(key.id), secret_hash: secret_hash(&key) }))
 }
 
@@ -174,7 +174,7 @@ mod tests {
         assert_eq!(read("zlock-min-zxid", "9").unwrap().min_zxid, Zxid(9));
         let key = read("idempotency-key", "67e55044-10b1-426f-9247-bb680e5fe0c8").unwrap().key.unwrap();
         assert_eq!(key.to_string(), "67e55044-10b1-426f-9247-bb680e5fe0c8");
-        let session = read("zlock-session", "5.000102030405060708090a0b0c0d0e0f").unwrap().session().unwrap();
+        let session = read("zlock-session-key", "5.000102030405060708090a0b0c0d0e0f").unwrap().session().unwrap();
         assert_eq!(session.session, SessionId(5));
     }
 
@@ -196,7 +196,7 @@ mod tests {
             ("idempotency-key", ""),
             ("idempotency-key", "\"\""),
             ("idempotency-key", "a\tb"),
-            ("zlock-session", "5"),
+            ("zlock-session-key", "5"),
         ] {
             assert!(read(name, value).is_err(), "{name}: {value}");
         }

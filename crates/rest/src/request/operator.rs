@@ -1,8 +1,8 @@
 //! Operators, the callers that may use the routes under `/v1/admin/`.
 //!
 //! An operator is the super user, a client whose certificate has one of the subjects in
-//! `operators`, or a caller on the admin socket, which the system lets only the node's own user
-//! open. [`operators_only`] stands before every route of the list in `routes.rs`, so that no
+//! `admin.operators`, or a caller on the admin socket, which the system lets only the node's own
+//! user open. [`operators_only`] stands before every route of the list in `routes.rs`, so that no
 //! handler can forget to ask.
 
 use std::fmt;
@@ -86,8 +86,8 @@ impl Operator {
 }
 
 const HOW: &str = "this is for operators: ask on the node's machine by its admin socket (zlock --admin-socket PATH, \
-    curl --unix-socket PATH; the setting admin_socket names it), or with a certificate whose subject is listed in the \
-    setting operators, or as the super user (super_digest) with https or from the node's machine";
+    curl --unix-socket PATH; the key admin.socket names it), or with a certificate whose subject is listed in \
+    admin.operators, or as the super user (admin.super_digest) with https or from the node's machine";
 const READABLE: &str = "the super user's password came over plain HTTP from another machine, where others can read it: \
     ask with https, or on the node's machine, and choose another password";
 

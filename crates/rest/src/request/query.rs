@@ -155,14 +155,14 @@ impl Query {
         at.map(|at| self.params.swap_remove(at)).is_some()
     }
 
-    /// Takes `limit`: the length of a page, up to `max`.
-    pub(crate) fn limit(&mut self, max: usize) -> Result<usize, Problem> {
+    /// Takes `page_size`, up to `max`.
+    pub(crate) fn page_size(&mut self, max: usize) -> Result<usize, Problem> {
         // Handlers look at one more, to know whether there is a next page.
         let max = max.min(usize::MAX - 1);
-        match self.get("limit")? {
-            Some(0) => Err(Problem::bad("limit", "at least 1")),
-            Some(limit) if limit > max => Err(Problem::bad("limit", format!("at most {max}"))),
-            Some(limit) => Ok(limit),
+        match self.get("page_size")? {
+            Some(0) => Err(Problem::bad("page_size", "at least 1")),
+            Some(size) if size > max => Err(Problem::bad("page_size", format!("at most {max}"))),
+            Some(size) => Ok(size),
             None => Ok(max),
         }
     }
@@ -314,14 +314,14 @@ mod tests {
         assert!(Query::parse("a=1&a=2").is_err());
         assert!(Query::parse("a=%ff").is_err());
         assert!(Query::parse("watch=data").unwrap().finish().is_err());
-        let mut query = Query::parse("wait=31s&limit=0&keep=maybe&since=-1&from=%2b1").unwrap();
+        let mut query = Query::parse("wait=31s&page_size=0&keep=maybe&since=-1&after=%2b1").unwrap();
         assert!(query.duration_ms("wait", 30_000).is_err());
-        assert!(query.limit(10).is_err());
-        assert_eq!(Query::parse("limit=10").unwrap().limit(10).unwrap(), 10);
-        assert!(Query::parse("limit=11").unwrap().limit(10).is_err());
+        assert!(query.page_size(10).is_err());
+        assert_eq!(Query::parse("page_size=10").unwrap().page_size(10).unwrap(), 10);
+        assert!(Query::parse("page_size=11").unwrap().page_size(10).is_err());
         assert!(query.flag("keep").is_err());
         assert!(query.get::<u64>("since").is_err());
-        assert!(query.get::<u64>("from").is_err());
+        assert!(query.get::<u64>("after").is_err());
     }
 
     #[test]
@@ -334,7 +334,7 @@ mod tests {
     #[test]
     fn the_members_of_a_body_are_parameters_of_their_own_types() {
         let mut query =
-            both("wait=3s", r#"{"label":"a","keep":true,"permits":2,"lock_delay":"5s","limit":null}"#).unwrap();
+            both("wait=3s", r#"{"label":"a","keep":true,"permits":2,"lock_delay":"5s","permits_max":null}"#).unwrap();
         assert_eq!(query.take("label").unwrap().as_deref(), Some("a"));
         assert!(query.flag("keep").unwrap());
         assert_eq!(query.get::<u32>("permits").unwrap(), Some(2));
@@ -342,10 +342,11 @@ mod tests {
         assert_eq!(query.duration_ms("lock_delay", 30_000).unwrap(), Some(5_000));
         assert!(query.finish().is_ok());
         let mut wrong =
-            both("", r#"{"label":1,"keep":"true","permits":"2","wait":30,"limit":1.5,"from":-1,"since":2.0}"#).unwrap();
+            both("", r#"{"label":1,"keep":"true","permits":"2","wait":30,"permits_max":1.5,"after":-1,"since":2.0}"#)
+                .unwrap();
         assert!(wrong.take("label").is_err() && wrong.flag("keep").is_err() && wrong.get::<u32>("permits").is_err());
         assert!(wrong.duration_ms("wait", 60_000).is_err());
-        assert!(wrong.get::<u32>("limit").is_err() && wrong.get::<u32>("from").is_err());
+        assert!(wrong.get::<u32>("permits_max").is_err() && wrong.get::<u32>("after").is_err());
         assert_eq!(wrong.get::<u32>("since").unwrap(), Some(2));
     }
 

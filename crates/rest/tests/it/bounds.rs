@@ -117,7 +117,7 @@ async fn operations_of_a_txn_have_a_bound() {
     let two = format!(r#"{{"ops":[{check},{check}]}}"#);
     node.post("/v1/txn", &two).await.expect(200);
     let three = format!(r#"{{"ops":[{check},{check},{check}]}}"#);
-    node.post("/v1/txn", &three).await.expect_problem(413, "limit-reached");
+    node.post("/v1/txn", &three).await.expect_problem(413, "too-many-operations");
 }
 
 #[tokio::test]
@@ -190,11 +190,11 @@ async fn waits_and_pages_have_bounds() {
     for path in ["/a", "/b", "/c"] {
         node.post(&format!("/v1/znodes{path}"), "").await.expect(201);
     }
-    let refused = node.get("/v1/znodes?children&limit=3").await.expect_problem(400, "bad-request");
-    assert_eq!(refused.body["detail"], "limit: at most 2");
+    let refused = node.get("/v1/znodes?children&page_size=3").await.expect_problem(400, "bad-request");
+    assert_eq!(refused.body["detail"], "page_size: at most 2");
     let page = node.get("/v1/znodes?children").await.expect(200);
     assert_eq!(page.body["children"].as_array().unwrap().len(), 2);
-    assert!(page.body["next"].is_string());
+    assert!(page.body["cursor"].is_string());
 }
 
 #[tokio::test]
@@ -202,10 +202,10 @@ async fn a_text_that_is_too_long_is_refused_by_its_name() {
     let node = limited(|limits| limits.label_bytes_max = 8).await;
     let session = node.session().await;
     let check = async |method: Method, uri: &str, body: &str, name: &str| {
-        let answer = node.call(method, uri, &[("zlock-session", &session)], body.as_bytes()).await;
-        let refused = answer.expect_problem(413, "body-too-large");
+        let answer = node.call(method, uri, &[("zlock-session-key", &session)], body.as_bytes()).await;
+        let refused = answer.expect_problem(400, "bad-request");
         let detail = format!("{name}: 9 bytes, and at most 8 are taken");
-        assert_eq!((&refused.body["detail"], &refused.body["code"]), (&detail.into(), &(-1012).into()), "{uri}");
+        assert_eq!((&refused.body["detail"], &refused.body["code"]), (&detail.into(), &(-8).into()), "{uri}");
     };
     let reader = node.acquire(&session, "/l?mode=read&owner=12345678&label=12345678").await.expect(200);
     check(Method::POST, "/v1/locks/l?owner=123456789", "", "owner").await;

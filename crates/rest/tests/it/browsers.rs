@@ -22,7 +22,7 @@ async fn a_page_of_elsewhere_neither_writes_nor_reads() {
     let requests = [
         (Method::POST, "/v1/sessions"),
         (Method::POST, "/v1/locks/l"),
-        (Method::POST, "/v1/revoke/l?deadline=0"),
+        (Method::POST, "/v1/revocations/l?deadline=0"),
         (Method::POST, "/v1/znodes/a"),
         (Method::PUT, "/v1/znodes/l"),
         (Method::DELETE, "/v1/znodes/l"),
@@ -34,7 +34,7 @@ async fn a_page_of_elsewhere_neither_writes_nor_reads() {
     ];
     for (method, uri) in requests {
         for page in [&[EVIL][..], &[EVIL, FORM], &[("origin", "null")], &[("sec-fetch-site", "cross-site")]] {
-            let headers = [page, &[("zlock-session", &session)]].concat();
+            let headers = [page, &[("zlock-session-key", &session)]].concat();
             let refused = node.call(method.clone(), uri, &headers, b"").await.expect_problem(403, "foreign-origin");
             assert_eq!(refused.body["outcome"], "refused");
             let allows = |name: &axum::http::HeaderName| name.as_str().starts_with("access-control-");
@@ -47,7 +47,7 @@ async fn a_page_of_elsewhere_neither_writes_nor_reads() {
 #[tokio::test]
 async fn programs_ask_as_they_always_did() {
     let node = Node::start().await;
-    let body = br#"{"timeout_ms":30000}"#;
+    let body = br#"{"timeout":"30s"}"#;
     node.call(Method::POST, "/v1/sessions", &[FORM], body).await.expect(201);
     node.call(Method::POST, "/v1/sessions", &[], body).await.expect(201);
     let answer = node.call(Method::POST, "/v1/znodes/a", &[FORM], b"what curl -d sends").await.expect(201);

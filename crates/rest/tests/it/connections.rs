@@ -73,7 +73,7 @@ async fn read_head(stream: &mut TcpStream) -> String {
 }
 
 fn acquire(session: &str, lock_and_query: &str) -> String {
-    format!("POST /v1/locks{lock_and_query} HTTP/1.1\r\nhost: localhost\r\nzlock-session: {session}\r\n\r\n")
+    format!("POST /v1/locks{lock_and_query} HTTP/1.1\r\nhost: localhost\r\nzlock-session-key: {session}\r\n\r\n")
 }
 
 #[tokio::test]
@@ -106,7 +106,7 @@ async fn pipelined_old_and_absolute_requests_are_served() {
 #[tokio::test]
 async fn a_question_of_a_proxy_is_answered_without_the_body_that_it_tells_the_length_of() {
     let server = Server::start(RestConfig::default()).await;
-    for question in ["GET /v1/fence?lock=/l&token=1", "PUT /v1/fence/invoices/7"] {
+    for question in ["GET /v1/fence?path=/l&fencing_token=1", "PUT /v1/fence/invoices/7"] {
         let head = format!("{question} HTTP/1.1\r\nhost: localhost\r\nzlock-lock: /l\r\ncontent-length: 4\r\n\r\n");
         let answer = read_to_end(server.send(&head).await).await;
         assert!(answer.starts_with("HTTP/1.1 403 Forbidden\r\n"), "{question}: {answer}");
@@ -160,7 +160,7 @@ async fn a_door_that_drains_serves_on_and_closes_with_each_answer() {
     let mut look = TcpStream::connect(server.addr).await.unwrap();
     look.write_all(b"GET /v1/cluster HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
     let look = read_to_end(look).await;
-    assert!(look.contains(r#""ready":"draining""#), "{look}");
+    assert!(look.contains(r#""status":"draining""#), "{look}");
     // An earlier connection is not cut: its next request is answered.
     kept.write_all(LOOK.as_bytes()).await.unwrap();
     let answer = read_to_end(kept).await;
@@ -332,7 +332,7 @@ async fn a_client_that_sends_no_more_is_answered_unless_it_may_wait() {
     };
     let with_body = |head: &str, body: &str| {
         format!(
-            "{head} HTTP/1.1\r\nhost: localhost\r\nzlock-session: {second}\r\ncontent-length: {}\r\n\r\n{body}",
+            "{head} HTTP/1.1\r\nhost: localhost\r\nzlock-session-key: {second}\r\ncontent-length: {}\r\n\r\n{body}",
             body.len()
         )
     };
@@ -354,7 +354,7 @@ async fn a_client_that_sends_no_more_is_answered_unless_it_may_wait() {
         acquire(&second, "/l?wait=20s"),
         with_body("POST /v1/locks/l", r#"{"wait":"20s"}"#),
         with_body("POST /v1/multilocks", several)
-            .replace("zlock-session", "content-type: application/json\r\nzlock-session"),
+            .replace("zlock-session-key", "content-type: application/json\r\nzlock-session-key"),
         "GET /v1/znodes/a?watch=data&wait=20s HTTP/1.1\r\nhost: localhost\r\n\r\n".to_owned(),
     ] {
         assert_eq!(last(&request).await, "", "{request}");

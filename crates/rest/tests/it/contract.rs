@@ -233,11 +233,10 @@ fn fields_have_formats_and_patterns() {
     let field = |name: &str, field: &str| &schema(name)["properties"][field];
     assert_eq!(field("ZnodeInfo", "data_base64"), &Value::Null, "it is not in the document");
     assert_eq!(field("BytesZnode", "data_base64")["contentEncoding"], "base64");
-    assert_eq!(field("SessionOpened", "session")["pattern"], "^[0-9]+\\.[0-9a-f]{32}$");
+    assert_eq!(field("SessionOpened", "session_key")["pattern"], "^[0-9]+\\.[0-9a-f]{32}$");
     assert_eq!(field("Stat", "czxid")["format"], "int64");
     assert_eq!(field("Problem", "type")["pattern"], "^urn:zlock:problem:[a-z-]+$");
-    assert_eq!(field("LockQueue", "lock")["pattern"], "^/");
-    assert_eq!(field("OpenSession", "timeout_ms")["type"], json!(["integer", "null"]));
+    assert_eq!(field("LockQueue", "path")["pattern"], "^/");
     assert_eq!(schema("OpenSession")["additionalProperties"], false);
     let ops = schema("TxnOp")["oneOf"].clone();
     assert!(ops.as_array().unwrap().iter().all(|op| op["additionalProperties"] == false), "{ops}");
@@ -250,7 +249,7 @@ async fn an_encoded_slash_separates_names_in_every_route_with_a_path() {
     let node = Node::start().await;
     let session = node.session().await;
     let held = node.acquire(&session, "/team%2Fx").await.expect(200);
-    assert_eq!(held.body["lock"], "/team/x");
+    assert_eq!(held.body["path"], "/team/x");
     let ticket = held.body["ticket"].as_str().unwrap();
     let encoded = ticket.replace('/', "%2F");
     let seen = node.in_session(&session, Method::GET, &format!("/v1/tickets/{encoded}")).await.expect(200);
@@ -258,7 +257,7 @@ async fn an_encoded_slash_separates_names_in_every_route_with_a_path() {
     assert_eq!(node.get("/v1/locks/%2Fteam%2fx").await.expect(200).body["contenders"], 1);
     let data = node.get(&format!("/v1/znodes/{encoded}")).await.expect(200);
     assert_eq!(data.body["path"], ticket);
-    let asked = node.post(&format!("/v1/revoke/{encoded}"), "").await.expect(200);
+    let asked = node.post(&format!("/v1/revocations/{encoded}"), "").await.expect(200);
     assert_eq!(asked.body["tickets"], json!([ticket]));
     node.in_session(&session, Method::DELETE, &format!("/v1/tickets/{encoded}")).await.expect(200);
     // A path is decoded once: a name that was encoded twice has a percent sign.
@@ -285,14 +284,14 @@ async fn parameters_are_taken_from_a_body_as_from_the_query() {
     let node = Node::start().await;
     let (first, second) = (node.session().await, node.session().await);
     let ask = async |session: &str, method: Method, uri: &str, body: Value| {
-        node.call(method, uri, &[("zlock-session", session)], body.to_string().as_bytes()).await
+        node.call(method, uri, &[("zlock-session-key", session)], body.to_string().as_bytes()).await
     };
     let held = ask(&first, Method::POST, "/v1/locks/l", json!({"mode": "read", "label": "a"})).await.expect(200);
     assert!(held.body["ticket"].as_str().unwrap().contains("__rlock__"), "{}", held.body);
     let kept = json!({"keep": true, "mode": "write", "wait": "10ms"});
     let waiting = ask(&second, Method::POST, "/v1/locks/l", kept).await.expect(202);
     // The deadline of a revocation was lost once.
-    let asked = ask(&second, Method::POST, "/v1/revoke/l", json!({"deadline": "0"})).await.expect(200);
+    let asked = ask(&second, Method::POST, "/v1/revocations/l", json!({"deadline": "0"})).await.expect(200);
     assert_eq!(asked.body["tickets"], json!([held.body["ticket"]]));
     let uri = format!("/v1/tickets{}?wait=20s", waiting.body["ticket"].as_str().unwrap());
     node.in_session(&second, Method::GET, &uri).await.expect(200);
@@ -329,18 +328,18 @@ async fn a_body_is_never_ignored() {
         (Method::GET, "/v1/locks/l", r#"{"history":true}"#, "body: a GET has none"),
         (Method::GET, "/livez", "x", "body: a GET has none"),
     ] {
-        let answer = node.call(method, uri, &[("zlock-session", &session)], body.as_bytes()).await;
+        let answer = node.call(method, uri, &[("zlock-session-key", &session)], body.as_bytes()).await;
         let refused = answer.expect_problem(400, "bad-request");
         assert!(refused.body["detail"].as_str().unwrap().contains(detail), "{uri} {body}: {}", refused.body);
     }
     let long = format!(r#"{{"label":"{}"}}"#, "x".repeat(9_000));
-    let refused = node.call(Method::POST, "/v1/locks/l", &[("zlock-session", &session)], long.as_bytes()).await;
+    let refused = node.call(Method::POST, "/v1/locks/l", &[("zlock-session-key", &session)], long.as_bytes()).await;
     refused.expect_problem(413, "body-too-large");
-    let plain = [("zlock-session", &*session), ("content-type", "text/plain")];
+    let plain = [("zlock-session-key", &*session), ("content-type", "text/plain")];
     let refused = node.call(Method::POST, "/v1/locks/l", &plain, b"{}").await;
     refused.expect_problem(415, "unsupported-media-type");
     // An empty object has no member to refuse.
-    node.call(Method::POST, &keepalive, &[("zlock-session", &session)], b"{}").await.expect(200);
+    node.call(Method::POST, &keepalive, &[("zlock-session-key", &session)], b"{}").await.expect(200);
     assert_eq!(node.get("/v1/locks/l").await.expect(200).body["contenders"], 0);
 }
 
@@ -351,16 +350,17 @@ async fn a_duration_without_a_unit_is_refused_with_both_readings() {
     for (method, uri, name) in [
         (Method::POST, "/v1/locks/l?wait=30", "wait"),
         (Method::POST, "/v1/locks/l?lock_delay=30", "lock_delay"),
-        (Method::POST, "/v1/revoke/l?deadline=30", "deadline"),
+        (Method::POST, "/v1/revocations/l?deadline=30", "deadline"),
         (Method::POST, "/v1/znodes/t?mode=persistent-ttl&ttl=30", "ttl"),
         (Method::GET, "/v1/znodes?watch=data&wait=30", "wait"),
     ] {
         let refused = node.in_session(&session, method, uri).await.expect_problem(400, "bad-request");
         assert_eq!(refused.body["detail"], format!("{name}: 30 has no unit: write 30ms or 30s"), "{uri}");
     }
-    let text = node.post("/v1/sessions", r#"{"timeout_ms":"60"}"#).await.expect_problem(400, "bad-request");
-    let detail = text.body["detail"].as_str().unwrap();
-    assert!(detail.contains("write 60 for 60ms or 60000 for 60s"), "{detail}");
+    for bare in [r#"{"timeout":"30"}"#, r#"{"timeout":30}"#] {
+        let refused = node.post("/v1/sessions", bare).await.expect_problem(400, "bad-request");
+        assert!(refused.body["detail"].as_str().unwrap().contains("30ms or 30s"), "{}", refused.body);
+    }
     let txn = r#"{"ops":[{"op":"create","path":"/t","mode":"persistent-ttl","ttl":30}]}"#;
     let refused = node.post("/v1/txn", txn).await.expect_problem(400, "bad-request");
     assert!(refused.body["detail"].as_str().unwrap().contains("30ms or 30s"), "{}", refused.body);
@@ -370,11 +370,11 @@ async fn a_duration_without_a_unit_is_refused_with_both_readings() {
 async fn a_timeout_that_was_moved_into_its_bounds_says_so() {
     let node = Node::start().await;
     for (asked, agreed) in [(60, 2_000), (3_600_000, 300_000)] {
-        let opened = node.post("/v1/sessions", &format!("{{\"timeout_ms\":{asked}}}")).await.expect(201);
+        let opened = node.post("/v1/sessions", &format!("{{\"timeout\":\"{asked}ms\"}}")).await.expect(201);
         let said = (&opened.body["timeout_ms"], &opened.body["timeout_asked_ms"]);
         assert_eq!(said, (&json!(agreed), &json!(asked)));
     }
-    let opened = node.post("/v1/sessions", r#"{"timeout_ms":30000}"#).await.expect(201);
+    let opened = node.post("/v1/sessions", r#"{"timeout":"30s"}"#).await.expect(201);
     assert_eq!(opened.body.get("timeout_asked_ms"), None);
 }
 
@@ -385,7 +385,7 @@ async fn a_set_that_is_tried_again_behind_another_has_its_first_etag() {
     let (one, two) = (node.session().await, node.session().await);
     node.post("/v1/znodes/a", "").await.expect(201);
     let set = async |session: &str, key: &str, data: &[u8]| {
-        let headers = [("zlock-session", session), ("idempotency-key", key)];
+        let headers = [("zlock-session-key", session), ("idempotency-key", key)];
         node.call(Method::PUT, "/v1/znodes/a", &headers, data).await.expect(200)
     };
     let first = set(&one, "first", b"1").await;
@@ -401,7 +401,7 @@ async fn a_key_need_not_be_a_uuid_and_lock_nodes_are_named_by_one() {
     let node = Node::start().await;
     let session = node.session().await;
     let acquire = async |key: &str| {
-        let headers = [("zlock-session", &*session), ("idempotency-key", key)];
+        let headers = [("zlock-session-key", &*session), ("idempotency-key", key)];
         node.call(Method::POST, "/v1/locks/l?owner=o", &headers, b"").await
     };
     let (first, again) = (acquire("deploy 42").await.expect(200), acquire("deploy 42").await.expect(200));
@@ -411,4 +411,63 @@ async fn a_key_need_not_be_a_uuid_and_lock_nodes_are_named_by_one() {
     assert!(rest == "__WRIT__0000000000__lock__0000000000" && uuid::Uuid::try_parse(uuid).is_ok(), "{name}");
     assert_eq!(acquire("deploy 43").await.expect(200).body["holds"], 2);
     acquire(&"x".repeat(129)).await.expect_problem(400, "bad-request");
+}
+
+/// Type of a schema in a few words.
+fn type_of(schema: &Value) -> String {
+    if let Some(name) = schema["$ref"].as_str() {
+        return name.rsplit('/').next().unwrap().to_owned();
+    }
+    if let Some(words) = schema["enum"].as_array() {
+        return words.iter().map(|word| word.as_str().unwrap_or_default()).collect::<Vec<_>>().join("|");
+    }
+    for several in ["oneOf", "anyOf", "allOf"] {
+        if let Some(all) = schema[several].as_array() {
+            return all.iter().map(type_of).collect::<Vec<_>>().join("|");
+        }
+    }
+    match (&schema["type"], &schema["items"], &schema["properties"]) {
+        (_, items @ Value::Object(_), _) => format!("[{}]", type_of(items)),
+        (_, _, Value::Object(fields)) => {
+            let field = |(name, schema): (&String, &Value)| format!("{name}:{}", type_of(schema));
+            format!("{{{}}}", fields.iter().map(field).collect::<Vec<_>>().join(" "))
+        }
+        (Value::Array(types), ..) => types.iter().filter_map(Value::as_str).collect::<Vec<_>>().join("|"),
+        (one, ..) => one.as_str().unwrap_or("any").to_owned(),
+    }
+}
+
+/// Describes an operation in a line: its parameters, its body, and its successful answers.
+fn line_of(method: &str, path: &str, operation: &Value) -> String {
+    let mut words = vec![format!("{} {path} {}", method.to_uppercase(), operation["operationId"].as_str().unwrap())];
+    for parameter in operation["parameters"].as_array().into_iter().flatten() {
+        let mark = if parameter["required"] == true { "!" } else { "" };
+        words.push(format!("{}{mark}:{}", parameter["name"].as_str().unwrap(), type_of(&parameter["schema"])));
+    }
+    for content in operation["requestBody"]["content"].as_object().into_iter().flatten() {
+        words.push(format!("body={}", type_of(&content.1["schema"])));
+    }
+    for (status, response) in
+        operation["responses"].as_object().unwrap().iter().filter(|(status, _)| status.as_str() < "300")
+    {
+        let bodies = response["content"].as_object().into_iter().flatten();
+        let bodies: Vec<String> = bodies.map(|(_, content)| type_of(&content["schema"])).collect();
+        words.push(format!("-> {status} {}", bodies.join("|")).trim_end().to_owned());
+    }
+    words.join(" ")
+}
+
+/// The names of the API are promised: a change of `golden/api.txt` is a line in the changelog.
+#[test]
+fn a_change_of_a_name_is_a_change_of_the_golden_file() {
+    let mut lines: Vec<String> =
+        operations().map(|(method, path, operation)| line_of(method, path, operation)).collect();
+    let schemas = document()["components"]["schemas"].as_object().unwrap();
+    lines.extend(schemas.iter().map(|(name, schema)| format!("{name} = {}", type_of(schema))));
+    let table = lines.join("\n") + "\n";
+    let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/api.txt");
+    if std::env::var_os("UPDATE_GOLDENFILES").is_some() {
+        std::fs::write(&file, &table).unwrap();
+    }
+    assert_eq!(table, std::fs::read_to_string(file).unwrap_or_default(), "UPDATE_GOLDENFILES=1 writes the table");
 }

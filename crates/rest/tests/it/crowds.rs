@@ -40,7 +40,7 @@ async fn ask(stream: &mut TcpStream, request: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-const WRITE: &str = "POST /v1/sessions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 20\r\n\r\n{\"timeout_ms\":30000}";
+const WRITE: &str = "POST /v1/sessions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 17\r\n\r\n{\"timeout\":\"30s\"}";
 const WATCH: &str = "GET /v1/znodes/watched?watch=data&wait=60s HTTP/1.1\r\nhost: localhost\r\n\r\n";
 const LOOK: &str = "HEAD /livez HTTP/1.1\r\nhost: localhost\r\n\r\n";
 
@@ -254,11 +254,11 @@ async fn sessions_of_one_address_leave_room_for_others() {
     }
     // Only the session itself is told its address.
     let body: serde_json::Value = serde_json::from_str(opened.split_once("\r\n\r\n").unwrap().1).unwrap();
-    let uri = format!("/v1/sessions/{}", body["id"]);
-    let own = node.in_session(body["session"].as_str().unwrap(), axum::http::Method::GET, &uri).await.expect(200);
+    let uri = format!("/v1/sessions/{}", body["session"]);
+    let own = node.in_session(body["session_key"].as_str().unwrap(), axum::http::Method::GET, &uri).await.expect(200);
     assert_eq!(
-        (own.body["client"]["address"].as_str().unwrap(), number(&own, "id")),
-        ("127.0.0.1", body["id"].as_u64().unwrap())
+        (own.body["client"]["address"].as_str().unwrap(), number(&own, "session")),
+        ("127.0.0.1", body["session"].as_u64().unwrap())
     );
     assert_eq!(node.get(&uri).await.expect(200).body.get("client"), None);
 }

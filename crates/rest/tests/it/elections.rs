@@ -10,7 +10,7 @@ async fn campaign(node: &Node, session: &str, query: &str) -> Answer {
 }
 
 async fn proclaim(node: &Node, session: &str, value: &str) -> Answer {
-    node.call(Method::PUT, "/v1/elections/e", &[("zlock-session", session)], value.as_bytes()).await
+    node.call(Method::PUT, "/v1/elections/e", &[("zlock-session-key", session)], value.as_bytes()).await
 }
 
 #[tokio::test]
@@ -36,7 +36,7 @@ async fn only_the_leader_proclaims() {
     let node = Node::start().await;
     let (first, second) = (node.session().await, node.session().await);
     let none = node.get("/v1/elections/e").await.expect(200);
-    assert_eq!(none.body, json!({"election": "/e", "candidates": 0, "cursor": "0.0"}));
+    assert_eq!(none.body, json!({"path": "/e", "candidates": 0, "upto": "0.0"}));
     let leads = campaign(&node, &first, "?label=a").await.expect(200);
     campaign(&node, &second, "?label=b&keep").await.expect(202);
     let leader = node.get("/v1/elections/e").await.expect(200);
@@ -51,7 +51,7 @@ async fn only_the_leader_proclaims() {
     let leader = node.get("/v1/elections/e").await.expect(200);
     assert_eq!(leader.body["leader"]["data"], "tcp://a:1");
     // A guard of the client's own is checked too.
-    let stale = [("zlock-session", &*first), ("if-lock", "/e;1")];
+    let stale = [("zlock-session-key", &*first), ("if-lock", "/e;1")];
     node.call(Method::PUT, "/v1/elections/e", &stale, b"x").await.expect_problem(412, "lock-not-held");
 }
 
@@ -62,7 +62,7 @@ async fn a_retried_proclamation_is_answered_after_the_leader_has_gone() {
     let leads = campaign(&node, &session, "").await.expect(200);
     let uri =
         format!("/v1/elections/e?ticket={}&fencing_token={}", text(&leads, "ticket"), number(&leads, "fencing_token"));
-    let key = [("zlock-session", &*session), ("idempotency-key", "67e55044-10b1-426f-9247-bb680e5fe0c8")];
+    let key = [("zlock-session-key", &*session), ("idempotency-key", "67e55044-10b1-426f-9247-bb680e5fe0c8")];
     let first = node.call(Method::PUT, &uri, &key, b"x").await.expect(200);
     node.in_session(&session, Method::DELETE, "/v1/elections/e").await.expect(200);
     let again = node.call(Method::PUT, &uri, &key, b"x").await.expect(200);
@@ -78,7 +78,7 @@ async fn a_retried_proclamation_is_answered_after_the_leader_has_gone() {
 async fn a_retried_resignation_is_answered_by_its_ticket() {
     let node = Node::start().await;
     let session = node.session().await;
-    let key = [("zlock-session", &*session), ("idempotency-key", "67e55044-10b1-426f-9247-bb680e5fe0c8")];
+    let key = [("zlock-session-key", &*session), ("idempotency-key", "67e55044-10b1-426f-9247-bb680e5fe0c8")];
     campaign(&node, &session, "").await.expect(200);
     node.call(Method::DELETE, "/v1/elections/e", &key, b"").await.expect(200);
     node.call(Method::DELETE, "/v1/elections/e", &key, b"").await.expect_problem(412, "lock-not-held");
@@ -93,30 +93,30 @@ async fn a_retried_resignation_is_answered_by_its_ticket() {
 async fn an_observer_sees_each_leader_and_each_value_once() {
     let node = Node::start().await;
     let (first, second) = (node.session().await, node.session().await);
-    let mut cursor = String::from("0.0");
-    let observe = async |cursor: &mut String| {
-        let answer = node.get(&format!("/v1/elections/e?after={cursor}&wait=20s")).await.expect(200);
-        *cursor = text(&answer, "cursor").into();
+    let mut upto = String::from("0.0");
+    let observe = async |upto: &mut String| {
+        let answer = node.get(&format!("/v1/elections/e?since={upto}&wait=20s")).await.expect(200);
+        *upto = text(&answer, "upto").into();
         answer.body["leader"]["data"].clone()
     };
-    let (seen, _) = tokio::join!(observe(&mut cursor), campaign(&node, &first, "?label=a"));
+    let (seen, _) = tokio::join!(observe(&mut upto), campaign(&node, &first, "?label=a"));
     assert_eq!(seen, "a");
     // A new candidate does not change the observed leader.
     campaign(&node, &second, "?label=b&keep").await.expect(202);
-    let (seen, _) = tokio::join!(observe(&mut cursor), proclaim(&node, &first, "here"));
+    let (seen, _) = tokio::join!(observe(&mut upto), proclaim(&node, &first, "here"));
     assert_eq!(seen, "here");
     let resign = node.in_session(&first, Method::DELETE, "/v1/elections/e");
-    let (seen, _) = tokio::join!(observe(&mut cursor), resign);
+    let (seen, _) = tokio::join!(observe(&mut upto), resign);
     assert_eq!(seen, "b");
     // A late observer sees the present leader at once.
     let mut late = String::from("0.0");
-    assert_eq!((observe(&mut late).await, &late), (json!("b"), &cursor));
-    let still = node.get(&format!("/v1/elections/e?after={cursor}&wait=50ms")).await.expect(200);
-    assert_eq!(still.body["cursor"], *cursor);
+    assert_eq!((observe(&mut late).await, &late), (json!("b"), &upto));
+    let still = node.get(&format!("/v1/elections/e?since={upto}&wait=50ms")).await.expect(200);
+    assert_eq!(still.body["upto"], *upto);
     let id = second.split_once('.').unwrap().0;
     let closing = format!("/v1/sessions/{id}");
-    let (seen, _) = tokio::join!(observe(&mut cursor), node.in_session(&second, Method::DELETE, &closing));
-    assert_eq!((seen, &*cursor), (Value::Null, "0.0"));
+    let (seen, _) = tokio::join!(observe(&mut upto), node.in_session(&second, Method::DELETE, &closing));
+    assert_eq!((seen, &*upto), (Value::Null, "0.0"));
 }
 
 #[tokio::test]
@@ -125,7 +125,7 @@ async fn a_leader_latch_of_curator_stands_in_the_same_election() {
     let (latch, ours) = (node.session().await, node.session().await);
     node.post("/v1/znodes/e?mode=container", "").await.expect(201);
     let name = "/v1/znodes/e/_c_6f8a7f8e-0000-4000-8000-000000000000-latch-?mode=ephemeral-sequential";
-    let made = node.call(Method::POST, name, &[("zlock-session", &*latch)], b"jvm").await.expect(201);
+    let made = node.call(Method::POST, name, &[("zlock-session-key", &*latch)], b"jvm").await.expect(201);
     assert_eq!(node.get("/v1/elections/e").await.expect(200).body["leader"]["data"], "jvm");
     let waiting = campaign(&node, &ours, "?wait=20s&label=ours");
     let closing = async {
@@ -149,7 +149,7 @@ async fn nobody_proclaims_for_a_leader_but_itself() {
     let waits = text(&waits, "ticket").to_owned();
     let proclaim = |session: &str, ticket: &str, more: &[(&str, &str)]| {
         let uri = format!("/v1/elections/e?ticket={ticket}&fencing_token={token}");
-        let headers = [&[("zlock-session", session)], more].concat();
+        let headers = [&[("zlock-session-key", session)], more].concat();
         let node = &node;
         let headers: Vec<_> = headers.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
         async move {

@@ -13,16 +13,16 @@ async fn a_token_passes_while_it_holds_the_lock() {
     let (first, second) = (node.session().await, node.session().await);
     let held = node.acquire(&first, "/team/x").await.expect(200);
     let old = number(&held, "fencing_token");
-    let ask = async |token: &str| node.get(&format!("/v1/fence?lock=/team/x&token={token}")).await;
+    let ask = async |token: &str| node.get(&format!("/v1/fence?path=/team/x&fencing_token={token}")).await;
     let passes = ask(&old.to_string()).await.expect(204);
     assert!(passes.bytes.is_empty() && passes.zxid() >= held.zxid());
-    node.call(Method::HEAD, &format!("/v1/fence?lock=/team/x&token={old}"), &[], b"").await.expect(204);
-    ask(&(old + 1).to_string()).await.expect_problem(403, "lock-not-held");
-    node.get(&format!("/v1/fence?lock=/team/y&token={old}")).await.expect_problem(403, "lock-not-held");
+    node.call(Method::HEAD, &format!("/v1/fence?path=/team/x&fencing_token={old}"), &[], b"").await.expect(204);
+    ask(&(old + 1).to_string()).await.expect_problem(403, "fenced");
+    node.get(&format!("/v1/fence?path=/team/y&fencing_token={old}")).await.expect_problem(403, "fenced");
 
     node.release(&first, text(&held, "ticket")).await.expect(200);
     let next = node.acquire(&second, "/team/x").await.expect(200);
-    let stale = ask(&old.to_string()).await.expect_problem(403, "lock-not-held");
+    let stale = ask(&old.to_string()).await.expect_problem(403, "fenced");
     assert_eq!(text(&stale, "detail"), format!("the lock is not held with token {old}"));
     ask(&number(&next, "fencing_token").to_string()).await.expect(204);
 }
@@ -32,12 +32,11 @@ async fn a_token_passes_while_it_holds_the_lock() {
 #[tokio::test]
 async fn what_is_no_token_is_refused_as_one_that_holds_nothing() {
     let node = Node::start().await;
-    for token in
-        ["&token=", "", "&token=x", "&token=-1", "&token=%2B1", "&token=1%20", "&token=99999999999999999999999"]
-    {
-        node.get(&format!("/v1/fence?lock=/l{token}")).await.expect_problem(403, "lock-not-held");
+    for token in ["=", "=x", "=-1", "=%2B1", "=1%20", "=99999999999999999999999"] {
+        node.get(&format!("/v1/fence?path=/l&fencing_token{token}")).await.expect_problem(403, "fenced");
     }
-    for query in ["", "?token=1", "?lock=l&token=1", "?lock=/l&token=1&token=2", "?lock=/l&lock=/m", "?lock=/l&x=1"] {
+    let bad = ["", "?fencing_token=1", "?path=l&fencing_token=1", "?path=/l&fencing_token=1&fencing_token=2"];
+    for query in bad.into_iter().chain(["?path=/l&path=/m", "?path=/l&x=1"]) {
         node.get(&format!("/v1/fence{query}")).await.expect_problem(400, "bad-request");
     }
 }
@@ -49,20 +48,20 @@ async fn a_proxy_may_ask_behind_the_path_of_another_request() {
     let node = Node::start().await;
     let session = node.session().await;
     let token = number(&node.acquire(&session, "/team/x").await.expect(200), "fencing_token").to_string();
-    let good = [("zlock-lock", "/team/x"), ("zlock-token", &*token)];
+    let good = [("zlock-lock", "/team/x"), ("zlock-fencing-token", &*token)];
     for (method, uri) in [
         (Method::GET, "/v1/fence/"),
-        (Method::PUT, "/v1/fence/files/a%2Fb?token=1&token=2&lock=/l"),
+        (Method::PUT, "/v1/fence/files/a%2Fb?fencing_token=1&fencing_token=2&path=/l"),
         (Method::PATCH, "/v1/fence//x"),
     ] {
         assert!(node.call(method.clone(), uri, &good, b"").await.expect(200).bytes.is_empty());
-        node.call(method.clone(), uri, &good[..1], b"").await.expect_problem(403, "lock-not-held");
+        node.call(method.clone(), uri, &good[..1], b"").await.expect_problem(403, "fenced");
         node.call(method.clone(), uri, &good[1..], b"").await.expect_problem(400, "bad-request");
         let twice = [good[0], good[1], ("zlock-lock", "/mine")];
         node.call(method, uri, &twice, b"").await.expect_problem(400, "bad-request");
     }
-    let stale = [good[0], ("zlock-token", "1")];
-    node.call(Method::POST, "/v1/fence/x", &stale, b"").await.expect_problem(403, "lock-not-held");
+    let stale = [good[0], ("zlock-fencing-token", "1")];
+    node.call(Method::POST, "/v1/fence/x", &stale, b"").await.expect_problem(403, "fenced");
 }
 
 /// ACL for clients that may use the locks below a directory and not read them, as in a query; bob
@@ -81,17 +80,17 @@ async fn nothing_of_the_other_request_is_taken_for_a_part_of_the_question() {
     let long = vec![b'x'; 100_000];
     for (kind, body) in [
         ("text/plain", &b"paid"[..]),
-        ("application/json", br#"{"lock":"/mine","token":1,"paid":true}"#),
+        ("application/json", br#"{"path":"/mine","fencing_token":1,"paid":true}"#),
         ("application/json", b"{"),
         ("application/octet-stream", &long),
     ] {
         for method in [Method::GET, Method::POST, Method::PUT] {
             let others = [
                 ("zlock-lock", "/team/x"),
-                ("zlock-token", &*open),
+                ("zlock-fencing-token", &*open),
                 ("content-type", kind),
                 ("authorization", "Basic !"),
-                ("zlock-session", "no session"),
+                ("zlock-session-key", "no session"),
                 ("idempotency-key", ""),
                 ("if-lock", "x"),
                 ("if-match", "\"a\""),
@@ -105,21 +104,21 @@ async fn nothing_of_the_other_request_is_taken_for_a_part_of_the_question() {
     // the page may send it.
     for page in [&[("origin", "https://shop.example")][..], &[("sec-fetch-site", "cross-site")], &[("origin", "null")]]
     {
-        let asked = [page, &[("zlock-lock", "/team/x"), ("zlock-token", &*open)]].concat();
+        let asked = [page, &[("zlock-lock", "/team/x"), ("zlock-fencing-token", &*open)]].concat();
         node.call(Method::POST, "/v1/fence/invoices/7", &asked, b"").await.expect(200);
         // Without the headers that only the proxy sets, the answer is a refusal that no browser
         // would show to the page.
         let refused = node.call(Method::OPTIONS, "/v1/fence/invoices/7", page, b"").await;
         let refused = refused.expect_problem(400, "bad-request");
         assert!(!refused.headers.keys().any(|name| name.as_str().starts_with("access-control-")));
-        let uri = format!("/v1/fence?lock=/team/x&token={open}");
+        let uri = format!("/v1/fence?path=/team/x&fencing_token={open}");
         node.call(Method::GET, &uri, page, b"").await.expect_problem(403, "foreign-origin");
     }
     // Two tokens count as none, as one is from the proxy's client.
-    let twice = [("zlock-lock", "/team/x"), ("zlock-token", &*open), ("zlock-token", "1")];
-    node.call(Method::GET, "/v1/fence/x", &twice, b"").await.expect_problem(403, "lock-not-held");
+    let twice = [("zlock-lock", "/team/x"), ("zlock-fencing-token", &*open), ("zlock-fencing-token", "1")];
+    node.call(Method::GET, "/v1/fence/x", &twice, b"").await.expect_problem(403, "fenced");
     let ask = async |headers: &[(&str, &str)]| {
-        let own = [("zlock-lock", "/d/l"), ("zlock-token", &*hidden)];
+        let own = [("zlock-lock", "/d/l"), ("zlock-fencing-token", &*hidden)];
         node.call(Method::PUT, "/v1/fence/x", &[&own, headers].concat(), b"").await
     };
     ask(&[]).await.expect_problem(403, "no-auth");
@@ -130,7 +129,7 @@ async fn nothing_of_the_other_request_is_taken_for_a_part_of_the_question() {
     assert_eq!(bad.body["detail"], "zlock-authorization: Basic is followed by base64");
     ask(&[("zlock-authorization", BOB), ("zlock-authorization", BOB)]).await.expect_problem(400, "bad-request");
     // nginx asks by a request of its own, with the proxy's credentials and no others.
-    let uri = format!("/v1/fence?lock=/d/l&token={hidden}");
+    let uri = format!("/v1/fence?path=/d/l&fencing_token={hidden}");
     node.get(&uri).await.expect_problem(403, "no-auth");
     node.call(Method::GET, &uri, &[("authorization", BOB)], b"").await.expect(204);
     node.call(Method::GET, &uri, &[("zlock-authorization", BOB)], b"").await.expect_problem(403, "no-auth");
@@ -144,6 +143,7 @@ async fn a_node_that_cannot_tell_says_so() {
         config.members.push(other);
     });
     let node = node.await;
-    let asked = tokio::time::timeout(Duration::from_secs(20), node.get("/v1/fence?lock=/l&token=1")).await.unwrap();
+    let asked =
+        tokio::time::timeout(Duration::from_secs(20), node.get("/v1/fence?path=/l&fencing_token=1")).await.unwrap();
     asked.expect_problem(503, "unavailable");
 }

@@ -12,7 +12,7 @@ async fn end(node: &Node, session: &str) {
 }
 
 async fn join(node: &Node, session: &str, member: &str, data: &[u8]) -> Answer {
-    node.call(Method::POST, &format!("/v1/groups/g?member={member}"), &[("zlock-session", session)], data).await
+    node.call(Method::POST, &format!("/v1/groups/g?member={member}"), &[("zlock-session-key", session)], data).await
 }
 
 #[tokio::test]
@@ -20,25 +20,25 @@ async fn a_group_is_those_whose_sessions_live() {
     let node = Node::start().await;
     let (first, second) = (node.session().await, node.session().await);
     let empty = node.get("/v1/groups/g").await.expect(200);
-    assert_eq!(empty.body, json!({"group": "/g", "count": 0, "members": [], "changed": 0}));
+    assert_eq!(empty.body, json!({"path": "/g", "count": 0, "members": [], "upto": 0}));
     let joined = join(&node, &first, "a", b"here").await.expect(201);
     let again = join(&node, &first, "a", b"there").await.expect(200);
     assert_eq!((&joined.body, text(&again, "data")), (&again.body, "here"));
     join(&node, &second, "a", b"").await.expect_problem(409, "node-exists");
     join(&node, &second, "b", b"\xff").await.expect(201);
     node.post("/v1/groups/g?member=c", "").await.expect_problem(401, "session-required");
-    let group = node.get("/v1/groups/g?limit=1").await.expect(200);
+    let group = node.get("/v1/groups/g?page_size=1").await.expect(200);
     let id: u64 = first.split_once('.').unwrap().0.parse().unwrap();
     let member = &group.body["members"][0];
-    assert_eq!(*member, json!({"member": "a", "session": id, "data": "here", "since_ms": member["since_ms"]}));
-    assert_eq!((&group.body["count"], &group.body["next"]), (&json!(2), &json!("a")));
+    assert_eq!(*member, json!({"member": "a", "session": id, "data": "here", "joined_at_ms": member["joined_at_ms"]}));
+    assert_eq!((&group.body["count"], &group.body["cursor"]), (&json!(2), &json!("a")));
     let rest = node.get("/v1/groups/g?after=a").await.expect(200);
-    assert_eq!((&rest.body["members"][0]["data_base64"], &rest.body["next"]), (&json!("/w=="), &json!(null)));
-    let uri = format!("/v1/groups/g?since={}&wait=20s", number(&group, "changed"));
+    assert_eq!((&rest.body["members"][0]["data_base64"], &rest.body["cursor"]), (&json!("/w=="), &json!(null)));
+    let uri = format!("/v1/groups/g?since={}&wait=20s", number(&group, "upto"));
     let (changed, ()) = tokio::join!(node.get(&uri), end(&node, &first));
     let changed = changed.expect(200);
     assert_eq!((number(&changed, "count"), &changed.body["members"][0]["member"]), (1, &json!("b")));
-    let still = node.get(&format!("/v1/groups/g?since={}&wait=50ms", number(&changed, "changed"))).await.expect(200);
+    let still = node.get(&format!("/v1/groups/g?since={}&wait=50ms", number(&changed, "upto"))).await.expect(200);
     assert_eq!(still.body, changed.body);
     let leave = async || node.in_session(&second, Method::DELETE, "/v1/groups/g?member=b").await.expect(200);
     leave().await;
@@ -50,7 +50,7 @@ async fn a_group_is_those_whose_sessions_live() {
 async fn a_retry_does_not_find_another_session_under_its_name() {
     let node = Node::start().await;
     let (first, second) = (node.session().await, node.session().await);
-    let key = [("zlock-session", &*first), ("idempotency-key", "67e55044-10b1-426f-9247-bb680e5fe0c8")];
+    let key = [("zlock-session-key", &*first), ("idempotency-key", "67e55044-10b1-426f-9247-bb680e5fe0c8")];
     let keyed = async || node.call(Method::POST, "/v1/groups/g?member=a", &key, b"").await;
     assert_eq!(keyed().await.expect(201).body, keyed().await.expect(201).body);
     node.in_session(&first, Method::DELETE, "/v1/groups/g?member=a").await.expect(200);
@@ -63,7 +63,7 @@ async fn a_retry_does_not_find_another_session_under_its_name() {
 async fn a_retried_leave_is_answered_as_the_first_one_and_ends_no_later_membership() {
     let node = Node::start().await;
     let session = node.session().await;
-    let key = [("zlock-session", &*session), ("idempotency-key", "67e55044-10b1-426f-9247-bb680e5fe0c8")];
+    let key = [("zlock-session-key", &*session), ("idempotency-key", "67e55044-10b1-426f-9247-bb680e5fe0c8")];
     let leave = || node.call(Method::DELETE, "/v1/groups/g?member=a", &key, b"");
     join(&node, &session, "a", b"").await.expect(201);
     let first = leave().await.expect(200);
@@ -115,8 +115,10 @@ async fn a_join_is_one_entry_of_the_log_with_its_directories() {
     let node = Node::start().await;
     let session = node.session().await;
     let before = node.get("/v1/znodes").await.expect(200).zxid();
-    let joined =
-        node.call(Method::POST, "/v1/groups/a/b/c?member=m", &[("zlock-session", &*session)], b"").await.expect(201);
+    let joined = node
+        .call(Method::POST, "/v1/groups/a/b/c?member=m", &[("zlock-session-key", &*session)], b"")
+        .await
+        .expect(201);
     assert_eq!(joined.zxid(), before + 1);
     for path in ["/a", "/a/b", "/a/b/c", "/a/b/c/m"] {
         let made = node.get(&format!("/v1/znodes{path}")).await.expect(200);

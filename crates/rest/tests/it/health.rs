@@ -87,7 +87,7 @@ async fn a_leader_alone_is_healthy_and_can_lose_nothing() {
     let node = Node::start().await;
     assert_eq!(roles(&node).await, [200; 3]);
     let health = node.get("/v1/cluster/health").await.expect(200).body;
-    let own = json!({"id": 1, "role": "leader", "reachable": true, "last_contact_ms": 0, "lag": 0});
+    let own = json!({"id": 1, "role": "leader", "reachable": true, "last_contact_ms": 0, "lag_entries": 0});
     assert_eq!(
         health,
         json!({"node_id": 1, "leader": 1, "healthy": true, "failure_tolerance": 0, "voters": 1, "learners": 0, "members": [own]})
@@ -111,7 +111,7 @@ async fn a_node_that_an_operator_drains_sends_clients_elsewhere_until_that_is_ta
     assert_eq!(lines(&answer).last(), Some(&"[-]drain failed: an operator has drained the node"));
     node.get("/readyz?exclude=drain").await.expect(200);
     assert_eq!(roles(&node).await, [503; 3]);
-    assert_eq!(node.get("/v1/cluster").await.expect(200).body["ready"], "draining");
+    assert_eq!(node.get("/v1/cluster").await.expect(200).body["status"], "draining");
     // All else goes on, and no connection is ended.
     let created = node.post("/v1/znodes/a", "").await.expect(201);
     assert_eq!(created.header("connection"), "");

@@ -67,7 +67,7 @@ async fn a_key_or_an_owner_tells_the_threads_of_a_session_apart() {
     let session = node.session().await;
     node.acquire_keyless(&session, "/l").await.expect(200);
     node.acquire_keyless(&session, "/l?owner=two&keep=true").await.expect(202);
-    let key = [("zlock-session", &*session), ("idempotency-key", "67e55044-10b1-426f-9247-bb680e5fe0c8")];
+    let key = [("zlock-session-key", &*session), ("idempotency-key", "67e55044-10b1-426f-9247-bb680e5fe0c8")];
     node.call(Method::POST, "/v1/locks/l?keep=true", &key, b"").await.expect(202);
     assert_eq!(number(&node.get("/v1/locks/l").await.expect(200), "contenders"), 3);
 }
@@ -78,7 +78,7 @@ async fn a_key_or_an_owner_tells_the_threads_of_a_session_apart() {
 async fn readers_and_permits_without_a_key_are_one_for_each_lock() {
     let node = Node::start().await;
     let session = node.session().await;
-    for lock in ["/rw?mode=read", "/s?mode=semaphore&limit=2"] {
+    for lock in ["/rw?mode=read", "/s?mode=semaphore&permits_max=2"] {
         node.acquire_keyless(&session, lock).await.expect(200);
         node.acquire_keyless(&session, lock).await.expect_problem(409, "blocked-by-own-session");
         node.acquire_keyless(&session, &format!("{lock}&owner=two")).await.expect(200);

@@ -11,7 +11,7 @@ async fn a_free_lock_is_held_at_once() {
     let session = node.session().await;
     let held = node.acquire(&session, "/orders/eu?label=worker%207").await.expect(200);
     let (ticket, token) = (text(&held, "ticket").to_owned(), number(&held, "fencing_token"));
-    let expected = json!({"state": "held", "ticket": ticket, "lock": "/orders/eu", "fencing_token": token, "holds": 1,
+    let expected = json!({"state": "held", "ticket": ticket, "path": "/orders/eu", "fencing_token": token, "holds": 1,
         "safe_for_ms": 29_400});
     assert_eq!(held.body, expected);
     assert_eq!(token, held.zxid());
@@ -21,7 +21,7 @@ async fn a_free_lock_is_held_at_once() {
 
     let released = node.release(&session, &ticket).await.expect(200);
     assert_eq!(released.body, json!({"holds": 0, "zxid": released.zxid()}));
-    node.release(&session, &ticket).await.expect_problem(404, "no-node");
+    node.release(&session, &ticket).await.expect_problem(410, "ticket-gone");
     node.get(&format!("/v1/tickets{ticket}")).await.expect_problem(410, "ticket-gone");
     let next = node.acquire(&session, "/orders/eu").await.expect(200);
     assert!(number(&next, "fencing_token") > token);
@@ -63,7 +63,7 @@ async fn a_kept_place_is_waited_for_again() {
     let held = node.acquire(&first, "/l").await.expect(200);
     let queued = node.acquire(&second, "/l?keep=true&wait=10ms").await.expect(202);
     let ticket = text(&queued, "ticket").to_owned();
-    let expected = json!({"state": "waiting", "ticket": ticket, "lock": "/l", "position": 1,
+    let expected = json!({"state": "waiting", "ticket": ticket, "path": "/l", "position": 1,
         "predecessor": text(&held, "ticket")});
     assert_eq!(queued.body, expected);
     let uri = format!("/v1/tickets{ticket}");
@@ -115,13 +115,13 @@ async fn an_owner_holds_its_ticket_over_and_gives_each_hold_back() {
 async fn a_retried_acquire_counts_once() {
     let node = Node::start().await;
     let session = node.session().await;
-    let headers = [("zlock-session", &*session), ("idempotency-key", "67e55044-10b1-426f-9247-bb680e5fe0c8")];
+    let headers = [("zlock-session-key", &*session), ("idempotency-key", "67e55044-10b1-426f-9247-bb680e5fe0c8")];
     let acquire = async || node.call(Method::POST, "/v1/locks/l?owner=main", &headers, b"").await;
     let (first, again) = (acquire().await.expect(200), acquire().await.expect(200));
     assert_eq!((text(&first, "ticket"), number(&again, "holds")), (text(&again, "ticket"), 1));
     assert!(text(&first, "ticket").contains("67e55044"), "{}", text(&first, "ticket"));
     let ticket = text(&first, "ticket");
-    let headers = [("zlock-session", &*session), ("idempotency-key", "a7e55044-10b1-426f-9247-bb680e5fe0c8")];
+    let headers = [("zlock-session-key", &*session), ("idempotency-key", "a7e55044-10b1-426f-9247-bb680e5fe0c8")];
     let release = async || node.call(Method::DELETE, &format!("/v1/tickets{ticket}"), &headers, b"").await;
     let (first, again) = (release().await.expect(200), release().await.expect(200));
     assert_eq!((&first.body, first.zxid()), (&again.body, again.zxid()));
@@ -139,7 +139,7 @@ async fn a_ticket_at_the_root_makes_no_lock_of_it() {
     let at_root = at_root.expect(201);
     let locks = node.get("/v1/locks").await.expect(200);
     let names: Vec<&str> =
-        locks.body["locks"].as_array().unwrap().iter().map(|lock| lock["lock"].as_str().unwrap()).collect();
+        locks.body["locks"].as_array().unwrap().iter().map(|lock| lock["path"].as_str().unwrap()).collect();
     assert_eq!(names, ["/l"]);
     let ticket = format!("/v1/tickets{}", text(&at_root, "path"));
     for (method, uri) in [
@@ -148,7 +148,7 @@ async fn a_ticket_at_the_root_makes_no_lock_of_it() {
         (Method::DELETE, "/v1/locks/%2F"),
         (Method::GET, "/v1/elections/%2F"),
         (Method::GET, "/v1/simple-locks/%2F"),
-        (Method::POST, "/v1/revoke/%2F?deadline=0"),
+        (Method::POST, "/v1/revocations/%2F?deadline=0"),
         (Method::GET, &*ticket),
         (Method::DELETE, &*ticket),
     ] {
@@ -173,23 +173,23 @@ async fn the_queue_is_shown_in_order_and_in_pages() {
     let queue = node.get("/v1/locks/l").await.expect(200);
     let contender = |at: usize, label: &str, since: &serde_json::Value| {
         let mut contender = json!({"ticket": tickets[at], "position": at, "mode": "exclusive", "session": id, "owner": format!("o{label}"),
-            "label": label, "since_ms": since["since_ms"], "fencing_token": since["fencing_token"], "holds": 1});
+            "label": label, "enqueued_at_ms": since["enqueued_at_ms"], "holds": 1});
         if at == 0 {
-            contender["held_since_ms"] = since["since_ms"].clone();
+            contender["granted_at_ms"] = since["enqueued_at_ms"].clone();
+            contender["fencing_token"] = since["fencing_token"].clone();
         }
         contender
     };
     let (holders, waiters) = (&queue.body["holders"], &queue.body["waiters"]);
-    let expected = json!({"lock": "/l", "contenders": 3, "holders": [contender(0, "a", &holders[0])],
+    let expected = json!({"path": "/l", "contenders": 3, "holders": [contender(0, "a", &holders[0])],
         "waiters": [contender(1, "b", &waiters[0]), contender(2, "c", &waiters[1])]});
     assert_eq!(queue.body, expected);
-    assert!(waiters[0]["fencing_token"].as_u64() < waiters[1]["fencing_token"].as_u64());
-    let page = node.get("/v1/locks/l?limit=1&from=1").await.expect(200);
-    assert_eq!((&page.body["waiters"][0], &page.body["next"]), (&waiters[0], &json!(2)));
-    let page = node.get("/v1/locks/l?limit=1&from=2").await.expect(200);
-    assert_eq!((&page.body["waiters"][0], &page.body["next"]), (&waiters[1], &json!(null)));
+    let page = node.get("/v1/locks/l?page_size=1&after=1").await.expect(200);
+    assert_eq!((&page.body["waiters"][0], &page.body["cursor"]), (&waiters[0], &json!(2)));
+    let page = node.get("/v1/locks/l?page_size=1&after=2").await.expect(200);
+    assert_eq!((&page.body["waiters"][0], &page.body["cursor"]), (&waiters[1], &json!(null)));
     let free = node.get("/v1/locks/never").await.expect(200);
-    assert_eq!(free.body, json!({"lock": "/never", "contenders": 0, "holders": [], "waiters": []}));
+    assert_eq!(free.body, json!({"path": "/never", "contenders": 0, "holders": [], "waiters": []}));
 }
 
 #[tokio::test]
@@ -202,13 +202,13 @@ async fn locks_are_listed_by_prefix() {
     let locks = async |query: &str| {
         let list = node.get(&format!("/v1/locks{query}")).await.expect(200);
         let locks = list.body["locks"].as_array().unwrap();
-        let locks: Vec<String> = locks.iter().map(|lock| lock["lock"].as_str().unwrap().to_owned()).collect();
-        (locks.join(" "), list.body["next"].as_str().map(String::from))
+        let locks: Vec<String> = locks.iter().map(|lock| lock["path"].as_str().unwrap().to_owned()).collect();
+        (locks.join(" "), list.body["cursor"].as_str().map(String::from))
     };
     assert_eq!(locks("").await, ("/a/1 /a/2 /ab /b".into(), None));
     assert_eq!(locks("?prefix=/a").await, ("/a/1 /a/2".into(), None));
-    assert_eq!(locks("/?prefix=/&limit=3").await, ("/a/1 /a/2 /ab".into(), Some("/ab".into())));
-    assert_eq!(locks("?limit=3&after=/ab").await, ("/b".into(), None));
+    assert_eq!(locks("/?prefix=/&page_size=3").await, ("/a/1 /a/2 /ab".into(), Some("/ab".into())));
+    assert_eq!(locks("?page_size=3&after=/ab").await, ("/b".into(), None));
     node.get("/v1/locks?prefix=a").await.expect_problem(400, "bad-request");
     let list = node.get("/v1/locks?prefix=/b").await.expect(200);
     let first = &list.body["locks"][0];
@@ -222,7 +222,7 @@ async fn a_token_is_good_while_its_lock_is_held() {
     let held = node.acquire(&first, "/l").await.expect(200);
     let token = number(&held, "fencing_token");
     let waiting = node.acquire(&second, "/l?keep=true").await.expect(202);
-    let check = async |token: u64| node.get(&format!("/v1/fence?lock=/l&token={token}")).await.status == 204;
+    let check = async |token: u64| node.get(&format!("/v1/fence?path=/l&fencing_token={token}")).await.status == 204;
     assert!(check(token).await);
     assert!(!check(token + 1).await);
     // The token of a waiter is known, but it holds nothing.
@@ -248,14 +248,14 @@ async fn every_write_can_be_guarded_with_a_lock() {
         (Method::DELETE, "/v1/znodes/a", b""),
     ];
     for (method, uri, body) in writes {
-        let headers = [("zlock-session", &*session), ("if-lock", &*stale)];
+        let headers = [("zlock-session-key", &*session), ("if-lock", &*stale)];
         let refused = node.call(method.clone(), uri, &headers, body).await.expect_problem(412, "lock-not-held");
         assert_eq!(text(&refused, "path"), "/l");
-        let headers = [("zlock-session", &*session), ("if-lock", &*guard)];
+        let headers = [("zlock-session-key", &*session), ("if-lock", &*guard)];
         let done = node.call(method, uri, &headers, body).await;
         assert!(done.status < 300, "{uri}: {}", done.body);
     }
-    let headers = [("zlock-session", &*session), ("if-lock", &*guard)];
+    let headers = [("zlock-session-key", &*session), ("if-lock", &*guard)];
     let release = format!("/v1/tickets{}", text(&held, "ticket"));
     node.call(Method::DELETE, &release, &headers, b"").await.expect(200);
     node.call(Method::POST, "/v1/znodes/b", &headers, b"").await.expect_problem(412, "lock-not-held");

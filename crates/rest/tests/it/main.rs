@@ -14,10 +14,11 @@ mod groups;
 mod health;
 mod keyless;
 mod levels;
-mod lint;
+
 mod locks;
 mod managed_locks;
 mod metrics;
+mod mixed_clients;
 mod multilocks;
 mod node;
 mod past;

@@ -6,8 +6,8 @@ use serde_json::json;
 use crate::node::{Node, number, text};
 
 async fn close(node: &Node) {
-    let set = node.put("/v1/locks/l", r#"{"managed":true}"#).await.expect(200);
-    assert_eq!((&set.body["lock"], &set.body["settings"]), (&json!("/l"), &json!({"managed": true})));
+    let set = node.put("/v1/settings/l", r#"{"managed":true}"#).await.expect(200);
+    assert_eq!((&set.body["path"], &set.body["settings"]), (&json!("/l"), &json!({"managed": true})));
 }
 
 #[tokio::test]
@@ -41,9 +41,9 @@ async fn recipe_clients_are_kept_out() {
     let refused = node.in_session(&session, Method::POST, create).await.expect_problem(409, "lock-managed");
     assert_eq!((&refused.body["name"], &refused.body["code"]), (&json!("LockManaged"), &json!(-1021)));
     node.acquire(&session, "/m").await.expect(200);
-    node.put("/v1/locks/m", r#"{"managed":true}"#).await.expect_problem(409, "not-empty");
-    node.put("/v1/locks/m", r#"{"managed":true,"limit":2}"#).await.expect_problem(400, "bad-request");
-    node.put("/v1/locks/m", r#"{"close":true}"#).await.expect_problem(400, "bad-request");
+    node.put("/v1/settings/m", r#"{"managed":true}"#).await.expect_problem(409, "not-empty");
+    node.put("/v1/settings/m", r#"{"managed":true,"permits_max":2}"#).await.expect_problem(400, "bad-request");
+    node.put("/v1/settings/m", r#"{"close":true}"#).await.expect_problem(400, "bad-request");
 }
 
 #[tokio::test]
@@ -51,7 +51,7 @@ async fn no_more_may_wait_than_was_set() {
     let node = Node::start().await;
     let session = node.session().await;
     node.acquire(&session, "/l").await.expect(200);
-    node.put("/v1/locks/l", r#"{"waiters_max":1}"#).await.expect(200);
+    node.put("/v1/settings/l", r#"{"waiters_max":1}"#).await.expect(200);
     node.acquire(&session, "/l?keep").await.expect(202);
     let refused = node.acquire(&session, "/l?wait=20s").await.expect_problem(429, "too-many");
     assert_eq!(refused.body["code"], -1007);
@@ -67,7 +67,7 @@ async fn the_holder_says_who_is_next() {
     let passed = node.acquire(&second, "/l?keep").await.expect(202);
     let named = node.acquire(&third, "/l?keep").await.expect(202);
     let hand_over = async |session: &str, ticket: &str, to: &str| {
-        node.in_session(session, Method::DELETE, &format!("/v1/tickets{ticket}?to={to}")).await
+        node.in_session(session, Method::POST, &format!("/v1/hand-overs{ticket}?to={to}")).await
     };
     let (from, to) = (text(&held, "ticket"), text(&named, "ticket"));
     hand_over(&third, from, to).await.expect_problem(403, "not-owner");

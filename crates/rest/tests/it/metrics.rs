@@ -1,7 +1,10 @@
 //! `/metrics`, read as Prometheus reads it:
 //! <https://prometheus.io/docs/instrumenting/exposition_formats/>.
+//!
+//! All metrics stand in `golden/metrics.txt`, which `UPDATE_GOLDENFILES=1` writes anew.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use axum::http::Method;
 use replica::{Entrance, RequestEnd};
@@ -11,14 +14,22 @@ use crate::node::{Node, text};
 /// Samples by name and labels.
 type Samples = BTreeMap<String, f64>;
 
+/// A metric as its head and its samples tell it.
+#[derive(Debug)]
+struct Metric {
+    kind: String,
+    labels: BTreeSet<String>,
+    help: String,
+}
+
 fn is_name(name: &str) -> bool {
     let good = |(at, c): (usize, char)| c.is_ascii_alphabetic() || c == '_' || (at > 0 && c.is_ascii_digit());
     !name.is_empty() && name.char_indices().all(good)
 }
 
-/// Reads the labels between the braces, and returns the text behind them. Values are quoted, and
-/// escape backslash, quote and newline only.
-fn labels(mut rest: &str) -> &str {
+/// Reads the labels between the braces. Returns their names and the text behind them. Values are
+/// quoted, and escape backslash, quote and newline only.
+fn labels(mut rest: &str) -> (BTreeSet<String>, &str) {
     let mut seen = BTreeSet::new();
     loop {
         let (name, value) = rest.split_once("=\"").unwrap();
@@ -33,44 +44,62 @@ fn labels(mut rest: &str) -> &str {
         };
         match value[end + 1..].split_at(1) {
             (",", more) => rest = more,
-            ("}", behind) => return behind,
+            ("}", behind) => return (seen, behind),
             (other, _) => panic!("{other:?} behind a label"),
         }
     }
 }
 
-fn parse(text: &str) -> Samples {
+/// Names of the samples that a metric may have.
+fn sample_names(name: &str, kind: &str) -> Vec<String> {
+    match kind {
+        "histogram" => ["_bucket", "_sum", "_count"].map(|part| format!("{name}{part}")).to_vec(),
+        _ => vec![name.to_owned()],
+    }
+}
+
+fn parse(text: &str) -> (BTreeMap<String, Metric>, Samples) {
     assert!(text.ends_with('\n'), "the last line has an end, too");
-    let (mut samples, mut family, mut families) = (Samples::new(), None, BTreeSet::new());
+    let (mut metrics, mut samples, mut current) = (BTreeMap::<String, Metric>::new(), Samples::new(), String::new());
     let mut lines = text.lines();
     while let Some(line) = lines.next() {
         if let Some(help) = line.strip_prefix("# HELP ") {
-            let (name, words) = help.split_once(' ').unwrap();
-            assert!(is_name(name) && name.starts_with("zlock_") && !words.is_empty(), "{line}");
-            assert!(families.insert(name), "{name} comes once, with all its samples");
+            let (name, help) = help.split_once(' ').unwrap();
+            assert!(is_name(name) && name.starts_with("zlock_") && !help.is_empty(), "{line}");
             let kind = lines.next().unwrap().strip_prefix(&format!("# TYPE {name} ")).expect("TYPE follows HELP");
-            assert!(matches!(kind, "gauge" | "counter"), "{kind}");
+            assert!(matches!(kind, "gauge" | "counter" | "histogram"), "{kind}");
             assert_eq!(kind == "counter", name.ends_with("_total"), "{name}");
-            family = Some(name);
+            let metric = Metric { kind: kind.to_owned(), labels: BTreeSet::new(), help: help.to_owned() };
+            assert!(metrics.insert(name.to_owned(), metric).is_none(), "{name} comes once, with all its samples");
+            current = name.to_owned();
             continue;
         }
+        let metric = metrics.get_mut(&current).expect("a head comes first");
         let name = &line[..line.find(['{', ' ']).unwrap()];
-        assert_eq!(Some(name), family, "{line}");
+        assert!(sample_names(&current, &metric.kind).iter().any(|sample| sample == name), "{line}");
         let value = match line[name.len()..].strip_prefix('{') {
-            Some(rest) => labels(rest),
+            Some(rest) => {
+                let (names, value) = labels(rest);
+                metric.labels.extend(names);
+                value
+            }
             None => &line[name.len()..],
         };
         let series = line[..line.len() - value.len()].to_owned();
         let value: f64 = value.strip_prefix(' ').unwrap().parse().unwrap();
         assert!(value >= 0.0 && samples.insert(series, value).is_none(), "{line}");
     }
-    samples
+    (metrics, samples)
 }
 
-async fn scrape(node: &Node) -> Samples {
+async fn read(node: &Node) -> (BTreeMap<String, Metric>, Samples) {
     let answer = node.get("/metrics").await.expect(200);
     assert_eq!(answer.header("content-type"), "text/plain; version=0.0.4; charset=utf-8");
     parse(std::str::from_utf8(&answer.bytes).unwrap())
+}
+
+async fn scrape(node: &Node) -> Samples {
+    read(node).await.1
 }
 
 #[track_caller]
@@ -78,6 +107,39 @@ fn check(samples: &Samples, expected: &[(&str, u64)]) {
     for (name, value) in expected {
         assert_eq!(samples.get(&format!("zlock_{name}")), Some(&(*value as f64)), "{name}: {samples:#?}");
     }
+}
+
+/// Reads a file beside the sources of this crate.
+fn beside(path: &str) -> (std::path::PathBuf, String) {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+    let text = std::fs::read_to_string(&file).unwrap_or_default();
+    (file, text)
+}
+
+#[tokio::test]
+async fn metrics_are_those_of_the_table() {
+    let node = Node::start().await;
+    node.post("/v1/znodes/data", "12345").await.expect(201);
+    let mut table = "name | type | labels | help\n".to_owned();
+    for (name, Metric { kind, labels, help }) in read(&node).await.0 {
+        let labels = labels.into_iter().collect::<Vec<_>>().join(",");
+        table += &format!("{name} | {kind} | {labels} | {help}\n");
+    }
+    let (file, golden) = beside("tests/golden/metrics.txt");
+    if std::env::var_os("UPDATE_GOLDENFILES").is_some() {
+        std::fs::write(file, table).unwrap();
+    } else {
+        assert_eq!(table, golden, "UPDATE_GOLDENFILES=1 writes the table");
+    }
+}
+
+#[tokio::test]
+async fn a_page_tells_of_each_metric_and_of_no_other() {
+    let (_, page) = beside("../../docs/operating.md");
+    let words = page.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let told: BTreeSet<String> = words.filter(|word| word.starts_with("zlock_")).map(str::to_owned).collect();
+    let (metrics, _) = read(&Node::start().await).await;
+    assert_eq!(told, metrics.into_keys().collect());
 }
 
 #[tokio::test]
@@ -93,21 +155,23 @@ async fn a_scrape_tells_what_the_node_is_and_has() {
     check(&samples, &[("role{role=\"leader\"}", 1), ("role{role=\"follower\"}", 0), ("ready", 1), ("leader_id", 1)]);
     check(&samples, &[("term", 1), ("members", 1), ("applied_zxid", last.zxid()), ("last_log_zxid", last.zxid())]);
     check(&samples, &[("sessions", 1), ("znodes", 8), ("data_bytes", 5), ("snapshot_bytes", 0)]);
-    check(&samples, &[("state_bytes_max", 1 << 30)]);
+    check(&samples, &[("state_max_bytes", 1 << 30)]);
     assert!((5_000.0..50_000.0).contains(&samples["zlock_state_bytes"]), "{}", samples["zlock_state_bytes"]);
-    check(&samples, &[("locks", 2), ("lock_holders", 3), ("lock_waiters", 1), ("mixed_locks", 0)]);
-    check(&samples, &[("proposals_in_flight", 0), ("waiting_requests", 0), ("sessions_expired_total", 0)]);
+    check(&samples, &[("locks", 2), ("lock_holders", 3), ("lock_waiters", 1), ("mixed_clients_locks", 0)]);
+    check(&samples, &[("proposals_in_flight", 0), ("waits", 0), ("sessions_expired_total", 0)]);
     check(&samples, &[("disk_stalled", 0), ("sequence_numbers_used", 3)]);
-    assert!(samples["zlock_flush_waiting_seconds"] < 1.0);
-    assert!(samples["zlock_unsaved_log_bytes"] > 0.0 && samples["zlock_committed_zxid"] >= last.zxid() as f64);
+    assert!(samples["zlock_log_sync_wait_seconds"] < 1.0);
+    assert!(samples["zlock_log_since_snapshot_bytes"] > 0.0 && samples["zlock_committed_zxid"] >= last.zxid() as f64);
     let version = env!("CARGO_PKG_VERSION");
     let info = format!("node_info{{cluster_id=\"zlock\",node_id=\"1\",version=\"{version}\"}}");
     check(&samples, &[(&info, 1)]);
     // The numbers are the same as elsewhere.
     let cluster = node.get("/v1/cluster").await.expect(200);
-    for name in ["term", "applied_zxid", "sessions", "znodes", "mixed_locks"] {
+    for name in ["term", "applied_zxid", "sessions", "znodes"] {
         assert_eq!(cluster.body[name].as_f64(), Some(samples[&format!("zlock_{name}")]), "{name}");
     }
+    let steps = ["bucket{le=\"+Inf\"}", "count"].map(|part| samples[&format!("zlock_long_step_seconds_{part}")]);
+    assert_eq!(steps[0], steps[1]);
     node.close(&session).await.expect(200);
     let samples = scrape(&node).await;
     check(&samples, &[("sessions", 0), ("locks", 0), ("lock_holders", 0), ("lock_waiters", 0)]);
@@ -126,7 +190,7 @@ async fn requests_are_counted_by_what_came_of_them_and_waits_while_they_wait() {
     let looking = async {
         node.until_watches(1).await;
         let samples = scrape(&node).await;
-        check(&samples, &[("waiting_requests", 1), ("watches{door=\"zookeeper\"}", 0)]);
+        check(&samples, &[("waits", 1), ("watches{door=\"zookeeper\"}", 0)]);
         assert!(samples["zlock_watches{door=\"http\"}"] >= 1.0, "{samples:?}");
         node.release(&session, text(&held, "ticket")).await.expect(200);
     };
@@ -149,15 +213,15 @@ async fn requests_are_counted_by_what_came_of_them_and_waits_while_they_wait() {
 async fn expired_sessions_and_mixed_locks_are_counted() {
     let node = Node::start().await;
     let session = node.session().await;
-    let short = node.post("/v1/sessions", r#"{"timeout_ms":2000}"#).await.expect(201);
+    let short = node.post("/v1/sessions", r#"{"timeout":"2s"}"#).await.expect(201);
     node.post("/v1/znodes/l", "").await.expect(201);
     for name in ["_c_0a3a5b6c-0000-4000-8000-00000000000a-lock-", "0123456789abcdef0123456789abcdef__lock__"] {
         let uri = format!("/v1/znodes/l/{name}?mode=ephemeral-sequential");
         node.in_session(&session, Method::POST, &uri).await.expect(201);
     }
-    let held = node.acquire(text(&short, "session"), "/m").await.expect(200);
+    let held = node.acquire(text(&short, "session_key"), "/m").await.expect(200);
     let gone = format!("/v1/znodes{}?watch=exists&since={}&wait=15s", text(&held, "ticket"), held.zxid());
     node.get(&gone).await.expect(200);
     let samples = scrape(&node).await;
-    check(&samples, &[("sessions_expired_total", 1), ("sessions", 1), ("mixed_locks", 1), ("lock_waiters", 1)]);
+    check(&samples, &[("sessions_expired_total", 1), ("sessions", 1), ("mixed_clients_locks", 1), ("lock_waiters", 1)]);
 }

@@ -9,7 +9,7 @@ use crate::node::{Answer, Node, PATIENCE, number, text};
 
 async fn acquire(node: &Node, session: &str, query: &str, body: Value) -> Answer {
     let uri = format!("/v1/multilocks{query}");
-    node.call(Method::POST, &uri, &[("zlock-session", session)], body.to_string().as_bytes()).await
+    node.call(Method::POST, &uri, &[("zlock-session-key", session)], body.to_string().as_bytes()).await
 }
 
 fn both(policy: &str) -> Value {
@@ -32,11 +32,11 @@ async fn all_locks_are_held_or_none() {
     let (all, ()) = tokio::join!(acquire(&node, &second, "?wait=20s", both("strict")), release);
     let all = all.expect(200);
     let locks = all.body["locks"].as_array().unwrap();
-    assert_eq!((text(&all, "state"), &locks[0]["lock"], &locks[1]["lock"]), ("held", &json!("/a"), &json!("/b")));
+    assert_eq!((text(&all, "state"), &locks[0]["path"], &locks[1]["path"]), ("held", &json!("/a"), &json!("/b")));
     assert!(locks[1]["ticket"].as_str().unwrap().contains("__WRIT__"), "{}", all.body);
     for lock in locks {
-        let (path, token) = (lock["lock"].as_str().unwrap(), &lock["fencing_token"]);
-        node.get(&format!("/v1/fence?lock={path}&token={token}")).await.expect(204);
+        let (path, token) = (lock["path"].as_str().unwrap(), &lock["fencing_token"]);
+        node.get(&format!("/v1/fence?path={path}&fencing_token={token}")).await.expect(204);
     }
     node.release(&second, text(&all, "ticket")).await.expect(200);
     node.until_contenders("/b", 0).await;
@@ -62,10 +62,10 @@ async fn a_multi_lock_in_vain_names_the_lock_that_is_in_the_way() {
     // Holders that leave room for the request are not in the way.
     for _ in 0..5 {
         node.acquire(&first, "/r?mode=read").await.expect(200);
-        node.acquire(&first, "/s?mode=semaphore&limit=6").await.expect(200);
+        node.acquire(&first, "/s?mode=semaphore&permits_max=6").await.expect(200);
     }
     let wish = |read: &str, permits: u32| {
-        json!({"locks": [{"path": "/r", "mode": read}, {"path": "/s", "mode": "semaphore", "permits": permits, "limit": 6},
+        json!({"locks": [{"path": "/r", "mode": read}, {"path": "/s", "mode": "semaphore", "permits": permits, "permits_max": 6},
             {"path": "/b"}]})
     };
     let refused = async |read: &str, permits: u32| {
@@ -157,7 +157,7 @@ async fn a_malformed_multi_lock_is_refused_by_the_lock_that_is_wrong() {
         (json!([{"path": "/a"}, {"path": "b"}]), json!(1)),
         (json!([{"path": "/a"}, {"path": "/a"}]), json!(1)),
         (json!([{"path": "/"}]), json!(0)),
-        (json!([{"path": "/a", "mode": "latch"}]), json!(0)),
+        (json!([{"path": "/a", "mode": "election"}]), json!(0)),
         (json!([{"path": "/a", "mode": "semaphore"}]), json!(0)),
         (json!([]), json!(null)),
         (json!([{"path": "/a", "mood": "read"}]), json!(null)),
@@ -166,7 +166,7 @@ async fn a_malformed_multi_lock_is_refused_by_the_lock_that_is_wrong() {
         assert_eq!(refused.body["op_index"], index, "{}", refused.body);
     }
     let many: Vec<Value> = (0..65).map(|index| json!({"path": format!("/x{index}")})).collect();
-    acquire(&node, &session, "", json!({ "locks": many })).await.expect_problem(413, "limit-reached");
+    acquire(&node, &session, "", json!({ "locks": many })).await.expect_problem(413, "too-many-operations");
 }
 
 #[tokio::test]
@@ -184,14 +184,14 @@ async fn a_multi_lock_of_an_owner_is_refused_when_it_would_close_a_cycle() {
     let refused = refused.expect_problem(409, "deadlock");
     let edge = |index: usize| {
         let edge = &refused.body["cycle"][index];
-        (edge["owner"].as_str().unwrap().to_string(), edge["lock"].as_str().unwrap().to_string())
+        (edge["owner"].as_str().unwrap().to_string(), edge["path"].as_str().unwrap().to_string())
     };
     assert_eq!(edge(0), ("p".into(), "/a".into()), "{}", refused.body);
     assert_eq!(edge(1), ("o".into(), "/b".into()), "{}", refused.body);
     assert_eq!((&refused.body["path"], &refused.body["cycle"][2]), (&json!("/a"), &json!(null)));
     node.get("/v1/znodes/new").await.expect_problem(404, "no-node");
-    let history = node.get("/v1/locks/a?history=true").await.expect(200);
-    assert_eq!(history.body["history"][0]["end"], "deadlock", "{}", history.body);
+    let history = node.get("/v1/history/a").await.expect(200);
+    assert_eq!(history.body["history"][0]["ended"]["how"], "deadlock", "{}", history.body);
     // Another owner does not close the cycle, and a request without an owner is not checked.
     acquire(&node, &second, "?keep", of("q", &["/new", "/a"])).await.expect(202);
     node.in_session(&second, Method::DELETE, &format!("/v1/tickets{}", text(&held, "ticket"))).await.expect(200);
@@ -212,7 +212,7 @@ async fn the_same_owner_holds_the_same_set_once_more_and_nothing_else_of_it() {
     assert_eq!(told, (&json!("Overlap"), &json!(-1024), &json!("/a"), &json!(1)));
     node.acquire(&session, "/a?owner=o").await.expect_problem(409, "overlap");
     let long = json!({ "locks": [{"path": "/d"}], "owner": "o".repeat(300) });
-    let refused = acquire(&node, &session, "", long).await.expect_problem(413, "body-too-large");
+    let refused = acquire(&node, &session, "", long).await.expect_problem(400, "bad-request");
     assert!(text(&refused, "detail").starts_with("owner: 300 bytes"), "{}", refused.body);
     let delayed = json!({ "locks": [{"path": "/d"}], "lock_delay": "61s" });
     let refused = acquire(&node, &session, "", delayed).await.expect_problem(400, "bad-request");
@@ -246,7 +246,7 @@ async fn who_waits_has_no_place_among_the_bodies() {
     let (first, second) = (node.session().await, node.session().await);
     let held = node.acquire(&first, "/b").await.expect(200);
     let pieces = futures_util::stream::iter([Ok::<_, std::io::Error>(body)]);
-    let request = Request::post("/v1/multilocks?wait=20s").header("zlock-session", &second);
+    let request = Request::post("/v1/multilocks?wait=20s").header("zlock-session-key", &second);
     let waiting = node.send(request.body(Body::from_stream(pieces)).unwrap());
     let other = async {
         node.until_watches(1).await;
@@ -265,7 +265,7 @@ async fn a_hold_that_ran_out_of_time_is_given_back_in_whatever_order_it_was_aske
     let session = loop {
         let opened = node.post("/v1/sessions", "").await;
         if opened.status == 201 {
-            break text(&opened, "session").to_owned();
+            break text(&opened, "session_key").to_owned();
         }
     };
     let set = |first, second| json!({"locks": [{"path": first}, {"path": second}], "owner": "o"});

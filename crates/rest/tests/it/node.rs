@@ -159,22 +159,22 @@ impl Node {
         self.call(Method::DELETE, uri, &[], b"").await
     }
 
-    /// Opens a session. Returns the value of its `Zlock-Session`.
+    /// Opens a session. Returns the value of its `Zlock-Session-Key`.
     pub(crate) async fn session(&self) -> String {
-        let opened = self.post("/v1/sessions", r#"{"timeout_ms":30000}"#).await.expect(201);
-        opened.body["session"].as_str().unwrap().to_owned()
+        let opened = self.post("/v1/sessions", r#"{"timeout":"30s"}"#).await.expect(201);
+        opened.body["session_key"].as_str().unwrap().to_owned()
     }
 
     /// Calls in a session.
     pub(crate) async fn in_session(&self, session: &str, method: Method, uri: &str) -> Answer {
-        self.call(method, uri, &[("zlock-session", session)], b"").await
+        self.call(method, uri, &[("zlock-session-key", session)], b"").await
     }
 
     /// Acquires with a new key, so that several requests of one session may wait for each other.
     pub(crate) async fn acquire(&self, session: &str, lock_and_query: &str) -> Answer {
         static KEYS: AtomicU64 = AtomicU64::new(0);
         let key = format!("00000000-0000-4000-8000-{:012x}", KEYS.fetch_add(1, Ordering::Relaxed));
-        let headers = [("zlock-session", session), ("idempotency-key", &*key)];
+        let headers = [("zlock-session-key", session), ("idempotency-key", &*key)];
         self.call(Method::POST, &format!("/v1/locks{lock_and_query}"), &headers, b"").await
     }
 

@@ -45,8 +45,8 @@ impl Vault {
         let node = Node::start_with(RestConfig { super_digest, ..RestConfig::default() }, |_| {}).await;
         let since = node.get("/v1/znodes").await.expect(200).zxid();
         // A reader of a client's data may know the client's address.
-        let named = r#"{"timeout_ms":30000,"client":{"host":"secret"}}"#;
-        let session = text(&node.post("/v1/sessions", named).await.expect(201), "session").to_owned();
+        let named = r#"{"timeout":"30s","client":{"host":"secret"}}"#;
+        let session = text(&node.post("/v1/sessions", named).await.expect(201), "session_key").to_owned();
         let mut vault = Vault { node, session, ticket: String::new(), token: 0, multi: String::new(), since };
         vault.post(&format!("/v1/znodes/vault?acl={BOBS_ACL}"), b"", 0).await;
         vault.post(&format!("/v1/znodes/vault/hidden?acl={BOBS_ACL}"), b"secret", 0).await;
@@ -74,7 +74,7 @@ impl Vault {
     /// Posts as bob, in the session. A key of 0 stands for no key.
     async fn post(&self, uri: &str, body: &[u8], key: u8) -> Answer {
         let key = format!("{KEY}{key}");
-        let mut headers = vec![BOB, ("zlock-session", &*self.session), ("content-type", "application/json")];
+        let mut headers = vec![BOB, ("zlock-session-key", &*self.session), ("content-type", "application/json")];
         if !key.ends_with('0')
             && !uri.starts_with("/v1/znodes")
             && !uri.contains("?owner=")
@@ -114,10 +114,10 @@ impl Vault {
                 one(route, WithoutSecrets)
             }
             "/health/leader" | "/health/voter" | "/health/serving" => one(route, WithoutSecrets),
-            "/v1/sessions/{id}" => vec![
+            "/v1/sessions/{session}" => vec![
                 (format!("/v1/sessions/{id}"), OwnNames),
                 // A cursor is a name as well.
-                (format!("/v1/sessions/{id}?limit=1"), OwnNames),
+                (format!("/v1/sessions/{id}?page_size=1"), OwnNames),
             ],
             "/v1/znodes/{path}" => {
                 let told = at(
@@ -139,15 +139,13 @@ impl Vault {
                 let ticket = (format!("/v1/znodes{ticket}"), Refused);
                 told.into_iter().chain(quota).chain(watched).chain([ticket]).collect()
             }
-            "/v1/locks/{path}" => {
-                let lock =
-                    [("/lock", Refused), ("/lock?history=true", Refused), ("/hidden-past?history=true", Refused)];
-                at("/v1/locks/vault", &lock)
-            }
+            "/v1/locks/{path}" => one("/v1/locks/vault/lock", Refused),
+            "/v1/history/{path}" => at("/v1/history/vault", &[("/lock", Refused), ("/hidden-past", Refused)]),
+            "/v1/settings/{path}" => one("/v1/settings/vault/lock", Refused),
             "/v1/locks" => {
-                at(route, &[("", WithoutSecrets), ("?limit=1", WithoutSecrets), ("?prefix=/vault", WithoutSecrets)])
+                at(route, &[("", WithoutSecrets), ("?page_size=1", WithoutSecrets), ("?prefix=/vault", WithoutSecrets)])
             }
-            "/v1/fence" => one(&format!("/v1/fence?lock=/vault/lock&token={token}"), OwnOnly),
+            "/v1/fence" => one(&format!("/v1/fence?path=/vault/lock&fencing_token={token}"), OwnOnly),
             "/v1/tickets/{ticket}" => one(&format!("/v1/tickets{ticket}"), OwnOnly),
             "/v1/multilocks/{ticket}" => one(&format!("/v1/multilocks{multi}"), OwnOnly),
             "/v1/elections/{path}" => one("/v1/elections/vault/election", Refused),
@@ -158,7 +156,7 @@ impl Vault {
     }
 
     async fn check(&self, uri: &str, told: Told) {
-        let own = [("zlock-session", &*self.session)];
+        let own = [("zlock-session-key", &*self.session)];
         let who: [(&str, &[(&str, &str)]); 5] =
             [("owner", &own), ("bob", &[BOB]), ("eve", &[EVE]), ("nobody", &[]), ("super", &[SUPER])];
         for (who, headers) in who {
@@ -205,14 +203,14 @@ async fn every_route_tells_only_what_its_reader_may_read() {
 async fn the_past_of_a_lock_whose_directory_has_gone_is_not_for_everybody() {
     let vault = Vault::build().await;
     vault.call(Method::DELETE, "/v1/znodes/vault/hidden-past", &[BOB], b"").await.expect(200);
-    let past = "/v1/locks/vault/hidden-past?history=true";
+    let past = "/v1/history/vault/hidden-past";
     vault.check(past, Told::Refused).await;
     let ticket = vault.call(Method::GET, past, &[BOB], b"").await.expect(200);
     let uri = format!("/v1/tickets{}", ticket.body["history"][0]["ticket"].as_str().unwrap());
     let gone = vault.call(Method::GET, &uri, &[EVE], b"").await.expect_problem(410, "ticket-gone");
-    assert_eq!(gone.body.get("end"), None);
+    assert_eq!(gone.body.get("ended"), None);
     let gone = vault.call(Method::GET, &uri, &[BOB], b"").await.expect_problem(410, "ticket-gone");
-    assert_eq!(gone.body["end"], "released");
+    assert_eq!(gone.body["ended"]["how"], "released");
 }
 
 /// Znodes that HTTP makes for a client have the ACL of their directory: others cannot break, forge
@@ -223,15 +221,16 @@ async fn nobody_breaks_a_lock_in_a_directory_that_is_anothers() {
     let ticket = &vault.ticket;
     let json = ("content-type", "application/json");
     for (method, uri, body) in [
-        (Method::POST, "/v1/revoke/vault/lock?deadline=0".to_owned(), ""),
-        (Method::POST, format!("/v1/revoke{ticket}"), ""),
+        (Method::POST, "/v1/revocations/vault/lock?deadline=0".to_owned(), ""),
+        (Method::POST, format!("/v1/revocations{ticket}"), ""),
         (Method::PUT, format!("/v1/znodes{ticket}"), "forged"),
         (Method::PUT, format!("/v1/znodes{ticket}"), "__REVOKE__"),
         (Method::PUT, format!("/v1/znodes{ticket}?acl"), r#"[{"perms":"cdrwa","scheme":"world","id":"anyone"}]"#),
         (Method::DELETE, format!("/v1/znodes{ticket}"), ""),
         (Method::DELETE, "/v1/znodes/vault/hidden-simple".to_owned(), ""),
         (Method::PUT, "/v1/znodes/vault/hidden-simple".to_owned(), "forged"),
-        (Method::PUT, "/v1/locks/vault/lock".to_owned(), r#"{"waiters_max":0}"#),
+        (Method::PUT, "/v1/settings/vault/lock".to_owned(), r#"{"waiters_max":0}"#),
+        (Method::DELETE, "/v1/settings/vault/lock".to_owned(), ""),
         (Method::POST, "/v1/znodes/zookeeper/quota/vault/zookeeper_stats".to_owned(), ""),
         (Method::PUT, "/v1/znodes/zookeeper/quota/vault/zookeeper_limits".to_owned(), "count=0"),
         (Method::POST, "/v1/znodes/zookeeper/config".to_owned(), "server.1=evil:1:1:participant"),
@@ -248,7 +247,7 @@ async fn nobody_breaks_a_lock_in_a_directory_that_is_anothers() {
     let guarded = |session: String| {
         let (vault, guard) = (&vault, &guard);
         async move {
-            let headers = [("zlock-session", &*session), ("if-lock", &**guard)];
+            let headers = [("zlock-session-key", &*session), ("if-lock", &**guard)];
             vault.call(Method::POST, "/v1/znodes/x?mode=persistent-sequential", &headers, b"").await
         }
     };
@@ -312,19 +311,19 @@ async fn who_loses_read_during_a_wait_is_told_nothing_of_the_lock() {
             match lock {
                 "/granted" => drop(node.release(&first, text(&before, "ticket")).await.expect(200)),
                 "/gone" => drop(node.release(&second, text(&ticket, "ticket")).await.expect(200)),
-                _ => drop(node.post(&format!("/v1/revoke{}", text(&ticket, "ticket")), "").await.expect(200)),
+                _ => drop(node.post(&format!("/v1/revocations{}", text(&ticket, "ticket")), "").await.expect(200)),
             }
         };
         let (answer, ()) = tokio::join!(node.get(&uri), then);
         if lock == "/gone" {
-            assert_eq!(answer.expect_problem(410, "ticket-gone").body.get("end"), None);
+            assert_eq!(answer.expect_problem(410, "ticket-gone").body.get("ended"), None);
         } else {
             answer.expect_problem(403, "no-auth");
         }
     }
     let multi = async |session: &str| {
         let body = br#"{"locks":[{"path":"/one"},{"path":"/two"}]}"#;
-        node.call(Method::POST, "/v1/multilocks?keep=true", &[("zlock-session", session)], body).await
+        node.call(Method::POST, "/v1/multilocks?keep=true", &[("zlock-session-key", session)], body).await
     };
     let (before, ticket) = (multi(&first).await.expect(200), multi(&second).await.expect(202));
     let watches = node.replica.status().watches;
@@ -357,17 +356,17 @@ async fn who_may_read_few_locks_comes_to_all_of_them_through_those_of_others() {
         node.acquire(&session, lock).await.expect(200);
     }
     for limit in [1, 1_000] {
-        let (mut found, mut uri, mut pages) = (Vec::new(), format!("/v1/locks?limit={limit}"), 0);
+        let (mut found, mut uri, mut pages) = (Vec::new(), format!("/v1/locks?page_size={limit}"), 0);
         loop {
             let page = node.get(&uri).await.expect(200);
             assert!(!String::from_utf8_lossy(&page.bytes).contains("hidden"), "{}", page.body);
             found.extend(
-                page.body["locks"].as_array().unwrap().iter().map(|lock| lock["lock"].as_str().unwrap().to_owned()),
+                page.body["locks"].as_array().unwrap().iter().map(|lock| lock["path"].as_str().unwrap().to_owned()),
             );
             pages += 1;
-            let Some(next) = page.body["next"].as_str() else { break };
+            let Some(next) = page.body["cursor"].as_str() else { break };
             assert!(next == "/a" || next.starts_with('~'), "{next}");
-            uri = format!("/v1/locks?limit={limit}&after={next}");
+            uri = format!("/v1/locks?page_size={limit}&after={next}");
         }
         assert_eq!(found, ["/a", "/z"], "in {pages} pages");
         assert!(pages >= 2);

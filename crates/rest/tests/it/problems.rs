@@ -18,7 +18,8 @@ async fn what_is_not_there_is_a_problem_too() {
     }
     for (method, uri, allow) in [
         (Method::PATCH, "/v1/znodes/a", "DELETE,GET,HEAD,POST,PUT"),
-        (Method::PATCH, "/v1/locks/a", "DELETE,GET,HEAD,POST,PUT"),
+        (Method::PATCH, "/v1/locks/a", "DELETE,GET,HEAD,POST"),
+        (Method::PATCH, "/v1/settings/a", "DELETE,GET,HEAD,PUT"),
         (Method::POST, "/v1/tickets/a", "DELETE,GET,HEAD"),
         (Method::GET, "/v1/txn", "POST"),
         (Method::DELETE, "/v1/cluster", "GET,HEAD"),
@@ -55,7 +56,7 @@ async fn a_parameter_that_is_unknown_or_bad_is_named() {
     for (method, uri, name) in [
         (Method::GET, "/v1/znodes/a?chidlren", "chidlren"),
         (Method::GET, "/v1/znodes/a?children=all", "children"),
-        (Method::GET, "/v1/znodes/a?limit=5", "limit"),
+        (Method::GET, "/v1/znodes/a?page_size=5", "page_size"),
         (Method::GET, "/v1/sessions/1?after=x", "after"),
         (Method::POST, "/v1/znodes/a?mode=forever", "mode"),
         (Method::POST, "/v1/znodes/a?ttl=5s", "ttl"),
@@ -69,14 +70,14 @@ async fn a_parameter_that_is_unknown_or_bad_is_named() {
         (Method::POST, "/v1/locks/a?lock_delay=61s", "lock_delay"),
         (Method::POST, "/v1/locks/a?lock_delay=2000h", "lock_delay"),
         (Method::POST, "/v1/elections/a?lock_delay=5m", "lock_delay"),
-        (Method::GET, "/v1/locks?limit=1001", "limit"),
-        (Method::GET, "/v1/locks/a?limit=1001", "limit"),
-        (Method::GET, "/v1/znodes?children&limit=1001", "limit"),
-        (Method::GET, "/v1/groups/a?limit=1001", "limit"),
-        (Method::GET, "/v1/locks/a?from=-1", "from"),
+        (Method::GET, "/v1/locks?page_size=1001", "page_size"),
+        (Method::GET, "/v1/locks/a?page_size=1001", "page_size"),
+        (Method::GET, "/v1/znodes?children&page_size=1001", "page_size"),
+        (Method::GET, "/v1/groups/a?page_size=1001", "page_size"),
+        (Method::GET, "/v1/locks/a?after=-1", "after"),
         (Method::GET, "/v1/sessions?after=x", "after"),
-        (Method::GET, "/v1/sessions?limit=0", "limit"),
-        (Method::GET, "/v1/sessions/x", "id"),
+        (Method::GET, "/v1/sessions?page_size=0", "page_size"),
+        (Method::GET, "/v1/sessions/x", "session"),
         (Method::GET, "/v1/cluster?x=1", "x"),
         (Method::GET, "/v1/cluster?digest=sha1", "digest"),
         (Method::GET, "/livez?x", "x"),
@@ -101,13 +102,13 @@ async fn the_node_tells_about_itself() {
         ("role", json!("leader")),
         ("leader", json!(1)),
         ("sessions", json!(1)),
-        ("ready", json!("ready")),
+        ("status", json!("ready")),
         ("applied_zxid", json!(cluster.zxid())),
     ] {
         assert_eq!(cluster.body[field], value, "{field}");
     }
     assert_eq!(node.get("/livez").await.expect(200).body, json!({"live": true}));
-    assert_eq!(node.get("/readyz").await.expect(200).body, json!({"ready": "ready"}));
+    assert_eq!(node.get("/readyz").await.expect(200).body, json!({"status": "ready"}));
     let version = json!({"name": "zlock", "version": env!("CARGO_PKG_VERSION")});
     assert_eq!(node.get("/version").await.expect(200).body, version);
 }
@@ -142,7 +143,7 @@ async fn a_node_that_hears_no_leader_refuses_everything_at_once() {
     for (method, uri) in [
         (Method::GET, "/v1/znodes"),
         (Method::GET, "/v1/locks"),
-        (Method::GET, "/v1/fence?lock=/l&token=1"),
+        (Method::GET, "/v1/fence?path=/l&fencing_token=1"),
         (Method::POST, "/v1/znodes/a"),
         (Method::POST, "/v1/locks/l?wait=60s"),
         (Method::POST, "/v1/sessions"),
@@ -184,7 +185,8 @@ async fn the_description_is_of_what_is_there() {
     for (path, item) in described.body["paths"].as_object().unwrap() {
         for method in item.as_object().unwrap().keys() {
             let method: Method = method.to_uppercase().parse().unwrap();
-            let uri = path.replace("{id}", "1").replace("{path}", "a").replace("{ticket}", "a");
+            let uri =
+                path.replace("{id}", "1").replace("{session}", "1").replace("{path}", "a").replace("{ticket}", "a");
             let answer = node.call(method.clone(), &uri, &[], b"").await;
             assert!(!matches!(answer.problem(), "no-route" | "method-not-allowed"), "{method} {path}");
             let responses = &item[method.as_str().to_lowercase()]["responses"];
@@ -193,7 +195,7 @@ async fn the_description_is_of_what_is_there() {
             operations += 1;
         }
     }
-    assert_eq!(operations, 53);
+    assert_eq!(operations, 57);
     for schema in ["Problem", "Ticket", "TextZnode", "Children", "Events", "LockQueue", "Txn"] {
         assert!(described.body["components"]["schemas"][schema].is_object(), "{schema}");
     }
@@ -202,7 +204,7 @@ async fn the_description_is_of_what_is_there() {
 #[tokio::test]
 async fn a_header_that_must_be_one_is_given_once() {
     let node = Node::start().await;
-    for name in ["zlock-session", "idempotency-key", "if-lock", "zlock-min-zxid", "if-match", "if-none-match"] {
+    for name in ["zlock-session-key", "idempotency-key", "if-lock", "zlock-min-zxid", "if-match", "if-none-match"] {
         let twice = [(name, "1"), (name, "1")];
         let refused = node.call(Method::PUT, "/v1/znodes", &twice, b"").await.expect_problem(400, "bad-request");
         assert_eq!(refused.body["detail"], format!("{name}: given twice"));
@@ -220,7 +222,7 @@ async fn a_condition_that_a_route_does_not_read_is_refused_by_name() {
         (Method::DELETE, "/v1/znodes/a"),
         (Method::POST, "/v1/znodes/b"),
         (Method::POST, "/v1/txn"),
-        (Method::PUT, "/v1/locks/l"),
+        (Method::PUT, "/v1/settings/l"),
         (Method::GET, "/v1/locks/l"),
         (Method::GET, "/livez"),
     ];

@@ -22,28 +22,28 @@ async fn a_holder_that_waits_for_it_hears_that_its_lock_is_wanted() {
     let uri = format!("{uri}=20s");
     let asking = async {
         node.until_watches(1).await;
-        node.in_session(&other, Method::POST, "/v1/revoke/l").await.expect(200)
+        node.in_session(&other, Method::POST, "/v1/revocations/l").await.expect(200)
     };
     let (heard, asked) = tokio::join!(node.in_session(&holder, Method::GET, &uri), asking);
     assert_eq!(asked.body, json!({"tickets": [ticket], "zxid": asked.zxid()}));
     let heard = heard.expect(200);
     let by: u64 = other.split_once('.').unwrap().0.parse().unwrap();
-    let revoke = json!({"zxid": asked.zxid(), "asked_ms": heard.body["revoke"]["asked_ms"], "by": by});
+    let revoke = json!({"zxid": asked.zxid(), "asked_at_ms": heard.body["revoke"]["asked_at_ms"], "session": by});
     assert_eq!((&heard.body["revoke"], &heard.body["state"]), (&revoke, &json!("held")));
     // The request stays visible for all readers, and the label stays, too.
     let look = node.get(&format!("/v1/tickets{ticket}")).await.expect(200);
     assert_eq!(look.body["revoke"], revoke);
     let queue = node.get("/v1/locks/l").await.expect(200);
     let mut revoke = revoke;
-    revoke["actor"] = json!({"session": by});
+    revoke["by"] = json!({"session": by});
     assert_eq!((&queue.body["holders"][0]["revoke"], &queue.body["holders"][0]["label"]), (&revoke, &json!("job")));
     node.in_session(&holder, Method::GET, &uri).await.expect(200);
     node.release(&holder, &ticket).await.expect(200);
-    let free = node.post("/v1/revoke/l", "").await.expect(200);
+    let free = node.post("/v1/revocations/l", "").await.expect(200);
     assert_eq!(free.body["tickets"], json!([]));
-    node.post("/v1/revoke/never", "").await.expect_problem(404, "no-node");
+    node.post("/v1/revocations/never", "").await.expect_problem(404, "no-node");
     let gone = node.in_session(&holder, Method::GET, &uri).await.expect_problem(410, "ticket-gone");
-    assert_eq!(gone.body["end"], "released");
+    assert_eq!(gone.body["ended"]["how"], "released");
     node.get(&format!("/v1/tickets{ticket}?until=later")).await.expect_problem(400, "bad-request");
 }
 
@@ -55,7 +55,7 @@ async fn a_look_at_a_ticket_that_goes_meanwhile_tells_of_one_moment() {
     for steps in 0..40 {
         let held = node.acquire(&holder, "/l").await.expect(200);
         let ticket = text(&held, "ticket");
-        node.post("/v1/revoke/l", "").await.expect(200);
+        node.post("/v1/revocations/l", "").await.expect(200);
         let uri = format!("/v1/tickets{ticket}");
         let mut look = pin!(node.in_session(&holder, Method::GET, &uri));
         let mut answer = None;
@@ -95,7 +95,7 @@ async fn at_the_deadline_the_lock_is_taken_away() {
     let waiting = node.acquire(&other, "/l?wait=20s");
     let revoking = async {
         node.until_contenders("/l", 2).await;
-        let asked = node.post(&format!("/v1/revoke{ticket}?deadline=300ms"), "").await.expect(200);
+        let asked = node.post(&format!("/v1/revocations{ticket}?deadline=300ms"), "").await.expect(200);
         // The holder does not listen; it only learns that its ticket has gone.
         let watch = format!("/v1/znodes{ticket}?watch=exists&since={}&wait=15s", asked.zxid());
         node.get(&watch).await.expect(200);
@@ -103,13 +103,13 @@ async fn at_the_deadline_the_lock_is_taken_away() {
     let (next, ()) = tokio::join!(waiting, revoking);
     assert!(number(&next.expect(200), "fencing_token") > token);
     let gone = node.get(&format!("/v1/tickets{ticket}")).await.expect_problem(410, "ticket-gone");
-    assert_eq!(gone.body["end"], "revoked");
-    let headers = [("zlock-session", &*holder), ("if-lock", &*format!("/l;{token}"))];
+    assert_eq!(gone.body["ended"]["how"], "revoked");
+    let headers = [("zlock-session-key", &*holder), ("if-lock", &*format!("/l;{token}"))];
     node.call(Method::POST, "/v1/znodes/x", &headers, b"").await.expect_problem(412, "lock-not-held");
-    let history = node.get("/v1/locks/l?history=true").await.expect(200);
+    let history = node.get("/v1/history/l").await.expect(200);
     let past = &history.body["history"][0];
-    assert_eq!((&past["ticket"], &past["end"]), (&json!(ticket), &json!("revoked")));
-    assert!(past["ended_ms"].as_u64().unwrap() >= past["granted_ms"].as_u64().unwrap() + 300);
+    assert_eq!((&past["ticket"], &past["ended"]["how"]), (&json!(ticket), &json!("revoked")));
+    assert!(past["ended"]["at_ms"].as_u64().unwrap() >= past["granted_at_ms"].as_u64().unwrap() + 300);
 }
 
 #[tokio::test]
@@ -117,11 +117,13 @@ async fn a_deadline_of_nothing_takes_the_lock_at_once() {
     let node = Node::start().await;
     let session = node.session().await;
     let held = node.acquire(&session, "/l").await.expect(200);
-    let asked = node.post("/v1/revoke/l?deadline=0", "").await.expect(200);
+    let asked = node.post("/v1/revocations/l?deadline=0", "").await.expect(200);
     assert_eq!(asked.body["tickets"][0], held.body["ticket"]);
-    node.release(&session, text(&held, "ticket")).await.expect_problem(404, "no-node");
-    node.post("/v1/revoke/l?deadline=soon", "").await.expect_problem(400, "bad-request");
-    node.post("/v1/revoke/l?deadlien=1s", "").await.expect_problem(400, "bad-request");
+    node.release(&session, text(&held, "ticket")).await.expect_problem(410, "ticket-gone");
+    let again = node.post(&format!("/v1/revocations{}", text(&held, "ticket")), "").await;
+    again.expect_problem(410, "ticket-gone");
+    node.post("/v1/revocations/l?deadline=soon", "").await.expect_problem(400, "bad-request");
+    node.post("/v1/revocations/l?deadlien=1s", "").await.expect_problem(400, "bad-request");
 }
 
 #[tokio::test]
@@ -133,7 +135,7 @@ async fn both_conventions_of_zookeepers_clients_are_understood() {
     let curator = "/l/_c_0a3a5b6c-0000-4000-8000-00000000000a-lock-";
     let uri = format!("/v1/znodes{curator}?mode=ephemeral-sequential");
     let made = node.in_session(&session, Method::POST, &uri).await.expect(201);
-    node.post("/v1/revoke/l", "").await.expect(200);
+    node.post("/v1/revocations/l", "").await.expect(200);
     let data = node.get(&format!("/v1/znodes{}", text(&made, "path"))).await.expect(200);
     assert_eq!(data.body["data"], "__REVOKE__");
     // A holder of zlock's may have its data written by Curator's Revoker, or by a client of
@@ -157,7 +159,7 @@ async fn a_waiter_can_be_asked_as_well() {
     node.acquire(&session, "/l").await.expect(200);
     let queued = node.acquire(&session, "/l?keep=true").await.expect(202);
     let ticket = text(&queued, "ticket").to_owned();
-    node.post(&format!("/v1/revoke{ticket}"), "").await.expect(200);
+    node.post(&format!("/v1/revocations{ticket}"), "").await.expect(200);
     let heard = node.get(&format!("/v1/tickets{ticket}?until=revoked&wait=20s")).await.expect(202);
     assert!(heard.body["revoke"]["zxid"].is_u64(), "{}", heard.body);
 }

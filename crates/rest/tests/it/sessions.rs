@@ -8,21 +8,23 @@ use crate::node::{Node, number, text};
 #[tokio::test]
 async fn a_session_is_opened_kept_alive_shown_and_closed() {
     let node = Node::start().await;
-    let opened = node.post("/v1/sessions", r#"{"timeout_ms":30000,"label":"it"}"#).await.expect(201);
-    let (id, secret) = (number(&opened, "id"), text(&opened, "secret").to_owned());
-    let session = format!("{id}.{secret}");
-    let expected = json!({"id": id, "secret": secret, "session": session, "timeout_ms": 30_000, "safe_for_ms": 29_400});
+    let opened = node.post("/v1/sessions", r#"{"timeout":"30s","label":"it"}"#).await.expect(201);
+    let id = number(&opened, "session");
+    let session = text(&opened, "session_key").to_owned();
+    let secret = session.strip_prefix(&format!("{id}.")).unwrap();
+    let expected = json!({"session": id, "session_key": session, "timeout_ms": 30_000, "safe_for_ms": 29_400});
     assert_eq!(opened.body, expected);
     assert_eq!((secret.len(), opened.zxid()), (32, id));
     assert_eq!(opened.header("location"), format!("/v1/sessions/{id}"));
 
     let uri = format!("/v1/sessions/{id}");
     let kept = node.in_session(&session, Method::POST, &format!("{uri}/keepalive")).await.expect(200);
-    assert_eq!(kept.body, json!({"id": id, "timeout_ms": 30_000, "safe_for_ms": 29_400}));
+    assert_eq!(kept.body, json!({"session": id, "timeout_ms": 30_000, "safe_for_ms": 29_400}));
 
     let shown = node.get(&uri).await.expect(200);
-    let opened_ms = number(&shown, "opened_ms");
-    let expected = json!({"id": id, "timeout_ms": 30_000, "label": "it", "opened_ms": opened_ms, "ephemeral_count": 0});
+    let opened_ms = number(&shown, "opened_at_ms");
+    let expected =
+        json!({"session": id, "timeout_ms": 30_000, "label": "it", "opened_at_ms": opened_ms, "ephemeral_count": 0});
     assert_eq!(shown.body, expected);
 
     let closed = node.in_session(&session, Method::DELETE, &uri).await.expect(200);
@@ -38,14 +40,14 @@ async fn timeouts_are_agreed_within_the_bounds() {
     for (wish, agreed) in [
         ("", 30_000),
         ("{}", 30_000),
-        (r#"{"timeout_ms":1}"#, 2_000),
-        (r#"{"timeout_ms":3600000}"#, 300_000),
-        (r#"{"timeout_ms":18446744073709551615}"#, 300_000),
+        (r#"{"timeout":"1ms"}"#, 2_000),
+        (r#"{"timeout":"3600s"}"#, 300_000),
+        (r#"{"timeout":"18446744073709551615ms"}"#, 300_000),
     ] {
         let opened = node.post("/v1/sessions", wish).await.expect(201);
         assert_eq!(number(&opened, "timeout_ms"), agreed, "{wish}");
     }
-    for bad in ["{", r#"{"timeout_ms":-1}"#, r#"{"timeout_ms":"1h"}"#, r#"{"timeuot_ms":1}"#, " [5000]"] {
+    for bad in ["{", r#"{"timeout":-1}"#, r#"{"timeout":"-1s"}"#, r#"{"timeuot":"1s"}"#, " [5000]"] {
         node.post("/v1/sessions", bad).await.expect_problem(400, "bad-request");
     }
 }
@@ -62,7 +64,7 @@ async fn only_the_secret_opens_a_session() {
     node.in_session(&wrong, Method::DELETE, &uri).await.expect_problem(403, "auth-failed");
     node.in_session(&other, Method::DELETE, &uri).await.expect_problem(400, "bad-request");
     let missing = node.delete(&uri).await.expect_problem(401, "session-required");
-    assert_eq!(missing.header("www-authenticate"), "Zlock-Session");
+    assert_eq!(missing.header("www-authenticate"), "Zlock-Session-Key");
     node.acquire(&wrong, "/l").await.expect_problem(403, "auth-failed");
     for malformed in ["5", "5.", "x.y", "0.00000000000000000000000000000000"] {
         node.in_session(malformed, Method::GET, &uri).await.expect_problem(400, "bad-request");
@@ -80,24 +82,27 @@ async fn sessions_and_their_ephemerals_come_in_pages() {
         node.in_session(&session, Method::POST, &format!("/v1/znodes{path}?mode=ephemeral")).await.expect(201);
     }
     let (id, _) = session.split_once('.').unwrap();
-    let page = node.get(&format!("/v1/sessions/{id}?limit=2")).await.expect(200);
-    assert_eq!((&page.body["ephemerals"], &page.body["next"]), (&json!(["/a", "/b"]), &json!("/b")));
-    let page = node.get(&format!("/v1/sessions/{id}?limit=2&after=/b")).await.expect(200);
-    assert_eq!((&page.body["ephemerals"], &page.body["next"]), (&json!(["/c"]), &json!(null)));
+    let page = node.get(&format!("/v1/sessions/{id}?page_size=2")).await.expect(200);
+    assert_eq!((&page.body["ephemerals"], &page.body["cursor"]), (&json!(["/a", "/b"]), &json!("/b")));
+    let page = node.get(&format!("/v1/sessions/{id}?page_size=2&after=/b")).await.expect(200);
+    assert_eq!((&page.body["ephemerals"], &page.body["cursor"]), (&json!(["/c"]), &json!(null)));
 
     node.session().await;
     let mut ids = Vec::new();
     let mut after = 0;
     loop {
-        let page = node.get(&format!("/v1/sessions?limit=1&after={after}")).await.expect(200);
-        ids.extend(page.body["sessions"].as_array().unwrap().iter().map(|session| session["id"].as_u64().unwrap()));
-        match page.body["next"].as_u64() {
+        let page = node.get(&format!("/v1/sessions?page_size=1&after={after}")).await.expect(200);
+        ids.extend(
+            page.body["sessions"].as_array().unwrap().iter().map(|session| session["session"].as_u64().unwrap()),
+        );
+        match page.body["cursor"].as_u64() {
             Some(next) => after = next,
             None => break,
         }
     }
     let all = node.get("/v1/sessions").await.expect(200);
-    let all: Vec<u64> = all.body["sessions"].as_array().unwrap().iter().map(|s| s["id"].as_u64().unwrap()).collect();
+    let all: Vec<u64> =
+        all.body["sessions"].as_array().unwrap().iter().map(|s| s["session"].as_u64().unwrap()).collect();
     assert_eq!((ids.len(), &ids), (2, &all));
 }
 
@@ -134,7 +139,7 @@ async fn labels_and_owners_have_no_characters_that_hide_or_turn_a_text() {
         }
         for field in ["label", "owner"] {
             let body = format!(r#"{{"locks":[{{"path":"/l"}}],"{field}":"a{escaped}b"}}"#);
-            let headers = [("zlock-session", &*session), ("content-type", "application/json")];
+            let headers = [("zlock-session-key", &*session), ("content-type", "application/json")];
             let refused = node.call(Method::POST, "/v1/multilocks", &headers, body.as_bytes()).await;
             refused.expect_problem(400, "bad-request");
         }

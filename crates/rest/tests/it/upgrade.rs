@@ -35,7 +35,7 @@ async fn a_reader_upgrades_in_front_of_waiting_writers_and_goes_back_to_reading(
     let written = node.get(&format!("/v1/tickets{}", text(&writer, "ticket"))).await.expect(200);
     assert!(number(&written, "fencing_token") > number(&up, "fencing_token"), "tokens rise: {}", written.body);
     let token = number(&written, "fencing_token");
-    node.get(&format!("/v1/fence?lock=/rw&token={token}")).await.expect(204);
+    node.get(&format!("/v1/fence?path=/rw&fencing_token={token}")).await.expect(204);
 }
 
 #[tokio::test]
@@ -69,16 +69,16 @@ async fn an_acquire_that_would_close_a_cycle_is_refused_with_the_cycle() {
         node.until_contenders("/b", 2).await;
         let refused = node.acquire(&two, "/a?owner=p&wait=20s").await.expect_problem(409, "deadlock");
         let cycle = json!([
-            {"session": id(&two), "owner": "p", "lock": "/a", "blocker": a.body["ticket"]},
-            {"session": id(&one), "owner": "o", "lock": "/b", "blocker": b.body["ticket"]},
+            {"session": id(&two), "owner": "p", "path": "/a", "blocker": a.body["ticket"]},
+            {"session": id(&one), "owner": "o", "path": "/b", "blocker": b.body["ticket"]},
         ]);
         assert_eq!(refused.body["cycle"], cycle);
         let (name, code) = (&refused.body["name"], &refused.body["code"]);
         assert_eq!((name, code, &refused.body["outcome"]), (&json!("Deadlock"), &json!(-1030), &json!("refused")));
         let queue = node.get("/v1/locks/a").await.expect(200);
         assert_eq!(number(&queue, "contenders"), 1, "it has no place in the queue");
-        let history = node.get("/v1/locks/a?history=true").await.expect(200);
-        assert_eq!(history.body["history"][0]["end"], "deadlock");
+        let history = node.get("/v1/history/a").await.expect(200);
+        assert_eq!(history.body["history"][0]["ended"]["how"], "deadlock");
         // The holder lets go without force, and the other goes on.
         node.release(&two, text(&b, "ticket")).await.expect(200);
     };
@@ -100,7 +100,7 @@ async fn a_lock_without_an_owner_is_not_reentrant_and_anybody_of_the_session_rel
     let waiting = node.acquire(&session, "/l?wait=20s");
     let releasing = async {
         node.until_contenders("/l", 2).await;
-        let headers = [("zlock-session", &*session)];
+        let headers = [("zlock-session-key", &*session)];
         let uri = format!("/v1/tickets{}", text(&held, "ticket"));
         node.call(Method::DELETE, &uri, &headers, b"").await.expect(200)
     };

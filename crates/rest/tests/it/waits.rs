@@ -60,7 +60,7 @@ async fn an_acquire_that_ran_out_of_time_leaves_no_ghost() {
         }
         out_of_time(opened);
     };
-    let (session, mut held) = (text(&opened, "session"), 0);
+    let (session, mut held) = (text(&opened, "session_key"), 0);
     for _ in 0..20 {
         match node.acquire(session, "/l").await {
             answer if answer.status == 200 => held += 1,
@@ -76,7 +76,7 @@ async fn a_retry_after_a_hang_up_queues_afresh() {
     let node = Node::start().await;
     let (first, second) = (node.session().await, node.session().await);
     let held = node.acquire(&first, "/l").await.expect(200);
-    let key = [("zlock-session", &*second), ("idempotency-key", "67e55044-10b1-426f-9247-bb680e5fe0c8")];
+    let key = [("zlock-session-key", &*second), ("idempotency-key", "67e55044-10b1-426f-9247-bb680e5fe0c8")];
     tokio::select! {
         answer = node.call(Method::POST, "/v1/locks/l?wait=20s", &key, b"") => panic!("{}", answer.body),
         () = node.until_contenders("/l", 2) => {}
@@ -92,7 +92,7 @@ async fn a_client_that_hangs_up_keeps_its_place_if_it_said_so() {
     let node = Node::start().await;
     let (first, second) = (node.session().await, node.session().await);
     let held = node.acquire(&first, "/l").await.expect(200);
-    let key = [("zlock-session", &*second), ("idempotency-key", "67e55044-10b1-426f-9247-bb680e5fe0c8")];
+    let key = [("zlock-session-key", &*second), ("idempotency-key", "67e55044-10b1-426f-9247-bb680e5fe0c8")];
     tokio::select! {
         answer = node.call(Method::POST, "/v1/locks/l?wait=20s&keep", &key, b"") => panic!("{}", answer.body),
         () = node.until_contenders("/l", 2) => {}
@@ -107,7 +107,7 @@ async fn a_retry_with_the_same_key_takes_the_place_over() {
     let node = Node::start().await;
     let (first, second) = (node.session().await, node.session().await);
     let held = node.acquire(&first, "/l").await.expect(200);
-    let key = [("zlock-session", &*second), ("idempotency-key", "67e55044-10b1-426f-9247-bb680e5fe0c8")];
+    let key = [("zlock-session-key", &*second), ("idempotency-key", "67e55044-10b1-426f-9247-bb680e5fe0c8")];
     let first_try = node.call(Method::POST, "/v1/locks/l?wait=2s", &key, b"");
     let retry = async {
         node.until_contenders("/l", 2).await;
@@ -142,9 +142,9 @@ async fn a_poll_alone_keeps_no_session_alive() {
     let node = Node::start().await;
     let first = node.session().await;
     node.acquire(&first, "/l").await.expect(200);
-    let opened = node.post("/v1/sessions", r#"{"timeout_ms":2000}"#).await.expect(201);
+    let opened = node.post("/v1/sessions", r#"{"timeout":"2s"}"#).await.expect(201);
     // This wait is the session's only sign of life, so the session expires meanwhile.
-    node.acquire(text(&opened, "session"), "/l?wait=20s").await.expect_problem(410, "ticket-gone");
+    node.acquire(text(&opened, "session_key"), "/l?wait=20s").await.expect_problem(410, "ticket-gone");
     node.until_contenders("/l", 1).await;
 }
 
@@ -213,8 +213,8 @@ async fn who_waits_does_not_keep_the_state() {
         (Method::POST, "/v1/simple-locks/s?owner=b&wait=20s".into()),
         (Method::GET, format!("/v1/tickets{}?wait=20s", text(&kept, "ticket"))),
         (Method::GET, format!("/v1/tickets{}?wait=20s&until=revoked", text(&held, "ticket"))),
-        (Method::GET, format!("/v1/elections/e?after={}&wait=20s", text(&election, "cursor"))),
-        (Method::GET, format!("/v1/groups/g?since={}&wait=20s", number(&group, "changed"))),
+        (Method::GET, format!("/v1/elections/e?since={}&wait=20s", text(&election, "upto"))),
+        (Method::GET, format!("/v1/groups/g?since={}&wait=20s", number(&group, "upto"))),
         (Method::GET, "/v1/znodes/?watch=data&wait=20s".into()),
     ];
     for (method, uri) in &uris {
@@ -234,18 +234,19 @@ async fn who_waits_does_not_keep_the_state() {
 #[tokio::test]
 async fn a_half_request_keeps_no_session_alive_and_a_whole_one_does() {
     let node = Node::start().await;
-    let open = async || node.post("/v1/sessions", r#"{"timeout_ms":2000}"#).await.expect(201);
+    let open = async || node.post("/v1/sessions", r#"{"timeout":"2s"}"#).await.expect(201);
     let whole = open().await;
     let half = open().await;
-    let at = |session: &Answer| format!("/v1/sessions/{}", number(session, "id"));
+    let at = |session: &Answer| format!("/v1/sessions/{}", number(session, "session"));
     let deadline = tokio::time::Instant::now() + PATIENCE;
     while node.get(&at(&half)).await.status != 410 {
         assert!(tokio::time::Instant::now() < deadline, "half requests keep it alive");
-        node.call(Method::PUT, "/v1/znodes/none", &[("zlock-session", text(&whole, "session"))], b"x").await;
+        node.call(Method::PUT, "/v1/znodes/none", &[("zlock-session-key", text(&whole, "session_key"))], b"x").await;
         for (method, uri) in [(Method::PUT, "/v1/znodes/none"), (Method::POST, "/v1/locks/l")] {
             let begun: Result<_, std::io::Error> = Ok(bytes::Bytes::from_static(b"{"));
             let body = Body::from_stream(stream::iter([begun]).chain(stream::pending()));
-            let request = Request::builder().method(method).uri(uri).header("zlock-session", text(&half, "session"));
+            let request =
+                Request::builder().method(method).uri(uri).header("zlock-session-key", text(&half, "session_key"));
             let request = request.body(body).unwrap();
             assert!(node.router.clone().oneshot(request).now_or_never().is_none(), "it waits for the rest");
         }
@@ -257,15 +258,16 @@ async fn a_half_request_keeps_no_session_alive_and_a_whole_one_does() {
 #[tokio::test]
 async fn a_request_whose_empty_body_has_no_length_is_a_whole_one() {
     let node = Node::start().await;
-    let open = async || node.post("/v1/sessions", r#"{"timeout_ms":2000}"#).await.expect(201);
+    let open = async || node.post("/v1/sessions", r#"{"timeout":"2s"}"#).await.expect(201);
     let (own, silent) = (open().await, open().await);
-    let at = |session: &Answer| format!("/v1/sessions/{}", number(session, "id"));
+    let at = |session: &Answer| format!("/v1/sessions/{}", number(session, "session"));
     let deadline = tokio::time::Instant::now() + PATIENCE;
     while node.get(&at(&silent)).await.status != 410 {
         assert!(tokio::time::Instant::now() < deadline, "the silent session lives");
         for (method, uri) in [(Method::DELETE, "/v1/znodes/none"), (Method::GET, "/v1/znodes/none")] {
             let body = Body::from_stream(stream::empty::<Result<bytes::Bytes, std::io::Error>>());
-            let request = Request::builder().method(method).uri(uri).header("zlock-session", text(&own, "session"));
+            let request =
+                Request::builder().method(method).uri(uri).header("zlock-session-key", text(&own, "session_key"));
             let answer = node.router.clone().oneshot(request.body(body).unwrap()).await.unwrap();
             assert_eq!(answer.status(), 404);
         }
@@ -303,7 +305,7 @@ async fn a_request_that_waits_does_not_keep_its_head() {
         (Method::POST, "/v1/simple-locks/s?wait=60s", ""),
         (Method::POST, "/v1/multilocks", multi),
         (Method::GET, "/v1/groups/g?since=0&wait=60s", ""),
-        (Method::GET, "/v1/elections/e?after=0.0&wait=60s", ""),
+        (Method::GET, "/v1/elections/e?since=0.0&wait=60s", ""),
     ] {
         let kept = Arc::new(());
         let watched = |bytes: &str| Bytes::from_owner(Watched { bytes: bytes.to_owned(), _kept: kept.clone() });
@@ -311,7 +313,7 @@ async fn a_request_that_waits_does_not_keep_its_head() {
         *request.method_mut() = method;
         *request.uri_mut() = Uri::from_maybe_shared(watched(uri)).unwrap();
         for (name, value) in
-            [("x-long", &*"x".repeat(8_000)), ("zlock-session", &session), ("content-type", "application/json")]
+            [("x-long", &*"x".repeat(8_000)), ("zlock-session-key", &session), ("content-type", "application/json")]
         {
             let value = HeaderValue::from_maybe_shared(watched(value)).unwrap();
             request.headers_mut().insert(HeaderName::from_static(name), value);

@@ -7,8 +7,8 @@ use crate::node::{Answer, Node, number, text};
 
 /// Stat of a new znode.
 fn new_stat(answer: &Answer, data_length: usize, owner: u64) -> Value {
-    let (zxid, at_ms) = (answer.zxid(), answer.body["stat"]["ctime_ms"].as_u64().unwrap());
-    json!({"czxid": zxid, "mzxid": zxid, "ctime_ms": at_ms, "mtime_ms": at_ms, "version": 0, "cversion": 0,
+    let (zxid, at_ms) = (answer.zxid(), answer.body["stat"]["ctime"].as_u64().unwrap());
+    json!({"czxid": zxid, "mzxid": zxid, "ctime": at_ms, "mtime": at_ms, "version": 0, "cversion": 0,
         "aversion": 0, "ephemeral_owner": owner, "data_length": data_length, "num_children": 0, "pzxid": zxid})
 }
 
@@ -123,9 +123,9 @@ async fn children_come_in_pages_with_their_facts() {
     for name in ["c", "a", "b"] {
         node.post(&format!("/v1/znodes/p/{name}"), name).await.expect(201);
     }
-    let page = node.get("/v1/znodes/p?children&limit=2").await.expect(200);
+    let page = node.get("/v1/znodes/p?children&page_size=2").await.expect(200);
     let parent = node.get("/v1/znodes/p").await.expect(200).body["stat"].clone();
-    assert_eq!(page.body, json!({"path": "/p", "stat": parent, "children": ["a", "b"], "next": "b"}));
+    assert_eq!(page.body, json!({"path": "/p", "stat": parent, "children": ["a", "b"], "cursor": "b"}));
     let page = node.get("/v1/znodes/p?children=stat&after=b").await.expect(200);
     let child = node.get("/v1/znodes/p/c").await.expect(200).body["stat"].clone();
     let expected = json!({"path": "/p", "stat": parent, "children": ["c"], "stats": [{"name": "c", "stat": child}]});
@@ -207,7 +207,7 @@ async fn a_repeated_key_is_answered_and_not_done_again() {
     let node = Node::start().await;
     let session = node.session().await;
     let key = "67e55044-10b1-426f-9247-bb680e5fe0c8";
-    let headers = [("zlock-session", &*session), ("idempotency-key", key)];
+    let headers = [("zlock-session-key", &*session), ("idempotency-key", key)];
     let uri = "/v1/znodes/s-?mode=persistent-sequential";
     let first = node.call(Method::POST, uri, &headers, b"x").await.expect(201);
     let again = node.call(Method::POST, uri, &headers, b"x").await.expect(201);
@@ -216,7 +216,7 @@ async fn a_repeated_key_is_answered_and_not_done_again() {
     other.expect_problem(422, "idempotency-key-reused");
     let headers = [("idempotency-key", key)];
     node.call(Method::POST, uri, &headers, b"x").await.expect_problem(401, "session-required");
-    let headers = [("zlock-session", &*session), ("idempotency-key", "")];
+    let headers = [("zlock-session-key", &*session), ("idempotency-key", "")];
     node.call(Method::POST, uri, &headers, b"x").await.expect_problem(400, "bad-request");
 }
 

@@ -13,7 +13,7 @@ pub(crate) enum End {
 
 /// The end where there is no way to go on behind a packet. Clients that send all their watches in
 /// one packet come here.
-pub(crate) const TOO_LONG: End = End::Bound("a packet is longer than zookeeper_packet_max");
+pub(crate) const TOO_LONG: End = End::Bound("a packet is longer than zookeeper.packet_bytes_max");
 /// The end where half a packet has no place.
 pub(crate) const NO_ROOM_FOR_A_PACKET: End =
-    End::Bound("its packet is not whole, and zookeeper_incomplete_packets_max is reached");
+    End::Bound("its packet is not whole, and zookeeper.incomplete_packets_bytes_max is reached");

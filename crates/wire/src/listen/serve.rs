@@ -26,8 +26,8 @@ use crate::watch::evictions::evict;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
 /// The keys of the bounds, for the log.
-const CONNECTIONS_MAX: &str = "zookeeper_connections_max";
-const CONNECTIONS_PER_ADDRESS_MAX: &str = "zookeeper_connections_per_address_max";
+const CONNECTIONS_MAX: &str = "zookeeper.connections_max";
+const CONNECTIONS_PER_ADDRESS_MAX: &str = "zookeeper.connections_per_address_max";
 
 /// Serves ZooKeeper clients on `listeners` until `shutdown` resolves, then ends all connections and
 /// returns. Sessions stay: clients resume them on another node.

@@ -60,11 +60,11 @@ struct Watched {
 pub(crate) struct Full(pub(crate) &'static str);
 
 impl Full {
-    const ALL: Full = Full("its watches are beyond zookeeper_watches_max");
-    const CONNECTION: Full = Full("its watches are beyond zookeeper_connection_watches_max");
-    const ADDRESS: Full = Full("the watches of its address are beyond a quarter of zookeeper_watches_max");
-    const BYTES: Full = Full("its watches are beyond zookeeper_watch_bytes_max");
-    const ADDRESS_BYTES: Full = Full("the watches of its address are beyond a quarter of zookeeper_watch_bytes_max");
+    const ALL: Full = Full("its watches are beyond zookeeper.watches_max");
+    const CONNECTION: Full = Full("its watches are beyond zookeeper.connection_watches_max");
+    const ADDRESS: Full = Full("the watches of its address are beyond a quarter of zookeeper.watches_max");
+    const BYTES: Full = Full("its watches are beyond zookeeper.watches_bytes_max");
+    const ADDRESS_BYTES: Full = Full("the watches of its address are beyond a quarter of zookeeper.watches_bytes_max");
 }
 
 impl WatchTable {

@@ -73,7 +73,7 @@ async fn clients_that_will_come_back_with_the_same_have_a_line_now_and_then() {
     }
     let told = lines.with(&session);
     assert_eq!(told.len(), 1, "{told:?}");
-    assert!(told[0].contains("zookeeper_packet_max") && told[0].contains("addr=127.0.0.1"), "{told:?}");
+    assert!(told[0].contains("zookeeper.packet_bytes_max") && told[0].contains("addr=127.0.0.1"), "{told:?}");
 
     // This multi is too long.
     let check = MultiOp::Check(PathVersion { path: "/".into(), version: -1 });

@@ -169,9 +169,10 @@ fn hint_of(command: &str, code: ProblemType) -> Option<&'static str> {
             Some("`zlock ls` shows what there is")
         }
         ("set" | "rm" | "acl", ProblemType::BadVersion) => Some("`zlock stat` shows the one that it has"),
+        ("release", ProblemType::SeveralHeld) => Some("`zlock release TICKET` gives one of them back"),
         ("watch", ProblemType::EventsGone) => Some("read afresh and watch from there"),
-        ("semaphore", ProblemType::LimitDiffers) => {
-            Some("without --limit the one that is set counts; `zlock settings` changes it")
+        ("semaphore", ProblemType::PermitsMaxDiffers) => {
+            Some("without --permits-max the number that is set counts; `zlock settings` changes it")
         }
         _ => None,
     }

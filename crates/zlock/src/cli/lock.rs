@@ -49,6 +49,7 @@ use waiting::{acquire, words_of};
 pub(crate) use exec::{EXEC, command as exec_command, run as run_exec};
 use held::Held;
 use supervisor::Outcome;
+pub(crate) use waiting::words_of_holder;
 pub(crate) use watchdog::{WATCHDOG, command as watchdog_command, run as run_watchdog};
 
 /// The lock was lost before the command had ended.

@@ -118,10 +118,10 @@ fn show(out: Output, path: &str, locks: &[LockSummary], is_once: bool) -> Result
     }
     out.table(&columns, &rows)?;
     for queue in locks.iter().filter_map(|lock| lock.queue.as_ref()) {
-        if queue.next.is_some() {
-            out.line(&format!("{} has {} contenders; the first are shown", plain(&queue.lock), queue.contenders))?;
+        if queue.cursor.is_some() {
+            out.line(&format!("{} has {} contenders; the first are shown", plain(&queue.path), queue.contenders))?;
         }
-        if let Some(warning) = blindness(queue) {
+        if let Some(warning) = mixed_clients(queue) {
             say(&warning);
         }
     }
@@ -129,17 +129,17 @@ fn show(out: Output, path: &str, locks: &[LockSummary], is_once: bool) -> Result
 }
 
 /// Clients in one queue that do not see each other.
-fn blindness(queue: &LockQueue) -> Option<String> {
-    let lock = plain(&queue.lock);
-    let (data, blind): (Vec<_>, Vec<_>) = queue.blind_spots.iter().partition(|spot| spot.child.is_some());
-    let told: Vec<String> = blind.iter().map(|spot| format!("{} does not see {}", spot.clients, spot.unseen)).collect();
-    let blind = (!told.is_empty()).then(|| format!("zlock: two may hold {lock} at once: {}", told.join(", ")));
-    let child = data.first().and_then(|spot| spot.child.as_deref());
+fn mixed_clients(queue: &LockQueue) -> Option<String> {
+    let lock = plain(&queue.path);
+    let (data, mixed): (Vec<_>, Vec<_>) = queue.mixed_clients.iter().partition(|pair| pair.child.is_some());
+    let told: Vec<String> = mixed.iter().map(|pair| format!("{} does not see {}", pair.clients, pair.unseen)).collect();
+    let mixed = (!told.is_empty()).then(|| format!("zlock: two may hold {lock} at once: {}", told.join(", ")));
+    let child = data.first().and_then(|pair| pair.child.as_deref());
     let data = child.map(|child| {
         let child = plain(child);
         format!("zlock: Curator's clients wait for the znode {child} in {lock}, which is no ticket: move it elsewhere")
     });
-    let lines: Vec<String> = blind.into_iter().chain(data).collect();
+    let lines: Vec<String> = mixed.into_iter().chain(data).collect();
     (!lines.is_empty()).then(|| lines.join("\n"))
 }
 
@@ -188,7 +188,7 @@ async fn look(context: &Context, path: &str, watcher: &mut Watcher) -> Result<Ve
     for queue in locks.iter_mut().filter_map(|lock| lock.queue.as_mut()) {
         // A heartbeat is no change of a lock.
         for one in queue.holders.iter_mut().chain(&mut queue.waiters) {
-            (one.heard_ms_ago, one.expires_in_ms) = (None, None);
+            (one.silent_for_ms, one.expires_in_ms) = (None, None);
         }
     }
     Ok(locks)
@@ -231,17 +231,17 @@ async fn history(context: &Context, path: &str) -> Result<u8, Failure> {
 }
 
 fn past_row(one: &EndedTicket) -> Vec<String> {
-    let waited = one.granted_ms.unwrap_or(one.ended_ms).saturating_sub(one.enqueued_ms);
+    let waited = one.granted_at_ms.unwrap_or(one.ended.at_ms).saturating_sub(one.enqueued_at_ms);
     vec![
-        format!("{} ago", since(one.ended_ms)),
+        format!("{} ago", since(one.ended.at_ms)),
         word(&one.mode),
         one.session.to_string(),
         one.fencing_token.map_or("-".into(), |token| token.to_string()),
         span(waited),
-        one.granted_ms.map_or("-".into(), |granted_ms| span(one.ended_ms.saturating_sub(granted_ms))),
+        one.granted_at_ms.map_or("-".into(), |at_ms| span(one.ended.at_ms.saturating_sub(at_ms))),
         label(&one.label, &one.session_label),
         client(one.client.as_ref()),
-        format!("{}{}", word(&one.end), one.by.as_ref().map(by).unwrap_or_default()),
+        format!("{}{}", word(&one.ended.how), one.ended.by.as_ref().map(by).unwrap_or_default()),
     ]
 }
 
@@ -259,17 +259,17 @@ fn by(actor: &Actor) -> String {
 fn rows(out: Output, lock: &LockSummary) -> Vec<Vec<String>> {
     let Some(queue) = &lock.queue else {
         let mut row = vec!["-".to_owned(); COLUMNS.len()];
-        row[0] = plain(&lock.lock);
+        row[0] = plain(&lock.path);
         row[COLUMNS.len() - 1] = format!("cannot be shown; {} contenders", lock.contenders);
         return vec![row];
     };
     // The last column has the colours: they would count as width.
     let held = out.paint(Tone::Good, "holds");
-    let rows = queue.holders.iter().map(|one| row(&queue.lock, one, held.clone()));
-    let rows = rows.chain(queue.lingering.iter().map(|one| row(&queue.lock, one, "expired, lock-delay".into())));
+    let rows = queue.holders.iter().map(|one| row(&queue.path, one, held.clone()));
+    let rows = rows.chain(queue.lingering.iter().map(|one| row(&queue.path, one, "expired, lock-delay".into())));
     let waiting = |one: &Contender| match one.priority {
-        0 => row(&queue.lock, one, format!("waits, {} before it", one.position)),
-        priority => row(&queue.lock, one, format!("waits with priority {priority}")),
+        0 => row(&queue.path, one, format!("waits, {} before it", one.position)),
+        priority => row(&queue.path, one, format!("waits with priority {priority}")),
     };
     rows.chain(queue.waiters.iter().map(waiting)).collect()
 }
@@ -280,9 +280,9 @@ fn row(lock: &str, one: &Contender, state: String) -> Vec<String> {
         plain(lock),
         word(&one.mode),
         one.session.map_or("-".into(), |session| session.to_string()),
-        one.fencing_token.to_string(),
-        since(one.since_ms),
-        or_none(one.heard_ms_ago, " ago"),
+        one.fencing_token.map_or("-".into(), |token| token.to_string()),
+        since(one.enqueued_at_ms),
+        or_none(one.silent_for_ms, " ago"),
         or_none(one.expires_in_ms, ""),
         one.revoke.as_ref().map_or("-".into(), asked),
         text(&one.label),
@@ -294,11 +294,11 @@ fn row(lock: &str, one: &Contender, state: String) -> Vec<String> {
 
 /// `5s ago, due in 25s`: when it was asked to give the lock up.
 fn asked(request: &RevokeRequest) -> String {
-    let due = request.due_ms.map(|due_ms| match until(due_ms) {
+    let due = request.due_at_ms.map(|at_ms| match until(at_ms) {
         0 => ", is due".to_owned(),
         ms => format!(", due in {}", span(ms)),
     });
-    format!("{} ago{}", since(request.asked_ms), due.unwrap_or_default())
+    format!("{} ago{}", since(request.asked_at_ms), due.unwrap_or_default())
 }
 
 fn text(text: &str) -> String {
@@ -311,9 +311,10 @@ mod tests {
 
     #[test]
     fn clients_that_do_not_see_each_other_are_told_of() {
-        let told = |spots: &str| {
-            let queue = format!(r#"{{"lock":"/l","contenders":0,"holders":[],"waiters":[],"blind_spots":[{spots}]}}"#);
-            blindness(&serde_json::from_str(&queue).unwrap())
+        let told = |pairs: &str| {
+            let queue =
+                format!(r#"{{"path":"/l","contenders":0,"holders":[],"waiters":[],"mixed_clients":[{pairs}]}}"#);
+            mixed_clients(&serde_json::from_str(&queue).unwrap())
         };
         assert_eq!(told(""), None);
         let kazoo = told(r#"{"clients":"kazoo","unseen":"curator"}"#).unwrap();
@@ -327,11 +328,11 @@ mod tests {
     #[test]
     fn a_lock_that_cannot_be_shown_has_a_line_beside_those_that_can() {
         let first = r#"{"ticket":"/l/x-0000000000","position":0,"mode":"exclusive","session":7,"label":"me",
-            "since_ms":1,"fencing_token":1,"holds":1,"heard_ms_ago":3500,"expires_in_ms":6500,"session_label":"nightly",
-            "revoke":{"zxid":9,"asked_ms":1,"due_ms":2}}"#;
-        let queue = format!(r#"{{"lock":"/l","contenders":1,"holders":[{first}],"waiters":[]}}"#);
+            "enqueued_at_ms":1,"fencing_token":1,"holds":1,"silent_for_ms":3500,"expires_in_ms":6500,"session_label":"nightly",
+            "revoke":{"zxid":9,"asked_at_ms":1,"due_at_ms":2}}"#;
+        let queue = format!(r#"{{"path":"/l","contenders":1,"holders":[{first}],"waiters":[]}}"#);
         let lock = |more: &str| {
-            let text = format!(r#"{{"lock":"/l","contenders":3,"first":{first}{more}}}"#);
+            let text = format!(r#"{{"path":"/l","contenders":3,"first":{first}{more}}}"#);
             rows(Output::new(true), &serde_json::from_str(&text).unwrap())
         };
         let unseen = lock("").remove(0);

@@ -35,7 +35,7 @@ fn row(child: &NamedStat) -> Vec<String> {
         stat.data_length.to_string(),
         stat.num_children.to_string(),
         owner(stat.ephemeral_owner),
-        format!("{} ago", since(stat.mtime_ms)),
+        format!("{} ago", since(stat.mtime)),
     ]
 }
 

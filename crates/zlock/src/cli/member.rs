@@ -21,7 +21,7 @@ pub(crate) fn command() -> Command {
     let new = || Arg::new("new").value_name("ID=PEER/HTTP").required(true).help(new);
     let zone = || option("zone", "NAME", "Where it stands, for people");
     let add = Command::new("add")
-        .about("Takes in a node that was started with join = true; it becomes a voter once it has caught up")
+        .about("Takes in a node that was started with node.joining = true; it becomes a voter once it has caught up")
         .arg(new())
         .arg(flag("observer", "It serves reads and watches, and never votes"))
         .arg(flag("no-promote", "It becomes a voter only by zlock member promote"))
@@ -212,9 +212,9 @@ mod tests {
     #[test]
     fn what_may_fail_is_said_in_words() {
         let words = |failure_tolerance, joint| {
-            let (index, committed, told_by, leader) = (1, true, 1, Some(1));
+            let (index, committed, reported_by, leader) = (1, true, 1, Some(1));
             let (members, removed) = (Vec::new(), Vec::new());
-            in_words(&Members { index, committed, joint, told_by, leader, failure_tolerance, members, removed })
+            in_words(&Members { index, committed, joint, reported_by, leader, failure_tolerance, members, removed })
         };
         assert_eq!(words(0, false), "no voter may fail now");
         assert_eq!(words(2, true), "2 voters may fail, and a change of the voters is half done");

@@ -1,67 +1,87 @@
 //! `zlock release`.
 
 use clap::{Arg, ArgMatches, Command};
-use zlock_client::Contender;
+use zlock_client::{Error, ProblemType, Released, SessionKey};
 
 use super::context::{Context, path_of};
 use super::failure::Failure;
 use super::seen::plain;
 
+/// The variable with the key of one's own session, as `zlock session exec` sets it.
+pub(crate) const SESSION_KEY: &str = "ZLOCK_SESSION_KEY";
+
+/// Digits at the end of a ticket's name.
+const DIGITS: usize = 10;
+
 pub(crate) fn command() -> Command {
     Command::new("release")
-        .about("Takes a lock away from those who hold it, or one ticket out of a queue")
+        .about("Gives back a lock, or one ticket, of one's own session: that of ZLOCK_SESSION_KEY")
         .long_about(
-            "Takes a lock away from those who hold it, or one ticket out of a queue.\n\n\
-             The lock node is deleted, and the next in the queue is granted. The holder is not asked: it learns of it when it \
-             looks (`zlock lock` ends its command), and its fencing token is dead at once.",
+            "Gives back a lock, or one ticket, of one's own session.\n\n\
+             The session is that of ZLOCK_SESSION_KEY, which `zlock session exec` sets for its command. A lock is the one \
+             ticket with which the session holds it; a ticket may also be one that waits. One hold is given back. `zlock break` \
+             takes a lock away from the sessions of others.",
         )
         .arg(Arg::new("path").value_name("LOCK|TICKET").required(true).help("As `zlock locks --json` shows them"))
 }
 
 pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {
     let path = path_of(matches);
-    let queue = context.client.lock_queue(&path).await?;
-    let mut found: Vec<Contender> = queue.holders.into_iter().chain(queue.lingering).collect();
-    if found.is_empty() {
-        found = vec![ticket(context, &path).await?];
-    }
-    let (of_sessions, others): (Vec<_>, Vec<_>) = found.into_iter().partition(|one| one.session.is_some());
-    let tickets: Vec<String> = of_sessions.into_iter().map(|one| one.ticket).collect();
-    if let Some(other) = others.first().filter(|_| tickets.is_empty()) {
-        return Err(no_ticket(&other.ticket));
-    }
-    for ticket in &tickets {
-        match context.client.delete(ticket).await {
-            // Released meanwhile, which is as good.
-            Err(error) if error.is_no_node() => {}
-            deleted => {
-                deleted?;
-            }
-        }
-    }
-    let line = |ticket: &String| context.out.line(&format!("released {}", plain(ticket)));
-    context.out.answer(&serde_json::json!({ "tickets": tickets }), || tickets.iter().try_for_each(line))
+    let released = give_back(context, &own_session(&path)?, &path).await?;
+    let left = match released.holds {
+        0 => String::new(),
+        1 => ", 1 hold is left".to_owned(),
+        holds => format!(", {holds} holds are left"),
+    };
+    context.out.answer(&released, || context.out.line(&format!("released {}{left}", plain(&path))))
 }
 
-/// The contender at a path in its parent's queue. Nothing else is released: it may be a client's
-/// data.
-async fn ticket(context: &Context, path: &str) -> Result<Contender, Failure> {
-    // The root is no lock, and has no queue to look at.
-    let lock = path.rsplit_once('/').map(|(lock, _)| lock).filter(|lock| !lock.is_empty());
-    let queue = context.client.lock_queue(lock.ok_or_else(|| nobody(path))?).await?;
-    let mut contenders = queue.holders.into_iter().chain(queue.lingering).chain(queue.waiters);
-    contenders.find(|one| one.ticket == path).ok_or_else(|| nobody(path))
+fn own_session(path: &str) -> Result<SessionKey, Failure> {
+    // An empty variable counts as one that is not set.
+    let key = std::env::var(SESSION_KEY).ok().filter(|key| !key.trim().is_empty());
+    let Some(key) = key else {
+        let what = format!("there is no session that could give {path} back: {SESSION_KEY} is not set");
+        let how = "`zlock session exec` sets it";
+        return Err(Failure::refused(format!("{what}, {how}; `zlock break {path}` takes it away from its holders")));
+    };
+    key.trim().parse().map_err(|error| Failure::refused(format!("{SESSION_KEY}: {error}")))
 }
 
-/// The failure when there is no ticket to release or to revoke.
-pub(crate) fn nobody(path: &str) -> Failure {
-    Failure::refused(format!("nobody holds {path}; `zlock locks` shows who holds what"))
+/// Gives back a ticket, if the path has a ticket's name, else a lock.
+async fn give_back(context: &Context, key: &SessionKey, path: &str) -> Result<Released, Error> {
+    let client = &context.client;
+    if !is_ticket_name(path) {
+        return client.release_held(key, path).await;
+    }
+    match client.release_ticket(key, path).await {
+        // A lock may have a name that ends like a ticket's.
+        Err(no_ticket) if is_no_ticket(&no_ticket) => match client.release_held(key, path).await {
+            Err(error) if error.code() == Some(ProblemType::NotHolder) => Err(no_ticket),
+            released => released,
+        },
+        released => released,
+    }
 }
 
-/// A znode that queues with a name like a lock node's, and is no session's: data that a client has
-/// put there.
-pub(crate) fn no_ticket(path: &str) -> Failure {
-    let line =
-        format!("{path} is a persistent znode and no session's ticket; `zlock rm {path}` deletes it and its data");
-    Failure::refused(line)
+fn is_ticket_name(path: &str) -> bool {
+    let digits = path.bytes().rev().take_while(u8::is_ascii_digit).count();
+    digits >= DIGITS
+}
+
+/// Tells whether the path may still be that of a lock.
+fn is_no_ticket(error: &Error) -> bool {
+    use ProblemType::{BadRequest, NotOwner, TicketGone};
+    matches!(error.code(), Some(BadRequest | NotOwner | TicketGone))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_a_ticket_ends_with_ten_digits() {
+        let names = ["/l/x-0000000001", "/l/0000000001_ab__WRIT__0000000001__lock__0000000001", "/0000000001"];
+        assert!(names.into_iter().all(is_ticket_name));
+        assert!(!["/l", "/orders/7", "/l/x-000000001", "/l/0000000001_", "/"].into_iter().any(is_ticket_name));
+    }
 }

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use clap::{Arg, ArgMatches, Command};
 
+use super::break_lock::{no_ticket, nobody};
 use super::context::{Context, path_of};
 use super::failure::Failure;
 use super::options::time;
-use super::release::{no_ticket, nobody};
 use super::seen::plain;
 
 pub(crate) fn command() -> Command {

@@ -12,16 +12,17 @@ pub(crate) fn command() -> Command {
     let command =
         Command::new("semaphore").about("Runs a command while it holds permits of a semaphore; as `zlock lock`");
     lock::with_command(command)
-        .arg(number("limit", "How many permits there are; the same for all [default: those that are set]"))
+        .arg(number("permits-max", "How many permits there are; the same for all [default: those that are set]"))
         .arg(number("permits", "How many to hold").default_value("1"))
 }
 
 pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {
-    let (permits, limit) = (matches.get_one::<u32>("permits").copied().unwrap_or(1), matches.get_one("limit").copied());
-    if let Some(limit) = limit.filter(|limit| permits > *limit) {
-        let line = format!("--permits {permits} is more than there are: --limit is {limit}");
+    let permits = matches.get_one::<u32>("permits").copied().unwrap_or(1);
+    let permits_max = matches.get_one("permits-max").copied();
+    if let Some(max) = permits_max.filter(|max| permits > *max) {
+        let line = format!("--permits {permits} is more than there are: --permits-max is {max}");
         return Err(Failure::usage(line));
     }
-    let permits = context.client.semaphore(lock::path_of(matches), limit).permits(permits);
+    let permits = context.client.semaphore(lock::path_of(matches), permits_max).permits(permits);
     lock::run_under(context, matches, lock::acquired(permits, matches)).await
 }

@@ -9,11 +9,12 @@ use super::context::Context;
 use super::failure::Failure;
 use super::lock::{check_grace, run_in, say, with_run};
 use super::options::group;
+use super::release::SESSION_KEY;
 
 pub(crate) fn command() -> Command {
     let exec = Command::new("exec").about("Runs a command in a session that lives as long as the command").long_about(
         "Runs a command in a session that lives as long as the command. The command finds the session in \
-         ZLOCK_SESSION, as the header Zlock-Session wants it, a node's URL in ZLOCK_ENDPOINT, all nodes in \
+         ZLOCK_SESSION_KEY, as the header Zlock-Session-Key wants it, a node's URL in ZLOCK_ENDPOINT, all nodes in \
          ZLOCK_ENDPOINTS, and the files that TLS wants in ZLOCK_CA, ZLOCK_CERTIFICATE and ZLOCK_KEY. What it makes with that header goes with the session. Before the session may be lost the \
          command is ended, as `zlock lock` does. Signals are passed on. Ends as the command ends; with 121 when the \
          session was lost, 125 when zlock failed, 126 and 127 when the command could not be started.",
@@ -40,7 +41,7 @@ pub(crate) async fn exec(context: &Context, matches: &ArgMatches) -> Result<u8, 
         say(&serde_json::to_string(&opened).unwrap_or_default());
     }
     let mut environment: Vec<(&'static str, OsString)> = vec![
-        ("ZLOCK_SESSION", session.header_value().into()),
+        (SESSION_KEY, session.key().into()),
         ("ZLOCK_ENDPOINT", endpoint.into()),
         ("ZLOCK_ENDPOINTS", connection.endpoints.join(",").into()),
     ];

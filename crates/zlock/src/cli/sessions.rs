@@ -21,9 +21,9 @@ pub(crate) async fn run(context: &Context) -> Result<u8, Failure> {
 
 fn row(session: &SessionInfo) -> Vec<String> {
     vec![
-        session.id.to_string(),
+        session.session.to_string(),
         span(session.timeout_ms.into()),
-        since(session.opened_ms),
+        since(session.opened_at_ms),
         session.ephemeral_count.to_string(),
         plain(&session.label),
         client(session.client.as_ref()),

@@ -10,7 +10,7 @@ use super::options::{flag, number, option};
 pub(crate) fn command() -> Command {
     let number = |name, help| option(name, "NUMBER", help).value_parser(number::<u32>(0));
     let managed = "Makes it a managed lock, which can have priorities and hand-overs. Clients that create lock nodes themselves, as ZooKeeper's recipes do, are refused then";
-    let limit = "Makes it a semaphore with so many permits. Fewer than are held: no waiter gets one until enough are given back";
+    let permits_max = "Makes it a semaphore with so many permits. Fewer than are held: no waiter gets one until enough are given back";
     Command::new("settings")
         .about("Shows the settings of a lock, or changes them")
         .long_about(
@@ -21,8 +21,8 @@ pub(crate) fn command() -> Command {
         .arg(Arg::new("path").value_name("LOCK").required(true).help("The path; the first slash may be left out"))
         .arg(flag("managed", managed))
         .arg(number("waiters-max", "How many may wait; further ones are refused. With 0 nobody waits"))
-        .arg(number("limit", limit).conflicts_with("managed"))
-        .arg(flag("none", "Takes all settings back").conflicts_with_all(["managed", "waiters-max", "limit"]))
+        .arg(number("permits-max", permits_max).conflicts_with("managed"))
+        .arg(flag("none", "Takes all settings back").conflicts_with_all(["managed", "waiters-max", "permits-max"]))
 }
 
 pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {
@@ -31,16 +31,16 @@ pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, F
     let wanted = LockSettings {
         managed: matches.get_flag("managed"),
         waiters_max: number("waiters-max"),
-        limit: number("limit"),
+        permits_max: number("permits-max"),
     };
     let settings = if wanted != LockSettings::default() || matches.get_flag("none") {
-        context.client.set_lock(&path, wanted).await?.settings
+        context.client.set_settings(&path, wanted).await?.settings
     } else {
-        context.client.lock_queue(&path).await?.settings.unwrap_or_default()
+        context.client.settings(&path).await?.settings
     };
     let managed = settings.managed.then(|| "managed".to_owned());
     let waiters = settings.waiters_max.map(|max| format!("at most {max} waiters"));
-    let limit = settings.limit.map(|limit| format!("a semaphore of {limit} permits"));
+    let limit = settings.permits_max.map(|max| format!("a semaphore of {max} permits"));
     let said: Vec<String> = [managed, waiters, limit].into_iter().flatten().collect();
     let said = if said.is_empty() { "as any lock".to_owned() } else { said.join(", ") };
     context.out.answer(&settings, || context.out.line(&said))

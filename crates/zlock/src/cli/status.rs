@@ -35,7 +35,7 @@ pub(crate) async fn run(context: &Context) -> Result<u8, Failure> {
     let nodes: Vec<Line> = context.client.status().await.into_iter().map(line).collect();
     // One that drains serves on until it stops.
     let serving = ["ready", "draining"];
-    let serves = nodes.iter().any(|line| line.node.as_ref().is_some_and(|node| serving.contains(&&*node.ready)));
+    let serves = nodes.iter().any(|line| line.node.as_ref().is_some_and(|node| serving.contains(&&*node.status)));
     let status = Status { serves, nodes };
     let done = context.out.answer(&status, || print(context.out, &status))?;
     if serves {
@@ -80,10 +80,10 @@ fn row(out: Output, line: &Line) -> Vec<String> {
     let mut row = vec![line.endpoint.clone()];
     match (&line.node, &line.error) {
         (Some(node), _) => {
-            let tone = if node.ready == "ready" { Tone::Good } else { Tone::Bad };
+            let tone = if node.status == "ready" { Tone::Good } else { Tone::Bad };
             row.extend([node.node_id.to_string(), node.role.clone(), node.term.to_string()]);
             row.extend([node.applied_zxid, node.sessions, node.znodes, node.watches].map(|number| number.to_string()));
-            row.push(out.paint(tone, &node.ready));
+            row.push(out.paint(tone, &node.status));
         }
         (None, error) => {
             row.extend(std::iter::repeat_n("-".to_owned(), 7));

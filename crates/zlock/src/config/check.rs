@@ -51,7 +51,8 @@ impl Settings {
         }
         let own_host = own.http_addr.rsplit_once(':').and_then(|(host, _)| rest::normal_host(host));
         self.rest.own_host = own_host.unwrap_or_default();
-        for (wrong, message) in self.contradictions().into_iter().chain(self.excesses()).chain(self.half_tls()) {
+        let found = [self.contradictions(), self.packets(), self.excesses(), self.half_tls()];
+        for (wrong, message) in found.into_iter().flatten() {
             if wrong {
                 return Err(ConfigError::Contradiction(message));
             }
@@ -75,7 +76,7 @@ impl Settings {
             ("", Some(listen)) => listen.to_string(),
             (given, _) if port(given).is_some() => given.to_owned(),
             (given, _) => {
-                let message = format!("zookeeper_addr ({given}) must be host:port, or none");
+                let message = format!("zookeeper.advertised_addr ({given}) must be host:port, or none");
                 return Err(ConfigError::Contradiction(message));
             }
         })
@@ -85,95 +86,112 @@ impl Settings {
         let members = &self.replica.members;
         let refused = |message: String| Err(ConfigError::Contradiction(message));
         if self.replica.node_id == 0 {
-            return refused("node_id is missing: give this node's id, 1 or more".to_owned());
+            return refused("node.id is missing: give this node's id, 1 or more".to_owned());
         }
         if members.is_empty() {
-            return refused("members is missing: list every node's id, peer_addr and http_addr".to_owned());
+            return refused("node.members is missing: list every node's id, peer_addr and http_addr".to_owned());
         }
         let mut ids = BTreeSet::new();
         let mut addrs = BTreeSet::new();
         for member in members {
             if member.id == 0 || !ids.insert(member.id) {
-                return refused(format!("members: the id {} is 0 or there twice", member.id));
+                return refused(format!("node.members: the id {} is 0 or there twice", member.id));
             }
             for addr in [&member.peer_addr, &member.http_addr] {
                 if !addrs.insert(addr) {
-                    return refused(format!("members: the address {addr} is there twice"));
+                    return refused(format!("node.members: the address {addr} is there twice"));
                 }
             }
         }
         let own = members.iter().find(|member| member.id == self.replica.node_id);
-        own.map_or_else(|| refused(format!("node_id {} is not among the members", self.replica.node_id)), Ok)
+        own.map_or_else(|| refused(format!("node.id {} is not among the members", self.replica.node_id)), Ok)
     }
 
     fn contradictions(&self) -> Vec<(bool, String)> {
-        let (replica, wire, limits) = (&self.replica, &self.wire, &self.replica.limits);
+        let (replica, limits) = (&self.replica, &self.replica.limits);
         let (least, most) = (replica.election_timeout_min_ms, replica.election_timeout_max_ms);
         vec![
-            (least >= most, format!("election_timeout_min ({least}ms) must be below election_timeout_max ({most}ms)")),
+            (
+                least >= most,
+                format!("raft.election_timeout_min ({least}ms) must be below raft.election_timeout_max ({most}ms)"),
+            ),
             (
                 replica.heartbeat_ms == 0 || replica.heartbeat_ms * 8 > least,
                 format!(
-                    "heartbeat ({}ms) must be above 0 and at most an eighth of election_timeout_min ({least}ms), or a leader that lives is not heard in time",
+                    "raft.heartbeat_interval ({}ms) must be above 0 and at most an eighth of raft.election_timeout_min ({least}ms), or a leader that lives is not heard in time",
                     replica.heartbeat_ms
                 ),
             ),
             (
                 limits.session_timeout_min_ms > limits.session_timeout_max_ms,
                 format!(
-                    "session_timeout_min ({}ms) must not be above session_timeout_max ({}ms)",
+                    "limits.session_timeout_min ({}ms) must not be above limits.session_timeout_max ({}ms)",
                     limits.session_timeout_min_ms, limits.session_timeout_max_ms
                 ),
             ),
             (
                 u64::from(limits.session_timeout_min_ms) < most * 2,
                 format!(
-                    "session_timeout_min ({}ms) must be at least twice election_timeout_max ({most}ms), or sessions end before a new leader can hear them",
+                    "limits.session_timeout_min ({}ms) must be at least twice raft.election_timeout_max ({most}ms), or sessions end before a new leader can hear them",
                     limits.session_timeout_min_ms
                 ),
             ),
             (
                 self.rest.body_bytes_max < limits.data_bytes_max as usize,
                 format!(
-                    "body_max ({}) must not be below data_max ({})",
+                    "http.body_bytes_max ({}) must not be below limits.data_bytes_max ({})",
                     self.rest.body_bytes_max, limits.data_bytes_max
                 ),
             ),
             (
                 !(TICKET_NAME_BYTES_MAX as u32..limits.path_bytes_max).contains(&limits.name_bytes_max),
                 format!(
-                    "name_max ({}) must be below path_max ({}) and at least {TICKET_NAME_BYTES_MAX}, as long as tickets' names",
+                    "limits.name_bytes_max ({}) must be below limits.path_bytes_max ({}) and at least {TICKET_NAME_BYTES_MAX}, as long as tickets' names",
                     limits.name_bytes_max, limits.path_bytes_max
                 ),
             ),
             (
                 limits.waiters_max > limits.children_max,
                 format!(
-                    "waiters_max ({}) must not be above children_max ({}): waiters are children",
+                    "limits.waiters_max ({}) must not be above limits.children_max ({}): waiters are children",
                     limits.waiters_max, limits.children_max
                 ),
             ),
             (
+                self.zookeeper_listen.is_some_and(|addr| [self.http_listen, self.peer_listen].contains(&Some(addr))),
+                "zookeeper.listen is the same address as http.listen or peers.listen".to_owned(),
+            ),
+            (self.http_listen == self.peer_listen, "http.listen and peers.listen are the same address".to_owned()),
+        ]
+    }
+
+    /// Bounds of the ZooKeeper door that would keep out its longest packets.
+    fn packets(&self) -> Vec<(bool, String)> {
+        let (wire, limits) = (&self.wire, &self.replica.limits);
+        vec![
+            (
                 self.zookeeper_listen.or(self.zookeeper_tls_listen).is_some()
-                    && self.wire.packet_bytes_max <= limits.data_bytes_max as usize,
+                    && wire.packet_bytes_max <= limits.data_bytes_max as usize,
                 format!(
-                    "zookeeper_packet_max ({}) must be above data_max ({}), or the longest data cannot be read",
-                    self.wire.packet_bytes_max, limits.data_bytes_max
+                    "zookeeper.packet_bytes_max ({}) must be above limits.data_bytes_max ({}), or the longest data cannot be read",
+                    wire.packet_bytes_max, limits.data_bytes_max
                 ),
             ),
             (
                 wire.incomplete_packets_bytes_max.min(wire.requests_bytes_max)
                     < wire.packet_bytes_max.saturating_add(4),
                 format!(
-                    "zookeeper_incomplete_packets_max ({}) and zookeeper_requests_max ({}) must be above zookeeper_packet_max ({}), or the longest packet never comes",
+                    "zookeeper.incomplete_packets_bytes_max ({}) and zookeeper.requests_bytes_max ({}) must be above zookeeper.packet_bytes_max ({}), or the longest packet never comes",
                     wire.incomplete_packets_bytes_max, wire.requests_bytes_max, wire.packet_bytes_max
                 ),
             ),
             (
-                self.zookeeper_listen.is_some_and(|addr| [self.http_listen, self.peer_listen].contains(&Some(addr))),
-                "zookeeper_listen is the same address as http_listen or peer_listen".to_owned(),
+                wire.packet_bytes_max > wire.answers_bytes_max / 2,
+                format!(
+                    "zookeeper.packet_bytes_max ({}) must be at most half of zookeeper.answers_bytes_max ({}), which is the longest answer",
+                    wire.packet_bytes_max, wire.answers_bytes_max
+                ),
             ),
-            (self.http_listen == self.peer_listen, "http_listen and peer_listen are the same address".to_owned()),
         ]
     }
 
@@ -188,27 +206,27 @@ impl Settings {
         let secure = tls_listeners.iter().flatten();
         let twice = secure.clone().any(|addr| listeners.contains(&Some(*addr)));
         vec![
-            (listens && own != [true; 2], "TLS needs tls_certificate and tls_key".to_owned()),
+            (listens && own != [true; 2], "TLS needs tls.certificate and tls.key".to_owned()),
             (
                 !listens && (own != [false; 2] || given(&self.tls_client_ca)),
-                "tls_certificate, tls_key and tls_client_ca are for http_tls_listen and zookeeper_tls_listen: give one of them".to_owned(),
+                "tls.certificate, tls.key and tls.client_ca are for http.tls_listen and zookeeper.tls_listen: give one of them".to_owned(),
             ),
             (
                 !["optional", "required"].contains(&clients),
-                format!("tls_clients ({clients}) must be optional or required"),
+                format!("tls.client_certificates ({clients}) must be optional or required"),
             ),
             (
                 !self.rest.operators.is_empty() && !given(&self.tls_client_ca),
-                "operators needs tls_client_ca: without it no client is asked for a certificate".to_owned(),
+                "admin.operators needs tls.client_ca: without it no client is asked for a certificate".to_owned(),
             ),
-            (clients == "required" && !given(&self.tls_client_ca), "tls_clients = required needs tls_client_ca".to_owned()),
+            (clients == "required" && !given(&self.tls_client_ca), "tls.client_certificates = required needs tls.client_ca".to_owned()),
             (
                 twice || tls_listeners[0].is_some() && tls_listeners[0] == tls_listeners[1],
-                "an address cannot have TLS and not: http_tls_listen and zookeeper_tls_listen need addresses of their own".to_owned(),
+                "an address cannot have TLS and not: http.tls_listen and zookeeper.tls_listen need addresses of their own".to_owned(),
             ),
             (
                 !digest.is_empty() && digest.matches(':').count() != 1,
-                "super_digest must be user:base64(sha1(user:password))".to_owned(),
+                "admin.super_digest must be user:base64(sha1(user:password))".to_owned(),
             ),
         ]
     }
@@ -218,41 +236,37 @@ impl Settings {
         let (replica, limits) = (&self.replica, &self.replica.limits);
         vec![
             (
-                self.wire.packet_bytes_max > self.wire.answers_bytes_max / 2,
-                format!(
-                    "zookeeper_packet_max ({}) must be at most half of zookeeper_answers_max ({}), which is the longest answer",
-                    self.wire.packet_bytes_max, self.wire.answers_bytes_max
-                ),
-            ),
-            (
                 !(1..=BATCH_MAX).contains(&replica.reap_batch_max),
                 format!(
-                    "reap_batch_max ({}) must be at most {BATCH_MAX}, and above 0, or sessions would never expire",
+                    "raft.reap_batch_max ({}) must be at most {BATCH_MAX}, and above 0, or sessions would never expire",
                     replica.reap_batch_max
                 ),
             ),
             (
                 limits.data_bytes_max > DATA_BYTES_MAX,
-                format!("data_max ({}) must be at most {DATA_BYTES_MAX} bytes", limits.data_bytes_max),
+                format!("limits.data_bytes_max ({}) must be at most {DATA_BYTES_MAX} bytes", limits.data_bytes_max),
             ),
             (
                 !IDLE_MS.contains(&self.rest.idle_timeout_ms),
-                format!("idle_timeout ({}ms) must be between 1s and 1h", self.rest.idle_timeout_ms),
+                format!("http.idle_timeout ({}ms) must be between 1s and 1h", self.rest.idle_timeout_ms),
             ),
             (
                 self.rest.drain_time_ms > DRAIN_MS_MAX,
-                format!("drain_time ({}ms) must be at most 5m", self.rest.drain_time_ms),
+                format!("node.drain_time ({}ms) must be at most 5m", self.rest.drain_time_ms),
             ),
             (
                 self.rest.drain_delay_ms > DRAIN_MS_MAX,
-                format!("drain_delay ({}ms) must be at most 5m", self.rest.drain_delay_ms),
+                format!("node.drain_delay ({}ms) must be at most 5m", self.rest.drain_delay_ms),
             ),
-            (self.threads > THREADS_MAX, format!("threads ({}) must be at most {THREADS_MAX}", self.threads)),
-            (limits.ops_max as usize > BATCH_MAX, format!("ops_max ({}) must be at most {BATCH_MAX}", limits.ops_max)),
+            (self.threads > THREADS_MAX, format!("node.threads ({}) must be at most {THREADS_MAX}", self.threads)),
+            (
+                limits.ops_max as usize > BATCH_MAX,
+                format!("limits.ops_max ({}) must be at most {BATCH_MAX}", limits.ops_max),
+            ),
             (
                 u64::from(limits.entry_cost_max) < limits.creates_cost_max(),
                 format!(
-                    "entry_cost_max ({}) must be at least {}, or a transaction of ops_max ({}) creates as deep as path_depth_max ({}) is always refused",
+                    "limits.entry_cost_max ({}) must be at least {}, or a transaction of limits.ops_max ({}) creates as deep as limits.path_depth_max ({}) is always refused",
                     limits.entry_cost_max,
                     limits.creates_cost_max(),
                     limits.ops_max,
@@ -262,7 +276,7 @@ impl Settings {
             (
                 self.rest.bodies_bytes_max / 2 < self.rest.body_bytes_max,
                 format!(
-                    "bodies_max ({}) must be at least twice body_max ({}), or one body that does not end keeps the others out",
+                    "http.bodies_bytes_max ({}) must be at least twice http.body_bytes_max ({}), or one body that does not end keeps the others out",
                     self.rest.bodies_bytes_max, self.rest.body_bytes_max
                 ),
             ),

@@ -4,90 +4,124 @@ use std::path::Path;
 
 use toml::{Table, Value};
 
-use super::{ConfigError, KEYS};
+use super::{ConfigError, KEYS, Key};
 
-/// The texts of the file, in its order of keys.
+/// The texts of the file, each with its key's path.
 pub(super) fn read(file: &Path) -> Result<Vec<(String, String)>, ConfigError> {
     let name = file.display().to_string();
     let text = std::fs::read_to_string(file).map_err(|source| ConfigError::Read { file: name.clone(), source })?;
-    let table: Table = text.parse().map_err(|error: toml::de::Error| ConfigError::Syntax {
+    let whole: Table = text.parse().map_err(|error: toml::de::Error| ConfigError::Syntax {
         file: name.clone(),
         message: error.to_string().trim_end().to_owned(),
     })?;
-    table.into_iter().map(|(key, value)| one(&name, key, value)).collect()
-}
-
-fn one(file: &str, key: String, value: Value) -> Result<(String, String), ConfigError> {
-    if !KEYS.iter().any(|known| known.name == key) {
-        let nearest = nearest(&key, KEYS.iter().map(|known| known.name));
-        return Err(ConfigError::UnknownKey { file: file.to_owned(), key, nearest });
-    }
-    match plain(&value).or_else(|| list(&key, &value)) {
-        Some(Ok(text)) => Ok((key, text)),
-        Some(Err(unknown)) => {
-            let nearest = nearest(&unknown, MEMBER_KEYS).map(|near| format!("{key}.{near}"));
-            Err(ConfigError::UnknownKey { file: file.to_owned(), key: format!("{key}.{unknown}"), nearest })
+    let mut texts = Vec::new();
+    for (table, value) in whole {
+        let known = KEYS.iter().any(|key| key.table == table);
+        match value {
+            Value::Table(keys) if known => {
+                for (key, value) in keys {
+                    texts.push(one(&name, &table, &key, value)?);
+                }
+            }
+            Value::Table(_) => return Err(unknown_table(&name, &table)),
+            _ if known => return Err(no_table(table, name)),
+            _ => return Err(unknown_key(&name, "", &table)),
         }
-        None => Err(ConfigError::Value {
-            key,
-            origin: file.to_owned(),
-            message: format!("a value of type {} does not fit here", value.type_str()),
-        }),
+    }
+    Ok(texts)
+}
+
+fn one(file: &str, table: &str, name: &str, value: Value) -> Result<(String, String), ConfigError> {
+    let Some(key) = KEYS.iter().find(|key| key.table == table && key.name == name) else {
+        return Err(unknown_key(file, table, name));
+    };
+    let path = key.path.to_owned();
+    match plain(&value).map(Ok).or_else(|| list(key, &value)) {
+        Some(Ok(text)) => Ok((path, text)),
+        Some(Err(unknown)) => {
+            let near = nearest(MEMBER_KEYS.map(|known| (alike(&unknown, known), known)));
+            let hint = near.map(|near| format!("did you mean `{path}.{near}`?"));
+            Err(ConfigError::Unknown { file: file.to_owned(), what: format!("key `{path}.{unknown}`"), hint })
+        }
+        None => Err(unfit(path, file, &value)),
     }
 }
 
-fn plain(value: &Value) -> Option<Result<String, String>> {
+fn no_table(table: String, origin: String) -> ConfigError {
+    let keys: Vec<&str> = KEYS.iter().filter(|key| key.table == table).map(|key| key.name).collect();
+    ConfigError::Value { key: table, origin, message: format!("this is a table; its keys are {}", keys.join(", ")) }
+}
+
+fn unfit(key: String, file: &str, value: &Value) -> ConfigError {
+    let message = format!("a value of type {} does not fit here", value.type_str());
+    ConfigError::Value { key, origin: file.to_owned(), message }
+}
+
+fn plain(value: &Value) -> Option<String> {
     match value {
-        Value::String(text) => Some(Ok(text.clone())),
-        Value::Integer(number) => Some(Ok(number.to_string())),
-        Value::Boolean(flag) => Some(Ok(flag.to_string())),
+        Value::String(text) => Some(text.clone()),
+        Value::Integer(number) => Some(number.to_string()),
+        Value::Boolean(flag) => Some(flag.to_string()),
         _ => None,
     }
 }
 
-/// Keys that may be lists.
-const LISTS: [&str; 6] =
-    ["members", "exempt_addresses", "proxy_protocol_from", "http_hosts", "http_origins", "operators"];
 const MEMBER_KEYS: [&str; 3] = ["id", "peer_addr", "http_addr"];
 
-/// [`LISTS`] may be lists of texts, and `members` of tables with [`MEMBER_KEYS`], too. `Err` is an
+/// The text of a list of texts; members may be tables with [`MEMBER_KEYS`], too. `Err` is an
 /// unknown key of such a table.
-fn list(key: &str, value: &Value) -> Option<Result<String, String>> {
+fn list(key: &Key, value: &Value) -> Option<Result<String, String>> {
+    // The name of a kind that may be a list ends with what separates its texts, and dots.
+    let separator = key.kind.strip_suffix("...").and_then(|name| name.get(name.len() - 1..))?;
     let Value::Array(items) = value else {
         return None;
     };
-    if !LISTS.contains(&key) {
-        return None;
-    }
     let mut texts = Vec::with_capacity(items.len());
     for item in items {
         match item {
             Value::String(text) => texts.push(text.clone()),
-            Value::Table(table) if key == "members" => {
+            Value::Table(table) if key.path == "node.members" => {
                 if let Some(unknown) = table.keys().find(|key| !MEMBER_KEYS.contains(&key.as_str())) {
                     return Some(Err(unknown.clone()));
                 }
-                let [id, peer, http] = MEMBER_KEYS.map(|key| table.get(key).and_then(plain)?.ok());
                 // A part that is missing leaves a text that the parser of members refuses with what
                 // it wants.
-                texts.push(format!(
-                    "{}={}/{}",
-                    id.unwrap_or_default(),
-                    peer.unwrap_or_default(),
-                    http.unwrap_or_default()
-                ));
+                let [id, peer, http] = MEMBER_KEYS.map(|key| table.get(key).and_then(plain).unwrap_or_default());
+                texts.push(format!("{id}={peer}/{http}"));
             }
             _ => return None,
         }
     }
-    // A subject has commas.
-    Some(Ok(texts.join(if key == "operators" { ";" } else { "," })))
+    Some(Ok(texts.join(separator)))
 }
 
-/// The known name that looks most like an unknown one, when one does.
-pub(super) fn nearest(unknown: &str, known: impl IntoIterator<Item = &'static str>) -> Option<String> {
-    let unknown = unknown.to_ascii_lowercase().replace('-', "_");
-    let scored = known.into_iter().map(|name| (strsim::jaro_winkler(&unknown, name), name));
-    let best = scored.max_by(|left, right| left.0.total_cmp(&right.0))?;
-    (best.0 > 0.7).then(|| best.1.to_owned())
+fn unknown_table(file: &str, table: &str) -> ConfigError {
+    let near = nearest(KEYS.iter().map(|key| (alike(table, key.table), key.table)));
+    let hint = near.map(|near| format!("did you mean `[{near}]`?"));
+    ConfigError::Unknown { file: file.to_owned(), what: format!("table `[{table}]`"), hint }
+}
+
+/// The error about a key that its table does not have; `table` is empty for one outside of tables.
+/// It says where a key of this name stands, or which key looks most like it.
+fn unknown_key(file: &str, table: &str, name: &str) -> ConfigError {
+    let path = format!("{table}.{name}").trim_start_matches('.').to_owned();
+    let same = KEYS.iter().filter(|key| key.name == name || key.flag() == name.replace('_', "-"));
+    let homes: Vec<String> = same.map(|key| format!("`{}` in the table `[{}]`", key.name, key.table)).collect();
+    let hint = match homes.is_empty() {
+        true => nearest(KEYS.iter().map(|key| (alike(name, key.name).max(alike(&path, key.path)), key.path)))
+            .map(|near| format!("did you mean `{near}`?")),
+        false => Some(format!("there is {}", homes.join(", and "))),
+    };
+    ConfigError::Unknown { file: file.to_owned(), what: format!("key `{path}`"), hint }
+}
+
+/// Likeness of an unknown name and a known one, from 0 to 1.
+fn alike(unknown: &str, known: &str) -> f64 {
+    strsim::jaro_winkler(&unknown.to_ascii_lowercase().replace('-', "_"), known)
+}
+
+/// The name that is most alike, when one is.
+fn nearest(scored: impl IntoIterator<Item = (f64, &'static str)>) -> Option<&'static str> {
+    let best = scored.into_iter().max_by(|left, right| left.0.total_cmp(&right.0))?;
+    (best.0 > 0.7).then_some(best.1)
 }

@@ -10,7 +10,7 @@ use super::{ConfigError, KEYS, Key, Settings, file};
 /// A text for a key.
 #[derive(Clone, Debug)]
 pub struct Given {
-    /// The key's name.
+    /// The key's path.
     pub key: String,
     /// The text.
     pub text: String,
@@ -25,20 +25,21 @@ pub fn flags(command: Command) -> Command {
         .value_name("FILE")
         .env("ZLOCK_CONFIG")
         .value_parser(clap::value_parser!(PathBuf))
-        .help("A TOML file with any of the keys below");
+        .help("A TOML file with any of the keys below, each in its table");
     let defaults = Settings::default();
     KEYS.iter().fold(command.arg(config), |command, key| command.arg(flag(key, &defaults)))
 }
 
 fn flag(key: &Key, defaults: &Settings) -> Arg {
-    let default = (key.show)(defaults);
-    let known = !default.is_empty() && key.name != "node_id";
-    let help = if known { format!("{} [default: {default}]", key.help) } else { key.help.to_owned() };
-    Arg::new(key.name)
+    let default = key.default(defaults);
+    let help = if default.is_empty() { key.help.to_owned() } else { format!("{} [default: {default}]", key.help) };
+    Arg::new(key.path)
         .long(key.flag())
         .env(key.variable())
         .value_name(key.kind)
-        .help_heading(key.group)
+        .help_heading(key.heading())
+        // `-h` shows the keys to know, and `--help` all.
+        .hide_short_help(!key.is_basic)
         .hide_env_values(true)
         .help(help)
 }
@@ -55,12 +56,12 @@ pub fn from_matches(matches: &ArgMatches) -> Result<Settings, ConfigError> {
 /// Settings that were given as flags and variables.
 pub fn given(matches: &ArgMatches) -> Vec<Given> {
     let given = KEYS.iter().filter_map(|key| {
-        let text = matches.get_one::<String>(key.name)?.clone();
-        let origin = match matches.value_source(key.name)? {
+        let text = matches.get_one::<String>(key.path)?.clone();
+        let origin = match matches.value_source(key.path)? {
             ValueSource::EnvVariable => key.variable(),
             _ => format!("--{}", key.flag()),
         };
-        Some(Given { key: key.name.to_owned(), text, origin })
+        Some(Given { key: key.path.to_owned(), text, origin })
     });
     given.collect()
 }
@@ -86,6 +87,6 @@ pub fn load(file: Option<&Path>, given: impl IntoIterator<Item = Given>) -> Resu
 
 fn set(settings: &mut Settings, given: &Given) -> Result<(), ConfigError> {
     let refused = |message| ConfigError::Value { key: given.key.clone(), origin: given.origin.clone(), message };
-    let key = KEYS.iter().find(|key| key.name == given.key).ok_or_else(|| refused("unknown key".to_owned()))?;
+    let key = KEYS.iter().find(|key| key.path == given.key).ok_or_else(|| refused("unknown key".to_owned()))?;
     (key.set)(settings, &given.text).map_err(refused)
 }

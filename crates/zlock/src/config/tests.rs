@@ -1,11 +1,11 @@
 use std::path::Path;
 
-use super::{ConfigError, Given, KEYS, Settings, load, value};
+use super::{ConfigError, Given, KEYS, Key, Settings, load, value};
 
 const THREE: &str = r#"
-node_id = 2
-cluster_id = "orders"
-members = [
+node.id = 2
+node.cluster_id = "orders"
+node.members = [
     { id = 1, peer_addr = "10.0.0.1:7101", http_addr = "10.0.0.1:7001" },
     { id = 2, peer_addr = "10.0.0.2:7101", http_addr = "10.0.0.2:7001" },
     { id = 3, peer_addr = "node3.example:7101", http_addr = "node3.example:7001" },
@@ -41,41 +41,76 @@ fn a_file_with_the_members_is_enough() {
 
 #[test]
 fn a_member_with_a_name_listens_on_every_interface() {
-    let settings = load_text(THREE, &[("node_id", "3")]).unwrap();
+    let settings = load_text(THREE, &[("node.id", "3")]).unwrap();
     assert_eq!(settings.http_listen, Some("0.0.0.0:7001".parse().unwrap()));
 }
 
 #[test]
 fn flags_win_over_the_file() {
-    let text = format!("{THREE}heartbeat = \"50ms\"\n");
+    let text = format!("{THREE}raft.heartbeat_interval = \"50ms\"\n");
     assert_eq!(load_text(&text, &[]).unwrap().replica.heartbeat_ms, 50);
-    assert_eq!(load_text(&text, &[("heartbeat", "40")]).unwrap().replica.heartbeat_ms, 40);
+    assert_eq!(load_text(&text, &[("raft.heartbeat_interval", "40ms")]).unwrap().replica.heartbeat_ms, 40);
 }
 
 #[test]
 fn an_unknown_key_is_refused_with_the_file_and_the_nearest_known_one() {
-    refused(&format!("{THREE}heart_beat = 5\n"), "unknown key `heart_beat`; did you mean `heartbeat`?");
-    refused(&format!("{THREE}heart_beat = 5\n"), "node.toml");
-    refused(&THREE.replacen("peer_addr", "peer_adr", 1), "did you mean `members.peer_addr`?");
+    let near = "unknown key `raft.heart_beat`; did you mean `raft.heartbeat_interval`?";
+    refused(&format!("{THREE}raft.heart_beat = 5\n"), near);
+    refused(&format!("{THREE}raft.heart_beat = 5\n"), "node.toml");
+    refused(&THREE.replacen("peer_addr", "peer_adr", 1), "did you mean `node.members.peer_addr`?");
+    refused("zookeeper.conections_max = 1", "did you mean `zookeeper.connections_max`?");
+    refused("http.stall_mx = 1", "did you mean `disk.stall_max`?");
     refused("zzz = 1", "unknown key `zzz`");
+    refused("[zookeper]\nlisten = \"127.0.0.1:1\"\n", "unknown table `[zookeper]`; did you mean `[zookeeper]`?");
+}
+
+#[test]
+fn a_misplaced_key_is_refused_with_its_table() {
+    refused("[raft]\nstall_max = \"2s\"\n", "unknown key `raft.stall_max`; there is `stall_max` in the table `[disk]`");
+    refused("[limits]\nconnections_max = 1\n", "`connections_max` in the table `[http]`, and `connections_max` in the");
+    refused("http_listen = \"127.0.0.1:1\"", "unknown key `http_listen`; there is `listen` in the table `[http]`");
+    refused("[node]\nnode_id = 1", "unknown key `node.node_id`; there is `id` in the table `[node]`");
+    refused("data_dir = \"data\"", "unknown key `data_dir`; there is `data_dir` in the table `[node]`");
+    refused("heartbeat = \"60ms\"", "unknown key `heartbeat`; did you mean `raft.heartbeat_interval`?");
+    refused("data_max = \"1MiB\"", "unknown key `data_max`; did you mean `limits.data_bytes_max`?");
+    refused("log = \"info\"", "log (from ");
+    refused("log = \"info\"", "this is a table; its keys are level, format, file");
+}
+
+#[test]
+fn tables_and_keys_with_dots_say_the_same() {
+    let text =
+        "[node]\nid = 1\nmembers = [\"1=10.0.0.1:7101/10.0.0.1:7001\"]\n\n[raft]\nheartbeat_interval = \"50ms\"\n";
+    let settings = load_text(text, &[]).unwrap();
+    assert_eq!((settings.replica.node_id, settings.replica.heartbeat_ms), (1, 50));
+    let dotted = "node.id = 1\nnode.members = \"1=10.0.0.1:7101/10.0.0.1:7001\"\nraft.heartbeat_interval = \"50ms\"\n";
+    assert_eq!(super::effective(&settings), super::effective(&load_text(dotted, &[]).unwrap()));
+    let listed = "[node]\nid = 1\n\n[[node.members]]\nid = 1\npeer_addr = \"10.0.0.1:7101\"\nhttp_addr = \"10.0.0.1:7001\"\n\n[raft]\nheartbeat_interval = \"50ms\"\n";
+    assert_eq!(super::effective(&settings), super::effective(&load_text(listed, &[]).unwrap()));
+    let shown = super::effective(&settings);
+    assert!(
+        shown.starts_with("[node]\nid = \"1\"\n") && shown.contains("\n\n[raft]\nheartbeat_interval = \"50ms\"\n"),
+        "{shown}"
+    );
+    assert_eq!(shown, super::effective(&load_text(&shown, &[]).unwrap()), "what is printed can be read");
 }
 
 #[test]
 fn a_value_that_does_not_fit_is_refused_with_its_origin() {
-    refused(&format!("{THREE}heartbeat = \"soon\"\n"), "`soon` is not a duration");
-    refused(&format!("{THREE}data_max = \"6GiB\"\n"), "`6GiB` is too large");
-    refused(&format!("{THREE}watches_max = -1\n"), "`-1` is not a whole number");
-    refused(&format!("{THREE}log = [1]\n"), "a value of type array does not fit here");
-    let message = load_text(THREE, &[("heartbeat", "x")]).unwrap_err().to_string();
-    assert!(message.contains("(from --heartbeat)"), "{message}");
+    refused(&format!("{THREE}raft.heartbeat_interval = \"soon\"\n"), "`soon` is not a duration");
+    refused(&format!("{THREE}limits.data_bytes_max = \"6GiB\"\n"), "`6GiB` is too large");
+    refused(&format!("{THREE}node.watches_max = -1\n"), "`-1` is not a whole number");
+    refused(&format!("{THREE}log.level = [1]\n"), "a value of type array does not fit here");
+    let message = load_text(THREE, &[("raft.heartbeat_interval", "x")]).unwrap_err().to_string();
+    assert!(message.contains("(from --raft.heartbeat_interval)"), "{message}");
 }
 
 #[test]
 fn a_filter_that_would_mute_the_log_is_refused_with_what_there_is() {
     for good in ["info", "INFO", "off", "info,rest=debug", "warn, replica::story=info", "debug,openraft=error"] {
-        assert_eq!(load_text(&format!("{THREE}log = \"{good}\"\n"), &[]).unwrap().log, good);
+        assert_eq!(load_text(&format!("{THREE}log.level = \"{good}\"\n"), &[]).unwrap().log, good);
     }
-    let log = |text: &str, part: &str| refused(&format!("{THREE}log = \"{text}\"\n"), part);
+    let log = |text: &str, part: &str| refused(&format!("{THREE}log.level = \"{text}\"\n"), part);
     log("json", "`json` is not a level; these are: off, error, warn, info, debug, trace; for the form of the lines");
     log("info,rst=debug", "`rst` is not a part of zlock that logs; these are: zlock, rest, wire, replica");
     log("info,rest", "`rest` is not a level; these are: off, error, warn, info, debug, trace; give a part its level");
@@ -83,38 +118,38 @@ fn a_filter_that_would_mute_the_log_is_refused_with_what_there_is() {
     log("info,", "`` is not a level");
     log("rest[span]=debug", "`rest[span]` is not a part");
     log("", "`` is not a level");
-    assert_eq!(load_text(THREE, &[("log_format", "json")]).unwrap().log_format, super::LogFormat::Json);
-    refused(&format!("{THREE}log_format = \"yaml\"\n"), "`yaml` is neither text nor json");
+    assert_eq!(load_text(THREE, &[("log.format", "json")]).unwrap().log_format, super::LogFormat::Json);
+    refused(&format!("{THREE}log.format = \"yaml\"\n"), "`yaml` is neither text nor json");
 }
 
 #[test]
 fn contradictions_are_refused() {
-    refused("", "node_id is missing");
-    refused("node_id = 1", "members is missing");
-    refused(&THREE.replace("node_id = 2", "node_id = 9"), "node_id 9 is not among the members");
+    refused("", "node.id is missing");
+    refused("node.id = 1", "node.members is missing");
+    refused(&THREE.replace("node.id = 2", "node.id = 9"), "node.id 9 is not among the members");
     refused(&THREE.replace("id = 3", "id = 1"), "the id 1 is 0 or there twice");
     refused(&THREE.replace("10.0.0.2:7101", "10.0.0.1:7101"), "the address 10.0.0.1:7101 is there twice");
-    refused(&format!("{THREE}election_timeout_min = \"2s\"\n"), "must be below election_timeout_max");
-    refused(&format!("{THREE}heartbeat = \"63ms\"\n"), "at most an eighth of election_timeout_min");
-    refused(&format!("{THREE}session_timeout_min = \"1s\"\n"), "at least twice election_timeout_max");
-    refused(&format!("{THREE}session_timeout_max = \"1s\"\n"), "must not be above session_timeout_max");
+    refused(&format!("{THREE}raft.election_timeout_min = \"2s\"\n"), "must be below raft.election_timeout_max");
+    refused(&format!("{THREE}raft.heartbeat_interval = \"63ms\"\n"), "at most an eighth of raft.election_timeout_min");
+    refused(&format!("{THREE}limits.session_timeout_min = \"1s\"\n"), "at least twice raft.election_timeout_max");
+    refused(&format!("{THREE}limits.session_timeout_max = \"1s\"\n"), "must not be above limits.session_timeout_max");
     refused(
-        &format!("{THREE}zookeeper_requests_max = \"1000000B\"\n"),
-        "zookeeper_requests_max (1000000) must be above zookeeper_packet_max",
+        &format!("{THREE}zookeeper.requests_bytes_max = \"1000000B\"\n"),
+        "zookeeper.requests_bytes_max (1000000) must be above zookeeper.packet_bytes_max",
     );
-    refused(&format!("{THREE}children_max = 10\n"), "waiters are children");
-    refused(&format!("{THREE}reap_batch_max = 0\n"), "sessions would never expire");
-    refused(&format!("{THREE}reap_batch_max = 5000\n"), "at most 4096");
-    refused(&format!("{THREE}body_max = \"32MiB\"\ndata_max = \"9MiB\"\n"), "at most 8388608");
-    refused(&format!("{THREE}ops_max = 5000\n"), "at most 4096");
-    refused(&format!("{THREE}threads = 5000\n"), "at most 1024");
-    refused(&format!("{THREE}idle_timeout = \"900ms\"\n"), "idle_timeout (900ms) must be between 1s and 1h");
-    refused(&format!("{THREE}idle_timeout = \"61m\"\n"), "must be between 1s and 1h");
-    refused(&format!("{THREE}drain_time = \"6m\"\n"), "drain_time (360000ms) must be at most 5m");
-    refused(&format!("{THREE}zookeeper_answers_max = \"1MiB\"\n"), "at most half of zookeeper_answers_max");
-    for listen in ["zookeeper_listen", "zookeeper_tls_listen"] {
-        let packets = format!("zookeeper_packet_max = \"512KiB\"\n{listen} = \"127.0.0.1:2281\"\n");
-        let tls = "tls_certificate = \"/c.pem\"\ntls_key = \"/k.pem\"\nhttp_tls_listen = \"127.0.0.1:7443\"\n";
+    refused(&format!("{THREE}limits.children_max = 10\n"), "waiters are children");
+    refused(&format!("{THREE}raft.reap_batch_max = 0\n"), "sessions would never expire");
+    refused(&format!("{THREE}raft.reap_batch_max = 5000\n"), "at most 4096");
+    refused(&format!("{THREE}http.body_bytes_max = \"32MiB\"\nlimits.data_bytes_max = \"9MiB\"\n"), "at most 8388608");
+    refused(&format!("{THREE}limits.ops_max = 5000\n"), "at most 4096");
+    refused(&format!("{THREE}node.threads = 5000\n"), "at most 1024");
+    refused(&format!("{THREE}http.idle_timeout = \"900ms\"\n"), "http.idle_timeout (900ms) must be between 1s and 1h");
+    refused(&format!("{THREE}http.idle_timeout = \"61m\"\n"), "must be between 1s and 1h");
+    refused(&format!("{THREE}node.drain_time = \"6m\"\n"), "node.drain_time (360000ms) must be at most 5m");
+    refused(&format!("{THREE}zookeeper.answers_bytes_max = \"1MiB\"\n"), "at most half of zookeeper.answers_bytes_max");
+    for listen in ["zookeeper.listen", "zookeeper.tls_listen"] {
+        let packets = format!("zookeeper.packet_bytes_max = \"512KiB\"\n{listen} = \"127.0.0.1:2281\"\n");
+        let tls = "tls.certificate = \"/c.pem\"\ntls.key = \"/k.pem\"\nhttp.tls_listen = \"127.0.0.1:7443\"\n";
         refused(&format!("{THREE}{packets}{tls}"), "or the longest data cannot be read");
     }
     refused(&THREE.replace("10.0.0.1:7101", "10.0.0.1"), "`10.0.0.1` of member 1 is not `HOST:PORT`");
@@ -122,48 +157,58 @@ fn contradictions_are_refused() {
 
 #[test]
 fn hosts_and_origins_are_kept_in_one_form_and_refused_in_no_form() {
-    let hosts = r#"http_hosts = ["Zlock.Example.", "[2001:DB8:0::1]", "10.0.0.7"]"#;
-    let origins = r#"http_origins = ["HTTPS://UI.Example:443/", "http://ui.example:81"]"#;
-    let settings = load_text(&format!("{THREE}{hosts}\n{origins}\n"), &[("node_id", "3")]).unwrap();
+    let hosts = r#"http.hosts = ["Zlock.Example.", "[2001:DB8:0::1]", "10.0.0.7"]"#;
+    let origins = r#"http.origins = ["HTTPS://UI.Example:443/", "http://ui.example:81"]"#;
+    let settings = load_text(&format!("{THREE}{hosts}\n{origins}\n"), &[("node.id", "3")]).unwrap();
     assert_eq!(settings.rest.http_hosts, ["zlock.example", "2001:db8::1", "10.0.0.7"]);
     assert_eq!(settings.rest.http_origins, ["https://ui.example", "http://ui.example:81"]);
     assert_eq!(settings.rest.own_host, "node3.example", "of http_addr");
     for host in ["zlock.example:7001", "http://zlock.example", "*.example", "a b", "zlock.example/", "10.0.1", ""] {
         refused(
-            &format!("{THREE}http_hosts = [\"{host}\"]\n"),
+            &format!("{THREE}http.hosts = [\"{host}\"]\n"),
             "is not a name or an address, without a scheme or a port",
         );
     }
     for origin in
         ["ui.example", "https://ui.example/app", "ftp://ui.example", "null", "https://", "https://ui.example:x"]
     {
-        refused(&format!("{THREE}http_origins = [\"{origin}\"]\n"), "is not an origin like https://ui.example:8443");
+        refused(&format!("{THREE}http.origins = [\"{origin}\"]\n"), "is not an origin like https://ui.example:8443");
     }
 }
 
 #[test]
 fn bounds_that_would_refuse_what_another_bound_allows_are_refused() {
     let taken = |text: &str| assert!(load_text(&format!("{THREE}{text}"), &[]).is_ok(), "{text}");
-    let entry_cost = "entry_cost_max (";
+    let entry_cost = "limits.entry_cost_max (";
     for (text, part) in [
-        ("entry_cost_max = 1151\n", entry_cost),
-        ("entry_cost_max = 999\nops_max = 1000\n", "must be at least 9000, or a transaction of ops_max (1000) creates"),
-        ("entry_cost_max = 89\nops_max = 10\n", entry_cost),
-        ("entry_cost_max = 0\n", entry_cost),
-        ("bodies_max = \"7MiB\"\n", "bodies_max (7340032) must be at least twice body_max (4194304)"),
-        ("bodies_max = \"256MiB\"\nbody_max = \"129MiB\"\n", "must be at least twice body_max"),
+        ("limits.entry_cost_max = 1151\n", entry_cost),
+        (
+            "limits.entry_cost_max = 999\nlimits.ops_max = 1000\n",
+            "must be at least 9000, or a transaction of limits.ops_max (1000) creates",
+        ),
+        ("limits.entry_cost_max = 89\nlimits.ops_max = 10\n", entry_cost),
+        ("limits.entry_cost_max = 0\n", entry_cost),
+        (
+            "http.bodies_bytes_max = \"7MiB\"\n",
+            "http.bodies_bytes_max (7340032) must be at least twice http.body_bytes_max (4194304)",
+        ),
+        (
+            "http.bodies_bytes_max = \"256MiB\"\nhttp.body_bytes_max = \"129MiB\"\n",
+            "must be at least twice http.body_bytes_max",
+        ),
     ] {
         refused(&format!("{THREE}{text}"), part);
     }
-    taken("entry_cost_max = 1152\n");
-    taken("entry_cost_max = 90\nops_max = 10\n");
-    taken("bodies_max = \"8MiB\"\n");
+    taken("limits.entry_cost_max = 1152\n");
+    taken("limits.entry_cost_max = 90\nlimits.ops_max = 10\n");
+    taken("http.bodies_bytes_max = \"8MiB\"\n");
 }
 
 #[test]
 fn bounds_for_one_address_and_names_for_browsers_reach_both_doors() {
-    let text = format!("{THREE}exempt_addresses = [\"10.0.0.0/8\", \"192.0.2.7\"]\nhttp_hosts = [\"zlock.example\"]\n");
-    let given = [("http_origins", "https://ui.example,http://ui.example:81"), ("sessions_max", "100")];
+    let text =
+        format!("{THREE}node.exempt_addresses = [\"10.0.0.0/8\", \"192.0.2.7\"]\nhttp.hosts = [\"zlock.example\"]\n");
+    let given = [("http.origins", "https://ui.example,http://ui.example:81"), ("limits.sessions_max", "100")];
     let settings = load_text(&text, &given).unwrap();
     assert_eq!(settings.rest.exempt.to_string(), "10.0.0.0/8,192.0.2.7/32");
     assert_eq!(settings.wire.exempt, settings.rest.exempt);
@@ -171,17 +216,20 @@ fn bounds_for_one_address_and_names_for_browsers_reach_both_doors() {
     assert_eq!(settings.rest.http_origins, ["https://ui.example", "http://ui.example:81"]);
     assert_eq!(settings.replica.limits.sessions_per_address_max, 25, "a quarter");
     assert_eq!((settings.rest.session_rate_max, settings.wire.session_rate_max), (500, 500));
-    refused(&format!("{THREE}exempt_addresses = \"10.0.0.0/33\"\n"), "`10.0.0.0/33` is not an IP address or a network");
-    refused(&format!("{THREE}http_hosts = [\"zlock.example:7001\"]\n"), "without a scheme or a port");
-    refused(&format!("{THREE}http_origins = \"ui.example\"\n"), "like https://ui.example:8443");
-    refused(&format!("{THREE}heartbeat = [\"50ms\"]\n"), "does not fit here");
+    refused(
+        &format!("{THREE}node.exempt_addresses = \"10.0.0.0/33\"\n"),
+        "`10.0.0.0/33` is not an IP address or a network",
+    );
+    refused(&format!("{THREE}http.hosts = [\"zlock.example:7001\"]\n"), "without a scheme or a port");
+    refused(&format!("{THREE}http.origins = \"ui.example\"\n"), "like https://ui.example:8443");
+    refused(&format!("{THREE}raft.heartbeat_interval = [\"50ms\"]\n"), "does not fit here");
 }
 
 #[test]
 fn a_file_that_is_not_there_or_no_toml_is_named() {
     let message = load(Some(Path::new("/nowhere/node.toml")), []).unwrap_err().to_string();
     assert!(message.starts_with("cannot read /nowhere/node.toml: "), "{message}");
-    refused("node_id = = 1", "node.toml: ");
+    refused("node.id = = 1", "node.toml: ");
 }
 
 #[test]
@@ -194,104 +242,139 @@ fn every_default_reads_back_as_itself() {
         }
         let mut again = Settings::default();
         (key.set)(&mut again, &shown).unwrap();
-        assert_eq!((key.show)(&again), shown, "{}", key.name);
+        assert_eq!((key.show)(&again), shown, "{}", key.path);
     }
 }
 
 #[test]
-fn durations_and_sizes_take_units() {
-    let table = [("250ms", 250), ("30s", 30_000), ("5m", 300_000), ("1h", 3_600_000), ("1500", 1500), ("1_000", 1000)];
+fn durations_take_units_and_sizes_may() {
+    let table = [("250ms", 250), ("30s", 30_000), ("5m", 300_000), ("1h", 3_600_000), ("1_000ms", 1000), ("0", 0)];
     for (text, want) in table {
         assert_eq!(value::duration::parse::<u64>(text), Ok(want), "{text}");
     }
     for (text, want) in [("64MiB", 64 << 20), ("16 KiB", 16 << 10), ("1GiB", 1 << 30), ("12", 12), ("12B", 12)] {
         assert_eq!(value::size::parse::<u64>(text), Ok(want), "{text}");
     }
-    for text in ["", "s", "1.5s", "-1s", "1 year", "99999999999999999999s", "18446744073709551615s"] {
-        assert!(value::duration::parse::<u64>(text).is_err(), "{text}");
+    for text in ["", "s", "1500", "1_000", "1.5s", "-1s", "1 year", "99999999999999999999s", "18446744073709551615s"] {
+        let refused = value::duration::parse::<u64>(text).unwrap_err();
+        assert!(refused.contains("is not a duration with its unit, such as `250ms`") || text.len() > 18, "{refused}");
     }
 }
 
-const BEGIN: &str = "<!-- begin of the table of keys -->\n";
-const END: &str = "<!-- end of the table of keys -->\n";
+/// Holds a text against the one that a file has at a place. `UPDATE_GOLDENFILES=1` puts it there.
+#[track_caller]
+fn golden(file: &str, made: &str, [before, after]: [&str; 2]) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+    let text = std::fs::read_to_string(&path).unwrap();
+    let begin = text.find(before).expect("the file has the first mark") + before.len();
+    let end = begin + text[begin..].rfind(after).expect("the file has the second mark");
+    if std::env::var_os("UPDATE_GOLDENFILES").is_some() {
+        std::fs::write(path, [&text[..begin], made, &text[end..]].concat()).unwrap();
+    } else {
+        assert_eq!(&text[begin..end], made, "UPDATE_GOLDENFILES=1 cargo test -p zlock writes it");
+    }
+}
 
-/// `UPDATE_GOLDENFILES=1 cargo test -p zlock` writes the table.
 #[test]
 fn the_table_of_keys_in_the_documentation_is_current() {
     let mut table = String::new();
     let defaults = Settings::default();
-    let mut group = "";
-    for key in KEYS {
-        if key.group != group {
-            group = key.group;
-            table.push_str(&format!("\n**{group}**\n\n| key | takes | default | |\n|---|---|---|---|\n"));
+    let (basic, others): (Vec<&Key>, Vec<&Key>) = KEYS.iter().partition(|key| key.is_basic);
+    let mut heading = "";
+    for key in basic.into_iter().chain(others) {
+        if key.heading() != heading {
+            heading = key.heading();
+            table.push_str(&format!("\n**{heading}**\n\n| key | takes | default | |\n|---|---|---|---|\n"));
         }
-        let default = (key.show)(&defaults);
-        let default = if default.is_empty() || key.name == "node_id" { String::new() } else { format!("`{default}`") };
-        table.push_str(&format!("| `{}` | {} | {default} | {} |\n", key.name, key.kind.to_lowercase(), key.help));
+        let default = key.default(&defaults);
+        let default = if default.is_empty() { default } else { format!("`{default}`") };
+        let kind = key.kind.to_lowercase().replace('|', "\\|");
+        table.push_str(&format!("| `{}` | {kind} | {default} | {} |\n", key.path, key.help));
     }
     table.push('\n');
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/operating.md");
-    let text = std::fs::read_to_string(&file).unwrap();
-    let (before, rest) = text.split_once(BEGIN).expect("the page has the first mark");
-    let (found, after) = rest.split_once(END).expect("the page has the second mark");
-    if std::env::var_os("UPDATE_GOLDENFILES").is_some() {
-        std::fs::write(file, format!("{before}{BEGIN}{table}{END}{after}")).unwrap();
-    } else {
-        assert_eq!(found, table, "UPDATE_GOLDENFILES=1 cargo test -p zlock writes the table");
+    let marks = ["<!-- begin of the table of keys -->\n", "<!-- end of the table of keys -->\n"];
+    golden("../../docs/operating.md", &table, marks);
+}
+
+#[test]
+fn the_examples_in_the_documentation_are_taken() {
+    let page = include_str!("../../../../docs/operating.md");
+    let examples: Vec<&str> =
+        page.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap_or_default()).collect();
+    assert!(examples.len() >= 2, "one with the members, and others without");
+    let settings = load_text(&examples.join("\n"), &[]).unwrap();
+    assert_eq!((settings.replica.node_id, settings.tls_clients.as_str()), (1, "required"));
+    for file in ["node1", "node2", "node3"] {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../cluster/{file}.toml"));
+        assert!(load(Some(&file), []).is_ok(), "{}", file.display());
     }
 }
 
 #[test]
+fn a_change_of_a_key_is_a_change_of_the_golden_file() {
+    let defaults = Settings::default();
+    let line = |key: &Key| {
+        let to_know = if key.is_basic { "to know" } else { "" };
+        let (flag, variable, default) = (key.flag(), key.variable(), key.default(&defaults));
+        format!("{}\t{}\t--{flag}\t{variable}\t{}\t{default}\t{to_know}\n", key.table, key.name, key.kind)
+    };
+    let head = "table\tkey\tflag\tvariable\tkind\tdefault\tto know\n".to_owned();
+    golden("src/config/keys.tsv", &KEYS.iter().map(line).fold(head, |all, line| all + &line), ["", ""]);
+}
+
+#[test]
 fn operators_are_subjects_that_have_commas() {
-    let tls = "http_tls_listen = \"10.0.0.2:7443\"\ntls_certificate = \"/c.pem\"\ntls_key = \"/k.pem\"\n";
-    let whole = format!("{THREE}{tls}tls_client_ca = \"/ca.pem\"\n");
-    let listed = "operators = [\"CN=ops,O=Example\", \"CN=root\"]\n";
+    let tls = "http.tls_listen = \"10.0.0.2:7443\"\ntls.certificate = \"/c.pem\"\ntls.key = \"/k.pem\"\n";
+    let whole = format!("{THREE}{tls}tls.client_ca = \"/ca.pem\"\n");
+    let listed = "admin.operators = [\"CN=ops,O=Example\", \"CN=root\"]\n";
     let settings = load_text(&format!("{whole}{listed}"), &[]).unwrap();
     assert_eq!(settings.rest.operators, ["CN=ops,O=Example", "CN=root"]);
-    let written = load_text(&whole, &[("operators", r"CN=ops,O=Example; CN=a\;b,O=c\\;2.5.4.3=d")]).unwrap();
+    let written = load_text(&whole, &[("admin.operators", r"CN=ops,O=Example; CN=a\;b,O=c\\;2.5.4.3=d")]).unwrap();
     assert_eq!(written.rest.operators, ["CN=ops,O=Example", r"CN=a\;b,O=c\\", "2.5.4.3=d"]);
-    let key = KEYS.iter().find(|key| key.name == "operators").unwrap();
+    let key = KEYS.iter().find(|key| key.path == "admin.operators").unwrap();
     let shown = (key.show)(&written);
-    assert_eq!(load_text(&whole, &[("operators", &shown)]).unwrap().rest.operators, written.rest.operators);
-    refused(&format!("{THREE}{listed}"), "operators needs tls_client_ca");
+    assert_eq!(load_text(&whole, &[("admin.operators", &shown)]).unwrap().rest.operators, written.rest.operators);
+    refused(&format!("{THREE}{listed}"), "admin.operators needs tls.client_ca");
     for bad in ["ops", "", "=ops", "CN=", "CN=a;", "C N=a"] {
-        refused(&format!("{whole}operators = [\"{bad}\"]\n"), "is not a subject like `CN=ops,O=Example`");
+        refused(&format!("{whole}admin.operators = [\"{bad}\"]\n"), "is not a subject like `CN=ops,O=Example`");
     }
-    refused(&format!("{THREE}drain_delay = \"6m\"\n"), "drain_delay (360000ms) must be at most 5m");
+    refused(&format!("{THREE}node.drain_delay = \"6m\"\n"), "node.drain_delay (360000ms) must be at most 5m");
 }
 
 #[test]
 fn clients_of_the_zookeeper_door_are_told_an_address_that_reaches_it() {
     let told = |given: &[(&str, &str)]| load_text(THREE, given).unwrap().wire.addr;
     assert_eq!(told(&[]), "");
-    assert_eq!(told(&[("zookeeper_listen", "10.0.0.2:2181")]), "10.0.0.2:2181");
-    assert_eq!(told(&[("zookeeper_listen", "0.0.0.0:2181")]), "10.0.0.2:2181");
-    assert_eq!(told(&[("zookeeper_listen", "0.0.0.0:2181"), ("node_id", "3")]), "node3.example:2181");
-    assert_eq!(told(&[("zookeeper_listen", "0.0.0.0:2181"), ("zookeeper_addr", "none")]), "none");
-    assert_eq!(told(&[("zookeeper_listen", "0.0.0.0:2181"), ("zookeeper_addr", "zk.example:1")]), "zk.example:1");
-    let message = load_text(THREE, &[("zookeeper_addr", "zk.example")]).unwrap_err().to_string();
-    assert!(message.contains("zookeeper_addr (zk.example) must be host:port"), "{message}");
+    assert_eq!(told(&[("zookeeper.listen", "10.0.0.2:2181")]), "10.0.0.2:2181");
+    assert_eq!(told(&[("zookeeper.listen", "0.0.0.0:2181")]), "10.0.0.2:2181");
+    assert_eq!(told(&[("zookeeper.listen", "0.0.0.0:2181"), ("node.id", "3")]), "node3.example:2181");
+    assert_eq!(told(&[("zookeeper.listen", "0.0.0.0:2181"), ("zookeeper.advertised_addr", "none")]), "none");
+    assert_eq!(
+        told(&[("zookeeper.listen", "0.0.0.0:2181"), ("zookeeper.advertised_addr", "zk.example:1")]),
+        "zk.example:1"
+    );
+    let message = load_text(THREE, &[("zookeeper.advertised_addr", "zk.example")]).unwrap_err().to_string();
+    assert!(message.contains("zookeeper.advertised_addr (zk.example) must be host:port"), "{message}");
 }
 
 #[test]
 fn tls_that_is_given_in_part_is_refused() {
-    let listens = format!("{THREE}zookeeper_tls_listen = \"10.0.0.2:2281\"\n");
-    let files = "tls_certificate = \"/c.pem\"\ntls_key = \"/k.pem\"\n";
+    let listens = format!("{THREE}zookeeper.tls_listen = \"10.0.0.2:2281\"\n");
+    let files = "tls.certificate = \"/c.pem\"\ntls.key = \"/k.pem\"\n";
     let whole = load_text(&format!("{listens}{files}"), &[]).unwrap();
     assert_eq!((&*whole.wire.addr, whole.tls_clients.as_str()), ("10.0.0.2:2281", "optional"));
     let error = accept::Acceptor::load(&whole.tls).unwrap_err();
     assert_eq!((error.code(), error.to_string().contains("/c.pem")), ("tls-file-unreadable", true));
-    refused(&listens, "TLS needs tls_certificate and tls_key");
-    refused(&format!("{listens}tls_key = \"/k.pem\"\n"), "TLS needs tls_certificate and tls_key");
-    refused(&format!("{THREE}{files}"), "are for http_tls_listen and zookeeper_tls_listen");
-    refused(&format!("{listens}{files}tls_clients = \"required\"\n"), "needs tls_client_ca");
-    refused(&format!("{listens}{files}tls_clients = \"maybe\"\n"), "must be optional or required");
-    refused(&format!("{listens}{files}http_tls_listen = \"10.0.0.2:7001\"\n"), "cannot have TLS and not");
-    refused(&format!("{listens}{files}http_tls_listen = \"10.0.0.2:2281\"\n"), "cannot have TLS and not");
-    refused(&format!("{THREE}super_digest = \"super\"\n"), "super_digest must be user:");
+    refused(&listens, "TLS needs tls.certificate and tls.key");
+    refused(&format!("{listens}tls.key = \"/k.pem\"\n"), "TLS needs tls.certificate and tls.key");
+    refused(&format!("{THREE}{files}"), "are for http.tls_listen and zookeeper.tls_listen");
+    refused(&format!("{listens}{files}tls.client_certificates = \"required\"\n"), "needs tls.client_ca");
+    refused(&format!("{listens}{files}tls.client_certificates = \"maybe\"\n"), "must be optional or required");
+    refused(&format!("{listens}{files}http.tls_listen = \"10.0.0.2:7001\"\n"), "cannot have TLS and not");
+    refused(&format!("{listens}{files}http.tls_listen = \"10.0.0.2:2281\"\n"), "cannot have TLS and not");
+    refused(&format!("{THREE}admin.super_digest = \"super\"\n"), "admin.super_digest must be user:");
     let digest = "super:D/InIHSb7yEEbrWz8b9l71RjZJU=";
-    let settings = load_text(THREE, &[("super_digest", digest)]).unwrap();
+    let settings = load_text(THREE, &[("admin.super_digest", digest)]).unwrap();
     assert_eq!([&*settings.rest.super_digest, &*settings.wire.super_digest], [digest; 2]);
     let shown = super::effective(&settings);
     assert!(

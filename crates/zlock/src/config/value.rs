@@ -79,12 +79,12 @@ pub mod duration {
     /// Name of the kind in the help.
     pub const NAME: &str = "DURATION";
 
-    /// Reads `250ms`, `30s`, `5m`, `1h`, or plain milliseconds.
+    /// Reads `250ms`, `30s`, `5m`, `1h` or `0`.
     ///
     /// # Errors
     /// When it is none, or too long for its key.
     pub fn parse<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
-        super::scaled(text, &UNITS, "a duration such as `250ms`, `30s` or `5m`")
+        super::scaled(text, &UNITS, "a duration with its unit, such as `250ms`, `30s` or `5m`")
     }
 
     /// Writes the value as `parse` reads it.
@@ -95,7 +95,7 @@ pub mod duration {
 
 /// A number of bytes.
 pub mod size {
-    const UNITS: [(&str, u64); 4] = [("B", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)];
+    const UNITS: [(&str, u64); 5] = [("", 1), ("B", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)];
 
     /// Name of the kind in the help.
     pub const NAME: &str = "SIZE";
@@ -170,7 +170,7 @@ pub mod filter {
             }
             if !LEVELS.contains(&&*level.to_ascii_lowercase()) {
                 let hint = match level.to_ascii_lowercase().as_str() {
-                    "json" | "text" => "; for the form of the lines there is log_format",
+                    "json" | "text" => "; for the form of the lines there is log.format",
                     level if TARGETS.contains(&level) => "; give a part its level, as in `rest=debug`",
                     _ => "",
                 };
@@ -323,7 +323,7 @@ pub mod file {
 
 /// A directory.
 pub mod directory {
-    pub use super::file::{parse, show};
+    pub use crate::config::value::file::{parse, show};
 
     /// Name of the kind in the help.
     pub const NAME: &str = "DIR";
@@ -402,13 +402,13 @@ fn each(text: &str, normal: fn(&str) -> Option<String>, what: &str) -> Result<Ve
     text.split(',').map(|part| one(part.trim())).collect()
 }
 
-/// A number with a unit behind it; the first unit is that of a plain number.
+/// A number with a unit behind it, which 0 needs not.
 fn scaled<T: TryFrom<u64>>(text: &str, units: &[(&str, u64)], what: &str) -> Result<T, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '_').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
-    let unit = unit.trim();
-    let factor = if unit.is_empty() { Some(1) } else { units.iter().find(|(name, _)| *name == unit).map(|(_, f)| *f) };
+    let factor = units.iter().find(|(name, _)| *name == unit.trim()).map(|(_, factor)| *factor);
     let number = number.replace('_', "").parse::<u64>().ok();
+    let factor = factor.or(number.filter(|number| *number == 0 && unit.is_empty()));
     let (Some(factor), Some(number)) = (factor, number) else {
         return Err(format!("`{text}` is not {what}"));
     };

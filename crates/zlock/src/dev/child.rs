@@ -18,21 +18,21 @@ use crate::{config, own_program};
 /// Time that a node has for its end beyond its own bound on a clean stop.
 const STOP_WAIT_MORE: Duration = Duration::from_secs(5);
 /// The keys that bound a clean stop.
-const STOP_KEYS: [&str; 3] = ["stop_timeout", "drain_delay", "drain_time"];
+const STOP_KEYS: [&str; 3] = ["node.stop_timeout", "node.drain_delay", "node.drain_time"];
 
 /// Variables that are about one node, and so are not passed on to all of them.
 const OWN_VARIABLES: [&str; 12] = [
     "ZLOCK_ADMIN_SOCKET",
     "ZLOCK_CONFIG",
     "ZLOCK_NODE_ID",
-    "ZLOCK_CLUSTER_ID",
-    "ZLOCK_MEMBERS",
+    "ZLOCK_NODE_CLUSTER_ID",
+    "ZLOCK_NODE_MEMBERS",
     "ZLOCK_HTTP_LISTEN",
-    "ZLOCK_PEER_LISTEN",
+    "ZLOCK_PEERS_LISTEN",
     "ZLOCK_ZOOKEEPER_LISTEN",
     "ZLOCK_HTTP_TLS_LISTEN",
     "ZLOCK_ZOOKEEPER_TLS_LISTEN",
-    "ZLOCK_ZOOKEEPER_ADDR",
+    "ZLOCK_ZOOKEEPER_ADVERTISED_ADDR",
     "ZLOCK_LOG_FILE",
 ];
 
@@ -52,7 +52,7 @@ impl Child {
         let failed = |error: std::io::Error| format!("cannot start node {}: {error}", node.id);
         let mut command = Command::from(own_program::command());
         command.arg("serve").arg("--config").arg(&node.config);
-        command.arg("--data-dir").arg(&node.data_dir).arg("--until-stdin-ends").args(serve_args);
+        command.arg("--node-data-dir").arg(&node.data_dir).arg("--until-stdin-ends").args(serve_args);
         for variable in OWN_VARIABLES {
             command.env_remove(variable);
         }
@@ -132,15 +132,15 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let config = dir.path().join("node1.toml");
         let check = |more: &str, args: &[&str], seconds: u64| {
-            let own = "node_id = 1\nmembers = \"1=127.0.0.1:7101/127.0.0.1:7001\"\n";
+            let own = "node.id = 1\nnode.members = \"1=127.0.0.1:7101/127.0.0.1:7001\"\n";
             std::fs::write(&config, [own, more].concat()).unwrap();
             let args: Vec<OsString> = args.iter().map(OsString::from).collect();
             assert_eq!(stop_time_max(&config, &args), Duration::from_secs(seconds), "{more} {args:?}");
         };
         check("", &[], 10);
-        check("drain_time = \"30s\"\n", &[], 40);
-        check("drain_time = \"30s\"\nstop_timeout = \"20s\"\n", &["--drain-time", "1m"], 80);
-        check("", &["--stop-timeout=25s", "--log", "debug"], 25);
+        check("node.drain_time = \"30s\"\n", &[], 40);
+        check("node.drain_time = \"30s\"\nnode.stop_timeout = \"20s\"\n", &["--node-drain-time", "1m"], 80);
+        check("", &["--node-stop-timeout=25s", "--log-level", "debug"], 25);
         // These are refused, so the node does not start.
         check("", &["--no-such-flag"], 10);
     }

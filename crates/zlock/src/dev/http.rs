@@ -53,7 +53,7 @@ async fn exchange(call: &Call<'_>) -> Result<(u16, Bytes), Box<dyn std::error::E
     tokio::spawn(connection);
     let mut request = Request::builder().method(call.method).uri(call.path).header("host", call.node);
     if let Some(session) = call.session {
-        request = request.header(zlock_client::api::headers::SESSION, session);
+        request = request.header(zlock_client::api::headers::SESSION_KEY, session);
     }
     if !call.body.is_empty() {
         request = request.header("content-type", "application/json");

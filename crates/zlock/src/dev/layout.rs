@@ -99,9 +99,9 @@ impl Layout {
         // Node 1's file says that there is a layout, so it is written last.
         for node in self.nodes.iter().rev() {
             let data_dir = toml::Value::String(node.data_dir.display().to_string());
-            let zookeeper = node.zookeeper_addr.as_ref().map(|addr| format!("zookeeper_listen = \"{addr}\"\n"));
+            let zookeeper = node.zookeeper_addr.as_ref().map(|addr| format!("\n[zookeeper]\nlisten = \"{addr}\"\n"));
             let text = format!(
-                "# Written by `zlock dev`.\nnode_id = {}\ncluster_id = \"dev\"\ndata_dir = {data_dir}\n{}members = [\n{members}]\n",
+                "# Written by `zlock dev`.\n[node]\nid = {}\ncluster_id = \"dev\"\ndata_dir = {data_dir}\nmembers = [\n{members}]\n{}",
                 node.id,
                 zookeeper.unwrap_or_default()
             );

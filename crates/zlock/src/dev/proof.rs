@@ -29,8 +29,8 @@ async fn common_leader(layout: &Layout) -> Result<u64, String> {
     for node in &layout.nodes {
         let seen: Cluster =
             call(&Call { method: "GET", node: &node.http_addr, path: "/v1/cluster", session: None, body: "" }).await?;
-        if seen.ready != "ready" || leader.is_some_and(|leader| seen.leader != Some(leader)) {
-            return Err(format!("node {} is {}, its leader {:?}", node.id, seen.ready, seen.leader));
+        if seen.status != "ready" || leader.is_some_and(|leader| seen.leader != Some(leader)) {
+            return Err(format!("node {} is {}, its leader {:?}", node.id, seen.status, seen.leader));
         }
         leader = seen.leader;
     }
@@ -47,10 +47,10 @@ pub(super) async fn take_a_lock(layout: &Layout) -> Result<String, String> {
         node: node(0),
         path: "/v1/sessions",
         session: None,
-        body: r#"{"timeout_ms":10000,"label":"zlock dev"}"#,
+        body: r#"{"timeout":"10s","label":"zlock dev"}"#,
     };
     let opened: SessionOpened = call(&open).await?;
-    let session = Some(opened.session.as_str());
+    let session = Some(opened.session_key.as_str());
     // A try: another may hold it, as sessions outlive a restart.
     let acquire = Call { method: "POST", node: node(1), path: "/v1/locks/hello", session, body: "" };
     let said = match try_call::<Ticket>(&acquire).await? {
@@ -66,7 +66,7 @@ pub(super) async fn take_a_lock(layout: &Layout) -> Result<String, String> {
         }
         Err(refused) => return Err(refused.text),
     };
-    let path = format!("/v1/sessions/{}", opened.id);
+    let path = format!("/v1/sessions/{}", opened.session);
     let _: serde_json::Value = call(&Call { method: "DELETE", node: node(0), path: &path, session, body: "" }).await?;
     Ok(said)
 }
@@ -78,11 +78,11 @@ pub(super) fn lines_to_paste(layout: &Layout) -> String {
         r#"
 paste this to take a lock, and the last line to release it:
 
-A=$(curl -sS -X POST {}/v1/sessions -d '{{"timeout_ms":60000,"label":"me"}}')
-S=$(echo "$A" | sed -n 's/.*"session":"\([^"]*\)".*/\1/p'); : "${{S:?$A}}"
-A=$(curl -sS -X POST '{}/v1/locks/orders?wait=30s' -H "Zlock-Session: ${{S:?}}" -H 'Idempotency-Key: first'); echo "$A"
+A=$(curl -sS -X POST {}/v1/sessions -d '{{"timeout":"60s","label":"me"}}')
+S=$(echo "$A" | sed -n 's/.*"session_key":"\([^"]*\)".*/\1/p'); : "${{S:?$A}}"
+A=$(curl -sS -X POST '{}/v1/locks/orders?wait=30s' -H "Zlock-Session-Key: ${{S:?}}" -H 'Idempotency-Key: first'); echo "$A"
 T=$(echo "$A" | sed -n 's/.*"ticket":"\([^"]*\)".*/\1/p'); : "${{T:?$A}}"
-curl -sS -X DELETE "{}/v1/tickets${{T:?}}" -H "Zlock-Session: $S" -H 'Idempotency-Key: first-back'
+curl -sS -X DELETE "{}/v1/tickets${{T:?}}" -H "Zlock-Session-Key: $S" -H 'Idempotency-Key: first-back'
 
 Ctrl-C stops all nodes.
 "#,

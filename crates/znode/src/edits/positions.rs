@@ -5,7 +5,7 @@ use crate::state::locks::MultiLock;
 use crate::words::ticket_name::sequence_of;
 use crate::{Error, Kind, Refusal, SessionId, State, ZPath, Znode};
 
-/// Holders that one request may ask.
+/// Holders that one revocation may ask.
 const HOLDERS_MAX: usize = 1000;
 
 impl State {
@@ -50,7 +50,7 @@ impl State {
     pub(crate) fn holders(&self, lock: &ZPath) -> Result<Vec<ZPath>, Error> {
         let Some(queue) = self.queue(lock) else { return Ok(Vec::new()) };
         if queue.holder_count() > HOLDERS_MAX {
-            return Err(Error::TooManyOps);
+            return Err(Error::TooManyHolders);
         }
         let tickets: Vec<ZPath> = queue.holders().map(|(at, _)| lock.child(&at.name)).collect::<Result<_, _>>()?;
         Ok(tickets.into_iter().filter(|ticket| is_ticket(ticket, &self.tree[ticket])).collect())

@@ -235,7 +235,7 @@ impl State {
             return Err(Error::BadArguments);
         }
         let differs = settings.managed || settings.limit.is_some_and(|other| other != limit);
-        if differs { Err(Error::LimitDiffers) } else { Ok(LockMode::Lease { permits, limit }) }
+        if differs { Err(Error::PermitsMaxDiffers) } else { Ok(LockMode::Lease { permits, limit }) }
     }
 
     /// The number of the write lock that the owner of this read acquire holds.

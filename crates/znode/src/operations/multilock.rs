@@ -101,8 +101,8 @@ impl State {
     /// order.
     ///
     /// # Errors
-    /// `Overlap` when the owner has a ticket of any of these locks otherwise, `LimitDiffers` where
-    /// it says another limit than the one that is set.
+    /// `Overlap` when the owner has a ticket of any of these locks otherwise, `PermitsMaxDiffers`
+    /// where it says another limit than the one that is set.
     fn same_set(&self, id: SessionId, wish: &AcquireAll) -> Result<Option<ZPath>, Refusal> {
         let own = |(lock, mode): &(ZPath, LockMode)| self.ticket_of(id, lock, *mode, &wish.owner);
         if let Some(multi) = own(&wish.parts[0]).and_then(|ticket| self.multi_of(&ticket, &self.tree[&ticket])) {

@@ -7,7 +7,7 @@ use crate::entry::applied::Held;
 use crate::queue::ended::{Grant, Moment};
 use crate::queue::revocations::{Revocation, asks_to_give_up};
 use crate::queue::{Holder, Position, Queue as TicketQueue};
-use crate::state::mixed_clients::{BlindSpot, Naming};
+use crate::state::mixed_clients::{MixedPair, Naming};
 use crate::words::ticket_name::{mode_of, sequence_of};
 use crate::{
     Actor, ClientInfo, Contender, Error, FencingToken, Kind, LockMode, LockSettings, SessionId, State, ZPath, Znode,
@@ -336,12 +336,12 @@ fn count(length: usize) -> u32 {
 
 /// Clients that queue for a lock beside others that they do not see: each may believe to hold it
 /// alone. Empty when all is well.
-pub fn lint(state: &State, lock: &ZPath) -> Vec<BlindSpot> {
-    let mut spots = state.locks.mixed_clients.of(lock);
-    for spot in spots.iter_mut().filter(|spot| spot.unseen == Naming::Data) {
-        spot.child = first_data(state, lock);
+pub fn mixed_clients(state: &State, lock: &ZPath) -> Vec<MixedPair> {
+    let mut mixed = state.locks.mixed_clients.of(lock);
+    for pair in mixed.iter_mut().filter(|pair| pair.unseen == Naming::Data) {
+        pair.child = first_data(state, lock);
     }
-    spots
+    mixed
 }
 
 /// The first child that does not contend and that Curator's clients may wait for, if it is among

@@ -62,7 +62,7 @@ const ALL: [Naming; 13] = [
 
 /// A library's clients that queue in a directory, and lock nodes there that they do not count.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct BlindSpot {
+pub struct MixedPair {
     /// The library whose clients they are.
     pub clients: Naming,
     /// The lock nodes that they do not see.
@@ -91,7 +91,7 @@ impl fmt::Display for Naming {
     }
 }
 
-impl fmt::Display for BlindSpot {
+impl fmt::Display for MixedPair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} does not see {}", self.clients, self.unseen)?;
         self.child.as_ref().map_or(Ok(()), |child| write!(f, " ({})", child.escape_default()))
@@ -180,7 +180,7 @@ type Counts = [u32; ALL.len()];
 #[derive(Clone, Debug, Default)]
 pub(crate) struct MixedClients {
     by_lock: OrdMap<ZPath, Counts>,
-    /// Directories with a blind spot.
+    /// Directories with mixed clients.
     mixed: OrdSet<ZPath>,
 }
 
@@ -193,18 +193,18 @@ impl MixedClients {
         self.change(lock, name, node, |count| *count -= 1);
     }
 
-    /// The blind spots of one directory.
-    pub(crate) fn of(&self, lock: &ZPath) -> Vec<BlindSpot> {
+    /// The mixed clients of one directory.
+    pub(crate) fn of(&self, lock: &ZPath) -> Vec<MixedPair> {
         let counts = self.mixed.get(lock).and_then(|lock| self.by_lock.get(lock));
-        counts.map_or_else(Vec::new, |counts| blind_spots(counts).collect())
+        counts.map_or_else(Vec::new, |counts| pairs(counts).collect())
     }
 
-    /// The directories that have a blind spot.
+    /// The directories with mixed clients.
     pub(crate) fn mixed(&self) -> impl Iterator<Item = &ZPath> {
         self.mixed.iter()
     }
 
-    /// Number of directories with a blind spot.
+    /// Number of directories with mixed clients.
     pub(crate) fn len(&self) -> usize {
         self.mixed.len()
     }
@@ -230,7 +230,7 @@ impl MixedClients {
         } else {
             self.by_lock.insert(lock.clone(), counts);
         }
-        if blind_spots(&counts).next().is_some() {
+        if pairs(&counts).next().is_some() {
             self.mixed.insert(lock.clone());
         } else if !self.mixed.is_empty() {
             self.mixed.remove(lock);
@@ -238,16 +238,16 @@ impl MixedClients {
     }
 }
 
-fn blind_spots(counts: &Counts) -> impl Iterator<Item = BlindSpot> + '_ {
+fn pairs(counts: &Counts) -> impl Iterator<Item = MixedPair> + '_ {
     let there = |naming: &Naming| counts[*naming as usize] > 0;
     let clients = ALL.into_iter().filter(move |clients| clients.is_of_library() && there(clients));
     let between = clients.clone().flat_map(move |clients| {
         let unseen =
             ALL.into_iter().filter(move |unseen| *unseen != Naming::Data && there(unseen) && !clients.sees(*unseen));
-        unseen.map(move |unseen| BlindSpot { clients, unseen, child: None })
+        unseen.map(move |unseen| MixedPair { clients, unseen, child: None })
     });
     // Some wait for it, and zlock does not.
     let is_data = there(&Naming::Data) && clients.into_iter().any(Naming::waits_for_data);
-    let data = BlindSpot { clients: Naming::Own, unseen: Naming::Data, child: None };
+    let data = MixedPair { clients: Naming::Own, unseen: Naming::Data, child: None };
     between.chain(Some(data).filter(move |_| is_data))
 }

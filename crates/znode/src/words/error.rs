@@ -14,16 +14,14 @@ pub struct ErrorRow {
     /// connection is closed: the session is gone or at another connection, or the error cannot come
     /// from what that door proposes.
     pub zookeeper: Option<i32>,
-    /// The HTTP status.
-    pub status: u16,
-    /// The kind of problem over HTTP.
+    /// The type of problem over HTTP, which has one status.
     pub problem: &'static str,
     /// The error in words.
     pub text: &'static str,
 }
 
 macro_rules! errors {
-    ($($(#[$doc:meta])* $variant:ident $name:literal: $code:literal, $zookeeper:expr, $status:literal $problem:literal, $text:literal;)*) => {
+    ($($(#[$doc:meta])* $variant:ident $name:literal: $code:literal, $zookeeper:expr, $problem:literal, $text:literal;)*) => {
         /// A refusal. Nothing changed. Doors add the path and the zxid. The order of the variants
         /// is their format.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Encode, Decode, thiserror::Error)]
@@ -42,7 +40,6 @@ macro_rules! errors {
                         name: $name,
                         code: $code,
                         zookeeper: $zookeeper,
-                        status: $status,
                         problem: $problem,
                         text: $text,
                     },)*
@@ -52,90 +49,92 @@ macro_rules! errors {
     };
 }
 
-// Name: number, number for ZooKeeper's clients, HTTP status and kind of problem, words.
+// Name: number, number for ZooKeeper's clients, type of problem, words.
 errors! {
     /// A path, name, version or other argument breaks a rule.
-    BadArguments "BadArguments": -8, Some(-8), 400 "bad-request", "an argument breaks a rule";
+    BadArguments "BadArguments": -8, Some(-8), "bad-request", "an argument breaks a rule";
     /// No znode at the path, or no parent to create it under.
-    NoNode "NoNode": -101, Some(-101), 404 "no-node", "there is no such znode";
+    NoNode "NoNode": -101, Some(-101), "no-node", "there is no such znode";
     /// The ACL does not permit this.
-    NoAuth "NoAuth": -102, Some(-102), 403 "no-auth", "not permitted by the ACL";
+    NoAuth "NoAuth": -102, Some(-102), "no-auth", "not permitted by the ACL";
     /// The given version is not the znode's version.
-    BadVersion "BadVersion": -103, Some(-103), 412 "bad-version", "the znode has another version";
+    BadVersion "BadVersion": -103, Some(-103), "bad-version", "the znode has another version";
     /// An ephemeral znode cannot have children.
-    NoChildrenForEphemerals "NoChildrenForEphemerals": -108, Some(-108), 409 "no-children-for-ephemerals", "an ephemeral znode has no children";
+    NoChildrenForEphemerals "NoChildrenForEphemerals": -108, Some(-108), "no-children-for-ephemerals", "an ephemeral znode has no children";
     /// A znode is already at the path.
-    NodeExists "NodeExists": -110, Some(-110), 409 "node-exists", "there is a znode at this path already";
+    NodeExists "NodeExists": -110, Some(-110), "node-exists", "there is a znode at this path already";
     /// The znode has children and cannot be deleted.
-    NotEmpty "NotEmpty": -111, Some(-111), 409 "not-empty", "the znode has children";
+    NotEmpty "NotEmpty": -111, Some(-111), "not-empty", "the znode has children";
     /// The session is closed, expired or was never opened.
-    SessionExpired "SessionExpired": -112, None, 410 "session-expired", "the session has ended";
+    SessionExpired "SessionExpired": -112, None, "session-expired", "the session has ended";
     /// An ACL is empty or malformed.
-    InvalidAcl "InvalidACL": -114, Some(-114), 400 "invalid-acl", "invalid ACL";
+    InvalidAcl "InvalidACL": -114, Some(-114), "invalid-acl", "invalid ACL";
     /// The session's secret is wrong.
-    AuthFailed "AuthFailed": -115, None, 403 "auth-failed", "the session's secret is wrong";
+    AuthFailed "AuthFailed": -115, None, "auth-failed", "the session's secret is wrong";
     /// The state holds as many znodes or bytes as it may.
-    QuotaExceeded "QuotaExceeded": -125, Some(-125), 507 "quota-exceeded", "quota exceeded";
+    QuotaExceeded "QuotaExceeded": -125, Some(-125), "quota-exceeded", "quota exceeded";
     /// The operation needs a session and the request names none.
-    SessionRequired "SessionRequired": -1001, None, 401 "session-required", "the operation needs a session";
+    SessionRequired "SessionRequired": -1001, None, "session-required", "the operation needs a session";
     /// The lock that the request is guarded by is not held with the given token.
-    LockNotHeld "LockNotHeld": -1002, None, 412 "lock-not-held", "the lock is not held with that token";
+    LockNotHeld "LockNotHeld": -1002, None, "lock-not-held", "the lock is not held with that token";
     /// The idempotency key was used before with another body.
-    RequestKeyReused "RequestKeyReused": -1003, None, 422 "idempotency-key-reused", "the idempotency key was used with another request";
+    RequestKeyReused "RequestKeyReused": -1003, None, "idempotency-key-reused", "the idempotency key was used with another request";
     /// The idempotency key was used before and its reply is no longer kept.
-    RequestKeyEvicted "RequestKeyEvicted": -1004, None, 409 "idempotency-key-evicted", "the idempotency key was used and its outcome is no longer known";
+    RequestKeyEvicted "RequestKeyEvicted": -1004, None, "idempotency-key-evicted", "the idempotency key was used and its outcome is no longer known";
     /// The parent's create counter has reached 2^31-1: ten-digit suffixes have run out.
-    SequenceExhausted "SequenceExhausted": -1005, Some(-1), 409 "sequence-exhausted", "sequence numbers have run out under this parent";
+    SequenceExhausted "SequenceExhausted": -1005, Some(-1), "sequence-exhausted", "sequence numbers have run out under this parent";
     /// The parent has as many children as it may.
-    TooManyChildren "TooManyChildren": -1006, Some(-1), 409 "limit-reached", "too many children";
+    TooManyChildren "TooManyChildren": -1006, Some(-1), "limit-reached", "too many children";
     /// The lock's queue is full.
-    TooManyWaiters "TooManyWaiters": -1007, Some(-1), 429 "too-many", "too many waiters";
+    TooManyWaiters "TooManyWaiters": -1007, Some(-1), "too-many", "too many waiters";
     /// No more sessions may be opened.
-    TooManySessions "TooManySessions": -1008, Some(-1), 429 "too-many", "too many sessions";
+    TooManySessions "TooManySessions": -1008, Some(-1), "too-many", "too many sessions";
     /// The session owns as many ephemeral znodes as it may.
-    TooManyEphemerals "TooManyEphemerals": -1009, Some(-1), 409 "limit-reached", "too many ephemeral znodes in one session";
+    TooManyEphemerals "TooManyEphemerals": -1009, Some(-1), "limit-reached", "too many ephemeral znodes in one session";
     /// The owner holds the lock as many times over as it may.
-    TooManyHolds "TooManyHolds": -1010, Some(-1), 409 "limit-reached", "too many holds of one lock by one owner";
+    TooManyHolds "TooManyHolds": -1010, Some(-1), "limit-reached", "too many holds of one lock by one owner";
     /// The transaction has more operations than it may, or would do more than one entry may:
     /// `entry_cost_max`.
-    TooManyOps "TooManyOps": -1011, Some(-8), 413 "limit-reached", "too many operations in one transaction";
-    /// The data is longer than it may be.
-    DataTooLarge "DataTooLarge": -1012, Some(-8), 413 "body-too-large", "data too large";
+    TooManyOps "TooManyOps": -1011, Some(-8), "too-many-operations", "too many operations in one transaction";
+    /// The data of a znode is longer than it may be, or an owner, label or other text of a client.
+    DataTooLarge "DataTooLarge": -1012, Some(-8), "body-too-large", "data too large";
     /// The path is longer or deeper, or a name in it longer, than it may be.
-    PathTooLong "PathTooLong": -1013, Some(-8), 414 "uri-too-long", "path too long";
+    PathTooLong "PathTooLong": -1013, Some(-8), "uri-too-long", "path too long";
     /// The entry was written by a leader of another term than it speaks for; its word no longer
     /// counts.
-    StaleTerm "StaleTerm": -1014, None, 503 "unavailable", "the leader that proposed this was deposed";
+    StaleTerm "StaleTerm": -1014, None, "unavailable", "the leader that proposed this was deposed";
     /// Waiting would close a cycle. A door's word for [`crate::Reply::Deadlock`]; the state machine
     /// does not refuse with it.
-    Deadlock "Deadlock": -1030, None, 409 "deadlock", "waiting for the lock would close a cycle of waits";
+    Deadlock "Deadlock": -1030, None, "deadlock", "waiting for the lock would close a cycle of waits";
     /// Another reader of the lock is being upgraded: the two would wait for each other.
-    UpgradeConflict "UpgradeConflict": -1031, None, 409 "upgrade-conflict", "the read lock cannot be upgraded now: another reader of it is being upgraded";
+    UpgradeConflict "UpgradeConflict": -1031, None, "upgrade-conflict", "the read lock cannot be upgraded now: another reader of it is being upgraded";
     /// The session goes on over another connection.
-    SessionMoved "SessionMoved": -118, None, 503 "unavailable", "the session has moved to another connection";
+    SessionMoved "SessionMoved": -118, None, "unavailable", "the session has moved to another connection";
     /// The connection's write before this one has not been applied yet.
-    OutOfTurn "OutOfTurn": -1015, None, 503 "unavailable", "a write of the same connection comes before this one";
+    OutOfTurn "OutOfTurn": -1015, None, "unavailable", "a write of the same connection comes before this one";
     /// The semaphore has another number of permits than the request says.
-    LimitDiffers "LimitDiffers": -1020, None, 409 "limit-differs", "the semaphore has another limit";
+    PermitsMaxDiffers "PermitsMaxDiffers": -1020, None, "permits-max-differs", "the semaphore has another number of permits";
     /// Lock nodes of one's own making are not let into this lock.
-    LockManaged "LockManaged": -1021, Some(-102), 409 "lock-managed", "the lock is managed: only acquires enter its queue";
+    LockManaged "LockManaged": -1021, Some(-102), "lock-managed", "the lock is managed: only acquires enter its queue";
     /// Priorities and hand-overs need a managed lock.
-    LockNotManaged "LockNotManaged": -1022, None, 409 "lock-not-managed", "the lock is not managed";
+    LockNotManaged "LockNotManaged": -1022, None, "lock-not-managed", "the lock is not managed";
     /// The named waiter does not wait for this lock, or could not hold it beside those who do.
-    HandOverRefused "HandOverRefused": -1023, None, 409 "hand-over-refused", "the lock cannot be handed over to that ticket";
+    HandOverRefused "HandOverRefused": -1023, None, "hand-over-refused", "the lock cannot be handed over to that ticket";
     /// The owner has a ticket of one of the locks already, and not of the same set of locks.
-    Overlap "Overlap": -1024, None, 409 "overlap", "the owner has some of these locks already, and not the same set of them";
+    Overlap "Overlap": -1024, None, "overlap", "the owner has some of these locks already, and not the same set of them";
     /// The znode is another session's.
-    NotOwner "NotOwner": -1026, None, 403 "not-owner", "the ticket belongs to another session";
+    NotOwner "NotOwner": -1026, None, "not-owner", "the ticket belongs to another session";
     /// The session does not hold the lock.
-    NotHolder "NotHolder": -1027, None, 404 "not-holder", "this session does not hold the lock";
+    NotHolder "NotHolder": -1027, None, "not-holder", "this session does not hold the lock";
     /// The session holds the lock more than once, and the request does not say which of them it
     /// means.
-    SeveralHeld "SeveralHeld": -1028, None, 409 "several-held", "this session holds the lock with several tickets";
+    SeveralHeld "SeveralHeld": -1028, None, "several-held", "this session holds the lock with several tickets";
     /// An acquire without key and owner would wait for one of its own session.
-    BlockedByOwnSession "BlockedByOwnSession": -1029, None, 409 "blocked-by-own-session", "this session has a ticket of the lock that was acquired without Idempotency-Key and owner, too";
+    BlockedByOwnSession "BlockedByOwnSession": -1029, None, "blocked-by-own-session", "this session has a ticket of the lock that was acquired without Idempotency-Key and owner, too";
     /// The operation came with a later level of the format than the one that the cluster is at.
-    LevelTooLow "LevelTooLow": -1032, Some(-6), 409 "level-too-low", "the cluster is at a lower level of the format than this needs; an operator raises it, once every member runs a zlock that knows it: `zlock upgrade finalize`";
+    LevelTooLow "LevelTooLow": -1032, Some(-6), "level-too-low", "the cluster is at a lower level of the format than this needs; an operator raises it, once every member runs a zlock that knows it: `zlock upgrade finalize`";
+    /// More hold the lock than one revocation may ask.
+    TooManyHolders "TooManyHolders": -1033, None, "limit-reached", "too many holders for one revocation";
 }
 
 impl Error {

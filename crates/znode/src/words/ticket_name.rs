@@ -146,6 +146,11 @@ fn plain_key(digits: &str) -> Option<RequestKey> {
 /// Words directly before the digits of names that the recipes of Curator and kazoo give.
 const RECIPES: [&str; 6] = ["__lock__", "__rlock__", "lock-", "latch-", "__READ__", "__WRIT__"];
 
+/// Tells whether a name is one of those that acquires and recipes give to tickets.
+pub fn is_ticket_name(name: &str) -> bool {
+    TicketName::parse(name).is_some() || (is_of_recipe(name) && sequence_of(name).is_some())
+}
+
 /// Tells whether a name has a recipe's word before its last ten bytes.
 pub(crate) fn is_of_recipe(name: &str) -> bool {
     name.len().checked_sub(DIGITS).and_then(|end| name.get(..end)).is_some_and(ends_as_recipe)

@@ -213,6 +213,20 @@ fn check_growth(what: &str, times: u128, (small, large): (u128, u128)) {
 }
 
 #[test]
+fn a_revocation_asks_at_most_a_thousand_holders() {
+    let mut world = World::new();
+    let session = world.open();
+    let ask = || Op::Revoke { path: lock_path(), deadline_ms: None };
+    for _ in 0..1_000 {
+        world.acquire(session, LockMode::Read, 0);
+    }
+    let Ok(Reply::Revoking { tickets }) = world.apply(None, ask()) else { panic!("all may be asked") };
+    assert_eq!(tickets.len(), 1_000);
+    world.acquire(session, LockMode::Read, 0);
+    assert_eq!(world.apply(None, ask()), Err(znode::Refusal::at(Error::TooManyHolders, &lock_path())));
+}
+
+#[test]
 fn a_queue_of_100_000_costs_little_more_than_one_of_1_000() {
     let measure = |waiters: usize| {
         let mut world = World::new();

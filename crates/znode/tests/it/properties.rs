@@ -123,7 +123,7 @@ fn histories_meet_every_answer() {
                NoAuth NoChildrenForEphemerals NoNode NodeExists NotEmpty OutOfTurn PathTooLong QuotaExceeded Released Removed \
                RequestKeyEvicted RequestKeyReused Revoking SessionExpired SessionMoved SessionOpened SessionRequired Set StaleTerm StillHeld \
                Superseded TooManyChildren TooManyEphemerals TooManyHolds TooManyOps TooManySessions TooManyWaiters \
-               UpgradeConflict Withdrawn LimitDiffers LockManaged LockNotManaged HandOverRefused Overlap NotOwner NotHolder SeveralHeld
+               UpgradeConflict Withdrawn PermitsMaxDiffers LockManaged LockNotManaged HandOverRefused Overlap NotOwner NotHolder SeveralHeld
                BlockedByOwnSession held-together several-permits \
                passed passed-and-held-together held-once-more small-number-waits left-to-the-next \
                downgrade-beside-parts downgrade-in-semaphore upgrade-in-semaphore upgrade-in-managed upgrade-of-a-part \

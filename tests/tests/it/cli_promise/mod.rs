@@ -87,7 +87,7 @@ async fn one_event(place: Place, verb: Verb, event: Event, expected: Option<i32>
         Event::ZlockKilled => kill(running.zlock, Signal::KILL),
         Event::WatchdogKilled => kill(running.watchdog, Signal::KILL),
         Event::CommandKilled => running.command.iter().for_each(|pid| kill(*pid, Signal::KILL)),
-        Event::Released => drop(done(cluster, &["release", &name]).await),
+        Event::Released => drop(done(cluster, &["break", &name, "--yes"]).await),
         Event::Terminated => kill(running.zlock, Signal::TERM),
         Event::Interrupted => running.interrupt(),
         Event::ClusterLost => unreachable!("it has a cluster of its own"),
@@ -106,7 +106,7 @@ async fn start(place: Place, verb: Verb, cluster: &Cluster, name: &str, timeout:
     let mut args = match verb {
         Verb::Lock => vec!["lock", name, "--quiet"],
         Verb::Elect => vec!["elect", name, "--quiet"],
-        Verb::Semaphore => vec!["semaphore", name, "--limit", "1", "--quiet"],
+        Verb::Semaphore => vec!["semaphore", name, "--permits-max", "1", "--quiet"],
         Verb::SessionExec => vec!["session", "exec", "--label", name],
     };
     args.extend(["--session-timeout", timeout]);

@@ -50,10 +50,10 @@ impl Client {
 
     /// Opens a session.
     pub(crate) async fn open_session(&mut self, timeout_ms: u64) -> Session {
-        let body = format!("{{\"timeout_ms\":{timeout_ms},\"label\":\"test\"}}");
+        let body = format!("{{\"timeout\":\"{timeout_ms}ms\",\"label\":\"test\"}}");
         let call = Call::post("/v1/sessions").header("content-type", "application/json").body(body);
         let opened: SessionOpened = self.send(call).await.expect("the node answers").json();
-        Session { id: opened.id, key: opened.session, timeout_ms: u64::from(opened.timeout_ms) }
+        Session { id: opened.session, key: opened.session_key, timeout_ms: u64::from(opened.timeout_ms) }
     }
 }
 

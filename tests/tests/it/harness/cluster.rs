@@ -115,13 +115,13 @@ impl Cluster {
             let own = id.checked_sub(options.nodes + 1).map_or("", |at| &joining[at as usize]);
             let (members, join) = (founders.concat() + own, !own.is_empty());
             let mut text = format!(
-                "node_id = {id}\ncluster_id = \"{CLUSTER_ID}\"\npeer_listen = \"{}\"\ndata_dir = {:?}\nfree_disk_min = \"1MiB\"\nmembers = [\n{members}]\njoin = {join}\n{}\n",
+                "node.id = {id}\nnode.cluster_id = \"{CLUSTER_ID}\"\npeers.listen = \"{}\"\nnode.data_dir = {:?}\ndisk.free_bytes_min = \"1MiB\"\nnode.members = [\n{members}]\nnode.joining = {join}\n{}\n",
                 ports.addr(2 * n + 1),
                 node.data_dir,
                 options.settings,
             );
             if options.zookeeper {
-                let _ = writeln!(text, "zookeeper_listen = \"{}\"", node.zookeeper_addr);
+                let _ = writeln!(text, "zookeeper.listen = \"{}\"", node.zookeeper_addr);
             }
             std::fs::write(&node.config, text).unwrap();
             node

@@ -53,53 +53,57 @@ struct Row {
 /// Settings that exempt the clients, so that no share of an address binds.
 macro_rules! exempt {
     ($settings:literal) => {
-        concat!("exempt_addresses = \"127.0.0.0/8\"\n", $settings)
+        concat!("node.exempt_addresses = \"127.0.0.0/8\"\n", $settings)
     };
 }
 
 const ROWS: [Row; 13] = [
-    Row { kind: Kind::LongPolls, settings: exempt!("waits_max = 2000"), bytes: 2_000 * 24 * KIB },
-    Row { kind: Kind::LongHeads, settings: exempt!("waits_max = 2000"), bytes: 2_000 * 24 * KIB },
+    Row { kind: Kind::LongPolls, settings: exempt!("http.waits_max = 2000"), bytes: 2_000 * 24 * KIB },
+    Row { kind: Kind::LongHeads, settings: exempt!("http.waits_max = 2000"), bytes: 2_000 * 24 * KIB },
     Row {
         kind: Kind::Bodies,
-        settings: exempt!("bodies_max = \"64MiB\"\nbody_read_timeout = \"5m\""),
+        settings: exempt!("http.bodies_bytes_max = \"64MiB\"\nhttp.body_read_timeout = \"5m\""),
         bytes: 64 * MIB,
     },
-    Row { kind: Kind::RawData, settings: exempt!("bodies_max = \"128MiB\"\nwrite_timeout = \"5m\""), bytes: 64 * MIB },
+    Row {
+        kind: Kind::RawData,
+        settings: exempt!("http.bodies_bytes_max = \"128MiB\"\nhttp.write_timeout = \"5m\""),
+        bytes: 64 * MIB,
+    },
     Row {
         kind: Kind::LongAnswers,
-        settings: exempt!("bodies_max = \"128MiB\"\nwrite_timeout = \"5m\""),
+        settings: exempt!("http.bodies_bytes_max = \"128MiB\"\nhttp.write_timeout = \"5m\""),
         bytes: 64 * MIB,
     },
     Row {
         kind: Kind::LongWatches,
-        settings: exempt!("zookeeper_watch_bytes_max = \"64MiB\"\nzookeeper_connection_watches_max = 1000000"),
+        settings: exempt!("zookeeper.watches_bytes_max = \"64MiB\"\nzookeeper.connection_watches_max = 1000000"),
         bytes: 64 * MIB,
     },
     Row {
         kind: Kind::ShortWatches,
-        settings: exempt!("zookeeper_watch_bytes_max = \"64MiB\"\nzookeeper_connection_watches_max = 1000000"),
+        settings: exempt!("zookeeper.watches_bytes_max = \"64MiB\"\nzookeeper.connection_watches_max = 1000000"),
         bytes: 64 * MIB,
     },
     Row {
         kind: Kind::ZooKeeperAnswers,
-        settings: exempt!("zookeeper_answers_max = \"64MiB\"\nzookeeper_write_timeout = \"5m\""),
+        settings: exempt!("zookeeper.answers_bytes_max = \"64MiB\"\nzookeeper.write_timeout = \"5m\""),
         bytes: 64 * MIB,
     },
     Row {
         kind: Kind::ZooKeeperEvents,
-        settings: exempt!("zookeeper_answers_max = \"32MiB\"\nzookeeper_write_timeout = \"5m\""),
+        settings: exempt!("zookeeper.answers_bytes_max = \"32MiB\"\nzookeeper.write_timeout = \"5m\""),
         bytes: 64 * MIB,
     },
     Row {
         kind: Kind::PartsOfPackets,
-        settings: exempt!("zookeeper_incomplete_packets_max = \"64MiB\""),
+        settings: exempt!("zookeeper.incomplete_packets_bytes_max = \"64MiB\""),
         bytes: 64 * MIB,
     },
     Row {
         kind: Kind::ZooKeeperRequests,
         settings: exempt!(
-            "disk_stall_max = \"5m\"\nzookeeper_propose_timeout = \"5m\"\nzookeeper_requests_max = \"32MiB\""
+            "disk.stall_max = \"5m\"\nzookeeper.proposal_timeout = \"5m\"\nzookeeper.requests_bytes_max = \"32MiB\""
         ),
         bytes: 32 * MIB,
     },
@@ -228,7 +232,7 @@ async fn long_polls(cluster: &Cluster, header: &str) -> Vec<TcpStream> {
     let mut operator = cluster.client(1);
     until("all wait", async || {
         let metrics = operator.send(Call::get("/metrics")).await.ok()?;
-        String::from_utf8_lossy(&metrics.body).contains("zlock_waiting_requests 2000").then_some(())
+        String::from_utf8_lossy(&metrics.body).contains("zlock_waits 2000").then_some(())
     })
     .await;
     all

@@ -15,8 +15,7 @@ async fn a_group_loses_a_member_that_fell_silent_under_the_leader_before() {
     assert_eq!(scene.ask(join(&silent, "b")).await.status, 201);
     let group = scene.read("/v1/groups/team").await;
     assert_eq!(group["count"], 2);
-    let changes =
-        |seen: &Value| scene.ask_later(Call::get(format!("/v1/groups/team?since={}&wait=90s", seen["changed"])));
+    let changes = |seen: &Value| scene.ask_later(Call::get(format!("/v1/groups/team?since={}&wait=90s", seen["upto"])));
     let observing = changes(&group);
     let paused = scene.pause_leader().await;
     let without: Value = observing.answer().await.json();

@@ -22,11 +22,12 @@ async fn the_history_of_grants_is_the_same_after_a_leaders_death() {
     assert_eq!(problem(&scene.acquire(&one, "/l?label=tries").await), "not-acquired");
     scene.release(&one, &held.ticket).await;
     let second = waiting.held().await;
-    let revoked = scene.ask(Call::post(format!("/v1/revoke{}?deadline=0", second.ticket)).session(&one).once()).await;
+    let revoked =
+        scene.ask(Call::post(format!("/v1/revocations{}?deadline=0", second.ticket)).session(&one).once()).await;
     assert_eq!(revoked.status, 200);
-    let path = "/v1/locks/l?history=true";
+    let path = "/v1/history/l";
     let before = scene.read(path).await;
-    let ends: Vec<_> = before["history"].as_array().unwrap().iter().map(|past| past["end"].clone()).collect();
+    let ends: Vec<_> = before["history"].as_array().unwrap().iter().map(|past| past["ended"]["how"].clone()).collect();
     assert_eq!(ends, ["revoked", "released", "withdrawn"], "{before}");
     assert_eq!(before["history"][0]["fencing_token"], second.token);
 
@@ -54,8 +55,8 @@ async fn how_a_session_ended_is_the_same_after_a_leaders_death() {
     let look = async |path: &str| scene.ask(Call::get(path)).await;
     until("the silent session has expired", async || (look(&paths[1]).await.status == 410).then_some(())).await;
     let before = [look(&paths[0]).await.problem().ended.unwrap(), look(&paths[1]).await.problem().ended.unwrap()];
-    let why = |ended: &zlock_client::api::SessionEnded| serde_json::to_value(ended.why).unwrap();
-    assert_eq!((why(&before[0]), why(&before[1])), ("closed".into(), "expired".into()));
+    let how = |ended: &zlock_client::api::End| serde_json::to_value(ended.how).unwrap();
+    assert_eq!((how(&before[0]), how(&before[1])), ("closed".into(), "expired".into()));
     scene.kill_leader().await;
     let _write = scene.session().await;
     for (path, before) in paths.iter().zip(&before) {

@@ -52,7 +52,7 @@ async fn the_holder_hands_over_once_although_the_answer_and_the_leader_are_lost(
     let _passed = scene.wait(&second, "/l", "passed").await;
     let named = scene.wait(&third, "/l", "named").await;
     let to = scene.read("/v1/locks/l").await["waiters"][1]["ticket"].as_str().unwrap().to_owned();
-    let hand_over = Call::delete(format!("/v1/tickets{}?to={to}", held.ticket)).session(&first).once();
+    let hand_over = Call::post(format!("/v1/hand-overs{}?to={to}", held.ticket)).session(&first).once();
     let given = scene.ask(hand_over.clone()).await;
     scene.kill_leader().await;
     // The retry finds the hand-over done, and does nothing.

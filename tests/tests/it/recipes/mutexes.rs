@@ -21,7 +21,7 @@ async fn who_lost_the_answer_and_the_leader_finds_its_own_simple_lock() {
     let found = Held::of(&scene.ask(acquire(&mine)).await);
     assert_eq!(
         json!({"session": mine.id, "session_label": "test", "client": {"address": "127.0.0.1"}, "owner": "job",
-        "fencing_token": found.token, "since_ms": shown["holder"]["since_ms"]}),
+        "fencing_token": found.token, "granted_at_ms": shown["holder"]["granted_at_ms"]}),
         shown["holder"]
     );
     let waiting = scene.ask_later(Call::post("/v1/simple-locks/cron?owner=next&wait=90s").session(&other));
@@ -103,8 +103,8 @@ async fn a_cycle_of_waits_is_refused_by_a_leader_that_saw_none_of_them_begin() {
     let refused = scene.acquire(&two, "/a?owner=p&wait=90s").await;
     assert_eq!(problem(&refused), "deadlock");
     let cycle = json!([
-        {"session": two.id, "owner": "p", "lock": "/a", "blocker": a.ticket},
-        {"session": one.id, "owner": "o", "lock": "/b", "blocker": b.ticket},
+        {"session": two.id, "owner": "p", "path": "/a", "blocker": a.ticket},
+        {"session": one.id, "owner": "o", "path": "/b", "blocker": b.ticket},
     ]);
     assert_eq!(serde_json::to_value(refused.problem().cycle).unwrap(), cycle);
     // The holder lets go without force, and the other goes on.

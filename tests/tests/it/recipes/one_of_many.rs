@@ -14,8 +14,8 @@ fn proclaim(session: &Session, value: &'static str) -> Call {
 }
 
 fn observe(scene: &Scene, seen: &Value) -> Waiting {
-    let after = seen["cursor"].as_str().unwrap();
-    scene.ask_later(Call::get(format!("/v1/elections/boss?after={after}&wait=90s")))
+    let since = seen["upto"].as_str().unwrap();
+    scene.ask_later(Call::get(format!("/v1/elections/boss?since={since}&wait=90s")))
 }
 
 #[tokio::test]
@@ -48,5 +48,5 @@ async fn an_election_goes_on_at_the_next_leader_and_its_observers_miss_nothing()
     // The old node, too, has the new leader of the election, and its cursor is good there.
     scene.resume(paused).await;
     let there: Value = scene.ask_at(paused, Call::get("/v1/elections/boss")).await.json();
-    assert_eq!((&there["leader"], &there["cursor"]), (&changed["leader"], &changed["cursor"]));
+    assert_eq!((&there["leader"], &there["upto"]), (&changed["leader"], &changed["upto"]));
 }

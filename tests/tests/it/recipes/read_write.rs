@@ -53,7 +53,7 @@ async fn readers_after_a_writer_wake_together_and_writers_alone() {
     late.pass(&scene, &session, "| w3", "w3 | ").await;
     alone.held().await;
     // They all hold since one entry: the release of the writer before them.
-    let past = scene.read("/v1/locks/rw?history=true").await;
+    let past = scene.read("/v1/history/rw").await;
     let grants = past["history"].as_array().unwrap().iter().filter(|one| one["granted_zxid"] == released.zxid);
     assert_eq!(grants.count(), 3, "{past}");
 }

@@ -15,14 +15,14 @@ async fn a_revoked_lock_is_taken_away_at_its_deadline_by_the_next_leader() {
     let hearing =
         scene.ask_later(Call::get(format!("/v1/tickets{}?until=revoked&wait=90s", held.ticket)).session(&holder));
     let waiting = scene.wait(&other, "/l", "new").await;
-    let revoke = Call::post(format!("/v1/revoke/l?deadline={DEADLINE_MS}ms")).session(&other).once();
+    let revoke = Call::post(format!("/v1/revocations/l?deadline={DEADLINE_MS}ms")).session(&other).once();
     let asked: zlock_client::api::Revoked = scene.ask(revoke).await.json();
     assert_eq!(asked.tickets, [held.ticket.as_str()]);
     let paused = scene.pause_leader().await;
 
     let heard: serde_json::Value = hearing.answer().await.json();
     assert_eq!((&heard["state"], &heard["revoke"]["zxid"]), (&json!("held"), &json!(asked.zxid)));
-    assert_eq!(heard["revoke"]["by"], other.id);
+    assert_eq!(heard["revoke"]["session"], other.id);
     let next = waiting.held().await;
     assert!(next.token > held.token && scene.token_holds("/l", next.token).await);
     let guard = format!("/l;{}", held.token);
@@ -32,14 +32,14 @@ async fn a_revoked_lock_is_taken_away_at_its_deadline_by_the_next_leader() {
     for id in scene.up() {
         let gone = scene.ask_at(id, Call::get(format!("/v1/tickets{}", held.ticket))).await;
         assert_eq!(
-            (&*problem(&gone), gone.problem().end),
-            ("ticket-gone", Some(zlock_client::api::TicketEnd::Revoked))
+            (&*problem(&gone), gone.problem().ended.map(|ended| ended.how)),
+            ("ticket-gone", Some(zlock_client::api::EndCause::Revoked))
         );
     }
-    let past = &scene.read("/v1/locks/l?history=true").await["history"][0];
-    let ended = past["ended_ms"].as_u64().unwrap();
-    assert!(ended >= heard["revoke"]["due_ms"].as_u64().unwrap(), "not before its time: {past}");
-    assert!(ended >= heard["revoke"]["asked_ms"].as_u64().unwrap() + DEADLINE_MS, "{heard}");
+    let past = &scene.read("/v1/history/l").await["history"][0];
+    let ended = past["ended"]["at_ms"].as_u64().unwrap();
+    assert!(ended >= heard["revoke"]["due_at_ms"].as_u64().unwrap(), "not before its time: {past}");
+    assert!(ended >= heard["revoke"]["asked_at_ms"].as_u64().unwrap() + DEADLINE_MS, "{heard}");
 }
 
 const DELAY_MS: u64 = 3_000;
@@ -56,10 +56,10 @@ async fn a_lock_delay_keeps_others_out_under_the_next_leader() {
     scene.kill_leader().await;
     let next = waiting.held().await;
     assert!(next.token > held.token);
-    let until_ms = lingering["lingers_until_ms"].as_u64().unwrap();
+    let until_ms = lingering["lingers_until_at_ms"].as_u64().unwrap();
     let queue = scene.read("/v1/locks/l").await;
-    let since = queue["holders"][0]["held_since_ms"].as_u64().unwrap();
+    let since = queue["holders"][0]["granted_at_ms"].as_u64().unwrap();
     assert!(since >= until_ms, "granted at {since}, and the delay lasts until {until_ms}");
     let ended = scene.ask(Call::get(format!("/v1/sessions/{}", silent.id))).await.problem().ended.unwrap();
-    assert!(since >= ended.ended_ms + DELAY_MS, "{ended:?}");
+    assert!(since >= ended.at_ms + DELAY_MS, "{ended:?}");
 }

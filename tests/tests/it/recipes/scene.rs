@@ -178,14 +178,14 @@ impl Scene {
 
     /// Opens a session that lives only by the test's own heartbeats.
     pub(crate) async fn session_for(&self, timeout_ms: u64) -> Session {
-        let body = format!("{{\"timeout_ms\":{timeout_ms},\"label\":\"test\"}}");
+        let body = format!("{{\"timeout\":\"{timeout_ms}ms\",\"label\":\"test\"}}");
         let opened: SessionOpened = self.ask(Call::post("/v1/sessions").body(body)).await.json();
-        Session { id: opened.id, key: opened.session, timeout_ms: u64::from(opened.timeout_ms) }
+        Session { id: opened.session, key: opened.session_key, timeout_ms: u64::from(opened.timeout_ms) }
     }
 
     /// Sets the properties of a lock.
     pub(crate) async fn settings(&self, lock: &str, settings: &'static str) {
-        assert_eq!(self.ask(Call::put(format!("/v1/locks{lock}")).body(settings)).await.status, 200);
+        assert_eq!(self.ask(Call::put(format!("/v1/settings{lock}")).body(settings)).await.status, 200);
     }
 
     /// Acquires once; `wish` is the lock and the query.
@@ -223,7 +223,7 @@ impl Scene {
 
     /// Tells whether the token holds the lock, as a resource server asks.
     pub(crate) async fn token_holds(&self, lock: &str, token: u64) -> bool {
-        self.ask(Call::get(format!("/v1/fence?lock={lock}&token={token}"))).await.status == 204
+        self.ask(Call::get(format!("/v1/fence?path={lock}&fencing_token={token}"))).await.status == 204
     }
 }
 

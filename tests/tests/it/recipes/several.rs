@@ -9,24 +9,24 @@ use crate::harness::{Call, Session};
 async fn a_semaphore_grants_permits_together_in_order_and_under_its_one_limit() {
     let scene = Scene::set().await;
     let session = scene.session().await;
-    let wish = |permits: u32, limit: u32| format!("/s?mode=semaphore&permits={permits}&limit={limit}");
+    let wish = |permits: u32, limit: u32| format!("/s?mode=semaphore&permits={permits}&permits_max={limit}");
     let held = scene.hold(&session, &format!("{}&label=a", wish(2, 3))).await;
     let many = scene.wait(&session, &wish(2, 3), "many").await;
     let few = scene.wait(&session, &wish(1, 3), "few").await;
     let paused = scene.pause_leader().await;
-    assert_eq!(problem(&scene.acquire(&session, &wish(1, 4)).await), "limit-differs");
+    assert_eq!(problem(&scene.acquire(&session, &wish(1, 4)).await), "permits-max-differs");
     assert_eq!(scene.queue("/s").await, "a | many few", "one permit is free, and who wants two is not passed");
     scene.release(&session, &held.ticket).await;
     let (many, few) = (many.held().await, few.held().await);
     assert_eq!(scene.queue("/s").await, "many few | ");
     scene.resume(paused).await;
     let queue = scene.read("/v1/locks/s").await;
-    assert_eq!((&queue["permits"]["limit"], &queue["permits"]["held"]), (&3.into(), &3.into()));
+    assert_eq!((&queue["permits_max"], &queue["permits_held"]), (&3.into(), &3.into()));
     for ticket in [many.ticket, few.ticket] {
         scene.release(&session, &ticket).await;
     }
     // The limit stays with the lock while its queue is empty.
-    assert_eq!(problem(&scene.acquire(&session, &wish(1, 4)).await), "limit-differs");
+    assert_eq!(problem(&scene.acquire(&session, &wish(1, 4)).await), "permits-max-differs");
 }
 
 fn both(scene: &Scene, session: &Session, policy: &str) -> Waiting {
@@ -44,7 +44,7 @@ async fn stands(scene: &Scene, lock: &str, queue: &str) {
 async fn granted(waiting: Waiting) -> (String, Vec<(String, u64)>) {
     match waiting.answer().await.json() {
         MultiTicket::Held { ticket, locks, .. } => {
-            (ticket, locks.into_iter().map(|part| (part.lock, part.fencing_token)).collect())
+            (ticket, locks.into_iter().map(|part| (part.path, part.fencing_token)).collect())
         }
         MultiTicket::Waiting { .. } => panic!("it waits"),
     }

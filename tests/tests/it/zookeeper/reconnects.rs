@@ -13,7 +13,7 @@ use super::scene::{
 };
 use crate::harness::{Proxy, Rule};
 
-/// The longest time that a node waits before it stands for election (`election_timeout_max`).
+/// The longest time that a node waits before it stands for election (`raft.election_timeout_max`).
 const ELECTION: Duration = Duration::from_millis(800);
 
 /// Kills the client's node by SIGKILL. Returns when another one has answered the client, and its

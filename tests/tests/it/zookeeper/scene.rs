@@ -46,7 +46,7 @@ impl Scene {
         // The client spawns where it connects and where a guard is dropped, so in the test's
         // thread. The runtime stays entered until the thread ends.
         std::mem::forget(enter(&Tokio));
-        let settings = "zookeeper_words = \"*\"\n";
+        let settings = "zookeeper.four_letter_words = \"*\"\n";
         let options = Options { zookeeper: true, settings, ..Options::default() };
         Scene { http: recipes::scene::Scene::set_with(options).await }
     }

@@ -6,8 +6,8 @@ use super::*;
 use crate::Guard;
 use crate::client::fake_node::fake_node;
 
-const SESSION: &str = r#"{"id":5,"secret":"00","session":"5.00","timeout_ms":60000,"safe_for_ms":58800}"#;
-const HELD: &str = r#"{"state":"held","ticket":"/l/_c_x-lock-0000000000","lock":"/l","fencing_token":7,"holds":1,"safe_for_ms":58800}"#;
+const SESSION: &str = r#"{"session":5,"session_key":"5.00","timeout_ms":60000,"safe_for_ms":58800}"#;
+const HELD: &str = r#"{"state":"held","ticket":"/l/_c_x-lock-0000000000","path":"/l","fencing_token":7,"holds":1,"safe_for_ms":58800}"#;
 const ALL_HELD: &str = r#"{"state":"held","ticket":"t","locks":[],"holds":1,"safe_for_ms":58800}"#;
 
 /// Returns the answers of a node that grants everything.
@@ -124,7 +124,7 @@ async fn a_grant_of_which_a_lost_session_hears_is_no_guard() {
 // A hung node does not report the grant, and heartbeats keep the session meanwhile.
 #[tokio::test]
 async fn a_wait_for_a_grant_is_asked_again_within_the_timeout_of_its_session() {
-    const WAITING: &str = r#"{"state":"waiting","ticket":"/l/_c_x-lock-0000000001","lock":"/l","position":1,"predecessor":"/l/_c_y-lock-0000000000"}"#;
+    const WAITING: &str = r#"{"state":"waiting","ticket":"/l/_c_x-lock-0000000001","path":"/l","position":1,"predecessor":"/l/_c_y-lock-0000000000"}"#;
     let (addr, mut requests) = fake_node(async |request: String| match request.as_str() {
         "POST /v1/sessions" => SESSION.replace("60000", "6000").replace("58800", "5880"),
         _ if request.starts_with("POST") => WAITING.to_owned(),

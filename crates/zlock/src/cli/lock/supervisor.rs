@@ -155,7 +155,7 @@ impl Supervisor<'_> {
                 }
                 request = &mut revoked, if !is_revoked => {
                     is_revoked = true;
-                    let by = request.by.map_or("another client".into(), |session| format!("session {session}"));
+                    let by = request.session.map_or("another client".into(), |session| format!("session {session}"));
                     say(&format!("zlock: {by} asks for {held}"));
                 }
                 number = signals.next() => {

@@ -71,13 +71,13 @@ async fn holder(client: &Client, path: &str, simple: bool) -> Option<String> {
     let is_other = |session: Option<u64>| session != Some(own);
     let (ticket, words) = if simple {
         let holder = client.simple_lock(path).holder().await.ok()?.filter(|holder| is_other(holder.session))?;
-        let words = words_of_holder(holder.session, &holder.owner, holder.client.as_ref(), holder.since_ms);
+        let words = words_of_holder(holder.session, &holder.owner, holder.client.as_ref(), holder.granted_at_ms);
         (path.to_owned(), words)
     } else {
         let queue = client.lock_queue(path).await.ok()?;
         let holder = queue.holders.into_iter().chain(queue.lingering).find(|holder| is_other(holder.session))?;
-        let since_ms = holder.held_since_ms.unwrap_or(holder.since_ms);
-        let words = words_of_holder(holder.session, &holder.label, holder.client.as_ref(), since_ms);
+        let at_ms = holder.granted_at_ms.unwrap_or(holder.enqueued_at_ms);
+        let words = words_of_holder(holder.session, &holder.label, holder.client.as_ref(), at_ms);
         (holder.ticket, words)
     };
     // Of the `zlock lock` whose command this process belongs to.
@@ -86,12 +86,12 @@ async fn holder(client: &Client, path: &str, simple: bool) -> Option<String> {
 }
 
 /// `session 7 (backup; web-1, pid 71, zlock) for 3s`, without what is not known.
-fn words_of_holder(session: Option<u64>, label: &str, client: Option<&ClientInfo>, since_ms: u64) -> String {
+pub(crate) fn words_of_holder(session: Option<u64>, label: &str, client: Option<&ClientInfo>, at_ms: u64) -> String {
     let session = session.map_or("a persistent znode".into(), |id| format!("session {id}"));
     let known = [label.to_owned(), client.map(ToString::to_string).unwrap_or_default()];
     let known = known.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("; ");
     let known = if known.is_empty() { known } else { format!(" ({})", plain(&known)) };
-    format!("{session}{known} for {}", since(since_ms))
+    format!("{session}{known} for {}", since(at_ms))
 }
 
 /// Says once which client has the lock, as soon as that is known.

@@ -69,7 +69,7 @@ impl Model {
             return Err(Refusal::at(Error::BadArguments, lock));
         }
         if known.limit.is_some_and(|known| known != limit) || known.managed {
-            return Err(Refusal::at(Error::LimitDiffers, lock));
+            return Err(Refusal::at(Error::PermitsMaxDiffers, lock));
         }
         Ok(LockMode::Lease { permits, limit })
     }

@@ -127,9 +127,9 @@ impl Script {
                 let path = words.path()?;
                 lock::may_read_history(state, &path, &words.identities()).to_string()
             }
-            "lint" => {
-                let spots = lock::lint(state, &words.path()?);
-                format!("{}of {} locks", show::lint(&spots), state.mixed_lock_count())
+            "mixed-clients" => {
+                let mixed = lock::mixed_clients(state, &words.path()?);
+                format!("{}of {} locks", show::mixed_clients(&mixed), state.mixed_lock_count())
             }
             "ended" => show::ended(state.ended_session(SessionId(words.number()?))),
             "list" => {

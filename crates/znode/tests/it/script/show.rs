@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use znode::lock::{
-    self, BlindSpot, EndedSession, EndedTicket, Held, LockStatus, LockSummary, Moment, Queue, QueueEntry, Revocation,
+    self, EndedSession, EndedTicket, Held, LockStatus, LockSummary, MixedPair, Moment, Queue, QueueEntry, Revocation,
     WaitsFor,
 };
 use znode::{
@@ -135,8 +135,8 @@ fn entry(entry: &QueueEntry) -> String {
     line
 }
 
-pub(crate) fn lint(spots: &[BlindSpot]) -> String {
-    spots.iter().map(|spot| format!("{spot}\n")).collect()
+pub(crate) fn mixed_clients(mixed: &[MixedPair]) -> String {
+    mixed.iter().map(|pair| format!("{pair}\n")).collect()
 }
 
 pub(crate) fn history(tickets: &[std::sync::Arc<EndedTicket>]) -> String {

@@ -1,0 +1,107 @@
+//! `zlock break`.
+
+use std::io::{IsTerminal as _, Write as _};
+
+use clap::{Arg, ArgMatches, Command};
+use zlock_client::Contender;
+
+use super::context::{Context, path_of};
+use super::failure::Failure;
+use super::lock::{say, words_of_holder};
+use super::options::flag;
+use super::seen::plain;
+
+/// Contenders that the question names.
+const NAMED_MAX: usize = 10;
+
+pub(crate) fn command() -> Command {
+    Command::new("break")
+        .about("Takes a lock away from those who hold it, or one ticket out of a queue")
+        .long_about(
+            "Takes a lock away from those who hold it, or one ticket out of a queue.\n\n\
+             The lock node is deleted, and the next in the queue is granted. The holder is not asked: it learns of it when it \
+             looks (`zlock lock` ends its command), and its fencing token is dead at once. `zlock revoke` asks the holder, and \
+             `zlock release` gives back what one's own session holds.",
+        )
+        .arg(Arg::new("path").value_name("LOCK|TICKET").required(true).help("As `zlock locks --json` shows them"))
+        .arg(flag("yes", "Does not ask before; needed where there is no terminal"))
+}
+
+pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {
+    let (path, is_sure) = (path_of(matches), matches.get_flag("yes"));
+    let can_ask = || std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
+    if !is_sure && !can_ask() {
+        let line = format!("there is no terminal to ask whether to take {path} away: --yes answers");
+        return Err(Failure::refused(line));
+    }
+    let tickets = tickets(context, &path, is_sure).await?;
+    for ticket in &tickets {
+        match context.client.delete(ticket).await {
+            // Released meanwhile, which is as good.
+            Err(error) if error.is_no_node() => {}
+            deleted => {
+                deleted?;
+            }
+        }
+    }
+    let line = |ticket: &String| context.out.line(&format!("broke {}", plain(ticket)));
+    context.out.answer(&serde_json::json!({ "tickets": tickets }), || tickets.iter().try_for_each(line))
+}
+
+/// The tickets that are to go: those that hold, or the one that the path names. Asks whether they
+/// are to go, unless that is sure.
+async fn tickets(context: &Context, path: &str, is_sure: bool) -> Result<Vec<String>, Failure> {
+    let queue = context.client.lock_queue(path).await?;
+    let mut found: Vec<Contender> = queue.holders.into_iter().chain(queue.lingering).collect();
+    if found.is_empty() {
+        found = vec![ticket(context, path).await?];
+    }
+    let (of_sessions, others): (Vec<_>, Vec<_>) = found.into_iter().partition(|one| one.session.is_some());
+    if let Some(other) = others.first().filter(|_| of_sessions.is_empty()) {
+        return Err(no_ticket(&other.ticket));
+    }
+    if !is_sure && !is_confirmed(path, &of_sessions) {
+        return Err(Failure::refused(format!("nothing was done: {path} stays as it is")));
+    }
+    Ok(of_sessions.into_iter().map(|one| one.ticket).collect())
+}
+
+/// Shows those who lose a ticket, and asks.
+fn is_confirmed(path: &str, found: &[Contender]) -> bool {
+    for one in found.iter().take(NAMED_MAX) {
+        let at_ms = one.granted_at_ms.unwrap_or(one.enqueued_at_ms);
+        say(&format!("{}: {}", plain(path), words_of_holder(one.session, &one.label, one.client.as_ref(), at_ms)));
+    }
+    if found.len() > NAMED_MAX {
+        say(&format!("and {} more", found.len() - NAMED_MAX));
+    }
+    let mut stderr = std::io::stderr();
+    let _ = write!(stderr, "Take it away? Nobody is asked first, and the fencing token is dead at once. [y/N] ");
+    let _ = stderr.flush();
+    let mut answer = String::new();
+    let is_read = std::io::stdin().read_line(&mut answer).is_ok();
+    is_read && ["y", "yes"].contains(&answer.trim().to_lowercase().as_str())
+}
+
+/// The contender at a path in its parent's queue. Nothing else is taken away: it may be a client's
+/// data.
+async fn ticket(context: &Context, path: &str) -> Result<Contender, Failure> {
+    // The root is no lock, and has no queue to look at.
+    let lock = path.rsplit_once('/').map(|(lock, _)| lock).filter(|lock| !lock.is_empty());
+    let queue = context.client.lock_queue(lock.ok_or_else(|| nobody(path))?).await?;
+    let mut contenders = queue.holders.into_iter().chain(queue.lingering).chain(queue.waiters);
+    contenders.find(|one| one.ticket == path).ok_or_else(|| nobody(path))
+}
+
+/// The failure when there is no ticket to take away or to revoke.
+pub(crate) fn nobody(path: &str) -> Failure {
+    Failure::refused(format!("nobody holds {path}; `zlock locks` shows who holds what"))
+}
+
+/// A znode that queues with a name like a lock node's, and is no session's: data that a client has
+/// put there.
+pub(crate) fn no_ticket(path: &str) -> Failure {
+    let line =
+        format!("{path} is a persistent znode and no session's ticket; `zlock rm {path}` deletes it and its data");
+    Failure::refused(line)
+}

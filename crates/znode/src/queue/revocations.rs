@@ -12,7 +12,8 @@ use crate::{Actor, ZPath};
 pub struct Revocation {
     /// The moment at which it was asked first.
     pub at: Moment,
-    /// The one who asked; not known when it was by the lock node's data.
+    /// The client that set the deadline, or that asked first while there is none. Not known when a
+    /// client asked by the lock node's data.
     pub by: Actor,
     /// Time at which the ticket may be taken away, in milliseconds since 1970; `None` for never.
     pub due_ms: Option<u64>,

@@ -171,8 +171,11 @@ impl Problem {
     /// Adds the numbers of the semaphore that the request named.
     pub(crate) fn with_permits(self, state: &State, lock: &ZPath, mode: LockMode) -> Problem {
         let LockMode::Lease { permits, limit: asked } = mode else { return self };
-        let set = znode::lock::queue(state, lock, 0, 0).ok().and_then(|queue| queue.settings.limit);
-        match set {
+        let settings = znode::lock::queue(state, lock, 0, 0).map(|queue| queue.settings).unwrap_or_default();
+        match settings.limit {
+            None if self.is(znode::Error::PermitsMaxDiffers) && settings.managed => {
+                self.because("the lock is managed, and so it is no semaphore")
+            }
             Some(set) if self.is(znode::Error::PermitsMaxDiffers) => {
                 self.because(&format!("the semaphore has {set} permits, and permits_max is {asked}"))
             }

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use keys::{KEYS, Key, effective};
-pub use load::{Given, flags, from_matches, given, load};
+pub use load::{Given, flags, from_matches, given, load, unknown_variables};
 
 /// Settings of a node: the places that [`KEYS`] point to.
 #[derive(Clone, Debug)]

@@ -10,7 +10,7 @@ use tokio::sync::{oneshot, watch};
 use tracing::{error, info, warn};
 
 use crate::admin_socket::AdminSocket;
-use crate::config::Settings;
+use crate::config::{Settings, unknown_variables};
 use crate::reload::{ReadSettings, Reload};
 use crate::{Exit, descriptors, logging, refuse, say};
 
@@ -29,6 +29,9 @@ pub(crate) fn run(settings: Settings, read: ReadSettings, until_stdin_ends: bool
         warn!(
             "this zlock knows a level of the format that is not released: for tests of upgrades, and for nothing else"
         );
+    }
+    for variable in unknown_variables(std::env::vars_os().filter_map(|(name, _)| name.into_string().ok())) {
+        warn!(variable, "a variable of the environment names no key of the configuration");
     }
     let runtime = match runtime(settings.threads) {
         Ok(runtime) => runtime,

@@ -21,7 +21,7 @@ pub enum EndCause {
     /// the answer reached it.
     Withdrawn,
     /// Another client deleted the lock node.
-    Admin,
+    Deleted,
     /// The ticket never entered the queue, as its wait would have closed a cycle.
     Deadlock,
     /// The cluster was restored from a backup, which ends all sessions.
@@ -38,7 +38,7 @@ pub struct End {
     pub zxid: u64,
     /// The time of the end, in milliseconds since 1970, by the leader's clock.
     pub at_ms: u64,
-    /// The client that ended the ticket, if known; only with `revoked` and `admin`, and only in a
+    /// The client that ended the ticket, if known; only with `revoked` and `deleted`, and only in a
     /// lock's history.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<Actor>,

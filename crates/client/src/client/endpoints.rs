@@ -44,7 +44,7 @@ impl Endpoints {
         pick: impl FnOnce(usize) -> usize,
     ) -> usize {
         let warm = |index: &usize| self.list[*index].cool_until.is_none_or(|until| until <= now);
-        let leader = self.leader.and_then(|leader| self.list.iter().position(|one| one.node == Some(leader)));
+        let leader = self.leader();
         if prefer == Prefer::Leader
             && let Some(leader) = leader.filter(|leader| warm(leader) && Some(*leader) != failed)
         {
@@ -58,6 +58,11 @@ impl Endpoints {
         // are others.
         let others = (0..self.list.len()).filter(|index| self.list.len() == 1 || Some(*index) != failed);
         others.min_by_key(|index| self.list[*index].cool_until).expect("there is an endpoint")
+    }
+
+    /// Returns the endpoint of the leader that the last answer named, if its node has answered.
+    pub(crate) fn leader(&self) -> Option<usize> {
+        self.leader.and_then(|leader| self.list.iter().position(|one| one.node == Some(leader)))
     }
 
     /// Returns an endpoint that has answered without a later failure.

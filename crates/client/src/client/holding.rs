@@ -85,7 +85,7 @@ impl Holding<'_> {
             EndCause::Closed => Loss::Closed,
             EndCause::Expired => Loss::Expired,
             EndCause::Revoked => Loss::Revoked { by: by.or_else(|| self.asker()) },
-            EndCause::Admin => Loss::Deleted { by },
+            EndCause::Deleted => Loss::Deleted { by },
             EndCause::Withdrawn | EndCause::Deadlock | EndCause::Restored => Loss::Unknown,
         }
     }

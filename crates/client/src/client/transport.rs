@@ -70,6 +70,11 @@ impl Transport {
         Some(&self.pools[live].addr)
     }
 
+    /// Tells whether the leader's endpoint is known.
+    pub(crate) fn knows_leader(&self) -> bool {
+        self.endpoints().leader().is_some()
+    }
+
     /// Deadline of a call that begins now.
     pub(crate) fn deadline(&self) -> Moment {
         Moment::now().after(self.timeouts.operation)

@@ -39,6 +39,8 @@ const SETTINGS: &str = "/v1/settings";
 const SEALED: char = '~';
 /// Times that a list goes on after the loss of its cursor.
 const CURSORS_LOST_MAX: u32 = 3;
+/// Time for which all endpoints together are asked for the leader.
+const LEADER_MET_MAX: Duration = Duration::from_secs(1);
 
 impl Client {
     /// Returns the state of the cluster as each endpoint knows it, in the order in which the
@@ -83,6 +85,9 @@ impl Client {
     async fn list_locks(&self, prefix: &str, queues: Option<bool>) -> Result<Vec<LockSummary>, Error> {
         let (mut locks, mut after, mut again) = (Vec::<LockSummary>::new(), None::<String>, CURSORS_LOST_MAX);
         let (transport, mut endpoint) = (&self.inner.transport, 0);
+        if queues.is_some() {
+            self.meet_leader().await;
+        }
         loop {
             let target = Target::route("/v1/locks").with("prefix", prefix).with_some("after", after.as_deref());
             let call = Call::get(target.with_some("queues", queues).finish());
@@ -110,6 +115,18 @@ impl Client {
                 Some(cursor) => after = Some(cursor),
                 None => return Ok(locks),
             }
+        }
+    }
+
+    /// Asks every endpoint for its node, so that calls for the leader find it: only the leader
+    /// knows the times at which sessions were heard. Does nothing once the leader is known.
+    async fn meet_leader(&self) {
+        let transport = &self.inner.transport;
+        if !transport.knows_leader() {
+            let call = Call::get("/livez".into());
+            let asked = transport.addrs().enumerate().map(|(index, _)| transport.send_to(index, &call));
+            // A node that does not answer in time may be the leader; then any node answers.
+            let _ = tokio::time::timeout(LEADER_MET_MAX, futures_util::future::join_all(asked)).await;
         }
     }
 
@@ -317,6 +334,7 @@ mod tests {
         let locks = client.locks_with_queues("/").await.unwrap();
         let names: Vec<&str> = locks.iter().map(|lock| &*lock.queue.as_ref().unwrap().path).collect();
         assert_eq!(names, ["/l", "/m"]);
+        assert_eq!(requests.recv().await.unwrap(), "GET /livez", "the leader is looked for");
         let asked = [requests.recv().await.unwrap(), requests.recv().await.unwrap()];
         let page = "GET /v1/locks?prefix=%2F";
         assert_eq!(asked, [format!("{page}&queues=true"), format!("{page}&after=%2Fl&queues=true")]);

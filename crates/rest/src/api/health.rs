@@ -76,7 +76,7 @@ pub(crate) async fn ready(mut call: Call) -> Answer {
     if let Some(unknown) = excluded.iter().find(|name| !CHECKS.contains(&name.as_str())) {
         return Err(Problem::bad(
             "exclude",
-            format!("there is no check {unknown:?}; these are: {}", CHECKS.join(", ")),
+            format!("there is no condition {unknown:?}; these are: {}", CHECKS.join(", ")),
         ));
     }
     let conditions = conditions(&call.door, lag_max);

@@ -78,7 +78,7 @@ fn ended(past: &lock::EndedTicket) -> End {
         lock::TicketEnd::Expired => EndCause::Expired,
         lock::TicketEnd::Revoked => EndCause::Revoked,
         lock::TicketEnd::Withdrawn => EndCause::Withdrawn,
-        lock::TicketEnd::Admin => EndCause::Admin,
+        lock::TicketEnd::Admin => EndCause::Deleted,
         lock::TicketEnd::Deadlock => EndCause::Deadlock,
     };
     End { how, zxid: past.ended.zxid.0, at_ms: past.ended.time_ms, by: None }

@@ -174,7 +174,7 @@ fn patience(call: &mut Call, body: &zlock_client::api::AcquireAll) -> Result<(u6
         (Some(keep), false) => keep,
         (None, _) => query.flag("keep")?,
     };
-    std::mem::take(query).finish()?;
+    std::mem::take(query).finish_beside(&["locks", "policy", "owner", "label", "lock_delay"])?;
     Ok((wait_ms, keep))
 }
 
@@ -185,6 +185,9 @@ fn wish(door: &Door, body: zlock_client::api::AcquireAll) -> Result<AcquireAll, 
         let path = paths::parse("path", &wish.path).map_err(|problem| problem.of_op(index))?;
         let mode =
             convert::lock_mode_of(wish.mode, wish.permits, wish.permits_max).map_err(|problem| problem.of_op(index))?;
+        if parts.iter().any(|(known, _)| *known == path) {
+            return Err(Problem::bad("path", format!("{path} is named twice")).of_op(index));
+        }
         parts.push((path, mode));
     }
     check_seen("label", &body.label)?;

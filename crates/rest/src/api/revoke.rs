@@ -3,7 +3,7 @@
 use axum::http::StatusCode;
 use zlock_client::api::ProblemType::{NoNode, TicketGone};
 use zlock_client::api::{Millis, PathInUrl, Revoked};
-use znode::{Op, Reply, lock};
+use znode::{Error, Op, Reply, Zxid, lock};
 
 use crate::api::history;
 use crate::openapi::examples::{TICKET, ZXID};
@@ -33,6 +33,13 @@ pub(crate) async fn revoke(mut call: Call) -> Answer {
             false => problem,
         }
     });
+    let asked = match asked {
+        // A free lock may have no directory.
+        Err(problem) if problem.is(Error::NoNode) && !lock::is_ticket_name(path.name()) => {
+            Ok((problem.zxid.unwrap_or(Zxid(0)), Reply::Revoking { tickets: Vec::new() }))
+        }
+        asked => asked,
+    };
     let (zxid, Reply::Revoking { tickets }) = asked? else {
         return Err(Problem::internal("a revocation was not answered as one"));
     };

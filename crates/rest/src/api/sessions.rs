@@ -46,7 +46,7 @@ pub(crate) const ROUTES: &[Route] = &[
         example = json!({"session": 6, "session_key": "6.bce47f6588e95331355307d186b88217",
         "timeout_ms": 30000, "safe_for_ms": 29400}))))]
 pub(crate) async fn open(WithBody(mut call): WithBody) -> Answer {
-    std::mem::take(&mut call.query).finish()?;
+    std::mem::take(&mut call.query).finish_beside(&["timeout", "label", "client"])?;
     let wish: OpenSession = call.json_or_default().await?;
     let timeout_ms = match wish.timeout {
         Some(Millis(ms)) => u32::try_from(ms).unwrap_or(u32::MAX),

@@ -368,7 +368,17 @@ fn object<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     if body.trim_ascii_start().starts_with(b"[") {
         return Err(Problem::bad("body", "an object is expected, not a list"));
     }
-    serde_json::from_slice(body).map_err(|error| unreadable(body, &error))
+    serde_json::from_slice(body).map_err(|error| field_of::<T>(body).unwrap_or_else(|| unreadable(body, &error)))
+}
+
+/// Describes an error in a body by the field that has it. `None` for an error that is no field's.
+fn field_of<T: DeserializeOwned>(body: &[u8]) -> Option<Problem> {
+    let mut parser = serde_json::Deserializer::from_slice(body);
+    let error = serde_path_to_error::deserialize::<_, T>(&mut parser).err()?;
+    let field = error.path().to_string();
+    let why = error.inner().to_string();
+    let (why, _) = why.rsplit_once(" at line ")?;
+    (field != ".").then(|| Problem::bad(&field, why))
 }
 
 fn too_large(max: usize) -> Problem {

@@ -167,6 +167,17 @@ impl Query {
         }
     }
 
+    /// Refuses the parameters that the handler did not take. Says of the fields of a body that they
+    /// stand in the body.
+    pub(crate) fn finish_beside(self, fields: &[&str]) -> Result<(), Problem> {
+        match self.params.first() {
+            Some((name, _)) if fields.contains(&&**name) => {
+                Err(Problem::bad(name, "it is a field of the body, which is a JSON object"))
+            }
+            _ => self.finish(),
+        }
+    }
+
     /// Refuses the parameters that the handler did not take.
     pub(crate) fn finish(self) -> Result<(), Problem> {
         let Some((name, _)) = self.params.first() else { return Ok(()) };

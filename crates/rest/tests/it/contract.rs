@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use axum::http::Method;
 use serde_json::{Value, json};
 
-use crate::node::{Answer, Node};
+use crate::node::{Answer, Node, text};
 
 fn document() -> &'static Value {
     rest::openapi_document()
@@ -359,8 +359,10 @@ async fn a_duration_without_a_unit_is_refused_with_both_readings() {
     }
     for bare in [r#"{"timeout":"30"}"#, r#"{"timeout":30}"#] {
         let refused = node.post("/v1/sessions", bare).await.expect_problem(400, "bad-request");
-        assert!(refused.body["detail"].as_str().unwrap().contains("30ms or 30s"), "{}", refused.body);
+        assert_eq!(refused.body["detail"], "timeout: 30 has no unit: write 30ms or 30s");
     }
+    let misplaced = node.post("/v1/sessions?timeout=30s", "").await.expect_problem(400, "bad-request");
+    assert!(text(&misplaced, "detail").starts_with("timeout: it is a field of the body"), "{}", misplaced.body);
     let txn = r#"{"ops":[{"op":"create","path":"/t","mode":"persistent-ttl","ttl":30}]}"#;
     let refused = node.post("/v1/txn", txn).await.expect_problem(400, "bad-request");
     assert!(refused.body["detail"].as_str().unwrap().contains("30ms or 30s"), "{}", refused.body);

@@ -111,7 +111,7 @@ async fn a_ticket_that_was_taken_away_names_who_did_it() {
     let history = node.get("/v1/history/l").await.expect(200);
     let past = history.body["history"].as_array().unwrap();
     let by = json!({"session": admin_id, "label": "ops", "client": desk});
-    assert_eq!((&past[1]["ended"]["how"], &past[1]["ended"]["by"]), (&json!("admin"), &by));
+    assert_eq!((&past[1]["ended"]["how"], &past[1]["ended"]["by"]), (&json!("deleted"), &by));
     let by = json!({"session": admin_id, "label": "ops", "client": desk, "identity": "digest:bob"});
     assert_eq!((&past[0]["ended"]["how"], &past[0]["ended"]["by"]), (&json!("revoked"), &by));
     let queue = node.get("/v1/locks/l").await.expect(200);

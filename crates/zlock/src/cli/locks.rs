@@ -72,7 +72,12 @@ pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, F
     if matches.get_flag("watch") {
         return watch(context, &path, matches.get_one::<u64>("count").copied()).await;
     }
-    show(context.out, &path, &context.client.locks_with_queues(&path).await?, true)?;
+    let locks = context.client.locks_with_queues(&path).await?;
+    if locks.is_empty() && path != "/" {
+        // The list passes over a lock that the client may not read. The lock itself refuses.
+        context.client.lock_queue(&path).await?;
+    }
+    show(context.out, &path, &locks, true)?;
     Ok(0)
 }
 
@@ -226,7 +231,10 @@ async fn history(context: &Context, path: &str) -> Result<u8, Failure> {
             say(&format!("zlock: {path} has no past that is remembered; `zlock locks {path}` shows who has it now"));
         }
         let rows: Vec<Vec<String>> = past.history.iter().map(past_row).collect();
-        context.out.table(&["ENDED", "MODE", "SESSION", "TOKEN", "WAITED", "HELD", "LABEL", "CLIENT", "END"], &rows)
+        context.out.table(
+            &["ENDED", "MODE", "SESSION", "TOKEN", "WAITED", "HELD", "LABEL", "SESSION LABEL", "CLIENT", "END"],
+            &rows,
+        )
     })
 }
 
@@ -239,15 +247,11 @@ fn past_row(one: &EndedTicket) -> Vec<String> {
         one.fencing_token.map_or("-".into(), |token| token.to_string()),
         span(waited),
         one.granted_at_ms.map_or("-".into(), |at_ms| span(one.ended.at_ms.saturating_sub(at_ms))),
-        label(&one.label, &one.session_label),
+        text(&one.label),
+        text(&one.session_label),
         client(one.client.as_ref()),
         format!("{}{}", word(&one.ended.how), one.ended.by.as_ref().map(by).unwrap_or_default()),
     ]
-}
-
-/// The label of the ticket, or else that of its session.
-fn label(ticket: &str, session: &str) -> String {
-    plain(if ticket.is_empty() { session } else { ticket })
 }
 
 /// ` by session 7 (web-1, pid 71)`: who took a ticket away.

@@ -57,7 +57,7 @@ pub(crate) fn command() -> Command {
 pub(crate) fn leader_command() -> Command {
     let to = Arg::new("id").value_name("ID").value_parser(number::<u64>(1));
     let transfer = Command::new("transfer").about("Lets another voter lead, and waits until it does");
-    group("leader", "Says who leads. For operators")
+    group("leader", "Moves the leadership. For operators")
         .subcommand(transfer.arg(to.help("The voter. The one that is preferred and furthest unless given")))
 }
 

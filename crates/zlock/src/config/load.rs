@@ -66,6 +66,16 @@ pub fn given(matches: &ArgMatches) -> Vec<Given> {
     given.collect()
 }
 
+/// Variables of the environment that name a table of the configuration and no key in it. Variables
+/// that Kubernetes makes of services are left out.
+pub fn unknown_variables(names: impl Iterator<Item = String>) -> Vec<String> {
+    let is_of_table =
+        |name: &str| KEYS.iter().any(|key| name.starts_with(&format!("ZLOCK_{}_", key.table.to_uppercase())));
+    let is_known = |name: &str| name == "ZLOCK_ADMIN_SOCKET" || KEYS.iter().any(|key| key.variable() == name);
+    let is_of_service = |name: &str| name.contains("_SERVICE_") || name.contains("_PORT");
+    names.filter(|name| is_of_table(name) && !is_known(name) && !is_of_service(name)).collect()
+}
+
 /// Puts a configuration together: defaults, then the file, then what was given besides, then the
 /// checks.
 ///

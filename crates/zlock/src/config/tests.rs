@@ -383,3 +383,17 @@ fn tls_that_is_given_in_part_is_refused() {
     );
     assert!(!super::effective(&load_text(THREE, &[]).unwrap()).contains("super_digest"));
 }
+
+#[test]
+fn a_misspelt_variable_is_known_from_those_of_others() {
+    let names = [
+        "ZLOCK_HTTP_LISTN",
+        "ZLOCK_HTTP_LISTEN",
+        "ZLOCK_ENDPOINTS",
+        "ZLOCK_ADMIN_SOCKET",
+        "ZLOCK_HTTP_SERVICE_HOST",
+        "PATH",
+    ];
+    let unknown = super::unknown_variables(names.into_iter().map(str::to_owned));
+    assert_eq!(unknown, ["ZLOCK_HTTP_LISTN"]);
+}

@@ -203,23 +203,17 @@ impl Create {
         self.mode(Mode::Ephemeral)
     }
 
-    /// Makes the znode persistent with a TTL: it is deleted when it has had no children and no
-    /// change of its data for that time. Replaces any other mode except a persistent sequential
-    /// one.
+    /// Gives a persistent znode a TTL: it is deleted when it has had no children and no change of
+    /// its data for that time. Beside an ephemeral mode or a container the create is refused with
+    /// `BadRequest`.
     pub fn ttl(mut self, ttl: Duration) -> Create {
-        self.mode = match self.mode {
-            Mode::PersistentSequential | Mode::PersistentSequentialTtl => Mode::PersistentSequentialTtl,
-            _ => Mode::PersistentTtl,
-        };
         self.ttl = Some(ttl);
         self
     }
 
-    /// Sets the ACL. Without it the znode is open to all. The id of an entry must not contain a
-    /// comma: set such an entry with [`Client::set_acl`] or in a [`Client::txn`].
+    /// Sets the ACL. Without it the znode is open to all.
     pub fn acl(mut self, acl: &[AclEntry]) -> Create {
-        let entry = |entry: &AclEntry| format!("{}:{}:{}", entry.scheme, entry.id, entry.perms);
-        self.acl = Some(acl.iter().map(entry).collect::<Vec<_>>().join(","));
+        self.acl = Some(acl_words(acl));
         self
     }
 
@@ -230,12 +224,30 @@ impl Create {
     }
 
     async fn send(self) -> Result<Created, Error> {
-        let mode = serde_json::to_value(self.mode).expect("a mode is a word");
+        let mode = match (self.mode, self.ttl) {
+            (mode, None) => mode,
+            (Mode::Persistent | Mode::PersistentTtl, Some(_)) => Mode::PersistentTtl,
+            (Mode::PersistentSequential | Mode::PersistentSequentialTtl, Some(_)) => Mode::PersistentSequentialTtl,
+            (Mode::Ephemeral | Mode::EphemeralSequential | Mode::Container, Some(_)) => {
+                let detail = "ttl: only a persistent znode has one, and neither an ephemeral one nor a container";
+                return Err(Error::refused_here(ProblemType::BadRequest, detail));
+            }
+        };
+        let mode = serde_json::to_value(mode).expect("a mode is a word");
         let target = Target::path(ZNODES, &self.path)?.with_some("mode", mode.as_str());
         let target = target.with_some("ttl", self.ttl.map(Millis::from)).with_some("acl", self.acl);
         let call = Call::write(Method::POST, target.finish());
         LockCheck::write(self.guard.as_ref(), &self.client, call.body(self.data)).await
     }
+}
+
+/// Returns an ACL in the form of the query: as text, or as longer JSON if an id has a comma.
+fn acl_words(acl: &[AclEntry]) -> String {
+    if acl.iter().any(|entry| entry.id.contains(',')) {
+        return serde_json::to_string(acl).expect("the protocol's types are JSON");
+    }
+    let entry = |entry: &AclEntry| format!("{}:{}:{}", entry.scheme, entry.id, entry.perms);
+    acl.iter().map(entry).collect::<Vec<_>>().join(",")
 }
 
 /// A change of a znode's data, from [`Client::set`]. Sent when it is awaited.
@@ -311,3 +323,33 @@ macro_rules! awaited {
 }
 
 awaited!(Create => Created, Set => NodeSet, Delete => Deleted);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_acl_goes_as_text_unless_an_id_has_a_comma() {
+        let words =
+            |scheme: &str, id: &str| acl_words(&[AclEntry { perms: "r".into(), scheme: scheme.into(), id: id.into() }]);
+        assert_eq!(words("digest", "bob:aGFzaA=="), "digest:bob:aGFzaA==:r");
+        let json = r#"[{"perms":"r","scheme":"x509","id":"CN=alice,O=Example"}]"#;
+        assert_eq!(words("x509", "CN=alice,O=Example"), json);
+    }
+
+    #[tokio::test]
+    async fn a_ttl_beside_a_mode_that_has_none_is_refused_in_words() {
+        let client = Client::builder(["127.0.0.1:1"]).build().unwrap();
+        let ttl = Duration::from_secs(5);
+        for create in [
+            client.create("/a", "").ephemeral().ttl(ttl),
+            client.create("/a", "").ttl(ttl).ephemeral(),
+            client.create("/a", "").mode(Mode::EphemeralSequential).ttl(ttl),
+            client.create("/a", "").mode(Mode::Container).ttl(ttl),
+        ] {
+            let error = create.await.unwrap_err();
+            assert_eq!(error.code(), Some(ProblemType::BadRequest), "{error:?}");
+            assert!(error.to_string().contains("ttl: "), "{error}");
+        }
+    }
+}

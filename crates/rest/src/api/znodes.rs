@@ -59,8 +59,8 @@ pub(crate) const ROUTE: &str = "/v1/znodes";
         description = "slashes plain or encoded; the last name may be empty for the sequential modes"),
         ("mode" = Option<Mode>, Query), ("ttl" = Option<Millis>, Query, description = "for the TTL modes"),
         ("acl" = Option<String>, Query, max_length = 4096,
-            pattern = r"^[a-z0-9]+:[^,]*:[cdrwa]{1,5}(?:,[a-z0-9]+:[^,]*:[cdrwa]{1,5})*$",
-            description = "scheme:id:perms, separated by commas")),
+            pattern = r"^(?:[a-z0-9]+:[^,]*:[cdrwa]{1,5}(?:,[a-z0-9]+:[^,]*:[cdrwa]{1,5})*|\[.*\])$",
+            description = "scheme:id:perms, separated by commas; or a list of entries as JSON")),
     request_body(content = Vec<u8>, content_type = "application/octet-stream", example = "hello"),
     responses((status = 201, description = "Created; `Location` and `ETag` say where and its version", body = Created,
         example = json!({"path": "/app", "stat": stat(7, 7, 0, 0, 5), "zxid": ZXID + 7}))))]

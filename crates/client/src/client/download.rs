@@ -39,7 +39,7 @@ impl Client {
                     Passed::Nothing(ending) => ending,
                 };
                 match judge(&pool.addr, ending, call.repeat, false) {
-                    Verdict::Failed(error) => return Err(error),
+                    Verdict::Refused(error) | Verdict::Failed(error) => return Err(error),
                     Verdict::Again { reason, unreachable, .. } => tries.failed(index, reason, unreachable),
                     Verdict::Done(_) => return Err(Error::unavailable(format!("{}: no backup", pool.addr))),
                 }

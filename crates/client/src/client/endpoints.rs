@@ -83,7 +83,7 @@ impl Endpoints {
         self.leader = leader;
     }
 
-    /// Notes that an endpoint carried out the request.
+    /// Notes that an endpoint carried out the request or refused it.
     pub(crate) fn succeeded(&mut self, index: usize) {
         self.list[index].failures = 0;
         self.list[index].cool_until = None;
@@ -101,6 +101,13 @@ impl Endpoints {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Endpoints {
+        /// Tells whether an endpoint has failed since it last served.
+        pub(crate) fn rests(&self, index: usize) -> bool {
+            self.list[index].cool_until.is_some()
+        }
+    }
 
     const NOW: Moment = Moment::ZERO;
 

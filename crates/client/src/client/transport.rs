@@ -124,7 +124,12 @@ impl Transport {
                     self.endpoints().succeeded(index);
                     return Ok((answer, index));
                 }
+                Verdict::Refused(error) => {
+                    self.endpoints().succeeded(index);
+                    return Err(error);
+                }
                 Verdict::Failed(error) => {
+                    // A call that cannot be sent tells nothing of the endpoint.
                     if !matches!(error, Error::Refused { .. }) {
                         self.endpoints().failed(index, Moment::now());
                     }
@@ -149,7 +154,7 @@ impl Transport {
         let ending = self.attempt(index, call, self.timeouts.operation).await;
         match judge(&self.pools[index].addr, ending, call.repeat, false) {
             Verdict::Done(answer) => Ok(answer),
-            Verdict::Failed(error) => Err(error),
+            Verdict::Refused(error) | Verdict::Failed(error) => Err(error),
             Verdict::Again { reason, maybe_done: true, .. } if !call.is_read() => Err(Error::unknown(reason)),
             Verdict::Again { reason, .. } => Err(Error::unavailable(reason)),
         }
@@ -186,6 +191,7 @@ impl Transport {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::time::Instant;
 
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -193,6 +199,7 @@ mod tests {
 
     use super::*;
     use crate::Client;
+    use crate::client::fake_node::fake_node;
 
     /// Returns an address at which nothing listens.
     async fn dead() -> String {
@@ -230,6 +237,30 @@ mod tests {
         let client = Client::builder([addr]).operation_timeout(Duration::from_millis(300)).build().unwrap();
         let read = client.get("/a").await;
         assert!(matches!(read, Err(Error::Unavailable { .. })), "{read:?}");
+    }
+
+    /// A problem document of the given kind.
+    fn problem(kind: &str, status: u16, outcome: &str) -> String {
+        format!(
+            r#"{{"type":"urn:zlock:problem:{kind}","title":"T","status":{status},"detail":"d","outcome":"{outcome}","zxid":1}}"#
+        )
+    }
+
+    #[tokio::test]
+    async fn an_endpoint_that_refuses_is_well_again() {
+        for refusal in [problem("no-node", 404, "refused"), problem("request-key-evicted", 409, "refused")] {
+            let asked = Arc::new(AtomicBool::new(false));
+            let (addr, _requests) = fake_node(move |_| {
+                let is_second = asked.swap(true, Ordering::Relaxed);
+                let answer = if is_second { refusal.clone() } else { problem("unavailable", 503, "unavailable") };
+                async { answer }
+            })
+            .await;
+            let client = Client::builder([addr]).build().unwrap();
+            client.get("/a").await.unwrap_err();
+            let endpoints = client.inner.transport.endpoints();
+            assert!(!endpoints.rests(0), "{endpoints:?}");
+        }
     }
 
     #[tokio::test]

@@ -77,6 +77,15 @@ pub(crate) async fn at_the_door(State(door): State<Arc<Door>>, mut request: Requ
 
 /// Completion of answers.
 impl Door {
+    /// Renders a problem for a connection that has sent no request yet, with the headers of every
+    /// answer.
+    pub(crate) fn unasked(&self, problem: Problem) -> Response {
+        let zxid = self.replica.state().last_zxid();
+        let mut response = problem.render(zxid);
+        self.mark(response.headers_mut(), zxid);
+        response
+    }
+
     /// Renders a problem, and adds the headers of every answer.
     fn finish(&self, response: Response) -> Response {
         let (mut parts, body) = response.into_parts();

@@ -2,11 +2,13 @@
 
 use std::future::Future;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use accept::{Admission, AdmissionConfig, Full, Incoming, Listeners, Place};
+use axum::http::header::{CONNECTION, CONTENT_LENGTH, HeaderValue};
+use axum::response::Response;
 use replica::{Entrance, Replica, Seldom, TurnedAway, descriptors_wanted, want_descriptors};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
@@ -18,6 +20,7 @@ use tracing::{debug, warn};
 use crate::RestConfig;
 use crate::http::connection::Connections;
 use crate::http::peer::{Known, Peer};
+use crate::problem::Problem;
 use crate::request::door::Door;
 use crate::request::operator::for_operators;
 use crate::routes::routes;
@@ -31,6 +34,8 @@ const REFUSALS_MAX: usize = 64;
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
 /// Number of looks at the listeners before they are closed.
 const LAST_LOOKS: usize = 2;
+/// Errors of accept, each with its pause, behind which the last connections are given up.
+const LAST_ERRORS_MAX: usize = 50;
 /// Pause after an accept that failed for want of a resource (file descriptors).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
@@ -102,7 +107,6 @@ struct Server {
     admin_places: Arc<Admission>,
     refusals: Arc<Semaphore>,
     stopping: CancellationToken,
-    refusals_to_tell: [String; 2],
     refused: Seldom,
     ousted: Seldom,
     given: Seldom,
@@ -111,7 +115,6 @@ struct Server {
 
 impl Server {
     fn new(replica: Replica, config: RestConfig, stopping: CancellationToken) -> Server {
-        let refusals_to_tell = ["", " from your address"].map(|whose| refusal(&replica, whose));
         let door = Door::new(replica, config, stopping.clone());
         let (routes, config) = (routes(Arc::clone(&door)), &door.config);
         let admin_connections = Connections::new(for_operators(routes.clone()), config, stopping.clone());
@@ -134,7 +137,6 @@ impl Server {
             admin_places,
             refusals: Arc::new(Semaphore::new(REFUSALS_MAX)),
             stopping,
-            refusals_to_tell,
             refused: Seldom::default(),
             ousted: Seldom::default(),
             given: Seldom::default(),
@@ -145,13 +147,8 @@ impl Server {
     /// Lets in the connections that the system has accepted for this node. Closing the listener
     /// would reset them, and lose the bytes sent on them.
     async fn accept_the_last(self: &Arc<Self>, listeners: &Listeners) {
-        for _ in 0..LAST_LOOKS {
-            // Yielding lets the runtime look at its sockets.
-            tokio::task::yield_now().await;
-            while let Ok(Ok((incoming, addr))) = tokio::time::timeout(Duration::ZERO, listeners.accept()).await {
-                Arc::clone(self).take(incoming, addr.ip());
-            }
-        }
+        let take = |(incoming, addr): (Incoming, SocketAddr)| Arc::clone(self).take(incoming, addr.ip());
+        each_of_the_last(|| listeners.accept(), |error| self.cannot_accept(error), take).await;
     }
 
     /// Lets connections in until `end`.
@@ -168,15 +165,18 @@ impl Server {
                     tokio::task::yield_now().await;
                     Arc::clone(self).take(incoming, addr.ip());
                 }
-                Err(error) => {
-                    want_descriptors(&error);
-                    if let Some(times) = self.unaccepted.note(Instant::now()) {
-                        warn!(%error, times, "cannot accept a connection");
-                    }
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                }
+                Err(error) => self.cannot_accept(error).await,
             }
         }
+    }
+
+    /// Pauses after an error of accept, and lets other connections give way to the next one.
+    async fn cannot_accept(&self, error: io::Error) {
+        want_descriptors(&error);
+        if let Some(times) = self.unaccepted.note(Instant::now()) {
+            warn!(%error, times, "cannot accept a connection");
+        }
+        tokio::time::sleep(ACCEPT_PAUSE).await;
     }
 
     /// Ends connections while the process wants descriptors.
@@ -249,7 +249,7 @@ impl Server {
         {
             tokio::spawn(async move {
                 // A client that does not listen misses its refusal.
-                let _ = tokio::time::timeout(REFUSAL_TIMEOUT, refuse(stream, self.refusal(full))).await;
+                let _ = tokio::time::timeout(REFUSAL_TIMEOUT, refuse(stream, self.door.unasked(refusal(full)))).await;
                 drop(permit);
             });
         }
@@ -261,14 +261,6 @@ impl Server {
         if let Some(times) = self.ousted.note(Instant::now()) {
             let bound = "http.connections_max";
             warn!(door = "http", %addr, bound, times, "a connection of the address that has most gave way to another address");
-        }
-    }
-
-    fn refusal(&self, full: Full) -> &str {
-        let [door, address] = &self.refusals_to_tell;
-        match full {
-            Full::Door => door,
-            Full::Address => address,
         }
     }
 
@@ -303,25 +295,81 @@ impl Server {
     }
 }
 
+/// Calls `take` with each connection that the system has accepted. `failed` handles an error, which
+/// may be about one connection alone.
+async fn each_of_the_last<T, A, F>(accept: impl Fn() -> A, failed: impl Fn(io::Error) -> F, take: impl Fn(T))
+where
+    A: Future<Output = io::Result<T>>,
+    F: Future<Output = ()>,
+{
+    let mut errors = 0;
+    for _ in 0..LAST_LOOKS {
+        // Yielding lets the runtime look at its sockets.
+        tokio::task::yield_now().await;
+        while let Ok(accepted) = tokio::time::timeout(Duration::ZERO, accept()).await {
+            match accepted {
+                Ok(connection) => take(connection),
+                Err(_) if errors == LAST_ERRORS_MAX => return,
+                Err(error) => {
+                    errors += 1;
+                    failed(error).await;
+                }
+            }
+        }
+    }
+}
+
 /// The answer to a connection over the cap.
-fn refusal(replica: &Replica, whose: &str) -> String {
-    let why = format!("too many connections{whose} to this node: go to another one");
-    let problem = crate::problem::Problem::unavailable(why, 1_000);
-    let body = problem.to_json(replica.state().last_zxid());
-    format!(
-        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/problem+json\r\nretry-after: 1\r\n\
-         cache-control: no-store\r\nx-content-type-options: nosniff\r\ncross-origin-resource-policy: same-origin\r\nzlock-node: {}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
-        replica.status().node_id,
-        body.len()
-    )
+fn refusal(full: Full) -> Problem {
+    let whose = if full == Full::Door { "" } else { " from your address" };
+    Problem::unavailable(format!("too many connections{whose} to this node: go to another one"), 1_000)
 }
 
 /// Sends the refusal before a request has come, then waits for the client to close: a reset would
 /// take the answer away.
-async fn refuse(mut stream: TcpStream, refusal: &str) -> io::Result<()> {
-    stream.write_all(refusal.as_bytes()).await?;
+async fn refuse(mut stream: TcpStream, refusal: Response) -> io::Result<()> {
+    let (mut head, body) = refusal.into_parts();
+    let body = axum::body::to_bytes(body, usize::MAX).await.map_err(io::Error::other)?;
+    head.headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
+    head.headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    let mut answer = format!("HTTP/1.1 {}\r\n", head.status).into_bytes();
+    for (name, value) in &head.headers {
+        answer.extend([name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"].concat());
+    }
+    answer.extend([b"\r\n", &*body].concat());
+    stream.write_all(&answer).await?;
     stream.shutdown().await?;
     let mut ignored = [0; 4096];
     while stream.read(&mut ignored).await? > 0 {}
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::{Cell, RefCell};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_last_connections_are_let_in_behind_one_that_failed() {
+        let accepted = RefCell::new([Err(()), Ok(1), Err(()), Ok(2)].into_iter());
+        let accept = || async {
+            let next = accepted.borrow_mut().next();
+            match next {
+                Some(accepted) => accepted.map_err(|()| io::ErrorKind::ConnectionAborted.into()),
+                None => std::future::pending().await,
+            }
+        };
+        let taken = RefCell::new(Vec::new());
+        each_of_the_last(accept, async |_| {}, |connection| taken.borrow_mut().push(connection)).await;
+        assert_eq!(taken.into_inner(), [1, 2]);
+    }
+
+    #[tokio::test]
+    async fn a_listener_that_always_fails_keeps_no_door_open() {
+        let errors = Cell::new(0);
+        let accept = async || Err::<(), _>(io::ErrorKind::Other.into());
+        each_of_the_last(accept, async |_| errors.set(errors.get() + 1), |()| {}).await;
+        assert_eq!(errors.get(), LAST_ERRORS_MAX);
+    }
 }

@@ -3,15 +3,16 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod authority;
-mod lines;
 
 use std::time::Duration;
 
 use accept::{Acceptor, AcceptorConfig, Clients, Connector, ConnectorConfig, Error, Listeners, Networks, Stream};
 use authority::{Authority, Files};
+use testkit::Lines;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::Instant;
+use tracing::Level;
 
 /// No step of a test may take longer.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -117,7 +118,7 @@ async fn a_certificate_says_who_a_client_is() {
 /// Its balancer may look each second whether the node is there.
 #[tokio::test]
 async fn a_client_that_is_nobody_by_its_certificate_has_a_line_now_and_then() {
-    let lines = lines::Lines::default();
+    let lines = Lines::of("accept", Level::INFO);
     let _gathered = tracing::subscriber::set_default(lines.clone());
     let server = Server::start(Some(Clients::MustHaveCertificates)).await;
     let connector = server.connector(Some(server.authority.client(&"n".repeat(1_014), 30)));

@@ -4,8 +4,9 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::ThreadId;
 
 use crate::ensemble::{Ensemble, create, eventually, open_session, path, read_data, set, soon, write};
-use crate::lines::Lines;
 use replica::{Config, Consistency, Error, Readiness, Step, WaitEnd, WatchKey};
+use testkit::Lines;
+use tracing::Level;
 
 const STALLS: &str = "the disk does not answer: this node is not ready, and takes no votes";
 const ANSWERS: &str = "the disk answers again";
@@ -64,7 +65,7 @@ fn short_bound(config: &mut Config) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_whose_fsync_hangs_hands_over_and_comes_back_as_a_follower() {
     let _turn = fail::FailScenario::setup();
-    let (disks, lines) = (watched(), Lines::gather());
+    let (disks, lines) = (watched(), Lines::of("replica", Level::INFO).gather());
     let mut ensemble = Ensemble::started(3, short_bound).await;
     let _released = Released(Arc::clone(&disks));
     let leader = ensemble.leader().await;

@@ -30,7 +30,7 @@ async fn connections_have_a_bound() {
     let asked = ConnectRequest { timeout_ms: 9_000, ..ConnectRequest::default() };
     let mut refused = TcpStream::connect(node.addr).await.unwrap();
     let _ = refused.write_all(&framed(|out| asked.write(out))).await;
-    assert_eq!(until_closed(&mut refused).await, []);
+    assert_eq!(until_closed(&mut refused).await, [0_u8; 0]);
     first.close().await;
     while greet(node.addr, &asked).await.2.is_none() {}
 }

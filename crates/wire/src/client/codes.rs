@@ -3,9 +3,9 @@
 use jute::error;
 use znode::{Error, Refusal, State, Zxid};
 
-/// The way in which a refusal is told to a client.
+/// The reply to a client whose request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum RefusalReply {
     /// An error in the answer's header.
     Code(i32),
     /// The connection is closed: the session is gone, or at another connection, and the client
@@ -18,12 +18,12 @@ pub(crate) enum Told {
 ///
 /// `QuotaExceeded` came with ZooKeeper 3.7, and older clients hang or end on its number. So hard
 /// quotas alone are told with it.
-pub(crate) fn told(refusal: &Refusal, state: &State) -> Told {
+pub(crate) fn reply_to(refusal: &Refusal, state: &State) -> RefusalReply {
     let by_quota = || refusal.path.as_ref().is_some_and(|path| state.has_hard_quota(path));
     if refusal.error == Error::QuotaExceeded && !by_quota() {
-        return Told::Code(error::SYSTEM_ERROR);
+        return RefusalReply::Code(error::SYSTEM_ERROR);
     }
-    refusal.error.row().zookeeper.map_or(Told::Closed, Told::Code)
+    refusal.error.row().zookeeper.map_or(RefusalReply::Closed, RefusalReply::Code)
 }
 
 /// A zxid as ZooKeeper writes it.

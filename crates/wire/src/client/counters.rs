@@ -39,9 +39,9 @@ impl Default for Since {
     }
 }
 
-/// One look at them. Latencies in milliseconds.
+/// The values of [`Counts`] at one moment. Latencies in milliseconds.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Counted {
+pub(crate) struct CountsReading {
     pub(crate) received: u64,
     pub(crate) sent: u64,
     pub(crate) outstanding: u64,
@@ -113,11 +113,11 @@ impl Counts {
         }
     }
 
-    pub(crate) fn look(&self) -> Counted {
+    pub(crate) fn look(&self) -> CountsReading {
         let answered = self.answered.load(Relaxed);
         let last = self.last.load(Relaxed);
         let average = if answered == 0 { 0.0 } else { self.micros.load(Relaxed) as f64 / answered as f64 / 1000.0 };
-        Counted {
+        CountsReading {
             received: self.received.load(Relaxed),
             sent: self.sent.load(Relaxed),
             outstanding: self.outstanding.load(Relaxed),

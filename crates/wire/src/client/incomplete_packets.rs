@@ -12,24 +12,24 @@ use crate::client::Client;
 /// it.
 pub(crate) struct IncompletePackets {
     bytes_max: usize,
-    inner: Mutex<Inner>,
+    packets: Mutex<HalfPackets>,
 }
 
 #[derive(Default)]
-struct Inner {
+struct HalfPackets {
     bytes: usize,
     begun: u64,
     /// Halves in the order in which they were begun.
-    halves: BTreeMap<u64, Half>,
+    halves: BTreeMap<u64, HalfPacket>,
 }
 
-struct Half {
+struct HalfPacket {
     bytes: usize,
     client: Arc<Client>,
 }
 
-/// One connection's part in it.
-pub(crate) struct Share<'a> {
+/// The bytes that one connection has of a packet.
+pub(crate) struct PacketShare<'a> {
     all: &'a IncompletePackets,
     client: &'a Arc<Client>,
     begun: Option<u64>,
@@ -37,11 +37,11 @@ pub(crate) struct Share<'a> {
 
 impl IncompletePackets {
     pub(crate) fn new(bytes_max: usize) -> IncompletePackets {
-        IncompletePackets { bytes_max, inner: Mutex::default() }
+        IncompletePackets { bytes_max, packets: Mutex::default() }
     }
 
-    pub(crate) fn share<'a>(&'a self, client: &'a Arc<Client>) -> Share<'a> {
-        Share { all: self, client, begun: None }
+    pub(crate) fn share<'a>(&'a self, client: &'a Arc<Client>) -> PacketShare<'a> {
+        PacketShare { all: self, client, begun: None }
     }
 
     /// The bytes of all of them.
@@ -49,12 +49,12 @@ impl IncompletePackets {
         self.lock().bytes
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().expect("nothing panics under this guard")
+    fn lock(&self) -> MutexGuard<'_, HalfPackets> {
+        self.packets.lock().expect("nothing panics under this guard")
     }
 }
 
-impl Share<'_> {
+impl PacketShare<'_> {
     /// Says how much of a packet this connection has; 0 when it waits for none. False when there is
     /// no room for it.
     pub(crate) fn set(&mut self, bytes: usize) -> bool {
@@ -62,17 +62,17 @@ impl Share<'_> {
             self.give_back();
             return true;
         }
-        let mut inner = self.all.lock();
+        let mut packets = self.all.lock();
         let begun = *self.begun.get_or_insert_with(|| {
-            inner.begun += 1;
-            inner.begun
+            packets.begun += 1;
+            packets.begun
         });
         let client = Arc::clone(self.client);
-        let before = inner.halves.insert(begun, Half { bytes, client }).map_or(0, |half| half.bytes);
-        inner.bytes = inner.bytes - before + bytes;
-        while inner.bytes > self.all.bytes_max {
-            let Some((first, half)) = inner.halves.pop_first() else { break };
-            inner.bytes -= half.bytes;
+        let before = packets.halves.insert(begun, HalfPacket { bytes, client }).map_or(0, |half| half.bytes);
+        packets.bytes = packets.bytes - before + bytes;
+        while packets.bytes > self.all.bytes_max {
+            let Some((first, half)) = packets.halves.pop_first() else { break };
+            packets.bytes -= half.bytes;
             half.client.close();
             if first == begun {
                 return false;
@@ -83,15 +83,15 @@ impl Share<'_> {
 
     fn give_back(&mut self) {
         let Some(begun) = self.begun.take() else { return };
-        let mut inner = self.all.lock();
+        let mut packets = self.all.lock();
         // It may have been made to give way.
-        if let Some(half) = inner.halves.remove(&begun) {
-            inner.bytes -= half.bytes;
+        if let Some(half) = packets.halves.remove(&begun) {
+            packets.bytes -= half.bytes;
         }
     }
 }
 
-impl Drop for Share<'_> {
+impl Drop for PacketShare<'_> {
     fn drop(&mut self) {
         self.give_back();
     }

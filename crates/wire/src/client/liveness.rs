@@ -7,11 +7,11 @@ use tokio::time::Instant;
 
 /// Signs of life of a client that were not yet passed on.
 pub(crate) struct Liveness {
-    inner: Mutex<Inner>,
+    signs: Mutex<Signs>,
     beat: Notify,
 }
 
-struct Inner {
+struct Signs {
     /// Time at which the last packet came.
     heard: Instant,
     /// True if a packet came that was not passed on.
@@ -25,17 +25,17 @@ struct Inner {
 impl Liveness {
     pub(crate) fn new() -> Liveness {
         Liveness {
-            inner: Mutex::new(Inner { heard: Instant::now(), news: false, passing: false, pings: 0 }),
+            signs: Mutex::new(Signs { heard: Instant::now(), news: false, passing: false, pings: 0 }),
             beat: Notify::new(),
         }
     }
 
     /// Notes that a packet came.
     pub(crate) fn heard(&self, now: Instant) {
-        let mut inner = self.lock();
-        inner.heard = now;
-        let first = !std::mem::replace(&mut inner.news, true);
-        drop(inner);
+        let mut signs = self.lock();
+        signs.heard = now;
+        let first = !std::mem::replace(&mut signs.news, true);
+        drop(signs);
         if first {
             self.beat.notify_one();
         }
@@ -44,10 +44,10 @@ impl Liveness {
     /// Notes that a ping came. Its answer says that the session lives, so it waits for the leader's
     /// word.
     pub(crate) fn ping(&self, now: Instant) {
-        let mut inner = self.lock();
-        (inner.heard, inner.news) = (now, true);
-        inner.pings += 1;
-        drop(inner);
+        let mut signs = self.lock();
+        (signs.heard, signs.news) = (now, true);
+        signs.pings += 1;
+        drop(signs);
         self.beat.notify_one();
     }
 
@@ -58,9 +58,9 @@ impl Liveness {
 
     /// Takes what came: it is about to be passed on. The pings that wait for their answer.
     pub(crate) fn take(&self) -> usize {
-        let mut inner = self.lock();
-        (inner.news, inner.passing) = (false, true);
-        std::mem::take(&mut inner.pings)
+        let mut signs = self.lock();
+        (signs.news, signs.passing) = (false, true);
+        std::mem::take(&mut signs.pings)
     }
 
     /// Notes that the signs that were taken have reached the leader.
@@ -70,8 +70,8 @@ impl Liveness {
 
     /// Tells whether something came of which the leader may not have heard.
     pub(crate) fn is_owed(&self) -> bool {
-        let inner = self.lock();
-        inner.news || inner.passing
+        let signs = self.lock();
+        signs.news || signs.passing
     }
 
     /// Tells whether a client waits for an answer to a ping.
@@ -89,7 +89,7 @@ impl Liveness {
         self.beat.notified().await;
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
-        self.inner.lock().expect("nothing panics under this guard")
+    fn lock(&self) -> std::sync::MutexGuard<'_, Signs> {
+        self.signs.lock().expect("nothing panics under this guard")
     }
 }

@@ -7,7 +7,7 @@ use accept::Direct;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use crate::client::shared_bytes::{Account, Place, UNCOUNTED_BYTES_MAX, Waiting};
+use crate::client::shared_bytes::{Account, AnswerPlace, PlaceWait, UNCOUNTED_BYTES_MAX};
 
 /// Frames on their way to one client, in order. Events come from the task that applies entries,
 /// answers from the connection.
@@ -42,7 +42,7 @@ struct Queue {
     /// A task is about to send its events.
     is_listed: bool,
     direct: Option<Direct>,
-    end: Option<End>,
+    end: Option<OutboxEnd>,
     /// Bytes that the socket has taken since the beginning.
     taken: u64,
     /// An answer that is longer than requests wait for: where it ends, and its length. It does not
@@ -63,11 +63,11 @@ pub(crate) enum Room {
     Read,
 }
 
-/// A client's wait for the answer of a read to have a place, and that place.
+/// A client's claim to a place for the answer of a read: its wait, then that place.
 #[derive(Default)]
-pub(crate) struct Turn {
-    waiting: Option<Waiting>,
-    place: Option<Place>,
+pub(crate) struct PlaceClaim {
+    waiting: Option<PlaceWait>,
+    place: Option<AnswerPlace>,
 }
 
 /// The connection's writer. What it was given counts until this is dropped.
@@ -82,7 +82,7 @@ enum Writer {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum End {
+enum OutboxEnd {
     /// The end after which nothing more comes; the bytes that are there are still written.
     Finished,
     /// The end after which nothing more is written.
@@ -140,13 +140,13 @@ impl Outbox {
 
     /// Appends an answer, which counts from here on instead of the place that was kept for it;
     /// `release` as [`Outbox::release`].
-    pub(crate) fn push_placed(&self, frame: Vec<u8>, place: Option<Place>, release: bool) {
+    pub(crate) fn push_placed(&self, frame: Vec<u8>, place: Option<AnswerPlace>, release: bool) {
         let mut queue = self.lock();
         let held = if release { queue.held.take().unwrap_or_default() } else { Vec::new() };
         if queue.end.is_some() {
             return;
         }
-        queue.counted += place.map_or(0, Place::keep);
+        queue.counted += place.map_or(0, AnswerPlace::keep);
         let length = frame.len();
         queue.append(frame);
         // Some of the one before it may be left: a client that reads asks for the next one
@@ -173,7 +173,7 @@ impl Outbox {
             let sent = direct.try_write(&bytes).unwrap_or(0);
             drop(direct);
             let mut queue = self.lock();
-            if queue.end == Some(End::Aborted) {
+            if queue.end == Some(OutboxEnd::Aborted) {
                 drop(bytes);
                 self.free(&mut queue);
                 return;
@@ -217,7 +217,7 @@ impl Outbox {
 
     /// Notes that nothing more comes.
     pub(crate) fn finish(&self) {
-        self.lock().end.get_or_insert(End::Finished);
+        self.lock().end.get_or_insert(OutboxEnd::Finished);
         self.wake();
     }
 
@@ -230,7 +230,7 @@ impl Outbox {
     /// go of them, and count until then.
     fn abort_with(&self, queue: &mut Queue) {
         let Queue { writing, writer, counted, taken, .. } = *queue;
-        *queue = Queue { end: Some(End::Aborted), writing, writer, counted, taken, ..Queue::default() };
+        *queue = Queue { end: Some(OutboxEnd::Aborted), writing, writer, counted, taken, ..Queue::default() };
         self.recount(queue);
         self.closed.cancel();
         self.wake();
@@ -240,7 +240,7 @@ impl Outbox {
     /// stop.
     pub(crate) fn wrote(&self, bytes: usize) -> bool {
         let mut queue = self.lock();
-        if queue.end == Some(End::Aborted) {
+        if queue.end == Some(OutboxEnd::Aborted) {
             return false;
         }
         queue.writing = queue.writing.saturating_sub(bytes);
@@ -305,33 +305,33 @@ impl Outbox {
     }
 
     /// Tells the same for a client that may have waited for its turn.
-    pub(crate) fn has_room_in_turn(&self, wanted: Room, turn: &Turn) -> bool {
-        self.has_room(wanted) || turn.place.is_some() && wanted == Room::Read && self.has_room(Room::Ping)
+    pub(crate) fn has_room_in_turn(&self, wanted: Room, claim: &PlaceClaim) -> bool {
+        self.has_room(wanted) || claim.place.is_some() && wanted == Room::Read && self.has_room(Room::Ping)
     }
 
     /// Tells whether nothing is written any more.
     pub(crate) fn is_aborted(&self) -> bool {
-        matches!(self.lock().end, Some(End::Aborted))
+        matches!(self.lock().end, Some(OutboxEnd::Aborted))
     }
 
     /// Waits for room, for one of the two. Where there is none for a read, it gets a turn, which is
     /// kept between two calls.
-    pub(crate) async fn room(&self, wanted: [Option<Room>; 2], turn: &mut Turn) {
+    pub(crate) async fn room(&self, wanted: [Option<Room>; 2], claim: &mut PlaceClaim) {
         loop {
             let eased = self.account.eased();
-            if wanted.iter().flatten().any(|wanted| self.has_room_in_turn(*wanted, turn)) {
+            if wanted.iter().flatten().any(|wanted| self.has_room_in_turn(*wanted, claim)) {
                 return;
             }
             // A client that has to read first keeps no place from others.
             if !wanted.contains(&Some(Room::Read)) || !self.has_room(Room::Ping) {
-                *turn = Turn::default();
-            } else if turn.place.is_none() {
-                turn.waiting.get_or_insert_with(|| self.account.turn());
+                *claim = PlaceClaim::default();
+            } else if claim.place.is_none() {
+                claim.waiting.get_or_insert_with(|| self.account.turn());
             }
             tokio::select! {
                 () = self.drained.notified() => {}
                 () = eased => {}
-                () = turn.given() => {}
+                () = claim.given() => {}
             }
         }
     }
@@ -391,9 +391,9 @@ impl Drop for Writing<'_> {
     }
 }
 
-impl Turn {
+impl PlaceClaim {
     /// Ends the wait. The place, if its turn has come.
-    pub(crate) fn end(&mut self) -> Option<Place> {
+    pub(crate) fn end(&mut self) -> Option<AnswerPlace> {
         std::mem::take(self).place
     }
 

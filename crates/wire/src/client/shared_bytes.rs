@@ -29,46 +29,47 @@ pub(crate) struct SharedBytes {
     bytes_max: usize,
     /// A copy for those who ask, which spares them the guard.
     is_full: AtomicBool,
-    inner: Mutex<Inner>,
+    ledger: Mutex<Ledger>,
     pressed: Notify,
     eased: Notify,
 }
 
+/// Bytes and waiters of all connections, and of each address.
 #[derive(Default)]
-struct Inner {
+struct Ledger {
     bytes: usize,
     peak: usize,
-    /// The line of those whose address has room for them. The address counts them already.
-    line: Line,
-    shares: HashMap<IpAddr, Share>,
+    /// The queue of those whose address has room for them. The address counts them already.
+    queue: WaitQueue,
+    shares: HashMap<IpAddr, AddressShare>,
     /// The share of an address was full and is not any more.
     has_eased: bool,
 }
 
-/// Clients that wait for the same bound.
+/// The queue of clients that wait for the same bound.
 #[derive(Default)]
-struct Line {
+struct WaitQueue {
     waiting: VecDeque<Waiter>,
-    /// Number of clients that have left the line with what they waited for.
+    /// Number of clients that have left the queue with what they waited for.
     served: u64,
 }
 
 struct Waiter {
     source: Option<IpAddr>,
     bytes: usize,
-    tell: oneshot::Sender<Place>,
+    tell: oneshot::Sender<AnswerPlace>,
 }
 
 /// Bytes, accounts and waiters of one address.
 #[derive(Default)]
-struct Share {
+struct AddressShare {
     bytes: usize,
     accounts: usize,
     is_full: Arc<AtomicBool>,
-    line: Line,
+    queue: WaitQueue,
 }
 
-/// One connection's access to it.
+/// One connection's access to the shared bytes.
 pub(crate) struct Account {
     all: Arc<SharedBytes>,
     /// The address; `None` for one that stands for many clients.
@@ -77,30 +78,30 @@ pub(crate) struct Account {
 }
 
 /// Bytes of one connection that count until this is dropped.
-pub(crate) struct Counted {
+pub(crate) struct Charge {
     account: Account,
     bytes: usize,
 }
 
 /// A place for an answer that is being made.
-pub(crate) struct Place {
+pub(crate) struct AnswerPlace {
     all: Arc<SharedBytes>,
     source: Option<IpAddr>,
     bytes: usize,
 }
 
 /// A client's wait for a place, which is lost when this is dropped.
-pub(crate) struct Waiting {
+pub(crate) struct PlaceWait {
     all: Arc<SharedBytes>,
     source: Option<IpAddr>,
-    place: oneshot::Receiver<Place>,
+    place: oneshot::Receiver<AnswerPlace>,
     is_over: bool,
 }
 
 impl SharedBytes {
     pub(crate) fn new(bytes_max: usize) -> SharedBytes {
         let (pressed, eased) = (Notify::new(), Notify::new());
-        SharedBytes { bytes_max, is_full: AtomicBool::new(false), inner: Mutex::default(), pressed, eased }
+        SharedBytes { bytes_max, is_full: AtomicBool::new(false), ledger: Mutex::default(), pressed, eased }
     }
 
     /// The longest answer that there can be a place for.
@@ -110,22 +111,22 @@ impl SharedBytes {
 
     /// Bytes that are kept now, and the most that were.
     pub(crate) fn look(&self) -> (usize, usize) {
-        let inner = self.lock();
-        (inner.bytes, inner.peak)
+        let ledger = self.lock();
+        (ledger.bytes, ledger.peak)
     }
 
     /// Forgets the most that there was.
     pub(crate) fn reset_peak(&self) {
-        let mut inner = self.lock();
-        inner.peak = inner.bytes;
+        let mut ledger = self.lock();
+        ledger.peak = ledger.bytes;
     }
 
     /// The account of a connection from `source`; `None` stands for an address without a bound of
     /// its own.
     pub(crate) fn account(self: &Arc<SharedBytes>, source: Option<IpAddr>) -> Account {
         let is_full = source.map_or_else(Arc::default, |source| {
-            let mut inner = self.lock();
-            let share = inner.shares.entry(source).or_default();
+            let mut ledger = self.lock();
+            let share = ledger.shares.entry(source).or_default();
             share.accounts += 1;
             Arc::clone(&share.is_full)
         });
@@ -142,43 +143,43 @@ impl SharedBytes {
         self.pressed.notified().await;
     }
 
-    /// Lines in which clients wait, for all or for an address, and the number that had been served
+    /// Queues in which clients wait, for all or for an address, and the number that had been served
     /// in each.
-    pub(crate) fn lines(&self) -> HashMap<Option<IpAddr>, u64> {
-        let inner = self.lock();
-        let shares = inner.shares.iter().map(|(source, share)| (Some(*source), &share.line));
-        let lines = std::iter::once((None, &inner.line)).chain(shares);
-        lines.filter(|(_, line)| !line.is_empty()).map(|(source, line)| (source, line.served)).collect()
+    pub(crate) fn queues(&self) -> HashMap<Option<IpAddr>, u64> {
+        let ledger = self.lock();
+        let shares = ledger.shares.iter().map(|(source, share)| (Some(*source), &share.queue));
+        let queues = std::iter::once((None, &ledger.queue)).chain(shares);
+        queues.filter(|(_, queue)| !queue.is_empty()).map(|(source, queue)| (source, queue.served)).collect()
     }
 
     fn recount(self: &Arc<SharedBytes>, source: Option<IpAddr>, before: usize, now: usize) {
         if before != now {
-            let mut inner = self.lock();
-            inner.bytes = inner.bytes.saturating_sub(before).saturating_add(now);
-            inner.peak = inner.peak.max(inner.bytes);
-            inner.recount_share(source, before, now, self.bytes_max);
-            self.go_on(inner);
+            let mut ledger = self.lock();
+            ledger.bytes = ledger.bytes.saturating_sub(before).saturating_add(now);
+            ledger.peak = ledger.peak.max(ledger.bytes);
+            ledger.recount_share(source, before, now, self.bytes_max);
+            self.go_on(ledger);
         }
     }
 
     /// Gives places to those whose turn has come, and lets go of the guard.
-    fn go_on(self: &Arc<SharedBytes>, mut inner: MutexGuard<'_, Inner>) {
-        let given = inner.serve(self.bytes_max);
-        let is_full = !inner.line.waiting.is_empty() || inner.bytes >= self.bytes_max;
+    fn go_on(self: &Arc<SharedBytes>, mut ledger: MutexGuard<'_, Ledger>) {
+        let given = ledger.serve(self.bytes_max);
+        let is_full = !ledger.queue.waiting.is_empty() || ledger.bytes >= self.bytes_max;
         let has_eased = self.is_full.swap(is_full, Ordering::Relaxed) && !is_full;
-        let has_eased = std::mem::take(&mut inner.has_eased) || has_eased;
-        drop(inner);
+        let has_eased = std::mem::take(&mut ledger.has_eased) || has_eased;
+        drop(ledger);
         if has_eased {
             self.eased.notify_waiters();
         }
         for Waiter { source, bytes, tell } in given {
             // One that is not wanted any more is given back at once.
-            let _ = tell.send(Place { all: Arc::clone(self), source, bytes });
+            let _ = tell.send(AnswerPlace { all: Arc::clone(self), source, bytes });
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().expect("nothing panics under this guard")
+    fn lock(&self) -> MutexGuard<'_, Ledger> {
+        self.ledger.lock().expect("nothing panics under this guard")
     }
 }
 
@@ -194,8 +195,8 @@ impl Account {
     }
 
     /// Counts bytes of the connection here.
-    pub(crate) fn counted(self) -> Counted {
-        Counted { account: self, bytes: 0 }
+    pub(crate) fn charge(self) -> Charge {
+        Charge { account: self, bytes: 0 }
     }
 
     /// Tells whether events have filled twice the bound, or the address three quarters of it.
@@ -203,9 +204,9 @@ impl Account {
         if self.has_room() {
             return false;
         }
-        let (inner, max) = (self.all.lock(), self.all.bytes_max);
-        let share = self.source.and_then(|source| inner.shares.get(&source));
-        inner.bytes > max.saturating_mul(2) || share.is_some_and(|share| share.bytes > max - max / ADDRESS_PART)
+        let (ledger, max) = (self.all.lock(), self.all.bytes_max);
+        let share = self.source.and_then(|source| ledger.shares.get(&source));
+        ledger.bytes > max.saturating_mul(2) || share.is_some_and(|share| share.bytes > max - max / ADDRESS_PART)
     }
 
     /// The connection keeps that many bytes now, which were counted as `before`.
@@ -215,25 +216,25 @@ impl Account {
 
     /// Waits for a place, behind those who came before. The first of all, or of its address, gets
     /// one of any size.
-    pub(crate) async fn place(&self, bytes: usize) -> Place {
+    pub(crate) async fn place(&self, bytes: usize) -> AnswerPlace {
         self.queue_up(bytes).place().await
     }
 
     /// Queues up for the answer of a short read.
-    pub(crate) fn turn(&self) -> Waiting {
+    pub(crate) fn turn(&self) -> PlaceWait {
         self.queue_up(self.all.bytes_max / TURN_PART)
     }
 
     /// Queues up for a place.
-    pub(crate) fn queue_up(&self, bytes: usize) -> Waiting {
+    pub(crate) fn queue_up(&self, bytes: usize) -> PlaceWait {
         let (tell, place) = oneshot::channel();
-        let mut inner = self.all.lock();
-        inner.queue_up(Waiter { source: self.source, bytes, tell }, self.all.bytes_max);
-        self.all.go_on(inner);
+        let mut ledger = self.all.lock();
+        ledger.queue_up(Waiter { source: self.source, bytes, tell }, self.all.bytes_max);
+        self.all.go_on(ledger);
         if !self.has_room() {
             self.all.pressed.notify_one();
         }
-        Waiting { all: Arc::clone(&self.all), source: self.source, place, is_over: false }
+        PlaceWait { all: Arc::clone(&self.all), source: self.source, place, is_over: false }
     }
 
     /// Does the same as [`SharedBytes::eased`].
@@ -242,7 +243,7 @@ impl Account {
     }
 }
 
-impl Counted {
+impl Charge {
     /// The connection keeps so many bytes now.
     pub(crate) fn set(&mut self, bytes: usize) {
         let now = bytes.saturating_sub(UNCOUNTED_BYTES_MAX);
@@ -260,7 +261,7 @@ impl Counted {
     }
 }
 
-impl Drop for Counted {
+impl Drop for Charge {
     fn drop(&mut self) {
         self.set(0);
     }
@@ -269,38 +270,39 @@ impl Drop for Counted {
 impl Drop for Account {
     fn drop(&mut self) {
         let Some(source) = self.source else { return };
-        let mut inner = self.all.lock();
-        if let Some(share) = inner.shares.get_mut(&source) {
+        let mut ledger = self.all.lock();
+        if let Some(share) = ledger.shares.get_mut(&source) {
             share.accounts -= 1;
         }
-        inner.forget(source);
+        ledger.forget(source);
     }
 }
 
-impl Inner {
-    /// Lines a waiter up. It goes to the line for all once its address has room for it.
+impl Ledger {
+    /// Puts a waiter into the queue of its address. It goes to the queue for all once its address
+    /// has room for it.
     fn queue_up(&mut self, waiter: Waiter, max: usize) {
         let share = waiter.source.and_then(|source| self.shares.get_mut(&source));
-        let Some(share) = share else { return self.line.waiting.push_back(waiter) };
-        share.line.waiting.push_back(waiter);
-        self.line.waiting.extend(share.serve(max));
+        let Some(share) = share else { return self.queue.waiting.push_back(waiter) };
+        share.queue.waiting.push_back(waiter);
+        self.queue.waiting.extend(share.serve(max));
         self.has_eased |= share.update(max);
     }
 
     /// Takes out those whose turn has come.
     fn serve(&mut self, max: usize) -> Vec<Waiter> {
         let mut given = Vec::new();
-        while let Some(first) = self.line.waiting.front() {
+        while let Some(first) = self.queue.waiting.front() {
             let is_gone = first.tell.is_closed();
             if !is_gone && self.bytes > 0 && self.bytes.saturating_add(first.bytes) > max {
                 break;
             }
-            let Some(first) = self.line.waiting.pop_front() else { break };
+            let Some(first) = self.queue.waiting.pop_front() else { break };
             if is_gone {
                 self.recount_share(first.source, first.bytes, 0, max);
                 continue;
             }
-            self.line.served += 1;
+            self.queue.served += 1;
             self.bytes += first.bytes;
             self.peak = self.peak.max(self.bytes);
             given.push(first);
@@ -312,14 +314,14 @@ impl Inner {
         let Some(source) = source else { return };
         let Some(share) = self.shares.get_mut(&source) else { return };
         share.bytes = share.bytes.saturating_sub(before).saturating_add(now);
-        self.line.waiting.extend(share.serve(max));
+        self.queue.waiting.extend(share.serve(max));
         self.has_eased |= share.update(max);
         self.forget(source);
     }
 
     /// Takes out the share of an address that has nothing.
     fn forget(&mut self, source: IpAddr) {
-        let is_over = |share: &Share| share.accounts == 0 && share.bytes == 0 && share.line.waiting.is_empty();
+        let is_over = |share: &AddressShare| share.accounts == 0 && share.bytes == 0 && share.queue.waiting.is_empty();
         if self.shares.get(&source).is_some_and(is_over) {
             self.shares.remove(&source);
         }
@@ -328,36 +330,36 @@ impl Inner {
     /// Takes out those of an address that do not wait any more.
     fn forget_gone(&mut self, source: Option<IpAddr>, max: usize) {
         let mut bytes = 0;
-        self.line.waiting.retain(|waiter| {
+        self.queue.waiting.retain(|waiter| {
             let is_gone = waiter.source == source && waiter.tell.is_closed();
             bytes += if is_gone { waiter.bytes } else { 0 };
             !is_gone
         });
         if let Some(share) = source.and_then(|source| self.shares.get_mut(&source)) {
-            share.line.waiting.retain(|waiter| !waiter.tell.is_closed());
+            share.queue.waiting.retain(|waiter| !waiter.tell.is_closed());
             self.recount_share(source, bytes, 0, max);
         }
     }
 }
 
-impl Line {
+impl WaitQueue {
     fn is_empty(&self) -> bool {
         self.waiting.iter().all(|waiter| waiter.tell.is_closed())
     }
 }
 
-impl Share {
-    /// Counts those for whom the address has room; they go on to the line for all.
+impl AddressShare {
+    /// Counts those for whom the address has room; they go on to the queue for all.
     fn serve(&mut self, max: usize) -> Vec<Waiter> {
         let mut ready = Vec::new();
-        while let Some(first) = self.line.waiting.front() {
+        while let Some(first) = self.queue.waiting.front() {
             let is_gone = first.tell.is_closed();
             if !is_gone && self.bytes > 0 && self.bytes.saturating_add(first.bytes) > max / ADDRESS_PART {
                 break;
             }
-            let Some(first) = self.line.waiting.pop_front() else { break };
+            let Some(first) = self.queue.waiting.pop_front() else { break };
             if !is_gone {
-                self.line.served += 1;
+                self.queue.served += 1;
                 self.bytes += first.bytes;
                 ready.push(first);
             }
@@ -367,12 +369,12 @@ impl Share {
 
     /// Says whether it is full; true when it was and is not any more.
     fn update(&self, max: usize) -> bool {
-        let is_full = !self.line.waiting.is_empty() || self.bytes >= (max / ADDRESS_PART).max(1);
+        let is_full = !self.queue.waiting.is_empty() || self.bytes >= (max / ADDRESS_PART).max(1);
         self.is_full.swap(is_full, Ordering::Relaxed) && !is_full
     }
 }
 
-impl Place {
+impl AnswerPlace {
     /// The bytes, which the caller counts as its own from here on.
     pub(crate) fn keep(mut self) -> usize {
         std::mem::take(&mut self.bytes)
@@ -384,29 +386,29 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for AnswerPlace {
     fn drop(&mut self) {
         self.all.recount(self.source, self.bytes, 0);
     }
 }
 
-impl Waiting {
+impl PlaceWait {
     /// The place, when its turn has come. The wait goes on where it was when this is called again.
-    pub(crate) async fn place(&mut self) -> Place {
+    pub(crate) async fn place(&mut self) -> AnswerPlace {
         let place = (&mut self.place).await.expect("those who wait are told for as long as there is this");
         self.is_over = true;
         place
     }
 
     /// The place, if its turn has come already.
-    pub(crate) fn place_now(&mut self) -> Option<Place> {
+    pub(crate) fn place_now(&mut self) -> Option<AnswerPlace> {
         let place = self.place.try_recv().ok()?;
         self.is_over = true;
         Some(place)
     }
 }
 
-impl Drop for Waiting {
+impl Drop for PlaceWait {
     fn drop(&mut self) {
         if self.is_over {
             return;
@@ -414,9 +416,9 @@ impl Drop for Waiting {
         self.place.close();
         // It may have been given meanwhile, and is given back by this.
         if self.place.try_recv().is_err() {
-            let mut inner = self.all.lock();
-            inner.forget_gone(self.source, self.all.bytes_max);
-            self.all.go_on(inner);
+            let mut ledger = self.all.lock();
+            ledger.forget_gone(self.source, self.all.bytes_max);
+            self.all.go_on(ledger);
         }
     }
 }
@@ -427,7 +429,7 @@ mod tests {
 
     use super::*;
 
-    fn now(waiting: &mut Waiting) -> Option<Place> {
+    fn now(waiting: &mut PlaceWait) -> Option<AnswerPlace> {
         waiting.place().now_or_never()
     }
 
@@ -474,11 +476,11 @@ mod tests {
         let (mut waiting, mut behind) = (second.queue_up(20), greedy.queue_up(1));
         assert!(now(&mut waiting).is_none() && now(&mut behind).is_none(), "an address has a quarter, or one answer");
         assert!(!greedy.has_room() && !second.has_room() && other.has_room());
-        assert_eq!(all.lines().into_keys().collect::<Vec<_>>(), [greedy.source()]);
+        assert_eq!(all.queues().into_keys().collect::<Vec<_>>(), [greedy.source()]);
         let others = other.place(25).now_or_never().unwrap();
         drop(long);
         assert_eq!((now(&mut waiting).unwrap().keep(), now(&mut behind).unwrap().keep()), (20, 1));
-        assert!(all.lines().is_empty() && greedy.has_room() && !other.has_room());
+        assert!(all.queues().is_empty() && greedy.has_room() && !other.has_room());
         second.recount(20, 80);
         assert!(greedy.overflows() && !other.overflows(), "81 of 100 are events that one address does not take");
         second.recount(81, 0);

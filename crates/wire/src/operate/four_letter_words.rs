@@ -13,7 +13,7 @@ use tokio::sync::Semaphore;
 use znode::{SessionId, ZPath};
 
 use crate::client::Client;
-use crate::client::counters::Counted;
+use crate::client::counters::CountsReading;
 use crate::operate::monitor::{self, VERSION, mode};
 use crate::request::operations::word;
 use crate::session::door::Door;
@@ -140,7 +140,7 @@ fn version(out: &mut String) {
 
 fn server(door: &Door, out: &mut String) {
     let (status, counted) = (door.replica.status(), door.counts.look());
-    let Counted { latency_min, latency_avg, latency_max, received, sent, outstanding, .. } = counted;
+    let CountsReading { latency_min, latency_avg, latency_max, received, sent, outstanding, .. } = counted;
     let _ = writeln!(out, "Latency min/avg/max: {latency_min}/{latency_avg:.4}/{latency_max}");
     let _ = writeln!(out, "Received: {received}\nSent: {sent}\nConnections: {}", door.hub.clients().len());
     let _ = writeln!(out, "Outstanding: {outstanding}\nZxid: 0x{:x}", status.applied.0);
@@ -153,7 +153,7 @@ fn server(door: &Door, out: &mut String) {
 
 fn connection(client: &Client, in_full: bool) -> String {
     let counted = client.counts.look();
-    let Counted { received, sent, outstanding, latency_min, latency_avg, latency_max, .. } = counted;
+    let CountsReading { received, sent, outstanding, latency_min, latency_avg, latency_max, .. } = counted;
     let mut out = format!(" /{}[1](queued={},recved={received},sent={sent}", client.addr, outstanding);
     if in_full {
         let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();

@@ -9,8 +9,8 @@ use znode::{Op, SessionId};
 use crate::client::outbox::Room;
 use crate::request::reads::Reader;
 use crate::request::slices::Walk;
-use crate::request::watches::{Former, Watches, Watching};
-use crate::request::writes::{self, Asker, Prepared, Shape, one};
+use crate::request::watches::{FormerWatches, ReadWatch, WatchRequest};
+use crate::request::writes::{self, Asker, Preparation, Shape, one};
 
 /// Facts that have to be known of a request before it is answered, when it is no write.
 #[derive(Clone, Copy)]
@@ -20,7 +20,7 @@ pub(crate) struct Needs<'a> {
     /// The way that the request goes through, where that may take long.
     pub(crate) walk: Option<Walk<'a>>,
     /// The request's part in watches, and so in what is to come: it is looked at only in its turn.
-    pub(crate) watches: Option<Watches<'a>>,
+    pub(crate) watches: Option<WatchRequest<'a>>,
 }
 
 impl<'a> Needs<'a> {
@@ -33,13 +33,13 @@ impl<'a> Needs<'a> {
         Needs { walk: Some(walk), ..self }
     }
 
-    fn has(self, watches: Watches<'a>) -> Needs<'a> {
+    fn has(self, watches: WatchRequest<'a>) -> Needs<'a> {
         Needs { watches: Some(watches), ..self }
     }
 
     /// A read that sets a watch if it says so.
-    fn may_watch(self, watching: Watching, which: &'a PathWatch) -> Needs<'a> {
-        if which.watch { self.has(Watches::Read(watching, which)) } else { self }
+    fn may_watch(self, watching: ReadWatch, which: &'a PathWatch) -> Needs<'a> {
+        if which.watch { self.has(WatchRequest::Read(watching, which)) } else { self }
     }
 }
 
@@ -68,7 +68,7 @@ macro_rules! operations {
         }
 
         /// Makes the question that a request asks the state machine; `None` when it is no write.
-        pub(crate) fn prepare(request: &Request, $asker: Asker<'_>) -> Option<Prepared> {
+        pub(crate) fn prepare(request: &Request, $asker: Asker<'_>) -> Option<Preparation> {
             match request {
                 $($write_request => Some($prepared),)*
                 _ => None,
@@ -117,9 +117,9 @@ operations! {
     others(reader, session, bytes_max) {
         // Numbers, word, request, what it needs, and its answer where that is read from the state.
         EXISTS, "EXIS", Request::Exists(which) =>
-            Needs::SHORT.may_watch(Watching::Exists, which), reader.exists(&which.path);
+            Needs::SHORT.may_watch(ReadWatch::Exists, which), reader.exists(&which.path);
         GET_DATA, "GETD", Request::GetData(which) =>
-            Needs::LONG.may_watch(Watching::Data, which), reader.data(&which.path);
+            Needs::LONG.may_watch(ReadWatch::Data, which), reader.data(&which.path);
         GET_CHILDREN, "GETC", Request::GetChildren(which) =>
             children(which, false), reader.children(&which.path, false);
         GET_CHILDREN2, "GETC", Request::GetChildren2(which) =>
@@ -137,9 +137,9 @@ operations! {
         RECONFIG, "RECO", Request::Reconfig(_) => Needs::SHORT, Err(error::RECONFIG_DISABLED);
         // As a server without SASL has it: nothing more to say.
         SASL, "NA", Request::Sasl(_) => Needs::SHORT, Ok(SaslToken { token: Buffer(None) }.to_bytes());
-        ADD_WATCH, "ADDW", Request::AddWatch(add) => Needs::SHORT.has(Watches::Add(add));
-        CHECK_WATCHES, "CHKW", Request::CheckWatches(which) => Needs::SHORT.has(Watches::Check(which));
-        REMOVE_WATCHES, "REMW", Request::RemoveWatches(which) => Needs::SHORT.has(Watches::Remove(which));
+        ADD_WATCH, "ADDW", Request::AddWatch(add) => Needs::SHORT.has(WatchRequest::Add(add));
+        CHECK_WATCHES, "CHKW", Request::CheckWatches(which) => Needs::SHORT.has(WatchRequest::Check(which));
+        REMOVE_WATCHES, "REMW", Request::RemoveWatches(which) => Needs::SHORT.has(WatchRequest::Remove(which));
         SET_WATCHES, "SETW", Request::SetWatches(set) => back(set.into());
         SET_WATCHES2, "STW2", Request::SetWatches2(set) => back(set.into());
         // Answered before all others, or by the leader.
@@ -150,9 +150,9 @@ operations! {
 }
 
 fn children(which: &PathWatch, with_stat: bool) -> Needs<'_> {
-    Needs::LONG.walks(Walk::Children { path: &which.path, with_stat }).may_watch(Watching::Children, which)
+    Needs::LONG.walks(Walk::Children { path: &which.path, with_stat }).may_watch(ReadWatch::Children, which)
 }
 
-fn back(former: Former<'_>) -> Needs<'_> {
-    Needs::LONG.walks(Walk::Watches(former.count())).has(Watches::Back(former))
+fn back(former: FormerWatches<'_>) -> Needs<'_> {
+    Needs::LONG.walks(Walk::Watches(former.count())).has(WatchRequest::Back(former))
 }

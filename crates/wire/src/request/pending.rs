@@ -14,17 +14,17 @@ use znode::State;
 
 use crate::client::end::End;
 use crate::client::outbox::Room;
-use crate::request::done::Done;
 use crate::request::operations::needs;
+use crate::request::outcome::Outcome;
 
 /// Requests that wait for those before them.
 #[derive(Default)]
-pub(crate) struct Pending<'a> {
-    queue: FuturesOrdered<BoxFuture<'a, Waited>>,
+pub(crate) struct PendingRequests<'a> {
+    queue: FuturesOrdered<BoxFuture<'a, DueRequest>>,
     /// Requests whose turn has come, but that the first of them waits until the client has taken
     /// answers. Those behind it go on meanwhile: writes must not keep their places from others
     /// because one client does not read.
-    due: VecDeque<Waited>,
+    due: VecDeque<DueRequest>,
     /// The long read whose turn it is. Nothing behind it is answered before, and no write behind it
     /// is proposed.
     reading: Option<BoxFuture<'a, Option<End>>>,
@@ -43,7 +43,7 @@ const TURN: usize = 200;
 /// Bytes of answers that take as long as a request.
 const REQUEST_BYTES: usize = 512;
 
-impl<'a> Pending<'a> {
+impl<'a> PendingRequests<'a> {
     /// Counts a request that was taken, or an answer of this length that was made.
     pub(crate) fn spend(&mut self, bytes: usize) {
         self.spent += 1 + bytes / REQUEST_BYTES;
@@ -69,16 +69,16 @@ impl<'a> Pending<'a> {
         self.reading.is_some()
     }
 
-    pub(crate) fn push(&mut self, bytes: usize, is_barrier: bool, waited: BoxFuture<'a, Waited>) {
+    pub(crate) fn push(&mut self, bytes: usize, is_barrier: bool, due: BoxFuture<'a, DueRequest>) {
         self.bytes += bytes;
         self.barriers += usize::from(is_barrier);
-        self.queue.push_back(waited);
+        self.queue.push_back(due);
     }
 
     /// Waits until the next one has what it needs, or the long read is answered: its end, if that
     /// is the connection's. Only when there is one of them.
     pub(crate) async fn go_on(&mut self) -> Option<End> {
-        let Pending { queue, due, reading, .. } = self;
+        let PendingRequests { queue, due, reading, .. } = self;
         let read = async {
             match &mut *reading {
                 Some(reading) => reading.await,
@@ -89,8 +89,8 @@ impl<'a> Pending<'a> {
             biased;
             // Unconstrained: a task that is made to yield halfway is overtaken by those behind it,
             // and refused for that.
-            Some(waited) = unconstrained(queue.next()) => {
-                due.push_back(waited);
+            Some(next) = unconstrained(queue.next()) => {
+                due.push_back(next);
                 None
             }
             end = read => {
@@ -107,18 +107,18 @@ impl<'a> Pending<'a> {
 
     /// The room that the next one to answer wants, if its turn has come and it wants any.
     pub(crate) fn wanted(&self) -> Option<Room> {
-        if self.reads() { None } else { self.due.front()?.what.wanted() }
+        if self.reads() { None } else { self.due.front()?.resolution.wanted() }
     }
 
     /// The next one to answer, if its turn has come and there is room for its answer.
-    pub(crate) fn take_due(&mut self, has_room: impl FnOnce(Room) -> bool) -> Option<Waited> {
+    pub(crate) fn take_due(&mut self, has_room: impl FnOnce(Room) -> bool) -> Option<DueRequest> {
         if self.reads() || self.wanted().is_some_and(|wanted| !has_room(wanted)) {
             return None;
         }
-        let waited = self.due.pop_front()?;
-        self.bytes -= waited.bytes;
-        self.barriers -= usize::from(waited.is_barrier);
-        Some(waited)
+        let due = self.due.pop_front()?;
+        self.bytes -= due.bytes;
+        self.barriers -= usize::from(due.is_barrier);
+        Some(due)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -139,18 +139,19 @@ impl<'a> Pending<'a> {
     }
 }
 
-/// The outcome of a request that had to wait.
-pub(crate) struct Waited {
+/// A request that has what it waited for, or waited for nothing.
+pub(crate) struct DueRequest {
     pub(crate) xid: i32,
     pub(crate) bytes: usize,
     pub(crate) since: Instant,
     pub(crate) is_barrier: bool,
-    pub(crate) what: What,
+    pub(crate) resolution: Resolution,
 }
 
-pub(crate) enum What {
+/// The way in which a due request is answered.
+pub(crate) enum Resolution {
     /// The request is answered by these bytes, or this error.
-    Done(Done),
+    Done(Outcome),
     /// The request is answered now, in its turn.
     Now(Box<Request>),
     /// The request is answered from this state: that of its turn, behind the client's write with
@@ -158,12 +159,12 @@ pub(crate) enum What {
     Then(Box<Request>, Arc<State>, u64),
 }
 
-impl What {
+impl Resolution {
     /// The room that the request wants, when it is a read.
     pub(crate) fn wanted(&self) -> Option<Room> {
         match self {
-            What::Done(_) => None,
-            What::Now(request) | What::Then(request, ..) => Some(needs(request).room),
+            Resolution::Done(_) => None,
+            Resolution::Now(request) | Resolution::Then(request, ..) => Some(needs(request).room),
         }
     }
 }

@@ -49,9 +49,9 @@ impl LongReads {
     }
 
     /// Waits for a place on the thread, first behind those of the same address.
-    pub(crate) async fn enter(&self, source: Option<IpAddr>) -> Result<Seat<'_>, Gone> {
+    pub(crate) async fn enter(&self, source: Option<IpAddr>) -> Result<Seat<'_>, NoReadingThread> {
         let of_address = self.windows.enter(source, 1).await;
-        let of_all = self.places.acquire().await.map_err(|_| Gone)?;
+        let of_all = self.places.acquire().await.map_err(|_| NoReadingThread)?;
         Ok(Seat { _of_all: of_all, _of_address: of_address })
     }
 
@@ -80,11 +80,11 @@ fn take_turns(all: &Receiver<Job>) {
     }
 }
 
-/// The thread for long reads is gone: the door closes.
-pub(crate) struct Gone;
+/// The error of a long read whose thread is gone: the door closes.
+pub(crate) struct NoReadingThread;
 
-impl From<Gone> for End {
-    fn from(Gone: Gone) -> End {
+impl From<NoReadingThread> for End {
+    fn from(NoReadingThread: NoReadingThread) -> End {
         End::Cut("the thread for long reads is gone")
     }
 }

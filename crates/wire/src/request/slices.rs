@@ -65,7 +65,7 @@ pub(crate) struct LongRead {
     is_multi: bool,
     bytes_max: usize,
     next: usize,
-    list: Option<List>,
+    list: Option<PartialList>,
 }
 
 /// A part of a read. The parts are read one after the other.
@@ -77,7 +77,7 @@ enum Piece {
 }
 
 /// A list of which a part is done.
-struct List {
+struct PartialList {
     /// The place of its length.
     at: usize,
     names: i32,
@@ -187,7 +187,7 @@ impl LongRead {
             sink.record(|out| header(op::GET_CHILDREN, out));
         }
         let stat = node.filter(|_| matches!(piece, Piece::Children { with_stat: true, .. })).map(stat_of);
-        self.list = Some(List { at: sink.len(), names: 0, after: None, stat });
+        self.list = Some(PartialList { at: sink.len(), names: 0, after: None, stat });
         sink.record(|out| 0.write(out));
         Ok(OP)
     }

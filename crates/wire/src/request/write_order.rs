@@ -8,11 +8,11 @@ use tokio::sync::oneshot;
 /// The turns of one connection.
 #[derive(Default)]
 pub(crate) struct WriteOrder {
-    inner: Mutex<Inner>,
+    turns: Mutex<Turns>,
 }
 
 #[derive(Default)]
-struct Inner {
+struct Turns {
     /// The last turn that is over; all before it are.
     done: u64,
     early: BTreeMap<u64, oneshot::Sender<()>>,
@@ -22,10 +22,10 @@ impl WriteOrder {
     /// Notes that a turn is over. The next writes in an unbroken row are woken at once and in
     /// order, to be proposed again together.
     pub(crate) fn done(&self, turn: u64) {
-        let mut inner = self.lock();
-        inner.done = inner.done.max(turn);
-        let mut next = inner.done + 1;
-        while let Some(early) = inner.early.remove(&next) {
+        let mut turns = self.lock();
+        turns.done = turns.done.max(turn);
+        let mut next = turns.done + 1;
+        while let Some(early) = turns.early.remove(&next) {
             // Its connection may have ended.
             let _ = early.send(());
             next += 1;
@@ -35,20 +35,20 @@ impl WriteOrder {
     /// Waits until it makes sense to propose an early write again.
     pub(crate) async fn wait_for(&self, turn: u64) {
         let woken = {
-            let mut inner = self.lock();
-            if inner.done + 1 >= turn {
+            let mut turns = self.lock();
+            if turns.done + 1 >= turn {
                 return;
             }
             let (wake, woken) = oneshot::channel();
-            inner.early.insert(turn, wake);
+            turns.early.insert(turn, wake);
             woken
         };
         // The other end is dropped with the connection only.
         let _ = woken.await;
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().expect("nothing panics under this guard")
+    fn lock(&self) -> MutexGuard<'_, Turns> {
+        self.turns.lock().expect("nothing panics under this guard")
     }
 }
 

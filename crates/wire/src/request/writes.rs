@@ -7,7 +7,7 @@ use jute::{
 use znode::{Applied, Create, CreateMode, Identity, Limits, Op, Refusal, Reply, SessionId, State, ZPath, ZnodeOp};
 
 use crate::client::auth::fixed_acl;
-use crate::client::codes::{Told, told};
+use crate::client::codes::{RefusalReply, reply_to};
 use crate::request::reads::wire_stat;
 
 /// The shape of the answer to a write.
@@ -25,21 +25,21 @@ pub(crate) enum Shape {
     Multi(Vec<i32>),
 }
 
-/// A write that is refused before it is proposed.
+/// The refusal of a write before it is proposed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub(crate) enum EarlyRefusal {
     /// An error in the header.
     Code(i32),
     /// The results of a multi.
     Results(Vec<u8>),
 }
 
-impl Refused {
+impl EarlyRefusal {
     /// The body that says so, or the error.
     pub(crate) fn answer(self) -> Result<Vec<u8>, i32> {
         match self {
-            Refused::Code(code) => Err(code),
-            Refused::Results(body) => Ok(body),
+            EarlyRefusal::Code(code) => Err(code),
+            EarlyRefusal::Results(body) => Ok(body),
         }
     }
 }
@@ -61,11 +61,11 @@ impl Asker<'_> {
 
 /// The question that a write asks the state machine and the shape of its answer, or the answer at
 /// once.
-pub(crate) type Prepared = Result<(Op, Shape), Refused>;
+pub(crate) type Preparation = Result<(Op, Shape), EarlyRefusal>;
 
 /// A write of one znode, or its error.
-pub(crate) fn one(op: Result<ZnodeOp, i32>, shape: Shape) -> Prepared {
-    op.map(|op| (Op::Znode(op), shape)).map_err(Refused::Code)
+pub(crate) fn one(op: Result<ZnodeOp, i32>, shape: Shape) -> Preparation {
+    op.map(|op| (Op::Znode(op), shape)).map_err(EarlyRefusal::Code)
 }
 
 /// Bytes of a write's ACLs, in which `auth` has become all that the client has proven: they may be
@@ -131,15 +131,15 @@ pub(crate) fn set_data(set: &SetDataRequest) -> Result<ZnodeOp, i32> {
     Ok(ZnodeOp::SetData { path: path(&set.path)?, data: set.data.clone().into_bytes(), version: set.version })
 }
 
-pub(crate) fn set_acl(set: &SetAclRequest, asker: Asker<'_>) -> Prepared {
-    let path = path(&set.path).map_err(Refused::Code)?;
-    let acl = asker.acl(set.acl.clone()).ok_or(Refused::Code(error::INVALID_ACL))?;
+pub(crate) fn set_acl(set: &SetAclRequest, asker: Asker<'_>) -> Preparation {
+    let path = path(&set.path).map_err(EarlyRefusal::Code)?;
+    let acl = asker.acl(set.acl.clone()).ok_or(EarlyRefusal::Code(error::INVALID_ACL))?;
     Ok((Op::SetAcl { path, acl, version: set.version }, Shape::Stat))
 }
 
-pub(crate) fn multi(ops: &[MultiOp], asker: Asker<'_>) -> Prepared {
+pub(crate) fn multi(ops: &[MultiOp], asker: Asker<'_>) -> Preparation {
     if ops.len() > asker.limits.ops_max as usize {
-        return Err(Refused::Code(error::BAD_ARGUMENTS));
+        return Err(EarlyRefusal::Code(error::BAD_ARGUMENTS));
     }
     let mut prepared = Vec::with_capacity(ops.len());
     for (at, one) in ops.iter().enumerate() {
@@ -151,7 +151,7 @@ pub(crate) fn multi(ops: &[MultiOp], asker: Asker<'_>) -> Prepared {
             MultiOp::Check(which) => path(&which.path).map(|path| ZnodeOp::Check { path, version: which.version }),
             MultiOp::GetData(_) | MultiOp::GetChildren(_) => Err(error::MARSHALLING),
         };
-        prepared.push(op.map_err(|code| Refused::Results(failed_multi(ops.len(), at, code)))?);
+        prepared.push(op.map_err(|code| EarlyRefusal::Results(failed_multi(ops.len(), at, code)))?);
     }
     Ok((Op::Multi(prepared), Shape::Multi(ops.iter().map(MultiOp::op).collect())))
 }
@@ -162,7 +162,7 @@ fn path(text: &str) -> Result<ZPath, i32> {
 
 /// The body of the answer to a write that was applied, or why it was refused. `state` has it
 /// applied.
-pub(crate) fn answer(shape: &Shape, applied: &Applied, state: &State) -> Result<Vec<u8>, Told> {
+pub(crate) fn answer(shape: &Shape, applied: &Applied, state: &State) -> Result<Vec<u8>, RefusalReply> {
     let mut body = Vec::new();
     match (shape, &applied.reply) {
         (Shape::Multi(ops), Ok(Reply::Multi(replies))) => {
@@ -170,11 +170,11 @@ pub(crate) fn answer(shape: &Shape, applied: &Applied, state: &State) -> Result<
             write_multi_results(&results, &mut body);
         }
         // A multi that fails does so in its results; its header says that all is well.
-        (Shape::Multi(ops), Err(refusal @ Refusal { op_index: Some(at), .. })) => match told(refusal, state) {
-            Told::Code(code) => return Ok(failed_multi(ops.len(), *at as usize, code)),
-            Told::Closed => return Err(Told::Closed),
+        (Shape::Multi(ops), Err(refusal @ Refusal { op_index: Some(at), .. })) => match reply_to(refusal, state) {
+            RefusalReply::Code(code) => return Ok(failed_multi(ops.len(), *at as usize, code)),
+            RefusalReply::Closed => return Err(RefusalReply::Closed),
         },
-        (_, Err(refusal)) => return Err(told(refusal, state)),
+        (_, Err(refusal)) => return Err(reply_to(refusal, state)),
         (Shape::Path, Ok(Reply::Created { path, .. })) => PathOnly { path: path.as_str().into() }.write(&mut body),
         (Shape::PathStat, Ok(Reply::Created { path, stat })) => {
             PathStat { path: path.as_str().into(), stat: wire_stat(stat) }.write(&mut body);
@@ -182,7 +182,7 @@ pub(crate) fn answer(shape: &Shape, applied: &Applied, state: &State) -> Result<
         (Shape::Stat, Ok(Reply::Set { stat })) => wire_stat(stat).write(&mut body),
         (Shape::Nothing, Ok(_)) => {}
         // Not what was asked: whatever happened, the client must not take it for an answer.
-        (Shape::Path | Shape::PathStat | Shape::Stat | Shape::Multi(_), Ok(_)) => return Err(Told::Closed),
+        (Shape::Path | Shape::PathStat | Shape::Stat | Shape::Multi(_), Ok(_)) => return Err(RefusalReply::Closed),
     }
     Ok(body)
 }

@@ -11,11 +11,11 @@ use crate::client::Client;
 use crate::client::codes::wire_zxid;
 use crate::client::end::End;
 use crate::client::outbox::Room;
-use crate::client::shared_bytes::Place;
-use crate::request::watches::Brought;
+use crate::client::shared_bytes::AnswerPlace;
+use crate::request::watches::ComebackOutcome;
 use crate::request::write_order::WriteOrder;
 use crate::session::door::Door;
-use crate::watch::watch_table::Full;
+use crate::watch::watch_table::WatchRefusal;
 
 /// One client's connection.
 pub(crate) struct Connection {
@@ -60,15 +60,15 @@ impl Connection {
     }
 
     /// Answers setWatches, or not.
-    pub(crate) fn brought_back(&self, xid: i32, brought: &Brought) -> Option<End> {
+    pub(crate) fn brought_back(&self, xid: i32, brought: &ComebackOutcome) -> Option<End> {
         match brought {
-            Brought::Back(zxid) => {
+            ComebackOutcome::Back(zxid) => {
                 self.client.outbox.release(self.frame(xid, *zxid, Ok(Vec::new())));
                 None
             }
             // Only going away tells a client that it has no watches here: it does not look at the
             // answer to setWatches.
-            Brought::TooMany(Full(cause)) => Some(End::Bound(cause)),
+            ComebackOutcome::TooMany(WatchRefusal(cause)) => Some(End::Bound(cause)),
         }
     }
 
@@ -77,12 +77,12 @@ impl Connection {
         self.door.config.packet_bytes_max.min(self.door.unread.answer_bytes_max())
     }
 
-    pub(crate) fn reply(&self, xid: i32, zxid: Zxid, body: Result<Vec<u8>, i32>, place: Option<Place>) {
+    pub(crate) fn reply(&self, xid: i32, zxid: Zxid, body: Result<Vec<u8>, i32>, place: Option<AnswerPlace>) {
         self.client.outbox.push_placed(self.frame(xid, zxid, body), place, false);
     }
 
     /// Answers before events that are held back.
-    pub(crate) fn release(&self, xid: i32, zxid: Zxid, body: Result<Vec<u8>, i32>, place: Option<Place>) {
+    pub(crate) fn release(&self, xid: i32, zxid: Zxid, body: Result<Vec<u8>, i32>, place: Option<AnswerPlace>) {
         self.client.outbox.push_placed(self.frame(xid, zxid, body), place, true);
     }
 

@@ -15,17 +15,17 @@ use tracing::{debug, warn};
 use znode::State;
 
 use crate::client::end::{End, NO_ROOM_FOR_A_PACKET, TOO_LONG};
-use crate::client::inbox::{Inbox, Left, Passed, Wants};
-use crate::client::outbox::{Room, Turn};
+use crate::client::inbox::{AsideBounds, Inbox, PassOutcome, WaitCause};
+use crate::client::outbox::{PlaceClaim, Room};
 use crate::client::read_into::read_into;
 use crate::client::select_lazy::beside;
-use crate::client::shared_bytes::{Counted, Place, UNCOUNTED_BYTES_MAX};
-use crate::request::done::Done;
+use crate::client::shared_bytes::{AnswerPlace, Charge, UNCOUNTED_BYTES_MAX};
 use crate::request::operations::{answer, is_write, needs, prepare};
-use crate::request::pending::{Pending, Waited, What};
+use crate::request::outcome::Outcome;
+use crate::request::pending::{DueRequest, PendingRequests, Resolution};
 use crate::request::reads::Reader;
 use crate::request::slices::is_long;
-use crate::request::watches::{self, Former, Watches};
+use crate::request::watches::{self, FormerWatches, WatchRequest};
 use crate::request::writes::{self, Asker};
 use crate::session::connection::Connection;
 use crate::session::requests::{propose, sync};
@@ -36,11 +36,11 @@ const FAREWELL: Duration = Duration::from_secs(2);
 /// Bytes of an answer that is being written, which are freed before its end.
 const FREED_BYTES_MIN: usize = 64 << 10;
 
-/// A client that the hub knows, until this is dropped: by the end of its connection, or with the
-/// task of one that gives way.
-struct Joined<'a>(&'a Connection);
+/// The membership of a client in the hub, until this is dropped: by the end of its connection, or
+/// with the task of one that gives way.
+struct HubMembership<'a>(&'a Connection);
 
-impl Drop for Joined<'_> {
+impl Drop for HubMembership<'_> {
     fn drop(&mut self) {
         let Connection { door, client, .. } = self.0;
         client.outbox.abort();
@@ -68,7 +68,7 @@ impl Drop for Joined<'_> {
 impl Connection {
     /// Serves the client until it, or this node, has had enough.
     pub(crate) async fn serve(&self, reading: ReadHalf, writing: WriteHalf, frames: Frames) {
-        let joined = Joined(self);
+        let membership = HubMembership(self);
         self.client.outbox.attach(writing.direct());
         let mut writer = pin!(self.write(writing));
         let aside = async {
@@ -83,7 +83,7 @@ impl Connection {
             self.client.outbox.finish();
             let _ = timeout(FAREWELL, writer).await;
         }
-        drop(joined);
+        drop(membership);
         let (session, addr) = (self.client.session(), self.client.addr);
         debug!(%session, %addr, ?end, "a connection ended");
         if let End::Bound(cause) = end
@@ -124,42 +124,42 @@ impl Connection {
     /// Takes requests as they come and answers them in that order.
     async fn answer_all(&self, mut socket: ReadHalf, frames: Frames) -> End {
         let mut inbox = Inbox::new(frames);
-        let mut pending = Pending::default();
-        let mut turn = Turn::default();
+        let mut pending = PendingRequests::default();
+        let mut claim = PlaceClaim::default();
         let mut half = self.door.incomplete_packets.share(&self.client);
         let outbox = &self.client.outbox;
-        let mut requests = self.door.requests.account(outbox.source()).counted();
+        let mut requests = self.door.requests.account(outbox.source()).charge();
         let mut now = Instant::now();
         loop {
             // Answers of reads can be long, and all that wait behind a write come due together.
             while !pending.is_spent()
-                && let Some(waited) = pending.take_due(|wanted| outbox.has_room_in_turn(wanted, &turn))
+                && let Some(due) = pending.take_due(|wanted| outbox.has_room_in_turn(wanted, &claim))
             {
-                if let Some(end) = self.resolve(waited, &mut pending, turn.end()) {
+                if let Some(end) = self.resolve(due, &mut pending, claim.end()) {
                     return end;
                 }
             }
             requests.set(pending.bytes() + inbox.aside_bytes());
             let eased = self.door.requests.eased();
-            let wants = match self.take_all(&mut inbox, &mut pending, &mut requests, now) {
-                Ok(wants) => wants,
+            let wait = match self.take_all(&mut inbox, &mut pending, &mut requests, now) {
+                Ok(wait) => wait,
                 Err(end) => return end,
             };
-            if wants == Wants::Rest {
+            if wait == WaitCause::Rest {
                 outbox.send_now();
                 yield_now().await;
                 pending.begin_turn();
                 continue;
             }
-            let reads = matches!(wants, Wants::More | Wants::Pings);
+            let reads = matches!(wait, WaitCause::More | WaitCause::Pings);
             // One that is not read from has whole packets that wait, or half a packet within its
             // own bound. A packet for which there is no room gives way as those that are not whole.
-            if !half.set(if reads || wants == Wants::Bytes { inbox.unread() } else { 0 }) {
+            if !half.set(if reads || wait == WaitCause::Bytes { inbox.unread() } else { 0 }) {
                 return NO_ROOM_FOR_A_PACKET;
             }
             inbox.frames().release();
             let waits = pending.waits();
-            let wanted = [pending.wanted(), if let Wants::Room(room) = wants { Some(room) } else { None }];
+            let wanted = [pending.wanted(), if let WaitCause::Room(room) = wait { Some(room) } else { None }];
             tokio::select! {
                 biased;
                 // It said this before it was our turn to hear it.
@@ -170,8 +170,8 @@ impl Connection {
                     now = Instant::now();
                     self.client.liveness.heard(now);
                 }
-                () = outbox.room(wanted, &mut turn), if wanted != [None; 2] => {}
-                () = eased, if wants == Wants::Bytes => {
+                () = outbox.room(wanted, &mut claim), if wanted != [None; 2] => {}
+                () = eased, if wait == WaitCause::Bytes => {
                     now = Instant::now();
                     self.client.liveness.heard(now);
                 }
@@ -193,40 +193,40 @@ impl Connection {
     fn take_all<'a>(
         &'a self,
         inbox: &mut Inbox,
-        pending: &mut Pending<'a>,
-        requests: &mut Counted,
+        pending: &mut PendingRequests<'a>,
+        requests: &mut Charge,
         now: Instant,
-    ) -> Result<Wants, End> {
+    ) -> Result<WaitCause, End> {
         let config = &self.door.config;
         loop {
             if self.client.outbox.is_aborted() {
                 return Err(End::Cut("it does not read what it is sent"));
             }
             if pending.is_spent() {
-                return Ok(Wants::Rest);
+                return Ok(WaitCause::Rest);
             }
             if pending.len() >= config.outstanding_max || pending.bytes() >= config.outstanding_bytes_max {
-                return Ok(Wants::Turn);
+                return Ok(WaitCause::Turn);
             }
-            let Some(packet) = inbox.peek().map_err(|_| TOO_LONG)? else { return Ok(Wants::More) };
+            let Some(packet) = inbox.peek().map_err(|_| TOO_LONG)? else { return Ok(WaitCause::More) };
             let op = RequestHeader::from_bytes(packet).map(|header| header.op);
             // What is looked at in its turn sees what was written before it and nothing that its
             // own client writes after it. So that write is not even proposed while it waits for
             // those before it.
             if pending.holds_writes_back() && op.is_ok_and(is_write) {
-                let wants = self.take_pings(inbox, pending, requests, now);
+                let wait = self.take_pings(inbox, pending, requests, now);
                 requests.set(pending.bytes() + inbox.aside_bytes());
-                return wants;
+                return wait;
             }
             // What was put aside counts already.
             if inbox.aside_bytes() == 0 && !requests.has_room_for(pending.bytes() + packet.len()) {
-                return Ok(Wants::Bytes);
+                return Ok(WaitCause::Bytes);
             }
             // Before there is room, as a packet that is not whole must not have it. Reads wait for
             // theirs in their turn.
             let room = if op == Ok(op::PING) { Room::Ping } else { Room::Short };
             if !self.has_room_now(room) {
-                return Ok(Wants::Room(room));
+                return Ok(WaitCause::Room(room));
             }
             let packet = inbox.next_packet().map_err(|_| TOO_LONG)?.unwrap_or_default();
             pending.spend(packet.len());
@@ -239,7 +239,7 @@ impl Connection {
     }
 
     /// Takes one packet. What cannot be answered at once goes to those that wait.
-    fn take<'a>(&'a self, packet: &[u8], pending: &mut Pending<'a>, since: Instant) -> Option<End> {
+    fn take<'a>(&'a self, packet: &[u8], pending: &mut PendingRequests<'a>, since: Instant) -> Option<End> {
         self.count_received();
         let mut input = Input::new(packet);
         let Ok(RequestHeader { xid, op }) = input.read() else { return Some(End::Cut("a packet has no header")) };
@@ -255,10 +255,10 @@ impl Connection {
         self.client.counts.begun(xid, op);
         self.door.counts.begun(xid, op);
         let bytes = packet.len();
-        let waited = move |what| Waited { xid, bytes, since, is_barrier: false, what };
+        let due = move |resolution| DueRequest { xid, bytes, since, is_barrier: false, resolution };
         let Ok(request) = Request::read(op, body) else {
-            let refused = Done::Answer(None, Err(error::MARSHALLING));
-            return self.in_order(waited(What::Done(refused)), pending);
+            let refused = Outcome::Answer(None, Err(error::MARSHALLING));
+            return self.in_order(due(Resolution::Done(refused)), pending);
         };
         if needs(&request).watches.is_some() {
             self.client.watches_from_now_on();
@@ -273,17 +273,19 @@ impl Connection {
                 let bytes = bytes + writes::acl_bytes(&op);
                 let write = async move {
                     let done = propose(self, turn, op, &shape).await;
-                    Waited { bytes, ..waited(What::Done(if closes { done.last() } else { done })) }
+                    DueRequest { bytes, ..due(Resolution::Done(if closes { done.last() } else { done })) }
                 };
                 pending.push(bytes, false, Box::pin(write));
                 None
             }
-            Some(Err(refused)) => self.in_order(waited(What::Done(Done::Answer(None, refused.answer()))), pending),
+            Some(Err(refused)) => {
+                self.in_order(due(Resolution::Done(Outcome::Answer(None, refused.answer()))), pending)
+            }
             None => match request {
                 Request::Sync(path) => {
                     let sync = async move {
-                        let what = What::Done(sync(&self.door, &path).await);
-                        Waited { is_barrier: true, ..waited(what) }
+                        let resolution = Resolution::Done(sync(&self.door, &path).await);
+                        DueRequest { is_barrier: true, ..due(resolution) }
                     };
                     pending.push(bytes, true, Box::pin(sync));
                     None
@@ -295,29 +297,29 @@ impl Connection {
                 {
                     let (moment, turn) = (self.door.hub.read_point(&self.client), self.client.last_turn());
                     let read = async move {
-                        waited(match moment.await {
-                            Ok(state) => What::Then(Box::new(request), state, turn),
-                            Err(_) => What::Done(Done::Cut("the state for a read was passed over")),
+                        due(match moment.await {
+                            Ok(state) => Resolution::Then(Box::new(request), state, turn),
+                            Err(_) => Resolution::Done(Outcome::Cut("the state for a read was passed over")),
                         })
                     };
                     pending.push(bytes, false, Box::pin(read));
                     None
                 }
-                request => self.in_order(waited(What::Now(Box::new(request))), pending),
+                request => self.in_order(due(Resolution::Now(Box::new(request))), pending),
             },
         }
     }
 
     /// Answers now if no answer is before it, and there is room.
-    fn in_order<'a>(&'a self, mut waited: Waited, pending: &mut Pending<'a>) -> Option<End> {
-        if pending.is_empty() && waited.what.wanted().is_none_or(|wanted| self.client.outbox.has_room(wanted)) {
-            if let What::Done(Done::Answer(at, _)) = &mut waited.what {
+    fn in_order<'a>(&'a self, mut due: DueRequest, pending: &mut PendingRequests<'a>) -> Option<End> {
+        if pending.is_empty() && due.resolution.wanted().is_none_or(|wanted| self.client.outbox.has_room(wanted)) {
+            if let Resolution::Done(Outcome::Answer(at, _)) = &mut due.resolution {
                 *at = Some(self.door.replica.state().last_zxid());
             }
-            return self.resolve(waited, pending, None);
+            return self.resolve(due, pending, None);
         }
-        waited.is_barrier = matches!(waited.what, What::Now(_));
-        pending.push(waited.bytes, waited.is_barrier, Box::pin(std::future::ready(waited)));
+        due.is_barrier = matches!(due.resolution, Resolution::Now(_));
+        pending.push(due.bytes, due.is_barrier, Box::pin(std::future::ready(due)));
         None
     }
 
@@ -326,63 +328,68 @@ impl Connection {
     pub(crate) fn take_pings(
         &self,
         inbox: &mut Inbox,
-        pending: &mut Pending<'_>,
-        requests: &Counted,
+        pending: &mut PendingRequests<'_>,
+        requests: &Charge,
         now: Instant,
-    ) -> Result<Wants, End> {
+    ) -> Result<WaitCause, End> {
         let config = &self.door.config;
         let bytes_max = if requests.has_room() { config.outstanding_bytes_max } else { UNCOUNTED_BYTES_MAX };
-        let left = Left {
+        let bounds = AsideBounds {
             requests: config.outstanding_max.saturating_sub(pending.len()),
             bytes: bytes_max.saturating_sub(pending.bytes()),
         };
         loop {
             if pending.is_spent() {
-                return Ok(Wants::Rest);
+                return Ok(WaitCause::Rest);
             }
             if !self.has_room_now(Room::Ping) {
-                return Ok(Wants::Room(Room::Ping));
+                return Ok(WaitCause::Room(Room::Ping));
             }
-            match inbox.pass(left).map_err(|_| TOO_LONG)? {
-                Passed::Ping => {
+            match inbox.pass(bounds).map_err(|_| TOO_LONG)? {
+                PassOutcome::Ping => {
                     self.count_received();
                     self.client.liveness.ping(now);
                     pending.spend(0);
                 }
-                Passed::Aside(bytes) => pending.spend(bytes),
-                Passed::More => return Ok(Wants::Pings),
-                Passed::Full => return Ok(Wants::Turn),
+                PassOutcome::Aside(bytes) => pending.spend(bytes),
+                PassOutcome::More => return Ok(WaitCause::Pings),
+                PassOutcome::Full => return Ok(WaitCause::Turn),
             }
         }
     }
 
     /// Answers a request whose turn has come, and has brought a place for its answer where it
     /// waited for one. A long read gives it back: it asks for another when its length is known.
-    fn resolve<'a>(&'a self, waited: Waited, pending: &mut Pending<'a>, place: Option<Place>) -> Option<End> {
-        let Waited { xid, since, what, .. } = waited;
+    fn resolve<'a>(
+        &'a self,
+        due: DueRequest,
+        pending: &mut PendingRequests<'a>,
+        place: Option<AnswerPlace>,
+    ) -> Option<End> {
+        let DueRequest { xid, since, resolution, .. } = due;
         let session = self.client.session();
-        let end = match what {
-            What::Done(Done::Answer(at, body)) => {
+        let end = match resolution {
+            Resolution::Done(Outcome::Answer(at, body)) => {
                 self.reply(xid, at.unwrap_or_default(), body, place);
                 None
             }
-            What::Done(Done::Last(at, body)) => {
+            Resolution::Done(Outcome::Last(at, body)) => {
                 self.reply(xid, at.unwrap_or_default(), body, place);
                 Some(End::Finished)
             }
-            What::Done(Done::Cut(why)) => Some(End::Cut(why)),
-            What::Now(request) if is_long(&self.door.replica.state(), session, needs(&request).walk) => {
+            Resolution::Done(Outcome::Cut(why)) => Some(End::Cut(why)),
+            Resolution::Now(request) if is_long(&self.door.replica.state(), session, needs(&request).walk) => {
                 pending.read(Box::pin(self.read_long(xid, since, *request, None)));
                 return None;
             }
-            What::Then(request, state, turn) if is_long(&state, session, needs(&request).walk) => {
+            Resolution::Then(request, state, turn) if is_long(&state, session, needs(&request).walk) => {
                 // A newer one might show what the client has written behind it, if it has.
                 let state = (turn != self.client.last_turn()).then_some(state);
                 pending.read(Box::pin(self.read_long(xid, since, *request, state)));
                 return None;
             }
-            What::Now(request) => self.read(xid, &request, pending, place),
-            What::Then(request, state, _) => {
+            Resolution::Now(request) => self.read(xid, &request, pending, place),
+            Resolution::Then(request, state, _) => {
                 let body = self.body_from(&state, &request);
                 pending.spend(body.as_ref().map_or(0, Vec::len));
                 self.reply(xid, state.last_zxid(), body, place);
@@ -401,17 +408,23 @@ impl Connection {
     }
 
     /// Answers what this node can answer of itself.
-    fn read(&self, xid: i32, request: &Request, pending: &mut Pending<'_>, place: Option<Place>) -> Option<End> {
+    fn read(
+        &self,
+        xid: i32,
+        request: &Request,
+        pending: &mut PendingRequests<'_>,
+        place: Option<AnswerPlace>,
+    ) -> Option<End> {
         let (hub, client) = (&self.door.hub, &*self.client);
         let watched = match needs(request).watches {
-            Some(Watches::Read(watching, which)) => {
+            Some(WatchRequest::Read(watching, which)) => {
                 let (state, set) = watches::look(hub, client, watching, which);
                 (state.last_zxid(), set.and_then(|()| self.body_from(&state, request)))
             }
-            Some(Watches::Add(add)) => watches::add(hub, client, add),
-            Some(Watches::Check(which)) => watches::check(hub, client, which, false),
-            Some(Watches::Remove(which)) => watches::check(hub, client, which, true),
-            Some(Watches::Back(former)) => return self.bring_back(xid, former),
+            Some(WatchRequest::Add(add)) => watches::add(hub, client, add),
+            Some(WatchRequest::Check(which)) => watches::check(hub, client, which, false),
+            Some(WatchRequest::Remove(which)) => watches::check(hub, client, which, true),
+            Some(WatchRequest::Back(former)) => return self.bring_back(xid, former),
             // An event may be on its way to it while the state is read.
             None if client.watches() => {
                 let state = hub.look(client, |look| look.state().clone());
@@ -442,7 +455,7 @@ impl Connection {
         }
     }
 
-    fn bring_back(&self, xid: i32, former: Former<'_>) -> Option<End> {
+    fn bring_back(&self, xid: i32, former: FormerWatches<'_>) -> Option<End> {
         let brought = watches::bring_back(&self.door.hub, &self.client, former);
         self.brought_back(xid, &brought)
     }

@@ -9,23 +9,23 @@ use znode::{State, Zxid};
 
 use crate::client::end::End;
 use crate::request::operations::needs;
-use crate::request::reading_thread::Gone;
+use crate::request::reading_thread::NoReadingThread;
 use crate::request::slices::{LongRead, Sink, Walk};
-use crate::request::watches::{self, Comeback, Former, Watches};
+use crate::request::watches::{self, Comeback, FormerWatches, WatchRequest};
 use crate::session::connection::Connection;
 
 /// The length and the header of an answer.
 const HEAD_BYTES: usize = 20;
 
 /// The measure of a read in one state.
-struct Measured {
+struct Measurement {
     read: LongRead,
     zxid: Zxid,
     /// The length of its body, or its error.
     length: Result<usize, i32>,
 }
 
-impl Measured {
+impl Measurement {
     /// The length of the answer. A refusal has a place of its own.
     fn bytes(&self) -> usize {
         HEAD_BYTES + self.length.unwrap_or_default()
@@ -43,7 +43,7 @@ impl Connection {
         state: Option<Arc<State>>,
     ) -> Option<End> {
         let end = match needs(&request).watches {
-            Some(Watches::Back(former)) => self.bring_back_slowly(xid, former).await,
+            Some(WatchRequest::Back(former)) => self.bring_back_slowly(xid, former).await,
             _ => self.read_in_slices(xid, &request, state).await.err().map(End::from),
         };
         self.answered(since, end);
@@ -57,7 +57,12 @@ impl Connection {
     /// Two reads do keep a state while they wait: one whose state is given, since a later one would
     /// show what its client has written behind it, and one that has grown beyond the place that it
     /// waited for.
-    async fn read_in_slices(&self, xid: i32, request: &Request, state: Option<Arc<State>>) -> Result<(), Gone> {
+    async fn read_in_slices(
+        &self,
+        xid: i32,
+        request: &Request,
+        state: Option<Arc<State>>,
+    ) -> Result<(), NoReadingThread> {
         let (door, outbox) = (&self.door, &self.client.outbox);
         let source = outbox.account().source();
         let sets_or_hears = self.client.watches();
@@ -110,7 +115,7 @@ impl Connection {
     }
 
     /// Goes through a read without making its answer.
-    async fn measure(&self, state: Arc<State>, request: &Request) -> Result<Measured, Gone> {
+    async fn measure(&self, state: Arc<State>, request: &Request) -> Result<Measurement, NoReadingThread> {
         let (door, client, zxid) = (&self.door, &self.client, state.last_zxid());
         let walk = needs(request).walk;
         let bytes_max = match walk {
@@ -119,17 +124,17 @@ impl Connection {
         };
         let bytes_max = bytes_max.min(door.unread.answer_bytes_max().saturating_sub(HEAD_BYTES));
         let read = LongRead::new(state, client.identities(), client.session(), walk, bytes_max);
-        let (read, measured) = door.long_reads.run(read, Sink::Measure(0)).await.ok_or(Gone)?;
-        Ok(Measured { read, zxid, length: measured.map(|sink| sink.len()) })
+        let (read, measured) = door.long_reads.run(read, Sink::Measure(0)).await.ok_or(NoReadingThread)?;
+        Ok(Measurement { read, zxid, length: measured.map(|sink| sink.len()) })
     }
 
     /// Makes the answer, which was measured to be so many bytes long.
-    async fn write_in_slices(&self, xid: i32, measured: Measured, bytes: usize) -> Result<Vec<u8>, Gone> {
-        let Measured { read, zxid, .. } = measured;
+    async fn write_in_slices(&self, xid: i32, measured: Measurement, bytes: usize) -> Result<Vec<u8>, NoReadingThread> {
+        let Measurement { read, zxid, .. } = measured;
         let mut frame = Vec::with_capacity(bytes);
         frame.resize(HEAD_BYTES, 0);
         let written = self.door.long_reads.run(read, Sink::Write(frame)).await;
-        let Some((_, Ok(Sink::Write(mut frame)))) = written else { return Err(Gone) };
+        let Some((_, Ok(Sink::Write(mut frame)))) = written else { return Err(NoReadingThread) };
         let mut head = Vec::with_capacity(HEAD_BYTES);
         i32::try_from(frame.len() - 4).unwrap_or(i32::MAX).write(&mut head);
         ReplyHeader { xid, zxid: self.told(zxid), error: 0 }.write(&mut head);
@@ -143,7 +148,7 @@ impl Connection {
     fn look_for(&self, request: &Request) -> (Arc<State>, bool, Result<(), i32>) {
         let (hub, client) = (&self.door.hub, &*self.client);
         match needs(request).watches {
-            Some(Watches::Read(watching, which)) => {
+            Some(WatchRequest::Read(watching, which)) => {
                 let (state, set) = watches::look(hub, client, watching, which);
                 (state, true, set)
             }
@@ -153,7 +158,7 @@ impl Connection {
     }
 
     /// Brings many watches back. Between two looks others have their turn.
-    async fn bring_back_slowly(&self, xid: i32, former: Former<'_>) -> Option<End> {
+    async fn bring_back_slowly(&self, xid: i32, former: FormerWatches<'_>) -> Option<End> {
         let mut comeback = Comeback::new(former);
         loop {
             match comeback.step(&self.door.hub, &self.client) {

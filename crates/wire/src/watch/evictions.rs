@@ -27,22 +27,22 @@ pub(crate) async fn evict(unread: &SharedBytes, hub: &Hub) {
     loop {
         unread.pressed().await;
         loop {
-            let lines = unread.lines();
-            stuck.retain(|line, _| lines.contains_key(line));
-            if lines.is_empty() {
+            let queues = unread.queues();
+            stuck.retain(|source, _| queues.contains_key(source));
+            if queues.is_empty() {
                 break;
             }
             let before: HashMap<u64, u64> = hub.clients().iter().filter(keeps).map(taken).collect();
             sleep(PATIENCE).await;
-            let (now, clients) = (unread.lines(), hub.clients());
-            for (line, served) in lines {
-                if now.get(&line) != Some(&served) {
-                    stuck.remove(&line);
+            let (now, clients) = (unread.queues(), hub.clients());
+            for (source, served) in queues {
+                if now.get(&source) != Some(&served) {
+                    stuck.remove(&source);
                     continue;
                 }
-                let rounds = stuck.entry(line).or_default();
+                let rounds = stuck.entry(source).or_default();
                 *rounds += 1;
-                let all = clients.iter().filter(|client| line.is_none() || client.outbox.source() == line);
+                let all = clients.iter().filter(|client| source.is_none() || client.outbox.source() == source);
                 give_up(all, &before, rounds.is_multiple_of(ROUNDS_MAX));
             }
         }

@@ -15,9 +15,9 @@ use znode::{EventKind, Recorded, SessionId, State, Turn, ZPath};
 
 use crate::client::Client;
 use crate::client::codes::wire_zxid;
-use crate::watch::concerned::{Concerned, Hearer, WatchKind};
+use crate::watch::audience::{Audience, Hearer, WatchKind};
 use crate::watch::read_points::{ReadPoint, ReadPoints};
-use crate::watch::watch_table::{Full, TOGETHER, WatchLimits, WatchTable};
+use crate::watch::watch_table::{TOGETHER, WatchLimits, WatchRefusal, WatchTable};
 
 /// All connections of the door.
 ///
@@ -28,7 +28,7 @@ use crate::watch::watch_table::{Full, TOGETHER, WatchLimits, WatchTable};
 /// concerns many clients some are told at once, and the others bit by bit, so that no entry waits
 /// for that. A client that is about to be answered is told first ([`Hub::catch_up`]).
 pub(crate) struct Hub {
-    inner: Mutex<Inner>,
+    inner: Mutex<HubState>,
     /// The task that applies entries waits for the guard.
     is_awaited: AtomicBool,
     /// True while there are clients to be told of events.
@@ -41,7 +41,7 @@ pub(crate) struct Hub {
     refused: Seldom,
 }
 
-struct Inner {
+struct HubState {
     /// The state as published.
     state: Arc<State>,
     table: WatchTable,
@@ -58,7 +58,7 @@ struct Inner {
 struct FanOut {
     recorded: Recorded,
     frame: Vec<u8>,
-    concerned: Concerned,
+    audience: Audience,
 }
 
 /// Clients to whom events are told and sent before others have their turn.
@@ -68,14 +68,14 @@ const UNTOLD_MAX: usize = 100;
 
 /// A look at the state and the watches.
 pub(crate) struct Look<'a> {
-    inner: &'a mut Inner,
+    inner: &'a mut HubState,
     client: &'a Client,
 }
 
 impl Hub {
     pub(crate) fn new(limits: WatchLimits) -> Hub {
         let no_state = Arc::new(State::default());
-        let inner = Inner {
+        let inner = HubState {
             state: Arc::clone(&no_state),
             table: WatchTable::new(limits),
             clients: HashMap::new(),
@@ -166,7 +166,7 @@ impl Hub {
     }
 
     /// The code for a client whose watch has no room, with a word about it in the log now and then.
-    pub(crate) fn refuse(&self, client: &Client, Full(cause): Full) -> i32 {
+    pub(crate) fn refuse(&self, client: &Client, WatchRefusal(cause): WatchRefusal) -> i32 {
         if let Some(times) = self.refused.note(Instant::now()) {
             let (session, addr) = (client.session(), client.addr);
             warn!(%session, %addr, cause, times, "a watch of a ZooKeeper client is refused");
@@ -178,7 +178,7 @@ impl Hub {
     /// without the next one.
     pub(crate) fn read_point(&self, client: &Client) -> ReadPoint {
         let mut inner = self.lock();
-        let Inner { state, read_points, .. } = &mut *inner;
+        let HubState { state, read_points, .. } = &mut *inner;
         read_points.ask(client.session(), client.connection, client.last_turn(), state)
     }
 
@@ -211,19 +211,19 @@ impl Hub {
     }
 
     /// Tells some clients of events. Whether there are more to be told.
-    fn tell_some(&self, inner: &mut Inner) -> bool {
+    fn tell_some(&self, inner: &mut HubState) -> bool {
         inner.tell_some(SENT_TOGETHER);
         let is_behind = !inner.untold.is_empty();
         self.is_behind.store(is_behind, Ordering::Release);
         is_behind
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, HubState> {
         self.inner.lock().expect("nothing panics under this guard")
     }
 
     /// The guard for the task that applies entries: one at a time.
-    fn lock_to_apply(&self) -> MutexGuard<'_, Inner> {
+    fn lock_to_apply(&self) -> MutexGuard<'_, HubState> {
         self.is_awaited.store(true, Ordering::Release);
         let inner = self.lock();
         self.is_awaited.store(false, Ordering::Release);
@@ -238,7 +238,7 @@ impl Look<'_> {
     }
 
     /// Sets a watch.
-    pub(crate) fn set(&mut self, kind: WatchKind, path: &ZPath) -> Result<(), Full> {
+    pub(crate) fn set(&mut self, kind: WatchKind, path: &ZPath) -> Result<(), WatchRefusal> {
         self.inner.table.set(self.client.number, self.client.outbox.source(), kind, path)
     }
 
@@ -272,7 +272,7 @@ impl Observer for Hub {
     fn before_change(&self) -> Box<dyn Observing + '_> {
         let mut inner = self.lock_to_apply();
         inner.state = Arc::clone(&self.no_state);
-        Box::new(Changing { inner, hub: self })
+        Box::new(HubChange { inner, hub: self })
     }
 
     fn replaced(&self, state: &Arc<State>) {
@@ -290,13 +290,13 @@ impl Observer for Hub {
     }
 }
 
-/// The hub while the state changes: no reader looks at it.
-struct Changing<'a> {
-    inner: MutexGuard<'a, Inner>,
+/// A change of the state, for whose length no reader looks at the hub.
+struct HubChange<'a> {
+    inner: MutexGuard<'a, HubState>,
     hub: &'a Hub,
 }
 
-impl Observing for Changing<'_> {
+impl Observing for HubChange<'_> {
     fn wants(&self, session: SessionId, turn: &Turn) -> bool {
         self.inner.read_points.wants(session, turn.connection, turn.number)
     }
@@ -318,7 +318,7 @@ impl Observing for Changing<'_> {
     }
 }
 
-impl Inner {
+impl HubState {
     /// Takes up an event for the clients that it concerns.
     fn fire(&mut self, recorded: &Recorded) {
         let event = &recorded.event;
@@ -326,12 +326,12 @@ impl Inner {
         if event.kind == EventKind::Granted {
             return;
         }
-        let concerned = self.table.fire(event.kind, &event.path);
-        if concerned.is_empty() {
+        let audience = self.table.fire(event.kind, &event.path);
+        if audience.is_empty() {
             return;
         }
         let Some(frame) = event_frame(wire_zxid(event.zxid), event.kind, &event.path) else { return };
-        self.untold.push_back(FanOut { recorded: recorded.clone(), frame, concerned });
+        self.untold.push_back(FanOut { recorded: recorded.clone(), frame, audience });
         while self.untold.len() > UNTOLD_MAX {
             self.tell_oldest(usize::MAX);
         }
@@ -350,12 +350,12 @@ impl Inner {
         let Some(mut oldest) = self.untold.pop_front() else { return 0 };
         let mut count = 0;
         while count < clients_max
-            && let Some(hearer) = oldest.concerned.take_first()
+            && let Some(hearer) = oldest.audience.take_first()
         {
             self.tell(&oldest, &hearer);
             count += 1;
         }
-        if !oldest.concerned.is_empty() {
+        if !oldest.audience.is_empty() {
             self.untold.push_front(oldest);
         }
         count
@@ -365,7 +365,7 @@ impl Inner {
     fn catch_up(&mut self, number: u64) {
         let mut untold = std::mem::take(&mut self.untold);
         for fan_out in &mut untold {
-            if let Some(hearer) = fan_out.concerned.take(number) {
+            if let Some(hearer) = fan_out.audience.take(number) {
                 self.tell(fan_out, &hearer);
             }
         }
@@ -421,7 +421,7 @@ mod tests {
     use crate::client::Arrival;
     use crate::client::outbox::Outbox;
     use crate::client::shared_bytes::SharedBytes;
-    use crate::request::watches::{Brought, Comeback};
+    use crate::request::watches::{Comeback, ComebackOutcome};
 
     use super::*;
 
@@ -603,7 +603,7 @@ mod tests {
         assert_eq!(comeback.step(&hub, &one), None);
         assert_eq!(hub.watches(), TOGETHER);
         publish(&hub, &state(1), &[changed(1, "/0")]);
-        assert_eq!(comeback.step(&hub, &one), Some(Brought::Back(Zxid(0))));
+        assert_eq!(comeback.step(&hub, &one), Some(ComebackOutcome::Back(Zxid(0))));
         publish(&hub, &state(2), &[changed(2, &format!("/{TOGETHER}"))]);
         one.outbox.release(b"answer".to_vec());
         let event = |zxid, kind, path: &str| event_frame(zxid, kind, &ZPath::parse(path).unwrap()).unwrap();

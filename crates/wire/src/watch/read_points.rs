@@ -14,10 +14,10 @@ use znode::{SessionId, State};
 /// whether the state behind a write is wanted, and publishes it by itself then.
 #[derive(Default)]
 pub(crate) struct ReadPoints {
-    sessions: HashMap<SessionId, Waiting>,
+    sessions: HashMap<SessionId, SessionReads>,
 }
 
-struct Waiting {
+struct SessionReads {
     connection: u64,
     turns: BTreeMap<u64, Vec<oneshot::Sender<Arc<State>>>>,
 }
@@ -40,9 +40,9 @@ impl ReadPoints {
         if there.is_some_and(|(now, _)| now != connection) {
             return moment;
         }
-        let waiting = self.sessions.entry(session).or_insert_with(|| Waiting::new(connection));
+        let waiting = self.sessions.entry(session).or_insert_with(|| SessionReads::new(connection));
         if waiting.connection != connection {
-            *waiting = Waiting::new(connection);
+            *waiting = SessionReads::new(connection);
         }
         waiting.turns.entry(turn).or_default().push(tell);
         moment
@@ -81,9 +81,9 @@ impl ReadPoints {
     }
 }
 
-impl Waiting {
-    fn new(connection: u64) -> Waiting {
-        Waiting { connection, turns: BTreeMap::new() }
+impl SessionReads {
+    fn new(connection: u64) -> SessionReads {
+        SessionReads { connection, turns: BTreeMap::new() }
     }
 }
 

@@ -152,10 +152,10 @@ fn without_room_for_all_a_client_that_keeps_little_goes_on_with_what_has_a_short
     one.push(vec![1; UNCOUNTED_BYTES_MAX + 100_000]);
     let room = |outbox: &Outbox| [Room::Ping, Room::Short, Room::Read].map(|wanted| outbox.has_room(wanted));
     assert_eq!((room(&one), room(&other)), ([true, false, false], [true, true, false]));
-    let mut turn = Turn::default();
-    assert!(other.room([Some(Room::Read), None], &mut turn).now_or_never().is_none());
-    assert_eq!(other.room([Some(Room::Read), Some(Room::Short)], &mut turn).now_or_never(), Some(()));
+    let mut claim = PlaceClaim::default();
+    assert!(other.room([Some(Room::Read), None], &mut claim).now_or_never().is_none());
+    assert_eq!(other.room([Some(Room::Read), Some(Room::Short)], &mut claim).now_or_never(), Some(()));
     drop(one);
-    assert_eq!(other.room([Some(Room::Read), None], &mut turn).now_or_never(), Some(()));
-    assert!(other.has_room_in_turn(Room::Read, &turn));
+    assert_eq!(other.room([Some(Room::Read), None], &mut claim).now_or_never(), Some(()));
+    assert!(other.has_room_in_turn(Room::Read, &claim));
 }

@@ -17,7 +17,7 @@ use crate::WireConfig;
 use crate::client::outbox::Outbox;
 use crate::client::{Arrival, Client};
 use crate::session::door::{Door, ListensOn};
-use crate::watch::concerned::WatchKind;
+use crate::watch::audience::WatchKind;
 use crate::watch::watch_table::TOGETHER;
 
 /// No step of a test may take longer.
@@ -113,7 +113,7 @@ impl Node {
 
     /// Number of waits of an address that are over, while one goes on.
     fn served(&self, source: Option<IpAddr>) -> Option<u64> {
-        self.door.unread.lines().get(&source).copied()
+        self.door.unread.queues().get(&source).copied()
     }
 }
 

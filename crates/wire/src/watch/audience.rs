@@ -1,4 +1,4 @@
-//! Kinds of watches, and the connections that an event concerns while they are told of it. Pure.
+//! Kinds of watches, and the audience of an event: the connections that it concerns. Pure.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ impl WatchKind {
 ///
 /// Taken in the order of their numbers, or by number, each once.
 #[derive(Debug, Default)]
-pub(crate) struct Concerned {
+pub(crate) struct Audience {
     watchers: Vec<Watchers>,
     /// The lowest number that may be left.
     next: u64,
@@ -54,7 +54,7 @@ pub(crate) struct Hearer {
     pub(crate) used_up: Vec<WatchKind>,
 }
 
-impl Concerned {
+impl Audience {
     /// Adds connections.
     pub(crate) fn add(&mut self, kind: WatchKind, names_it: bool, connections: Arc<BTreeSet<u64>>) {
         if !connections.is_empty() {
@@ -75,7 +75,7 @@ impl Concerned {
         Some(self.hearer(connection))
     }
 
-    /// Takes a connection; `None` when it is not concerned or was taken.
+    /// Takes a connection; `None` when it is not in the audience or was taken.
     pub(crate) fn take(&mut self, connection: u64) -> Option<Hearer> {
         let is_left = connection >= self.next
             && self.watchers.iter().any(|watchers| watchers.connections.contains(&connection))
@@ -115,16 +115,16 @@ mod tests {
 
     #[test]
     fn each_connection_is_taken_once_whoever_asks_for_it() {
-        let mut concerned = Concerned::default();
-        concerned.add(WatchKind::Data, true, set(&[2, 3, 5]));
-        concerned.add(WatchKind::Recursive, false, set(&[1, 3]));
-        concerned.add(WatchKind::Child, true, set(&[]));
-        assert_eq!(concerned.take(5), Some(hearer(5, true, &[WatchKind::Data])));
-        assert_eq!([5, 4].map(|number| concerned.take(number)), [None, None]);
+        let mut audience = Audience::default();
+        audience.add(WatchKind::Data, true, set(&[2, 3, 5]));
+        audience.add(WatchKind::Recursive, false, set(&[1, 3]));
+        audience.add(WatchKind::Child, true, set(&[]));
+        assert_eq!(audience.take(5), Some(hearer(5, true, &[WatchKind::Data])));
+        assert_eq!([5, 4].map(|number| audience.take(number)), [None, None]);
         let both = Some(hearer(3, true, &[WatchKind::Data]));
         let expected = [Some(hearer(1, false, &[])), Some(hearer(2, true, &[WatchKind::Data])), both, None];
-        assert_eq!([(); 4].map(|()| concerned.take_first()), expected);
-        assert_eq!(concerned.take(2), None);
-        assert!(concerned.is_empty());
+        assert_eq!([(); 4].map(|()| audience.take_first()), expected);
+        assert_eq!(audience.take(2), None);
+        assert!(audience.is_empty());
     }
 }

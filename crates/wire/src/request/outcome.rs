@@ -1,9 +1,9 @@
-//! Answers to requests whose turn has come.
+//! Outcomes of requests that had to wait.
 
 use znode::Zxid;
 
-/// The way in which a request that had to wait is answered.
-pub(crate) enum Done {
+/// The outcome of a request that had to wait.
+pub(crate) enum Outcome {
     /// A body, or an error; at this zxid, or at that of the answer before it.
     Answer(Option<Zxid>, Result<Vec<u8>, i32>),
     /// A body, or an error, as of `Answer`; the connection ends behind it.
@@ -12,11 +12,11 @@ pub(crate) enum Done {
     Cut(&'static str),
 }
 
-impl Done {
+impl Outcome {
     /// The last answer of its connection.
-    pub(crate) fn last(self) -> Done {
+    pub(crate) fn last(self) -> Outcome {
         match self {
-            Done::Answer(at, body) => Done::Last(at, body),
+            Outcome::Answer(at, body) => Outcome::Last(at, body),
             other => other,
         }
     }

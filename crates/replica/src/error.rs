@@ -9,7 +9,7 @@ const CANNOT_SERVE: &str = "this node hears no leader, or its disk does not answ
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The state machine's rules say no; every replica would say the same. (A refused *proposal* is
-    /// an answer and comes as `Applied`; this is for heartbeats.)
+    /// an answer and comes as `TxnOutcome`; this is for heartbeats.)
     #[error("{0}")]
     Refused(znode::Error),
     /// The call proposed nothing: retry freely, here or elsewhere.

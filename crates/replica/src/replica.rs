@@ -10,7 +10,7 @@ use openraft::storage::RaftLogStorage;
 use sha2::{Digest, Sha256};
 use storage::TypeConfig;
 use tokio::time::Instant;
-use znode::{Applied, Credential, Identity, Request, SessionId, State, Term, Zxid};
+use znode::{Credential, Identity, Request, SessionId, State, Term, TxnOutcome, Zxid};
 
 use crate::follower::session_heartbeats::Touch;
 use crate::local::session_tracker::Silence;
@@ -92,16 +92,16 @@ impl Replica {
     }
 
     /// Writes, through the leader. Returns once this node has applied the entry, so that what the
-    /// caller reads next from [`Replica::state`] includes it. `Applied::events` is empty: events go
-    /// to those who watch.
+    /// caller reads next from [`Replica::state`] includes it. `TxnOutcome::events` is empty: events
+    /// go to those who watch.
     ///
     /// Dropping the future does not take the proposal back.
     ///
     /// # Errors
     /// `Unavailable` when nothing was proposed, `Unknown` when it may have been. A refusal by the
-    /// state machine is `Applied`; `Refused` is only a request that is too long to be an entry at
-    /// all.
-    pub async fn propose(&self, request: Request, deadline: Instant) -> Result<Applied, Error> {
+    /// state machine is a `TxnOutcome`; `Refused` is only a request that is too long to be an entry
+    /// at all.
+    pub async fn propose(&self, request: Request, deadline: Instant) -> Result<TxnOutcome, Error> {
         self.node.proposer.propose(request, deadline).await
     }
 

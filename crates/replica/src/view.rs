@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, RwLock, Weak};
 
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, timeout_at};
-use znode::{Identity, Recorded, Request, State, Zxid};
+use znode::{EventRecord, Identity, Request, State, Zxid};
 
 use crate::local::counters::Counters;
 use crate::view::event_ring::{EventRing, Found};
@@ -100,7 +100,7 @@ impl View {
     /// whether the state right behind an entry is to be published by itself.
     ///
     /// A reader that has taken the state keeps it as it was: then all that changes is copied.
-    pub(crate) fn change(&self, change: impl FnOnce(&mut State, &dyn Fn(&Request) -> bool) -> Vec<Recorded>) {
+    pub(crate) fn change(&self, change: impl FnOnce(&mut State, &dyn Fn(&Request) -> bool) -> Vec<EventRecord>) {
         let mut guarded = self.lock();
         let observers: Vec<_> = guarded.observers().collect();
         let observing: Vec<_> = observers.iter().map(|observer| observer.before_change()).collect();
@@ -410,7 +410,7 @@ mod tests {
     }
 
     impl Observing for &Listener {
-        fn published(self: Box<Self>, state: &Arc<State>, events: &[Recorded]) {
+        fn published(self: Box<Self>, state: &Arc<State>, events: &[EventRecord]) {
             self.hear(state.last_zxid(), events.len());
         }
     }
@@ -426,7 +426,7 @@ mod tests {
     fn change(view: &View, zxid: u64, events: Vec<Event>) {
         view.change(|state, _| {
             skip(state, zxid);
-            events.into_iter().map(Recorded::from).collect()
+            events.into_iter().map(EventRecord::from).collect()
         });
     }
 

@@ -9,7 +9,7 @@ use replica::{
 };
 use tokio::time::{Instant, sleep};
 use znode::lock::LockStatus;
-use znode::{Applied, Credential, FencingToken, Request, SessionId, State, ZPath, Zxid, lock};
+use znode::{Credential, FencingToken, Request, SessionId, State, TxnOutcome, ZPath, Zxid, lock};
 
 /// A call's number, unique in a run.
 pub type CallId = u64;
@@ -72,7 +72,7 @@ pub enum Waited {
 #[derive(Clone, Debug)]
 pub enum Reply {
     /// Answer to [`Call::Propose`].
-    Applied(Result<Applied, Error>),
+    Applied(Result<TxnOutcome, Error>),
     /// Answer to [`Call::Read`].
     State(Result<Arc<State>, Error>),
     /// Answer to [`Call::Finalize`].

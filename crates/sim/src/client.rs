@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use replica::{Consistency, Error};
 use tokio::time::{sleep, timeout};
-use znode::{Applied, Attempt, Credential, Op, Request, RequestKey, SessionId, Zxid};
+use znode::{Attempt, Credential, Op, Request, RequestKey, SessionId, TxnOutcome, Zxid};
 
 use crate::call::{Call, Reply, Waited};
 use crate::hub::{Hub, MachineId};
@@ -70,7 +70,7 @@ pub struct Session {
 #[derive(Clone, Debug)]
 pub enum Written {
     /// The write was done.
-    Done(Applied),
+    Done(TxnOutcome),
     /// The write may have been done.
     Unknown,
 }
@@ -220,7 +220,7 @@ impl Client {
             lease.timeout_ms = lease.timeout_ms.min(timeout_ms);
         }
         let request = self.request(session, Op::AttachSession { connection, timeout_ms });
-        if let Written::Done(Applied { reply: Ok(znode::Reply::SessionOpened { timeout_ms, .. }), .. }) =
+        if let Written::Done(TxnOutcome { reply: Ok(znode::Reply::SessionOpened { timeout_ms, .. }), .. }) =
             self.write(request).await
         {
             let mut lease = session.lease.borrow_mut();

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use storage::Membership;
-use znode::{Applied, LogPosition, State, Term, Txn, Zxid, decode_txn};
+use znode::{LogPosition, State, Term, Txn, TxnOutcome, Zxid, decode_txn};
 
 use crate::counts::Counts;
 use crate::log_disk::LogDisk;
@@ -19,7 +19,7 @@ pub struct Entry {
     /// The membership from here on, if the entry has one.
     pub membership: Option<Membership>,
     /// The result of the transaction.
-    pub applied: Option<Applied>,
+    pub applied: Option<TxnOutcome>,
     /// The state after the entry.
     pub state: State,
     /// The time at which a node first wrote the entry.

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use replica::{EventBatch, WatchKey};
-use znode::{Applied, FencingToken, Levels, RequestKey, SessionId, State, Term, Txn, ZPath, Zxid};
+use znode::{FencingToken, Levels, RequestKey, SessionId, State, Term, Txn, TxnOutcome, ZPath, Zxid};
 
 use crate::hub::MachineId;
 
@@ -38,7 +38,7 @@ pub enum Observation {
         /// The idempotency key.
         key: Option<RequestKey>,
         /// The acknowledgement.
-        applied: Applied,
+        applied: TxnOutcome,
         /// The time of the first try.
         began_ms: u64,
     },
@@ -166,7 +166,7 @@ pub struct Commit<'a> {
     /// The members from here on, if the entry has a membership.
     pub membership: Option<&'a storage::Membership>,
     /// The result of applying the transaction.
-    pub applied: Option<&'a Applied>,
+    pub applied: Option<&'a TxnOutcome>,
     /// The state before.
     pub before: &'a State,
     /// The state after.

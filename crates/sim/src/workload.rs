@@ -4,9 +4,9 @@ use std::rc::Rc;
 
 use replica::WatchKey;
 use tokio::task::JoinSet;
-use znode::lock::Held;
+use znode::lock::TicketHolds;
 use znode::{
-    Acquire, Applied, Attempt, Create, CreateMode, FencingToken, LockGuard, LockMode, Op, Reply, Request, ZPath,
+    Acquire, Attempt, Create, CreateMode, FencingToken, LockGuard, LockMode, Op, Reply, Request, TxnOutcome, ZPath,
     ZnodeOp, Zxid,
 };
 
@@ -230,11 +230,11 @@ async fn look_for_grant(client: &mut Client, session: &Session, ticket: &ZPath) 
 }
 
 /// Gives up the wait. Returns the grant, if it came meanwhile.
-async fn withdraw(client: &mut Client, session: &Session, ticket: &ZPath, attempt: Attempt) -> Option<Held> {
+async fn withdraw(client: &mut Client, session: &Session, ticket: &ZPath, attempt: Attempt) -> Option<TicketHolds> {
     let op = Op::Withdraw { ticket: ticket.clone(), attempt, if_waiting: true };
     let request = client.request(session, op);
     match client.write(request).await {
-        Written::Done(Applied { reply: Ok(Reply::StillHeld(held)), .. }) => Some(held),
+        Written::Done(TxnOutcome { reply: Ok(Reply::StillHeld(held)), .. }) => Some(held),
         _ => None,
     }
 }

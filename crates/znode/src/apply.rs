@@ -7,10 +7,10 @@ use crate::edits::context::Context;
 use crate::edits::effects::Effects;
 use crate::edits::history::end_of;
 use crate::operations::readings;
-use crate::state::session::Answered;
+use crate::state::session::RequestRecord;
 use crate::{
-    Applied, Attempt, Error, LockGuard, LogPosition, Op, Recorded, Refusal, Reply, Request, RequestKey, SessionId,
-    State, Turn, Txn, ZPath, ZnodeOp, Zxid, fingerprint,
+    Attempt, Error, EventRecord, LockGuard, LogPosition, Op, Refusal, Reply, Request, RequestKey, SessionId, State,
+    Txn, TxnOutcome, WriteTurn, ZPath, ZnodeOp, Zxid, fingerprint,
 };
 
 impl State {
@@ -19,9 +19,9 @@ impl State {
     ///
     /// # Panics
     /// When zxids do not rise: entries apply once and in order.
-    pub fn apply(&mut self, at: LogPosition, txn: Txn) -> Applied {
+    pub fn apply(&mut self, at: LogPosition, txn: Txn) -> TxnOutcome {
         let (applied, recorded) = self.apply_recorded(at, txn);
-        Applied { events: recorded.into_iter().map(|recorded| recorded.event).collect(), ..applied }
+        TxnOutcome { events: recorded.into_iter().map(|recorded| recorded.event).collect(), ..applied }
     }
 
     /// Applies one transaction as [`State::apply`] does, and answers its events apart, each with
@@ -29,14 +29,14 @@ impl State {
     ///
     /// # Panics
     /// When zxids do not rise.
-    pub fn apply_recorded(&mut self, at: LogPosition, txn: Txn) -> (Applied, Vec<Recorded>) {
+    pub fn apply_recorded(&mut self, at: LogPosition, txn: Txn) -> (TxnOutcome, Vec<EventRecord>) {
         self.advance(at);
         self.time_ms = self.time_ms.max(txn.time_ms);
         let mut effects = Effects::default();
         let (zxid, reply, context) = self.ask(at, txn.request, txn.proven, &mut effects);
         self.take_up_unsettled(&mut effects);
         self.grant_ready(&context, &mut effects);
-        (Applied { zxid, reply, events: Vec::new() }, effects.events)
+        (TxnOutcome { zxid, reply, events: Vec::new() }, effects.events)
     }
 
     /// Checks whether a request would be refused for what it costs if it were applied now. For the
@@ -108,7 +108,7 @@ impl State {
     fn answer(
         &mut self,
         guard: Option<LockGuard>,
-        turn: Option<Turn>,
+        turn: Option<WriteTurn>,
         op: Op,
         context: &Context,
         effects: &mut Effects,
@@ -136,7 +136,7 @@ impl State {
             };
         }
         let answer = self.guarded(guard, turn, op, context, effects);
-        let answered = Answered { zxid: now, fingerprint, answer: Some(answer.clone()) };
+        let answered = RequestRecord { zxid: now, fingerprint, answer: Some(answer.clone()) };
         // An operation that was to give something back, and did not, leaves no trace either.
         if full_at.is_none_or(|before| self.state_bytes() + answered.weight() <= before) {
             self.keep_answer(id, key, answered);
@@ -146,7 +146,7 @@ impl State {
 
     /// Keeps the answer in the session's memory. A session that was closed by the request needs
     /// none.
-    fn keep_answer(&mut self, id: SessionId, key: RequestKey, answered: Answered) {
+    fn keep_answer(&mut self, id: SessionId, key: RequestKey, answered: RequestRecord) {
         let (limits, overweight) = (self.limits.clone(), self.is_overweight());
         self.sessions.edit_requests(id, |requests| {
             requests.keep(key, answered, &limits);
@@ -163,7 +163,7 @@ impl State {
         id: SessionId,
         key: RequestKey,
         attempt: Attempt,
-        answered: &Answered,
+        answered: &RequestRecord,
     ) -> (Zxid, Result<Reply, Refusal>) {
         let now = self.last_zxid;
         let acquires = matches!(op, Op::Acquire(_) | Op::AcquireAll(_) | Op::Upgrade(_));
@@ -197,7 +197,7 @@ impl State {
     fn guarded(
         &mut self,
         guard: Option<LockGuard>,
-        turn: Option<Turn>,
+        turn: Option<WriteTurn>,
         op: Op,
         context: &Context,
         effects: &mut Effects,

@@ -5,10 +5,10 @@
 //! `operations/grant.rs` says who holds next.
 
 pub use crate::edits::history::{ended_in, history, may_read_history, may_read_of_ended};
-pub use crate::entry::applied::{Held, WaitsFor};
+pub use crate::entry::txn_outcome::{TicketHolds, WaitsFor};
 pub use crate::operations::readings::{
-    LockStatus, LockSummary, Permits, Queue, QueueEntry, grant, holder, is_held_by, is_held_with, list, mixed_clients,
-    parts, paths, position, queue, revocation, status, summary,
+    LockStatus, LockSummary, Permits, QueueEntry, QueuePage, grant, holder, is_held_by, is_held_with, list,
+    mixed_clients, parts, paths, position, queue, revocation, status, summary,
 };
 pub use crate::queue::ended::{EndedSession, EndedTicket, Grant, Moment, TicketEnd};
 pub use crate::queue::revocations::Revocation;

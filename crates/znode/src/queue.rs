@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
 
-use crate::queue::demand::{Demand, Taken};
+use crate::queue::demand::{Demand, LockUsage};
 use crate::queue::ended::Grant;
 use crate::words::ticket_name::sequence_of;
 use crate::{Contender, FencingToken, LockSettings, SessionId, Zxid};
@@ -49,10 +49,9 @@ impl Position {
     }
 }
 
-/// The order in which waiters have their turn: the upgraded writer, then by priority, then by
-/// position.
+/// The turn of a waiter. They are ordered: the upgraded writer, then by priority, then by position.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Turn {
+pub(crate) struct QueueTurn {
     rank: Reverse<u64>,
     pub(crate) position: Position,
 }
@@ -60,10 +59,10 @@ pub(crate) struct Turn {
 /// The rank before any priority.
 const UPGRADED: u64 = u64::MAX;
 
-impl Turn {
+impl QueueTurn {
     /// The turn of a writer that a reader is to become.
-    pub(crate) fn upgraded(position: Position) -> Turn {
-        Turn { rank: Reverse(UPGRADED), position }
+    pub(crate) fn upgraded(position: Position) -> QueueTurn {
+        QueueTurn { rank: Reverse(UPGRADED), position }
     }
 }
 
@@ -106,10 +105,10 @@ pub(crate) struct Holder {
     pub(crate) grant: Grant,
 }
 
-/// A reader that became a writer, or wants to. There is one in a queue, as long as the writer's
-/// ticket stands.
+/// The tickets of a reader that became a writer, or wants to. There is one pair in a queue, as long
+/// as the writer's ticket stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Upgrade {
+pub(crate) struct UpgradePair {
     pub(crate) writer: Position,
     /// The ticket beside which the writer fits. `None` when it has gone.
     pub(crate) reader: Option<Position>,
@@ -121,26 +120,26 @@ pub(crate) struct Queue {
     settings: LockSettings,
     holders: OrdMap<Position, Holder>,
     by_token: OrdSet<(FencingToken, Position)>,
-    taken: Taken,
+    usage: LockUsage,
     /// The one that holds alone.
     alone: Option<Position>,
     /// Waiters that want a share, and all others. Apart, so that a reader finds the writers before
     /// it.
-    readers: OrdMap<Turn, Ticket>,
-    others: OrdMap<Turn, Ticket>,
+    readers: OrdMap<QueueTurn, Ticket>,
+    others: OrdMap<QueueTurn, Ticket>,
     /// Waiters with a priority above the ordinary one, which is 0.
     priorities: OrdMap<Position, u32>,
-    upgrade: Option<Upgrade>,
+    upgrade: Option<UpgradePair>,
     /// The largest token that was granted.
     top_token: FencingToken,
     /// Readers that wait as parts of multi-locks.
-    reading_parts: OrdMap<Turn, Ticket>,
+    reading_parts: OrdMap<QueueTurn, Ticket>,
 }
 
 /// Entering, leaving, granting.
 impl Queue {
     /// A queue as a snapshot has it, before its tickets.
-    pub(crate) fn restored(settings: LockSettings, top_token: FencingToken, upgrade: Option<Upgrade>) -> Queue {
+    pub(crate) fn restored(settings: LockSettings, top_token: FencingToken, upgrade: Option<UpgradePair>) -> Queue {
         Queue { settings, top_token, upgrade, ..Queue::default() }
     }
 
@@ -168,7 +167,7 @@ impl Queue {
     /// Expects an upgraded writer: the ticket at this position, which is not there yet, goes before
     /// all others, and fits without that reader.
     pub(crate) fn expect_upgraded(&mut self, writer: Position, reader: Position) {
-        self.upgrade = Some(Upgrade { writer, reader: Some(reader) });
+        self.upgrade = Some(UpgradePair { writer, reader: Some(reader) });
     }
 
     /// Lets a waiter hold from here on, with a token for which it was looked at last.
@@ -179,9 +178,9 @@ impl Queue {
     }
 
     fn hold(&mut self, position: Position, holder: Holder) {
-        let taken = Taken::by(holder.ticket.demand, self.settings.limit);
-        self.taken = self.taken.plus(taken);
-        if taken.alone > 0 {
+        let usage = LockUsage::by(holder.ticket.demand, self.settings.limit);
+        self.usage = self.usage.plus(usage);
+        if usage.alone > 0 {
             self.alone = Some(position.clone());
         }
         self.top_token = self.top_token.max(holder.grant.token);
@@ -194,7 +193,7 @@ impl Queue {
         let holder = self.holders.remove(position);
         match &holder {
             Some(Holder { ticket, grant }) => {
-                self.taken = self.taken.less(Taken::by(ticket.demand, self.settings.limit));
+                self.usage = self.usage.less(LockUsage::by(ticket.demand, self.settings.limit));
                 self.by_token.remove(&(grant.token, position.clone()));
                 self.alone.take_if(|alone| alone == position);
             }
@@ -215,7 +214,7 @@ impl Queue {
         Some(ticket)
     }
 
-    fn side_mut(&mut self, demand: Demand) -> &mut OrdMap<Turn, Ticket> {
+    fn side_mut(&mut self, demand: Demand) -> &mut OrdMap<QueueTurn, Ticket> {
         if demand == Demand::Shared { &mut self.readers } else { &mut self.others }
     }
 
@@ -227,8 +226,8 @@ impl Queue {
         // Of all holders only one that holds alone can have a demand that means something else now.
         let alone = self.alone.as_ref().and_then(|position| self.holders.get(position));
         if let Some(demand) = alone.map(|holder| holder.ticket.demand) {
-            self.taken = self.taken.less(Taken::by(demand, before)).plus(Taken::by(demand, settings.limit));
-            self.alone.take_if(|_| self.taken.alone == 0);
+            self.usage = self.usage.less(LockUsage::by(demand, before)).plus(LockUsage::by(demand, settings.limit));
+            self.alone.take_if(|_| self.usage.alone == 0);
         }
     }
 }
@@ -251,13 +250,13 @@ impl Queue {
     fn fits_without(&self, gone: Option<&Position>, position: &Position, demand: Demand) -> bool {
         let limit = self.settings.limit;
         let gone = gone.filter(|gone| *gone != position).and_then(|gone| self.holders.get(gone));
-        let taken = gone.map_or(self.taken, |gone| self.taken.less(Taken::by(gone.ticket.demand, limit)));
-        taken.has_room(demand, limit)
+        let usage = gone.map_or(self.usage, |gone| self.usage.less(LockUsage::by(gone.ticket.demand, limit)));
+        usage.has_room(demand, limit)
     }
 
     /// Tells whether there is room for one demand beside another alone.
     pub(crate) fn fit_together(&self, other: Demand, demand: Demand) -> bool {
-        Taken::by(other, self.settings.limit).has_room(demand, self.settings.limit)
+        LockUsage::by(other, self.settings.limit).has_room(demand, self.settings.limit)
     }
 
     /// The token with which a ticket holds that is granted the lock now.
@@ -275,7 +274,7 @@ impl Queue {
     /// tokens tell holders apart, and for one that would hold alone any that was granted.
     pub(crate) fn repeats_token(&self, position: &Position, demand: Demand, now: Zxid) -> bool {
         let token = self.token_at(position, now);
-        let alone = Taken::by(demand, self.settings.limit).alone > 0;
+        let alone = LockUsage::by(demand, self.settings.limit).alone > 0;
         alone && token <= self.top_token || self.settings.limit.is_some() && self.holders_with(token).next().is_some()
     }
 
@@ -286,12 +285,12 @@ impl Queue {
         }
     }
 
-    fn turn_of(&self, position: Position) -> Turn {
-        Turn { rank: Reverse(self.rank_of(&position)), position }
+    fn turn_of(&self, position: Position) -> QueueTurn {
+        QueueTurn { rank: Reverse(self.rank_of(&position)), position }
     }
 
     /// The turn of a waiter.
-    pub(crate) fn turn(&self, position: &Position) -> Turn {
+    pub(crate) fn turn(&self, position: &Position) -> QueueTurn {
         self.turn_of(position.clone())
     }
 
@@ -303,7 +302,7 @@ impl Queue {
     /// The waiters whose turn is before one; all, where that is at the end.
     pub(crate) fn waiters_before<'a>(
         &'a self,
-        turn: Option<&Turn>,
+        turn: Option<&QueueTurn>,
     ) -> impl Iterator<Item = (&'a Position, &'a Ticket)> + use<'a> {
         let end = || turn.map_or(Bound::Unbounded, Bound::Excluded).cloned();
         let readers = self.readers.range((Bound::Unbounded, end()));
@@ -314,14 +313,14 @@ impl Queue {
     /// waiter that blocks such a reader blocks the later ones, too.
     pub(crate) fn blockers_of_reader<'a>(
         &'a self,
-        turn: Option<&Turn>,
+        turn: Option<&QueueTurn>,
     ) -> impl Iterator<Item = (&'a Position, &'a Ticket)> + use<'a> {
         let end = || turn.map_or(Bound::Unbounded, Bound::Excluded).cloned();
         merge(self.reading_parts.range((Bound::Unbounded, end())), self.others.range((Bound::Unbounded, end())))
     }
 
     /// The waiter whose turn is just before one.
-    pub(crate) fn waiter_before(&self, turn: &Turn) -> Option<&Position> {
+    pub(crate) fn waiter_before(&self, turn: &QueueTurn) -> Option<&Position> {
         let before = (Bound::Unbounded, Bound::Excluded(turn.clone()));
         let reader = self.readers.range(before.clone()).next_back();
         let other = self.others.range(before).next_back();
@@ -329,7 +328,7 @@ impl Queue {
     }
 
     /// The last waiter before a turn that wants more than a share.
-    pub(crate) fn writer_before(&self, turn: &Turn) -> Option<&Turn> {
+    pub(crate) fn writer_before(&self, turn: &QueueTurn) -> Option<&QueueTurn> {
         self.others.range((Bound::Unbounded, Bound::Excluded(turn.clone()))).next_back().map(|(turn, _)| turn)
     }
 
@@ -389,7 +388,7 @@ impl Queue {
 
     /// Tells whether all holders have a share.
     pub(crate) fn all_share(&self) -> bool {
-        self.taken.alone == 0 && self.taken.units == 0
+        self.usage.alone == 0 && self.usage.units == 0
     }
 
     /// The one that holds alone.
@@ -431,7 +430,7 @@ impl Queue {
         if self.priorities.is_empty() { 0 } else { self.priorities.get(position).copied().unwrap_or(0) }
     }
 
-    pub(crate) fn upgrade(&self) -> Option<&Upgrade> {
+    pub(crate) fn upgrade(&self) -> Option<&UpgradePair> {
         self.upgrade.as_ref()
     }
 
@@ -448,12 +447,12 @@ impl Queue {
 
     /// The permits of a semaphore that its holders have.
     pub(crate) fn units_taken(&self) -> u32 {
-        self.taken.units
+        self.usage.units
     }
 
     /// The permits that a ticket wants where it stands, in a semaphore.
     pub(crate) fn units_of(&self, demand: Demand) -> Option<u32> {
-        let units = Taken::by(demand, self.settings.limit).units;
+        let units = LockUsage::by(demand, self.settings.limit).units;
         Some(units).filter(|_| self.settings.limit.is_some() && !matches!(demand, Demand::Alone | Demand::Shared))
     }
 }
@@ -464,8 +463,8 @@ fn is_reading_part(ticket: &Ticket) -> bool {
 
 /// Two rows of waiters as one.
 fn merge<'a>(
-    readers: impl Iterator<Item = (&'a Turn, &'a Ticket)>,
-    others: impl Iterator<Item = (&'a Turn, &'a Ticket)>,
+    readers: impl Iterator<Item = (&'a QueueTurn, &'a Ticket)>,
+    others: impl Iterator<Item = (&'a QueueTurn, &'a Ticket)>,
 ) -> impl Iterator<Item = (&'a Position, &'a Ticket)> {
     let (mut readers, mut others) = (readers.peekable(), others.peekable());
     std::iter::from_fn(move || {

@@ -12,9 +12,9 @@ use crate::edits::positions::holds_lock;
 use crate::entry::codec::{decode, encode};
 use crate::queue::ended::{EndedSession, Grant, History};
 use crate::queue::revocations::Revocation;
-use crate::queue::{Position, Queue, Upgrade};
+use crate::queue::{Position, Queue, UpgradePair};
 use crate::state::locks::MultiLock;
-use crate::state::session::{Answered, Requests};
+use crate::state::session::{RequestRecord, Requests};
 use crate::tree::Tree;
 use crate::tree::znode::Family;
 use crate::words::ticket_name::sequence_of;
@@ -56,7 +56,7 @@ enum Record {
     Request {
         session: SessionId,
         key: RequestKey,
-        answered: Answered,
+        answered: RequestRecord,
     },
     Znode(Box<ZnodeRecord>),
     MultiLock {
@@ -116,10 +116,10 @@ struct QueueRecord {
     settings: LockSettings,
     top_token: FencingToken,
     /// Names and czxids of the upgraded writer and, while it stands, of its reader.
-    upgrade: Option<(Ticket, Option<Ticket>)>,
+    upgrade: Option<(TicketId, Option<TicketId>)>,
 }
 
-type Ticket = (String, Zxid);
+type TicketId = (String, Zxid);
 
 impl Record {
     /// The level with which it came. Without a wildcard: a new kind is to have one.
@@ -454,10 +454,10 @@ fn push_znode(state: &mut State, record: ZnodeRecord) -> Result<(), DecodeError>
 }
 
 fn restored(record: QueueRecord) -> Arc<Queue> {
-    let position = |(name, czxid): Ticket| Position::of(&name, czxid);
+    let position = |(name, czxid): TicketId| Position::of(&name, czxid);
     let upgrade = record.upgrade.and_then(|(writer, reader)| {
         let (writer, reader) = (position(writer)?, reader.and_then(position));
-        Some(Upgrade { writer, reader })
+        Some(UpgradePair { writer, reader })
     });
     Arc::new(Queue::restored(record.settings, record.top_token, upgrade))
 }

@@ -13,8 +13,8 @@ use storage::{LogId, NodeMeta, Outcome, Snapshot, SnapshotMeta, SnapshotStore, S
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use znode::{
-    Applied, DecodeError, Founding, Levels, LogPosition, Op, OtherLevel, Recorded, Reply, SEQUENCE_MAX, State,
-    StateBuilder, Term, Txn, Zxid,
+    DecodeError, EventRecord, Founding, Levels, LogPosition, Op, OtherLevel, Reply, SEQUENCE_MAX, State, StateBuilder,
+    Term, Txn, TxnOutcome, Zxid,
 };
 
 use crate::local::host::Host;
@@ -43,7 +43,7 @@ pub(crate) struct Proposed {
     /// The entry's zxid.
     pub(crate) at: Zxid,
     /// The outcome, without events.
-    pub(crate) applied: Applied,
+    pub(crate) applied: TxnOutcome,
 }
 
 /// Raft's state machine. In memory only: after a restart it is read from the newest snapshot and
@@ -214,7 +214,7 @@ impl StateMachine {
         }
     }
 
-    fn apply_txn(&mut self, state: &mut State, at: LogPosition, txn: Txn, events: &mut Vec<Recorded>) -> Applied {
+    fn apply_txn(&mut self, state: &mut State, at: LogPosition, txn: Txn, events: &mut Vec<EventRecord>) -> TxnOutcome {
         let expires = matches!(txn.request.op, Op::ExpireSessions { .. });
         let may_force = self.view.counters.is_new(at.zxid) && Forced::may_come_of(&txn.request.op);
         let own = txn.request.credential.map(|credential| credential.session);
@@ -390,12 +390,12 @@ pub(crate) fn other_level(error: &io::Error) -> Option<OtherLevel> {
 }
 
 /// Passes over an entry that is no transaction.
-fn skip(state: &mut State, at: LogPosition) -> Applied {
+fn skip(state: &mut State, at: LogPosition) -> TxnOutcome {
     // The first membership is entry 0, and zxid 0 means "never".
     if at.zxid > state.last_zxid() {
         state.skip(at);
     }
-    Applied { zxid: at.zxid, reply: Ok(znode::Reply::Done), events: Vec::new() }
+    TxnOutcome { zxid: at.zxid, reply: Ok(znode::Reply::Done), events: Vec::new() }
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use znode::{Event, Identity, Recorded, Zxid};
+use znode::{Event, EventRecord, Identity, Zxid};
 
 use crate::{EventBatch, EventKinds, EventsError, WatchKey};
 
@@ -16,7 +16,7 @@ const SCAN_MAX: usize = 4_096;
 pub(crate) struct EventRing {
     events_max: usize,
     bytes_max: usize,
-    events: VecDeque<Recorded>,
+    events: VecDeque<EventRecord>,
     bytes: usize,
     /// Events after this zxid are all here.
     oldest: Zxid,
@@ -53,7 +53,7 @@ impl EventRing {
     }
 
     /// Puts the events of entries up to `upto` in, in order.
-    pub(crate) fn push(&mut self, events: impl IntoIterator<Item = impl Into<Recorded>>, upto: Zxid) {
+    pub(crate) fn push(&mut self, events: impl IntoIterator<Item = impl Into<EventRecord>>, upto: Zxid) {
         self.upto = upto;
         for recorded in events.into_iter().map(Into::into) {
             self.bytes += event_bytes(&recorded.event);
@@ -122,7 +122,7 @@ fn matches(key: &WatchKey, kinds: EventKinds, event: &Event) -> bool {
 
 /// Tells whether a reader may hear of an event. Who watches a subtree has named its root; of what
 /// is below, the names are for who may read the lists that they stand in.
-fn may_hear(key: &WatchKey, recorded: &Recorded, reader: Option<&[Identity]>) -> bool {
+fn may_hear(key: &WatchKey, recorded: &EventRecord, reader: Option<&[Identity]>) -> bool {
     let named = !matches!(key, WatchKey::Subtree(path) if *path != recorded.event.path);
     recorded.is_for(reader) && (named || recorded.names_it_to(reader))
 }
@@ -178,7 +178,7 @@ mod tests {
         let bobs = Acl { perms: READ, scheme: "digest".into(), id: "bob:x".into() };
         let bobs: Arc<[Acl]> = [bobs].into();
         let (named, below) = (event(1, "/a"), event(2, "/a/b"));
-        ring.push([Recorded { event: named, acl: Some(Arc::clone(&bobs)), parent_acl: None }], Zxid(2));
+        ring.push([EventRecord { event: named, acl: Some(Arc::clone(&bobs)), parent_acl: None }], Zxid(2));
         let (key, bob) =
             (WatchKey::Node(ZPath::parse("/a").unwrap()), Identity { scheme: "digest".into(), id: "bob:x".into() });
         let found = |reader| ring.find(&key, EventKinds::ALL, Zxid(0), reader).unwrap();
@@ -187,7 +187,7 @@ mod tests {
         assert_eq!((found(Some(std::slice::from_ref(&bob))), found(None)), (batch.clone(), batch));
 
         // One that may be read, in a list that may not: told to who has named it.
-        ring.push([Recorded { event: below.clone(), acl: None, parent_acl: Some(bobs) }], Zxid(2));
+        ring.push([EventRecord { event: below.clone(), acl: None, parent_acl: Some(bobs) }], Zxid(2));
         let found = |watched: &str, reader| {
             let (key, root) = (WatchKey::Subtree, ZPath::parse(watched).unwrap());
             ring.find(&key(root), EventKinds::ALL, Zxid(1), reader).unwrap()

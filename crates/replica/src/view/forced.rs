@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use znode::lock::{self, LockStatus, Naming, TicketEnd};
-use znode::{Actor, Applied, Op, Reply, SessionId, State, ZPath, ZnodeOp, Zxid};
+use znode::{Actor, Op, Reply, SessionId, State, TxnOutcome, ZPath, ZnodeOp, Zxid};
 
 /// Lines in [`PAUSE`]. More are counted, and the next line says how many there were.
 const LINES_MAX: u32 = 20;
@@ -47,7 +47,7 @@ impl Forced {
 
     /// Tickets that the entry just applied took from their sessions, or asked for. `own` is the
     /// session that wrote it.
-    pub(crate) fn by(state: &State, own: Option<SessionId>, applied: &Applied) -> Vec<Forced> {
+    pub(crate) fn by(state: &State, own: Option<SessionId>, applied: &TxnOutcome) -> Vec<Forced> {
         match &applied.reply {
             // A retry is answered with what an earlier entry did.
             _ if applied.zxid != state.last_zxid() => Vec::new(),

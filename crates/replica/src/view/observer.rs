@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use znode::{Recorded, SessionId, State, Turn};
+use znode::{EventRecord, SessionId, State, WriteTurn};
 
 /// Hears of everything that this node applies, in order, and before a reader can see it. So who
 /// tells clients of events here has told them before any answer shows them the change.
@@ -30,10 +30,10 @@ pub trait Observer: Send + Sync {
 pub trait Observing {
     /// Tells whether the state right behind this write, which is about to be published with others,
     /// is wanted by itself.
-    fn wants(&self, _session: SessionId, _turn: &Turn) -> bool {
+    fn wants(&self, _session: SessionId, _turn: &WriteTurn) -> bool {
         false
     }
 
     /// A batch of entries was applied: the state after them, and what they changed.
-    fn published(self: Box<Self>, state: &Arc<State>, events: &[Recorded]);
+    fn published(self: Box<Self>, state: &Arc<State>, events: &[EventRecord]);
 }

@@ -57,7 +57,7 @@ pub(crate) fn closes(request: &Request) -> Option<&Credential> {
 mod tests {
     use std::time::Duration;
 
-    use znode::{Create, CreateMode, SessionId, Turn, ZPath, ZnodeOp, encode_request};
+    use znode::{Create, CreateMode, SessionId, WriteTurn, ZPath, ZnodeOp, encode_request};
 
     use super::*;
     use crate::node::Node;
@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn a_close_is_known_through_every_door() {
         let session = SessionId(3);
-        let turn = Some(Turn { connection: 1, number: 1 });
+        let turn = Some(WriteTurn { connection: 1, number: 1 });
         for request in [close(session), Request { turn, ..close(session) }] {
             assert_eq!(closes(&request), Some(&Credential { session, secret_hash: SECRET }));
         }

@@ -9,7 +9,7 @@ use openraft::raft::ClientWriteResult;
 use storage::{Command, Responder, TypeConfig};
 use tokio::time::{Instant, sleep, timeout_at};
 use znode::{
-    Applied, Asker, BYTES_MAX, DecodeError, Op, Request, Txn, Zxid, decode_request, decode_txn, encode_request,
+    Asker, BYTES_MAX, DecodeError, Op, Request, Txn, TxnOutcome, Zxid, decode_request, decode_txn, encode_request,
     encode_txn,
 };
 
@@ -40,7 +40,7 @@ type Held = Arc<dyn Any + Send + Sync>;
 enum Try {
     Applied {
         at: Zxid,
-        applied: Applied,
+        applied: TxnOutcome,
     },
     /// Nothing was proposed, and another try may do better.
     Again(String),
@@ -66,7 +66,7 @@ pub(crate) struct Proposer {
 
 impl Proposer {
     /// See [`crate::Replica::propose`].
-    pub(crate) async fn propose(&self, mut request: Request, deadline: Instant) -> Result<Applied, Error> {
+    pub(crate) async fn propose(&self, mut request: Request, deadline: Instant) -> Result<TxnOutcome, Error> {
         let bytes = request.bytes();
         let (count_max, bytes_max) = (self.config.proposals_max, self.config.proposal_bytes_max);
         let Some(place) = self.proposals.take(bytes, count_max, bytes_max) else {
@@ -174,7 +174,7 @@ impl Proposer {
     }
 
     /// A proposal of this leader itself, tried once. Where it stands, and what it came to.
-    pub(crate) async fn propose_own(&self, op: Op, deadline: Instant) -> Result<(Zxid, Applied), Error> {
+    pub(crate) async fn propose_own(&self, op: Op, deadline: Instant) -> Result<(Zxid, TxnOutcome), Error> {
         self.writable()?;
         let (command, _) = self.command(Request::new(op));
         match self.propose_here(command, Arc::new(()), deadline).await {

@@ -10,9 +10,9 @@ use tokio::time::Instant;
 use uuid::Uuid;
 use zlock_client::api::ProblemType::{BlockedByOwnSession, NotOwner};
 use zlock_client::api::{Millis, PathInUrl, RevokeRequest, Ticket, ZnodePath};
-use znode::lock::{self, Held, LockStatus};
+use znode::lock::{self, LockStatus, TicketHolds};
 use znode::{
-    Acquire, Applied, Attempt, Error, FencingToken, LockMode, Op, Reply, RequestKey, State, Upgrade, ZPath, Zxid,
+    Acquire, Attempt, Error, FencingToken, LockMode, Op, Reply, RequestKey, State, TxnOutcome, Upgrade, ZPath, Zxid,
 };
 
 use crate::api::convert;
@@ -93,7 +93,7 @@ impl Grant {
     }
 
     /// Makes the grant of the log's answer at `zxid`, with any later request to give the ticket up.
-    fn answered(door: &Door, ticket: &ZPath, held: Held, zxid: Zxid) -> Grant {
+    fn answered(door: &Door, ticket: &ZPath, held: TicketHolds, zxid: Zxid) -> Grant {
         Grant { zxid, ..Grant::seen(&door.replica.state(), ticket, held.token, held.holds) }
     }
 }
@@ -243,7 +243,7 @@ fn reader_of(lock: &ZPath, text: &str) -> Result<ZPath, Problem> {
 
 /// Returns the ticket, and the grant where the log gave the lock at once.
 pub(crate) async fn enqueue(door: &Door, waiter: &mut Waiter, lock: &ZPath) -> Result<(ZPath, Option<Grant>), Problem> {
-    let Applied { zxid, reply, .. } = waiter.applied().await?;
+    let TxnOutcome { zxid, reply, .. } = waiter.applied().await?;
     match reply {
         Ok(Reply::Acquired { ticket, held }) => {
             let grant = held.map(|held| Grant::answered(door, &ticket, held, zxid));
@@ -295,8 +295,8 @@ pub(crate) async fn wait_or_leave(
 }
 
 /// Translates the log's answer to a withdrawal: a grant, or the end of the attempt.
-fn withdrawn(door: &Door, applied: Applied, ticket: &ZPath) -> Result<Result<Grant, Problem>, Problem> {
-    let Applied { zxid, reply, .. } = applied;
+fn withdrawn(door: &Door, applied: TxnOutcome, ticket: &ZPath) -> Result<Result<Grant, Problem>, Problem> {
+    let TxnOutcome { zxid, reply, .. } = applied;
     Ok(match reply {
         Ok(Reply::StillHeld(held)) => Ok(Grant::answered(door, ticket, held, zxid)),
         Ok(Reply::Withdrawn) => Err(Problem::not_acquired(ticket, zxid)),

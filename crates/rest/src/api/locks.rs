@@ -77,7 +77,7 @@ fn page(
         // A free lock may have no directory: it is made with the first contender, and deleted some
         // time after the last.
         Err(Error::NoNode) => {
-            lock::Queue { contenders: 0, entries: Vec::new(), permits: None, settings: LockSettings::default() }
+            lock::QueuePage { contenders: 0, entries: Vec::new(), permits: None, settings: LockSettings::default() }
         }
         queue => queue?,
     };

@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tracing::debug;
 use znode::lock;
-use znode::{Applied, Attempt, Credential, Op, Reply, Request, State, ZPath};
+use znode::{Attempt, Credential, Op, Reply, Request, State, TxnOutcome, ZPath};
 
 use crate::request::door::Door;
 
@@ -35,7 +35,7 @@ pub(crate) struct Waiter {
 enum Stage {
     /// The proposal is on its way. It has a task of its own, as its outcome matters even when the
     /// caller has gone.
-    Proposed(JoinHandle<Result<Applied, replica::Error>>),
+    Proposed(JoinHandle<Result<TxnOutcome, replica::Error>>),
     /// The attempt has a ticket.
     Queued(ZPath),
     /// The attempt may have a ticket, or may get one.
@@ -75,7 +75,7 @@ impl Waiter {
     }
 
     /// Waits for the outcome of the proposal.
-    pub(crate) async fn applied(&mut self) -> Result<Applied, replica::Error> {
+    pub(crate) async fn applied(&mut self) -> Result<TxnOutcome, replica::Error> {
         let Stage::Proposed(task) = &mut self.stage else {
             return Err(replica::Error::Unknown { reason: "asked twice".into() });
         };
@@ -85,7 +85,7 @@ impl Waiter {
     }
 
     /// Takes the waiter out of the queue, unless it holds by now: the log decides.
-    pub(crate) async fn withdraw(&self, ticket: &ZPath) -> Result<Applied, replica::Error> {
+    pub(crate) async fn withdraw(&self, ticket: &ZPath) -> Result<TxnOutcome, replica::Error> {
         let deadline = self.door.propose_deadline();
         withdraw(&self.door, self.credential, ticket, self.attempt, WithdrawIf::Waiting, deadline).await
     }
@@ -108,10 +108,10 @@ impl Waiter {
 }
 
 impl Stage {
-    fn after(result: &Result<Applied, replica::Error>) -> Stage {
+    fn after(result: &Result<TxnOutcome, replica::Error>) -> Stage {
         use replica::Error;
         match result {
-            Ok(Applied { reply: Ok(Reply::Acquired { ticket, .. }), .. }) => Stage::Queued(ticket.clone()),
+            Ok(TxnOutcome { reply: Ok(Reply::Acquired { ticket, .. }), .. }) => Stage::Queued(ticket.clone()),
             Ok(_) => Stage::Nothing,
             Err(Error::Refused(_) | Error::Unavailable { .. } | Error::Restoring { .. }) => Stage::Nothing,
             Err(Error::Unknown { .. }) => Stage::Unknown,
@@ -205,7 +205,7 @@ enum Look {
     NotYet,
 }
 
-async fn outcome(task: &mut JoinHandle<Result<Applied, replica::Error>>) -> Result<Applied, replica::Error> {
+async fn outcome(task: &mut JoinHandle<Result<TxnOutcome, replica::Error>>) -> Result<TxnOutcome, replica::Error> {
     task.await.unwrap_or_else(|error| Err(replica::Error::Unknown { reason: error.to_string() }))
 }
 
@@ -225,7 +225,7 @@ async fn withdraw(
     attempt: Attempt,
     end: WithdrawIf,
     deadline: Instant,
-) -> Result<Applied, replica::Error> {
+) -> Result<TxnOutcome, replica::Error> {
     let op = Op::Withdraw { ticket: ticket.clone(), attempt, if_waiting: end == WithdrawIf::Waiting };
     let request = Request { credential: Some(credential), ..Request::new(op) };
     door.replica.propose(request, deadline).await

@@ -5,7 +5,7 @@
 //! been applied, it persists. A node that acknowledges before its disk has the entry breaks it at
 //! the next loss of power.
 
-use znode::{Applied, Zxid};
+use znode::{TxnOutcome, Zxid};
 
 use super::Invariant;
 use crate::history::History;
@@ -14,10 +14,10 @@ use crate::observation::Observation;
 #[derive(Default)]
 pub(super) struct AcknowledgedSurvive {
     /// Writes that were told to clients and that no node is seen to have applied yet.
-    open: Vec<Applied>,
+    open: Vec<TxnOutcome>,
 }
 
-fn check(applied: &Applied, history: &History) -> Result<(), String> {
+fn check(applied: &TxnOutcome, history: &History) -> Result<(), String> {
     let Some(committed) = history.entry(applied.zxid).and_then(|entry| entry.applied.as_ref()) else {
         return Err(format!("a write was acknowledged at {}, and there is another entry", applied.zxid));
     };

@@ -4,7 +4,7 @@ use jute::{
     Acl, CreateRequest, CreateTtlRequest, MultiOp, MultiResult, PathOnly, PathStat, PathVersion, Record, SetAclRequest,
     SetDataRequest, create_flags, error, op, write_multi_results,
 };
-use znode::{Applied, Create, CreateMode, Identity, Limits, Op, Refusal, Reply, SessionId, State, ZPath, ZnodeOp};
+use znode::{Create, CreateMode, Identity, Limits, Op, Refusal, Reply, SessionId, State, TxnOutcome, ZPath, ZnodeOp};
 
 use crate::client::auth::fixed_acl;
 use crate::client::codes::{RefusalReply, reply_to};
@@ -162,7 +162,7 @@ fn path(text: &str) -> Result<ZPath, i32> {
 
 /// The body of the answer to a write that was applied, or why it was refused. `state` has it
 /// applied.
-pub(crate) fn answer(shape: &Shape, applied: &Applied, state: &State) -> Result<Vec<u8>, RefusalReply> {
+pub(crate) fn answer(shape: &Shape, applied: &TxnOutcome, state: &State) -> Result<Vec<u8>, RefusalReply> {
     let mut body = Vec::new();
     match (shape, &applied.reply) {
         (Shape::Multi(ops), Ok(Reply::Multi(replies))) => {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use jute::{PathOnly, Record, error};
 use replica::{Consistency, Error};
 use tokio::time::{Instant, sleep};
-use znode::{Op, Request as Proposal, Turn};
+use znode::{Op, Request as Proposal, WriteTurn};
 
 use crate::client::codes::RefusalReply;
 use crate::request::outcome::Outcome;
@@ -21,7 +21,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 pub(crate) async fn propose(connection: &Connection, turn: u64, op: Op, shape: &Shape) -> Outcome {
     let (door, client) = (&connection.door, &connection.client);
     let in_turn = |identities, op| {
-        let turn = Some(Turn { connection: client.connection, number: turn });
+        let turn = Some(WriteTurn { connection: client.connection, number: turn });
         Proposal { identities, turn, ..Proposal::of(client.credential, op) }
     };
     let mut proposal = in_turn(client.identities().to_vec(), op);

@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 use tokio::task::yield_now;
 use tokio::time::Instant;
 use tracing::warn;
-use znode::{EventKind, Recorded, SessionId, State, Turn, ZPath};
+use znode::{EventKind, EventRecord, SessionId, State, WriteTurn, ZPath};
 
 use crate::client::Client;
 use crate::client::codes::wire_zxid;
@@ -56,7 +56,7 @@ struct HubState {
 
 /// An event on its way to the clients that it concerns.
 struct FanOut {
-    recorded: Recorded,
+    recorded: EventRecord,
     frame: Vec<u8>,
     audience: Audience,
 }
@@ -297,11 +297,11 @@ struct HubChange<'a> {
 }
 
 impl Observing for HubChange<'_> {
-    fn wants(&self, session: SessionId, turn: &Turn) -> bool {
+    fn wants(&self, session: SessionId, turn: &WriteTurn) -> bool {
         self.inner.read_points.wants(session, turn.connection, turn.number)
     }
 
-    fn published(mut self: Box<Self>, state: &Arc<State>, events: &[Recorded]) {
+    fn published(mut self: Box<Self>, state: &Arc<State>, events: &[EventRecord]) {
         self.inner.state = Arc::clone(state);
         self.inner.read_points.tell(state);
         if self.inner.table.len() == 0 {
@@ -320,7 +320,7 @@ impl Observing for HubChange<'_> {
 
 impl HubState {
     /// Takes up an event for the clients that it concerns.
-    fn fire(&mut self, recorded: &Recorded) {
+    fn fire(&mut self, recorded: &EventRecord) {
         let event = &recorded.event;
         // Before the watches fire: an event that is told to nobody must not use any of them up.
         if event.kind == EventKind::Granted {
@@ -444,7 +444,7 @@ mod tests {
         Arc::new(state)
     }
 
-    fn publish(hub: &Hub, state: &Arc<State>, events: &[Recorded]) {
+    fn publish(hub: &Hub, state: &Arc<State>, events: &[EventRecord]) {
         hub.before_change().published(state, events);
     }
 
@@ -479,7 +479,7 @@ mod tests {
         publish(
             &hub,
             &state(1),
-            &[Recorded { event: event.clone(), acl: Some([bobs].into()), parent_acl: None }, event.clone().into()],
+            &[EventRecord { event: event.clone(), acl: Some([bobs].into()), parent_acl: None }, event.clone().into()],
         );
         let once = [b"answer".as_slice(), &event_frame(1, event.kind, &event.path).unwrap()].concat();
         assert_eq!(one.outbox.next().await.unwrap(), once);
@@ -499,7 +499,7 @@ mod tests {
         }
         let bobs = znode::Acl { perms: znode::READ, scheme: "digest".into(), id: "bob:x".into() };
         let event = Event { zxid: Zxid(1), kind: EventKind::Created, path };
-        let hidden = Recorded { event: event.clone(), acl: None, parent_acl: Some([bobs].into()) };
+        let hidden = EventRecord { event: event.clone(), acl: None, parent_acl: Some([bobs].into()) };
         publish(&hub, &state(1), &[hidden, changed(1, "/open")]);
         let open = event_frame(1, EventKind::Created, &ZPath::parse("/open").unwrap()).unwrap();
         let named = event_frame(1, event.kind, &event.path).unwrap();
@@ -586,7 +586,7 @@ mod tests {
         assert_eq!(hub.watches(), 0);
     }
 
-    fn changed(zxid: u64, path: &str) -> Recorded {
+    fn changed(zxid: u64, path: &str) -> EventRecord {
         Event { zxid: Zxid(zxid), kind: EventKind::Created, path: ZPath::parse(path).unwrap() }.into()
     }
 

@@ -9,7 +9,7 @@ use jute::{
 use replica::{Observer, Observing};
 use tokio::time::timeout;
 use wire::WireConfig;
-use znode::{EventKind, Recorded, State};
+use znode::{EventKind, EventRecord, State};
 
 use crate::client::{Client, create, set};
 use crate::node::{Node, PATIENCE};
@@ -334,7 +334,7 @@ impl Observer for Between {
 }
 
 impl Observing for &Between {
-    fn published(self: Box<Self>, _: &Arc<State>, events: &[Recorded]) {
+    fn published(self: Box<Self>, _: &Arc<State>, events: &[EventRecord]) {
         if events.iter().any(|recorded| recorded.event.kind == EventKind::DataChanged) {
             let _ = self.come.send(());
             let _ = self.go_on.lock().unwrap().recv();

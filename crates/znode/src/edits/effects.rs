@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::queue::ended::TicketEnd;
-use crate::{Acl, Event, EventKind, Recorded, Session, SessionId, ZPath, Zxid};
+use crate::{Acl, Event, EventKind, EventRecord, Session, SessionId, ZPath, Zxid};
 
 /// Effects of one entry so far. Who asked for them stands in its
 /// [`Context`](crate::edits::context::Context).
 #[derive(Debug, Default)]
 pub(crate) struct Effects {
-    pub(crate) events: Vec<Recorded>,
+    pub(crate) events: Vec<EventRecord>,
     /// Parents that have their event: one for a transaction is enough.
     parents: BTreeSet<ZPath>,
     /// Locks whose queues have changed since it was looked who holds next.
@@ -48,7 +48,7 @@ impl Effects {
         parent_acl: Option<Arc<[Acl]>>,
     ) {
         let event = Event { zxid, kind, path: path.clone() };
-        self.events.push(Recorded { event, acl, parent_acl });
+        self.events.push(EventRecord { event, acl, parent_acl });
     }
 
     /// Takes back everything: a multi was refused.

@@ -40,7 +40,7 @@ pub struct Request {
     /// the tickets of others.
     pub address: Option<IpAddr>,
     /// The turn of a write, for a connection that promises to keep its writes in order.
-    pub turn: Option<Turn>,
+    pub turn: Option<WriteTurn>,
     /// The try of an acquire. Stamped anew on every retry, and 0 for what has none.
     pub attempt: Attempt,
     /// The operation.
@@ -71,7 +71,7 @@ impl Request {
 /// The place of a request among its connection's writes. They are applied in the order of their
 /// turns, however they come into the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
-pub struct Turn {
+pub struct WriteTurn {
     /// The connection that the session is attached to; refused with `SessionMoved` when it is
     /// another one by now.
     pub connection: u64,

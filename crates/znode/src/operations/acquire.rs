@@ -33,8 +33,8 @@ pub(crate) struct NewTicket<'a> {
     pub(crate) part: bool,
 }
 
-/// Outcome of a wish to enter a queue.
-pub(crate) enum Entered {
+/// Outcome of an acquire's admission to a queue.
+pub(crate) enum QueueAdmission {
     /// A lock node.
     At(ZPath),
     /// An answer instead.
@@ -96,8 +96,8 @@ impl State {
             return Err(Refusal::at(Error::BlockedByOwnSession, own));
         }
         let ticket = match self.enqueue(new, way, context, effects)? {
-            Entered::At(ticket) => ticket,
-            Entered::NotLetIn(answer) => return Ok(answer),
+            QueueAdmission::At(ticket) => ticket,
+            QueueAdmission::NotLetIn(answer) => return Ok(answer),
         };
         if priority > 0 {
             self.prioritize(&ticket, priority);
@@ -170,7 +170,7 @@ impl State {
         way: Way,
         context: &Context,
         effects: &mut Effects,
-    ) -> Result<Entered, Refusal> {
+    ) -> Result<QueueAdmission, Refusal> {
         let NewTicket { acquire, session: id, hold, part } = new;
         let lock = &acquire.lock;
         let refuse = |error| Refusal::at(error, lock);
@@ -203,7 +203,13 @@ impl State {
         let at_end = !held_at_once && missing.is_empty() && !part;
         let newcomer = Newcomer { lock, session: id, owner: &acquire.owner, mode, upgraded: None };
         if let Some(cycle) = at_end.then(|| self.deadlock(&newcomer)).flatten() {
-            return Ok(Entered::NotLetIn(self.refuse_deadlock(&newcomer, &acquire.label, cycle, context, effects)));
+            return Ok(QueueAdmission::NotLetIn(self.refuse_deadlock(
+                &newcomer,
+                &acquire.label,
+                cycle,
+                context,
+                effects,
+            )));
         }
         let acl = Arc::clone(&parent.acl);
         self.make_containers(&missing, &acl, context, effects);
@@ -222,7 +228,7 @@ impl State {
             self.tree.edit_queue(lock, |queue| queue.set(LockSettings { limit: Some(limit), ..queue.settings() }));
         }
         self.insert(&ticket, NewNode { kind, data, acl, contender: Some(contender) }, context, effects);
-        Ok(Entered::At(ticket))
+        Ok(QueueAdmission::At(ticket))
     }
 
     /// Checks whether a lock can be the semaphore that an acquire of permits says. The first one

@@ -19,12 +19,12 @@ use std::sync::Arc;
 use crate::edits::actors::remembered;
 use crate::edits::context::Context;
 use crate::edits::effects::Effects;
-use crate::entry::applied::WaitsFor;
+use crate::entry::txn_outcome::WaitsFor;
 use crate::operations::grant::may_be_overtaken;
 use crate::operations::readings;
 use crate::queue::demand::Demand;
 use crate::queue::ended::{EndedTicket, TicketEnd};
-use crate::queue::{Origin, Position, Turn};
+use crate::queue::{Origin, Position, QueueTurn};
 use crate::words::client_info::short;
 use crate::{LockMode, LockSettings, Reply, SessionId, State, ZPath};
 
@@ -51,7 +51,7 @@ struct Wait {
     lock: ZPath,
     demand: Demand,
     /// The turn in the queue; `None` at the end.
-    turn: Option<Turn>,
+    turn: Option<QueueTurn>,
     /// The reader of an upgraded writer.
     reader: Option<Position>,
 }
@@ -86,7 +86,7 @@ impl State {
             by: (owner.clone(), None),
             lock: newcomer.lock.clone(),
             demand: Demand::of_mode(newcomer.mode),
-            turn: newcomer.upgraded.as_ref().map(|(writer, _)| Turn::upgraded(writer.clone())),
+            turn: newcomer.upgraded.as_ref().map(|(writer, _)| QueueTurn::upgraded(writer.clone())),
             reader: newcomer.upgraded.as_ref().map(|(_, reader)| (*reader).clone()),
         };
         let semaphore = self.made_a_semaphore_by(newcomer);

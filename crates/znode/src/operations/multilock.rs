@@ -13,8 +13,8 @@
 
 use crate::edits::context::Context;
 use crate::edits::effects::Effects;
-use crate::entry::applied::WaitsFor;
-use crate::operations::acquire::{Entered, NewTicket};
+use crate::entry::txn_outcome::WaitsFor;
+use crate::operations::acquire::{NewTicket, QueueAdmission};
 use crate::operations::deadlock::Newcomer;
 use crate::state::locks::MultiLock;
 use crate::{
@@ -167,7 +167,7 @@ impl State {
             let at = |refusal| Refusal { op_index: u32::try_from(index).ok(), ..refusal };
             let way = self.way_into(&acquire.lock, context).map_err(at)?;
             let new = NewTicket { acquire: &acquire, session: id, hold, part: true };
-            let Entered::At(ticket) = self.enqueue(new, way, context, effects).map_err(at)? else {
+            let QueueAdmission::At(ticket) = self.enqueue(new, way, context, effects).map_err(at)? else {
                 // Deadlocks are looked for when all parts are there.
                 return Err(at(Refusal::at(Error::Deadlock, &acquire.lock)));
             };

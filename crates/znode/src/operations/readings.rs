@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use crate::edits::positions::{find, is_ticket};
-use crate::entry::applied::Held;
+use crate::entry::txn_outcome::TicketHolds;
 use crate::queue::ended::{Grant, Moment};
 use crate::queue::revocations::{Revocation, asks_to_give_up};
-use crate::queue::{Holder, Position, Queue as TicketQueue};
+use crate::queue::{Holder, Position, Queue};
 use crate::state::mixed_clients::{MixedPair, Naming};
 use crate::words::ticket_name::{mode_of, sequence_of};
 use crate::{
@@ -77,7 +77,7 @@ pub struct QueueEntry {
 
 /// A page of a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Queue {
+pub struct QueuePage {
     /// All contenders, holders included.
     pub contenders: u32,
     /// The page, in order; holders come first.
@@ -117,7 +117,7 @@ pub struct LockSummary {
 pub fn status(state: &State, ticket: &ZPath) -> Result<LockStatus, Error> {
     let (queue, node, position) = find(state, ticket)?;
     Ok(match held_at(state, ticket, node, queue, &position)? {
-        Some(Held { token, holds }) => LockStatus::Held { token, holds },
+        Some(TicketHolds { token, holds }) => LockStatus::Held { token, holds },
         None => LockStatus::Waiting { predecessor: predecessor(state, ticket, node, queue, &position) },
     })
 }
@@ -126,7 +126,7 @@ pub fn status(state: &State, ticket: &ZPath) -> Result<LockStatus, Error> {
 ///
 /// # Errors
 /// As [`status`].
-pub(crate) fn held(state: &State, ticket: &ZPath) -> Result<Option<Held>, Error> {
+pub(crate) fn held(state: &State, ticket: &ZPath) -> Result<Option<TicketHolds>, Error> {
     let (queue, node, position) = find(state, ticket)?;
     held_at(state, ticket, node, queue, &position)
 }
@@ -135,13 +135,13 @@ fn held_at(
     state: &State,
     ticket: &ZPath,
     node: &Znode,
-    queue: &TicketQueue,
+    queue: &Queue,
     position: &Position,
-) -> Result<Option<Held>, Error> {
+) -> Result<Option<TicketHolds>, Error> {
     if node.lingers_until_ms().is_some() || state.waits_in_vain(ticket, node) {
         return Err(Error::SessionExpired);
     }
-    let held = |holder: &Holder| Held { token: holder.grant.token, holds: holds(state, ticket, node) };
+    let held = |holder: &Holder| TicketHolds { token: holder.grant.token, holds: holds(state, ticket, node) };
     Ok(queue.holder(position).map(held))
 }
 
@@ -153,7 +153,7 @@ pub fn parts<'a>(state: &'a State, ticket: &ZPath) -> Option<&'a [ZPath]> {
 
 /// The ticket before a waiter, for people. A part that is the first in its own queue waits where
 /// another part does.
-fn predecessor(state: &State, ticket: &ZPath, node: &Znode, queue: &TicketQueue, position: &Position) -> ZPath {
+fn predecessor(state: &State, ticket: &ZPath, node: &Znode, queue: &Queue, position: &Position) -> ZPath {
     let at = |ticket: &ZPath, before: Option<&Position>| ticket.parent()?.child(&before?.name).ok();
     if let Some(before) = at(ticket, queue.predecessor(position)) {
         return before;
@@ -180,16 +180,16 @@ pub fn position(state: &State, ticket: &ZPath) -> Result<u32, Error> {
 ///
 /// # Errors
 /// `NoNode` when there is no znode at the path. One without tickets is a free lock.
-pub fn queue(state: &State, lock: &ZPath, from: usize, max: usize) -> Result<Queue, Error> {
+pub fn queue(state: &State, lock: &ZPath, from: usize, max: usize) -> Result<QueuePage, Error> {
     let parent = state.node(lock).ok_or(Error::NoNode)?;
     let Some(queue) = parent.family.queue.as_deref() else {
-        return Ok(Queue { contenders: 0, entries: Vec::new(), permits: None, settings: LockSettings::default() });
+        return Ok(QueuePage { contenders: 0, entries: Vec::new(), permits: None, settings: LockSettings::default() });
     };
     let page = queue.tickets().enumerate().skip(from).take(max);
     let entries = page.map(|(at, position)| entry(state, lock, queue, at, position)).collect::<Result<_, _>>()?;
     let settings = queue.settings();
     let permits = settings.limit.map(|limit| Permits { limit, held: queue.units_taken() });
-    Ok(Queue { contenders: count(queue.len()), entries, permits, settings })
+    Ok(QueuePage { contenders: count(queue.len()), entries, permits, settings })
 }
 
 /// The first of those who hold; `None` when no ticket does, as while only dead holders linger.
@@ -265,13 +265,7 @@ fn is_held(state: &State, lock: &ZPath, token: FencingToken, session: Option<Ses
     queue.holders_with(token).filter(theirs).any(holds)
 }
 
-fn entry(
-    state: &State,
-    lock: &ZPath,
-    queue: &TicketQueue,
-    at: usize,
-    position: &Position,
-) -> Result<QueueEntry, Error> {
+fn entry(state: &State, lock: &ZPath, queue: &Queue, at: usize, position: &Position) -> Result<QueueEntry, Error> {
     let ticket = lock.child(&position.name)?;
     let node = state.node(&ticket).ok_or(Error::NoNode)?;
     let holder = queue.holder(position);

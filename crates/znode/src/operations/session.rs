@@ -12,7 +12,7 @@ use crate::operations::readings;
 use crate::queue::ended::TicketEnd;
 use crate::state::session::Requests;
 use crate::state::sessions::weight_of_new;
-use crate::{ClientInfo, Error, Limits, Refusal, Reply, SecretHash, Session, SessionId, State, Term, Turn, ZPath};
+use crate::{ClientInfo, Error, Limits, Refusal, Reply, SecretHash, Session, SessionId, State, Term, WriteTurn, ZPath};
 
 impl State {
     pub(crate) fn open_session(
@@ -81,7 +81,7 @@ impl State {
     }
 
     /// Takes the turn of a connection's write. Refused without a trace unless it is the next one.
-    pub(crate) fn take_turn(&mut self, turn: Turn, context: &Context) -> Result<(), Error> {
+    pub(crate) fn take_turn(&mut self, turn: WriteTurn, context: &Context) -> Result<(), Error> {
         let id = context.session.ok_or(Error::SessionRequired)?;
         let session = self.sessions.get_mut(id).expect("the credential was checked");
         if session.connection != turn.connection {

@@ -1,4 +1,4 @@
-//! The demand of a ticket on its lock, and what holders have of it.
+//! The demand of a ticket on its lock, and the usage of the lock by its holders.
 
 use crate::words::ticket_name::is_shared;
 use crate::{Contender, LockMode};
@@ -37,35 +37,35 @@ impl Demand {
     }
 }
 
-/// The parts that the holders of a lock have of it.
+/// The usage of a lock: the parts of it that its holders have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Taken {
+pub(crate) struct LockUsage {
     pub(crate) alone: u32,
     pub(crate) shared: u32,
     pub(crate) units: u32,
 }
 
-impl Taken {
+impl LockUsage {
     /// The parts that one demand takes of a lock with that limit.
-    pub(crate) fn by(demand: Demand, limit: Option<u32>) -> Taken {
+    pub(crate) fn by(demand: Demand, limit: Option<u32>) -> LockUsage {
         match demand {
-            Demand::Shared => Taken { shared: 1, ..Taken::default() },
-            Demand::Units(units) => Taken { units, ..Taken::default() },
-            Demand::LeaseByName if limit.is_some() => Taken { units: 1, ..Taken::default() },
-            Demand::Alone | Demand::LeaseByName => Taken { alone: 1, ..Taken::default() },
+            Demand::Shared => LockUsage { shared: 1, ..LockUsage::default() },
+            Demand::Units(units) => LockUsage { units, ..LockUsage::default() },
+            Demand::LeaseByName if limit.is_some() => LockUsage { units: 1, ..LockUsage::default() },
+            Demand::Alone | Demand::LeaseByName => LockUsage { alone: 1, ..LockUsage::default() },
         }
     }
 
-    pub(crate) fn plus(self, more: Taken) -> Taken {
-        Taken {
+    pub(crate) fn plus(self, more: LockUsage) -> LockUsage {
+        LockUsage {
             alone: self.alone.saturating_add(more.alone),
             shared: self.shared.saturating_add(more.shared),
             units: self.units.saturating_add(more.units),
         }
     }
 
-    pub(crate) fn less(self, fewer: Taken) -> Taken {
-        Taken {
+    pub(crate) fn less(self, fewer: LockUsage) -> LockUsage {
+        LockUsage {
             alone: self.alone.saturating_sub(fewer.alone),
             shared: self.shared.saturating_sub(fewer.shared),
             units: self.units.saturating_sub(fewer.units),
@@ -74,9 +74,9 @@ impl Taken {
 
     /// Tells whether a lock with that limit has room for one more demand.
     pub(crate) fn has_room(self, demand: Demand, limit: Option<u32>) -> bool {
-        let more = Taken::by(demand, limit);
+        let more = LockUsage::by(demand, limit);
         if more.alone > 0 {
-            return self == Taken::default();
+            return self == LockUsage::default();
         }
         if more.shared > 0 {
             return self.alone == 0 && self.units == 0;

@@ -109,9 +109,9 @@ fn named_key(ticket: &ZPath, lock: &ZPath, contender: &Contender) -> Option<Name
     TicketName::parse(ticket.name()).map(|name| (lock.clone(), contender.mode.of_any_limit(), name.key))
 }
 
-/// A request with an idempotency key that was applied.
+/// The record of an applied request that had an idempotency key.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-pub(crate) struct Answered {
+pub(crate) struct RequestRecord {
     pub(crate) zxid: Zxid,
     /// The fingerprint of what was asked, and under which guard: tells whether a key is used again
     /// for something else.
@@ -123,7 +123,7 @@ pub(crate) struct Answered {
 /// The idempotency window of a session: the last answers in full, and before them some more keys.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Requests {
-    pub(crate) by_key: OrdMap<RequestKey, Arc<Answered>>,
+    pub(crate) by_key: OrdMap<RequestKey, Arc<RequestRecord>>,
     /// Keys with an answer, by age.
     kept: OrdMap<Zxid, RequestKey>,
     /// Keys without, by age.
@@ -133,12 +133,12 @@ pub(crate) struct Requests {
 }
 
 impl Requests {
-    pub(crate) fn get(&self, key: &RequestKey) -> Option<&Arc<Answered>> {
+    pub(crate) fn get(&self, key: &RequestKey) -> Option<&Arc<RequestRecord>> {
         self.by_key.get(key)
     }
 
     /// Remembers an answer, and drops the oldest of what is too much.
-    pub(crate) fn keep(&mut self, key: RequestKey, answered: Answered, max: &Limits) {
+    pub(crate) fn keep(&mut self, key: RequestKey, answered: RequestRecord, max: &Limits) {
         let new = self.restore(key, answered);
         assert!(new, "the key was looked for before, and each entry has a zxid of its own");
         while self.kept.len() > max.replies_max as usize {
@@ -174,7 +174,7 @@ impl Requests {
 
     /// Puts a record back as it was, from a snapshot. False when its key or its zxid is there
     /// already.
-    pub(crate) fn restore(&mut self, key: RequestKey, answered: Answered) -> bool {
+    pub(crate) fn restore(&mut self, key: RequestKey, answered: RequestRecord) -> bool {
         let zxid = &answered.zxid;
         if self.by_key.contains_key(&key) || self.kept.contains_key(zxid) || self.used.contains_key(zxid) {
             return false;
@@ -212,7 +212,7 @@ impl Requests {
     }
 }
 
-impl Answered {
+impl RequestRecord {
     /// Weight of the answer, with its key.
     pub(crate) fn weight(&self) -> u64 {
         KEY + match &self.answer {

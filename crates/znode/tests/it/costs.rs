@@ -2,8 +2,8 @@
 
 use znode::lock::{self, LockStatus};
 use znode::{
-    Acl, Acquire, AcquireAll, Applied, Attempt, Create, CreateMode, Credential, Error, EventKind, Limits, LockMode,
-    LogPosition, Op, Refusal, Reply, Request, RequestKey, SessionId, State, StateBuilder, Term, Turn, Txn, ZPath,
+    Acl, Acquire, AcquireAll, Attempt, Create, CreateMode, Credential, Error, EventKind, Limits, LockMode, LogPosition,
+    Op, Refusal, Reply, Request, RequestKey, SessionId, State, StateBuilder, Term, Txn, TxnOutcome, WriteTurn, ZPath,
     ZnodeOp, Zxid,
 };
 
@@ -20,7 +20,7 @@ impl World {
         World { state: State::new(Limits { entry_cost_max: COST_MAX, ..Limits::default() }), keys: 0 }
     }
 
-    fn apply(&mut self, session: Option<SessionId>, op: Op) -> Applied {
+    fn apply(&mut self, session: Option<SessionId>, op: Op) -> TxnOutcome {
         let request = self.request(session, op);
         self.apply_request(request)
     }
@@ -41,7 +41,7 @@ impl World {
         Request { credential, key, attempt: Attempt(1), ..Request::new(op) }
     }
 
-    fn apply_request(&mut self, request: Request) -> Applied {
+    fn apply_request(&mut self, request: Request) -> TxnOutcome {
         let at = LogPosition { term: Term(1), zxid: Zxid(self.state.last_zxid().0 + 1) };
         self.state.apply(at, Txn { proven: false, time_ms: 1, request })
     }
@@ -113,11 +113,11 @@ fn create(name: &str, mode: CreateMode) -> ZnodeOp {
 }
 
 /// Counts the znodes that an entry touched, by its events.
-fn touched(applied: &Applied) -> usize {
+fn touched(applied: &TxnOutcome) -> usize {
     applied.events.iter().filter(|event| event.kind != EventKind::ChildrenChanged).count()
 }
 
-fn too_many(applied: &Applied) -> bool {
+fn too_many(applied: &TxnOutcome) -> bool {
     matches!(applied.reply, Err(Refusal { error: Error::TooManyOps, .. })) && applied.events.is_empty()
 }
 
@@ -296,7 +296,7 @@ fn a_reader_is_upgraded_while_others_are_still_to_be_granted() {
 
 /// Makes a lock with an upgrade in its past. All these readers come to hold in the last entry, and
 /// each gets its token from its grant.
-fn readers_behind_an_upgrade(world: &mut World, session: SessionId, count: usize) -> (Vec<ZPath>, Applied) {
+fn readers_behind_an_upgrade(world: &mut World, session: SessionId, count: usize) -> (Vec<ZPath>, TxnOutcome) {
     let reader = world.acquire(session, "/l", LockMode::Read);
     let writer = world.acquire(session, "/l", LockMode::Write);
     let readers: Vec<ZPath> = (0..count).map(|_| world.acquire(session, "/l", LockMode::Read)).collect();
@@ -454,7 +454,7 @@ fn a_write_in_its_turn_that_costs_too_much_is_refused_by_its_entry() {
     assert!(world.apply(Some(session), Op::AttachSession { connection: 7, timeout_ms: 10_000 }).reply.is_ok());
     let in_turn = |number, op| {
         let credential = Some(Credential { session, secret_hash: [0; 16] });
-        Request { credential, turn: Some(Turn { connection: 7, number }), ..Request::new(op) }
+        Request { credential, turn: Some(WriteTurn { connection: 7, number }), ..Request::new(op) }
     };
     let many = (0..=COST_MAX).map(|number| create(&format!("n{number}"), CreateMode::Persistent)).collect();
     let many = in_turn(1, Op::Multi(many));

@@ -8,8 +8,8 @@
 use znode::lock;
 use znode::{
     Acl, Acquire, AcquireAll, Attempt, Create, CreateMode, Credential, Error, HeldTicket, Identity, Limits, LockMode,
-    LockSettings, LogPosition, Op, Reply, Request, RequestKey, SessionId, State, Term, TicketRef, Turn, Txn, Upgrade,
-    ZPath, ZnodeOp, Zxid,
+    LockSettings, LogPosition, Op, Reply, Request, RequestKey, SessionId, State, Term, TicketRef, Txn, Upgrade,
+    WriteTurn, ZPath, ZnodeOp, Zxid,
 };
 
 /// The columns. The owner has proven nothing but its session; each of the others has a session of
@@ -115,7 +115,13 @@ impl World {
         reply.unwrap_or_else(|error| panic!("{op:?}: {error}"))
     }
 
-    fn apply(&mut self, session: u64, identities: Vec<Identity>, turn: Option<Turn>, op: Op) -> Result<Reply, Error> {
+    fn apply(
+        &mut self,
+        session: u64,
+        identities: Vec<Identity>,
+        turn: Option<WriteTurn>,
+        op: Op,
+    ) -> Result<Reply, Error> {
         self.zxid += 1;
         let credential = Credential { session: SessionId(session), secret_hash: [1; 16] };
         let key = RequestKey(u128::from(self.zxid).to_be_bytes());
@@ -129,7 +135,7 @@ impl World {
     }
 
     /// The results of an operation for each of the askers.
-    fn ask(&self, turn: Option<Turn>, op: &Op) -> Cells {
+    fn ask(&self, turn: Option<WriteTurn>, op: &Op) -> Cells {
         let mut sessions = 1..;
         WHO.map(|(_, proven)| {
             let identities: Vec<_> = proven.into_iter().map(|(scheme, id)| identity(scheme, id)).collect();
@@ -339,7 +345,7 @@ fn check(world: &World) -> usize {
         for (op, expected) in rows {
             // The turns are that of any connection, and that of the first write of a connection
             // that keeps its writes in order.
-            for turn in [None, Some(Turn { connection: 0, number: 1 })] {
+            for turn in [None, Some(WriteTurn { connection: 0, number: 1 })] {
                 let found = world.ask(turn, &op);
                 for ((who, _), (found, expected)) in WHO.iter().zip(found.iter().zip(&expected)) {
                     assert_eq!(found, expected, "{who}, {:?}, multi {}, {turn:?}: {op:?}", world.mode, world.multi);

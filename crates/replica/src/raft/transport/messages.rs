@@ -5,7 +5,7 @@ use std::fmt;
 use bincode::{Decode, Encode};
 use storage::Manifest;
 use storage::codec::{LogIdRecord, StoredMembershipRecord, VoteRecord};
-use znode::{Applied, ClusterUuid, Credential, SessionId};
+use znode::{ClusterUuid, Credential, SessionId, TxnOutcome};
 
 /// The versions of the messages in this file that this program speaks, lowest and highest.
 /// [`Hello`] and [`Welcome`] are the same in all of them. Builds from before the first release
@@ -438,7 +438,7 @@ pub(crate) enum ProposeAnswer {
         /// The entry's zxid. `applied.zxid` is an earlier one for a repeated idempotency key.
         at: u64,
         /// The outcome, without events.
-        applied: Applied,
+        applied: TxnOutcome,
     },
     /// The entry was not proposed.
     Unavailable {
@@ -528,7 +528,7 @@ mod tests {
     }
 
     fn answers() -> Vec<Answer> {
-        let applied = Applied { zxid: Zxid(300), reply: Ok(Reply::Done), events: Vec::new() };
+        let applied = TxnOutcome { zxid: Zxid(300), reply: Ok(Reply::Done), events: Vec::new() };
         vec![
             Answer::Pong,
             Answer::Standing(Standing {

@@ -8,7 +8,7 @@ use fastrand::Rng;
 use znode::{
     Acl, Acquire, AcquireAll, Attempt, ClientInfo, ClusterUuid, Create, CreateMode, Credential, FencingToken, Founding,
     HeldTicket, Identity, Limits, LockGuard, LockMode, LockSettings, LogPosition, Op, Policy, ReapCandidate, Request,
-    RequestKey, SessionId, Term, TicketRef, Turn, Txn, ZPath, ZnodeOp, Zxid,
+    RequestKey, SessionId, Term, TicketRef, Txn, WriteTurn, ZPath, ZnodeOp, Zxid,
 };
 
 use crate::model::{Model, number, ticket_name, zpath};
@@ -222,7 +222,7 @@ impl History {
     }
 
     /// Makes an operation one of a connection's writes, mostly in its turn.
-    fn in_turn(&mut self, op: Op, model: &Model, session: Option<SessionId>) -> (Op, Option<Turn>) {
+    fn in_turn(&mut self, op: Op, model: &Model, session: Option<SessionId>) -> (Op, Option<WriteTurn>) {
         if matches!(op, Op::Reap { .. }) {
             let (connection, timeout_ms) = (self.rng.u64(0..4), self.rng.u32(0..6000));
             return (Op::AttachSession { connection, timeout_ms }, None);
@@ -231,7 +231,7 @@ impl History {
         let odd = self.rng.u8(..12);
         let connection = if odd == 0 { attached.0 + 1 } else { attached.0 };
         let number = if odd == 1 { self.rng.u64(0..9) } else { attached.1 + 1 };
-        (op, Some(Turn { connection, number }))
+        (op, Some(WriteTurn { connection, number }))
     }
 
     fn acquire_urgent(&mut self) -> Op {

@@ -11,7 +11,7 @@ use crate::{Acl, Error, FencingToken, Identity, READ, SessionId, Stat, ZPath, Zx
 
 /// The outcome of one transaction.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-pub struct Applied {
+pub struct TxnOutcome {
     /// The zxid at which it was applied. For a repeated idempotency key: the one at which it was
     /// applied first.
     pub zxid: Zxid,
@@ -53,7 +53,7 @@ pub enum Reply {
         /// The lock node.
         ticket: ZPath,
         /// The hold at this zxid; `None` while it waits.
-        held: Option<Held>,
+        held: Option<TicketHolds>,
     },
     /// A hold was given back.
     Released {
@@ -63,7 +63,7 @@ pub enum Reply {
     /// The attempt was ended: nothing of it is left in the queue.
     Withdrawn,
     /// The withdrawal came too late: the lock is held, and stays so.
-    StillHeld(Held),
+    StillHeld(TicketHolds),
     /// A later attempt has the ticket, which stays.
     Superseded,
     /// Znodes were collected, or sessions expired.
@@ -89,7 +89,7 @@ impl Reply {
     fn read<D: Decoder>(decoder: &mut D, in_multi: bool) -> Result<Reply, DecodeError>
     where
         Stat: Decode<D::Context>,
-        Held: Decode<D::Context>,
+        TicketHolds: Decode<D::Context>,
         SessionId: Decode<D::Context>,
         WaitsFor: Decode<D::Context>,
     {
@@ -144,9 +144,9 @@ pub struct Event {
     pub path: ZPath,
 }
 
-/// An event, and who may hear of it.
+/// An event with the ACLs that tell who may hear of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Recorded {
+pub struct EventRecord {
     /// The event.
     pub event: Event,
     /// The ACL that the znode had when it happened, where not all clients might read it.
@@ -156,13 +156,13 @@ pub struct Recorded {
     pub parent_acl: Option<Arc<[Acl]>>,
 }
 
-impl From<Event> for Recorded {
-    fn from(event: Event) -> Recorded {
-        Recorded { event, acl: None, parent_acl: None }
+impl From<Event> for EventRecord {
+    fn from(event: Event) -> EventRecord {
+        EventRecord { event, acl: None, parent_acl: None }
     }
 }
 
-impl Recorded {
+impl EventRecord {
     /// Tells whether one who has named the znode may hear of it; a reader that is `None` may hear
     /// of everything.
     pub fn is_for(&self, reader: Option<&[Identity]>) -> bool {
@@ -227,9 +227,9 @@ impl Refusal {
     }
 }
 
-/// A ticket that holds its lock.
+/// The token of a ticket that holds its lock, and its number of holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
-pub struct Held {
+pub struct TicketHolds {
     /// The token to show to resources.
     pub token: FencingToken,
     /// Number of times that the owner holds it.

@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn an_answer_that_cannot_be_read_is_doubtful() {
         let mut answer = judge(Effect::Write, plain(200), 1);
-        assert_eq!(answer.read::<zlock_client::api::Created>(Effect::Write), None);
+        assert_eq!(answer.read::<zlock_client::api::CreatedZnode>(Effect::Write), None);
         assert_eq!(answer.outcome, Kind::Info);
     }
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use testkit::zookeeper::Zk;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
-use zlock_client::api::{Millis, OpenSession, SessionOpened};
+use zlock_client::api::{Millis, NewSession, OpenSession};
 
 use crate::answer::{Answer, Effect};
 use crate::history::{Entry, Kind, Process};
@@ -145,7 +145,7 @@ impl Client {
     pub async fn open_session(&mut self, timeout_ms: u64) -> Result<Session, String> {
         let wish = OpenSession { timeout: Some(Millis(timeout_ms)), label: "jepsen".into(), client: None };
         let mut answer = self.insist(Call::post("/v1/sessions").json(&wish), |_| false).await?;
-        let opened: SessionOpened = answer.read(Effect::Write).ok_or("the session cannot be read")?;
+        let opened: NewSession = answer.read(Effect::Write).ok_or("the session cannot be read")?;
         let seed = self.rng.u64(..);
         Ok(Session::keep(opened, &self.endpoints, seed))
     }
@@ -172,7 +172,7 @@ impl Drop for Session {
 }
 
 impl Session {
-    fn keep(opened: SessionOpened, endpoints: &[String], seed: u64) -> Session {
+    fn keep(opened: NewSession, endpoints: &[String], seed: u64) -> Session {
         let quiet = Arc::new(AtomicBool::new(false));
         let timeout = Duration::from_millis(u64::from(opened.timeout_ms));
         let keeper = tokio::spawn(keep_alive(

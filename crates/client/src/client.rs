@@ -77,7 +77,7 @@ pub use simple_lock::SimpleLock;
 pub use txn::Transaction;
 pub use views::NewMember;
 pub use watch::{WatchKind, Watcher};
-pub use znodes::{Create, Delete, Set, Znode};
+pub use znodes::{CreateRequest, DeleteRequest, SetDataRequest, Znode};
 
 /// Changes of session states that are kept for a slow listener.
 const EVENTS_MAX: usize = 64;

@@ -1,7 +1,7 @@
 //! A znode beside a lock, in which those who hold it write a list: what the lock is there for.
 
 use serde_json::{Value, json};
-use zlock_client::api::{NodeSet, ZnodeInfo, headers};
+use zlock_client::api::{ChangedZnode, ZnodeInfo, headers};
 
 use super::final_read;
 use crate::answer::{Answer, Effect};
@@ -47,7 +47,7 @@ pub(super) async fn write(
         call = call.header(headers::IF_LOCK, format!("{lock};{token}"));
     }
     let mut answer = client.send(call).await;
-    if let Some(set) = answer.read::<NodeSet>(Effect::Write) {
+    if let Some(set) = answer.read::<ChangedZnode>(Effect::Write) {
         value["version"] = set.stat.version.into();
     }
     answer

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use tokio::time::Instant;
-use zlock_client::api::{KeptAlive, Millis, OpenSession, SessionOpened};
+use zlock_client::api::{KeepAlive, Millis, NewSession, OpenSession};
 
 use crate::answer::{Answer, Effect};
 use crate::client::Client;
@@ -23,7 +23,7 @@ impl OwnSession {
         let wish = OpenSession { timeout: Some(Millis(timeout_ms)), label: "jepsen".into(), client: None };
         let (mut opened, heard) = (None, Instant::now());
         let result = |answer: &mut Answer| -> Option<Value> {
-            let session: SessionOpened = answer.read(Effect::Write)?;
+            let session: NewSession = answer.read(Effect::Write)?;
             let value = json!({"owner": session.session, "safe_for_ms": session.safe_for_ms});
             opened = Some(OwnSession { id: session.session, key: session.session_key, heard });
             Some(value)
@@ -37,7 +37,7 @@ impl OwnSession {
         let (id, now) = (self.id, Instant::now());
         let call = Call::post(format!("/v1/sessions/{id}/keepalive")).session(&self.key).harmless();
         let result = |answer: &mut Answer| -> Option<Value> {
-            let kept: KeptAlive = answer.read(Effect::Read)?;
+            let kept: KeepAlive = answer.read(Effect::Read)?;
             Some(json!({"owner": id, "safe_for_ms": kept.safe_for_ms}))
         };
         let (answer, _) = client.operate("keepalive", json!({"owner": id}), call, result).await;

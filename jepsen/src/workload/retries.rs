@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use zlock_client::api::{Created, NodeSet, Released, ZnodeInfo, headers};
+use zlock_client::api::{ChangedZnode, CreatedZnode, Release, ZnodeInfo, headers};
 
 use super::door::held;
 use super::owner::Owner;
@@ -117,7 +117,7 @@ impl Retries {
             let call = Call::delete(format!("/v1/tickets{ticket}")).session(&session.key);
             return self
                 .operate(client, "release", value, call, |answer, value| {
-                    value["holds"] = answer.read::<Released>(Effect::Write).map(|released| released.holds).into();
+                    value["holds"] = answer.read::<Release>(Effect::Write).map(|released| released.holds).into();
                 })
                 .await;
         }
@@ -127,7 +127,7 @@ impl Retries {
                 let target = format!("/v1/znodes{}/e{element}-?mode=persistent-sequential", parent());
                 let call = Call::post(target).session(&session.key);
                 self.operate(client, "create", value, call, |answer, value| {
-                    let created = answer.read::<Created>(Effect::Write);
+                    let created = answer.read::<CreatedZnode>(Effect::Write);
                     value["number"] = created.and_then(|created| number_of(&created.path)).into();
                 })
                 .await
@@ -136,7 +136,7 @@ impl Retries {
                 let value = json!({"counter": counter(), "element": element});
                 let call = Call::put(format!("/v1/znodes{}", counter())).body(element.to_string());
                 self.operate(client, "add", value, call.session(&session.key), |answer, value| {
-                    value["version"] = answer.read::<NodeSet>(Effect::Write).map(|set| set.stat.version).into();
+                    value["version"] = answer.read::<ChangedZnode>(Effect::Write).map(|set| set.stat.version).into();
                 })
                 .await
             }

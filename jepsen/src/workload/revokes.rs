@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use zlock_client::api::{LockHistory, Revoked, Ticket};
+use zlock_client::api::{LockHistory, Revocation, Ticket};
 
 use super::pool::Pool;
 use super::waiter::{Place, Tickets, Waiter, owned};
@@ -117,7 +117,7 @@ async fn revoke(lock: &str, deadline_ms: Option<u64>, client: &mut Client) -> bo
     }
     let (answer, _) = client
         .operate("revoke", value.clone(), call, |answer| {
-            let revoked: Revoked = answer.read(Effect::Write)?;
+            let revoked: Revocation = answer.read(Effect::Write)?;
             value["tickets"] = revoked.tickets.into();
             Some(value)
         })

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::{Value, json};
-use zlock_client::api::{Children, Created};
+use zlock_client::api::{Children, CreatedZnode};
 
 use super::{Work, make_root};
 use crate::answer::{Answer, Effect};
@@ -60,7 +60,7 @@ impl Sequences {
         let target = format!("/v1/znodes{parent}/e{element}-?mode=persistent-sequential");
         let mut child = None;
         let result = |answer: &mut Answer| -> Option<Value> {
-            let created: Created = answer.read(Effect::Write)?;
+            let created: CreatedZnode = answer.read(Effect::Write)?;
             value["number"] = number_of(&created.path).into();
             child = Some(created.path);
             Some(value)

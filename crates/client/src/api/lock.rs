@@ -84,7 +84,7 @@ pub struct RevokeRequest {
 /// Answer of `POST /v1/revocations/{path}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct Revoked {
+pub struct Revocation {
     /// The tickets that were asked for; empty when no ticket holds the lock.
     pub tickets: Vec<String>,
     /// The zxid of the transaction.
@@ -127,7 +127,7 @@ pub struct WaitsFor {
 /// Answer of `DELETE /v1/tickets/{ticket}` and of `POST /v1/hand-overs/{ticket}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct Released {
+pub struct Release {
     /// The number of holds that are left on the ticket; 0 when the lock node is gone.
     pub holds: u32,
     /// The zxid of the transaction.

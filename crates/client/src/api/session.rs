@@ -24,7 +24,7 @@ pub struct OpenSession {
 /// Answer to the opening of a session. The key is not sent again later.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct SessionOpened {
+pub struct NewSession {
     /// The number of the session: the zxid that opened it.
     pub session: u64,
     /// The value of the header `Zlock-Session-Key`: the session's number, a point, and 128 random
@@ -42,16 +42,16 @@ pub struct SessionOpened {
 }
 
 /// Shows the number and the timeout, but not the key.
-impl std::fmt::Debug for SessionOpened {
+impl std::fmt::Debug for NewSession {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "SessionOpened({}.***, {} ms)", self.session, self.timeout_ms)
+        write!(f, "NewSession({}.***, {} ms)", self.session, self.timeout_ms)
     }
 }
 
 /// Answer to a keep-alive that the leader accepted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct KeptAlive {
+pub struct KeepAlive {
     /// The number of the session.
     pub session: u64,
     /// The timeout of the session in milliseconds.

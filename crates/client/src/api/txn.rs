@@ -83,7 +83,7 @@ fn any_version() -> i32 {
 /// Answer to a transaction that was applied.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct TxnDone {
+pub struct TxnAnswer {
     /// The zxid of the transaction, the same for all operations.
     pub zxid: u64,
     /// One result for each operation, in order.

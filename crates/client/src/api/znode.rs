@@ -73,7 +73,7 @@ pub struct ZnodeInfo {
 /// Answer to the creation of a znode.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct Created {
+pub struct CreatedZnode {
     /// The path of the znode, with the ten digits of a sequential one.
     pub path: String,
     /// The stat of the znode.
@@ -85,7 +85,7 @@ pub struct Created {
 /// Answer to a change of a znode's data or ACL.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct NodeSet {
+pub struct ChangedZnode {
     /// The path of the znode.
     pub path: String,
     /// The stat of the znode after the change.
@@ -97,7 +97,7 @@ pub struct NodeSet {
 /// Answer to the deletion of a znode or session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct Deleted {
+pub struct Deletion {
     /// The zxid of the transaction.
     pub zxid: u64,
 }

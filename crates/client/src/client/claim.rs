@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::api::{HeldPart, Millis, MultiTicket, ProblemType, Released, Ticket};
+use crate::api::{HeldPart, Millis, MultiTicket, ProblemType, Release, Ticket};
 use hyper::Method;
 use serde::de::DeserializeOwned;
 
@@ -30,7 +30,7 @@ const GIVE_BACK_PAUSE: Duration = Duration::from_millis(250);
 const POLL_PART: u32 = 3;
 
 /// Answer of the HTTP API with the state of a claim.
-pub(crate) trait Place: DeserializeOwned {
+pub(crate) trait ClaimAnswer: DeserializeOwned {
     /// Content of a grant.
     type Grant;
 
@@ -54,7 +54,7 @@ pub(crate) struct Claim {
     /// Keeps that key, or that of the release, in the state's memory while it is not known what
     /// became of it: of the enqueue as long as there is no ticket.
     slot: Option<Slot>,
-    ticket: Option<Ticketed>,
+    ticket: Option<ClaimTicket>,
     pub(crate) kind: Kind,
     release_key: uuid::Uuid,
     armed: bool,
@@ -78,7 +78,7 @@ pub(crate) struct Grant {
     pub(crate) holds: u32,
 }
 
-impl Place for Ticket {
+impl ClaimAnswer for Ticket {
     type Grant = Grant;
 
     const ROUTE: &'static str = "/v1/tickets";
@@ -97,7 +97,7 @@ impl Place for Ticket {
     }
 }
 
-impl Place for MultiTicket {
+impl ClaimAnswer for MultiTicket {
     type Grant = (Vec<HeldPart>, u32);
 
     const ROUTE: &'static str = "/v1/multilocks";
@@ -120,13 +120,13 @@ impl Claim {
     ///
     /// # Errors
     /// As [`Claim::enter`].
-    pub(crate) async fn take<P: Place>(
+    pub(crate) async fn take<A: ClaimAnswer>(
         client: &Client,
         acquire: Call,
         kind: Kind,
         lock_delay: Option<Duration>,
-    ) -> Result<Option<(Claim, P::Grant)>, Error> {
-        match Claim::enter::<P>(client, acquire, kind, lock_delay).await {
+    ) -> Result<Option<(Claim, A::Grant)>, Error> {
+        match Claim::enter::<A>(client, acquire, kind, lock_delay).await {
             Ok((claim, Some(grant))) => Ok(Some((claim, grant))),
             Ok((_, None)) => Err(Error::unknown("a try was queued")),
             Err(error) => match (error.code(), kind) {
@@ -143,25 +143,25 @@ impl Claim {
     ///
     /// # Errors
     /// As [`Claim::enter`] and [`Claim::granted`].
-    pub(crate) async fn wait<P: Place>(
+    pub(crate) async fn wait<A: ClaimAnswer>(
         client: &Client,
         acquire: Call,
         lock_delay: Option<Duration>,
         deadline: Option<Moment>,
-    ) -> Result<Option<(Claim, P::Grant)>, Error> {
-        let (claim, grant) = Claim::enter::<P>(client, acquire, Kind::Queue, lock_delay).await?;
-        claim.grant_by::<P>(grant, deadline).await
+    ) -> Result<Option<(Claim, A::Grant)>, Error> {
+        let (claim, grant) = Claim::enter::<A>(client, acquire, Kind::Queue, lock_delay).await?;
+        claim.grant_by::<A>(grant, deadline).await
     }
 
     /// The claim with its grant, which may be there already; `None` when the deadline comes first.
-    pub(crate) async fn grant_by<P: Place>(
+    pub(crate) async fn grant_by<A: ClaimAnswer>(
         mut self,
-        grant: Option<P::Grant>,
+        grant: Option<A::Grant>,
         deadline: Option<Moment>,
-    ) -> Result<Option<(Claim, P::Grant)>, Error> {
+    ) -> Result<Option<(Claim, A::Grant)>, Error> {
         let grant = match grant {
             Some(grant) => Some(grant),
-            None => self.granted::<P>(deadline).await?,
+            None => self.granted::<A>(deadline).await?,
         };
         if grant.is_none() {
             // Should this fail, it goes on in the background.
@@ -175,17 +175,17 @@ impl Claim {
     /// # Errors
     /// When there is certainly no place, or it is not known whether there is one: then it is given
     /// back in the background.
-    async fn enter<P: Place>(
+    async fn enter<A: ClaimAnswer>(
         client: &Client,
         acquire: Call,
         kind: Kind,
         lock_delay: Option<Duration>,
-    ) -> Result<(Claim, Option<P::Grant>), Error> {
+    ) -> Result<(Claim, Option<A::Grant>), Error> {
         let enter = async || {
             let session = client.session().await?;
             // Noted before the request is sent, as its answer may be lost.
             session.note_delay(lock_delay);
-            Claim::enter_in::<P>(client, session, acquire.clone(), kind).await
+            Claim::enter_in::<A>(client, session, acquire.clone(), kind).await
         };
         match enter().await {
             // The session had ended unnoticed.
@@ -195,12 +195,12 @@ impl Claim {
     }
 
     /// Asks for a place in the given session.
-    pub(crate) async fn enter_in<P: Place>(
+    pub(crate) async fn enter_in<A: ClaimAnswer>(
         client: &Client,
         session: Arc<Session>,
         acquire: Call,
         kind: Kind,
-    ) -> Result<(Claim, Option<P::Grant>), Error> {
+    ) -> Result<(Claim, Option<A::Grant>), Error> {
         let deadline = client.deadline();
         let slot = session.slot(deadline).await?;
         let enqueue = acquire.session(&session.key).key(uuid::Uuid::new_v4());
@@ -225,7 +225,7 @@ impl Claim {
             }
         };
         claim.slot = None;
-        let grant = claim.stands::<P>(answer.json()?, answer.sent);
+        let grant = claim.stands::<A>(answer.json()?, answer.sent);
         Ok((claim, grant))
     }
 
@@ -236,7 +236,7 @@ impl Claim {
     /// `Refused` with `TicketGone` when a client removed the claim from the queue, with
     /// `SessionExpired` when the session was lost. While the session lives, the wait goes on even
     /// if no node answers.
-    async fn granted<P: Place>(&mut self, deadline: Option<Moment>) -> Result<Option<P::Grant>, Error> {
+    async fn granted<A: ClaimAnswer>(&mut self, deadline: Option<Moment>) -> Result<Option<A::Grant>, Error> {
         let ticket = self.ticket().to_owned();
         loop {
             let left = deadline.map_or(Duration::MAX, Moment::remaining);
@@ -251,7 +251,7 @@ impl Claim {
             // At least 1 ms, as the node counts whole milliseconds and a wait of 0 would make this
             // a busy loop.
             let wait_ms = Millis::from(wait).max(Millis(1));
-            let target = Target::path(P::ROUTE, &ticket)?.with("wait", wait_ms);
+            let target = Target::path(A::ROUTE, &ticket)?.with("wait", wait_ms);
             let call = Call::get(target.finish()).session(&self.session.key).waiting(wait);
             let poll_deadline = self.client.deadline().after(wait);
             let answer = tokio::select! {
@@ -260,7 +260,7 @@ impl Claim {
             };
             match answer {
                 Ok(answer) => {
-                    if let Some(grant) = self.stands::<P>(answer.json()?, answer.sent) {
+                    if let Some(grant) = self.stands::<A>(answer.json()?, answer.sent) {
                         return Ok(Some(grant));
                     }
                 }
@@ -288,10 +288,10 @@ impl Claim {
 
     /// The path of the lock node.
     pub(crate) fn ticket(&self) -> &str {
-        &self.ticketed().ticket
+        &self.claim_ticket().ticket
     }
 
-    fn ticketed(&self) -> &Ticketed {
+    fn claim_ticket(&self) -> &ClaimTicket {
         self.ticket.as_ref().expect("it is set before another task has the claim")
     }
 
@@ -306,7 +306,7 @@ impl Claim {
     /// `Refused` when there was no place any more. After another error the drop of the claim goes
     /// on with it in the background.
     pub(crate) async fn give_back(&mut self) -> Result<u32, Error> {
-        let call = self.ticketed().release(self.kind, None)?.key(self.release_key).session(&self.session.key);
+        let call = self.claim_ticket().release(self.kind, None)?.key(self.release_key).session(&self.session.key);
         let deadline = self.client.deadline();
         self.slot = Some(self.session.slot(deadline).await?);
         let answer = self.client.inner.transport.send(&call, deadline).await;
@@ -317,7 +317,7 @@ impl Claim {
         if !self.armed {
             self.slot = None;
         }
-        Ok(answer?.json::<Released>()?.holds)
+        Ok(answer?.json::<Release>()?.holds)
     }
 
     /// Gives the place back after work that needed it. Returns false if the place was lost before,
@@ -338,7 +338,7 @@ impl Claim {
     /// Gives the place to the waiter `to`. After `Refused` the place is still held; after another
     /// error that is unknown.
     pub(crate) async fn hand_over(&mut self, to: &str) -> Result<(), Error> {
-        let call = self.ticketed().release(self.kind, Some(to))?.key(uuid::Uuid::new_v4());
+        let call = self.claim_ticket().release(self.kind, Some(to))?.key(uuid::Uuid::new_v4());
         self.client.write_in(&self.session, call).await?;
         self.armed = false;
         self.fate.tell(Loss::HandedOver);
@@ -351,10 +351,10 @@ impl Claim {
     }
 
     /// Notes the ticket in an answer, and returns its grant if there is one.
-    fn stands<P: Place>(&mut self, place: P, sent: Moment) -> Option<P::Grant> {
-        let (ticket, grant) = place.stands();
-        let fencing_token = grant.as_ref().and_then(|(grant, _)| P::token(grant));
-        self.ticket = Some(Ticketed { ticket, fencing_token });
+    fn stands<A: ClaimAnswer>(&mut self, answer: A, sent: Moment) -> Option<A::Grant> {
+        let (ticket, grant) = answer.stands();
+        let fencing_token = grant.as_ref().and_then(|(grant, _)| A::token(grant));
+        self.ticket = Some(ClaimTicket { ticket, fencing_token });
         grant.map(|(grant, safe_for_ms)| {
             self.session.heard(sent, safe_for_ms);
             grant
@@ -365,7 +365,7 @@ impl Claim {
 /// Shows the session without its key.
 impl fmt::Debug for Claim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ticket = self.ticket.as_ref().map(|ticketed| ticketed.ticket.as_str());
+        let ticket = self.ticket.as_ref().map(|claim| claim.ticket.as_str());
         f.debug_struct("Claim").field("ticket", &ticket).field("session", &self.session).finish_non_exhaustive()
     }
 }
@@ -395,16 +395,16 @@ pub(crate) fn without_end<T>(waited: Option<T>) -> Result<T, Error> {
     waited.ok_or_else(|| Error::unknown("a wait without an end has ended"))
 }
 
-/// Part that all answers about a claim have.
+/// The ticket of a claim: the part that all answers about it have.
 #[derive(Clone, Debug, serde::Deserialize)]
-struct Ticketed {
+struct ClaimTicket {
     ticket: String,
     /// The fencing token of a held ticket, if there is a single one.
     #[serde(default)]
     fencing_token: Option<u64>,
 }
 
-impl Ticketed {
+impl ClaimTicket {
     /// Returns the call that gives the place back, to the waiter `to` or to the next one.
     fn release(&self, kind: Kind, to: Option<&str>) -> Result<Call, Error> {
         let target = match (kind, to) {
@@ -449,7 +449,7 @@ impl Claim {
         let ticket = match &self.ticket {
             Some(ticket) => ticket.clone(),
             None => {
-                let ticket = transport.send(&self.enqueue, self.client.deadline()).await?.json::<Ticketed>()?;
+                let ticket = transport.send(&self.enqueue, self.client.deadline()).await?.json::<ClaimTicket>()?;
                 self.slot = None;
                 self.ticket.insert(ticket).clone()
             }

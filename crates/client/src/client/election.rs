@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::time::Duration;
 
-use crate::api::{Election as View, Leader, NodeSet, ProblemType};
+use crate::api::{ChangedZnode, Election as View, Leader, ProblemType};
 use bytes::Bytes;
 use hyper::Method;
 
@@ -102,7 +102,7 @@ impl Leadership {
     ///
     /// # Errors
     /// `Refused` with `LockNotHeld` when this client is no longer the leader.
-    pub async fn proclaim(&self, value: impl Into<Bytes>) -> Result<NodeSet, Error> {
+    pub async fn proclaim(&self, value: impl Into<Bytes>) -> Result<ChangedZnode, Error> {
         let target = Target::path(ROUTE, &self.path)?.with("ticket", self.guard.ticket());
         let target = target.with("fencing_token", self.guard.fencing_token());
         let said = self.client.write(Call::write(Method::PUT, target.finish()).body(value.into())).await;

@@ -1,6 +1,6 @@
 //! Groups: sets of members that are present.
 
-use crate::api::{Deleted, Group as GroupView, GroupMember};
+use crate::api::{Deletion, Group as GroupView, GroupMember};
 use bytes::Bytes;
 use hyper::Method;
 
@@ -44,7 +44,7 @@ impl Group {
     }
 
     /// Leaves the group, and returns the zxid of that.
-    pub(crate) async fn left(&self, member: &str) -> Result<Deleted, Error> {
+    pub(crate) async fn left(&self, member: &str) -> Result<Deletion, Error> {
         let target = Target::path(GROUPS, &self.path)?.with("member", member);
         self.client.write(Call::write(Method::DELETE, target.finish())).await
     }

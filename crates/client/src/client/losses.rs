@@ -160,9 +160,9 @@ async fn another_clients_refusal_tells_nothing_of_a_guard() {
 }
 
 /// Sets its flag in the drop.
-struct Dropped(Arc<AtomicBool>);
+struct DropFlag(Arc<AtomicBool>);
 
-impl Drop for Dropped {
+impl Drop for DropFlag {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -172,7 +172,7 @@ impl Drop for Dropped {
 async fn work_under_a_lock_is_dropped_when_the_lock_is_lost() {
     let (client, taken) = node("deleted").await;
     let dropped = Arc::new(AtomicBool::new(false));
-    let flag = Dropped(Arc::clone(&dropped));
+    let flag = DropFlag(Arc::clone(&dropped));
     // In a task of its own, as in a program.
     let working = tokio::spawn(async move {
         client

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::api::{KeptAlive, OpenSession, ProblemType, SessionOpened};
+use crate::api::{KeepAlive, NewSession, OpenSession, ProblemType};
 use hyper::Method;
 use hyper::header::HeaderValue;
 use tokio::sync::{broadcast, watch};
@@ -58,7 +58,7 @@ impl Session {
         // leaves an unused session, which expires.
         let call = Call::write(Method::POST, "/v1/sessions".into()).json(wish).repeatable();
         let answer = transport.send(&call, deadline).await?;
-        let opened: SessionOpened = answer.json()?;
+        let opened: NewSession = answer.json()?;
         let mut key = HeaderValue::from_str(&opened.session_key)
             .map_err(|_| Error::unknown("a session was opened, and its key is no header's value"))?;
         key.set_sensitive(true);
@@ -142,7 +142,7 @@ impl Session {
         // a connection to every client.
         let call = call.session(&self.key).repeatable().prefer(Prefer::Any).attempt_timeout(attempt);
         let answer = transport.send_now(&call, deadline).await.inspect_err(|error| self.notice(error))?;
-        self.heard(answer.sent, answer.json::<KeptAlive>()?.safe_for_ms);
+        self.heard(answer.sent, answer.json::<KeepAlive>()?.safe_for_ms);
         Ok(())
     }
 

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use crate::api::{
-    Cluster, LockHistory, LockList, LockQueue, LockSettings, LockSettingsInfo, LockSummary, Members, Millis, Released,
-    Revoked, SessionInfo, SessionKey, SessionList, Transfer, Upgrade,
+    Cluster, LockHistory, LockList, LockQueue, LockSettings, LockSettingsInfo, LockSummary, Members, Millis, Release,
+    Revocation, SessionInfo, SessionKey, SessionList, Transfer, Upgrade,
 };
 use hyper::Method;
 use hyper::header::HeaderValue;
@@ -173,7 +173,7 @@ impl Client {
     ///
     /// # Errors
     /// As any write.
-    pub async fn revoke(&self, path: &str, deadline: Option<Duration>) -> Result<Revoked, Error> {
+    pub async fn revoke(&self, path: &str, deadline: Option<Duration>) -> Result<Revocation, Error> {
         let target = Target::path("/v1/revocations", path)?.with_some("deadline", deadline.map(Millis::from));
         self.write(Call::write(Method::POST, target.finish())).await
     }
@@ -184,7 +184,7 @@ impl Client {
     /// # Errors
     /// `Refused` with `NotHolder` when the session does not hold the lock, with `SeveralHeld` when
     /// it holds the lock with several tickets.
-    pub async fn release_held(&self, key: &SessionKey, lock: &str) -> Result<Released, Error> {
+    pub async fn release_held(&self, key: &SessionKey, lock: &str) -> Result<Release, Error> {
         self.release_in(key, Target::path("/v1/locks", lock)?).await
     }
 
@@ -192,11 +192,11 @@ impl Client {
     ///
     /// # Errors
     /// `Refused` with `TicketGone`, or with `NotOwner` when the ticket is another session's.
-    pub async fn release_ticket(&self, key: &SessionKey, ticket: &str) -> Result<Released, Error> {
+    pub async fn release_ticket(&self, key: &SessionKey, ticket: &str) -> Result<Release, Error> {
         self.release_in(key, Target::path("/v1/tickets", ticket)?).await
     }
 
-    async fn release_in(&self, key: &SessionKey, target: Target) -> Result<Released, Error> {
+    async fn release_in(&self, key: &SessionKey, target: Target) -> Result<Release, Error> {
         let mut session = HeaderValue::from_str(&key.to_string()).expect("digits and a dot");
         session.set_sensitive(true);
         let call = Call::write(Method::DELETE, target.finish()).session(&session).key(uuid::Uuid::new_v4());

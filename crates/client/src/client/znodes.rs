@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::{
-    AclEntry, AclInfo, Children, Created, Deleted, Millis, Mode, NamedStat, NodeSet, ProblemType, Stat, ZnodeInfo,
-    headers,
+    AclEntry, AclInfo, ChangedZnode, Children, CreatedZnode, Deletion, Millis, Mode, NamedStat, ProblemType, Stat,
+    ZnodeInfo, headers,
 };
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -98,15 +98,15 @@ impl Client {
     ///
     /// # Errors
     /// `Refused` with `InvalidAcl`, `NoNode` or `NoAuth`; see [`Error`].
-    pub async fn set_acl(&self, path: &str, acl: &[AclEntry]) -> Result<NodeSet, Error> {
+    pub async fn set_acl(&self, path: &str, acl: &[AclEntry]) -> Result<ChangedZnode, Error> {
         let target = Target::path(ZNODES, path)?.with("acl", true);
         self.write(Call::write(Method::PUT, target.finish()).json(&acl)).await
     }
 
     /// Prepares the creation of a znode. Add options and await it: `client.create("/a",
     /// "x").ephemeral().await`.
-    pub fn create(&self, path: impl Into<String>, data: impl Into<Bytes>) -> Create {
-        Create {
+    pub fn create(&self, path: impl Into<String>, data: impl Into<Bytes>) -> CreateRequest {
+        CreateRequest {
             client: self.clone(),
             path: path.into(),
             data: data.into(),
@@ -118,13 +118,13 @@ impl Client {
     }
 
     /// Prepares a change of a znode's data. Await it to send it.
-    pub fn set(&self, path: impl Into<String>, data: impl Into<Bytes>) -> Set {
-        Set { client: self.clone(), path: path.into(), data: data.into(), version: None, guard: None }
+    pub fn set(&self, path: impl Into<String>, data: impl Into<Bytes>) -> SetDataRequest {
+        SetDataRequest { client: self.clone(), path: path.into(), data: data.into(), version: None, guard: None }
     }
 
     /// Prepares the deletion of a znode without children. Await it to send it.
-    pub fn delete(&self, path: impl Into<String>) -> Delete {
-        Delete { client: self.clone(), path: path.into(), version: None, guard: None }
+    pub fn delete(&self, path: impl Into<String>) -> DeleteRequest {
+        DeleteRequest { client: self.clone(), path: path.into(), version: None, guard: None }
     }
 }
 
@@ -181,7 +181,7 @@ fn if_match(call: Call, version: Option<i32>) -> Result<Call, Error> {
 /// The creation of a znode, from [`Client::create`]. Sent when it is awaited.
 #[derive(Clone, Debug)]
 #[must_use = "nothing is sent until it is awaited"]
-pub struct Create {
+pub struct CreateRequest {
     client: Client,
     path: String,
     data: Bytes,
@@ -191,39 +191,39 @@ pub struct Create {
     guard: Option<LockCheck>,
 }
 
-impl Create {
+impl CreateRequest {
     /// Sets one of ZooKeeper's create modes.
-    pub fn mode(mut self, mode: Mode) -> Create {
+    pub fn mode(mut self, mode: Mode) -> CreateRequest {
         self.mode = mode;
         self
     }
 
     /// Makes the znode ephemeral: it is deleted with the session.
-    pub fn ephemeral(self) -> Create {
+    pub fn ephemeral(self) -> CreateRequest {
         self.mode(Mode::Ephemeral)
     }
 
     /// Gives a persistent znode a TTL: it is deleted when it has had no children and no change of
     /// its data for that time. Beside an ephemeral mode or a container the create is refused with
     /// `BadRequest`.
-    pub fn ttl(mut self, ttl: Duration) -> Create {
+    pub fn ttl(mut self, ttl: Duration) -> CreateRequest {
         self.ttl = Some(ttl);
         self
     }
 
     /// Sets the ACL. Without it the znode is open to all.
-    pub fn acl(mut self, acl: &[AclEntry]) -> Create {
+    pub fn acl(mut self, acl: &[AclEntry]) -> CreateRequest {
         self.acl = Some(acl_words(acl));
         self
     }
 
     /// Requires that the guard holds its lock at the moment at which the write is applied.
-    pub fn if_lock(mut self, guard: &Guard) -> Create {
+    pub fn if_lock(mut self, guard: &Guard) -> CreateRequest {
         self.guard = Some(LockCheck::of(guard, &self.client));
         self
     }
 
-    async fn send(self) -> Result<Created, Error> {
+    async fn send(self) -> Result<CreatedZnode, Error> {
         let mode = match (self.mode, self.ttl) {
             (mode, None) => mode,
             (Mode::Persistent | Mode::PersistentTtl, Some(_)) => Mode::PersistentTtl,
@@ -253,7 +253,7 @@ fn acl_words(acl: &[AclEntry]) -> String {
 /// A change of a znode's data, from [`Client::set`]. Sent when it is awaited.
 #[derive(Clone, Debug)]
 #[must_use = "nothing is sent until it is awaited"]
-pub struct Set {
+pub struct SetDataRequest {
     client: Client,
     path: String,
     data: Bytes,
@@ -261,20 +261,20 @@ pub struct Set {
     guard: Option<LockCheck>,
 }
 
-impl Set {
+impl SetDataRequest {
     /// Requires this version of the data.
-    pub fn version(mut self, version: i32) -> Set {
+    pub fn version(mut self, version: i32) -> SetDataRequest {
         self.version = Some(version);
         self
     }
 
     /// Requires that the guard holds its lock at the moment at which the write is applied.
-    pub fn if_lock(mut self, guard: &Guard) -> Set {
+    pub fn if_lock(mut self, guard: &Guard) -> SetDataRequest {
         self.guard = Some(LockCheck::of(guard, &self.client));
         self
     }
 
-    async fn send(self) -> Result<NodeSet, Error> {
+    async fn send(self) -> Result<ChangedZnode, Error> {
         let call = Call::write(Method::PUT, Target::path(ZNODES, &self.path)?.finish()).body(self.data);
         LockCheck::write(self.guard.as_ref(), &self.client, if_match(call, self.version)?).await
     }
@@ -283,27 +283,27 @@ impl Set {
 /// The deletion of a znode, from [`Client::delete`]. Sent when it is awaited.
 #[derive(Clone, Debug)]
 #[must_use = "nothing is sent until it is awaited"]
-pub struct Delete {
+pub struct DeleteRequest {
     client: Client,
     path: String,
     version: Option<i32>,
     guard: Option<LockCheck>,
 }
 
-impl Delete {
+impl DeleteRequest {
     /// Requires this version of the data.
-    pub fn version(mut self, version: i32) -> Delete {
+    pub fn version(mut self, version: i32) -> DeleteRequest {
         self.version = Some(version);
         self
     }
 
     /// Requires that the guard holds its lock at the moment at which the write is applied.
-    pub fn if_lock(mut self, guard: &Guard) -> Delete {
+    pub fn if_lock(mut self, guard: &Guard) -> DeleteRequest {
         self.guard = Some(LockCheck::of(guard, &self.client));
         self
     }
 
-    async fn send(self) -> Result<Deleted, Error> {
+    async fn send(self) -> Result<Deletion, Error> {
         let call = Call::write(Method::DELETE, Target::path(ZNODES, &self.path)?.finish());
         LockCheck::write(self.guard.as_ref(), &self.client, if_match(call, self.version)?).await
     }
@@ -322,7 +322,7 @@ macro_rules! awaited {
     )*};
 }
 
-awaited!(Create => Created, Set => NodeSet, Delete => Deleted);
+awaited!(CreateRequest => CreatedZnode, SetDataRequest => ChangedZnode, DeleteRequest => Deletion);
 
 #[cfg(test)]
 mod tests {

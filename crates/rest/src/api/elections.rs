@@ -9,7 +9,7 @@ use axum::http::StatusCode;
 use bytes::Bytes;
 use replica::{Consistency, Step, WatchKey};
 use zlock_client::api::ProblemType::{BlockedByOwnSession, NoNode, NotOwner, TicketGone};
-use zlock_client::api::{Election, Leader, Millis, NodeSet, PathInUrl, Released, ZnodePath};
+use zlock_client::api::{ChangedZnode, Election, Leader, Millis, PathInUrl, Release, ZnodePath};
 use znode::lock::{self, LockStatus, QueueEntry};
 use znode::{Error, FencingToken, Identity, LockGuard, LockMode, Op, Reply, SessionId, State, ZPath, ZnodeOp};
 
@@ -73,7 +73,7 @@ pub(crate) async fn campaign(call: Call) -> Answer {
         ("ticket" = Option<ZnodePath>, Query, description = "the leader's lock node, with its fencing_token"),
         ("fencing_token" = Option<u64>, Query, description = "with ticket: a retry is the same request")),
     request_body(content = Vec<u8>, content_type = "application/octet-stream", example = "http://a:80"),
-    responses((status = 200, description = "Proclaimed", body = NodeSet, example = json!({"path": LEADER,
+    responses((status = 200, description = "Proclaimed", body = ChangedZnode, example = json!({"path": LEADER,
         "stat": stat(16, 17, 1, 3, 11), "zxid": ZXID + 17}))))]
 pub(crate) async fn proclaim(WithBody(mut call): WithBody) -> Answer {
     let path = call.lock_path(ROUTE)?;
@@ -100,14 +100,14 @@ pub(crate) async fn proclaim(WithBody(mut call): WithBody) -> Answer {
     let (zxid, Reply::Set { stat }) = set? else {
         return Err(Problem::internal("a set was not answered as one"));
     };
-    let set = NodeSet { path: ticket.as_str().into(), stat: convert::stat(stat), zxid: zxid.0 };
+    let set = ChangedZnode { path: ticket.as_str().into(), stat: convert::stat(stat), zxid: zxid.0 };
     Ok(json(StatusCode::OK, zxid, &set))
 }
 
 /// Gives leadership up: the next candidate leads.
 #[utoipa::path(delete, path = "/v1/elections/{*path}", operation_id = "electionsResign", tag = "elections",
     params(("path" = PathInUrl, Path, example = "boss", description = "slashes plain or encoded")),
-    responses((status = 200, description = "Resigned", body = Released, example = json!({"holds": 0,
+    responses((status = 200, description = "Resigned", body = Release, example = json!({"holds": 0,
         "zxid": ZXID + 25}))))]
 pub(crate) async fn resign(mut call: Call) -> Answer {
     let path = call.lock_path(ROUTE)?;
@@ -117,7 +117,7 @@ pub(crate) async fn resign(mut call: Call) -> Answer {
     let (zxid, Reply::Released { holds }) = released? else {
         return Err(Problem::internal("a release was not answered as one"));
     };
-    Ok(json(StatusCode::OK, zxid, &Released { holds, zxid: zxid.0 }))
+    Ok(json(StatusCode::OK, zxid, &Release { holds, zxid: zxid.0 }))
 }
 
 /// A problem about the leader's ticket, which may have gone meanwhile.

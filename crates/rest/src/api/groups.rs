@@ -6,7 +6,7 @@
 use axum::http::StatusCode;
 use replica::{Step, WatchKey};
 use zlock_client::api::ProblemType::TicketGone;
-use zlock_client::api::{Deleted, Group, GroupMember, Millis, PathInUrl, ZnodeName};
+use zlock_client::api::{Deletion, Group, GroupMember, Millis, PathInUrl, ZnodeName};
 use znode::{Ensure, Error, Identity, Op, State, ZPath, Zxid};
 
 use crate::api::convert;
@@ -54,7 +54,7 @@ pub(crate) async fn join(WithBody(mut call): WithBody) -> Answer {
 #[utoipa::path(delete, path = "/v1/groups/{*path}", operation_id = "groupsLeave", tag = "groups",
     params(("path" = PathInUrl, Path, example = "workers", description = "slashes plain or encoded"),
         ("member" = ZnodeName, Query, example = "a", description = "its name in the group")),
-    responses((status = 200, description = "Left, by now or before", body = Deleted,
+    responses((status = 200, description = "Left, by now or before", body = Deletion,
         example = json!({"zxid": ZXID + 30}))))]
 pub(crate) async fn leave(mut call: Call) -> Answer {
     call.caller.session()?;
@@ -69,7 +69,7 @@ pub(crate) async fn leave(mut call: Call) -> Answer {
         }
         Err(problem) => return Err(problem),
     };
-    Ok(json(StatusCode::OK, zxid, &Deleted { zxid: zxid.0 }))
+    Ok(json(StatusCode::OK, zxid, &Deletion { zxid: zxid.0 }))
 }
 
 /// Lists a group. With `since`, waits until a member has joined or left after that zxid.

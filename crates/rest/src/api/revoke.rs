@@ -2,7 +2,7 @@
 
 use axum::http::StatusCode;
 use zlock_client::api::ProblemType::{NoNode, TicketGone};
-use zlock_client::api::{Millis, PathInUrl, Revoked};
+use zlock_client::api::{Millis, PathInUrl, Revocation};
 use znode::{Error, Op, Reply, Zxid, lock};
 
 use crate::api::history;
@@ -19,7 +19,7 @@ pub(crate) const ROUTES: &[Route] = &[Route { problems: &[&[NoNode, TicketGone]]
         description = "a lock node's path, or a lock's, slashes plain or encoded"),
         ("deadline" = Option<Millis>, Query, example = "10s",
             description = "take the ticket away after this; 0 is at once, absent is never")),
-    responses((status = 200, description = "They are asked", body = Revoked, example = json!({"tickets": [TICKET],
+    responses((status = 200, description = "They are asked", body = Revocation, example = json!({"tickets": [TICKET],
         "zxid": ZXID + 18}))))]
 pub(crate) async fn revoke(mut call: Call) -> Answer {
     let path = call.lock_path("/v1/revocations")?;
@@ -44,5 +44,5 @@ pub(crate) async fn revoke(mut call: Call) -> Answer {
         return Err(Problem::internal("a revocation was not answered as one"));
     };
     let tickets = tickets.iter().map(|ticket| ticket.as_str().into()).collect();
-    Ok(json(StatusCode::OK, zxid, &Revoked { tickets, zxid: zxid.0 }))
+    Ok(json(StatusCode::OK, zxid, &Revocation { tickets, zxid: zxid.0 }))
 }

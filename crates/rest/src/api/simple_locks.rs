@@ -12,7 +12,7 @@ use replica::{Step, WatchKey};
 use tokio::time::Instant;
 use uuid::Uuid;
 use zlock_client::api::ProblemType::{NoNode, NotAcquired, TicketGone};
-use zlock_client::api::{Millis, PathInUrl, Released, SimpleLock, Ticket};
+use zlock_client::api::{Millis, PathInUrl, Release, SimpleLock, Ticket};
 use znode::{Ensure, Error, FencingToken, HeldTicket, LockGuard, Op, State, TicketRef, ZPath, Zxid};
 
 use crate::api::ensure::ensure;
@@ -138,7 +138,7 @@ pub(crate) async fn look(mut call: Call) -> Answer {
     params(("path" = PathInUrl, Path, example = "cron", description = "slashes plain or encoded"),
         ("owner" = Option<String>, Query, max_length = 256, description = "who took it"),
         ("fencing_token" = Option<u64>, Query, description = "instead: with what it is held")),
-    responses((status = 200, description = "Given back, by now or before", body = Released,
+    responses((status = 200, description = "Given back, by now or before", body = Release,
         example = json!({"holds": 0, "zxid": ZXID + 32}))))]
 pub(crate) async fn release(mut call: Call) -> Answer {
     call.caller.session()?;
@@ -150,7 +150,7 @@ pub(crate) async fn release(mut call: Call) -> Answer {
         (None, owner @ Some(_)) => give_back(&call, path, owner).await?,
         (None, None) => return Err(Problem::bad("owner", "who took it")),
     };
-    Ok(json(StatusCode::OK, zxid, &Released { holds: 0, zxid: zxid.0 }))
+    Ok(json(StatusCode::OK, zxid, &Release { holds: 0, zxid: zxid.0 }))
 }
 
 /// Releases the lock of an owner in the session. A missing lock is no error.

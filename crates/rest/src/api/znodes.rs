@@ -9,7 +9,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 use zlock_client::api::ProblemType::{BadVersion, EventsGone, InvalidAcl, NoNode, NotEmpty};
 use zlock_client::api::{
-    AclEntry, AclInfo, Children, Created, Deleted, Events, Millis, Mode, NamedStat, NodeSet, PathInUrl, Stat,
+    AclEntry, AclInfo, ChangedZnode, Children, CreatedZnode, Deletion, Events, Millis, Mode, NamedStat, PathInUrl, Stat,
 };
 use znode::{ADMIN, Acl, Error, Op, READ, Reply, State, WRITE, ZPath, ZnodeOp};
 
@@ -62,7 +62,7 @@ pub(crate) const ROUTE: &str = "/v1/znodes";
             pattern = r"^(?:[a-z0-9]+:[^,]*:[cdrwa]{1,5}(?:,[a-z0-9]+:[^,]*:[cdrwa]{1,5})*|\[.*\])$",
             description = "scheme:id:perms, separated by commas; or a list of entries as JSON")),
     request_body(content = Vec<u8>, content_type = "application/octet-stream", example = "hello"),
-    responses((status = 201, description = "Created; `Location` and `ETag` say where and its version", body = Created,
+    responses((status = 201, description = "Created; `Location` and `ETag` say where and its version", body = CreatedZnode,
         example = json!({"path": "/app", "stat": stat(7, 7, 0, 0, 5), "zxid": ZXID + 7}))))]
 pub(crate) async fn create(WithBody(mut call): WithBody) -> Answer {
     let mode =
@@ -82,7 +82,7 @@ pub(crate) async fn create(WithBody(mut call): WithBody) -> Answer {
     let (zxid, Reply::Created { path, stat }) = created? else {
         return Err(Problem::internal("a create was not answered as one"));
     };
-    let created = Created { path: path.as_str().into(), stat: convert::stat(stat), zxid: zxid.0 };
+    let created = CreatedZnode { path: path.as_str().into(), stat: convert::stat(stat), zxid: zxid.0 };
     let response = json(StatusCode::CREATED, zxid, &created);
     let response = with_header(response, LOCATION, format!("{ROUTE}{}", paths::encode(&path)));
     Ok(with_header(response, ETAG, etag(stat.version)))
@@ -192,7 +192,7 @@ async fn acl(mut call: Call, path: ZPath) -> Answer {
     request_body(content((Vec<u8> = "application/octet-stream", example = "world"),
         (Vec<AclEntry> = "application/json",
             example = json!([{"perms": "cdrwa", "scheme": "world", "id": "anyone"}])))),
-    responses((status = 200, description = "Set; `ETag` is the new version", body = NodeSet,
+    responses((status = 200, description = "Set; `ETag` is the new version", body = ChangedZnode,
         example = json!({"path": "/app", "stat": stat(7, 8, 1, 0, 5), "zxid": ZXID + 8}))))]
 pub(crate) async fn set(WithBody(mut call): WithBody) -> Answer {
     let path = call.path(ROUTE)?;
@@ -220,7 +220,7 @@ pub(crate) async fn set(WithBody(mut call): WithBody) -> Answer {
     let (zxid, Reply::Set { stat }) = set? else {
         return Err(Problem::internal("a set was not answered as one"));
     };
-    let set = NodeSet { path: path.as_str().into(), stat: convert::stat(stat), zxid: zxid.0 };
+    let set = ChangedZnode { path: path.as_str().into(), stat: convert::stat(stat), zxid: zxid.0 };
     let version = if is_acl { stat.aversion } else { stat.version };
     Ok(with_header(json(StatusCode::OK, zxid, &set), ETAG, etag(version)))
 }
@@ -231,7 +231,7 @@ pub(crate) async fn set(WithBody(mut call): WithBody) -> Answer {
         ("If-Match" = Option<String>, Header, max_length = 14,
             pattern = r#"^(?:\*|(?:W/)?"[01]?[0-9]{1,9}"|[01]?[0-9]{1,9})$"#,
             description = "the version to delete, as `ETag` answered it")),
-    responses((status = 200, description = "Deleted", body = Deleted, example = json!({"zxid": ZXID + 14}))))]
+    responses((status = 200, description = "Deleted", body = Deletion, example = json!({"zxid": ZXID + 14}))))]
 pub(crate) async fn delete(mut call: Call) -> Answer {
     let path = call.path(ROUTE)?;
     std::mem::take(&mut call.query).finish()?;
@@ -239,7 +239,7 @@ pub(crate) async fn delete(mut call: Call) -> Answer {
         return Err(Problem::bad("path", "the root cannot be deleted: name a znode below it"));
     }
     let (zxid, _) = call.propose(Op::Znode(ZnodeOp::Delete { path, version: call.caller.version })).await?;
-    Ok(json(StatusCode::OK, zxid, &Deleted { zxid: zxid.0 }))
+    Ok(json(StatusCode::OK, zxid, &Deletion { zxid: zxid.0 }))
 }
 
 /// Reads the body as data, within the bound for data.

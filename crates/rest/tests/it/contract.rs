@@ -233,7 +233,7 @@ fn fields_have_formats_and_patterns() {
     let field = |name: &str, field: &str| &schema(name)["properties"][field];
     assert_eq!(field("ZnodeInfo", "data_base64"), &Value::Null, "it is not in the document");
     assert_eq!(field("BytesZnode", "data_base64")["contentEncoding"], "base64");
-    assert_eq!(field("SessionOpened", "session_key")["pattern"], "^[0-9]+\\.[0-9a-f]{32}$");
+    assert_eq!(field("NewSession", "session_key")["pattern"], "^[0-9]+\\.[0-9a-f]{32}$");
     assert_eq!(field("Stat", "czxid")["format"], "int64");
     assert_eq!(field("Problem", "type")["pattern"], "^urn:zlock:problem:[a-z-]+$");
     assert_eq!(field("LockQueue", "path")["pattern"], "^/");

@@ -1,7 +1,7 @@
 //! `zlock release`.
 
 use clap::{Arg, ArgMatches, Command};
-use zlock_client::{Error, ProblemType, Released, SessionKey};
+use zlock_client::{Error, ProblemType, Release, SessionKey};
 
 use super::context::{Context, path_of};
 use super::failure::Failure;
@@ -48,7 +48,7 @@ fn own_session(path: &str) -> Result<SessionKey, Failure> {
 }
 
 /// Gives back a ticket, if the path has a ticket's name, else a lock.
-async fn give_back(context: &Context, key: &SessionKey, path: &str) -> Result<Released, Error> {
+async fn give_back(context: &Context, key: &SessionKey, path: &str) -> Result<Release, Error> {
     let client = &context.client;
     if !is_ticket_name(path) {
         return client.release_held(key, path).await;

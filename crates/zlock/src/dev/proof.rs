@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
-use zlock_client::api::{Cluster, Released, SessionOpened, Ticket};
+use zlock_client::api::{Cluster, NewSession, Release, Ticket};
 
 use super::http::{Call, call, try_call};
 use super::layout::Layout;
@@ -49,14 +49,14 @@ pub(super) async fn take_a_lock(layout: &Layout) -> Result<String, String> {
         session: None,
         body: r#"{"timeout":"10s","label":"zlock dev"}"#,
     };
-    let opened: SessionOpened = call(&open).await?;
+    let opened: NewSession = call(&open).await?;
     let session = Some(opened.session_key.as_str());
     // A try: another may hold it, as sessions outlive a restart.
     let acquire = Call { method: "POST", node: node(1), path: "/v1/locks/hello", session, body: "" };
     let said = match try_call::<Ticket>(&acquire).await? {
         Ok(Ticket::Held { ticket, fencing_token, .. }) => {
             let path = format!("/v1/tickets{ticket}");
-            let _: Released = call(&Call { method: "DELETE", node: node(2), path: &path, session, body: "" }).await?;
+            let _: Release = call(&Call { method: "DELETE", node: node(2), path: &path, session, body: "" }).await?;
             let took_ms = began.elapsed().as_millis();
             format!("a lock was taken with fencing token {fencing_token} and released, {took_ms} ms in all")
         }

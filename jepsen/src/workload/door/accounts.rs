@@ -2,7 +2,7 @@
 
 use jute::{MultiOp, MultiResult, PathVersion};
 use testkit::zookeeper::{Failure, Reply};
-use zlock_client::api::{Txn, TxnDone, TxnOp, ZnodeInfo};
+use zlock_client::api::{Txn, TxnAnswer, TxnOp, ZnodeInfo};
 
 use super::{Door, Told, ZooKeeper, answer, at, marked, set, told, transact, zxid};
 use crate::answer::{Answer, Effect};
@@ -90,7 +90,7 @@ impl Door {
 async fn transact_over_http(client: &mut Client, ops: Vec<TxnOp>, effect: Effect) -> Answer {
     let call = Call::post("/v1/txn").json(&Txn { ops });
     let mut answer = client.send(if effect == Effect::Read { call.harmless() } else { call }).await;
-    answer.zxid = answer.read::<TxnDone>(effect).map(|done| done.zxid);
+    answer.zxid = answer.read::<TxnAnswer>(effect).map(|done| done.zxid);
     answer
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use jute::{Names, PathStat, PathWatch, Request, create_flags, error, event};
 use testkit::zookeeper::{Failure, Reply, Zk};
 use tokio::time::Instant;
-use zlock_client::api::{Released, Ticket};
+use zlock_client::api::{Release, Ticket};
 
 use super::{Door, Told, answer, any_version, at, create2, ensure, maybe_hop, told};
 use crate::answer::{Answer, Effect};
@@ -128,7 +128,7 @@ impl Session {
             return told(Effect::Write, deleted.map(|reply| (0, reply, None)));
         }
         let mut answer = client.send(Call::delete(format!("/v1/tickets{ticket}")).session(&self.key)).await;
-        match answer.read::<Released>(Effect::Write) {
+        match answer.read::<Release>(Effect::Write) {
             Some(released) => Ok((released.holds.into(), answer)),
             None => Err(answer),
         }

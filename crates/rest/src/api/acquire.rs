@@ -67,7 +67,7 @@ const TICKET_STAYS: &str = "the ticket stays for as long as its session: ask the
 const NOT_WITHDRAWN: &str = "the ticket could not be withdrawn, and stands or holds until it is, or its session ends";
 
 /// Result of a ticket's wait.
-pub(crate) enum Waited {
+pub(crate) enum WaitOutcome {
     /// The ticket holds the lock.
     Held(Grant),
     /// The wait is over, and the ticket may still be waiting.
@@ -160,9 +160,9 @@ pub(crate) async fn enter(mut call: Call, route: &str, mode: Option<LockMode>) -
     let grant = match grant {
         Some(grant) => grant,
         None if wish.keep => match wait(&call.door, &ticket, deadline).await {
-            Ok(Waited::Held(grant)) => grant,
+            Ok(WaitOutcome::Held(grant)) => grant,
             // A client whose place is kept must hear of its ticket, however the wait ended.
-            Ok(Waited::Over | Waited::Ended(_)) | Err(_) => match standing(&call, &ticket, true)? {
+            Ok(WaitOutcome::Over | WaitOutcome::Ended(_)) | Err(_) => match standing(&call, &ticket, true)? {
                 Standing::Held(grant) => grant,
                 Standing::Waiting(answer) => return Ok(answer),
             },
@@ -271,14 +271,14 @@ pub(crate) async fn wait_or_leave(
     deadline: Instant,
 ) -> Result<Grant, Problem> {
     let (end, unclear) = match wait(door, ticket, deadline).await {
-        Ok(Waited::Held(grant)) => return Ok(grant),
-        Ok(Waited::Over) => (None, None),
+        Ok(WaitOutcome::Held(grant)) => return Ok(grant),
+        Ok(WaitOutcome::Over) => (None, None),
         // The key of the acquire finds the ticket, even one that is granted later.
-        Ok(Waited::Ended(problem)) if waiter.is_keyed() => {
+        Ok(WaitOutcome::Ended(problem)) if waiter.is_keyed() => {
             waiter.stay();
             return Err(problem.with_ticket_left(TICKET_STAYS));
         }
-        Ok(Waited::Ended(problem)) => (Some(problem.clone()), Some(problem.with_ticket_left(NOT_WITHDRAWN))),
+        Ok(WaitOutcome::Ended(problem)) => (Some(problem.clone()), Some(problem.with_ticket_left(NOT_WITHDRAWN))),
         Err(problem) => (Some(problem), None),
     };
     // An error leaves the waiter armed, which retries the withdrawal later.
@@ -309,15 +309,15 @@ fn withdrawn(door: &Door, applied: TxnOutcome, ticket: &ZPath) -> Result<Result<
 
 /// # Errors
 /// 410 when the ticket has gone; 429 at a bound of the node, 503 when it stops.
-pub(crate) async fn wait(door: &Door, ticket: &ZPath, deadline: Instant) -> Result<Waited, Problem> {
+pub(crate) async fn wait(door: &Door, ticket: &ZPath, deadline: Instant) -> Result<WaitOutcome, Problem> {
     let grant = |state: &State, status: LockStatus| match status {
         LockStatus::Held { token, holds } => Some(Grant::seen(state, ticket, token, holds)),
         LockStatus::Waiting { .. } => None,
     };
     match until(door, ticket, deadline, grant).await? {
-        Ok(grant) => Ok(Waited::Held(grant)),
-        Err(WaitEnd::Deadline) => Ok(Waited::Over),
-        Err(end @ (WaitEnd::CannotServe | WaitEnd::Stopped)) => Ok(Waited::Ended(end.into())),
+        Ok(grant) => Ok(WaitOutcome::Held(grant)),
+        Err(WaitEnd::Deadline) => Ok(WaitOutcome::Over),
+        Err(end @ (WaitEnd::CannotServe | WaitEnd::Stopped)) => Ok(WaitOutcome::Ended(end.into())),
         Err(end) => Err(end.into()),
     }
 }

@@ -121,20 +121,20 @@ pub(crate) async fn list(mut call: Call) -> Answer {
     let prefix = call.query.path("prefix")?.unwrap_or_else(ZPath::root);
     let after = call.query.take("after")?.map(|text| call.door.cursors.open(&text)).transpose()?;
     let with_queues = call.query.flag("queues")?;
-    let listing = Listing { prefix, after, page_size, with_queues };
+    let listing = LockPageQuery { prefix, after, page_size, with_queues };
     call.page(move |call, state| page_of_locks(call, state, &listing)).await
 }
 
 /// Parameters of a page of locks.
-struct Listing {
+struct LockPageQuery {
     prefix: ZPath,
     after: Option<ZPath>,
     page_size: usize,
     with_queues: bool,
 }
 
-fn page_of_locks(call: &Call, state: &State, listing: &Listing) -> Answer {
-    let Listing { prefix, after, page_size, with_queues } = listing;
+fn page_of_locks(call: &Call, state: &State, listing: &LockPageQuery) -> Answer {
+    let LockPageQuery { prefix, after, page_size, with_queues } = listing;
     let page_size = *page_size;
     let named = |lock: &ZPath| lock == prefix || state.may_read_name(lock, &call.identities);
     let is_shown = |lock: &ZPath| shows(&call.identities, state, lock) && named(lock);

@@ -48,7 +48,7 @@ pub(crate) const ROUTES: &[Route] = &[
 ];
 
 words!(ChildrenWord, ["true", "false", "stat"]);
-words!(Watched, ["data", "exists", "children", "subtree"]);
+words!(WatchWord, ["data", "exists", "children", "subtree"]);
 words!(AnyTag, ["*"]);
 
 pub(crate) const ROUTE: &str = "/v1/znodes";
@@ -96,7 +96,7 @@ pub(crate) async fn create(WithBody(mut call): WithBody) -> Answer {
         ("page_size" = Option<u64>, Query, minimum = 1, description = "children on the page"),
         ("after" = Option<String>, Query, max_length = 255, description = "the `cursor` of the page before"),
         ("acl" = Option<bool>, Query, description = "show the ACL"),
-        ("watch" = inline(Option<Watched>), Query,
+        ("watch" = inline(Option<WatchWord>), Query,
             description = "data, exists, children or subtree: wait for events"),
         ("since" = Option<u64>, Query, description = "events after this zxid; absent: from now on"),
         ("wait" = Option<Millis>, Query, description = "how long to wait for an event; absent: not at all")),
@@ -137,19 +137,19 @@ async fn children(mut call: Call, path: ZPath, with_stats: bool) -> Answer {
     let page_size = call.query.page_size(call.door.config.page_max)?;
     // Every name follows the empty one.
     let after = call.query.take("after")?.unwrap_or_default();
-    let listing = Listing { after, page_size, with_stats };
+    let listing = ChildrenPageQuery { after, page_size, with_stats };
     call.page(move |call, state| page_of_children(call, state, &path, &listing)).await
 }
 
 /// Parameters of a page of children.
-struct Listing {
+struct ChildrenPageQuery {
     after: String,
     page_size: usize,
     with_stats: bool,
 }
 
-fn page_of_children(call: &Call, state: &State, path: &ZPath, listing: &Listing) -> Answer {
-    let Listing { after, page_size, with_stats } = listing;
+fn page_of_children(call: &Call, state: &State, path: &ZPath, listing: &ChildrenPageQuery) -> Answer {
+    let ChildrenPageQuery { after, page_size, with_stats } = listing;
     let node = readable(&call.identities, state, path, READ)?;
     let refused = |error| Problem::from(error).at(path, state.last_zxid());
     let names = state.children_from(path, after).map_err(refused)?;

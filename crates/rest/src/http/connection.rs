@@ -290,12 +290,12 @@ mod tests {
     const WHILE: Duration = Duration::from_secs(5);
 
     /// A socket that records the length of the last read: one byte while the connection is parked.
-    struct Asked {
+    struct RecordingSocket {
         stream: DuplexStream,
         bytes: Arc<AtomicUsize>,
     }
 
-    impl AsyncRead for Asked {
+    impl AsyncRead for RecordingSocket {
         fn poll_read(
             mut self: Pin<&mut Self>,
             cx: &mut Context<'_>,
@@ -306,7 +306,7 @@ mod tests {
         }
     }
 
-    impl AsyncWrite for Asked {
+    impl AsyncWrite for RecordingSocket {
         fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<std::io::Result<usize>> {
             Pin::new(&mut self.stream).poll_write(cx, bytes)
         }
@@ -355,7 +355,7 @@ mod tests {
             let connections = Connections::new(router, &RestConfig::default(), stopping.clone());
             let (stream, theirs) = duplex(1 << 16);
             let asked = Arc::new(AtomicUsize::new(0));
-            let socket = Asked { stream: theirs, bytes: asked.clone() };
+            let socket = RecordingSocket { stream: theirs, bytes: asked.clone() };
             let served = tokio::spawn(async move { connections.serve(socket, None).await });
             Client { stream, asked, stopping, finish, served }
         }

@@ -287,9 +287,9 @@ mod tests {
     use crate::routes::routes;
 
     /// A client that has sent one request and takes no bytes any more.
-    struct Gone(Option<String>);
+    struct SilentClient(Option<String>);
 
-    impl Read for Gone {
+    impl Read for SilentClient {
         fn poll_read(
             mut self: Pin<&mut Self>,
             _: &mut Context<'_>,
@@ -306,7 +306,7 @@ mod tests {
         }
     }
 
-    impl Write for Gone {
+    impl Write for SilentClient {
         fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, _: &[u8]) -> Poll<std::io::Result<usize>> {
             Poll::Ready(Err(std::io::ErrorKind::BrokenPipe.into()))
         }
@@ -355,7 +355,7 @@ mod tests {
 
         let router = routes(Door::new(replica.clone(), RestConfig::default(), CancellationToken::new()));
         let delivery = Delivery::default();
-        let io = Delivering::new(Gone(Some(request)), delivery.clone(), Duration::from_secs(20));
+        let io = Delivering::new(SilentClient(Some(request)), delivery.clone(), Duration::from_secs(20));
         let service = service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
             request.extensions_mut().insert(delivery.clone());
             router.clone().oneshot(request)

@@ -22,12 +22,12 @@ const UNCOUNTED_BYTES_MAX: u64 = 16 << 10;
 pub(crate) struct OfTheProgram;
 
 /// Bytes of an answer with their place.
-struct Held {
+struct PlacedBytes {
     bytes: Bytes,
     _place: Room,
 }
 
-impl AsRef<[u8]> for Held {
+impl AsRef<[u8]> for PlacedBytes {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
@@ -55,7 +55,7 @@ pub(crate) fn with_place(door: &Door, method: &Method, source: Option<IpAddr>, r
     };
     let (parts, mut body) = response.into_parts();
     match whole(&mut body) {
-        Some(bytes) => Response::from_parts(parts, Body::from(Bytes::from_owner(Held { bytes, _place }))),
+        Some(bytes) => Response::from_parts(parts, Body::from(Bytes::from_owner(PlacedBytes { bytes, _place }))),
         None => Response::from_parts(parts, body),
     }
 }

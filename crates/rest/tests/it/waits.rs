@@ -276,12 +276,12 @@ async fn a_request_whose_empty_body_has_no_length_is_a_whole_one() {
 }
 
 /// Bytes of a head that tell when they are freed.
-struct Watched {
+struct TrackedBytes {
     bytes: String,
     _kept: Arc<()>,
 }
 
-impl AsRef<[u8]> for Watched {
+impl AsRef<[u8]> for TrackedBytes {
     fn as_ref(&self) -> &[u8] {
         self.bytes.as_bytes()
     }
@@ -308,7 +308,7 @@ async fn a_request_that_waits_does_not_keep_its_head() {
         (Method::GET, "/v1/elections/e?since=0.0&wait=60s", ""),
     ] {
         let kept = Arc::new(());
-        let watched = |bytes: &str| Bytes::from_owner(Watched { bytes: bytes.to_owned(), _kept: kept.clone() });
+        let watched = |bytes: &str| Bytes::from_owner(TrackedBytes { bytes: bytes.to_owned(), _kept: kept.clone() });
         let mut request = Request::new(Body::from(body));
         *request.method_mut() = method;
         *request.uri_mut() = Uri::from_maybe_shared(watched(uri)).unwrap();

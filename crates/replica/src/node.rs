@@ -32,7 +32,7 @@ use crate::local::host::Host;
 use crate::local::seldom::Seldom;
 use crate::local::vote_gate::VoteGate;
 use crate::operate::disk_stall::DiskStall;
-use crate::operate::drained::Drained;
+use crate::operate::drain_wish::DrainWish;
 use crate::operate::housekeeping::Housekeeping;
 use crate::operate::serving::Serving;
 use crate::operate::status::Status;
@@ -40,10 +40,10 @@ use crate::operate::story::{self, Teller};
 use crate::operate::upgrade::Upgrade;
 use crate::raft::ahead_of_leader::Accounts;
 use crate::raft::consensus::{Consensus, Raft};
-use crate::raft::decoded::Decoded;
-use crate::raft::found::Found;
+use crate::raft::decoded_entries::DecodedEntries;
 use crate::raft::peers::Peers;
-use crate::raft::state_machine::{Identified, StateMachine};
+use crate::raft::state_machine::{OwnCluster, StateMachine};
+use crate::raft::stored_progress::StoredProgress;
 use crate::raft::transport::{Identity, Listener};
 use crate::read::{self, Reads};
 use crate::server::{self, Server};
@@ -69,7 +69,7 @@ pub(crate) struct Node {
     pub(crate) status: Arc<Status>,
     pub(crate) operators: Arc<Operators>,
     pub(crate) upgrade: Arc<Upgrade>,
-    pub(crate) drained: Arc<Drained>,
+    pub(crate) drain_wish: Arc<DrainWish>,
     tasks: Mutex<JoinSet<()>>,
     disk: Mutex<Option<Disk>>,
     /// A channel that is closed once Raft has let go of the state machine.
@@ -86,7 +86,7 @@ struct Parts {
     view: Arc<View>,
     gate: Arc<VoteGate>,
     log_since_snapshot_bytes: Arc<AtomicU64>,
-    decoded: Arc<Decoded>,
+    decoded: Arc<DecodedEntries>,
     snapshots: SnapshotStore,
     meta: NodeMeta,
     /// The last entry that this node knew to be committed when it started.
@@ -182,7 +182,7 @@ impl Parts {
             status: Arc::clone(&status),
             operators,
             upgrade,
-            drained: Arc::new(Drained::new(Arc::clone(&consensus))),
+            drain_wish: Arc::new(DrainWish::new(Arc::clone(&consensus))),
             tasks: Mutex::new(JoinSet::new()),
             disk: Mutex::new(Some(disk)),
             state_machine_gone: Mutex::new(Some(state_machine_gone)),
@@ -203,15 +203,15 @@ impl Parts {
         node.spawn(watch_failure(Arc::clone(&node)));
         // A simulation has no operator.
         if !node.consensus.host.is_simulated() {
-            node.spawn(Arc::clone(&node.drained).keep_away(stopped()));
+            node.spawn(Arc::clone(&node.drain_wish).keep_away(stopped()));
             node.spawn(story::tell(Teller { consensus, view, status }, stopped()));
         }
         node
     }
 }
 
-/// Things that a node starts with.
-struct Opened<L> {
+/// The parts that a node starts with.
+struct NodeParts<L> {
     log: L,
     log_writes: LogWrites,
     snapshots: SnapshotStore,
@@ -245,7 +245,8 @@ impl Node {
         let log_writes = log.writes().clone();
         let guard = Some(storage.disk.clone());
         let disk = Disk { fatal: storage.fatal().clone(), storage: Some(storage) };
-        Node::run(config, listener, Opened { log, log_writes, snapshots, meta, guard, disk, host: Host::Machine }).await
+        Node::run(config, listener, NodeParts { log, log_writes, snapshots, meta, guard, disk, host: Host::Machine })
+            .await
     }
 
     /// See [`Replica::start_simulated`](crate::Replica::start_simulated).
@@ -258,11 +259,11 @@ impl Node {
         let disk = Disk { fatal, storage: None };
         let (log, log_writes) = (machine.log, machine.log_writes);
         let host = Host::Simulated(machine.world);
-        let opened = Opened { log, log_writes, snapshots, meta, guard: None, disk, host };
+        let opened = NodeParts { log, log_writes, snapshots, meta, guard: None, disk, host };
         Node::run(config, Listener::Simulated(machine.listener), opened).await
     }
 
-    async fn run<L>(config: Config, listener: Listener, mut storage: Opened<L>) -> Result<Arc<Node>, StartError>
+    async fn run<L>(config: Config, listener: Listener, mut storage: NodeParts<L>) -> Result<Arc<Node>, StartError>
     where
         L: RaftLogStorage<TypeConfig>,
     {
@@ -275,19 +276,20 @@ impl Node {
         // its own.
         let view = Arc::new(View::new(State::default(), ViewLimits::of(&config)));
         let log_since_snapshot_bytes = Arc::new(AtomicU64::new(0));
-        let decoded = Arc::new(Decoded::knowing(config.program.levels));
+        let decoded = Arc::new(DecodedEntries::knowing(config.program.levels));
         let (alive, state_machine_gone) = mpsc::channel(1);
         let state_machine = StateMachine::new(
             Arc::clone(&view),
             storage.snapshots.clone(),
-            Identified { host: host.clone(), cluster: Arc::clone(&identity.cluster), meta: storage.meta.clone() },
+            OwnCluster { host: host.clone(), cluster: Arc::clone(&identity.cluster), meta: storage.meta.clone() },
             Arc::clone(&log_since_snapshot_bytes),
             Arc::clone(&decoded),
             alive,
         );
-        let found = Found::read(&mut storage.log, &storage.meta, &storage.snapshots, &identity.cluster).await?;
-        story::start(&config, &found);
-        view.counters.again_up_to(found.last_log);
+        let progress =
+            StoredProgress::read(&mut storage.log, &storage.meta, &storage.snapshots, &identity.cluster).await?;
+        story::start(&config, &progress);
+        view.counters.again_up_to(progress.last_log);
         let raft = Raft::new(config.node_id, raft_config(&config)?.into(), peers.clone(), storage.log, state_machine)
             .await
             .map_err(|error| match *identity.cluster.outgrown().borrow() {
@@ -295,9 +297,9 @@ impl Node {
                 Some(other) => StartError::Level(other),
                 None => StartError::Raft(error.to_string()),
             })?;
-        peers.purged.told_by(raft.metrics());
-        let bound_until = Instant::now() + Duration::from_millis(bound_ms(&config, &found));
-        let gate = Arc::new(VoteGate::new(found.joined, bound_until));
+        peers.purge_index.told_by(raft.metrics());
+        let bound_until = Instant::now() + Duration::from_millis(bound_ms(&config, &progress));
+        let gate = Arc::new(VoteGate::new(progress.joined, bound_until));
         let disk_watch = DiskWatch::new(storage.log_writes, &config);
         let cluster = Arc::clone(&identity.cluster);
         let consensus = Arc::new(Consensus::new(host, &config, raft, peers, cluster, disk_watch));
@@ -314,7 +316,7 @@ impl Node {
             decoded,
             snapshots: storage.snapshots,
             meta: storage.meta,
-            recover_to: found.committed,
+            recover_to: progress.committed,
         };
         Ok(parts.begin(listener, storage.disk, state_machine_gone))
     }
@@ -378,8 +380,8 @@ async fn open_storage(config: &Config) -> Result<Storage, StartError> {
 }
 
 /// Time for which a node that may have followed a leader elects no node.
-fn bound_ms(config: &Config, found: &Found) -> u64 {
-    if found.vote.is_some() { config.lease_ms() } else { 0 }
+fn bound_ms(config: &Config, progress: &StoredProgress) -> u64 {
+    if progress.vote.is_some() { config.lease_ms() } else { 0 }
 }
 
 fn raft_config(config: &Config) -> Result<openraft::Config, StartError> {

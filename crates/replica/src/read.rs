@@ -42,10 +42,10 @@ const ROUNDS_MAX: usize = 4;
 /// Readers that share one question.
 const READERS_MAX: usize = 4_096;
 
-/// Counts a read as under way.
-struct Reading<'a>(&'a Reads);
+/// A read under way, which counts until this is dropped.
+struct ActiveRead<'a>(&'a Reads);
 
-impl Drop for Reading<'_> {
+impl Drop for ActiveRead<'_> {
     fn drop(&mut self) {
         self.0.under_way.fetch_sub(1, Ordering::Relaxed);
     }
@@ -101,7 +101,7 @@ impl Reads {
             return Ok(self.view.state());
         }
         let under_way = self.under_way.fetch_add(1, Ordering::Relaxed);
-        let _reading = Reading(self);
+        let _reading = ActiveRead(self);
         if under_way >= self.config.reads_max {
             return Err(Error::unavailable("too many reads under way on this node"));
         }

@@ -19,9 +19,9 @@ use crate::operate::health::health;
 use crate::read::Consistency;
 use crate::simulation::Machine;
 use crate::{
-    Check, Config, Done, Entrance, Error, EventBatch, EventKinds, EventsError, Failure, Finalized, Health, Leader,
-    MembersReport, NodeStatus, Observer, Order, OrderError, RequestEnd, StartError, Step, TurnedAway, UpgradeStatus,
-    WaitEnd, WatchKey,
+    Check, Config, Entrance, Error, EventBatch, EventKinds, EventsError, Failure, FinalizeOutcome, Health, Leader,
+    MembersReport, NodeStatus, Observer, Order, OrderError, OrderOutcome, RequestEnd, StartError, Step, TurnedAway,
+    UpgradeStatus, WaitEnd, WatchKey,
 };
 
 /// One node of the ensemble. Clones are the same node, which runs until [`Replica::shutdown`].
@@ -209,7 +209,7 @@ impl Replica {
     /// # Errors
     /// `Refused` when it is not done and why, `Unavailable` when nothing was done, `Unknown` when
     /// it may have been.
-    pub async fn order(&self, order: Order, deadline: Instant) -> Result<Done, OrderError> {
+    pub async fn order(&self, order: Order, deadline: Instant) -> Result<OrderOutcome, OrderError> {
         self.node.operators.order(order, deadline).await
     }
 
@@ -243,7 +243,7 @@ impl Replica {
     ///
     /// # Errors
     /// As [`Replica::propose`]; `Refused` with `BadArguments` for a level below the cluster's.
-    pub async fn finalize(&self, level: Option<u16>, deadline: Instant) -> Result<Finalized, Error> {
+    pub async fn finalize(&self, level: Option<u16>, deadline: Instant) -> Result<FinalizeOutcome, Error> {
         self.node.upgrade.finalize(level, deadline).await
     }
 
@@ -262,7 +262,7 @@ impl Replica {
     /// elsewhere. Or takes that back. True when it was otherwise before. It is forgotten when the
     /// node stops.
     pub async fn set_drained(&self, drained: bool) -> bool {
-        let changed = self.node.drained.wish(drained);
+        let changed = self.node.drain_wish.wish(drained);
         if drained {
             self.node.consensus.give_leadership_away().await;
         }
@@ -271,7 +271,7 @@ impl Replica {
 
     /// Tells whether the node is drained.
     pub fn is_drained(&self) -> bool {
-        self.node.drained.is_wished()
+        self.node.drain_wish.is_wished()
     }
 
     /// The directory in which this node keeps what it must not forget.

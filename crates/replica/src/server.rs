@@ -21,8 +21,8 @@ use crate::local::seldom::Seldom;
 use crate::operate::upgrade::Upgrade;
 use crate::raft::ahead_of_leader::Accounts;
 use crate::raft::consensus::Consensus;
-use crate::raft::decoded::Decoded;
-use crate::raft::transport::{Callers, Framed, Identity, Lane, Listener, Place, Stream, welcome};
+use crate::raft::decoded_entries::DecodedEntries;
+use crate::raft::transport::{CallerPlace, Callers, FramedStream, Identity, Lane, Listener, Stream, welcome};
 use crate::read::Reads;
 use crate::view::life::Life;
 use crate::write::propose::Proposer;
@@ -45,7 +45,7 @@ pub(crate) struct Server {
     pub(crate) upgrade: Arc<Upgrade>,
     pub(crate) snapshots: SnapshotStore,
     /// Entries of the leader that are read and not applied.
-    pub(crate) decoded: Arc<Decoded>,
+    pub(crate) decoded: Arc<DecodedEntries>,
     /// Frames that were refused at the peer port.
     pub(crate) refused: Seldom,
     /// Snapshots that were not installed.
@@ -97,10 +97,10 @@ pub(crate) async fn serve(server: Arc<Server>, mut listener: Listener) {
     connections.shutdown().await;
 }
 
-async fn connection(server: Arc<Server>, stream: Stream, place: Place, may_answer: MayAnswer) {
+async fn connection(server: Arc<Server>, stream: Stream, place: CallerPlace, may_answer: MayAnswer) {
     let addr = stream.addr();
     let served = async {
-        let mut framed = Framed::new(stream, server.consensus.peer_timeout)?;
+        let mut framed = FramedStream::new(stream, server.consensus.peer_timeout)?;
         let Some(hello) = welcome(&server.identity, &mut framed, place, server.consensus.peer_timeout).await? else {
             return Ok(());
         };
@@ -129,7 +129,7 @@ async fn connection(server: Arc<Server>, stream: Stream, place: Place, may_answe
     }
 }
 
-async fn flush(server: &Server, framed: &mut Framed) -> io::Result<()> {
+async fn flush(server: &Server, framed: &mut FramedStream) -> io::Result<()> {
     timeout(server.consensus.peer_timeout, framed.flush())
         .await
         .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?

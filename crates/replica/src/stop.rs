@@ -7,10 +7,11 @@ use tokio::sync::Notify;
 
 /// Said once, heard by all. Clones are the same.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Stop(Arc<Said>);
+pub(crate) struct Stop(Arc<StopSignal>);
 
+/// The signal that all clones share.
 #[derive(Debug, Default)]
-struct Said {
+struct StopSignal {
     stopped: AtomicBool,
     // Wakes in the order in which the waits began, as simulations need it.
     notify: Notify,

@@ -19,7 +19,7 @@ use tokio::time::{Instant, timeout_at};
 use znode::{EventRecord, Identity, Request, State, Zxid};
 
 use crate::local::counters::Counters;
-use crate::view::event_ring::{EventRing, Found};
+use crate::view::event_ring::{EventRing, RingScan};
 use crate::view::observer::Observer;
 use crate::view::watches::{Registration, Wake, WatchTable};
 use crate::{Config, EventBatch, EventKinds, EventsError, Step, WaitEnd, WatchKey};
@@ -33,13 +33,14 @@ pub(crate) struct View {
     state: RwLock<Arc<State>>,
     /// The last zxid of the state, to be had while that is changed: it is the one before then.
     applied: AtomicU64,
-    guarded: Mutex<Guarded>,
+    subscriptions: Mutex<Subscriptions>,
     /// The reason for which waits end, while they do. Changed under the guard.
     ends: watch::Sender<Option<WaitEnd>>,
     pub(crate) counters: Counters,
 }
 
-struct Guarded {
+/// Watches, waiters and observers that hear of changes, under one guard.
+struct Subscriptions {
     watches: WatchTable,
     ring: EventRing,
     /// Waits for a zxid to be applied here, by that zxid. Bounded by the bounds of their callers.
@@ -75,7 +76,7 @@ impl View {
             applied: AtomicU64::new(state.last_zxid().0),
             state: RwLock::new(Arc::new(state)),
             counters: Counters::default(),
-            guarded: Mutex::new(Guarded { watches, ring, gates: BTreeMap::new(), observers: Vec::new() }),
+            subscriptions: Mutex::new(Subscriptions { watches, ring, gates: BTreeMap::new(), observers: Vec::new() }),
             ends: watch::Sender::new(None),
         }
     }
@@ -101,8 +102,8 @@ impl View {
     ///
     /// A reader that has taken the state keeps it as it was: then all that changes is copied.
     pub(crate) fn change(&self, change: impl FnOnce(&mut State, &dyn Fn(&Request) -> bool) -> Vec<EventRecord>) {
-        let mut guarded = self.lock();
-        let observers: Vec<_> = guarded.observers().collect();
+        let mut subscriptions = self.lock();
+        let observers: Vec<_> = subscriptions.observers().collect();
         let observing: Vec<_> = observers.iter().map(|observer| observer.before_change()).collect();
         let wanted = |request: &Request| {
             let (Some(credential), Some(turn)) = (&request.credential, &request.turn) else { return false };
@@ -114,9 +115,9 @@ impl View {
         let applied = state.last_zxid();
         self.applied.store(applied.0, Ordering::Release);
         drop(state);
-        guarded.watches.fire(events.iter().map(|recorded| &recorded.event));
-        guarded.ring.push(events, applied);
-        guarded.open_gates(applied);
+        subscriptions.watches.fire(events.iter().map(|recorded| &recorded.event));
+        subscriptions.ring.push(events, applied);
+        subscriptions.open_gates(applied);
     }
 
     /// Wakes some of those whom the last events concern. Whether there are more.
@@ -128,33 +129,33 @@ impl View {
     /// all look again.
     pub(crate) fn replace(&self, state: Arc<State>) {
         let applied = state.last_zxid();
-        let mut guarded = self.lock();
+        let mut subscriptions = self.lock();
         let mut published = self.state.write().expect(NOT_HALF_CHANGED);
-        guarded.observers().for_each(|observer| observer.replaced(&state));
+        subscriptions.observers().for_each(|observer| observer.replaced(&state));
         self.applied.store(applied.0, Ordering::Release);
         let before = std::mem::replace(&mut *published, state);
         drop(published);
-        guarded.watches.fire_all();
-        guarded.ring.reset(applied);
-        guarded.open_gates(applied);
-        drop(guarded);
+        subscriptions.watches.fire_all();
+        subscriptions.ring.reset(applied);
+        subscriptions.open_gates(applied);
+        drop(subscriptions);
         // Freeing a large tree takes a while, for which no other task should wait.
         drop(before);
     }
 
     /// Ends all waits, now and from now on.
     pub(crate) fn stop(&self) {
-        let mut guarded = self.lock();
-        self.end_waits(&mut guarded, WaitEnd::Stopped);
-        guarded.observers.clear();
+        let mut subscriptions = self.lock();
+        self.end_waits(&mut subscriptions, WaitEnd::Stopped);
+        subscriptions.observers.clear();
     }
 
     /// Ends all waits while this node cannot serve, or lets them be again.
     pub(crate) fn suspend(&self, suspended: bool) {
-        let mut guarded = self.lock();
+        let mut subscriptions = self.lock();
         let ends = *self.ends.borrow();
         match ends {
-            None if suspended => self.end_waits(&mut guarded, WaitEnd::CannotServe),
+            None if suspended => self.end_waits(&mut subscriptions, WaitEnd::CannotServe),
             Some(WaitEnd::CannotServe) if !suspended => drop(self.ends.send_replace(None)),
             _ => {}
         }
@@ -166,10 +167,10 @@ impl View {
         let _ = self.ends.subscribe().wait_for(|ends| *ends == Some(WaitEnd::CannotServe)).await;
     }
 
-    fn end_waits(&self, guarded: &mut Guarded, end: WaitEnd) {
+    fn end_waits(&self, subscriptions: &mut Subscriptions, end: WaitEnd) {
         self.ends.send_replace(Some(end));
-        guarded.watches.fire_all();
-        guarded.gates.clear();
+        subscriptions.watches.fire_all();
+        subscriptions.gates.clear();
     }
 
     /// Checks whether a client may wait for what is not there yet. Asked under the guard.
@@ -179,12 +180,12 @@ impl View {
 
     /// See [`crate::Replica::observe`].
     pub(crate) fn observe(&self, observer: Weak<dyn Observer>) {
-        let mut guarded = self.lock();
-        guarded.observers.retain(|observer| observer.strong_count() > 0);
+        let mut subscriptions = self.lock();
+        subscriptions.observers.retain(|observer| observer.strong_count() > 0);
         if let Some(observer) = observer.upgrade() {
             observer.replaced(&self.state());
         }
-        guarded.observers.push(observer);
+        subscriptions.observers.push(observer);
     }
 
     /// Number of waits.
@@ -205,7 +206,7 @@ impl View {
             return true;
         }
         let gate = {
-            let mut guarded = self.lock();
+            let mut subscriptions = self.lock();
             if self.applied() >= zxid {
                 return true;
             }
@@ -213,7 +214,7 @@ impl View {
                 return false;
             }
             let (open, gate) = oneshot::channel();
-            let waiting = guarded.gates.entry(zxid).or_default();
+            let waiting = subscriptions.gates.entry(zxid).or_default();
             waiting.push(open);
             Gate { view: self, zxid, opened: gate }
         };
@@ -236,7 +237,7 @@ impl View {
                 Step::Watch(key) => key,
             };
             let watch = {
-                let mut guarded = self.lock();
+                let mut subscriptions = self.lock();
                 let now = self.state();
                 let key = if Arc::ptr_eq(&seen, &now) {
                     key
@@ -247,7 +248,7 @@ impl View {
                     }
                 };
                 self.may_wait()?;
-                self.register(&mut guarded, key, &wake).ok_or(WaitEnd::TooMany)?
+                self.register(&mut subscriptions, key, &wake).ok_or(WaitEnd::TooMany)?
             };
             // While a reader has it, all that changes is copied.
             drop(seen);
@@ -272,18 +273,18 @@ impl View {
         let mut from = since;
         loop {
             let watch = {
-                let mut guarded = self.lock();
-                match guarded.ring.find(&key, kinds, from, reader)? {
-                    Found::Batch(batch) => return Ok(batch),
+                let mut subscriptions = self.lock();
+                match subscriptions.ring.find(&key, kinds, from, reader)? {
+                    RingScan::Batch(batch) => return Ok(batch),
                     // A long scan lets go of the guard now and then.
-                    Found::NotYet { scanned, more: true } => {
+                    RingScan::NotYet { scanned, more: true } => {
                         from = scanned;
                         continue;
                     }
-                    Found::NotYet { scanned, more: false } => from = scanned,
+                    RingScan::NotYet { scanned, more: false } => from = scanned,
                 }
                 self.may_wait()?;
-                self.register(&mut guarded, key.clone(), &wake).ok_or(WaitEnd::TooMany)?
+                self.register(&mut subscriptions, key.clone(), &wake).ok_or(WaitEnd::TooMany)?
             };
             // Events in between may have left the ring. None of them matched, or the watch would
             // have fired earlier.
@@ -298,13 +299,13 @@ impl View {
         }
     }
 
-    fn register(&self, guarded: &mut Guarded, key: WatchKey, wake: &Arc<Wake>) -> Option<Watch<'_>> {
-        let registration = guarded.watches.set(key, Arc::clone(wake))?;
+    fn register(&self, subscriptions: &mut Subscriptions, key: WatchKey, wake: &Arc<Wake>) -> Option<Watch<'_>> {
+        let registration = subscriptions.watches.set(key, Arc::clone(wake))?;
         Some(Watch { view: self, registration: Some(registration) })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Guarded> {
-        self.guarded.lock().expect(NOT_HALF_CHANGED)
+    fn lock(&self) -> MutexGuard<'_, Subscriptions> {
+        self.subscriptions.lock().expect(NOT_HALF_CHANGED)
     }
 }
 
@@ -327,17 +328,17 @@ impl Drop for Gate<'_> {
             return;
         }
         self.opened.close();
-        let mut guarded = self.view.lock();
-        if let Some(waiting) = guarded.gates.get_mut(&self.zxid) {
+        let mut subscriptions = self.view.lock();
+        if let Some(waiting) = subscriptions.gates.get_mut(&self.zxid) {
             waiting.retain(|sender| !sender.is_closed());
             if waiting.is_empty() {
-                guarded.gates.remove(&self.zxid);
+                subscriptions.gates.remove(&self.zxid);
             }
         }
     }
 }
 
-impl Guarded {
+impl Subscriptions {
     fn observers(&self) -> impl Iterator<Item = Arc<dyn Observer>> {
         self.observers.iter().filter_map(Weak::upgrade)
     }
@@ -361,8 +362,8 @@ impl Watch<'_> {
     /// Takes the watch out. When it has not fired, nothing matched up to the zxid that is returned.
     fn cancel(mut self) -> Option<Zxid> {
         let registration = self.registration.take()?;
-        let mut guarded = self.view.lock();
-        guarded.watches.remove(&registration).then(|| guarded.ring.upto())
+        let mut subscriptions = self.view.lock();
+        subscriptions.watches.remove(&registration).then(|| subscriptions.ring.upto())
     }
 }
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use replica::{
-    Consistency, Done, Error, EventBatch, EventKinds, EventsError, Finalized, Order, OrderError, Replica, Step, Touch,
-    WaitEnd, WatchKey,
+    Consistency, Error, EventBatch, EventKinds, EventsError, FinalizeOutcome, Order, OrderError, OrderOutcome, Replica,
+    Step, Touch, WaitEnd, WatchKey,
 };
 use tokio::time::{Instant, sleep};
 use znode::lock::LockStatus;
@@ -76,13 +76,13 @@ pub enum Reply {
     /// Answer to [`Call::Read`].
     State(Result<Arc<State>, Error>),
     /// Answer to [`Call::Finalize`].
-    Finalized(Result<Finalized, Error>),
+    Finalized(Result<FinalizeOutcome, Error>),
     /// Answer to [`Call::Touch`].
     Touched(Result<Touch, Error>),
     /// Answer to [`Call::Events`].
     Events(Result<EventBatch, EventsError>),
     /// Answer to [`Call::Order`].
-    Ordered(Result<Done, OrderError>),
+    Ordered(Result<OrderOutcome, OrderError>),
     /// Answer to [`Call::WaitGrant`] or [`Call::WaitExists`].
     Waited {
         /// The result of the wait.

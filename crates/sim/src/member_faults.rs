@@ -8,7 +8,7 @@
 
 use std::collections::BTreeSet;
 
-use replica::{Config, Done, Member, NewMember, Order, OrderError, RefusedOrder};
+use replica::{Config, Member, NewMember, Order, OrderError, OrderOutcome, RefusedOrder};
 use tokio::sync::oneshot;
 
 use crate::call::{Call, Reply};
@@ -301,7 +301,7 @@ impl MemberFaults {
             };
             goal.answer = None;
             goal.next_ms = now_ms + 50 + self.random.u64(..600);
-            self.transfers += u64::from(matches!(said, Some(Ok(Done::Transferred { .. }))));
+            self.transfers += u64::from(matches!(said, Some(Ok(OrderOutcome::Transferred { .. }))));
             if said.is_some_and(|said| is_final(&said)) || goal.tries >= TRIES {
                 self.goal = None;
             }
@@ -319,7 +319,7 @@ impl MemberFaults {
 }
 
 /// Tells whether a person would not repeat this order.
-fn is_final(said: &Result<Done, OrderError>) -> bool {
+fn is_final(said: &Result<OrderOutcome, OrderError>) -> bool {
     match said {
         Ok(_) => true,
         Err(OrderError::Unavailable(_) | OrderError::Unknown(_)) => false,

@@ -22,7 +22,7 @@ use openraft::async_runtime::watch::WatchReceiver;
 use tokio::time::{Instant, sleep_until};
 
 use crate::Config;
-use crate::local::leader_watch::Seen;
+use crate::local::leader_watch::LeaderSigns;
 use crate::local::vote_gate::VoteGate;
 use crate::raft::consensus::Consensus;
 use crate::stop::Stop;
@@ -57,13 +57,13 @@ impl Timing {
 
     /// The time at which to ask because the leader's connection has ended; `asked`: when this node
     /// did so last. `None`: not at all.
-    fn ask_at(&self, seen: &Seen, asked: Option<Instant>) -> Option<Instant> {
-        let heard = seen.heard?;
+    fn ask_at(&self, signs: &LeaderSigns, asked: Option<Instant>) -> Option<Instant> {
+        let heard = signs.heard?;
         // Another connection of the same leader may live, or be new.
-        let (_, ended) = seen.ended.filter(|(leader, ended)| *leader == self.leader && *ended >= heard)?;
+        let (_, ended) = signs.ended.filter(|(leader, ended)| *leader == self.leader && *ended >= heard)?;
         let first = (heard + self.lease).max(ended) + MARGIN + TURN * self.before;
         let again = asked.map_or(first, |asked| first.max(asked + TURN * self.followers));
-        let at = seen.granted.map_or(again, |granted| again.max(granted + PRECEDENCE));
+        let at = signs.granted.map_or(again, |granted| again.max(granted + PRECEDENCE));
         (at < self.patient_until(heard)).then_some(at)
     }
 }
@@ -112,9 +112,9 @@ impl State {
             consensus.raft.runtime_config().elect(false);
             return seldom;
         }
-        let seen = consensus.leader_watch.seen();
+        let signs = consensus.leader_watch.signs();
         let leader = consensus.leader().filter(|leader| *leader != consensus.node_id);
-        let (Some(leader), Some(heard)) = (leader, seen.heard) else {
+        let (Some(leader), Some(heard)) = (leader, signs.heard) else {
             // No leader to wait for: candidates and those who have heard none keep to Raft's own
             // pauses.
             consensus.raft.runtime_config().elect(true);
@@ -129,13 +129,13 @@ impl State {
             // Until it is heard again.
             return now + Duration::from_millis(config.heartbeat_ms);
         }
-        if timing.ask_at(&seen, self.asked).is_some_and(|at| at <= now) {
+        if timing.ask_at(&signs, self.asked).is_some_and(|at| at <= now) {
             tracing::debug!(leader, silent_ms = (now - heard).as_millis(), "the leader's connection has ended: asking");
             self.asked = Some(now);
             // Raft's own watch grants no vote while the lease lasts.
             let _ = consensus.raft.trigger().elect(true).await;
         }
-        let again = timing.ask_at(&seen, self.asked);
+        let again = timing.ask_at(&signs, self.asked);
         again.map_or(timing.patient_until(heard), |at| at.min(timing.patient_until(heard)))
     }
 
@@ -184,29 +184,33 @@ mod tests {
     const SECOND: Timing = Timing { before: 1, ..FIRST };
 
     /// Sights of a follower that heard its leader at `heard`; times in milliseconds from `start`.
-    fn seen(start: Instant, heard: u32, ended: Option<(u64, u32)>, granted: Option<u32>) -> Seen {
+    fn signs(start: Instant, heard: u32, ended: Option<(u64, u32)>, granted: Option<u32>) -> LeaderSigns {
         let at = |ms: u32| start + MS * ms;
-        Seen { heard: Some(at(heard)), ended: ended.map(|(leader, ms)| (leader, at(ms))), granted: granted.map(at) }
+        LeaderSigns {
+            heard: Some(at(heard)),
+            ended: ended.map(|(leader, ms)| (leader, at(ms))),
+            granted: granted.map(at),
+        }
     }
 
     #[track_caller]
-    fn check(timing: Timing, seen: impl Fn(Instant) -> Seen, asked: Option<u32>, expected: Option<u32>) {
+    fn check(timing: Timing, signs: impl Fn(Instant) -> LeaderSigns, asked: Option<u32>, expected: Option<u32>) {
         let start = Instant::now();
-        let at = timing.ask_at(&seen(start), asked.map(|ms| start + MS * ms));
+        let at = timing.ask_at(&signs(start), asked.map(|ms| start + MS * ms));
         assert_eq!(at.map(|at| at - start), expected.map(|ms| MS * ms));
     }
 
     #[test]
     fn a_follower_asks_behind_its_lease_when_the_leaders_connection_has_ended_and_one_follower_after_the_other() {
-        check(FIRST, |start| seen(start, 100, Some((1, 130)), None), None, Some(355));
-        check(SECOND, |start| seen(start, 100, Some((1, 130)), None), None, Some(367));
+        check(FIRST, |start| signs(start, 100, Some((1, 130)), None), None, Some(355));
+        check(SECOND, |start| signs(start, 100, Some((1, 130)), None), None, Some(367));
         // The end is known late.
-        check(SECOND, |start| seen(start, 100, Some((1, 400)), None), None, Some(417));
+        check(SECOND, |start| signs(start, 100, Some((1, 400)), None), None, Some(417));
     }
 
     #[test]
     fn it_asks_again_in_turn_with_the_others_until_the_ordinary_timeout() {
-        let cut = |start| seen(start, 100, Some((1, 130)), None);
+        let cut = |start| signs(start, 100, Some((1, 130)), None);
         check(FIRST, cut, Some(355), Some(379));
         check(SECOND, cut, Some(367), Some(391));
         check(FIRST, cut, Some(675), Some(699));
@@ -217,16 +221,16 @@ mod tests {
 
     #[test]
     fn a_silent_leader_and_one_that_is_heard_again_and_the_end_of_another_change_nothing() {
-        check(FIRST, |start| seen(start, 100, None, None), None, None);
-        check(FIRST, |start| seen(start, 131, Some((1, 130)), None), None, None);
-        check(FIRST, |start| seen(start, 100, Some((2, 130)), None), None, None);
-        check(FIRST, |_| Seen::default(), None, None);
+        check(FIRST, |start| signs(start, 100, None, None), None, None);
+        check(FIRST, |start| signs(start, 131, Some((1, 130)), None), None, None);
+        check(FIRST, |start| signs(start, 100, Some((2, 130)), None), None, None);
+        check(FIRST, |_| LeaderSigns::default(), None, None);
     }
 
     #[test]
     fn another_that_would_be_elected_goes_first() {
-        check(SECOND, |start| seen(start, 100, Some((1, 130)), Some(356)), None, Some(406));
-        check(SECOND, |start| seen(start, 100, Some((1, 130)), Some(140)), None, Some(367));
+        check(SECOND, |start| signs(start, 100, Some((1, 130)), Some(356)), None, Some(406));
+        check(SECOND, |start| signs(start, 100, Some((1, 130)), Some(140)), None, Some(367));
     }
 
     #[test]

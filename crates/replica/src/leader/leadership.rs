@@ -19,7 +19,7 @@ use znode::{
 use crate::leader::mixed_log::MixedLog;
 use crate::leader::quota_log::QuotaLog;
 use crate::local::leader_term::Sessions;
-use crate::local::session_tracker::{Noted, SessionTracker, Silence};
+use crate::local::session_tracker::{HeartbeatOutcome, SessionTracker, Silence};
 use crate::raft::consensus::Consensus;
 use crate::raft::transport::TouchAnswer;
 use crate::stop::Stop;
@@ -81,7 +81,8 @@ impl Room {
     }
 }
 
-type Done = Pin<Box<dyn Future<Output = Duty> + Send>>;
+/// The future of a duty that a leader does.
+type DutyFuture = Pin<Box<dyn Future<Output = Duty> + Send>>;
 
 /// The duties of a leader, and what it needs for them.
 pub(crate) struct Leadership {
@@ -318,7 +319,7 @@ pub(crate) async fn lead(leadership: Arc<Leadership>, stopped: Stop) {
     let mut tick = interval(leadership.tick());
     // After a pause, time goes on from here; the tracker notices the gap itself.
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut under_way: FuturesUnordered<Done> = FuturesUnordered::new();
+    let mut under_way: FuturesUnordered<DutyFuture> = FuturesUnordered::new();
     let mut busy = HashSet::new();
     let (mut quotas, mut mixed) = (QuotaLog::default(), MixedLog::default());
     loop {
@@ -351,8 +352,8 @@ fn touch(state: &State, tracker: &mut SessionTracker, credential: &Credential, n
     match state.authenticate(credential) {
         Err(error) => TouchAnswer::Refused(error),
         Ok(session) => match tracker.heard(session.id, session.timeout_ms, now) {
-            Noted::Alive => TouchAnswer::Alive { timeout_ms: session.timeout_ms },
-            Noted::Expiring => TouchAnswer::Expiring,
+            HeartbeatOutcome::Alive => TouchAnswer::Alive { timeout_ms: session.timeout_ms },
+            HeartbeatOutcome::Expiring => TouchAnswer::Expiring,
         },
     }
 }

@@ -59,7 +59,7 @@ pub(crate) enum Step {
 }
 
 /// A leader's sight of the others.
-pub(crate) struct Sight<'a> {
+pub(crate) struct LeaderSight<'a> {
     /// The id of this leader.
     pub(crate) own: u64,
     /// Ids that the state has as removed.
@@ -87,13 +87,13 @@ fn promotes_itself(member: &Member) -> bool {
 
 /// Tells whether the members of this set that are in contact, the leader among them, are a majority
 /// of it.
-pub(crate) fn has_quorum(voters: &BTreeSet<u64>, sight: &Sight<'_>) -> bool {
+pub(crate) fn has_quorum(voters: &BTreeSet<u64>, sight: &LeaderSight<'_>) -> bool {
     let there = voters.iter().filter(|id| **id == sight.own || (sight.in_contact)(**id)).count();
     there > voters.len() / 2
 }
 
 /// The next step; `None` when there is nothing to do, or nothing that may be done now.
-pub(crate) fn next_step(membership: &StoredMembership, sight: &Sight<'_>) -> Option<Step> {
+pub(crate) fn next_step(membership: &StoredMembership, sight: &LeaderSight<'_>) -> Option<Step> {
     let sets = membership.get_joint_config();
     // A leader that has no vote, or is about to have none, must hand over by itself: Raft would do
     // so at a moment of which this node hears nothing, and the node would be sure to lead beside
@@ -109,7 +109,7 @@ pub(crate) fn next_step(membership: &StoredMembership, sight: &Sight<'_>) -> Opt
 }
 
 /// The next step for one member.
-fn step_of(id: u64, member: &Member, voters: &BTreeSet<u64>, sight: &Sight<'_>) -> Option<Step> {
+fn step_of(id: u64, member: &Member, voters: &BTreeSet<u64>, sight: &LeaderSight<'_>) -> Option<Step> {
     if let Some(how) = member.extra.get(mark::REMOVING) {
         return remove(id, how == mark::FORCED, voters, sight);
     }
@@ -132,14 +132,14 @@ fn step_of(id: u64, member: &Member, voters: &BTreeSet<u64>, sight: &Sight<'_>) 
     if is_voter { None } else { promote(id, member, voters, sight) }
 }
 
-fn promote(id: u64, member: &Member, voters: &BTreeSet<u64>, sight: &Sight<'_>) -> Option<Step> {
+fn promote(id: u64, member: &Member, voters: &BTreeSet<u64>, sight: &LeaderSight<'_>) -> Option<Step> {
     let mut then = voters.clone();
     then.insert(id);
     let may = promotes_itself(member) && (sight.in_step)(id) && has_quorum(&then, sight);
     may.then_some(Step::Promote { id })
 }
 
-fn remove(id: u64, forced: bool, voters: &BTreeSet<u64>, sight: &Sight<'_>) -> Option<Step> {
+fn remove(id: u64, forced: bool, voters: &BTreeSet<u64>, sight: &LeaderSight<'_>) -> Option<Step> {
     if voters.contains(&id) {
         let mut then = voters.clone();
         then.remove(&id);
@@ -175,7 +175,7 @@ mod tests {
     /// Checks the step of leader 1, which hears these members, of which learners are in step.
     #[track_caller]
     fn check(membership: &StoredMembership, contacts: &[u64], removed: &[u64], expected: Option<Step>) {
-        let sight = Sight {
+        let sight = LeaderSight {
             own: 1,
             removed: &|id| removed.contains(&id),
             in_contact: &|id| contacts.contains(&id),
@@ -198,7 +198,7 @@ mod tests {
     }
 
     fn next_of(membership: &StoredMembership) -> Option<Step> {
-        next_step(membership, &Sight { own: 1, removed: &|_| false, in_contact: &|_| true, in_step: &|_| true })
+        next_step(membership, &LeaderSight { own: 1, removed: &|_| false, in_contact: &|_| true, in_step: &|_| true })
     }
 
     #[test]

@@ -11,7 +11,7 @@ use storage::{Member, Membership, Payload, StoredMembership, TypeConfig};
 use tokio::time::timeout;
 use znode::{Op, Request};
 
-use crate::leader::member_steps::{Sight, has_quorum, is_observer, mark, replaces};
+use crate::leader::member_steps::{LeaderSight, has_quorum, is_observer, mark, replaces};
 use crate::leader::orders::{MemberReport, MembersReport, NewMember, OrderError, RefusedOrder};
 use crate::raft::consensus::Consensus;
 use crate::raft::transport::{MEMBERS_MAX, Standing};
@@ -106,12 +106,12 @@ impl Members {
         &self,
         term: u64,
         in_step: &dyn Fn(u64) -> bool,
-        look: impl FnOnce(&Sight<'_>) -> T,
+        look: impl FnOnce(&LeaderSight<'_>) -> T,
     ) -> T {
         let state = self.proposer.view.state();
         let removed = |id| state.cluster().is_some_and(|cluster| cluster.removed().any(|(other, _)| other == id));
         let in_contact = |id| self.in_contact(id, term);
-        look(&Sight { own: self.consensus.node_id, removed: &removed, in_contact: &in_contact, in_step })
+        look(&LeaderSight { own: self.consensus.node_id, removed: &removed, in_contact: &in_contact, in_step })
     }
 
     /// Takes in a member that is not one yet. It has been spoken to.
@@ -229,7 +229,7 @@ impl Members {
             }
             let quorum = self.with_sight(term, &|_| false, |sight| {
                 // When this leader is the one to go, another one must be there to lead.
-                let sight = Sight { own: if id == sight.own { 0 } else { sight.own }, ..*sight };
+                let sight = LeaderSight { own: if id == sight.own { 0 } else { sight.own }, ..*sight };
                 has_quorum(&left, &sight)
             });
             if !quorum && !force {

@@ -7,10 +7,10 @@ use storage::codec;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::leader::members::Members;
-use crate::leader::orders::{Done, NewMember, Order, OrderError, RefusedOrder};
+use crate::leader::orders::{NewMember, Order, OrderError, OrderOutcome, RefusedOrder};
 use crate::leader::transfer::Transfer;
 use crate::raft::consensus::Consensus;
-use crate::raft::transport::{Answer, Ask, ChannelError, Introduction, Refusal, TurnedAway};
+use crate::raft::transport::{Answer, Ask, ChannelError, Introduction, PeerRejection, Refusal};
 use crate::view::life::Life;
 use crate::write::retry::Retry;
 
@@ -28,7 +28,7 @@ pub(crate) struct Operators {
 
 impl Operators {
     /// See [`crate::Replica::order`].
-    pub(crate) async fn order(&self, order: Order, deadline: Instant) -> Result<Done, OrderError> {
+    pub(crate) async fn order(&self, order: Order, deadline: Instant) -> Result<OrderOutcome, OrderError> {
         let deadline = deadline.min(Instant::now() + ORDER_MAX);
         let mut tries = Retry::new(&self.consensus, deadline);
         loop {
@@ -45,7 +45,7 @@ impl Operators {
             };
             // The members are told as this node knows them, where no leader answers.
             if order == Order::Members && self.consensus.heard_leader().is_none() {
-                return Ok(Done::Members(self.members.report()));
+                return Ok(OrderOutcome::Members(self.members.report()));
             }
             if let Err(error) = tries.again(&self.life, &self.consensus, why).await {
                 return Err(OrderError::Unavailable(error.to_string()));
@@ -54,7 +54,12 @@ impl Operators {
     }
 
     /// Asks the leader; `Err` when it did nothing and another try may do better.
-    async fn pass_on(&self, leader: u64, order: &Order, deadline: Instant) -> Result<Result<Done, OrderError>, String> {
+    async fn pass_on(
+        &self,
+        leader: u64,
+        order: &Order,
+        deadline: Instant,
+    ) -> Result<Result<OrderOutcome, OrderError>, String> {
         let Some(peer) = self.consensus.peers.get(leader) else {
             return Err(format!("the leader, node {leader}, is not known here yet"));
         };
@@ -87,7 +92,7 @@ impl Operators {
     /// Carries an order out, and waits for its end until the deadline. The order goes on when its
     /// operator hangs up: a leader that has begun to hand over, and stops halfway, takes no
     /// heartbeats any more.
-    async fn carry_out(&self, order: Order, term: u64, deadline: Instant) -> Result<Done, OrderError> {
+    async fn carry_out(&self, order: Order, term: u64, deadline: Instant) -> Result<OrderOutcome, OrderError> {
         let (operators, stopped) = (self.clone(), self.life.stopped());
         let carried_out = tokio::spawn(async move {
             tokio::select! {
@@ -103,7 +108,7 @@ impl Operators {
         }
     }
 
-    async fn steps(&self, order: Order, term: u64) -> Result<Done, OrderError> {
+    async fn steps(&self, order: Order, term: u64) -> Result<OrderOutcome, OrderError> {
         match order {
             Order::Members => {}
             Order::Add(new) => self.add(new).await?,
@@ -115,7 +120,7 @@ impl Operators {
             Order::Update { id, peer_addr, http_addr, zone } => self.update(id, peer_addr, http_addr, zone).await?,
             Order::Transfer { to } => return self.transfer.transfer(to, term).await,
         }
-        Ok(Done::Members(self.members.report()))
+        Ok(OrderOutcome::Members(self.members.report()))
     }
 
     async fn add(&self, new: NewMember) -> Result<(), OrderError> {
@@ -159,7 +164,7 @@ impl Operators {
             Ok(Err(error)) => error,
             Err(_) => std::io::ErrorKind::TimedOut.into(),
         };
-        let refusal = error.get_ref().and_then(|error| error.downcast_ref::<TurnedAway>());
+        let refusal = error.get_ref().and_then(|error| error.downcast_ref::<PeerRejection>());
         let kind = match refusal.map(|away| away.refusal) {
             Some(Refusal::OtherCluster) => RefusedOrder::MemberHasOtherData,
             _ => RefusedOrder::MemberUnreachable,

@@ -60,7 +60,7 @@ pub struct NewMember {
 
 /// Result of an order.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-pub enum Done {
+pub enum OrderOutcome {
     /// The members as the leader knows them, after the order.
     Members(MembersReport),
     /// Another member leads.

@@ -49,23 +49,23 @@ pub(crate) struct DiskWatch {
     max: Duration,
     pub(crate) every: Duration,
     stalls: AtomicBool,
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<PendingWrites>,
     /// A leader's entries that wait to be committed.
-    uncommitted: Mutex<Waiting>,
+    uncommitted: Mutex<PendingWrites>,
     /// Tells whether this node leads, and entries are committed in time.
     commits: AtomicBool,
-    noted: Mutex<Noted>,
+    noted: Mutex<UntoldLeader>,
 }
 
 /// The leader that Raft was not told of, and its term; 0 when there is none.
 #[derive(Clone, Copy, Default)]
-struct Noted {
+struct UntoldLeader {
     term: u64,
     leader: u64,
 }
 
 /// Writes that wait, and since when, as far as looks tell.
-struct Waiting {
+struct PendingWrites {
     /// Time that passed between looks. A pause of the whole process is not the disk's, so it counts
     /// as two looks.
     clock: Duration,
@@ -76,9 +76,9 @@ struct Waiting {
     stalled: Option<Duration>,
 }
 
-impl Waiting {
-    fn new(now: Instant) -> Waiting {
-        Waiting { clock: Duration::ZERO, looked: now, begun: VecDeque::new(), stalled: None }
+impl PendingWrites {
+    fn new(now: Instant) -> PendingWrites {
+        PendingWrites { clock: Duration::ZERO, looked: now, begun: VecDeque::new(), stalled: None }
     }
 
     fn look(&mut self, (begun, done): (u64, u64), now: Instant, every: Duration) {
@@ -100,7 +100,7 @@ impl Waiting {
 
 impl DiskWatch {
     pub(crate) fn new(writes: LogWrites, config: &Config) -> DiskWatch {
-        let waiting = || Mutex::new(Waiting::new(Instant::now()));
+        let waiting = || Mutex::new(PendingWrites::new(Instant::now()));
         DiskWatch {
             writes,
             max: Duration::from_millis(config.disk_stall_max_ms),
@@ -113,7 +113,7 @@ impl DiskWatch {
         }
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+    fn waiting(&self) -> MutexGuard<'_, PendingWrites> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -139,7 +139,7 @@ impl DiskWatch {
         let mut uncommitted = self.uncommitted.lock().unwrap_or_else(PoisonError::into_inner);
         match log {
             Some(log) => uncommitted.look(log, now, self.every),
-            None => *uncommitted = Waiting::new(now),
+            None => *uncommitted = PendingWrites::new(now),
         }
         self.commits.store(log.is_some() && uncommitted.waits() <= self.max, Ordering::Release);
     }
@@ -156,7 +156,7 @@ impl DiskWatch {
         let mut noted = self.noted();
         let known = noted.term;
         if known < term {
-            *noted = Noted { term, leader };
+            *noted = UntoldLeader { term, leader };
         }
         known <= term
     }
@@ -168,11 +168,11 @@ impl DiskWatch {
 
     /// The leader that was noted and its term, if that is above the one that Raft knows.
     pub(crate) fn noted_above(&self, term: u64) -> Option<(u64, u64)> {
-        let Noted { leader, term: noted } = *self.noted();
+        let UntoldLeader { leader, term: noted } = *self.noted();
         (noted > term).then_some((leader, noted))
     }
 
-    fn noted(&self) -> MutexGuard<'_, Noted> {
+    fn noted(&self) -> MutexGuard<'_, UntoldLeader> {
         self.noted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -211,7 +211,7 @@ mod tests {
     #[track_caller]
     fn check(looks: &[(u64, u64)], expected_ms: u32) {
         let start = Instant::now();
-        let mut waiting = Waiting::new(start);
+        let mut waiting = PendingWrites::new(start);
         for (at, counts) in (1..).zip(looks) {
             waiting.look(*counts, start + MS * 100 * at, MS * 100);
         }
@@ -233,7 +233,7 @@ mod tests {
     #[test]
     fn a_pause_of_the_process_is_not_the_disks() {
         let start = Instant::now();
-        let mut waiting = Waiting::new(start);
+        let mut waiting = PendingWrites::new(start);
         waiting.look((1, 0), start + MS * 100, MS * 100);
         waiting.look((1, 0), start + MS * 60_000, MS * 100);
         assert_eq!(waiting.waits(), MS * 200);

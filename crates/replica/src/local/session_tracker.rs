@@ -22,7 +22,7 @@ pub(crate) struct SessionTracker {
     ticked_at: Instant,
     /// The listening clock at `ticked_at`.
     listened: Duration,
-    sessions: HashMap<SessionId, Heard>,
+    sessions: HashMap<SessionId, TrackedSession>,
     /// Times at which to look at a session next, by the listening clock: never after it is due.
     /// Heartbeats leave it alone unless they bring a shorter timeout: a session that turns out to
     /// have been heard is put back with its new due time. One entry for each session, none while it
@@ -30,8 +30,9 @@ pub(crate) struct SessionTracker {
     due: BTreeSet<(Duration, SessionId)>,
 }
 
+/// A session, and when it was heard.
 #[derive(Clone, Copy, Debug)]
-struct Heard {
+struct TrackedSession {
     at: Duration,
     timeout: Duration,
     /// The entry in `due`; the last one while it is expiring.
@@ -39,7 +40,7 @@ struct Heard {
     expiring: bool,
 }
 
-impl Heard {
+impl TrackedSession {
     /// Time at which it will have been silent for its whole timeout.
     fn due(&self) -> Duration {
         self.at + self.timeout
@@ -57,7 +58,7 @@ pub struct Silence {
 
 /// Outcome of a heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Noted {
+pub(crate) enum HeartbeatOutcome {
     /// The session has its whole timeout again.
     Alive,
     /// The expiry of the session is on its way.
@@ -97,18 +98,18 @@ impl SessionTracker {
         self.sessions.entry(session).or_insert_with(|| {
             let look = at + timeout;
             self.due.insert((look, session));
-            Heard { at, timeout, look, expiring: false }
+            TrackedSession { at, timeout, look, expiring: false }
         });
     }
 
     /// Notes a heartbeat.
-    pub(crate) fn heard(&mut self, session: SessionId, timeout_ms: u32, now: Instant) -> Noted {
+    pub(crate) fn heard(&mut self, session: SessionId, timeout_ms: u32, now: Instant) -> HeartbeatOutcome {
         let at = self.clock(now);
         let timeout = Duration::from_millis(timeout_ms.into());
         self.watch(session, timeout_ms, now);
         let heard = self.sessions.get_mut(&session).expect("watched just above");
         if heard.expiring {
-            return Noted::Expiring;
+            return HeartbeatOutcome::Expiring;
         }
         // A session that moved to another connection may have agreed on another timeout.
         (heard.at, heard.timeout) = (at, timeout);
@@ -118,7 +119,7 @@ impl SessionTracker {
             heard.look = heard.due();
             self.due.insert((heard.look, session));
         }
-        Noted::Alive
+        HeartbeatOutcome::Alive
     }
 
     /// Silence of a session; `None` of one that is not watched.
@@ -237,7 +238,7 @@ mod tests {
         let (mut tracker, mut now) = tracker();
         run(&mut tracker, &mut now, 900, true);
         assert_eq!(tracker.expire(10, |_| true), []);
-        assert_eq!(tracker.heard(A, 1_000, now), Noted::Alive);
+        assert_eq!(tracker.heard(A, 1_000, now), HeartbeatOutcome::Alive);
         run(&mut tracker, &mut now, 100, true);
         assert_eq!(tracker.expire(10, |_| true), [B]);
         run(&mut tracker, &mut now, 800, true);
@@ -249,8 +250,8 @@ mod tests {
     #[test]
     fn a_session_that_agreed_on_another_timeout_has_that_one() {
         let (mut tracker, mut now) = tracker();
-        assert_eq!(tracker.heard(A, 3_000, now), Noted::Alive);
-        assert_eq!(tracker.heard(B, 500, now), Noted::Alive);
+        assert_eq!(tracker.heard(A, 3_000, now), HeartbeatOutcome::Alive);
+        assert_eq!(tracker.heard(B, 500, now), HeartbeatOutcome::Alive);
         run(&mut tracker, &mut now, 400, true);
         assert_eq!(tracker.expire(10, |_| true), []);
         run(&mut tracker, &mut now, 100, true);
@@ -265,8 +266,8 @@ mod tests {
     fn a_session_that_agrees_on_other_timeouts_again_and_again_is_queued_once() {
         let (mut tracker, mut now) = tracker();
         for timeout_ms in [300_000, 2_000, 100_000, 1_500].into_iter().cycle().take(1_000) {
-            assert_eq!(tracker.heard(A, timeout_ms, now), Noted::Alive);
-            assert_eq!(tracker.heard(B, 300_000, now), Noted::Alive);
+            assert_eq!(tracker.heard(A, timeout_ms, now), HeartbeatOutcome::Alive);
+            assert_eq!(tracker.heard(B, 300_000, now), HeartbeatOutcome::Alive);
             run(&mut tracker, &mut now, 1_400, true);
             assert_eq!(tracker.expire(10, |_| true), []);
             assert_eq!((tracker.len(), tracker.due.len()), (2, 2));
@@ -305,11 +306,11 @@ mod tests {
         let (mut tracker, mut now) = tracker();
         run(&mut tracker, &mut now, 1_000, true);
         let expired = tracker.expire(10, |_| true);
-        assert_eq!(tracker.heard(A, 1_000, now), Noted::Expiring);
+        assert_eq!(tracker.heard(A, 1_000, now), HeartbeatOutcome::Expiring);
         assert_eq!(tracker.expire(10, |_| true), []);
         tracker.expiry_ended(&expired, |session| session == A);
         assert_eq!(tracker.len(), 1);
-        assert_eq!(tracker.heard(A, 1_000, now), Noted::Alive);
+        assert_eq!(tracker.heard(A, 1_000, now), HeartbeatOutcome::Alive);
         assert_eq!(tracker.expire(10, |_| true), []);
         run(&mut tracker, &mut now, 1_000, true);
         assert_eq!(tracker.expire(10, |_| true), [A]);

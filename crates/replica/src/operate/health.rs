@@ -64,9 +64,9 @@ pub struct Health {
     pub members: Vec<MemberHealth>,
 }
 
-/// Facts that a node knows of a member.
+/// The sight that a node has of a member.
 #[derive(Clone, Copy, Debug)]
-struct Sight {
+struct MemberSight {
     id: u64,
     votes: bool,
     /// Time since it was heard.
@@ -102,7 +102,7 @@ pub(crate) fn health(status: &Status) -> Health {
 }
 
 /// All members, and what is known of each. The only place that asks who is one.
-fn sights(status: &Status, leads_in: Option<u64>) -> Vec<Sight> {
+fn sights(status: &Status, leads_in: Option<u64>) -> Vec<MemberSight> {
     let consensus = &status.consensus;
     let metrics = consensus.metrics();
     let committed = consensus.committed(&metrics);
@@ -120,20 +120,20 @@ fn sights(status: &Status, leads_in: Option<u64>) -> Vec<Sight> {
             (consensus.peers.get(id).and_then(|peer| peer.following.since(term)).map(age), lag)
         } else if leader == Some(id) {
             // The leader has all that is committed.
-            (consensus.leader_watch.seen().heard.map(age), Some(0))
+            (consensus.leader_watch.signs().heard.map(age), Some(0))
         } else {
             (None, None)
         };
-        Sight { id, votes: voters.contains(&id), contact, lag }
+        MemberSight { id, votes: voters.contains(&id), contact, lag }
     };
     consensus.members().into_iter().map(|member| sight(member.id)).collect()
 }
 
 /// Draws the conclusion. With a change of members under way, `votes` is to be true of those who
 /// count in the smaller of the two quorums.
-fn judge(frame: &Frame, sights: &[Sight]) -> Health {
+fn judge(frame: &Frame, sights: &[MemberSight]) -> Health {
     let leads = frame.leads.is_some();
-    let member = |sight: &Sight| {
+    let member = |sight: &MemberSight| {
         let is_known = leads || sight.id == frame.own || frame.leader == Some(sight.id);
         let in_contact = sight.contact.is_some_and(|contact| contact < frame.disconnected_after);
         let part = match sight.votes {
@@ -168,17 +168,17 @@ mod tests {
     const LEADER: Frame =
         Frame { own: 1, leader: Some(1), leads: Some(true), disconnected_after: Duration::from_secs(2), lag_max: 100 };
 
-    fn sight(id: u64, contact_ms: Option<u64>, lag: Option<u64>) -> Sight {
-        Sight { id, votes: true, contact: contact_ms.map(Duration::from_millis), lag }
+    fn sight(id: u64, contact_ms: Option<u64>, lag: Option<u64>) -> MemberSight {
+        MemberSight { id, votes: true, contact: contact_ms.map(Duration::from_millis), lag }
     }
 
-    fn well(id: u64) -> Sight {
+    fn well(id: u64) -> MemberSight {
         sight(id, Some(50), Some(3))
     }
 
     /// Checks whether it is healthy, and how many more may fail.
     #[track_caller]
-    fn check(frame: Frame, sights: &[Sight], healthy: bool, tolerance: Option<u64>) -> Health {
+    fn check(frame: Frame, sights: &[MemberSight], healthy: bool, tolerance: Option<u64>) -> Health {
         let health = judge(&frame, sights);
         assert_eq!((health.healthy, health.failure_tolerance), (healthy, tolerance), "{health:?}");
         health
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn a_learner_counts_for_no_quorum_and_is_to_be_well() {
-        let learner = |sight| Sight { votes: false, ..sight };
+        let learner = |sight| MemberSight { votes: false, ..sight };
         let health = check(LEADER, &[well(1), well(2), learner(well(3))], true, Some(0));
         assert_eq!((health.voters, health.learners, health.members[2].part), (2, 1, Part::Learner));
         check(LEADER, &[well(1), well(2), well(3), learner(sight(4, None, None))], false, Some(1));

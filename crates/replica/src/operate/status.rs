@@ -235,7 +235,7 @@ impl Status {
             peer_losses: tally.entries_lost,
             snapshots_sent: tally.snapshots_sent,
             snapshot_send_failures: tally.snapshot_send_failures,
-            purged: self.consensus.peers.purged.up_to().map_or(Zxid(0), |index| self.consensus.zxid(index)),
+            purged: self.consensus.peers.purge_index.up_to().map_or(Zxid(0), |index| self.consensus.zxid(index)),
             watches: self.proposer.view.watches() as u64,
             observed: self.proposer.view.observed() as u64,
             proposals: self.proposer.proposals.count() as u64,

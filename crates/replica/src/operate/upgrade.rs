@@ -57,7 +57,7 @@ impl UpgradeStatus {
 
 /// The outcome of raising the level.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Finalized {
+pub enum FinalizeOutcome {
     /// The cluster is at the level that was asked for.
     Done(UpgradeStatus),
     /// The level was not raised: not all members are ready for it. Nothing was done.
@@ -82,18 +82,18 @@ impl Upgrade {
     }
 
     /// Raises the level.
-    pub(crate) async fn finalize(&self, level: Option<u16>, deadline: Instant) -> Result<Finalized, Error> {
+    pub(crate) async fn finalize(&self, level: Option<u16>, deadline: Instant) -> Result<FinalizeOutcome, Error> {
         let within = deadline.saturating_duration_since(Instant::now());
         let within_ms = u64::try_from(within.as_millis()).unwrap_or(u64::MAX);
         let record = self.ask(UpgradeAsk::Finalize { level, within_ms }, deadline).await?;
         let (not_ready_for, at) = (record.not_ready_for, Zxid(record.at));
         let status = UpgradeStatus::from(record);
         if let Some(level) = not_ready_for {
-            return Ok(Finalized::NotReady { level, status });
+            return Ok(FinalizeOutcome::NotReady { level, status });
         }
         // The next requests to this node are answered at the new level.
         if self.proposer.is_applied_here(at, deadline).await {
-            return Ok(Finalized::Done(status));
+            return Ok(FinalizeOutcome::Done(status));
         }
         Err(Error::unknown("the level is raised, but this node has not caught up with it in time"))
     }

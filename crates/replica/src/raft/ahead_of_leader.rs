@@ -26,13 +26,13 @@ use crate::raft::transport::{Account, Answer, AppendFrame, Ask};
 
 /// Entries that this node knows for sure.
 #[derive(Clone, Copy, Debug)]
-struct Known {
+struct KnownEntries {
     committed: Option<LogIdRecord>,
     last: Option<LogIdRecord>,
 }
 
 /// The judgement of an append about this node and the leader that it names.
-pub(crate) enum Verdict {
+pub(crate) enum AppendVerdict {
     /// An append that says nothing against either.
     Sound,
     /// The leader was deposed, and this node has another vote by now. It may well have less, and
@@ -60,37 +60,37 @@ impl Accounts {
 
     /// Judges a frame before Raft sees it. `looked`: what Raft knew, where it was asked about the
     /// frame.
-    pub(crate) async fn judge(&self, frame: &AppendFrame, looked: Option<Look>) -> Verdict {
+    pub(crate) async fn judge(&self, frame: &AppendFrame, looked: Option<Look>) -> AppendVerdict {
         if let Some(looked) = looked.filter(|looked| looked.deposes(frame.vote)) {
-            return Verdict::Deposed(looked.vote);
+            return AppendVerdict::Deposed(looked.vote);
         }
         let agrees = looked.is_none_or(|looked| looked.agrees);
         // Before it has joined, a node has forgotten what it said: its disk is new.
         if !self.gate.joined() || (agrees && !self.seems_lost(frame.acknowledged)) {
-            return Verdict::Sound;
+            return AppendVerdict::Sound;
         }
         let before = match looked {
             Some(looked) => looked,
             None => match look(&self.consensus.raft, Vec::new()).await {
-                Some(looked) if looked.deposes(frame.vote) => return Verdict::Deposed(looked.vote),
+                Some(looked) if looked.deposes(frame.vote) => return AppendVerdict::Deposed(looked.vote),
                 Some(looked) => looked,
-                None => return Verdict::Sound,
+                None => return AppendVerdict::Sound,
             },
         };
         if agrees && !is_lost(before.last, frame.acknowledged) {
-            return Verdict::Sound;
+            return AppendVerdict::Sound;
         }
         // One question at a time, however many frames there are.
-        let Ok(_turn) = self.turn.try_acquire() else { return Verdict::Unsure };
-        let Some(account) = self.ask(&frame.vote, before.committed).await else { return Verdict::Unsure };
+        let Ok(_turn) = self.turn.try_acquire() else { return AppendVerdict::Unsure };
+        let Some(account) = self.ask(&frame.vote, before.committed).await else { return AppendVerdict::Unsure };
         // The log went on meanwhile, and so did what was acknowledged of it.
-        let Some(after) = look(&self.consensus.raft, Vec::new()).await else { return Verdict::Sound };
+        let Some(after) = look(&self.consensus.raft, Vec::new()).await else { return AppendVerdict::Sound };
         if after.deposes(frame.vote) {
-            return Verdict::Deposed(after.vote);
+            return AppendVerdict::Deposed(after.vote);
         }
-        match judge(Known { committed: before.committed, last: after.last }, &account) {
-            None => Verdict::Sound,
-            Some(why) => Verdict::Contradiction(format!(
+        match judge(KnownEntries { committed: before.committed, last: after.last }, &account) {
+            None => AppendVerdict::Sound,
+            Some(why) => AppendVerdict::Contradiction(format!(
                 "this node and leader {} contradict each other: {why}. The data directory of one of them is an old copy, or its \
                  disk has lost what it had written; see docs/storage-trouble.md, \"A node that knows more than its leader\"",
                 frame.vote.node_id
@@ -135,7 +135,7 @@ fn is_lost(last: Option<LogIdRecord>, acknowledged: Option<LogIdRecord>) -> bool
     acknowledged.is_some_and(|id| last.is_none_or(|last| id.index > last.index))
 }
 
-fn judge(known: Known, account: &Account) -> Option<String> {
+fn judge(known: KnownEntries, account: &Account) -> Option<String> {
     if let Some(LogIdRecord { term, index }) = account.acknowledged
         && is_lost(known.last, account.acknowledged)
     {
@@ -169,7 +169,7 @@ mod tests {
 
     #[track_caller]
     fn check(known: (LogIdRecord, LogIdRecord), account: [Option<LogIdRecord>; 3], contradicts: bool) {
-        let known = Known { committed: Some(known.0), last: Some(known.1) };
+        let known = KnownEntries { committed: Some(known.0), last: Some(known.1) };
         let [entry, last, acknowledged] = account;
         let vote = VoteRecord { term: 9, node_id: 1, committed: true };
         let account = Account { vote, entry, last, acknowledged };

@@ -298,14 +298,14 @@ impl Consensus {
     /// node followed.
     pub(crate) fn hears_leader(&self) -> bool {
         let disconnected_after = self.disconnected_after();
-        self.leader_watch.seen().heard.is_some_and(|heard| heard.elapsed() < disconnected_after)
+        self.leader_watch.signs().heard.is_some_and(|heard| heard.elapsed() < disconnected_after)
     }
 
     /// Tells whether this node has neither heard a leader nor been followed by a quorum for longer
     /// than an election takes: then nothing that needs a leader is worth waiting for.
     pub(crate) fn is_out_of_touch(&self) -> bool {
         let followed = self.peers.followed_last(&self.membership());
-        let last = self.leader_watch.seen().heard.max(followed).unwrap_or(self.leader_watch.since);
+        let last = self.leader_watch.signs().heard.max(followed).unwrap_or(self.leader_watch.since);
         last.max(self.leader_watch.since).elapsed() >= self.disconnected_after()
     }
 

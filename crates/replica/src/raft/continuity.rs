@@ -21,12 +21,12 @@ type RaftState = openraft::RaftState<TypeConfig>;
 /// The outcome of the last frame of a connection.
 #[derive(Debug, Default)]
 pub(crate) struct Continuity {
-    line: Option<Line>,
+    line: Option<LeaderLog>,
 }
 
 /// Entries of one leader, up to the last one that was told of on this connection.
 #[derive(Clone, Copy, Debug)]
-struct Line {
+struct LeaderLog {
     vote: VoteRecord,
     last: LogIdRecord,
     commit: Option<LogIdRecord>,
@@ -34,14 +34,14 @@ struct Line {
     own_from: Option<u64>,
 }
 
-impl Line {
-    fn new(vote: VoteRecord, last: LogIdRecord, commit: Option<LogIdRecord>) -> Line {
-        Line { vote, last, commit, own_from: None }.with(&last)
+impl LeaderLog {
+    fn new(vote: VoteRecord, last: LogIdRecord, commit: Option<LogIdRecord>) -> LeaderLog {
+        LeaderLog { vote, last, commit, own_from: None }.with(&last)
     }
 
-    fn with(self, id: &LogIdRecord) -> Line {
+    fn with(self, id: &LogIdRecord) -> LeaderLog {
         let own = (id.term == self.vote.term).then_some(id.index);
-        Line { last: *id, own_from: self.own_from.or(own), ..self }
+        LeaderLog { last: *id, own_from: self.own_from.or(own), ..self }
     }
 
     /// Tells whether a frame goes on where the one before ended.
@@ -83,7 +83,7 @@ impl Continuity {
         let line = self.line.take();
         let ids = || frame.entries.iter().map(|entry| entry.log_id);
         let (first, asked) = match line.filter(|line| line.leads_to(frame)) {
-            Some(line) => (Some(Line { commit: frame.leader_commit, ..line }), None),
+            Some(line) => (Some(LeaderLog { commit: frame.leader_commit, ..line }), None),
             None => {
                 let told = frame.prev_log_id.into_iter().chain(ids()).chain(frame.leader_commit).collect();
                 let asked = look(raft, told).await;
@@ -91,7 +91,7 @@ impl Continuity {
                     return asked;
                 }
                 let first = frame.prev_log_id.or(ids().next());
-                (first.map(|first| Line::new(frame.vote, first, frame.leader_commit)), asked)
+                (first.map(|first| LeaderLog::new(frame.vote, first, frame.leader_commit)), asked)
             }
         };
         self.line = first.map(|line| ids().fold(line, |line, id| line.with(&id)));

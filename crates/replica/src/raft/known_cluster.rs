@@ -16,7 +16,7 @@ use crate::local::seldom::Seldom;
 
 /// Facts that a peer said of itself.
 #[derive(Clone, Debug)]
-pub(crate) struct Met {
+pub(crate) struct PeerFacts {
     /// The incarnation of its data directory.
     pub(crate) incarnation: u64,
     /// The program that it runs, if it said so.
@@ -37,7 +37,7 @@ pub(crate) struct KnownCluster {
     /// The ids of the members, as the effective membership has them; none before there is one.
     members: Mutex<BTreeSet<u64>>,
     /// Facts that the peers said of themselves when they were met last.
-    met: Mutex<BTreeMap<u64, Met>>,
+    met: Mutex<BTreeMap<u64, PeerFacts>>,
     changed: Seldom,
     /// The cluster's level, once it is known to be above those of this node's program.
     outgrown: watch::Sender<Option<OtherLevel>>,
@@ -104,7 +104,7 @@ impl KnownCluster {
     }
 
     /// Notes what a peer said of itself.
-    pub(crate) fn met(&self, peer: u64, met: Met) {
+    pub(crate) fn met(&self, peer: u64, met: PeerFacts) {
         let incarnation = met.incarnation;
         let before = self.met.lock().unwrap_or_else(PoisonError::into_inner).insert(peer, met);
         if before.is_some_and(|before| before.incarnation != incarnation)
@@ -114,7 +114,7 @@ impl KnownCluster {
         }
     }
 
-    fn last_met(&self, peer: u64) -> Option<Met> {
+    fn last_met(&self, peer: u64) -> Option<PeerFacts> {
         self.met.lock().unwrap_or_else(PoisonError::into_inner).get(&peer).cloned()
     }
 

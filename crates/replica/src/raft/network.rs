@@ -18,7 +18,7 @@ use storage::{LogId, Member, Snapshot, TypeConfig, Vote};
 use tokio::time::Instant;
 
 use crate::raft::peers::{Peer, Peers};
-use crate::raft::purged::Purged;
+use crate::raft::purge_index::PurgeIndex;
 use crate::raft::state_machine::RaftSnapshot;
 use crate::raft::transport::{
     Answer, AppendLine, AppendStream, Ask, ChannelError, Lane, TransferFrame, TransferRefusal, VoteFrame, send_snapshot,
@@ -75,7 +75,7 @@ impl Network {
     async fn append<'s, S>(
         &'s mut self,
         input: S,
-        purged: Option<Purged>,
+        purge_index: Option<PurgeIndex>,
     ) -> Result<AppendResults<'s>, RPCError<TypeConfig>>
     where
         S: Stream<Item = AppendEntriesRequest<TypeConfig>> + OptionalSend + Unpin + 'static,
@@ -91,7 +91,7 @@ impl Network {
             return Ok(Box::pin(futures_util::stream::empty()) as AppendResults<'s>);
         }
         let line = self.line().await?;
-        Ok(Box::pin(AppendStream::new(line, input, peer_timeout, purged)) as AppendResults<'s>)
+        Ok(Box::pin(AppendStream::new(line, input, peer_timeout, purge_index)) as AppendResults<'s>)
     }
 
     /// The append connection, opened anew when there is none or when it has been silent too long.
@@ -132,8 +132,8 @@ impl RaftNetworkV2<TypeConfig> for Network {
     where
         S: Stream<Item = AppendEntriesRequest<TypeConfig>> + OptionalSend + Unpin + 'static,
     {
-        let purged = self.peers.purged.clone();
-        Box::pin(self.append(input, Some(purged)))
+        let purge_index = self.peers.purge_index.clone();
+        Box::pin(self.append(input, Some(purge_index)))
     }
 
     async fn vote(

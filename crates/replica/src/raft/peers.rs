@@ -12,7 +12,7 @@ use storage::StoredMembership;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::raft::purged::Purged;
+use crate::raft::purge_index::PurgeIndex;
 use crate::raft::quorum_contact::{self, Following};
 use crate::raft::reach::Reach;
 use crate::raft::transport::{Addresses, Answer, Ask, Channel, Identity, Lane, Standing, Target};
@@ -81,16 +81,16 @@ impl SendFailures {
 /// All peers of this node. Clones share the connections.
 #[derive(Clone)]
 pub(crate) struct Peers {
-    table: Arc<RwLock<Table>>,
-    shared: Arc<Shared>,
-    pub(crate) purged: Purged,
+    table: Arc<RwLock<PeerTable>>,
+    parts: Arc<PeerParts>,
+    pub(crate) purge_index: PurgeIndex,
     pub(crate) peer_timeout: Duration,
     /// A call each time that a peer has taken a frame as a follower.
     noted: Arc<Notify>,
 }
 
 /// Parts of which every peer is made.
-struct Shared {
+struct PeerParts {
     identity: Identity,
     stop: Stop,
     /// Members other than this one that the configuration names, with the addresses of their
@@ -99,7 +99,7 @@ struct Shared {
 }
 
 #[derive(Default)]
-struct Table {
+struct PeerTable {
     by_id: BTreeMap<u64, Arc<Peer>>,
     /// Counts of peers that are none any more.
     gone: Tally,
@@ -132,15 +132,15 @@ impl Peers {
     pub(crate) fn new(identity: &Identity, members: &[crate::Member], peer_timeout: Duration, stop: &Stop) -> Peers {
         let others = members.iter().filter(|member| member.id != identity.node_id);
         let seeds = others.map(|member| (member.id, member.peer_addr.clone())).collect();
-        let shared = Arc::new(Shared { identity: identity.clone(), stop: stop.clone(), seeds });
+        let parts = Arc::new(PeerParts { identity: identity.clone(), stop: stop.clone(), seeds });
         let peers = Peers {
             table: Arc::default(),
-            shared: Arc::clone(&shared),
-            purged: Purged::default(),
+            parts: Arc::clone(&parts),
+            purge_index: PurgeIndex::default(),
             peer_timeout,
             noted: Arc::default(),
         };
-        for (id, addr) in &shared.seeds {
+        for (id, addr) in &parts.seeds {
             peers.reach(*id, addr);
         }
         peers
@@ -148,10 +148,10 @@ impl Peers {
 
     /// Makes the channels to a node that listens at `addr`, unless there are some to that address.
     pub(crate) fn reach(&self, id: u64, addr: &str) {
-        if id == self.shared.identity.node_id {
+        if id == self.parts.identity.node_id {
             return;
         }
-        let has = |table: &Table| table.by_id.get(&id).is_some_and(|peer| peer.addrs.first() == addr);
+        let has = |table: &PeerTable| table.by_id.get(&id).is_some_and(|peer| peer.addrs.first() == addr);
         if has(&self.table()) {
             return;
         }
@@ -164,19 +164,19 @@ impl Peers {
 
     /// A node that is none of the peers, to be asked whether it may become one.
     pub(crate) fn stranger(&self, id: u64, addr: &str) -> Target {
-        let (identity, addrs) = (self.shared.identity.clone(), Arc::new(Addresses::new(addr, None)));
+        let (identity, addrs) = (self.parts.identity.clone(), Arc::new(Addresses::new(addr, None)));
         let (lane, reach, peer_timeout) = (Lane::Control, Arc::default(), self.peer_timeout);
         Target { identity, to: id, addrs, lane, peer_timeout, reach, is_peer: false }
     }
 
     fn make(&self, id: u64, addr: &str, before: Option<&Arc<Peer>>) -> Peer {
-        let addrs = Arc::new(Addresses::new(addr, self.shared.seeds.get(&id).map(String::as_str)));
-        let (identity, reach, peer_timeout) = (&self.shared.identity, Arc::<Reach>::default(), self.peer_timeout);
+        let addrs = Arc::new(Addresses::new(addr, self.parts.seeds.get(&id).map(String::as_str)));
+        let (identity, reach, peer_timeout) = (&self.parts.identity, Arc::<Reach>::default(), self.peer_timeout);
         let open = |lane| {
             let (identity, addrs, reach) = (identity.clone(), Arc::clone(&addrs), Arc::clone(&reach));
             Channel::open(
                 Target { identity, to: id, addrs, lane, peer_timeout, reach, is_peer: true },
-                self.shared.stop.clone(),
+                self.parts.stop.clone(),
             )
         };
         let (control, forward) = (open(Lane::Control), open(Lane::Forward));
@@ -208,9 +208,9 @@ impl Peers {
             return;
         }
         members.iter().for_each(|(id, addr)| self.reach(*id, addr));
-        let stays = |id: &u64| members.contains_key(id) || with_seeds && self.shared.seeds.contains_key(id);
+        let stays = |id: &u64| members.contains_key(id) || with_seeds && self.parts.seeds.contains_key(id);
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
-        let Table { by_id, gone } = &mut *table;
+        let PeerTable { by_id, gone } = &mut *table;
         by_id.retain(|id, peer| {
             let stays = stays(id);
             if !stays {
@@ -220,7 +220,7 @@ impl Peers {
         });
     }
 
-    fn table(&self) -> RwLockReadGuard<'_, Table> {
+    fn table(&self) -> RwLockReadGuard<'_, PeerTable> {
         self.table.read().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -270,7 +270,7 @@ impl Peers {
     ) -> Option<Instant> {
         let table = self.table();
         let since = |id| table.by_id.get(&id).and_then(|peer| taken(&peer.following));
-        let own = self.shared.identity.node_id;
+        let own = self.parts.identity.node_id;
         quorum_contact::quorum(membership.get_joint_config(), own, since)
     }
 

@@ -19,10 +19,10 @@ use znode::{
 
 use crate::local::host::Host;
 use crate::local::seldom::Seldom;
-use crate::raft::decoded::Decoded;
+use crate::raft::decoded_entries::DecodedEntries;
 use crate::raft::known_cluster::KnownCluster;
 use crate::view::View;
-use crate::view::forced::{Forced, ForcedLog};
+use crate::view::forced::{ForcedLog, ForcedRelease};
 
 /// Entries that are applied before the state is published and their proposers hear of it.
 const BATCH_MAX: usize = 512;
@@ -37,9 +37,9 @@ const SEQUENCE_TOLD: u64 = SEQUENCE_MAX / 10 * 9;
 /// The snapshot as Raft hands it around, with what it contains.
 pub(crate) type RaftSnapshot = openraft::alias::SnapshotOf<TypeConfig, Snapshot>;
 
-/// The contents of a proposal's [`Outcome`].
+/// The result of a proposal, which its [`Outcome`] carries.
 #[derive(Debug)]
-pub(crate) struct Proposed {
+pub(crate) struct ProposalResult {
     /// The entry's zxid.
     pub(crate) at: Zxid,
     /// The outcome, without events.
@@ -51,13 +51,13 @@ pub(crate) struct Proposed {
 pub(crate) struct StateMachine {
     last_applied: Option<LogId>,
     membership: StoredMembership,
-    identified: Identified,
+    own_cluster: OwnCluster,
     view: Arc<View>,
     snapshots: SnapshotStore,
     /// Bytes of entries applied since the last snapshot was begun or installed.
     log_since_snapshot_bytes: Arc<AtomicU64>,
     /// Entries that were read already when they came.
-    decoded: Arc<Decoded>,
+    decoded: Arc<DecodedEntries>,
     /// Locks that were taken from their sessions.
     forced: ForcedLog,
     /// Parents whose sequence numbers run out.
@@ -67,13 +67,13 @@ pub(crate) struct StateMachine {
 }
 
 /// The cluster of this node's data, in memory and on disk.
-pub(crate) struct Identified {
+pub(crate) struct OwnCluster {
     pub(crate) host: Host,
     pub(crate) cluster: Arc<KnownCluster>,
     pub(crate) meta: NodeMeta,
 }
 
-impl Identified {
+impl OwnCluster {
     /// Joins the cluster, before its founding is applied.
     async fn join(&self, founding: Founding) -> io::Result<()> {
         let (cluster, meta) = (Arc::clone(&self.cluster), self.meta.clone());
@@ -94,13 +94,14 @@ impl Identified {
 }
 
 /// An entry that is committed and read, and not applied yet.
-struct Committed {
+struct CommittedEntry {
     id: LogId,
-    what: What,
+    what: EntryContent,
     responder: Option<ApplyResponder<TypeConfig>>,
 }
 
-enum What {
+/// The content of an entry.
+enum EntryContent {
     Txn(Box<Txn>),
     Membership(StoredMembership),
     Nothing,
@@ -110,15 +111,15 @@ impl StateMachine {
     pub(crate) fn new(
         view: Arc<View>,
         snapshots: SnapshotStore,
-        identified: Identified,
+        own_cluster: OwnCluster,
         log_since_snapshot_bytes: Arc<AtomicU64>,
-        decoded: Arc<Decoded>,
+        decoded: Arc<DecodedEntries>,
         alive: mpsc::Sender<()>,
     ) -> StateMachine {
         StateMachine {
             last_applied: None,
             membership: StoredMembership::default(),
-            identified,
+            own_cluster,
             view,
             snapshots,
             log_since_snapshot_bytes,
@@ -130,7 +131,7 @@ impl StateMachine {
     }
 
     /// The next entries, up to the bounds of a batch, and whether more may follow.
-    async fn read_batch<S>(&self, entries: &mut S) -> io::Result<(VecDeque<Committed>, bool)>
+    async fn read_batch<S>(&self, entries: &mut S) -> io::Result<(VecDeque<CommittedEntry>, bool)>
     where
         S: Stream<Item = io::Result<EntryResponder<TypeConfig>>> + Unpin + OptionalSend,
     {
@@ -146,12 +147,14 @@ impl StateMachine {
                 EntryPayload::Normal(command) => {
                     bytes += command.0.len();
                     let txn = self.decoded.take(id.index, &command.0);
-                    What::Txn(txn.map_err(|error| self.identified.unread(&format!("entry {id}"), error))?)
+                    EntryContent::Txn(txn.map_err(|error| self.own_cluster.unread(&format!("entry {id}"), error))?)
                 }
-                EntryPayload::Membership(membership) => What::Membership(StoredMembership::new(Some(id), membership)),
-                EntryPayload::Blank => What::Nothing,
+                EntryPayload::Membership(membership) => {
+                    EntryContent::Membership(StoredMembership::new(Some(id), membership))
+                }
+                EntryPayload::Blank => EntryContent::Nothing,
             };
-            batch.push_back(Committed { id, what, responder });
+            batch.push_back(CommittedEntry { id, what, responder });
         }
         self.log_since_snapshot_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         Ok((batch, more))
@@ -159,14 +162,14 @@ impl StateMachine {
 
     /// Tells whether a batch says something of the cluster itself. A founding is durable before
     /// anything of it is applied.
-    async fn prepare(&self, batch: &VecDeque<Committed>) -> io::Result<bool> {
+    async fn prepare(&self, batch: &VecDeque<CommittedEntry>) -> io::Result<bool> {
         let (mut of_cluster, mut founded) = (false, false);
         for committed in batch {
-            let What::Txn(txn) = &committed.what else { continue };
+            let EntryContent::Txn(txn) = &committed.what else { continue };
             match txn.request.op {
                 Op::Found(founding) => {
                     if !std::mem::replace(&mut founded, true) && self.view.state().cluster().is_none() {
-                        self.identified.join(founding).await?;
+                        self.own_cluster.join(founding).await?;
                     }
                     of_cluster = true;
                 }
@@ -179,28 +182,28 @@ impl StateMachine {
 
     /// Applies the first entries of a batch: all of them, or up to one behind which the state is
     /// wanted by itself, or which made many events.
-    fn apply_first(&mut self, batch: &mut VecDeque<Committed>) {
+    fn apply_first(&mut self, batch: &mut VecDeque<CommittedEntry>) {
         let view = Arc::clone(&self.view);
         let mut proposed = Vec::with_capacity(batch.len());
         view.change(|state, is_wanted| {
             let mut events = Vec::new();
-            while let Some(Committed { id, what, responder }) = batch.pop_front() {
+            while let Some(CommittedEntry { id, what, responder }) = batch.pop_front() {
                 let term = Term(id.committed_leader_id().term);
-                let request = if let What::Txn(txn) = &what { Some(&txn.request) } else { None };
+                let request = if let EntryContent::Txn(txn) = &what { Some(&txn.request) } else { None };
                 let at = LogPosition { term, zxid: state.zxid_of(id.index, request) };
                 self.last_applied = Some(id);
                 let (applied, wanted) = match what {
-                    What::Txn(txn) => {
+                    EntryContent::Txn(txn) => {
                         let wanted = is_wanted(&txn.request);
                         (self.apply_txn(state, at, *txn, &mut events), wanted)
                     }
-                    What::Membership(membership) => {
+                    EntryContent::Membership(membership) => {
                         self.membership = membership;
                         (skip(state, at), false)
                     }
-                    What::Nothing => (skip(state, at), false),
+                    EntryContent::Nothing => (skip(state, at), false),
                 };
-                proposed.extend(responder.map(|responder| (responder, Proposed { at: at.zxid, applied })));
+                proposed.extend(responder.map(|responder| (responder, ProposalResult { at: at.zxid, applied })));
                 if wanted || events.len() >= EVENTS_ENOUGH {
                     break;
                 }
@@ -216,7 +219,7 @@ impl StateMachine {
 
     fn apply_txn(&mut self, state: &mut State, at: LogPosition, txn: Txn, events: &mut Vec<EventRecord>) -> TxnOutcome {
         let expires = matches!(txn.request.op, Op::ExpireSessions { .. });
-        let may_force = self.view.counters.is_new(at.zxid) && Forced::may_come_of(&txn.request.op);
+        let may_force = self.view.counters.is_new(at.zxid) && ForcedRelease::may_come_of(&txn.request.op);
         let own = txn.request.credential.map(|credential| credential.session);
         let sessions = state.session_count();
         let (applied, mut recorded) = state.apply_recorded(at, txn);
@@ -228,7 +231,7 @@ impl StateMachine {
             self.note_sequence(state, reply);
         }
         if may_force {
-            self.forced.find(Forced::by(state, own, &applied));
+            self.forced.find(ForcedRelease::by(state, own, &applied));
         }
         applied
     }
@@ -277,7 +280,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
             while !batch.is_empty() {
                 self.apply_first(&mut batch);
                 if of_cluster {
-                    self.identified.learn(&self.view.state());
+                    self.own_cluster.learn(&self.view.state());
                 }
                 // Much was done, and much may follow: heartbeats and the log have their turn in
                 // between.
@@ -302,14 +305,14 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
     }
 
     async fn install_snapshot(&mut self, meta: &SnapshotMeta, snapshot: Snapshot) -> io::Result<()> {
-        let known = self.identified.cluster.program().levels;
-        let state = self.identified.host.blocking(move || StateMachine::read(&snapshot, known)).await;
+        let known = self.own_cluster.cluster.program().levels;
+        let state = self.own_cluster.host.blocking(move || StateMachine::read(&snapshot, known)).await;
         let state = state.inspect_err(|error| {
-            other_level(error).into_iter().for_each(|other| self.identified.cluster.outgrow(other));
+            other_level(error).into_iter().for_each(|other| self.own_cluster.cluster.outgrow(other));
         })?;
         if let Some(cluster) = state.cluster() {
-            self.identified.join(*cluster.founding()).await?;
-            self.identified.learn(&state);
+            self.own_cluster.join(*cluster.founding()).await?;
+            self.own_cluster.learn(&state);
         }
         self.last_applied = meta.last_log_id;
         self.membership = meta.last_membership.clone();
@@ -332,7 +335,7 @@ impl StateMachine {
             meta: SnapshotMeta { last_log_id: self.last_applied, last_membership: self.membership.clone() },
             snapshots: self.snapshots.clone(),
             view: Arc::clone(&self.view),
-            host: self.identified.host.clone(),
+            host: self.own_cluster.host.clone(),
         }
     }
 }
@@ -409,12 +412,12 @@ mod tests {
     fn machine() -> (StateMachine, SnapshotStore) {
         let identity = storage::Identity { cluster_id: "c".into(), node_id: 1 };
         let storage::memory::MemoryParts { snapshots, meta, .. } = MemoryDisk::default().open(identity).unwrap();
-        let identified = Identified { host: Host::Machine, cluster: Arc::default(), meta };
+        let own_cluster = OwnCluster { host: Host::Machine, cluster: Arc::default(), meta };
         let limits = ViewLimits { watches_max: 1, events_max: 1, event_bytes_max: 1 };
         let state = State::new(Limits { ops_max: 4_096, ..Limits::default() });
         let view = Arc::new(View::new(state, limits));
         let (alive, _gone) = mpsc::channel(1);
-        (StateMachine::new(view, snapshots.clone(), identified, Arc::default(), Arc::default(), alive), snapshots)
+        (StateMachine::new(view, snapshots.clone(), own_cluster, Arc::default(), Arc::default(), alive), snapshots)
     }
 
     #[test]
@@ -424,7 +427,11 @@ mod tests {
         let entry = |index: u64, count: usize| {
             let creates = (0..count).map(|number| create(format!("{index}-{number}")));
             let txn = Txn { proven: false, time_ms: 0, request: Request::new(Op::Multi(creates.collect())) };
-            Committed { id: LogId::new_term_index(1, index), what: What::Txn(Box::new(txn)), responder: None }
+            CommittedEntry {
+                id: LogId::new_term_index(1, index),
+                what: EntryContent::Txn(Box::new(txn)),
+                responder: None,
+            }
         };
         let mut batch = VecDeque::from([entry(1, 1), entry(2, EVENTS_ENOUGH), entry(3, 1), entry(4, 1)]);
         let mut applied = Vec::new();

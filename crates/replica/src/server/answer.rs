@@ -14,7 +14,7 @@ use tokio::time::{Duration, Instant, timeout};
 
 use crate::local::disk_watch::STALLED;
 use crate::raft::transport::{
-    Answer, Ask, Exchange, Framed, Numbered, TransferFrame, TransferRefusal, VoteAnswer, VoteFrame,
+    Answer, Ask, Exchange, FramedStream, NumberedMessage, TransferFrame, TransferRefusal, VoteAnswer, VoteFrame,
 };
 
 use super::{Server, flush};
@@ -25,10 +25,10 @@ const ASKS_MAX: usize = 8_192;
 const UNREAD_BYTES_MAX: usize = 16 << 20;
 
 /// Questions under way on one connection, with the answers that they come to.
-type UnderWay<'a> = FuturesUnordered<BoxFuture<'a, Numbered<Answer>>>;
+type UnderWay<'a> = FuturesUnordered<BoxFuture<'a, NumberedMessage<Answer>>>;
 
 /// Questions are worked on at once and answered as they are done, until the node stops.
-pub(super) async fn answer(server: &Arc<Server>, mut framed: Framed, from: u64) -> io::Result<()> {
+pub(super) async fn answer(server: &Arc<Server>, mut framed: FramedStream, from: u64) -> io::Result<()> {
     let mut under_way = UnderWay::new();
     let mut taken = 0;
     let stop = server.life.stopped();
@@ -44,7 +44,7 @@ pub(super) async fn answer(server: &Arc<Server>, mut framed: Framed, from: u64) 
             // Unconstrained: a proposal that is made to yield halfway would be overtaken by those
             // that came after it.
             Some(answer) = unconstrained(under_way.next()), if !under_way.is_empty() => framed.queue(&answer)?,
-            exchange = framed.exchange::<Numbered<Ask>>(), if room => match exchange? {
+            exchange = framed.exchange::<NumberedMessage<Ask>>(), if room => match exchange? {
                 Exchange::Message(ask) => {
                     taken = taken.max(ask.number);
                     under_way.push(Box::pin(answer_one(server, ask, from)));
@@ -60,13 +60,13 @@ pub(super) async fn answer(server: &Arc<Server>, mut framed: Framed, from: u64) 
 
 /// Tells the asker which questions were taken, and answers those; the asker then closes the
 /// connection.
-async fn take_leave(mut framed: Framed, mut under_way: UnderWay<'_>, taken: u64) -> io::Result<()> {
-    framed.queue(&Numbered { number: 0, body: Answer::Leaving { taken } })?;
+async fn take_leave(mut framed: FramedStream, mut under_way: UnderWay<'_>, taken: u64) -> io::Result<()> {
+    framed.queue(&NumberedMessage { number: 0, body: Answer::Leaving { taken } })?;
     loop {
         tokio::select! {
             biased;
             Some(answer) = unconstrained(under_way.next()), if !under_way.is_empty() => framed.queue(&answer)?,
-            exchange = framed.exchange::<Numbered<Ask>>() => match exchange? {
+            exchange = framed.exchange::<NumberedMessage<Ask>>() => match exchange? {
                 Exchange::Message(_) | Exchange::Flushed => {}
                 Exchange::Closed => return Ok(()),
             },
@@ -74,7 +74,7 @@ async fn take_leave(mut framed: Framed, mut under_way: UnderWay<'_>, taken: u64)
     }
 }
 
-async fn answer_one(server: &Arc<Server>, ask: Numbered<Ask>, from: u64) -> Numbered<Answer> {
+async fn answer_one(server: &Arc<Server>, ask: NumberedMessage<Ask>, from: u64) -> NumberedMessage<Answer> {
     let body = match ask.body {
         Ask::Ping => Answer::Pong,
         Ask::Standing => Answer::Standing(server.bootstrap.standing()),
@@ -100,7 +100,7 @@ async fn answer_one(server: &Arc<Server>, ask: Numbered<Ask>, from: u64) -> Numb
             .await
             .map_or_else(|| Answer::Refused("Raft has ended".into()), Answer::Account),
     };
-    Numbered { number: ask.number, body }
+    NumberedMessage { number: ask.number, body }
 }
 
 async fn vote(server: &Server, frame: VoteFrame, pre_vote: bool) -> Answer {

@@ -16,11 +16,13 @@ use znode::DecodeError;
 use crate::Failure;
 use crate::local::disk_watch::STALLED;
 use crate::local::vote_gate::VoteGate;
-use crate::raft::ahead_of_leader::Verdict;
+use crate::raft::ahead_of_leader::AppendVerdict;
 use crate::raft::consensus::Consensus;
 use crate::raft::continuity::{Continuity, Look};
 use crate::raft::transitions::Transitions;
-use crate::raft::transport::{AppendAnswer, AppendFrame, AppendResult, Exchange, FRAME_BYTES_MAX, Framed, malformed};
+use crate::raft::transport::{
+    AppendAnswer, AppendFrame, AppendResult, Exchange, FRAME_BYTES_MAX, FramedStream, malformed,
+};
 
 use super::{Server, flush};
 
@@ -33,10 +35,10 @@ const APPEND_BYTES_MAX: usize = 2 * FRAME_BYTES_MAX;
 const IDLE_WAIT: Duration = Duration::from_millis(5);
 
 /// Appends under way on one connection.
-type Appends<'a> = FuturesOrdered<BoxFuture<'a, io::Result<Appended>>>;
+type Appends<'a> = FuturesOrdered<BoxFuture<'a, io::Result<FrameOutcome>>>;
 
 /// Takes what a leader, or one who believes to be it, has to say, and notes the end of it.
-pub(super) async fn take(server: &Arc<Server>, framed: Framed, from: u64) -> io::Result<()> {
+pub(super) async fn take(server: &Arc<Server>, framed: FramedStream, from: u64) -> io::Result<()> {
     let mut under_way = Appends::new();
     let ended = take_appends(server, framed, &mut under_way).await;
     if server.consensus.leader() == Some(from) {
@@ -53,7 +55,7 @@ pub(super) async fn take(server: &Arc<Server>, framed: Framed, from: u64) -> io:
 /// answers to frames without any go with the next answer to some, which spares both ends a packet
 /// and a wake-up for each write. Heartbeats, which the leader waits for, have a connection of their
 /// own that never carries entries.
-async fn take_appends<'a>(server: &'a Server, mut framed: Framed, under_way: &mut Appends<'a>) -> io::Result<()> {
+async fn take_appends<'a>(server: &'a Server, mut framed: FramedStream, under_way: &mut Appends<'a>) -> io::Result<()> {
     let (mut sequence, mut bytes) = (0, 0);
     let (mut continuity, mut transitions) = (Continuity::default(), Transitions::default());
     let mut carries_entries = false;
@@ -67,7 +69,7 @@ async fn take_appends<'a>(server: &'a Server, mut framed: Framed, under_way: &mu
         tokio::select! {
             biased;
             Some(done) = under_way.next(), if !under_way.is_empty() => {
-                let Appended { answer, bytes: were, idle: is_idle } = done?;
+                let FrameOutcome { answer, bytes: were, idle: is_idle } = done?;
                 bytes -= were;
                 if !is_idle {
                     framed.queue(&answer)?;
@@ -91,7 +93,7 @@ async fn take_appends<'a>(server: &'a Server, mut framed: Framed, under_way: &mu
                     // Entries wait for the disk, and heartbeats only for Raft.
                     let first = carries_entries || under_way.is_empty();
                     let asked = look(&server.consensus, &server.bootstrap.gate, &mut continuity, &frame, at, first).await;
-                    let came = Came { at, bytes: framed.record_bytes(), idle, asked };
+                    let came = Arrival { at, bytes: framed.record_bytes(), idle, asked };
                     bytes += came.bytes;
                     under_way.push_back(Box::pin(append_one(server, frame, came)));
                 }
@@ -108,7 +110,7 @@ async fn take_appends<'a>(server: &'a Server, mut framed: Framed, under_way: &mu
 
 /// Says of a frame that no correct leader sends that it was not taken, and no more. Frames behind
 /// it are of no use.
-async fn refuse_append(server: &Server, mut framed: Framed, sequence: u64, error: io::Error) -> io::Result<()> {
+async fn refuse_append(server: &Server, mut framed: FramedStream, sequence: u64, error: io::Error) -> io::Result<()> {
     if error.kind() == io::ErrorKind::InvalidData {
         let result =
             AppendResult::Refused("a frame that no leader sends; the log of the node that was called says why".into());
@@ -119,17 +121,17 @@ async fn refuse_append(server: &Server, mut framed: Framed, sequence: u64, error
 }
 
 /// The circumstances in which a frame came.
-struct Came {
+struct Arrival {
     at: Instant,
     bytes: usize,
     /// The leader does not wait to hear that it was taken.
     idle: bool,
-    asked: Asked,
+    asked: FrameLook,
 }
 
-/// The question to Raft about a frame.
+/// The outcome of the question to Raft about a frame.
 #[derive(Clone, Copy)]
-enum Asked {
+enum FrameLook {
     /// Raft was asked, and knew this; nothing when the frame agrees because the one before it did.
     Yes(Option<Look>),
     /// Raft cannot answer while the disk stalls.
@@ -148,9 +150,9 @@ async fn look(
     frame: &AppendFrame,
     at: Instant,
     first: bool,
-) -> Asked {
+) -> FrameLook {
     if !consensus.disk_watch.stalls() {
-        return Asked::Yes(continuity.look(&consensus.raft, frame).await);
+        return FrameLook::Yes(continuity.look(&consensus.raft, frame).await);
     }
     let is_current = frame.vote.committed && frame.vote.term >= consensus.voted_term();
     if is_current && gate.admits(frame.vote.term) && consensus.disk_watch.follow(frame.vote.term, frame.vote.node_id) {
@@ -158,14 +160,14 @@ async fn look(
     }
     // Raft has not answered the heartbeat before this one: it waits for the disk itself.
     if !first || needs_the_disk(consensus, frame) {
-        return Asked::NotNow;
+        return FrameLook::NotNow;
     }
     let looked = timeout(consensus.peer_timeout / 4, continuity.look(&consensus.raft, frame)).await;
-    looked.map_or(Asked::NotNow, Asked::Yes)
+    looked.map_or(FrameLook::NotNow, FrameLook::Yes)
 }
 
 /// The outcome of a frame.
-struct Appended {
+struct FrameOutcome {
     answer: AppendAnswer,
     /// Bytes of the frame.
     bytes: usize,
@@ -173,27 +175,29 @@ struct Appended {
     idle: bool,
 }
 
-async fn append_one(server: &Server, frame: AppendFrame, came: Came) -> io::Result<Appended> {
-    let Came { at, bytes, idle, asked } = came;
+async fn append_one(server: &Server, frame: AppendFrame, came: Arrival) -> io::Result<FrameOutcome> {
+    let Arrival { at, bytes, idle, asked } = came;
     let sequence = frame.sequence;
     let refused = |why: &str| {
         let answer = AppendAnswer { sequence, result: AppendResult::Refused(why.into()) };
-        Ok(Appended { answer, bytes, idle: false })
+        Ok(FrameOutcome { answer, bytes, idle: false })
     };
     if !server.bootstrap.gate.admits(frame.vote.term) {
         return refused(
             "this node's data directory is new; it first asks a majority of the other members what it may take",
         );
     }
-    let Asked::Yes(looked) = asked else { return refused(STALLED) };
+    let FrameLook::Yes(looked) = asked else { return refused(STALLED) };
     match server.accounts.judge(&frame, looked).await {
-        Verdict::Sound => {}
-        Verdict::Deposed(vote) => {
+        AppendVerdict::Sound => {}
+        AppendVerdict::Deposed(vote) => {
             let answer = AppendAnswer { sequence, result: AppendResult::HigherVote(vote) };
-            return Ok(Appended { answer, bytes, idle: false });
+            return Ok(FrameOutcome { answer, bytes, idle: false });
         }
-        Verdict::Unsure => return refused("the append may contradict this node's log; its leader is being asked"),
-        Verdict::Contradiction(why) => {
+        AppendVerdict::Unsure => {
+            return refused("the append may contradict this node's log; its leader is being asked");
+        }
+        AppendVerdict::Contradiction(why) => {
             server.life.fail(Failure::Contradiction(why.clone()));
             return Err(io::Error::other(why));
         }
@@ -233,7 +237,7 @@ async fn append_one(server: &Server, frame: AppendFrame, came: Came) -> io::Resu
         Err(error) => AppendResult::Refused(error.to_string()),
     };
     let idle = idle && matches!(result, AppendResult::Success);
-    Ok(Appended { answer: AppendAnswer { sequence, result }, bytes, idle })
+    Ok(FrameOutcome { answer: AppendAnswer { sequence, result }, bytes, idle })
 }
 
 fn note_refused(server: &Server, error: &str) {
@@ -268,7 +272,7 @@ mod tests {
         node.consensus.disk_watch.hang();
         let (at, mut continuity) = (Instant::now(), Continuity::default());
         assert!(
-            matches!(look(consensus, gate, &mut continuity, &heartbeat, at, true).await, Asked::Yes(_)),
+            matches!(look(consensus, gate, &mut continuity, &heartbeat, at, true).await, FrameLook::Yes(_)),
             "Raft answers"
         );
         let (go_on, told) = std::sync::mpsc::channel::<()>();
@@ -285,8 +289,8 @@ mod tests {
             let looked =
                 timeout(Duration::from_secs(30), look(consensus, gate, &mut continuity, &heartbeat, at, first)).await;
             // Raft gives the answers, and there is none. But the leader was heard.
-            assert!(matches!(looked, Ok(Asked::NotNow)));
-            assert_eq!(node.consensus.leader_watch.seen().heard, Some(at));
+            assert!(matches!(looked, Ok(FrameLook::NotNow)));
+            assert_eq!(node.consensus.leader_watch.signs().heard, Some(at));
         }
         drop(go_on);
         assert!(blocked.await.unwrap().unwrap());

@@ -9,12 +9,12 @@ use tokio::time::{Instant, timeout};
 
 use crate::raft::continuity;
 use crate::raft::state_machine::{RaftSnapshot, other_level};
-use crate::raft::transport::{Framed, SnapshotAnswer, SnapshotFrame, malformed, receive_snapshot, while_working};
+use crate::raft::transport::{FramedStream, SnapshotAnswer, SnapshotFrame, malformed, receive_snapshot, while_working};
 
 use super::Server;
 
 /// Takes one snapshot.
-pub(super) async fn receive(server: &Arc<Server>, mut framed: Framed) -> io::Result<()> {
+pub(super) async fn receive(server: &Arc<Server>, mut framed: FramedStream) -> io::Result<()> {
     let begin = timeout(server.consensus.peer_timeout, framed.next::<SnapshotFrame>()).await;
     let begin = begin.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
     let Some(SnapshotFrame::Begin { vote, manifest }) = begin else {

@@ -24,9 +24,9 @@ pub(crate) struct EventRing {
     upto: Zxid,
 }
 
-/// Result of a look into the ring.
+/// The result of a scan of the ring.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum RingScan {
     /// Events that matched.
     Batch(EventBatch),
     /// Nothing up to `scanned`; `more` when there are events after it.
@@ -84,7 +84,7 @@ impl EventRing {
         kinds: EventKinds,
         since: Zxid,
         reader: Option<&[Identity]>,
-    ) -> Result<Found, EventsError> {
+    ) -> Result<RingScan, EventsError> {
         if since < self.oldest {
             return Err(EventsError::Gone { oldest: self.oldest });
         }
@@ -107,8 +107,12 @@ impl EventRing {
     }
 }
 
-fn answer(events: Vec<Event>, upto: Zxid, more: bool) -> Found {
-    if events.is_empty() { Found::NotYet { scanned: upto, more } } else { Found::Batch(EventBatch { events, upto }) }
+fn answer(events: Vec<Event>, upto: Zxid, more: bool) -> RingScan {
+    if events.is_empty() {
+        RingScan::NotYet { scanned: upto, more }
+    } else {
+        RingScan::Batch(EventBatch { events, upto })
+    }
 }
 
 fn matches(key: &WatchKey, kinds: EventKinds, event: &Event) -> bool {
@@ -143,7 +147,7 @@ mod tests {
         Event { zxid: Zxid(zxid), kind: EventKind::Created, path: ZPath::parse(path).unwrap() }
     }
 
-    fn find(ring: &EventRing, path: &str, since: u64) -> Result<Found, EventsError> {
+    fn find(ring: &EventRing, path: &str, since: u64) -> Result<RingScan, EventsError> {
         ring.find(&WatchKey::Node(ZPath::parse(path).unwrap()), EventKinds::ALL, Zxid(since), None)
     }
 
@@ -152,12 +156,12 @@ mod tests {
         let mut ring = EventRing::new(10, 1 << 20, Zxid(0));
         ring.push(vec![event(1, "/a"), event(2, "/b"), event(4, "/a")], Zxid(5));
         let all = EventBatch { events: vec![event(1, "/a"), event(4, "/a")], upto: Zxid(5) };
-        assert_eq!(find(&ring, "/a", 0), Ok(Found::Batch(all)));
+        assert_eq!(find(&ring, "/a", 0), Ok(RingScan::Batch(all)));
         let rest = EventBatch { events: vec![event(4, "/a")], upto: Zxid(5) };
-        assert_eq!(find(&ring, "/a", 1), Ok(Found::Batch(rest)));
-        assert_eq!(find(&ring, "/a", 5), Ok(Found::NotYet { scanned: Zxid(5), more: false }));
+        assert_eq!(find(&ring, "/a", 1), Ok(RingScan::Batch(rest)));
+        assert_eq!(find(&ring, "/a", 5), Ok(RingScan::NotYet { scanned: Zxid(5), more: false }));
         // A client that has seen more than this node waits for what comes after.
-        assert_eq!(find(&ring, "/a", 9), Ok(Found::NotYet { scanned: Zxid(9), more: false }));
+        assert_eq!(find(&ring, "/a", 9), Ok(RingScan::NotYet { scanned: Zxid(9), more: false }));
     }
 
     #[test]
@@ -167,7 +171,7 @@ mod tests {
         // Of zxid 2 one event is lost, so all of it is.
         assert_eq!(find(&ring, "/a", 1), Err(EventsError::Gone { oldest: Zxid(2) }));
         let rest = EventBatch { events: vec![event(3, "/a")], upto: Zxid(3) };
-        assert_eq!(find(&ring, "/a", 2), Ok(Found::Batch(rest)));
+        assert_eq!(find(&ring, "/a", 2), Ok(RingScan::Batch(rest)));
         ring.reset(Zxid(7));
         assert_eq!(find(&ring, "/a", 3), Err(EventsError::Gone { oldest: Zxid(7) }));
     }
@@ -182,8 +186,8 @@ mod tests {
         let (key, bob) =
             (WatchKey::Node(ZPath::parse("/a").unwrap()), Identity { scheme: "digest".into(), id: "bob:x".into() });
         let found = |reader| ring.find(&key, EventKinds::ALL, Zxid(0), reader).unwrap();
-        let batch = Found::Batch(EventBatch { events: vec![event(1, "/a")], upto: Zxid(2) });
-        assert_eq!(found(Some(&[])), Found::NotYet { scanned: Zxid(2), more: false });
+        let batch = RingScan::Batch(EventBatch { events: vec![event(1, "/a")], upto: Zxid(2) });
+        assert_eq!(found(Some(&[])), RingScan::NotYet { scanned: Zxid(2), more: false });
         assert_eq!((found(Some(std::slice::from_ref(&bob))), found(None)), (batch.clone(), batch));
 
         // One that may be read, in a list that may not: told to who has named it.
@@ -192,9 +196,9 @@ mod tests {
             let (key, root) = (WatchKey::Subtree, ZPath::parse(watched).unwrap());
             ring.find(&key(root), EventKinds::ALL, Zxid(1), reader).unwrap()
         };
-        let batch = Found::Batch(EventBatch { events: vec![below], upto: Zxid(2) });
-        assert_eq!(found("/a", Some(&[])), Found::NotYet { scanned: Zxid(2), more: false });
-        assert_eq!(found("/", Some(&[])), Found::NotYet { scanned: Zxid(2), more: false });
+        let batch = RingScan::Batch(EventBatch { events: vec![below], upto: Zxid(2) });
+        assert_eq!(found("/a", Some(&[])), RingScan::NotYet { scanned: Zxid(2), more: false });
+        assert_eq!(found("/", Some(&[])), RingScan::NotYet { scanned: Zxid(2), more: false });
         assert_eq!(
             (found("/a", Some(&[bob])), found("/a/b", Some(&[])), found("/", None)),
             (batch.clone(), batch.clone(), batch)
@@ -206,9 +210,9 @@ mod tests {
         let mut ring = EventRing::new(10_000, 1 << 30, Zxid(0));
         let last = BATCH_EVENTS_MAX as u64 + 5;
         ring.push((1..=last).flat_map(|zxid| [event(zxid, "/a"), event(zxid, "/b")]), Zxid(last));
-        let Ok(Found::Batch(batch)) = find(&ring, "/a", 0) else { panic!("a batch") };
+        let Ok(RingScan::Batch(batch)) = find(&ring, "/a", 0) else { panic!("a batch") };
         assert_eq!((batch.events.len(), batch.upto), (BATCH_EVENTS_MAX, Zxid(BATCH_EVENTS_MAX as u64)));
-        let Ok(Found::Batch(rest)) = find(&ring, "/a", batch.upto.0) else { panic!("the rest") };
+        let Ok(RingScan::Batch(rest)) = find(&ring, "/a", batch.upto.0) else { panic!("the rest") };
         assert_eq!((rest.events.len(), rest.upto), (5, Zxid(last)));
     }
 }

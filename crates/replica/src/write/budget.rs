@@ -10,8 +10,8 @@ pub(crate) struct Budget {
     bytes: AtomicUsize,
 }
 
-/// A place in a [`Budget`], taken until it is dropped.
-pub(crate) struct Place {
+/// A share of a [`Budget`], taken until it is dropped.
+pub(crate) struct BudgetShare {
     budget: Arc<Budget>,
     bytes: usize,
 }
@@ -22,15 +22,15 @@ impl Budget {
     }
 
     /// A place, unless all are taken.
-    pub(crate) fn take(self: &Arc<Self>, bytes: usize, count_max: usize, bytes_max: usize) -> Option<Place> {
+    pub(crate) fn take(self: &Arc<Self>, bytes: usize, count_max: usize, bytes_max: usize) -> Option<BudgetShare> {
         let count = self.count.fetch_add(1, Ordering::Relaxed);
         let taken = self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        let place = Place { budget: Arc::clone(self), bytes };
+        let place = BudgetShare { budget: Arc::clone(self), bytes };
         (count < count_max && taken + bytes <= bytes_max).then_some(place)
     }
 }
 
-impl Drop for Place {
+impl Drop for BudgetShare {
     fn drop(&mut self) {
         self.budget.count.fetch_sub(1, Ordering::Relaxed);
         self.budget.bytes.fetch_sub(self.bytes, Ordering::Relaxed);

@@ -23,11 +23,11 @@ const FORGOTTEN_MS: u64 = TOLD_MS / 2;
 #[derive(Default)]
 pub(crate) struct EntryClock {
     host: Host,
-    last: Mutex<Option<Reading>>,
+    last: Mutex<Option<ClockReading>>,
 }
 
 #[derive(Clone, Copy)]
-struct Reading {
+struct ClockReading {
     at: Instant,
     /// Nanoseconds since 1970, so that fractions of a millisecond add up.
     time: u128,
@@ -49,7 +49,7 @@ impl EntryClock {
         let mut last = self.last.lock().expect("nothing panics under this guard");
         let (wall, seen) = (nanos(wall_ms), nanos(seen_ms));
         // The first reading has no other measure than the wall clock.
-        let Reading { at, time, told } = last.unwrap_or(Reading { at: now, time: wall, told: false });
+        let ClockReading { at, time, told } = last.unwrap_or(ClockReading { at: now, time: wall, told: false });
         let elapsed = now.saturating_duration_since(at).as_nanos();
         let steady = time + elapsed;
         let nearer = wall.saturating_sub(steady).min(elapsed / CATCH_UP_PART);
@@ -61,7 +61,7 @@ impl EntryClock {
             tracing::warn!(differs_ms, is_ahead, "the wall clock differs from the time of the log's entries");
         }
         let told = differs_ms >= if told { FORGOTTEN_MS } else { TOLD_MS };
-        *last = Some(Reading { at: at.max(now), time, told });
+        *last = Some(ClockReading { at: at.max(now), time, told });
         time_ms
     }
 }

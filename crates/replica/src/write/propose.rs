@@ -1,6 +1,5 @@
 //! Writes: to the leader, and back when this node has applied them.
 
-use std::any::Any;
 use std::sync::Arc;
 
 use openraft::async_runtime::watch::WatchReceiver;
@@ -16,11 +15,11 @@ use znode::{
 use crate::local::disk_space::DiskSpace;
 use crate::local::disk_watch::STALLED;
 use crate::raft::consensus::Consensus;
-use crate::raft::state_machine::Proposed;
-use crate::raft::transport::{Answer, Ask, ChannelError, ProposeAnswer};
+use crate::raft::state_machine::ProposalResult;
+use crate::raft::transport::{Answer, Ask, ChannelError, DropGuard, ProposeAnswer};
 use crate::view::View;
 use crate::view::life::Life;
-use crate::write::budget::{Budget, Place};
+use crate::write::budget::{Budget, BudgetShare};
 use crate::write::closings::{Closings, closes};
 use crate::write::entry_clock::EntryClock;
 use crate::write::retry::Retry;
@@ -32,9 +31,6 @@ const SURELY_READABLE_BYTES: usize = BYTES_MAX / 64;
 
 /// Time after which a client may ask again that a restored cluster refuses a lock.
 const RESTORING_RETRY_MS: u64 = 2_000;
-
-/// The things that are given back when Raft lets go of a proposal.
-type Held = Arc<dyn Any + Send + Sync>;
 
 /// Outcome of one try.
 enum Try {
@@ -143,7 +139,7 @@ impl Proposer {
         Answer::Propose(refused.into())
     }
 
-    async fn propose_as_leader(&self, mut request: Request, place: Place, deadline: Instant) -> Answer {
+    async fn propose_as_leader(&self, mut request: Request, place: BudgetShare, deadline: Instant) -> Answer {
         let place = Arc::new(place);
         let mut tries = Retry::new(&self.consensus, deadline);
         loop {
@@ -186,8 +182,13 @@ impl Proposer {
 
     /// The things that Raft is to keep with a proposal: its place, and with the end of a large
     /// session the room that this takes.
-    async fn held_with(&self, request: &Request, place: &Arc<Place>, deadline: Instant) -> Result<Held, Error> {
-        let own = Arc::<Place>::clone(place);
+    async fn held_with(
+        &self,
+        request: &Request,
+        place: &Arc<BudgetShare>,
+        deadline: Instant,
+    ) -> Result<DropGuard, Error> {
+        let own = Arc::<BudgetShare>::clone(place);
         let Some(credential) = closes(request) else { return Ok(own) };
         // Only for the session itself: what another client asks for ends nothing, and may be asked
         // for as often as it likes.
@@ -205,7 +206,7 @@ impl Proposer {
 
     /// Proposes to this node's own Raft, which keeps what is held for as long as it keeps the
     /// proposal.
-    async fn propose_here(&self, command: Command, held: Held, deadline: Instant) -> Try {
+    async fn propose_here(&self, command: Command, held: DropGuard, deadline: Instant) -> Try {
         if Instant::now() >= deadline {
             return Try::Failed(Error::unavailable("the deadline has passed"));
         }
@@ -231,7 +232,7 @@ impl Proposer {
     }
 
     /// Hands a proposal to the leader. It keeps its place until it is on its way.
-    async fn propose_there(&self, leader: u64, request: &Request, place: &Arc<Place>, deadline: Instant) -> Try {
+    async fn propose_there(&self, leader: u64, request: &Request, place: &Arc<BudgetShare>, deadline: Instant) -> Try {
         let Some(peer) = self.consensus.peers.get(leader) else {
             return Try::Again(format!("the leader, node {leader}, is not in this node's configuration"));
         };
@@ -247,7 +248,7 @@ impl Proposer {
         let ask = Ask::Propose { request, within_ms };
         let answer = tokio::select! {
             biased;
-            answer = peer.forward.ask_holding(ask, Arc::<Place>::clone(place), deadline) => answer,
+            answer = peer.forward.ask_holding(ask, Arc::<BudgetShare>::clone(place), deadline) => answer,
             () = self.deposed(leader) => Err(ChannelError::Lost(format!("node {leader} was deposed meanwhile"))),
         };
         match answer {
@@ -320,8 +321,8 @@ impl Proposer {
 fn tried(result: ClientWriteResult<TypeConfig>) -> Try {
     match result {
         Ok(response) => {
-            let proposed = response.data.0.downcast_ref::<Proposed>();
-            let Proposed { at, applied } = proposed.expect("the state machine answers nothing else");
+            let proposed = response.data.0.downcast_ref::<ProposalResult>();
+            let ProposalResult { at, applied } = proposed.expect("the state machine answers nothing else");
             Try::Applied { at: *at, applied: applied.clone() }
         }
         Err(ClientWriteError::ForwardToLeader(forward)) => Try::Again(match forward.reason {

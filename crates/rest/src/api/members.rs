@@ -2,7 +2,7 @@
 
 use axum::extract::Path;
 use axum::http::StatusCode;
-use replica::{Done, MembersReport, NewMember, Order, OrderError, RefusedOrder};
+use replica::{MembersReport, NewMember, Order, OrderError, OrderOutcome, RefusedOrder};
 use serde_json::{Value, json};
 use tracing::info;
 use zlock_client::api::ProblemType::{
@@ -155,8 +155,8 @@ async fn ordered(call: &Call, order: Order) -> Answer {
     let done = replica.order(order, call.door.order_deadline()).await.map_err(problem)?;
     let zxid = replica.state().last_zxid();
     Ok(match done {
-        Done::Members(report) => json(StatusCode::OK, zxid, &members(report)),
-        Done::Transferred { from, to, term, took_ms } => {
+        OrderOutcome::Members(report) => json(StatusCode::OK, zxid, &members(report)),
+        OrderOutcome::Transferred { from, to, term, took_ms } => {
             json(StatusCode::OK, zxid, &Transfer { from, to, term, took_ms })
         }
     })

@@ -16,11 +16,11 @@ use storage::{Entry, LogId, TypeConfig};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::append_frame::AppendFrame;
-use super::frame::{Framed, malformed};
+use super::frame::{FramedStream, malformed};
 use super::messages::{AppendAnswer, AppendResult};
 use super::rules::partial_success;
 use crate::raft::network::lost;
-use crate::raft::purged::Purged;
+use crate::raft::purge_index::PurgeIndex;
 use crate::raft::quorum_contact::Following;
 
 /// Frames under way. The peer's Raft takes as many without an answer.
@@ -36,7 +36,7 @@ const SENT_MAX: usize = 1_024;
 /// A connection on the append lane. Outlives the streams over it; answers to an earlier stream are
 /// passed over.
 pub(crate) struct AppendLine {
-    framed: Framed,
+    framed: FramedStream,
     sequence: u64,
     answered: u64,
     /// Frames without an answer: number, term, and when each was sent.
@@ -48,7 +48,7 @@ pub(crate) struct AppendLine {
 
 impl AppendLine {
     /// Makes a line whose `following` learns of every frame that the peer takes as a follower.
-    pub(crate) fn new(framed: Framed, following: Arc<Following>) -> AppendLine {
+    pub(crate) fn new(framed: FramedStream, following: Arc<Following>) -> AppendLine {
         AppendLine { framed, sequence: 0, answered: 0, sent: VecDeque::new(), following, waiting_since: None }
     }
 
@@ -98,7 +98,7 @@ pub(crate) struct AppendStream<'s, S> {
     timer: Pin<Box<Sleep>>,
     /// The end of the purged log, for replication, which says so when what the peer needs was
     /// purged. A heartbeat goes to a peer that gets a snapshot, too.
-    purged: Option<Purged>,
+    purge_index: Option<PurgeIndex>,
 }
 
 type Item = Result<StreamAppendResult<TypeConfig>, RPCError<TypeConfig>>;
@@ -111,10 +111,10 @@ where
         line: &'s mut Option<AppendLine>,
         input: S,
         peer_timeout: Duration,
-        purged: Option<Purged>,
+        purge_index: Option<PurgeIndex>,
     ) -> AppendStream<'s, S> {
         let timer = Box::pin(sleep_until(Instant::now() + peer_timeout));
-        AppendStream { line, input: Some(input), inflight: VecDeque::new(), peer_timeout, timer, purged }
+        AppendStream { line, input: Some(input), inflight: VecDeque::new(), peer_timeout, timer, purge_index }
     }
 
     /// Takes requests as long as there is room for them.
@@ -136,8 +136,8 @@ where
     /// Raft purges what no stream is about to send. But one that has just failed counts as none,
     /// and begins again where it was. With an error Raft comes to a snapshot.
     fn check(&self, request: &AppendEntriesRequest<TypeConfig>) -> io::Result<()> {
-        let needed = |purged: &Purged| purged.is_needed_behind(request.prev_log_id);
-        if request.entries.is_empty() && self.purged.as_ref().is_some_and(needed) {
+        let needed = |purged: &PurgeIndex| purged.is_needed_behind(request.prev_log_id);
+        if request.entries.is_empty() && self.purge_index.as_ref().is_some_and(needed) {
             return Err(io::Error::other("what comes next for this peer was purged"));
         }
         Ok(())

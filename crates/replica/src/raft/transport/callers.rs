@@ -26,11 +26,11 @@ const BEGUN_BYTES_MAX: usize = 64 << 20;
 /// All callers of a node.
 #[derive(Debug, Default)]
 pub(crate) struct Callers {
-    table: Mutex<Table>,
+    table: Mutex<CallerTable>,
 }
 
 #[derive(Debug, Default)]
-struct Table {
+struct CallerTable {
     next: u64,
     /// Callers in the order in which they came.
     callers: BTreeMap<u64, Caller>,
@@ -49,14 +49,14 @@ struct Caller {
 
 /// The place of one connection, which is free again when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct CallerPlace {
     callers: Arc<Callers>,
     number: u64,
 }
 
-/// The word to a connection that it has lost its place to another; it does not come when the
+/// The notice to a connection that it has lost its place to another; it does not come when the
 /// connection gives the place back itself.
-pub(crate) type Replaced = oneshot::Receiver<()>;
+pub(crate) type ReplacementNotice = oneshot::Receiver<()>;
 
 impl Lane {
     /// Connections of one member. A leader has two for appends, and a member that has just lost its
@@ -71,7 +71,7 @@ impl Lane {
 
 impl Callers {
     /// A place for a stranger.
-    pub(crate) fn enter(self: &Arc<Self>, addr: Option<IpAddr>) -> (Place, Replaced) {
+    pub(crate) fn enter(self: &Arc<Self>, addr: Option<IpAddr>) -> (CallerPlace, ReplacementNotice) {
         let (end, replaced) = oneshot::channel();
         let mut table = self.table();
         while table.strangers().count() >= STRANGERS_MAX {
@@ -82,7 +82,7 @@ impl Callers {
         table.next += 1;
         table.callers.insert(number, Caller { addr, member: None, begun_bytes: 0, end });
         drop(table);
-        (Place { callers: Arc::clone(self), number }, replaced)
+        (CallerPlace { callers: Arc::clone(self), number }, replaced)
     }
 
     /// Bytes of frames that have begun.
@@ -91,12 +91,12 @@ impl Callers {
         self.table().begun_bytes
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, CallerTable> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Table {
+impl CallerTable {
     fn strangers(&self) -> impl Iterator<Item = (u64, Option<IpAddr>)> {
         self.callers.iter().filter(|(_, caller)| caller.member.is_none()).map(|(number, caller)| (*number, caller.addr))
     }
@@ -135,7 +135,7 @@ impl Table {
     }
 }
 
-impl Place {
+impl CallerPlace {
     /// Makes a member of the stranger.
     pub(crate) fn admit(&self, member: u64, lane: Lane) {
         let mut table = self.callers.table();
@@ -174,7 +174,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for CallerPlace {
     fn drop(&mut self) {
         self.callers.table().remove(self.number);
     }
@@ -188,11 +188,11 @@ mod tests {
         Some([10, 0, 0, last].into())
     }
 
-    fn lives(replaced: &mut Replaced) -> bool {
+    fn lives(replaced: &mut ReplacementNotice) -> bool {
         replaced.try_recv() == Err(oneshot::error::TryRecvError::Empty)
     }
 
-    fn living(callers: &mut [(Place, Replaced)]) -> usize {
+    fn living(callers: &mut [(CallerPlace, ReplacementNotice)]) -> usize {
         callers.iter_mut().map(|(_, replaced)| usize::from(lives(replaced))).sum()
     }
 

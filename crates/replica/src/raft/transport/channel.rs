@@ -14,8 +14,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, interval, timeout_at};
 
 use super::connect::Target;
-use super::frame::{Exchange, Framed};
-use super::messages::{Answer, Ask, FRAME_BYTES_MAX, Numbered};
+use super::frame::{Exchange, FramedStream};
+use super::messages::{Answer, Ask, FRAME_BYTES_MAX, NumberedMessage};
 use crate::stop::Stop;
 
 /// Questions that wait for the connection's task. Beyond: the caller waits, up to its deadline.
@@ -47,11 +47,11 @@ struct Question {
     reply: oneshot::Sender<Result<Answer, ChannelError>>,
     /// The room that it takes up until it is on its way, whether its caller still waits for it or
     /// not.
-    _held: Option<Held>,
+    _held: Option<DropGuard>,
 }
 
-/// A thing that is kept, and let go.
-pub(crate) type Held = Arc<dyn Any + Send + Sync>;
+/// A guard of any kind, whose drop gives back what it stands for.
+pub(crate) type DropGuard = Arc<dyn Any + Send + Sync>;
 
 /// The asking end. Clones share the connection; the task ends with the last of them, or with the
 /// node.
@@ -85,11 +85,16 @@ impl Channel {
     }
 
     /// Asks, and keeps `held` for as long as the question is in the queue.
-    pub(crate) async fn ask_holding(&self, ask: Ask, held: Held, deadline: Instant) -> Result<Answer, ChannelError> {
+    pub(crate) async fn ask_holding(
+        &self,
+        ask: Ask,
+        held: DropGuard,
+        deadline: Instant,
+    ) -> Result<Answer, ChannelError> {
         self.ask_with(ask, Some(held), deadline).await
     }
 
-    async fn ask_with(&self, ask: Ask, _held: Option<Held>, deadline: Instant) -> Result<Answer, ChannelError> {
+    async fn ask_with(&self, ask: Ask, _held: Option<DropGuard>, deadline: Instant) -> Result<Answer, ChannelError> {
         let (reply, answer) = oneshot::channel();
         match timeout_at(deadline, self.questions.send(Question { ask, reply, _held })).await {
             Err(_) => return Err(ChannelError::NotSent("too many questions to the peer under way".into())),
@@ -148,9 +153,14 @@ impl Task {
     }
 
     /// Asks and hands answers out until the connection breaks; returns why.
-    async fn serve(&mut self, framed: Framed, first: Question) -> io::Error {
-        let mut line =
-            Line { framed, pending: BTreeMap::new(), last_number: PING, heard_at: Instant::now(), left: false };
+    async fn serve(&mut self, framed: FramedStream, first: Question) -> io::Error {
+        let mut line = OpenConnection {
+            framed,
+            pending: BTreeMap::new(),
+            last_number: PING,
+            heard_at: Instant::now(),
+            left: false,
+        };
         let mut tick = interval(self.peer_timeout / 4);
         let error = match line.put(first) {
             Ok(()) => self.exchange(&mut line, &mut tick).await,
@@ -163,7 +173,7 @@ impl Task {
         error
     }
 
-    async fn exchange(&mut self, line: &mut Line, tick: &mut tokio::time::Interval) -> io::Error {
+    async fn exchange(&mut self, line: &mut OpenConnection, tick: &mut tokio::time::Interval) -> io::Error {
         loop {
             let room = line.pending.len() < PENDING_MAX && line.framed.queued_bytes() < OUTPUT_BYTES_MAX;
             let step = tokio::select! {
@@ -183,7 +193,7 @@ impl Task {
     }
 
     /// Takes what else is queued, so that one write carries it all.
-    fn put_waiting(&mut self, line: &mut Line) -> io::Result<()> {
+    fn put_waiting(&mut self, line: &mut OpenConnection) -> io::Result<()> {
         while line.pending.len() < PENDING_MAX && line.framed.queued_bytes() < OUTPUT_BYTES_MAX {
             match self.queue.try_recv() {
                 Ok(question) => line.put(question)?,
@@ -194,9 +204,9 @@ impl Task {
     }
 }
 
-/// A connection and who waits on it.
-struct Line {
-    framed: Framed,
+/// An open connection, and the questions that wait for answers on it.
+struct OpenConnection {
+    framed: FramedStream,
     pending: BTreeMap<u64, oneshot::Sender<Result<Answer, ChannelError>>>,
     last_number: u64,
     heard_at: Instant,
@@ -204,7 +214,7 @@ struct Line {
     left: bool,
 }
 
-impl Line {
+impl OpenConnection {
     fn put(&mut self, question: Question) -> io::Result<()> {
         if self.left {
             let _ = question.reply.send(Err(ChannelError::NotSent(LEFT.into())));
@@ -226,7 +236,7 @@ impl Line {
             return Ok(());
         }
         self.last_number += 1;
-        let record = codec::encode(&Numbered { number: self.last_number, body: question.ask });
+        let record = codec::encode(&NumberedMessage { number: self.last_number, body: question.ask });
         if record.len() > FRAME_BYTES_MAX {
             let _ = question.reply.send(Err(ChannelError::NotSent("too large for one frame".into())));
             return Ok(());
@@ -235,7 +245,7 @@ impl Line {
         self.framed.queue_record(&record)
     }
 
-    fn take(&mut self, exchange: Exchange<Numbered<Answer>>) -> io::Result<()> {
+    fn take(&mut self, exchange: Exchange<NumberedMessage<Answer>>) -> io::Result<()> {
         let answer = match exchange {
             Exchange::Message(answer) => answer,
             Exchange::Flushed => return Ok(()),
@@ -286,7 +296,7 @@ impl Line {
             return Err(io::Error::new(io::ErrorKind::TimedOut, "the peer is silent"));
         }
         if silent >= peer_timeout / 4 {
-            self.framed.queue(&Numbered { number: PING, body: Ask::Ping })?;
+            self.framed.queue(&NumberedMessage { number: PING, body: Ask::Ping })?;
         }
         Ok(())
     }
@@ -317,8 +327,8 @@ mod tests {
         Channel::open(target, stop.clone())
     }
 
-    async fn accept(listener: &TcpListener) -> Framed {
-        let mut framed = Framed::new(listener.accept().await.unwrap().0, SILENCE * 50).unwrap();
+    async fn accept(listener: &TcpListener) -> FramedStream {
+        let mut framed = FramedStream::new(listener.accept().await.unwrap().0, SILENCE * 50).unwrap();
         let (place, _) = Arc::<Callers>::default().enter(None);
         welcome(&identity(2), &mut framed, place, SILENCE * 50).await.unwrap().unwrap();
         framed
@@ -335,11 +345,11 @@ mod tests {
         let channel = open(&listener, &stop);
         let answering = async {
             let mut framed = accept(&listener).await;
-            let first: Numbered<Ask> = framed.next().await.unwrap().unwrap();
-            let second: Numbered<Ask> = framed.next().await.unwrap().unwrap();
+            let first: NumberedMessage<Ask> = framed.next().await.unwrap().unwrap();
+            let second: NumberedMessage<Ask> = framed.next().await.unwrap().unwrap();
             for ask in [second, first] {
                 let body = if ask.body == Ask::ReadIndex { Answer::ReadIndex(5) } else { Answer::Pong };
-                framed.send(&Numbered { number: ask.number, body }).await.unwrap();
+                framed.send(&NumberedMessage { number: ask.number, body }).await.unwrap();
             }
             framed
         };
@@ -359,8 +369,8 @@ mod tests {
         assert_eq!(Arc::strong_count(&held), 2);
         let answering = async {
             let mut framed = accept(&listener).await;
-            let question: Numbered<Ask> = framed.next().await.unwrap().unwrap();
-            framed.send(&Numbered { number: question.number, body: Answer::Pong }).await.unwrap();
+            let question: NumberedMessage<Ask> = framed.next().await.unwrap().unwrap();
+            framed.send(&NumberedMessage { number: question.number, body: Answer::Pong }).await.unwrap();
             framed
         };
         let (answer, _framed) = tokio::join!(channel.ask_holding(Ask::Ping, held.clone(), soon()), answering);
@@ -374,7 +384,7 @@ mod tests {
         let channel = open(&listener, &stop);
         let (lost, ()) = tokio::join!(channel.ask(Ask::ReadIndex, soon()), async {
             let mut framed = accept(&listener).await;
-            let _: Option<Numbered<Ask>> = framed.next().await.unwrap();
+            let _: Option<NumberedMessage<Ask>> = framed.next().await.unwrap();
         });
         assert!(matches!(lost, Err(ChannelError::Lost(_))), "{lost:?}");
         drop(listener);
@@ -392,12 +402,15 @@ mod tests {
         let channel = open(&listener, &stop);
         let leaving = async {
             let mut framed = accept(&listener).await;
-            let first: Numbered<Ask> = framed.next().await.unwrap().unwrap();
-            let _second: Numbered<Ask> = framed.next().await.unwrap().unwrap();
-            framed.send(&Numbered { number: PING, body: Answer::Leaving { taken: first.number } }).await.unwrap();
-            framed.send(&Numbered { number: first.number, body: Answer::ReadIndex(5) }).await.unwrap();
+            let first: NumberedMessage<Ask> = framed.next().await.unwrap().unwrap();
+            let _second: NumberedMessage<Ask> = framed.next().await.unwrap().unwrap();
+            framed
+                .send(&NumberedMessage { number: PING, body: Answer::Leaving { taken: first.number } })
+                .await
+                .unwrap();
+            framed.send(&NumberedMessage { number: first.number, body: Answer::ReadIndex(5) }).await.unwrap();
             // With the last answer the asker closes.
-            assert!(framed.next::<Numbered<Ask>>().await.unwrap().is_none());
+            assert!(framed.next::<NumberedMessage<Ask>>().await.unwrap().is_none());
         };
         let asks = async { tokio::join!(channel.ask(Ask::ReadIndex, soon()), channel.ask(Ask::ReadIndex, soon())) };
         let ((first, second), ()) = tokio::join!(asks, leaving);
@@ -416,13 +429,13 @@ mod tests {
         // Answers pings at once and the question after several silences.
         let slow = async {
             let mut framed = accept(&listener).await;
-            let question: Numbered<Ask> = framed.next().await.unwrap().unwrap();
+            let question: NumberedMessage<Ask> = framed.next().await.unwrap().unwrap();
             for _ in 0..8 {
-                let ping: Numbered<Ask> = framed.next().await.unwrap().unwrap();
+                let ping: NumberedMessage<Ask> = framed.next().await.unwrap().unwrap();
                 assert_eq!(ping.body, Ask::Ping);
-                framed.send(&Numbered { number: ping.number, body: Answer::Pong }).await.unwrap();
+                framed.send(&NumberedMessage { number: ping.number, body: Answer::Pong }).await.unwrap();
             }
-            framed.send(&Numbered { number: question.number, body: Answer::ReadIndex(1) }).await.unwrap();
+            framed.send(&NumberedMessage { number: question.number, body: Answer::ReadIndex(1) }).await.unwrap();
             framed
         };
         let (answer, _framed) = tokio::join!(channel.ask(Ask::ReadIndex, soon()), slow);
@@ -433,14 +446,19 @@ mod tests {
     async fn what_a_peer_said_before_it_left_is_heard_when_sending_to_it_fails() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (ours, theirs) = tokio::join!(TcpStream::connect(listener.local_addr().unwrap()), listener.accept());
-        let terms = |framed: &mut Framed| {
+        let terms = |framed: &mut FramedStream| {
             let rules = identity(1).rules(2);
             framed.set_terms(Terms { version: VERSIONS.1, frame_bytes_max: FRAME_BYTES_MAX, rules, place: None });
         };
-        let mut framed = Framed::new(ours.unwrap(), SILENCE).unwrap();
+        let mut framed = FramedStream::new(ours.unwrap(), SILENCE).unwrap();
         terms(&mut framed);
-        let mut line =
-            Line { framed, pending: BTreeMap::new(), last_number: PING, heard_at: Instant::now(), left: false };
+        let mut line = OpenConnection {
+            framed,
+            pending: BTreeMap::new(),
+            last_number: PING,
+            heard_at: Instant::now(),
+            left: false,
+        };
         let (mut ask, mut answers) = (Vec::new(), Vec::new());
         for _ in 0..2 {
             let (reply, answer) = oneshot::channel();
@@ -448,12 +466,12 @@ mod tests {
             answers.push(answer);
         }
         ask.into_iter().for_each(|question| line.put(question).unwrap());
-        let mut peer = Framed::new(theirs.unwrap().0, SILENCE).unwrap();
-        peer.send(&Numbered { number: PING, body: Answer::Leaving { taken: 1 } }).await.unwrap();
-        peer.send(&Numbered { number: 1, body: Answer::ReadIndex(5) }).await.unwrap();
+        let mut peer = FramedStream::new(theirs.unwrap().0, SILENCE).unwrap();
+        peer.send(&NumberedMessage { number: PING, body: Answer::Leaving { taken: 1 } }).await.unwrap();
+        peer.send(&NumberedMessage { number: 1, body: Answer::ReadIndex(5) }).await.unwrap();
         drop(peer);
         let error = loop {
-            line.framed.queue(&Numbered { number: PING, body: Ask::Ping }).unwrap();
+            line.framed.queue(&NumberedMessage { number: PING, body: Ask::Ping }).unwrap();
             if let Err(error) = line.framed.flush().await {
                 break error;
             }

@@ -10,16 +10,16 @@ use storage::{NodeMeta, codec};
 use tokio::time::timeout;
 use znode::{Levels, OtherLevel, Zxid};
 
-use super::callers::Place;
-use super::frame::{Framed, Terms, malformed};
+use super::callers::CallerPlace;
+use super::frame::{FramedStream, Terms, malformed};
 use super::messages::{
-    Accepted, Answer, Ask, Hello, LEADER_PRIORITY, Lane, Numbered, PROGRAM, ProgramRecord, Refusal, Standing, VERSIONS,
-    Welcome,
+    Acceptance, Answer, Ask, Hello, LEADER_PRIORITY, Lane, NumberedMessage, PROGRAM, ProgramRecord, Refusal, Standing,
+    VERSIONS, Welcome,
 };
 use super::rules::{Horizon, Rules};
 use super::stream::Stream;
 use crate::local::host::Host;
-use crate::raft::known_cluster::{KnownCluster, Met};
+use crate::raft::known_cluster::{KnownCluster, PeerFacts};
 use crate::raft::reach::Reach;
 use crate::{Config, Program};
 
@@ -99,8 +99,8 @@ impl Identity {
         vec![(PROGRAM, program), (LEADER_PRIORITY, vec![self.leader_priority])]
     }
 
-    fn accepted(&self, hello: &Hello) -> Accepted {
-        Accepted {
+    fn accepted(&self, hello: &Hello) -> Acceptance {
+        Acceptance {
             version: hello.versions.1.min(VERSIONS.1),
             levels: self.cluster.levels(),
             uuid: self.cluster.uuid(),
@@ -187,8 +187,8 @@ impl Identity {
     }
 
     /// Tells whether this node goes on with a peer that let it in.
-    fn agrees(&self, accepted: &Accepted) -> Result<(), Refusal> {
-        let Accepted { version, levels, uuid, .. } = accepted;
+    fn agrees(&self, accepted: &Acceptance) -> Result<(), Refusal> {
+        let Acceptance { version, levels, uuid, .. } = accepted;
         if !overlap((*version, *version), VERSIONS) {
             return Err(Refusal::NoCommonVersion { versions: (*version, *version) });
         }
@@ -213,7 +213,7 @@ impl Identity {
             }
             refusal => refusal.to_string(),
         };
-        io::Error::new(io::ErrorKind::PermissionDenied, TurnedAway { refusal, words })
+        io::Error::new(io::ErrorKind::PermissionDenied, PeerRejection { refusal, words })
     }
 
     /// Says which levels a peer knows that has none in common with this node.
@@ -231,16 +231,16 @@ impl Identity {
 /// A refusal, in words for this node's log.
 #[derive(Debug, thiserror::Error)]
 #[error("{words}")]
-pub(crate) struct TurnedAway {
+pub(crate) struct PeerRejection {
     pub(crate) refusal: Refusal,
     words: String,
 }
 
 /// Reads what a peer says of itself.
-fn said(incarnation: u64, more: &[(u16, Vec<u8>)]) -> Met {
+fn said(incarnation: u64, more: &[(u16, Vec<u8>)]) -> PeerFacts {
     let priority = more.iter().find(|(number, _)| *number == LEADER_PRIORITY);
     let leader_priority = priority.and_then(|(_, value)| value.first().copied());
-    Met { incarnation, program: program(more), leader_priority }
+    PeerFacts { incarnation, program: program(more), leader_priority }
 }
 
 /// The longest version that is kept.
@@ -322,7 +322,7 @@ impl Target {
     ///
     /// # Errors
     /// The peer's words when it refuses.
-    pub(crate) async fn connect(&self) -> io::Result<Framed> {
+    pub(crate) async fn connect(&self) -> io::Result<FramedStream> {
         let connected = timeout(self.peer_timeout, self.shake_hands()).await;
         let connected = connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
         match &connected {
@@ -338,9 +338,9 @@ impl Target {
     /// Connects, and asks the node how far it is, without making it a peer.
     pub(crate) async fn introduce(&self) -> io::Result<Introduction> {
         let mut framed = self.connect().await?;
-        framed.send(&Numbered { number: 1, body: Ask::Standing }).await?;
-        match framed.next::<Numbered<Answer>>().await? {
-            Some(Numbered { body: Answer::Standing(standing), .. }) => {
+        framed.send(&NumberedMessage { number: 1, body: Ask::Standing }).await?;
+        match framed.next::<NumberedMessage<Answer>>().await? {
+            Some(NumberedMessage { body: Answer::Standing(standing), .. }) => {
                 Ok(Introduction { standing, incarnation: framed.incarnation() })
             }
             Some(_) => Err(malformed("the node answered something else".into())),
@@ -348,9 +348,9 @@ impl Target {
         }
     }
 
-    async fn shake_hands(&self) -> io::Result<Framed> {
+    async fn shake_hands(&self) -> io::Result<FramedStream> {
         let stream = Stream::connect(&self.identity.host, &self.addrs.current(), self.peer_timeout).await?;
-        let mut framed = Framed::new(stream, self.peer_timeout)?;
+        let mut framed = FramedStream::new(stream, self.peer_timeout)?;
         framed.send(&self.identity.hello(self.to, self.lane)).await?;
         match framed.greeting::<Welcome>().await? {
             Some(Welcome::Accepted(accepted)) => {
@@ -373,8 +373,8 @@ impl Target {
 /// own place from then on.
 pub(crate) async fn welcome(
     identity: &Identity,
-    framed: &mut Framed,
-    place: Place,
+    framed: &mut FramedStream,
+    place: CallerPlace,
     within: Duration,
 ) -> io::Result<Option<Hello>> {
     let hello =
@@ -424,7 +424,7 @@ mod tests {
             let target =
                 Target { identity: caller, to, addrs, lane: Lane::Control, peer_timeout: WITHIN, reach, is_peer: true };
             let answering = async {
-                let mut framed = Framed::new(listener.accept().await.unwrap().0, WITHIN).unwrap();
+                let mut framed = FramedStream::new(listener.accept().await.unwrap().0, WITHIN).unwrap();
                 let (place, _) = Arc::<Callers>::default().enter(None);
                 welcome(&Identity::new("c", 1, &[1, 2, 3]), &mut framed, place, WITHIN).await.map(drop)
             };

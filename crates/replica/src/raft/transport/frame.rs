@@ -19,9 +19,9 @@ use bytes::{Buf, Bytes, BytesMut};
 use storage::codec;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::callers::Place;
+use super::callers::CallerPlace;
 use super::messages::{FRAME_BYTES_MAX, VERSIONS};
-use super::rules::{Checked, Rules};
+use super::rules::{PeerMessage, Rules};
 use super::stream::{READ_BYTES, Stream};
 
 /// The longest frame before both ends know each other. A hello and a welcome are far shorter.
@@ -35,7 +35,7 @@ const FRAME_BYTES_PER_MS: usize = 128;
 /// A frame that has begun is counted among those of all callers from so many bytes on.
 const COUNTED_BYTES_MIN: usize = 64 << 10;
 
-/// The outcome of [`Framed::exchange`].
+/// The outcome of [`FramedStream::exchange`].
 #[derive(Debug)]
 pub(crate) enum Exchange<T> {
     /// The peer sent a message.
@@ -48,7 +48,7 @@ pub(crate) enum Exchange<T> {
 
 /// One connection with its buffers. Every method may be cancelled and called again: nothing is lost
 /// in between.
-pub(crate) struct Framed {
+pub(crate) struct FramedStream {
     stream: Stream,
     input: BytesMut,
     output: BytesMut,
@@ -81,17 +81,17 @@ pub(crate) struct Terms {
     pub(crate) rules: Rules,
     /// The place with which its frames are counted before they are whole; none on the side that
     /// called.
-    pub(crate) place: Option<Place>,
+    pub(crate) place: Option<CallerPlace>,
 }
 
-impl Framed {
-    /// A connection on which the peer may send a hello or a welcome, until [`Framed::set_terms`] is
-    /// called. `peer_timeout` is the time that a frame that has begun may take, beside the time for
-    /// its bytes.
-    pub(crate) fn new(stream: impl Into<Stream>, peer_timeout: Duration) -> io::Result<Framed> {
+impl FramedStream {
+    /// A connection on which the peer may send a hello or a welcome, until
+    /// [`FramedStream::set_terms`] is called. `peer_timeout` is the time that a frame that has
+    /// begun may take, beside the time for its bytes.
+    pub(crate) fn new(stream: impl Into<Stream>, peer_timeout: Duration) -> io::Result<FramedStream> {
         let stream = stream.into();
         stream.set_up()?;
-        Ok(Framed {
+        Ok(FramedStream {
             stream,
             input: BytesMut::new(),
             output: BytesMut::new(),
@@ -132,8 +132,8 @@ impl Framed {
         self.queue_record(&codec::encode(message))
     }
 
-    /// Queues what need not go by itself: [`Framed::exchange`] sends it with the next message, or
-    /// when [`Framed::hurry`] says so. True if it is the first that waits.
+    /// Queues what need not go by itself: [`FramedStream::exchange`] sends it with the next
+    /// message, or when [`FramedStream::hurry`] says so. True if it is the first that waits.
     pub(crate) fn queue_idly<T: Encode>(&mut self, message: &T) -> io::Result<bool> {
         let first = self.output.is_empty();
         let idle = first || self.idle;
@@ -271,7 +271,7 @@ impl Framed {
     }
 
     /// Reads a message, and lets none through that breaks a rule.
-    pub(crate) fn read<T: Checked>(&self, record: &[u8]) -> io::Result<T> {
+    pub(crate) fn read<T: PeerMessage>(&self, record: &[u8]) -> io::Result<T> {
         let Some(terms) = &self.terms else {
             return Err(malformed("a message before a hello".into()));
         };
@@ -286,7 +286,7 @@ impl Framed {
     }
 
     /// Waits for the next message; `None` when the peer has closed the connection.
-    pub(crate) async fn next<T: Checked>(&mut self) -> io::Result<Option<T>> {
+    pub(crate) async fn next<T: PeerMessage>(&mut self) -> io::Result<Option<T>> {
         match self.record().await? {
             Some(record) => Ok(Some(self.read(&record)?)),
             None => Ok(None),
@@ -294,7 +294,7 @@ impl Framed {
     }
 
     async fn record(&mut self) -> io::Result<Option<Bytes>> {
-        let reading = Reading(self);
+        let reading = PeerWait(self);
         poll_fn(|cx| reading.0.poll_record(cx)).await
     }
 
@@ -307,8 +307,8 @@ impl Framed {
     }
 
     /// Sends what is queued and waits for a message, whichever comes to an end first.
-    pub(crate) async fn exchange<T: Checked>(&mut self) -> io::Result<Exchange<T>> {
-        let reading = Reading(self);
+    pub(crate) async fn exchange<T: PeerMessage>(&mut self) -> io::Result<Exchange<T>> {
+        let reading = PeerWait(self);
         let exchanged = poll_fn(|cx| {
             let framed = &mut *reading.0;
             if !framed.output.is_empty() && !framed.idle && framed.poll_flush(cx)?.is_ready() {
@@ -333,9 +333,9 @@ impl Framed {
 }
 
 /// Time in which this end waits for its peer: until it has something, or turns to something else.
-struct Reading<'f>(&'f mut Framed);
+struct PeerWait<'f>(&'f mut FramedStream);
 
-impl Drop for Reading<'_> {
+impl Drop for PeerWait<'_> {
     fn drop(&mut self) {
         self.0.pause();
     }
@@ -360,15 +360,15 @@ mod tests {
     use super::super::connect::Identity;
     use super::*;
 
-    async fn pair() -> (TcpStream, Framed) {
+    async fn pair() -> (TcpStream, FramedStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (raw, accepted) = tokio::join!(TcpStream::connect(listener.local_addr().unwrap()), listener.accept());
         (raw.unwrap(), met(accepted.unwrap().0))
     }
 
     /// A connection on which both ends know each other.
-    fn met(stream: impl Into<Stream>) -> Framed {
-        let mut framed = Framed::new(stream, Duration::from_secs(30)).unwrap();
+    fn met(stream: impl Into<Stream>) -> FramedStream {
+        let mut framed = FramedStream::new(stream, Duration::from_secs(30)).unwrap();
         let rules = Identity::new("c", 1, &[1, 2]).rules(2);
         framed.set_terms(Terms { version: VERSIONS.1, frame_bytes_max: FRAME_BYTES_MAX, rules, place: None });
         framed

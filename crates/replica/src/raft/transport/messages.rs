@@ -54,7 +54,7 @@ impl Lane {
     }
 }
 
-/// The number, in `more` of [`Hello`] and [`Accepted`], of the program that a node runs.
+/// The number, in `more` of [`Hello`] and [`Acceptance`], of the program that a node runs.
 pub(crate) const PROGRAM: u16 = 1;
 
 /// The program that a node runs: its version, and the lowest and the highest level that it knows.
@@ -92,14 +92,14 @@ pub(crate) struct Hello {
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) enum Welcome {
     /// The caller is let in.
-    Accepted(Accepted),
+    Accepted(Acceptance),
     /// The connection is closed.
     Refused(Refusal),
 }
 
-/// Facts on which both ends go on.
+/// The acceptance of a caller: facts on which both ends go on.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-pub(crate) struct Accepted {
+pub(crate) struct Acceptance {
     /// The version of all messages that follow: the highest that both ends speak.
     pub(crate) version: u16,
     /// Levels as in [`Hello`], of the one that was called.
@@ -197,7 +197,7 @@ impl AppendResult {
 
 /// A frame on the lanes `Control` and `Forward`, either way. Answers may overtake each other.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-pub(crate) struct Numbered<T> {
+pub(crate) struct NumberedMessage<T> {
     /// The answer repeats the request's number.
     pub(crate) number: u64,
     /// The question or the answer.
@@ -508,8 +508,8 @@ mod tests {
     const VOTE: VoteRecord = VoteRecord { term: 3, node_id: 2, committed: true };
     const ID: LogIdRecord = LogIdRecord { term: 3, index: 300 };
 
-    fn numbered<T>(body: T) -> Numbered<T> {
-        Numbered { number: 9, body }
+    fn numbered<T>(body: T) -> NumberedMessage<T> {
+        NumberedMessage { number: 9, body }
     }
 
     fn asks() -> Vec<Ask> {
@@ -634,7 +634,7 @@ mod tests {
             incarnation,
             more: more.clone(),
         });
-        lines.add(Welcome::Accepted(Accepted { version: 1, levels: (1, 1), uuid: None, incarnation, more }));
+        lines.add(Welcome::Accepted(Acceptance { version: 1, levels: (1, 1), uuid: None, incarnation, more }));
         let refusals = [
             Refusal::NoMember,
             Refusal::NoCommonVersion { versions: (1, 2) },

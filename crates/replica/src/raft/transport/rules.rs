@@ -1,6 +1,6 @@
 //! Rules for what a message of a peer may say, once both ends have greeted each other (`connect`).
 //! Every field of every message has its rule here, or a comment that says who looks at it, and
-//! [`super::Framed`] lets no message through that breaks one.
+//! [`super::FramedStream`] lets no message through that breaks one.
 //!
 //! Raft believes what it is told: a term near the end of all numbers is stored and overflows at the
 //! next election, and entries with a gap end the process at the log. So a frame that no correct
@@ -23,7 +23,7 @@ use storage::codec::{EntryRecord, LogIdRecord, MembershipRecord, PayloadRecord, 
 
 use super::append_frame::AppendFrame;
 use super::messages::{
-    Account, Answer, AppendAnswer, AppendResult, Ask, KnownMembers, Numbered, ProposeAnswer, SnapshotAnswer,
+    Account, Answer, AppendAnswer, AppendResult, Ask, KnownMembers, NumberedMessage, ProposeAnswer, SnapshotAnswer,
     SnapshotFrame, Standing, TransferFrame, TransferRefusal, UpgradeAsk, UpgradeRecord, VoteAnswer, VoteFrame,
 };
 
@@ -77,19 +77,20 @@ impl Horizon {
 /// The rule that a message breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub(crate) struct Broken(pub(crate) &'static str);
+pub(crate) struct BrokenRule(pub(crate) &'static str);
 
-type Kept = Result<(), Broken>;
+/// The result of a check: `Ok`, or the rule that is broken.
+type RuleResult = Result<(), BrokenRule>;
 
 /// `Ok` when `kept`; else the rule.
-fn rule(kept: bool, rule: &'static str) -> Kept {
-    if kept { Ok(()) } else { Err(Broken(rule)) }
+fn rule(kept: bool, rule: &'static str) -> RuleResult {
+    if kept { Ok(()) } else { Err(BrokenRule(rule)) }
 }
 
 /// A message that comes from a peer.
-pub(crate) trait Checked: Decode<()> {
+pub(crate) trait PeerMessage: Decode<()> {
     /// Checks that each field keeps to its rule.
-    fn check(&self, rules: &Rules) -> Kept;
+    fn check(&self, rules: &Rules) -> RuleResult;
 }
 
 /// Rules for what one peer may say to this node.
@@ -106,39 +107,39 @@ impl Rules {
         Rules { horizon: Arc::clone(horizon), peer }
     }
 
-    fn term(&self, term: u64) -> Kept {
+    fn term(&self, term: u64) -> RuleResult {
         rule(term <= self.horizon.term_max(), "a term is not far ahead of this node's")
     }
 
-    fn index(&self, index: u64) -> Kept {
+    fn index(&self, index: u64) -> RuleResult {
         rule(index <= self.horizon.index_max(), "an index is not far ahead of this node's")
     }
 
     /// Checks the position of an entry in a log where nothing is newer than `term`.
-    fn id(&self, id: &LogIdRecord, term: u64) -> Kept {
+    fn id(&self, id: &LogIdRecord, term: u64) -> RuleResult {
         self.index(id.index)?;
         rule(id.term <= term, "no entry is of a later term than the vote that tells of it")?;
         rule((id.index == 0) == (id.term == 0), "the founding entry, and no other, has index 0 and term 0")
     }
 
-    fn ids<'a>(&self, ids: impl IntoIterator<Item = &'a LogIdRecord>, term: u64) -> Kept {
+    fn ids<'a>(&self, ids: impl IntoIterator<Item = &'a LogIdRecord>, term: u64) -> RuleResult {
         ids.into_iter().try_for_each(|id| self.id(id, term))
     }
 
     /// Checks the position of an entry that a peer has, in whatever term.
-    fn any_id(&self, id: Option<&LogIdRecord>) -> Kept {
+    fn any_id(&self, id: Option<&LogIdRecord>) -> RuleResult {
         self.ids(id, self.horizon.term_max())
     }
 
     /// A vote that a node has: its own, or whom it voted for.
-    fn vote(&self, vote: &VoteRecord) -> Kept {
+    fn vote(&self, vote: &VoteRecord) -> RuleResult {
         self.term(vote.term)?;
         // Before its first vote a node has one that names no node.
         rule(vote.term == 0 && !vote.committed || vote.node_id != 0, "a vote is for a node")
     }
 
     /// The vote of the peer as a leader.
-    fn leader(&self, vote: &VoteRecord) -> Kept {
+    fn leader(&self, vote: &VoteRecord) -> RuleResult {
         self.term(vote.term)?;
         rule(vote.term > 0, "a leader has a term")?;
         rule(vote.committed, "a leader has been elected")?;
@@ -146,7 +147,7 @@ impl Rules {
     }
 
     /// The question of the peer as a candidate.
-    fn candidate(&self, frame: &VoteFrame, asks_first: bool) -> Kept {
+    fn candidate(&self, frame: &VoteFrame, asks_first: bool) -> RuleResult {
         self.term(frame.vote.term)?;
         rule(frame.vote.term > 0, "a candidate has a term")?;
         rule(!frame.vote.committed, "a candidate has not been elected")?;
@@ -156,7 +157,7 @@ impl Rules {
         rule(!(asks_first && frame.leadership_transfer), "a transfer asks for votes at once")
     }
 
-    fn transfer(&self, frame: &TransferFrame) -> Kept {
+    fn transfer(&self, frame: &TransferFrame) -> RuleResult {
         self.leader(&frame.from_leader)?;
         node(frame.to)?;
         rule(frame.to != self.peer, "a leader steps aside for another")?;
@@ -164,7 +165,7 @@ impl Rules {
     }
 
     /// Members come and go one entry after the other, and at most one change is under way.
-    fn membership(&self, membership: &MembershipRecord) -> Kept {
+    fn membership(&self, membership: &MembershipRecord) -> RuleResult {
         let (sets, nodes) = (&membership.configs, &membership.nodes);
         rule(matches!(sets.len(), 1 | 2), "a membership is one set of voters, or two while it changes")?;
         rule(sets.iter().all(|voters| !voters.is_empty()), "each set has a voter")?;
@@ -183,7 +184,7 @@ impl Rules {
         rule(extras.all(short), "what else is known of a member has no more than 1 KiB")
     }
 
-    fn known_members(&self, known: &KnownMembers) -> Kept {
+    fn known_members(&self, known: &KnownMembers) -> RuleResult {
         let StoredMembershipRecord { log_id, membership } = &known.membership;
         self.any_id(log_id.as_ref())?;
         // A node that has no entry yet knows of none.
@@ -191,7 +192,7 @@ impl Rules {
         if none && log_id.is_none() { Ok(()) } else { self.membership(membership) }
     }
 
-    fn entry(&self, entry: &EntryRecord) -> Kept {
+    fn entry(&self, entry: &EntryRecord) -> RuleResult {
         match &entry.payload {
             PayloadRecord::Membership(membership) => {
                 rule(entry.log_id.index > 0 || membership.configs.len() == 1, "the founders are one set of voters")?;
@@ -203,14 +204,14 @@ impl Rules {
         }
     }
 
-    fn manifest(&self, manifest: &Manifest, term: u64) -> Kept {
+    fn manifest(&self, manifest: &Manifest, term: u64) -> RuleResult {
         let Some(last) = &manifest.meta.last_log_id else {
-            return Err(Broken("a snapshot that is sent contains an entry"));
+            return Err(BrokenRule("a snapshot that is sent contains an entry"));
         };
         self.id(last, term)?;
         let membership = &manifest.meta.last_membership;
         let Some(of) = &membership.log_id else {
-            return Err(Broken("a snapshot has a membership"));
+            return Err(BrokenRule("a snapshot has a membership"));
         };
         self.id(of, term)?;
         rule(of.index <= last.index && in_order(of, last), "the membership of a snapshot is an entry in it")?;
@@ -221,7 +222,7 @@ impl Rules {
         // `records` and `sha256` are compared with what comes.
     }
 
-    fn standing(&self, standing: &Standing) -> Kept {
+    fn standing(&self, standing: &Standing) -> RuleResult {
         self.term(standing.term)?;
         self.index(standing.last_log)?;
         rule(!standing.leads || standing.term > 0, "a leader has a term")
@@ -230,7 +231,7 @@ impl Rules {
 }
 
 /// A node that is named may be one that this node has not heard of yet.
-fn node(id: u64) -> Kept {
+fn node(id: u64) -> RuleResult {
     rule(id != 0, "no node has the id 0")
 }
 
@@ -239,8 +240,8 @@ fn in_order(earlier: &LogIdRecord, later: &LogIdRecord) -> bool {
     if earlier.index == later.index { earlier.term == later.term } else { earlier.term <= later.term }
 }
 
-impl Checked for AppendFrame {
-    fn check(&self, rules: &Rules) -> Kept {
+impl PeerMessage for AppendFrame {
+    fn check(&self, rules: &Rules) -> RuleResult {
         // `sequence` is counted by the one who reads the connection.
         rules.leader(&self.vote)?;
         let term = self.vote.term;
@@ -270,7 +271,7 @@ pub(crate) fn partial_success(
     id: Option<&LogIdRecord>,
     prev: Option<&LogIdRecord>,
     last: Option<&LogIdRecord>,
-) -> Kept {
+) -> RuleResult {
     let index = |id: Option<&LogIdRecord>| id.map(|id| id.index);
     rule(index(id) >= index(prev) && index(id) <= index(last), "what was taken in part is a part of what was sent")?;
     let ordered = |earlier: Option<&LogIdRecord>, later: Option<&LogIdRecord>| match (earlier, later) {
@@ -280,8 +281,8 @@ pub(crate) fn partial_success(
     rule(ordered(prev, id) && ordered(id, last), "what was taken in part is a part of what was sent")
 }
 
-impl Checked for AppendAnswer {
-    fn check(&self, rules: &Rules) -> Kept {
+impl PeerMessage for AppendAnswer {
+    fn check(&self, rules: &Rules) -> RuleResult {
         // `sequence` is looked up among the frames that wait for answers.
         match &self.result {
             AppendResult::Success | AppendResult::Conflict | AppendResult::Refused(_) => Ok(()),
@@ -291,8 +292,8 @@ impl Checked for AppendAnswer {
     }
 }
 
-impl Checked for Numbered<Ask> {
-    fn check(&self, rules: &Rules) -> Kept {
+impl PeerMessage for NumberedMessage<Ask> {
+    fn check(&self, rules: &Rules) -> RuleResult {
         // `number` is only ever repeated.
         match &self.body {
             Ask::Ping | Ask::Standing | Ask::ReadIndex | Ask::Members => Ok(()),
@@ -321,8 +322,8 @@ impl Checked for Numbered<Ask> {
     }
 }
 
-impl Checked for Numbered<Answer> {
-    fn check(&self, rules: &Rules) -> Kept {
+impl PeerMessage for NumberedMessage<Answer> {
+    fn check(&self, rules: &Rules) -> RuleResult {
         // `number` is looked up among the questions that wait for answers.
         match &self.body {
             Answer::Pong | Answer::Refused(_) | Answer::Leaving { taken: _ } | Answer::Order(_) => Ok(()),
@@ -364,8 +365,8 @@ impl Checked for Numbered<Answer> {
     }
 }
 
-impl Checked for SnapshotFrame {
-    fn check(&self, rules: &Rules) -> Kept {
+impl PeerMessage for SnapshotFrame {
+    fn check(&self, rules: &Rules) -> RuleResult {
         match self {
             SnapshotFrame::Begin { vote, manifest } => {
                 rules.leader(vote)?;
@@ -377,8 +378,8 @@ impl Checked for SnapshotFrame {
     }
 }
 
-impl Checked for SnapshotAnswer {
-    fn check(&self, rules: &Rules) -> Kept {
+impl PeerMessage for SnapshotAnswer {
+    fn check(&self, rules: &Rules) -> RuleResult {
         match self {
             SnapshotAnswer::Working | SnapshotAnswer::Failed(_) => Ok(()),
             SnapshotAnswer::Done(vote) => rules.vote(vote),
@@ -387,15 +388,15 @@ impl Checked for SnapshotAnswer {
 }
 
 #[cfg(test)]
-impl Checked for u64 {
-    fn check(&self, _rules: &Rules) -> Kept {
+impl PeerMessage for u64 {
+    fn check(&self, _rules: &Rules) -> RuleResult {
         Ok(())
     }
 }
 
 #[cfg(test)]
-impl Checked for (u64, Vec<u8>) {
-    fn check(&self, _rules: &Rules) -> Kept {
+impl PeerMessage for (u64, Vec<u8>) {
+    fn check(&self, _rules: &Rules) -> RuleResult {
         Ok(())
     }
 }

@@ -9,7 +9,7 @@ use tokio::time::{Instant, interval, interval_at, sleep, timeout};
 use znode::Levels;
 
 use super::connect::Target;
-use super::frame::{Exchange, Framed, malformed};
+use super::frame::{Exchange, FramedStream, malformed};
 use super::messages::{SnapshotAnswer, SnapshotFrame};
 use crate::local::host::Host;
 use crate::raft::state_machine::StateMachine;
@@ -53,7 +53,7 @@ pub(crate) async fn send_snapshot(
 }
 
 /// Sends what is queued, as long as some of it leaves, or the peer says that it is at it.
-async fn flush(framed: &mut Framed, peer_timeout: Duration) -> io::Result<()> {
+async fn flush(framed: &mut FramedStream, peer_timeout: Duration) -> io::Result<()> {
     while framed.queued_bytes() > 0 {
         let before = framed.queued_bytes();
         match timeout(peer_timeout * STILL_MAX, framed.exchange()).await {
@@ -71,7 +71,7 @@ async fn flush(framed: &mut Framed, peer_timeout: Duration) -> io::Result<()> {
 }
 
 /// Waits until the peer has installed what it was sent.
-async fn installed(framed: &mut Framed, peer_timeout: Duration) -> io::Result<VoteRecord> {
+async fn installed(framed: &mut FramedStream, peer_timeout: Duration) -> io::Result<VoteRecord> {
     loop {
         let answer = timeout(peer_timeout, framed.next()).await.map_err(|_| silent())??;
         match answer.ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))? {
@@ -85,7 +85,7 @@ async fn installed(framed: &mut Framed, peer_timeout: Duration) -> io::Result<Vo
 /// Receives the snapshot that `begin` announced, and makes it current.
 pub(crate) async fn receive_snapshot(
     host: &Host,
-    framed: &mut Framed,
+    framed: &mut FramedStream,
     peer_timeout: Duration,
     store: &SnapshotStore,
     known: Levels,
@@ -129,7 +129,7 @@ pub(crate) async fn receive_snapshot(
 
 /// The next part. The sender is told now and then that this node is at it: all of its parts may lie
 /// in a slow link already.
-async fn next(framed: &mut Framed, peer_timeout: Duration) -> io::Result<SnapshotFrame> {
+async fn next(framed: &mut FramedStream, peer_timeout: Duration) -> io::Result<SnapshotFrame> {
     let mut still = std::pin::pin!(sleep(peer_timeout * STILL_MAX));
     let mut tick = interval_at(Instant::now() + peer_timeout / 4, peer_timeout / 4);
     loop {
@@ -149,7 +149,7 @@ async fn next(framed: &mut Framed, peer_timeout: Duration) -> io::Result<Snapsho
 
 /// Waits for `work` and tells the sender now and then that this node is at it.
 pub(crate) async fn while_working<T>(
-    framed: &mut Framed,
+    framed: &mut FramedStream,
     peer_timeout: Duration,
     work: impl Future<Output = T>,
 ) -> io::Result<T> {
@@ -182,8 +182,8 @@ mod tests {
     const CHUNK_BYTES: usize = 4 << 10;
 
     /// One end of a connection on which both ends know each other.
-    fn end(stream: DuplexStream, peer: u64) -> Framed {
-        let mut framed = Framed::new(Stream::Simulated(Box::new(stream)), PEER_TIMEOUT).unwrap();
+    fn end(stream: DuplexStream, peer: u64) -> FramedStream {
+        let mut framed = FramedStream::new(Stream::Simulated(Box::new(stream)), PEER_TIMEOUT).unwrap();
         let rules = Identity::new("c", 3 - peer, &[1, 2]).rules(peer);
         framed.set_terms(Terms { version: VERSIONS.1, frame_bytes_max: FRAME_BYTES_MAX, rules, place: None });
         framed
@@ -191,7 +191,7 @@ mod tests {
 
     /// A link that takes 64 KiB at once and passes on 4 KiB of it each half second, until it has
     /// passed on so many. What comes back is fast.
-    fn link(passes: usize) -> (Framed, Framed) {
+    fn link(passes: usize) -> (FramedStream, FramedStream) {
         let (sender, from) = duplex(64 << 10);
         let (to, receiver) = duplex(CHUNK_BYTES);
         let ((mut from_read, mut from_write), (mut to_read, mut to_write)) = (split(from), split(to));
@@ -208,7 +208,7 @@ mod tests {
         (end(sender, 2), end(receiver, 1))
     }
 
-    async fn send(mut framed: Framed) -> io::Result<VoteRecord> {
+    async fn send(mut framed: FramedStream) -> io::Result<VoteRecord> {
         for _ in 0..CHUNKS_AT_ONCE {
             framed.queue(&SnapshotFrame::Chunk(vec![7; CHUNK_BYTES]))?;
         }
@@ -219,7 +219,7 @@ mod tests {
     }
 
     /// Number of chunks that came before the end.
-    async fn receive(mut framed: Framed) -> io::Result<u32> {
+    async fn receive(mut framed: FramedStream) -> io::Result<u32> {
         let mut chunks = 0;
         while let SnapshotFrame::Chunk(_) = next(&mut framed, PEER_TIMEOUT).await? {
             chunks += 1;

@@ -9,9 +9,9 @@ use storage::{LogId, TypeConfig};
 
 /// The index up to which this node's log is purged, as Raft tells. Nothing before Raft runs.
 #[derive(Clone, Default)]
-pub(crate) struct Purged(Arc<OnceLock<WatchReceiverOf<TypeConfig, RaftMetrics<TypeConfig>>>>);
+pub(crate) struct PurgeIndex(Arc<OnceLock<WatchReceiverOf<TypeConfig, RaftMetrics<TypeConfig>>>>);
 
-impl Purged {
+impl PurgeIndex {
     /// Takes Raft's metrics, once it runs.
     pub(crate) fn told_by(&self, metrics: WatchReceiverOf<TypeConfig, RaftMetrics<TypeConfig>>) {
         let _ = self.0.set(metrics);

@@ -1,4 +1,4 @@
-//! Things that a node finds on its disk when it starts.
+//! The progress that a node finds stored on its disk when it starts.
 
 use openraft::RaftLogReader;
 use openraft::storage::RaftLogStorage;
@@ -8,8 +8,8 @@ use znode::{DecodeError, Levels, OtherLevel, StateBuilder, Zxid};
 use crate::StartError;
 use crate::raft::known_cluster::KnownCluster;
 
-/// The ends of everything that it has.
-pub(crate) struct Found {
+/// The progress of a node as its disk has it: the ends of what is stored.
+pub(crate) struct StoredProgress {
     /// True if the node has a vote.
     pub(crate) joined: bool,
     /// The node's last vote.
@@ -23,13 +23,13 @@ pub(crate) struct Found {
     pub(crate) snapshot: Zxid,
 }
 
-impl Found {
+impl StoredProgress {
     pub(crate) async fn read<L>(
         log: &mut L,
         meta: &NodeMeta,
         snapshots: &SnapshotStore,
         cluster: &KnownCluster,
-    ) -> Result<Found, StartError>
+    ) -> Result<StoredProgress, StartError>
     where
         L: RaftLogStorage<TypeConfig>,
     {
@@ -45,7 +45,7 @@ impl Found {
         }
         let snapshot = snapshots.current().and_then(|snapshot| snapshot.meta().last_log_id).map(|id| id.index);
         let (last_log, committed, snapshot) = (zxid(last_log), zxid(committed), zxid(snapshot));
-        Ok(Found { joined: meta.joined(), vote, last_log, committed, snapshot })
+        Ok(StoredProgress { joined: meta.joined(), vote, last_log, committed, snapshot })
     }
 
     /// Tells whether there was nothing.

@@ -20,24 +20,25 @@ const BYTES_MAX: usize = 4 << 20;
 
 /// Entries that were read and are not applied yet.
 #[derive(Debug, Default)]
-pub(crate) struct Decoded {
+pub(crate) struct DecodedEntries {
     /// Levels that this node's program knows.
     known: Levels,
-    kept: Mutex<Kept>,
+    kept: Mutex<EntriesByIndex>,
     /// Number of entries, for the leader, whose own entries never are among them.
     count: AtomicUsize,
 }
 
+/// The entries by index, and their bytes in the log.
 #[derive(Debug, Default)]
-struct Kept {
+struct EntriesByIndex {
     by_index: BTreeMap<u64, (Bytes, Box<Txn>)>,
     bytes: usize,
 }
 
-impl Decoded {
+impl DecodedEntries {
     /// Makes a store with no entries yet, for a program that knows these levels.
-    pub(crate) fn knowing(known: Levels) -> Decoded {
-        Decoded { known, ..Decoded::default() }
+    pub(crate) fn knowing(known: Levels) -> DecodedEntries {
+        DecodedEntries { known, ..DecodedEntries::default() }
     }
 
     /// Reads what is to be applied by a program that knows these levels. What stands behind an
@@ -93,12 +94,12 @@ impl Decoded {
         self.decode(command)
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn kept(&self) -> MutexGuard<'_, EntriesByIndex> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Kept {
+impl EntriesByIndex {
     fn remove(&mut self, index: u64) -> Option<(Bytes, Box<Txn>)> {
         let removed = self.by_index.remove(&index)?;
         self.bytes -= removed.0.len();
@@ -119,7 +120,7 @@ mod tests {
 
     #[test]
     fn what_is_applied_is_what_was_committed_and_not_what_came_for_the_same_position() {
-        let decoded = Decoded::default();
+        let decoded = DecodedEntries::default();
         let (came, committed) = (command(1), command(2));
         decoded.read(5, &committed).unwrap();
         // Another leader's entry for the same position, which Raft then refuses.
@@ -135,7 +136,7 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_bounded_and_goes_with_its_position() {
-        let decoded = Decoded::default();
+        let decoded = DecodedEntries::default();
         for index in 0..10_000 {
             decoded.read(index, &command(index)).unwrap();
         }
@@ -154,7 +155,7 @@ mod tests {
             Bytes::from(encode_txn(&Txn { proven: false, time_ms: 7, request }))
         };
         let known = Levels { min: 1, max: 2 };
-        let decoded = Decoded::knowing(known);
+        let decoded = DecodedEntries::knowing(known);
         decoded.read(1, &raise(2)).unwrap();
         let beyond = Err(DecodeError::Level(OtherLevel { level: 3, known }));
         assert_eq!(decoded.read(2, &raise(3)), beyond);

@@ -15,9 +15,9 @@ const LASTS_MAX: Duration = Duration::from_secs(10);
 /// The first step to it.
 const LASTS_STEP: Duration = Duration::from_millis(250);
 
-/// Something that is looked at again and again.
+/// The reporter of a value that is looked at again and again: says when a change is to be told.
 #[derive(Debug)]
-pub(crate) struct Told<T> {
+pub(crate) struct ChangeReporter<T> {
     told: T,
     seen: T,
     since: Instant,
@@ -28,10 +28,10 @@ pub(crate) struct Told<T> {
     last: Option<Instant>,
 }
 
-impl<T: Clone + PartialEq> Told<T> {
+impl<T: Clone + PartialEq> ChangeReporter<T> {
     /// Makes a thing of which nothing has to be told while it is as at first.
-    pub(crate) fn new(first: T, lasts: Duration, now: Instant) -> Told<T> {
-        Told { told: first.clone(), seen: first, since: now, lasts, lines: 0, last: None }
+    pub(crate) fn new(first: T, lasts: Duration, now: Instant) -> ChangeReporter<T> {
+        ChangeReporter { told: first.clone(), seen: first, since: now, lasts, lines: 0, last: None }
     }
 
     /// Looks at it. Its value when it was told of last, if there is a change to tell of now.
@@ -73,7 +73,7 @@ mod tests {
     #[test]
     fn a_change_is_told_once_when_it_has_settled() {
         let start = Instant::now();
-        let mut told = Told::new('a', MS * 100, start);
+        let mut told = ChangeReporter::new('a', MS * 100, start);
         let mut look = |ms: u32, seen| told.look(seen, start + MS * ms);
         assert_eq!([look(0, 'a'), look(10, 'b'), look(50, 'a'), look(200, 'a')], [None; 4], "it was short");
         assert_eq!([look(300, 'b'), look(399, 'b'), look(400, 'b'), look(500, 'b')], [None, None, Some('a'), None]);
@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn what_changes_without_end_has_few_lines_and_the_last_one_is_true() {
         let start = Instant::now();
-        let mut told = Told::new(0, Duration::ZERO, start);
+        let mut told = ChangeReporter::new(0, Duration::ZERO, start);
         // The value changes 20 times a second for a minute, and stays for a while each fifth
         // second.
         let seen = |at: u32| if at / 20 % 5 == 4 { at / 100 } else { at };

@@ -15,14 +15,14 @@ const PAUSE: Duration = Duration::from_millis(500);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
 /// The operator's wish that the node is drained.
-pub(crate) struct Drained {
+pub(crate) struct DrainWish {
     consensus: Arc<Consensus>,
     wished: watch::Sender<bool>,
 }
 
-impl Drained {
-    pub(crate) fn new(consensus: Arc<Consensus>) -> Drained {
-        Drained { consensus, wished: watch::Sender::new(false) }
+impl DrainWish {
+    pub(crate) fn new(consensus: Arc<Consensus>) -> DrainWish {
+        DrainWish { consensus, wished: watch::Sender::new(false) }
     }
 
     /// Drains the node, or takes that back. True when it was otherwise before.

@@ -1,4 +1,5 @@
-//! Handshakes over loopback: who is let in, as whom, and who is not.
+//! Handshakes over loopback: the clients that are accepted, their identities, and the clients that
+//! are refused.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -14,7 +15,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::Instant;
 use tracing::Level;
 
-/// No step of a test may take longer.
+/// Longest time that a step of a test may take.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 struct Server {
@@ -48,7 +49,7 @@ impl Server {
         Server { listeners, files, authority }
     }
 
-    /// A client with these PEM texts of its own, if any.
+    /// Makes a client, with these PEM texts as its certificate and key, if any.
     fn connector(&self, own: Option<(String, String)>) -> Connector {
         let own = own.map(|own| self.files.put("client", &own));
         Connector::load(&ConnectorConfig { ca: self.files.path("ca.pem"), own }).unwrap()
@@ -58,7 +59,7 @@ impl Server {
         TcpStream::connect(self.listeners.addrs()[1].unwrap()).await.unwrap()
     }
 
-    /// From another address of this machine: all of 127.0.0.0/8 are.
+    /// Connects from another address of this machine: it has all of 127.0.0.0/8.
     async fn dial_from(&self, last: u8) -> TcpStream {
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind(([127, 0, 0, last], 0).into()).unwrap();
@@ -70,8 +71,8 @@ impl Server {
         incoming.open().await
     }
 
-    /// What both sides get. In TLS 1.3 a client learns only from its first read that it was
-    /// refused.
+    /// Returns the results of both sides. In TLS 1.3 a client learns only from its first read that
+    /// it was refused.
     async fn meet(&self, connector: &Connector, host: &str) -> (std::io::Result<Stream>, std::io::Result<Vec<u8>>) {
         let served = async {
             let mut stream = self.accepted().await?;

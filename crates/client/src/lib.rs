@@ -18,8 +18,8 @@
 //!
 //! **One [`Client`] serves all nodes.** It writes to the leader where that saves a hop, and asks
 //! another node when one fails. The pauses between tries grow and are random, so that clients do
-//! not come back together. Every write carries an idempotency key, so a retry is never applied
-//! twice. Calls without a key are repeated only if a repetition is safe.
+//! not retry together. Every write carries an idempotency key, so a retry is never applied twice.
+//! Calls without a key are repeated only if a repetition is safe.
 //!
 //! **Errors are of three kinds** ([`Error`]): refused, unavailable (nothing was done), unknown (the
 //! call may have been carried out).

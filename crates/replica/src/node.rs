@@ -1,5 +1,5 @@
-//! One node with all its parts. [`crate::Replica`] is the handle on it; the task that watches for
-//! failures holds it, too.
+//! One node with all its parts. [`crate::Replica`] is the handle on it. The task that watches for
+//! failures holds the node, too.
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
@@ -56,7 +56,7 @@ use crate::write::entry_clock::EntryClock;
 use crate::write::propose::Proposer;
 use crate::{Config, Failure, StartError};
 
-/// Bytes that a start on a full disk can give up.
+/// Bytes of the ballast, which a start on a full disk can give up.
 const BALLAST_BYTES: u64 = 16 << 20;
 
 pub(crate) struct Node {
@@ -72,11 +72,11 @@ pub(crate) struct Node {
     pub(crate) drain_wish: Arc<DrainWish>,
     tasks: Mutex<JoinSet<()>>,
     disk: Mutex<Option<Disk>>,
-    /// A channel that is closed once Raft has let go of the state machine.
+    /// Channel that is closed once Raft has dropped the state machine.
     state_machine_gone: Mutex<Option<mpsc::Receiver<()>>>,
 }
 
-/// Parts of which the tasks of a node are made.
+/// Parts from which the tasks of a node are made.
 struct Parts {
     config: Arc<Config>,
     life: Arc<Life>,
@@ -144,7 +144,7 @@ impl Parts {
         }
     }
 
-    /// Makes the node, and starts everything that runs as long as it does.
+    /// Makes the node, and starts all tasks that run as long as the node does.
     fn begin(self, listener: Listener, disk: Disk, state_machine_gone: mpsc::Receiver<()>) -> Arc<Node> {
         let (proposer, bootstrap, housekeeping) = (self.proposer(), self.bootstrap(), self.housekeeping());
         let leadership = Arc::new(Leadership::new(Arc::clone(&proposer)));
@@ -222,10 +222,10 @@ struct NodeParts<L> {
     host: Host,
 }
 
-/// Things that are left to look after once the parts of the storage are with their users.
+/// Parts of the storage that the node itself keeps when the others are with their users.
 struct Disk {
     fatal: Fatal,
-    /// Keeps the directory's lock.
+    /// The storage, which keeps the directory's lock; `None` in a simulation.
     storage: Option<Storage>,
 }
 
@@ -349,7 +349,7 @@ impl Node {
             Ok(())
         };
         let _ = self.consensus.host.blocking(close).await;
-        // Raft lets go of its log some time after its state machine.
+        // Raft drops its log some time after its state machine.
         if let Some(closing) = closing {
             closing.closed().await;
         }
@@ -379,7 +379,8 @@ async fn open_storage(config: &Config) -> Result<Storage, StartError> {
     opened.map_err(|error| StartError::Storage(error.to_string()))
 }
 
-/// Time for which a node that may have followed a leader elects no node.
+/// Milliseconds from the start in which this node votes for no other, because it may have followed
+/// a leader before. 0 if it has never voted.
 fn bound_ms(config: &Config, progress: &StoredProgress) -> u64 {
     if progress.vote.is_some() { config.lease_ms() } else { 0 }
 }
@@ -394,13 +395,13 @@ fn raft_config(config: &Config) -> Result<openraft::Config, StartError> {
         max_payload_entries: 1_024,
         snapshot_policy: SnapshotPolicy::LogsSinceLast(config.snapshot_log_entries),
         max_in_snapshot_log_to_keep: config.log_entries_kept,
-        // A follower whose next entry is still in the log gets entries; only one that is further
-        // behind a snapshot.
+        // Followers get entries while their next entry is still in the log, and a snapshot only
+        // when they are further behind.
         replication_lag_threshold: config.snapshot_log_entries + config.log_entries_kept + 1_024,
         enable_pre_vote: Some(true),
-        // No follower stands before `campaign.rs` says so.
+        // No follower stands for election before `campaign.rs` says so.
         enable_elect: false,
-        // A restarted leader would lead on without asking whether it still may.
+        // Otherwise a restarted leader would go on leading without asking whether it still may.
         enable_leader_restore: Some(false),
         // A wiped member may come back: it has no vote before it has caught up, so nothing that was
         // acknowledged is lost by it.
@@ -411,7 +412,7 @@ fn raft_config(config: &Config) -> Result<openraft::Config, StartError> {
     raft_config.validate().map_err(|error| StartError::Config(error.to_string()))
 }
 
-/// Notices when storage or Raft cannot go on.
+/// Fails the node when its storage or Raft cannot go on.
 async fn watch_failure(node: Arc<Node>) {
     let fatal = node.disk.lock().expect("nothing panics under this guard").as_ref().map(|disk| disk.fatal.clone());
     let Some(fatal) = fatal else { return };
@@ -431,7 +432,7 @@ async fn watch_failure(node: Arc<Node>) {
     let failure = tokio::select! {
         biased;
         () = stopped.wait() => return,
-        // Before Raft: it ends by what it cannot read.
+        // Checked before Raft, which also ends when it cannot read an entry of that level.
         Ok(other) = async { outgrown.wait_for(Option::is_some).await.map(|other| *other) } => match other {
             Some(other) => Failure::Level(other),
             None => return,

@@ -1,4 +1,4 @@
-//! Facts that an operator is told, and work that keeps the machine in order.
+//! Reports to operators, and work that keeps the machine in order.
 
 pub(crate) mod change_reporter;
 pub(crate) mod disk_stall;

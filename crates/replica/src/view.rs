@@ -1,6 +1,6 @@
-//! The state that this node has applied, and all who wait for more of it.
+//! The state that this node has applied, and the callers that wait for its changes.
 //!
-//! A batch of entries changes the state here, and its events are told, under one guard. Who looks
+//! A batch of entries changes the state and tells its events under one guard. A caller that looks
 //! at the state and finds that it must wait registers under the same guard, so no change falls
 //! between look and watch.
 
@@ -24,17 +24,18 @@ use crate::view::observer::Observer;
 use crate::view::watches::{Registration, Wake, WatchTable};
 use crate::{Config, EventBatch, EventKinds, EventsError, Step, WaitEnd, WatchKey};
 
-/// The promise that a panic breaks while a batch is applied: a later reader must not go on with a
-/// part of the batch.
+/// Panic message for readers after a panic amid a batch: they must not go on with a part of the
+/// batch.
 const NOT_HALF_CHANGED: &str = "applying ended without a panic";
 
-/// The published state and its waiters.
+/// The published state, and all that wait for its changes.
 pub(crate) struct View {
     state: RwLock<Arc<State>>,
-    /// The last zxid of the state, to be had while that is changed: it is the one before then.
+    /// Last zxid of the state, readable without the state's lock. While a batch changes the state,
+    /// this is the zxid before the batch.
     applied: AtomicU64,
     subscriptions: Mutex<Subscriptions>,
-    /// The reason for which waits end, while they do. Changed under the guard.
+    /// Reason for which waits end now; `None` while waits are allowed. Changed under the guard.
     ends: watch::Sender<Option<WaitEnd>>,
     pub(crate) counters: Counters,
 }
@@ -43,10 +44,11 @@ pub(crate) struct View {
 struct Subscriptions {
     watches: WatchTable,
     ring: EventRing,
-    /// Waits for a zxid to be applied here, by that zxid. Bounded by the bounds of their callers.
+    /// Callers that wait for a zxid to be applied here, by that zxid. Their number is bounded by
+    /// the bounds of their calls.
     gates: BTreeMap<Zxid, Vec<oneshot::Sender<()>>>,
-    /// Observers, who hear of everything first. Those that are gone are forgotten when another
-    /// comes.
+    /// Observers, which hear of each change first. Dropped observers are removed when the next one
+    /// registers.
     observers: Vec<Weak<dyn Observer>>,
 }
 
@@ -81,7 +83,7 @@ impl View {
         }
     }
 
-    /// The state as it is now.
+    /// The present state.
     pub(crate) fn state(&self) -> Arc<State> {
         Arc::clone(&self.state.read().expect(NOT_HALF_CHANGED))
     }
@@ -96,11 +98,12 @@ impl View {
         self.state().time_ms()
     }
 
-    /// Changes the state in place, publishes it, and wakes the first whom the events concern. No
-    /// reader sees it between the first change and the last. `change` is also given what tells
-    /// whether the state right behind an entry is to be published by itself.
+    /// Changes the state in place, publishes it, and wakes the first waiters that the events
+    /// concern. No reader sees a state between the first change and the last. `change` also gets a
+    /// function that tells whether an observer wants the state right after a request's entry to be
+    /// published by itself.
     ///
-    /// A reader that has taken the state keeps it as it was: then all that changes is copied.
+    /// A reader that has taken the state keeps it unchanged: the changed parts are then copied.
     pub(crate) fn change(&self, change: impl FnOnce(&mut State, &dyn Fn(&Request) -> bool) -> Vec<EventRecord>) {
         let mut subscriptions = self.lock();
         let observers: Vec<_> = subscriptions.observers().collect();
@@ -120,13 +123,14 @@ impl View {
         subscriptions.open_gates(applied);
     }
 
-    /// Wakes some of those whom the last events concern. Whether there are more.
+    /// Wakes some of the waiters that the last events concern. Returns true if more are to be
+    /// woken.
     pub(crate) fn wake_some(&self) -> bool {
         self.lock().watches.wake_some()
     }
 
-    /// Publishes a state that a snapshot brought. What happened in between is not known, so
-    /// all look again.
+    /// Publishes the state of a snapshot. The events in between are unknown, so all waiters look
+    /// again.
     pub(crate) fn replace(&self, state: Arc<State>) {
         let applied = state.last_zxid();
         let mut subscriptions = self.lock();
@@ -150,7 +154,8 @@ impl View {
         subscriptions.observers.clear();
     }
 
-    /// Ends all waits while this node cannot serve, or lets them be again.
+    /// Ends all waits while `suspended` is true, because this node cannot serve. Allows waits again
+    /// when it is false.
     pub(crate) fn suspend(&self, suspended: bool) {
         let mut subscriptions = self.lock();
         let ends = *self.ends.borrow();
@@ -163,7 +168,7 @@ impl View {
 
     /// See [`crate::Replica::cannot_serve`].
     pub(crate) async fn suspended(&self) {
-        // The sender lives as long as this.
+        // The sender lives as long as `self`.
         let _ = self.ends.subscribe().wait_for(|ends| *ends == Some(WaitEnd::CannotServe)).await;
     }
 
@@ -173,7 +178,7 @@ impl View {
         subscriptions.gates.clear();
     }
 
-    /// Checks whether a client may wait for what is not there yet. Asked under the guard.
+    /// Refuses a wait while waits end. Called under the guard.
     fn may_wait(&self) -> Result<(), WaitEnd> {
         self.ends.borrow().map_or(Ok(()), Err)
     }
@@ -188,7 +193,7 @@ impl View {
         subscriptions.observers.push(observer);
     }
 
-    /// Number of waits.
+    /// Number of waits for a change.
     pub(crate) fn watches(&self) -> usize {
         self.lock().watches.len()
     }
@@ -199,8 +204,8 @@ impl View {
         observers.iter().map(|observer| observer.watches()).sum()
     }
 
-    /// Waits until `zxid` is applied here. False when the deadline or the end of the node came
-    /// first.
+    /// Waits until `zxid` is applied here. Returns false if the deadline or the end of the node
+    /// came first.
     pub(crate) async fn applied_at_least(&self, zxid: Zxid, deadline: Instant) -> bool {
         if self.applied() >= zxid {
             return true;
@@ -229,8 +234,8 @@ impl View {
     ) -> Result<T, WaitEnd> {
         let wake = Arc::new(Wake::default());
         loop {
-            // The first look needs no guard. If the state is still the same one under the guard, it
-            // also counts.
+            // The first look needs no guard. It counts under the guard, too, if the state is still
+            // the same.
             let seen = self.state();
             let key = match step(&seen) {
                 Step::Ready(value) => return Ok(value),
@@ -250,7 +255,7 @@ impl View {
                 self.may_wait()?;
                 self.register(&mut subscriptions, key, &wake).ok_or(WaitEnd::TooMany)?
             };
-            // While a reader has it, all that changes is copied.
+            // Dropped before the wait: while a reader holds the state, all that changes is copied.
             drop(seen);
             let woken = timeout_at(deadline, wake.fired()).await;
             drop(watch);
@@ -276,7 +281,7 @@ impl View {
                 let mut subscriptions = self.lock();
                 match subscriptions.ring.find(&key, kinds, from, reader)? {
                     RingScan::Batch(batch) => return Ok(batch),
-                    // A long scan lets go of the guard now and then.
+                    // A long scan releases the guard now and then.
                     RingScan::NotYet { scanned, more: true } => {
                         from = scanned;
                         continue;
@@ -309,7 +314,7 @@ impl View {
     }
 }
 
-/// Takes its place in the table back when the wait is given up.
+/// Wait for a zxid to be applied. A drop removes it from `gates`.
 struct Gate<'a> {
     view: &'a View,
     zxid: Zxid,
@@ -352,14 +357,15 @@ impl Subscriptions {
     }
 }
 
-/// Takes its watch out of the table when it goes.
+/// Watch of one wait. A drop removes it from the table.
 struct Watch<'a> {
     view: &'a View,
     registration: Option<Registration>,
 }
 
 impl Watch<'_> {
-    /// Takes the watch out. When it has not fired, nothing matched up to the zxid that is returned.
+    /// Removes the watch. Returns the zxid up to which nothing matched, or `None` if the watch has
+    /// fired.
     fn cancel(mut self) -> Option<Zxid> {
         let registration = self.registration.take()?;
         let mut subscriptions = self.view.lock();
@@ -385,7 +391,7 @@ mod tests {
 
     use super::*;
 
-    /// Writes down what it hears, and what could be read at that moment.
+    /// Observer that records each call, and what could be read at that moment.
     struct Listener {
         view: Arc<View>,
         heard: Mutex<Vec<(Zxid, usize, Zxid)>>,

@@ -1,4 +1,4 @@
-//! Single requests: how each is read, done and answered.
+//! Single requests: how they are read, executed and answered.
 
 pub(crate) mod operations;
 pub(crate) mod outcome;

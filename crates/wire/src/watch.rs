@@ -1,4 +1,4 @@
-//! Watches, and the clients that hear of events.
+//! Watches, and the clients that are sent events.
 
 pub(crate) mod audience;
 pub(crate) mod departures;

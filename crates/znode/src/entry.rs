@@ -1,4 +1,4 @@
-//! Requests of an entry of the log, and their answers.
+//! Content of an entry of the log, and the answers to it.
 
 pub(crate) mod codec;
 pub(crate) mod kind;

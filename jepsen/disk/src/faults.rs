@@ -11,7 +11,7 @@ pub(crate) enum Syncs {
     /// Makes bytes durable.
     #[default]
     Work,
-    /// Hangs until it is let go.
+    /// Hangs until the disk is mended or the fsync is dropped.
     Hang,
     /// Returns after a delay.
     Slow(Duration),
@@ -41,10 +41,8 @@ impl Faults {
         self.fail = Some(changes);
     }
 
-    /// Counts a change of the disk: a write, a name, an fsync.
-    ///
-    /// # Errors
-    /// `EIO` when the disk has stopped.
+    /// Counts a change of the disk (a write, a change of a name, an fsync), and begins the planned
+    /// fault when it is due.
     pub(crate) fn change(&mut self) -> Result<(), Errno> {
         self.stop = match self.stop.take() {
             Some((0, waits)) => {

@@ -12,11 +12,12 @@ pub struct OpenSession {
     /// The wanted timeout, 30 s when absent. The answer has the timeout that was agreed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Millis>,
-    /// Free text that tells people who the client is.
+    /// Free text that describes the client for people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[cfg_attr(feature = "schema", schema(max_length = 256))]
     pub label: String,
-    /// The program and machine of the client, shown to those who may read what the session holds.
+    /// The program and machine of the client. Shown to clients that may read a znode of the
+    /// session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ClientDetails>,
 }
@@ -75,8 +76,9 @@ pub struct SessionInfo {
     pub opened_at_ms: u64,
     /// The number of ephemeral znodes that the session owns.
     pub ephemeral_count: u64,
-    /// The client that opened the session. Shown to the session itself, to the super user, and to
-    /// requests that may read a znode of the session, as the lock of that znode shows it, too.
+    /// Client that opened the session. Shown to the session itself, to the super user, and to
+    /// requests that may read a znode of the session, because the lock of that znode shows the
+    /// client, too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ClientInfo>,
     /// The paths of the ephemeral znodes, sorted; only in the answer for a single session, and at

@@ -122,7 +122,7 @@ pub struct Children {
     pub stat: Stat,
     /// The names of the children.
     pub children: Vec<String>,
-    /// The stats of the same children; only with `?children=stat`.
+    /// The stats of the children in `children`; only with `?children=stat`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stats: Option<Vec<NamedStat>>,
     /// The value of `after` for the next page; absent on the last one.
@@ -135,7 +135,7 @@ pub struct Children {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AclEntry {
-    /// Letters out of `cdrwa`: create, delete, read, write, admin.
+    /// Permissions as letters out of `cdrwa`: create, delete, read, write, admin.
     #[cfg_attr(feature = "schema", schema(pattern = "^[cdrwa]*$"))]
     pub perms: String,
     /// The scheme: `world`, `auth`, `digest`, `ip`, ...

@@ -1,10 +1,10 @@
-//! A place in a lock's queue, from the request for it to its release. A claim gives back what it
-//! took.
+//! Claim to a lock: a place in its queue or, for a simple lock, its znode, from the acquire to the
+//! release.
 //!
-//! A claim is armed from the moment at which its request may have left. Dropping an armed claim
-//! gives the place back in the background, waiting or held, for as long as the session lives; after
-//! that the place goes with the session. Every request of a claim carries a key, so a place is
-//! taken and given back only once.
+//! A claim is armed from the moment at which its acquire may have been sent. Dropping an armed
+//! claim releases the place, waiting or held, in the background for as long as the session lives;
+//! after that the place ends with the session. Every request of a claim carries an idempotency key,
+//! so that a place is taken and released only once.
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,9 +24,9 @@ use crate::{Error, Loss};
 
 /// Route of simple locks.
 pub(crate) const SIMPLE_LOCKS: &str = "/v1/simple-locks";
-/// Pause between two rounds of giving a place back.
+/// Pause between two attempts to release a place.
 const GIVE_BACK_PAUSE: Duration = Duration::from_millis(250);
-/// Part of the session's timeout that one wait for a grant lasts at most.
+/// Divisor of the session's timeout for the longest single long-poll for a grant.
 const POLL_PART: u32 = 3;
 
 /// Answer of the HTTP API with the state of a claim.
@@ -45,20 +45,21 @@ pub(crate) trait ClaimAnswer: DeserializeOwned {
     fn token(grant: &Self::Grant) -> Option<u64>;
 }
 
-/// A claim to a lock, to several locks, or to another object with a ticket.
+/// A claim to a lock of any kind or to a multi-lock.
 pub(crate) struct Claim {
     pub(crate) client: Client,
     pub(crate) session: Arc<Session>,
-    /// The acquire. Sent again with its key, it returns the ticket that it got.
+    /// The acquire with its idempotency key, so that a repetition returns the ticket of the first
+    /// sending.
     enqueue: Call,
-    /// Keeps that key, or that of the release, in the state's memory while it is not known what
-    /// became of it: of the enqueue as long as there is no ticket.
+    /// Slot that keeps an idempotency key remembered by the state: that of the acquire until the
+    /// ticket is known, then that of the release until its outcome is known.
     slot: Option<Slot>,
     ticket: Option<ClaimTicket>,
     pub(crate) kind: Kind,
     release_key: uuid::Uuid,
     armed: bool,
-    /// Facts about the end of the claim, once it is granted.
+    /// Facts about the end of the granted claim.
     pub(crate) fate: Arc<Fate>,
 }
 
@@ -115,8 +116,8 @@ impl ClaimAnswer for MultiTicket {
 }
 
 impl Claim {
-    /// Takes a place if it is granted at once. `None` when it is not, and nothing queues then.
-    /// `acquire` does not wait; `lock_delay` is the one that it asks for.
+    /// Takes a place if it is granted at once. Otherwise returns `None`, and no ticket is left in
+    /// the queue. `acquire` must not wait; `lock_delay` is the delay that it asks for.
     ///
     /// # Errors
     /// As [`Claim::enter`].
@@ -138,8 +139,9 @@ impl Claim {
         }
     }
 
-    /// Waits for a place in a queue; until the deadline, or for ever. `None` when the deadline came
-    /// first: the place is given back then. `acquire` keeps its place and does not wait itself.
+    /// Waits for a place in a queue until the deadline, or without end for `None`. Returns `None`
+    /// when the deadline came first; the place is then given back. `acquire` must keep its place
+    /// and not wait itself.
     ///
     /// # Errors
     /// As [`Claim::enter`] and [`Claim::granted`].
@@ -153,7 +155,8 @@ impl Claim {
         claim.grant_by::<A>(grant, deadline).await
     }
 
-    /// The claim with its grant, which may be there already; `None` when the deadline comes first.
+    /// Waits for the grant, unless `grant` has it already, and returns the claim with it. Returns
+    /// `None` when the deadline comes first.
     pub(crate) async fn grant_by<A: ClaimAnswer>(
         mut self,
         grant: Option<A::Grant>,
@@ -164,7 +167,7 @@ impl Claim {
             None => self.granted::<A>(deadline).await?,
         };
         if grant.is_none() {
-            // Should this fail, it goes on in the background.
+            // If this fails, the drop of the claim goes on with it in the background.
             let _ = self.give_back().await;
         }
         Ok(grant.map(|grant| (self, grant)))
@@ -173,8 +176,8 @@ impl Claim {
     /// Asks for a place.
     ///
     /// # Errors
-    /// When there is certainly no place, or it is not known whether there is one: then it is given
-    /// back in the background.
+    /// When the cluster certainly gave no place, or when that is unknown. A place that exists all
+    /// the same is then given back in the background.
     async fn enter<A: ClaimAnswer>(
         client: &Client,
         acquire: Call,
@@ -229,8 +232,8 @@ impl Claim {
         Ok((claim, grant))
     }
 
-    /// Waits until the claim is granted: until the deadline, or for ever. Returns `None` when the
-    /// deadline came first.
+    /// Waits until the claim is granted, until the deadline or without end for `None`. Returns
+    /// `None` when the deadline came first.
     ///
     /// # Errors
     /// `Refused` with `TicketGone` when a client removed the claim from the queue, with
@@ -274,8 +277,8 @@ impl Claim {
         }
     }
 
-    /// Checks that the granted place is held. It is not if the session was lost before the answer
-    /// came.
+    /// Checks that the granted place is still held. The session may have been lost before the
+    /// answer came.
     ///
     /// # Errors
     /// `Refused` with `SessionExpired`.
@@ -304,7 +307,7 @@ impl Claim {
     ///
     /// # Errors
     /// `Refused` when there was no place any more. After another error the drop of the claim goes
-    /// on with it in the background.
+    /// on with the release in the background.
     pub(crate) async fn give_back(&mut self) -> Result<u32, Error> {
         let call = self.claim_ticket().release(self.kind, None)?.key(self.release_key).session(&self.session.key);
         let deadline = self.client.deadline();
@@ -323,7 +326,7 @@ impl Claim {
     /// Gives the place back after work that needed it. Returns false if the place was lost before,
     /// or may have been by the clock.
     ///
-    /// After an error with an unknown outcome, giving it back goes on in the background.
+    /// After an error with an unknown outcome, the release goes on in the background.
     pub(crate) async fn was_held_to_the_end(&mut self) -> bool {
         if self.safe_for().is_zero() {
             return false;
@@ -336,7 +339,7 @@ impl Claim {
     }
 
     /// Gives the place to the waiter `to`. After `Refused` the place is still held; after another
-    /// error that is unknown.
+    /// error it may be held or given away.
     pub(crate) async fn hand_over(&mut self, to: &str) -> Result<(), Error> {
         let call = self.claim_ticket().release(self.kind, Some(to))?.key(uuid::Uuid::new_v4());
         self.client.write_in(&self.session, call).await?;
@@ -390,7 +393,7 @@ impl Drop for Claim {
     }
 }
 
-/// What a wait without a deadline came to.
+/// Unwraps the result of a wait without a deadline, which is never `None`.
 pub(crate) fn without_end<T>(waited: Option<T>) -> Result<T, Error> {
     waited.ok_or_else(|| Error::unknown("a wait without an end has ended"))
 }
@@ -424,7 +427,7 @@ impl ClaimTicket {
 }
 
 impl Claim {
-    /// Gives the place back while no caller waits for that.
+    /// Gives the place back in the background, until that has succeeded or the session has ended.
     async fn left(mut self) {
         let session = Arc::clone(&self.session);
         tokio::select! {

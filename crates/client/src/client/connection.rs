@@ -20,10 +20,10 @@ use crate::client::call::Call;
 use crate::client::clock::Moment;
 use crate::client::secure::{Connector, Stream, refusal, words};
 
-/// Age at which an idle connection is not used again: a node or a balancer may close it at any
-/// time.
+/// Longest idle time after which a connection is used again: a node or a balancer may close it at
+/// any time.
 const IDLE_MAX: Duration = Duration::from_secs(10);
-/// Idle connections that are kept for each endpoint; others are closed.
+/// Number of idle connections that are kept for each endpoint; others are closed.
 const IDLE_COUNT_MAX: usize = 16;
 /// Longest answer that is read. Pages and data are far smaller.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
@@ -191,7 +191,7 @@ impl Pool {
         *request.uri_mut() = call.target.parse().map_err(|error| format!("the URL: {error}"))?;
         *request.headers_mut() = call.headers.clone();
         let host = match self.socket_path() {
-            // A socket of this machine, at any path.
+            // A Unix socket has no host name.
             Some(_) => HeaderValue::from_static("localhost"),
             None => self.addr.parse().expect("the builder checked that the address is ASCII"),
         };
@@ -243,7 +243,7 @@ impl Pool {
 }
 
 /// Connects to the first address that answers. Each address gets an equal share of the time, so
-/// that one that drops packets does not use up the time of the others.
+/// that an address that drops packets does not use up the time of the others.
 async fn connect_any(addrs: &[SocketAddr], within: Duration) -> io::Result<TcpStream> {
     let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for addr in addrs {
@@ -280,7 +280,7 @@ impl Connection {
     /// Sends the request and waits for the head of the answer.
     async fn begin(&mut self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Ending> {
         if let Err(error) = self.sender.ready().await {
-            // This error only says that the connection has ended; the driver knows the cause.
+            // This error only tells that the connection has ended; the driver knows the cause.
             return Err(match (&mut self.driver).await {
                 Ok(Err(why)) => self.failed(&why, Ending::NotSent),
                 Ok(Ok(())) | Err(_) => self.failed(&error, Ending::NotSent),
@@ -302,7 +302,8 @@ impl Connection {
                 let advice = "the answer is no HTTP; an address with TLS is written https://HOST:PORT";
                 ending(format!("{}: {advice}", words(error)))
             }
-            // A stopping node and its doors for other protocols do so, too.
+            // A node that is stopping, or a port for another protocol, closes the connection in
+            // this way, too.
             None if error.is_incomplete_message() => {
                 let advice = "it closed the connection without an answer; it may be a port for other than HTTP";
                 ending(advice.to_owned())
@@ -336,7 +337,7 @@ mod tests {
             let (mut stream, _) = listener.accept().await.unwrap();
             let _ = stream.read(&mut [0; 4_096]).await;
             stream.write_all(b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 9\r\n\r\n{").await.unwrap();
-            // Until the client closes the connection.
+            // Waits until the client closes the connection.
             stream.read(&mut [0; 1]).await
         });
         let (call, silence) = (Call::get("/v1/admin/backup".into()), Duration::from_millis(100));

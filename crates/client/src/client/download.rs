@@ -1,4 +1,4 @@
-//! Backups, which are answers that may be larger than memory.
+//! Download of backups, which may be larger than memory.
 
 use std::io;
 use std::time::Duration;

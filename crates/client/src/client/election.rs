@@ -17,8 +17,7 @@ use crate::{Error, Guard, Loss};
 const ROUTE: &str = "/v1/elections";
 
 impl Client {
-    /// Returns the election at `path`. Curator's `LeaderLatch` at the same path takes part in the
-    /// same election.
+    /// Returns the election at `path`. Curator's `LeaderLatch` at that path takes part in it.
     pub fn election(&self, path: impl Into<String>) -> Election {
         Election { client: self.clone(), path: path.into(), lock_delay: None }
     }
@@ -39,8 +38,8 @@ impl Election {
         self
     }
 
-    /// Stands for election, and waits in order to lead. `label` is the value that others see until
-    /// this leader proclaims one. Dropping the future ends the candidacy in the background.
+    /// Enters the election, and waits until this client leads. `label` is the value that others see
+    /// until this leader proclaims one. Dropping the future ends the candidacy in the background.
     ///
     /// # Errors
     /// As [`crate::Lock::acquire`].
@@ -48,9 +47,9 @@ impl Election {
         Ok(self.leads(self.candidacy(label).acquire().await?))
     }
 
-    /// Stands for election for at most `wait`. Returns `None` when the time was over first; the
-    /// candidacy has then ended. A `wait` of zero is a single try: it leads when there is no other
-    /// candidate, and never joins the queue.
+    /// Enters the election, and waits to lead for at most `wait`. Returns `None` when the time was
+    /// over first; the candidacy has then ended. A `wait` of zero is a single try: it leads when
+    /// there is no other candidate, and never joins the queue.
     ///
     /// # Errors
     /// As [`Election::campaign`].
@@ -169,8 +168,8 @@ pub struct Observer {
 
 impl Observer {
     /// Returns the present leader at the first call; then the next leader, or the next value of the
-    /// same one. `None` when no candidate leads. Leaders who lead only briefly may be passed over.
-    /// Dropping the future loses nothing.
+    /// present leader. `None` when no candidate leads. A leader that leads only briefly may be
+    /// passed over. Dropping the future loses nothing.
     ///
     /// # Errors
     /// As any read. The call may be repeated.

@@ -11,8 +11,8 @@ use crate::api::Actor;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Loss {
-    /// The session has expired, or may have: its deadline passed on this machine's clock, or the
-    /// cluster reported that it is gone.
+    /// The session has expired, or may have expired: its deadline passed on this machine's clock,
+    /// or the cluster reported that it is gone.
     #[error("the session has expired, or may have")]
     Expired,
     /// The session was closed: by [`crate::Client::close`], or by another program that has its key.
@@ -72,7 +72,7 @@ impl Fate {
         self.0.borrow().gone
     }
 
-    /// The reason, when that is known.
+    /// Reason for which the claim is no longer held, once it is known.
     pub(crate) fn loss(&self) -> Option<Loss> {
         self.0.borrow().loss.clone()
     }
@@ -94,7 +94,7 @@ impl Fate {
         self.loss().unwrap_or(Loss::Unknown)
     }
 
-    /// Notes that a session asked for the claim.
+    /// Notes the session that asked the holder to release; `None` when the request had no session.
     pub(crate) fn note_asked(&self, by: Option<u64>) {
         self.0.send_if_modified(|facts| {
             facts.asked_by = by.or(facts.asked_by);
@@ -102,7 +102,7 @@ impl Fate {
         });
     }
 
-    /// The session that asked for the claim, if that was told.
+    /// Session that asked the holder to release, if known.
     pub(crate) fn asked_by(&self) -> Option<u64> {
         self.0.borrow().asked_by
     }

@@ -43,7 +43,7 @@ impl Group {
         self.left(member).await.map(drop)
     }
 
-    /// Leaves the group, and returns the zxid of that.
+    /// Leaves the group, and returns the zxid of the transaction.
     pub(crate) async fn left(&self, member: &str) -> Result<Deletion, Error> {
         let target = Target::path(GROUPS, &self.path)?.with("member", member);
         self.client.write(Call::write(Method::DELETE, target.finish())).await

@@ -159,7 +159,7 @@ async fn another_clients_refusal_tells_nothing_of_a_guard() {
     assert!(guard.is_safe(), "the other one may not be permitted to read the lock");
 }
 
-/// Sets its flag in the drop.
+/// Sets its flag when it is dropped.
 struct DropFlag(Arc<AtomicBool>);
 
 impl Drop for DropFlag {

@@ -115,7 +115,7 @@ impl Session {
         self.loss()
     }
 
-    /// The reason of the loss for the session's locks.
+    /// Reason for which the locks of the ended session are lost.
     fn loss(&self) -> Loss {
         match self.state() {
             SessionState::Closed => Loss::Closed,
@@ -123,7 +123,8 @@ impl Session {
         }
     }
 
-    /// Notes the answer to a request that was sent at `sent`: the session is safe for that long.
+    /// Notes the answer to a request that was sent at `sent`: from then on the session is safe for
+    /// `safe_for_ms`.
     pub(crate) fn heard(&self, sent: Moment, safe_for_ms: u64) {
         self.life().heard(sent, Duration::from_millis(safe_for_ms));
         self.refresh();
@@ -146,7 +147,7 @@ impl Session {
         Ok(())
     }
 
-    /// Room for one more write with a key.
+    /// Waits for room for one more write with an idempotency key.
     ///
     /// # Errors
     /// `Unavailable` when there is none by the deadline.
@@ -174,8 +175,8 @@ impl Session {
         self.delays.store(true, Ordering::Relaxed);
     }
 
-    /// Tells whether the session is lost and must end by its timeout, as only then the delay of its
-    /// locks begins. A close would give the locks to others at once.
+    /// Tells whether the session is lost and must end by its timeout, because only an expiry begins
+    /// the delay of its locks. A close would give the locks to other clients at once.
     fn must_expire(&self) -> bool {
         self.delays.load(Ordering::Relaxed) && self.state() == SessionState::Lost
     }

@@ -20,7 +20,7 @@ use crate::client::verdict::{Verdict, judge};
 /// Time limits of calls.
 #[derive(Clone, Debug)]
 pub(crate) struct Timeouts {
-    /// Time for a connection.
+    /// Timeout for opening a connection.
     pub(crate) connect: Duration,
     /// Time for one try, beyond the time that the node was asked to wait.
     pub(crate) attempt: Duration,
@@ -33,10 +33,10 @@ pub(crate) struct Timeouts {
 /// Bounds of the pauses between tries.
 const PAUSE_FIRST: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// Short calls at the same time. Further ones wait for their turn.
+/// Largest number of short calls under way at once. Further calls wait.
 const CALLS_MAX: usize = 128;
-/// Long-polls at the same time. Further ones wait for their turn. They are counted apart from short
-/// calls, so that a release never waits for a poll.
+/// Largest number of long-polls under way at once. Further long-polls wait. They are counted apart
+/// from short calls, so that a release never waits for a long-poll.
 const POLLS_MAX: usize = 1_024;
 
 /// Connections to all nodes.
@@ -83,9 +83,9 @@ impl Transport {
     /// Sends a call until it is answered.
     ///
     /// # Errors
-    /// `Unavailable` at the deadline when certainly no try had an effect, else `Unknown`. Refusals
-    /// as they come. Earlier when every endpoint is unreachable and has always been: the endpoints
-    /// are wrong, or the cluster is down.
+    /// `Unavailable` at the deadline when certainly no try had an effect, else `Unknown`. A refusal
+    /// is returned at once. `Unavailable` comes before the deadline when no endpoint has ever been
+    /// reachable: the endpoints are wrong, or the cluster is down.
     pub(crate) async fn send(&self, call: &Call, deadline: Moment) -> Result<Answer, Error> {
         self.send_in_turn(call, deadline).await.map(|(answer, _)| answer)
     }

@@ -32,8 +32,8 @@ pub(crate) enum Verdict {
     },
 }
 
-/// Judges a try. `addr` is the endpoint that was asked. `maybe_done` tells whether an earlier try
-/// of the same call may have had an effect.
+/// Judges a try. `addr` is the endpoint of the try. `maybe_done` is true if an earlier try of the
+/// call may have had an effect.
 pub(crate) fn judge(addr: &str, ending: Ending, repeat: Repeat, maybe_done: bool) -> Verdict {
     let undone = |reason: String, unreachable: bool| {
         let reason = format!("{addr}: {reason}");

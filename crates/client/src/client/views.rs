@@ -37,7 +37,7 @@ pub struct NewMember {
 const SETTINGS: &str = "/v1/settings";
 /// First character of a cursor that only the node that gave it can read.
 const SEALED: char = '~';
-/// Times that a list goes on after the loss of its cursor.
+/// Number of lost cursors after which the reading of a list fails.
 const CURSORS_LOST_MAX: u32 = 3;
 /// Time for which all endpoints together are asked for the leader.
 const LEADER_MET_MAX: Duration = Duration::from_secs(1);
@@ -73,8 +73,8 @@ impl Client {
     }
 
     /// Returns the locks of [`Client::locks`], each with the first page of its queue. If the leader
-    /// answers, the contenders have the time since their sessions were heard. A page of locks takes
-    /// one request.
+    /// answers, the contenders have the time since the last heartbeat of their sessions. A page of
+    /// locks takes one request.
     ///
     /// # Errors
     /// As any read.
@@ -91,12 +91,12 @@ impl Client {
         loop {
             let target = Target::route("/v1/locks").with("prefix", prefix).with_some("after", after.as_deref());
             let call = Call::get(target.with_some("queues", queues).finish());
-            // Only the leader knows the times at which sessions were heard.
+            // Only the leader knows the times of the sessions' heartbeats.
             let call = if queues.is_some() { call.prefer(Prefer::Leader) } else { call };
             let answer = if after.as_ref().is_some_and(|after| after.starts_with(SEALED)) {
                 match transport.send_to(endpoint, &call).await {
                     // The node does not answer, or was restarted and lost the cursor. Any other
-                    // node goes on behind the last lock of the list.
+                    // node continues after the last lock of the list.
                     Err(_) if again > 0 => {
                         again -= 1;
                         after = locks.last().map(|last| last.path.clone());
@@ -151,9 +151,9 @@ impl Client {
     /// gets its default.
     ///
     /// # Errors
-    /// `Refused` with `NotEmpty` when the queue has contenders and the change would start or end
-    /// that the lock is managed or a semaphore. The permits of a semaphore and the number of
-    /// waiters can be changed at any time.
+    /// `Refused` with `NotEmpty` when the queue has contenders and the change would switch
+    /// `managed`, or would make the lock a semaphore or no longer one. The permits of a semaphore
+    /// and the number of waiters can be changed at any time.
     pub async fn set_settings(&self, path: &str, settings: LockSettings) -> Result<LockSettingsInfo, Error> {
         let target = Target::path(SETTINGS, path)?;
         self.write(Call::write(Method::PUT, target.finish()).json(&settings)).await
@@ -232,7 +232,7 @@ impl Client {
     /// Adds a member, whose node must already be started and waiting. For operators.
     ///
     /// # Errors
-    /// As any write; `Refused` with the obstacle.
+    /// As any write; `Refused` with the kind of obstacle, for example `ChangeInProgress`.
     pub async fn add_member(&self, member: &NewMember) -> Result<Members, Error> {
         let NewMember { id, peer_addr, http_addr, observer, manual, zone, replaces } = member;
         let target = Target::route("/v1/admin/members").with("id", id).with("peer_addr", peer_addr);
@@ -244,7 +244,7 @@ impl Client {
     /// Makes a learner a voter. For operators.
     ///
     /// # Errors
-    /// As any write; `Refused` with the obstacle.
+    /// As any write; `Refused` with the kind of obstacle, for example `LearnerLagging`.
     pub async fn promote_member(&self, id: u64) -> Result<Members, Error> {
         let target = Target::route(&format!("/v1/admin/members/{id}/promote"));
         self.write(Call::write(Method::POST, target.finish())).await
@@ -253,7 +253,7 @@ impl Client {
     /// Removes a member for good; with `force` even if that loses the quorum. For operators.
     ///
     /// # Errors
-    /// As any write; `Refused` with the obstacle.
+    /// As any write; `Refused` with the kind of obstacle, for example `WouldLoseQuorum`.
     pub async fn remove_member(&self, id: u64, force: bool) -> Result<Members, Error> {
         let target = Target::route(&format!("/v1/admin/members/{id}")).with("force", force);
         self.write(Call::write(Method::DELETE, target.finish())).await
@@ -263,7 +263,7 @@ impl Client {
     /// operators.
     ///
     /// # Errors
-    /// As any write; `Refused` with the obstacle.
+    /// As any write; `Refused` with the kind of obstacle, for example `AnotherNodeAnswers`.
     pub async fn update_member(
         &self,
         id: u64,

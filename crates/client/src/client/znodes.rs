@@ -70,7 +70,7 @@ impl Client {
     }
 
     /// Returns the names of a znode's children, sorted. They are read page by page, so a long list
-    /// is not of one moment.
+    /// may mix several states.
     ///
     /// # Errors
     /// `Refused` with `NoNode` when there is no such znode.
@@ -128,7 +128,7 @@ impl Client {
     }
 }
 
-/// The page of children behind a name.
+/// Makes the request for the page of children after a name. `word` is `true` or `stat`.
 fn children(path: &str, word: &str) -> impl Fn(Option<String>) -> Result<Target, Error> {
     move |after| Ok(Target::path(ZNODES, path)?.with("children", word).with_some("after", after))
 }
@@ -139,8 +139,8 @@ fn children(path: &str, word: &str) -> impl Fn(Option<String>) -> Result<Target,
 pub(crate) struct LockCheck {
     value: String,
     lock: String,
-    /// Fate of a guard of the same client, to note a refusal. `None` for another client's guard: a
-    /// client is refused in the same way for a lock that it may not read.
+    /// Fate of a guard of this client, to note a refusal in. `None` for another client's guard:
+    /// this client is also refused for a lock that it may not read.
     fate: Option<Arc<Fate>>,
 }
 
@@ -152,8 +152,8 @@ impl LockCheck {
         LockCheck { value, lock: guard.lock().to_owned(), fate }
     }
 
-    /// Sends a write with its check, if it has one. The guard hears what the answer tells of its
-    /// lock.
+    /// Sends a write, with the header if there is a check. A refusal because the lock is not held
+    /// is noted in the guard's fate.
     pub(crate) async fn write<T: DeserializeOwned>(
         this: Option<&LockCheck>,
         client: &Client,

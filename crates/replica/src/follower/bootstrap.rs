@@ -1,22 +1,22 @@
-//! The way of a node with a new data directory to a vote.
+//! Way of a node with a new data directory to a vote.
 //!
-//! A new directory means one of two things, and the node cannot tell them apart by itself: the
-//! cluster is new, or this node's disk was lost. In the second case it may have voted in the
-//! current term and acknowledged entries that it no longer has. So it takes part in nothing before
-//! it knows better:
+//! A new directory means that the cluster is new, or that this node's disk was lost. The node
+//! cannot tell these cases apart by itself. If its disk was lost, it may have voted in the current
+//! term and acknowledged entries that it no longer has. So it takes part in nothing at first:
 //!
-//! - When all configured members answer and none of them has an entry beyond the first membership,
-//!   the cluster is new. It founds the cluster with the configured members; that every founder does
-//!   so makes no difference. A majority would not do: one of it may be a lost disk and the other a
-//!   node that has nothing yet, while the third, who does not answer, has everything. A node that
-//!   is told to join never founds.
-//! - Else there is a cluster, and its members are in its log; the configuration only says whom to
-//!   ask first. The node takes the newest membership that a node with a vote names, asks those that
-//!   it names, too, and asks until a majority of each of its sets of voters, not counting itself,
-//!   has answered with their terms. Whatever it promised before, one of these knows the term, and
-//!   one knows of any newer membership that this node had a part in. It takes entries from leaders
-//!   of the highest of these terms on, and none from older ones, and has no vote and stands for no
-//!   election until it has applied what such a leader's log held when it answered.
+//! - When all configured members answer and none has an entry beyond the first membership, the
+//!   cluster is new. The node founds it with the configured members; every founder does the same,
+//!   which does no harm. Answers of a majority would not be enough: one may come from a lost disk
+//!   and one from a node that has nothing yet, while the third node, which does not answer, has
+//!   everything. A node that is told to join never founds a cluster.
+//! - Otherwise there is a cluster, and its members are in its log; the configuration only names the
+//!   nodes to ask first. The node takes the newest membership that a node with a vote reports, and
+//!   also asks the members in it. It asks until a majority of each set of voters, not counting
+//!   itself, has answered with its term. Whatever the node promised before, one of these voters
+//!   knows the term, and one knows any newer membership in which this node had a part. The node
+//!   takes entries only from leaders of the highest of these terms or later. It has no vote and
+//!   stands for no election until it has applied what the log of such a leader held when that
+//!   leader answered.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -34,54 +34,54 @@ use crate::raft::transport::{Answer, Ask, KnownMembers, Standing};
 use crate::stop::Stop;
 use crate::view::View;
 
-/// The message of a node that must not choose between clusters.
+/// Message of a node that cannot choose between several clusters.
 const SEVERAL: &str = "the nodes that answer belong to several clusters of this name, as their uuids say: check the addresses \
                        in `members`";
-/// A pause between two rounds of questions.
+/// Pause between two rounds of questions.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The conclusion from the answers of the other members.
+/// Conclusion from the answers of the other members.
 #[derive(Debug, PartialEq, Eq)]
 enum Conclusion {
-    /// Answers that are too few to tell.
+    /// The answers are too few to tell.
     Ask,
     /// The cluster is new.
     Found,
-    /// The cluster is there, and no promise of this node was made in a later term than this.
+    /// The cluster exists, and this node made no promise in a term later than `floor`.
     Join { floor: u64 },
     /// The answers come from several clusters of this name.
     Several,
 }
 
-/// The answers of another node.
+/// Answers of another node.
 #[derive(Clone, Debug)]
 struct PeerAnswers {
     id: u64,
     standing: Standing,
-    /// The members; none from a program that does not know the question.
+    /// Members that the other node knows; `None` from a program that does not know the question.
     members: Option<KnownMembers>,
 }
 
 impl PeerAnswers {
-    /// The membership that it names, and the place of that in its log.
+    /// The membership that the node reports, and the position of its entry.
     fn membership(&self) -> Option<&StoredMembershipRecord> {
         self.members.as_ref().map(|known| &known.membership).filter(|stored| !stored.membership.nodes.is_empty())
     }
 
-    /// Tells whether what it says of the cluster counts: it has a vote there.
+    /// Tells whether the node's answer about the cluster counts: it has a vote and was not removed.
     fn counts(&self) -> bool {
         self.standing.joined && self.members.as_ref().is_none_or(|known| !known.removed)
     }
 }
 
-/// The node that asks.
+/// The node that asks: this one.
 #[derive(Clone, Copy, Debug)]
 struct Asker {
     id: u64,
-    /// True if it has nothing.
+    /// True if the node's log has nothing but, at most, the first membership.
     fresh: bool,
-    /// Number of members that are to found the cluster, this node included; `None` when it is not
-    /// one of them.
+    /// Number of configured members, which may found the cluster; `None` for a node that is told to
+    /// join.
     founders: Option<usize>,
 }
 
@@ -100,8 +100,8 @@ fn judge(asker: Asker, answers: &[PeerAnswers]) -> Conclusion {
         && let Some(founders) = asker.founders
         && answers.iter().all(|answer| answer.standing.fresh)
     {
-        // All of them, not a majority: one that does not answer may be the only one left that knows
-        // of a cluster.
+        // All members, and not a majority: a member that does not answer may be the only one left
+        // that knows of a cluster.
         return if answers.len() + 1 >= founders { Conclusion::Found } else { Conclusion::Ask };
     }
     let sure = || answers.iter().filter(|answer| answer.counts());
@@ -129,7 +129,7 @@ pub(crate) async fn form(bootstrap: Arc<Bootstrap>, stopped: Stop) {
     }
 }
 
-/// Brings this node into the ensemble.
+/// Founds the cluster with the other members, or joins this node to it.
 pub(crate) struct Bootstrap {
     pub(crate) consensus: Arc<Consensus>,
     pub(crate) config: Arc<Config>,
@@ -157,7 +157,7 @@ impl Bootstrap {
                     let leader = standings.find(|standing| standing.leads && standing.term >= floor);
                     catch_up = catch_up.or(leader.map(|leader| leader.last_log));
                 }
-                // Once for each change of who is there.
+                // Logged once for each change of the members that answer.
                 Conclusion::Ask if told.as_ref() != Some(&missing) => {
                     tracing::info!(missing, "waiting for other members to found the cluster or to join it");
                     told = Some(missing);
@@ -170,7 +170,7 @@ impl Bootstrap {
             }
             if let Some(index) = catch_up.filter(|_| !self.gate.joined()) {
                 let _ = self.view.applied_at_least(self.consensus.zxid(index), Instant::now() + PAUSE).await;
-                // Zxids may have got their base meanwhile: what is compared must be read in this
+                // Zxids may have got their base meanwhile, so the two values must be read in this
                 // order.
                 let applied = self.view.applied();
                 if applied >= self.consensus.zxid(index) && applied > Zxid(0) {
@@ -187,7 +187,7 @@ impl Bootstrap {
         Asker { id: config.node_id, fresh: self.standing().fresh, founders }
     }
 
-    /// Asks the others, and gives what they say as far as they answer.
+    /// Asks the other nodes, and returns the answers of those that answer.
     async fn ask(&self) -> Vec<PeerAnswers> {
         let deadline = Instant::now() + self.consensus.peer_timeout;
         let known = |answer| match answer {
@@ -201,7 +201,7 @@ impl Bootstrap {
         standings.into_iter().map(heard).collect()
     }
 
-    /// All members may call, and are asked in the next round.
+    /// Lets all reported members call this node, and makes them peers for the next round.
     fn meet_those_named(&self, answers: &[PeerAnswers]) {
         let Some(newest) = newest(answers) else { return };
         let nodes = &newest.membership.nodes;
@@ -212,7 +212,7 @@ impl Bootstrap {
         }
     }
 
-    /// The ids of the other members that did not answer.
+    /// Ids of the other members that did not answer, with commas between them.
     fn missing(&self, answers: &[PeerAnswers]) -> String {
         let silent = self.consensus.peers.all().into_iter().map(|(id, _)| id);
         let silent = silent.filter(|id| answers.iter().all(|answer| answer.id != *id));
@@ -226,7 +226,7 @@ impl Bootstrap {
         let members: BTreeMap<u64, storage::Member> = self.config.members.iter().map(|m| (m.id, m.into())).collect();
         match self.consensus.raft.initialize(members).await {
             Ok(()) => tracing::info!("cluster founded"),
-            // A leader was faster than this node's own founding.
+            // Another founder's leader was faster than the founding of this node.
             Err(error) => tracing::debug!(%error, "not initialised"),
         }
     }
@@ -244,7 +244,7 @@ impl Bootstrap {
         true
     }
 
-    /// Facts that this node knows of the members, for those who join.
+    /// Facts that this node knows of the members, for a node that joins.
     pub(crate) fn known_members(&self, asker: u64) -> KnownMembers {
         let cluster = &self.consensus.cluster;
         KnownMembers {
@@ -255,12 +255,12 @@ impl Bootstrap {
         }
     }
 
-    /// The progress of this node, for those who found or join.
+    /// Progress of this node, for a node that founds or joins a cluster.
     pub(crate) fn standing(&self) -> Standing {
         let metrics = self.consensus.metrics();
         Standing {
-            // A node that has lost its state knows that there is a cluster: it must never found
-            // another.
+            // A node that has lost its state knows that there is a cluster, and must never found
+            // another one.
             fresh: metrics.last_log_index.is_none_or(|index| index == 0)
                 && metrics.snapshot.is_none()
                 && !self.meta.rejoining(),

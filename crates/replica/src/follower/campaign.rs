@@ -1,11 +1,11 @@
-//! The time at which a follower asks to be elected.
+//! Time at which a follower stands for election.
 //!
-//! A leader that says nothing is given the configured time, some of it by chance: it may be a busy
-//! machine. A leader whose connection has ended is most likely dead, and then no follower needs to
-//! wait longer than the lease, in which all who heard it vote for no other. But the end is a hint
-//! only: a firewall may have cut the connection. So it moves nothing but the moment at which this
-//! node asks the others whether they would elect it (pre-vote): a node that still hears the leader
-//! says no, and no term moves. What leaders and voters promise each other, the lease, stays whole.
+//! A leader that is silent is given the election timeout, part of which is random, because the
+//! leader may be a busy machine. A leader whose connection has ended is most likely dead. Then a
+//! follower waits no longer than the lease, in which all nodes that heard the leader vote for no
+//! other. The end of a connection is only a hint, because a firewall may have cut it. So it moves
+//! only the time of the pre-vote: a node that still hears the leader refuses, and no term changes.
+//! The lease on which leaders rely stays whole.
 //!
 //! ```text
 //! heard last      connection ends         lease over, asks, and again ...           asks for want of a word
@@ -27,22 +27,21 @@ use crate::local::vote_gate::VoteGate;
 use crate::raft::consensus::Consensus;
 use crate::stop::Stop;
 
-/// Time behind its lease that a follower waits for the leases of the others, who heard the leader a
-/// little later.
+/// Time after its lease that a follower waits for the leases of the other followers, which heard
+/// the leader a little later.
 const MARGIN: Duration = Duration::from_millis(5);
-/// The time between two followers, who ask one after the other, so that not all of them stand at
-/// once and none wins. About one election.
+/// Time between the pre-votes of two followers, which ask one after the other so that they do not
+/// split the votes. About the duration of one election.
 const TURN: Duration = Duration::from_millis(12);
-/// Time to be elected that a candidate is given which has just been told that this node would elect
-/// it.
+/// Time to be elected that this node gives a candidate to which it has just granted a vote.
 const PRECEDENCE: Duration = Duration::from_millis(50);
 
-/// Times at which to ask, for a follower of one leader.
+/// Times at which a follower of one leader asks for pre-votes.
 #[derive(Clone, Copy, Debug)]
 struct Timing {
     leader: u64,
     lease: Duration,
-    /// Silence that is allowed to a leader whose connections have not ended.
+    /// Longest silence of a leader whose connections have not ended.
     patience: Duration,
     /// Number of followers that ask before this one.
     before: u32,
@@ -50,13 +49,13 @@ struct Timing {
 }
 
 impl Timing {
-    /// The end of the ordinary timeout.
+    /// End of the ordinary election timeout.
     fn patient_until(&self, heard: Instant) -> Instant {
         heard + self.patience
     }
 
-    /// The time at which to ask because the leader's connection has ended; `asked`: when this node
-    /// did so last. `None`: not at all.
+    /// Time at which to ask because the leader's connection has ended; `None` not to ask for that
+    /// reason. `asked` is the time at which this node last did so.
     fn ask_at(&self, signs: &LeaderSigns, asked: Option<Instant>) -> Option<Instant> {
         let heard = signs.heard?;
         // Another connection of the same leader may live, or be new.
@@ -68,14 +67,14 @@ impl Timing {
     }
 }
 
-/// Runs until the node stops: says when Raft may stand of itself, and when it shall ask at once.
+/// Runs until the node stops: tells Raft when it may stand by itself, and when it must ask at once.
 pub(crate) async fn stand(config: Arc<Config>, consensus: Arc<Consensus>, gate: Arc<VoteGate>, stopped: Stop) {
     let mut changes = consensus.role_changes();
     let mut state = State::default();
     tokio::select! {
         biased;
         () = stopped.wait() => return,
-        // Before, an earlier process of this node may have promised not to.
+        // Before that, an earlier process of this node may have promised not to stand.
         () = gate.unbound() => {}
     }
     loop {
@@ -92,15 +91,14 @@ pub(crate) async fn stand(config: Arc<Config>, consensus: Arc<Consensus>, gate: 
 
 #[derive(Default)]
 struct State {
-    /// The timeout that was drawn when the leader was last found to be there, and when it was heard
-    /// then.
+    /// Time at which the leader was heard last, and the election timeout drawn then.
     patience: Option<(Instant, Duration)>,
     /// Time at which this node last asked because a connection had ended.
     asked: Option<Instant>,
 }
 
 impl State {
-    /// Does what is due. Returns when to look again, if nothing happens before.
+    /// Does what is due. Returns the time of the next look, if nothing happens before.
     async fn look(&mut self, config: &Config, consensus: &Consensus, gate: &VoteGate) -> Instant {
         let now = Instant::now();
         let seldom = now + consensus.election_timeout_max;
@@ -108,15 +106,15 @@ impl State {
             return seldom;
         }
         if consensus.disk_watch.stalls() {
-            // This node could not even vote for itself. The end of the stall is told.
+            // Without its disk this node cannot even vote for itself. The end of a stall wakes this
+            // task.
             consensus.raft.runtime_config().elect(false);
             return seldom;
         }
         let signs = consensus.leader_watch.signs();
         let leader = consensus.leader().filter(|leader| *leader != consensus.node_id);
         let (Some(leader), Some(heard)) = (leader, signs.heard) else {
-            // No leader to wait for: candidates and those who have heard none keep to Raft's own
-            // pauses.
+            // Without a leader to wait for, candidates and followers keep to Raft's own pauses.
             consensus.raft.runtime_config().elect(true);
             return seldom;
         };
@@ -126,7 +124,7 @@ impl State {
         let silent = now >= timing.patient_until(heard);
         consensus.raft.runtime_config().elect(silent);
         if silent {
-            // Until it is heard again.
+            // Raft may stand until the leader is heard again.
             return now + Duration::from_millis(config.heartbeat_ms);
         }
         if timing.ask_at(&signs, self.asked).is_some_and(|at| at <= now) {

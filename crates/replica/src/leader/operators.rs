@@ -1,4 +1,4 @@
-//! Takes orders of operators, here or from another node, and brings them to the leader.
+//! Orders of operators, which come in at any node and are carried out by the leader.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use crate::raft::transport::{Answer, Ask, ChannelError, Introduction, PeerReject
 use crate::view::life::Life;
 use crate::write::retry::Retry;
 
-/// An order takes no longer: a change of the members, or a transfer.
+/// Longest time of an order.
 const ORDER_MAX: Duration = Duration::from_secs(15);
 
-/// Carries orders out.
+/// Carries out orders on the leader, and forwards them from other nodes.
 #[derive(Clone)]
 pub(crate) struct Operators {
     pub(crate) consensus: Arc<Consensus>,
@@ -43,7 +43,7 @@ impl Operators {
                 },
                 None => "no leader is heard".to_owned(),
             };
-            // The members are told as this node knows them, where no leader answers.
+            // Without a leader, the report is what this node knows of the members.
             if order == Order::Members && self.consensus.heard_leader().is_none() {
                 return Ok(OrderOutcome::Members(self.members.report()));
             }
@@ -53,7 +53,7 @@ impl Operators {
         }
     }
 
-    /// Asks the leader; `Err` when it did nothing and another try may do better.
+    /// Passes an order to the leader. `Err` when nothing was done and another try may succeed.
     async fn pass_on(
         &self,
         leader: u64,
@@ -74,7 +74,7 @@ impl Operators {
         }
     }
 
-    /// An order that another node passed on.
+    /// Carries out an order that another node forwarded.
     pub(crate) async fn order_for_peer(&self, order: &[u8]) -> Answer {
         let Some((term, true)) = self.consensus.leading_term() else {
             return Answer::NotLeader(self.consensus.leader());
@@ -90,7 +90,7 @@ impl Operators {
     }
 
     /// Carries an order out, and waits for its end until the deadline. The order goes on when its
-    /// operator hangs up: a leader that has begun to hand over, and stops halfway, takes no
+    /// operator hangs up: a leader that had begun to hand over and stopped halfway would take no
     /// heartbeats any more.
     async fn carry_out(&self, order: Order, term: u64, deadline: Instant) -> Result<OrderOutcome, OrderError> {
         let (operators, stopped) = (self.clone(), self.life.stopped());
@@ -136,7 +136,7 @@ impl Operators {
         http_addr: Option<String>,
         zone: Option<String>,
     ) -> Result<(), OrderError> {
-        // A wrong address that is taken could cost the quorum.
+        // Checked, because a wrong address could cost the quorum.
         if let Some(addr) = peer_addr.as_ref().filter(|_| id != self.consensus.node_id) {
             let known = self.consensus.cluster.incarnation_of(id);
             let met = self.meet(id, addr).await?;
@@ -155,7 +155,7 @@ impl Operators {
         changed.await
     }
 
-    /// Speaks to the node that is to be a member, before anything is proposed.
+    /// Connects to a node at an address that is to be a member's, before anything is proposed.
     async fn meet(&self, id: u64, addr: &str) -> Result<Introduction, OrderError> {
         let target = self.consensus.peers.stranger(id, addr);
         let met = timeout(self.consensus.peer_timeout * 2, target.introduce()).await;

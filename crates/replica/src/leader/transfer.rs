@@ -1,4 +1,4 @@
-//! Lets another voter lead, and waits until it does.
+//! Transfer of leadership to another voter.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,12 +9,12 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::leader::orders::{OrderError, OrderOutcome, RefusedOrder};
 use crate::raft::consensus::Consensus;
 
-/// Time for the successor to have everything. New proposals wait meanwhile.
+/// Longest time for the successor to get every entry. New proposals wait meanwhile.
 const HOLD_MAX: Duration = Duration::from_millis(50);
-/// Time between two looks at how far the successor is.
+/// Time between two checks of the successor's progress.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// Transfers leadership.
+/// Transfers leadership, and waits for the next leader.
 pub(crate) struct Transfer {
     pub(crate) consensus: Arc<Consensus>,
 }
@@ -29,8 +29,8 @@ impl Drop for ProposalPause<'_> {
 }
 
 impl Transfer {
-    /// Asks `to`, or the voter that is furthest, to take over from this leader of `term`, and waits
-    /// for a newer term.
+    /// Asks `to`, or without it the voter that is to lead next, to take over from this leader of
+    /// `term`, and waits for a leader of a newer term.
     pub(crate) async fn transfer(&self, to: Option<u64>, term: u64) -> Result<OrderOutcome, OrderError> {
         let (began, own) = (Instant::now(), self.consensus.node_id);
         if to == Some(own) {
@@ -83,8 +83,8 @@ impl Transfer {
         Ok(to)
     }
 
-    /// Lets proposals wait. Refused while another transfer is under way: the first of the two that
-    /// ends would let them go on before the other one.
+    /// Makes proposals wait. Refused while another transfer is under way, because the first of the
+    /// two to end would let proposals go on too early.
     fn hold(&self, term: u64) -> Result<ProposalPause<'_>, OrderError> {
         let holds = &self.consensus.holds;
         if self.consensus.hands_over_in(term) || !holds.send_if_modified(|held| !std::mem::replace(held, true)) {
@@ -94,7 +94,7 @@ impl Transfer {
         Ok(ProposalPause(&self.consensus))
     }
 
-    /// The next leader that this node hears of, and its term.
+    /// Waits for the next leader that this node hears of. Returns its id and its term.
     async fn next_leader(&self, term: u64) -> Option<(u64, u64)> {
         let mut changes = self.consensus.role_changes();
         let heard = async {

@@ -1,18 +1,18 @@
-//! The last word of the log on something that changes: when to say more, and when to wait for it to
-//! settle.
+//! Bound on the log lines about a value that changes: when to log it, and when to wait until it
+//! settles.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Changes that are told as soon as they have lasted for the settling time; behind them it doubles
-/// each time.
+/// Number of changes that are logged as soon as they have lasted for the settling time. After
+/// these, the settling time doubles with each line.
 const FREE: u32 = 6;
-/// Time without a line after which changes are told as at first.
+/// Time without a line after which the number of lines counts from 0 again.
 const CALM: Duration = Duration::from_secs(300);
-/// The settling time where things change again and again.
+/// Longest settling time.
 const LASTS_MAX: Duration = Duration::from_secs(10);
-/// The first step to it.
+/// Least settling time from which the doubling begins.
 const LASTS_STEP: Duration = Duration::from_millis(250);
 
 /// The reporter of a value that is looked at again and again: says when a change is to be told.
@@ -21,20 +21,21 @@ pub(crate) struct ChangeReporter<T> {
     told: T,
     seen: T,
     since: Instant,
-    /// Time that a change must have lasted.
+    /// Time for which a change must last before it is logged.
     lasts: Duration,
-    /// Lines since the last calm.
+    /// Number of lines since the last time without lines.
     lines: u32,
     last: Option<Instant>,
 }
 
 impl<T: Clone + PartialEq> ChangeReporter<T> {
-    /// Makes a thing of which nothing has to be told while it is as at first.
+    /// Makes a value that needs no line while it is `first`.
     pub(crate) fn new(first: T, lasts: Duration, now: Instant) -> ChangeReporter<T> {
         ChangeReporter { told: first.clone(), seen: first, since: now, lasts, lines: 0, last: None }
     }
 
-    /// Looks at it. Its value when it was told of last, if there is a change to tell of now.
+    /// Notes the present value. If a change is to be logged now, returns the value that was logged
+    /// before.
     pub(crate) fn look(&mut self, seen: T, now: Instant) -> Option<T> {
         if seen != self.seen {
             self.seen = seen;
@@ -51,7 +52,7 @@ impl<T: Clone + PartialEq> ChangeReporter<T> {
         Some(std::mem::replace(&mut self.told, self.seen.clone()))
     }
 
-    /// The value that was told last.
+    /// The value that was logged last.
     pub(crate) fn told(&self) -> &T {
         &self.told
     }

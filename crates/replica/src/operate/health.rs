@@ -1,4 +1,4 @@
-//! The health of the cluster, and the number of voters more that it can lose, as far as this node
+//! Health of the cluster, and the number of voters that it can still lose, as far as this node
 //! knows.
 //!
 //! A leader knows of every member; any other node knows of itself and of its leader.
@@ -9,19 +9,19 @@ use tokio::time::Instant;
 
 use crate::operate::status::Status;
 
-/// A member's part in the cluster.
+/// Role of a member in the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// The member leads.
     Leader,
     /// The member has a vote.
     Voter,
-    /// The member is fed, and has no vote.
+    /// The member gets entries, and has no vote.
     Learner,
 }
 
 impl Part {
-    /// The word for it, as APIs print it.
+    /// Name of the role, as APIs print it.
     pub fn as_str(self) -> &'static str {
         match self {
             Part::Leader => "leader",
@@ -36,31 +36,31 @@ impl Part {
 pub struct MemberHealth {
     /// The member's id.
     pub id: u64,
-    /// The member's part.
+    /// Role of the member.
     pub part: Part,
-    /// True if it was heard lately; `None` where this node cannot know.
+    /// True if the member was heard lately; `None` if this node cannot know.
     pub reachable: Option<bool>,
-    /// Time since it was heard; `None` when it was not, or this node cannot know.
+    /// Time since the member was heard; `None` if it was not heard, or if this node cannot know.
     pub last_contact: Option<Duration>,
-    /// Number of committed entries that it lacks; `None` when that is not known.
+    /// Number of committed entries that the member lacks; `None` if not known.
     pub lag: Option<u64>,
 }
 
-/// The cluster, as a node knows it.
+/// The cluster, as a node sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Health {
-    /// The member that leads.
+    /// Id of the leader; `None` if none is heard.
     pub leader: Option<u64>,
     /// True if there is a leader with a quorum, and nothing wrong is known of any member.
     pub healthy: bool,
-    /// Number of voters that may fail from now on, so that the others still are a quorum. `None`
-    /// where this node does not lead.
+    /// Number of voters that may fail from now on while the others are a quorum. `None` if this
+    /// node does not lead.
     pub failure_tolerance: Option<u64>,
-    /// Members with a vote.
+    /// Number of members with a vote.
     pub voters: u64,
-    /// Members without.
+    /// Number of members without a vote.
     pub learners: u64,
-    /// All of them.
+    /// All members.
     pub members: Vec<MemberHealth>,
 }
 
@@ -69,21 +69,21 @@ pub struct Health {
 struct MemberSight {
     id: u64,
     votes: bool,
-    /// Time since it was heard.
+    /// Time since the member was heard; `None` if it was not heard or this node cannot know.
     contact: Option<Duration>,
     lag: Option<u64>,
 }
 
-/// Facts that a node knows beside those.
+/// Facts that a node knows of itself and of the cluster.
 #[derive(Clone, Copy, Debug)]
 struct Frame {
     own: u64,
     leader: Option<u64>,
-    /// True if a quorum follows this node; `None` where it does not lead.
+    /// True if a quorum follows this node as the leader; `None` if this node does not lead.
     leads: Option<bool>,
-    /// Silence after which a member is not connected.
+    /// Silence after which a member counts as disconnected.
     disconnected_after: Duration,
-    /// Entries by which a member may be behind and be ready.
+    /// Largest number of entries by which a member may be behind while it counts as healthy.
     lag_max: u64,
 }
 
@@ -101,14 +101,14 @@ pub(crate) fn health(status: &Status) -> Health {
     judge(&frame, &sights(status, leads.map(|(term, _)| term)))
 }
 
-/// All members, and what is known of each. The only place that asks who is one.
+/// All members, with what this node knows of each. No other function decides who is a member.
 fn sights(status: &Status, leads_in: Option<u64>) -> Vec<MemberSight> {
     let consensus = &status.consensus;
     let metrics = consensus.metrics();
     let committed = consensus.committed(&metrics);
     let own_lag = committed.0.saturating_sub(status.proposer.view.applied().0);
     let leader = consensus.leader();
-    // While a change is half done, those who are to vote afterwards.
+    // While a change is half done, the voters after the change.
     let voters = consensus.voters();
     let age = |since: Instant| since.elapsed();
     let sight = |id: u64| {
@@ -129,8 +129,8 @@ fn sights(status: &Status, leads_in: Option<u64>) -> Vec<MemberSight> {
     consensus.members().into_iter().map(|member| sight(member.id)).collect()
 }
 
-/// Draws the conclusion. With a change of members under way, `votes` is to be true of those who
-/// count in the smaller of the two quorums.
+/// Derives the health of the cluster. While a change of the members is half done, `votes` is true
+/// of the voters after the change.
 fn judge(frame: &Frame, sights: &[MemberSight]) -> Health {
     let leads = frame.leads.is_some();
     let member = |sight: &MemberSight| {

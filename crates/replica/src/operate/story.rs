@@ -30,14 +30,14 @@ use crate::stop::Stop;
 use crate::view::View;
 use crate::{Config, Readiness};
 
-/// Time between two looks.
+/// Time between two checks.
 const LOOK: Duration = Duration::from_millis(100);
-/// Time between two questions to one peer whether it is there.
+/// Time between two pings to one peer.
 const PROBE: Duration = Duration::from_secs(2);
-/// Time that a peer must be reached, or not, before that is told.
+/// Time for which a peer must be reached, or not, before that is logged.
 const PEER_LASTS: Duration = Duration::from_millis(200);
 
-/// The node that this node takes for the leader.
+/// The leader, as this node sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Leading {
     NoLeader,
@@ -45,7 +45,7 @@ enum Leading {
     ThisNode { term: u64 },
 }
 
-/// The sight of a node at one moment.
+/// State that a node sees at one moment.
 #[derive(Clone, Debug)]
 struct NodeSight {
     leading: Leading,
@@ -54,7 +54,7 @@ struct NodeSight {
     contacts: BTreeMap<u64, Contact>,
 }
 
-/// One line.
+/// Kind of a log line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum StoryLine {
     Leads { term: u64 },
@@ -69,7 +69,7 @@ enum StoryLine {
     Lost { peer: u64, obstacle: Obstacle },
 }
 
-/// Things that were told.
+/// Values that were logged last.
 struct Story {
     leading: ChangeReporter<Leading>,
     quorum: ChangeReporter<bool>,
@@ -131,14 +131,14 @@ impl Story {
         lines
     }
 
-    /// The peers that were told to be out of reach.
+    /// Ids of the peers that were logged as unreachable, with commas between them.
     fn unreachable(&self) -> String {
         let lost = self.contacts.iter().filter(|(_, told)| matches!(told.told(), Contact::Lost(_)));
         lost.map(|(id, _)| id.to_string()).collect::<Vec<_>>().join(",")
     }
 }
 
-/// Sees what there is to tell, and tells it.
+/// Reads what a node sees, and logs the changes.
 pub(crate) struct Teller {
     pub(crate) consensus: Arc<Consensus>,
     pub(crate) view: Arc<View>,
@@ -215,9 +215,9 @@ impl Teller {
         }
     }
 
-    /// Asks every peer whether it is there. The connecting part notes what that comes to.
+    /// Pings every peer. The code that connects notes the failures.
     async fn probe(&self) {
-        // Longer than a connection may be silent: it is the connection that finds out.
+        // Longer than a connection may be silent, so that the connection notices a failure first.
         let deadline = Instant::now() + self.consensus.peer_timeout * 3;
         let asks = self.consensus.peers.all().into_iter().map(|(_, peer)| async move {
             if let Ok(Answer::Pong) = peer.control.ask(Ask::Ping, deadline).await {
@@ -228,7 +228,7 @@ impl Teller {
     }
 }
 
-/// The first line of a node.
+/// Logs the first line of a node.
 pub(crate) fn start(config: &Config, progress: &StoredProgress) {
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
@@ -243,7 +243,7 @@ pub(crate) fn start(config: &Config, progress: &StoredProgress) {
     );
 }
 
-/// Runs until the node stops.
+/// Logs changes until the node stops.
 pub(crate) async fn tell(teller: Teller, stopped: Stop) {
     let mut changes = teller.consensus.role_changes();
     let mut tick = interval(LOOK);

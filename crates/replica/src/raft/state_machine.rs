@@ -1,5 +1,5 @@
-//! The part between Raft and [`znode::State`]: entries in, published states and answers out;
-//! snapshots both ways.
+//! State machine of Raft around [`znode::State`]: it takes entries, publishes states and answers
+//! proposers; it makes and installs snapshots.
 
 use std::collections::VecDeque;
 use std::io;
@@ -24,30 +24,31 @@ use crate::raft::known_cluster::KnownCluster;
 use crate::view::View;
 use crate::view::forced::{ForcedLog, ForcedRelease};
 
-/// Entries that are applied before the state is published and their proposers hear of it.
+/// Largest number of entries that are applied before the state is published and their proposers are
+/// answered.
 const BATCH_MAX: usize = 512;
-/// Bytes of those entries, as the log has them, of all but the last.
+/// Largest size in bytes of those entries in the log, not counting the last entry.
 const BATCH_BYTES_MAX: usize = 1 << 20;
-/// Events after which the state is published before the next entry: readers wait meanwhile, and an
-/// entry that expires sessions is small and does much.
+/// Number of events after which the state is published before the next entry. Readers wait
+/// meanwhile, and even a small entry, which expires sessions, can make many events.
 const EVENTS_ENOUGH: usize = 1_000;
-/// Sequence numbers of a parent after which the log tells of them: 90 %.
+/// Number of used sequence numbers of a parent from which on that is logged: 90 % of all.
 const SEQUENCE_TOLD: u64 = SEQUENCE_MAX / 10 * 9;
 
-/// The snapshot as Raft hands it around, with what it contains.
+/// A snapshot and its meta, as Raft passes it on.
 pub(crate) type RaftSnapshot = openraft::alias::SnapshotOf<TypeConfig, Snapshot>;
 
 /// The result of a proposal, which its [`Outcome`] carries.
 #[derive(Debug)]
 pub(crate) struct ProposalResult {
-    /// The entry's zxid.
+    /// Zxid of the entry.
     pub(crate) at: Zxid,
-    /// The outcome, without events.
+    /// Result of applying the entry, without events.
     pub(crate) applied: TxnOutcome,
 }
 
-/// Raft's state machine. In memory only: after a restart it is read from the newest snapshot and
-/// the log behind it.
+/// Raft's state machine. It is in memory only: after a restart it is read from the newest snapshot
+/// and the later entries of the log.
 pub(crate) struct StateMachine {
     last_applied: Option<LogId>,
     membership: StoredMembership,
@@ -56,17 +57,17 @@ pub(crate) struct StateMachine {
     snapshots: SnapshotStore,
     /// Bytes of entries applied since the last snapshot was begun or installed.
     log_since_snapshot_bytes: Arc<AtomicU64>,
-    /// Entries that were read already when they came.
+    /// Entries that were decoded when they came.
     decoded: Arc<DecodedEntries>,
-    /// Locks that were taken from their sessions.
+    /// Log of tickets that are taken from their sessions.
     forced: ForcedLog,
-    /// Parents whose sequence numbers run out.
+    /// Limit on log lines about parents whose sequence numbers run out.
     running_out: Seldom,
-    /// A sender that is held as long as the state machine lives.
+    /// Sender whose drop tells that the state machine is gone.
     _alive: mpsc::Sender<()>,
 }
 
-/// The cluster of this node's data, in memory and on disk.
+/// Facts about the cluster of this node's data, in memory and on disk.
 pub(crate) struct OwnCluster {
     pub(crate) host: Host,
     pub(crate) cluster: Arc<KnownCluster>,
@@ -74,26 +75,26 @@ pub(crate) struct OwnCluster {
 }
 
 impl OwnCluster {
-    /// Joins the cluster, before its founding is applied.
+    /// Makes the founding of the cluster durable, before it is applied.
     async fn join(&self, founding: Founding) -> io::Result<()> {
         let (cluster, meta) = (Arc::clone(&self.cluster), self.meta.clone());
         self.host.blocking(move || cluster.join(&meta, founding)).await
     }
 
-    /// Makes the error of what was committed and cannot be read: the end of this node.
+    /// Makes the error of a committed entry or a snapshot that cannot be read. It ends this node.
     fn unread(&self, what: &str, error: DecodeError) -> io::Error {
         let error = unread(what, error);
         other_level(&error).into_iter().for_each(|other| self.cluster.outgrow(other));
         error
     }
 
-    /// Learns what the state says of the cluster, after it was applied.
+    /// Learns the facts about the cluster that are in a state.
     fn learn(&self, state: &State) {
         state.cluster().into_iter().for_each(|cluster| self.cluster.learn(cluster));
     }
 }
 
-/// An entry that is committed and read, and not applied yet.
+/// An entry that is committed and decoded, and not applied yet.
 struct CommittedEntry {
     id: LogId,
     what: EntryContent,
@@ -130,7 +131,7 @@ impl StateMachine {
         }
     }
 
-    /// The next entries, up to the bounds of a batch, and whether more may follow.
+    /// Takes the next entries, up to the bounds of a batch. Returns true if more may follow.
     async fn read_batch<S>(&self, entries: &mut S) -> io::Result<(VecDeque<CommittedEntry>, bool)>
     where
         S: Stream<Item = io::Result<EntryResponder<TypeConfig>>> + Unpin + OptionalSend,
@@ -160,8 +161,8 @@ impl StateMachine {
         Ok((batch, more))
     }
 
-    /// Tells whether a batch says something of the cluster itself. A founding is durable before
-    /// anything of it is applied.
+    /// Tells whether a batch changes facts about the cluster itself. Makes a founding durable
+    /// before anything of it is applied.
     async fn prepare(&self, batch: &VecDeque<CommittedEntry>) -> io::Result<bool> {
         let (mut of_cluster, mut founded) = (false, false);
         for committed in batch {
@@ -180,8 +181,8 @@ impl StateMachine {
         Ok(of_cluster)
     }
 
-    /// Applies the first entries of a batch: all of them, or up to one behind which the state is
-    /// wanted by itself, or which made many events.
+    /// Applies the first entries of a batch: all of them, or up to an entry after which an observer
+    /// wants the state by itself, or that made many events.
     fn apply_first(&mut self, batch: &mut VecDeque<CommittedEntry>) {
         let view = Arc::clone(&self.view);
         let mut proposed = Vec::with_capacity(batch.len());
@@ -211,7 +212,7 @@ impl StateMachine {
             events
         });
         self.forced.tell();
-        // Only now: a proposer that hears of its entry finds it in the published state.
+        // Answered only now, so that a proposer finds its entry in the published state.
         for (responder, proposed) in proposed {
             responder.send(Outcome(Arc::new(proposed)));
         }
@@ -236,7 +237,7 @@ impl StateMachine {
         applied
     }
 
-    /// Notes that a sequence number was used, and tells of a parent that has few left.
+    /// Notes that a sequence number was used, and logs a parent that has few left.
     fn note_sequence(&self, state: &State, reply: &Reply) {
         let Some((parent, used)) = state.sequence_used(reply) else { return };
         self.view.counters.sequence_used(used);
@@ -248,7 +249,7 @@ impl StateMachine {
         }
     }
 
-    /// Reads a snapshot's records into a state, as the program does that knows these levels.
+    /// Reads a snapshot's records into a state, for a program that knows the levels `known`.
     /// Blocking.
     pub(crate) fn read(snapshot: &Snapshot, known: Levels) -> io::Result<State> {
         let mut builder = StateBuilder::knowing(known);
@@ -282,8 +283,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
                 if of_cluster {
                     self.own_cluster.learn(&self.view.state());
                 }
-                // Much was done, and much may follow: heartbeats and the log have their turn in
-                // between.
+                // Much was done, and much may follow, so heartbeats and the log get their turn.
                 while self.view.wake_some() {
                     tokio::task::yield_now().await;
                 }
@@ -340,9 +340,9 @@ impl StateMachine {
     }
 }
 
-/// Writes a snapshot of the state as it was when the builder was made.
+/// Writes a snapshot of the state as of the time at which the builder was made.
 pub(crate) struct SnapshotBuilder {
-    /// The state, until it is written.
+    /// The state; `None` once it is being written.
     state: Option<Arc<State>>,
     meta: SnapshotMeta,
     snapshots: SnapshotStore,
@@ -361,23 +361,23 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
             for record in state.records() {
                 writer.push(&record)?;
             }
-            // Freeing all that has changed since takes a while as well.
+            // Freeing the parts of the state that have changed since takes a while as well.
             drop(state);
             writer.finish(&meta)
         });
         let snapshot = snapshot.await?;
         self.view.counters.snapshot_built();
         tracing::info!(id = snapshot.id(), bytes = snapshot.bytes(), "snapshot built");
-        // The snapshot that was built, though a newer one that was received meanwhile may be
-        // current: Raft must still install that.
+        // Returns the snapshot that was built, even if a newer one was received meanwhile and is
+        // current: Raft must still install the newer one.
         Ok(RaftSnapshot { meta: self.meta.clone(), snapshot })
     }
 }
 
-/// The reason why an entry or a snapshot cannot be read.
+/// Makes the error of an entry or a snapshot that cannot be decoded.
 fn unread(what: &str, error: DecodeError) -> io::Error {
     match error {
-        // Whole, so that `other_level` finds it.
+        // Kept whole, so that `other_level` finds it.
         DecodeError::Level(_) => io::Error::new(io::ErrorKind::InvalidData, error),
         error => io::Error::new(io::ErrorKind::InvalidData, format!("{what} cannot be read: {error}")),
     }
@@ -392,7 +392,7 @@ pub(crate) fn other_level(error: &io::Error) -> Option<OtherLevel> {
     }
 }
 
-/// Passes over an entry that is no transaction.
+/// Passes over an entry that is no transaction, and counts its zxid.
 fn skip(state: &mut State, at: LogPosition) -> TxnOutcome {
     // The first membership is entry 0, and zxid 0 means "never".
     if at.zxid > state.last_zxid() {

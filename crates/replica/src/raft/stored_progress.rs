@@ -12,14 +12,14 @@ use crate::raft::known_cluster::KnownCluster;
 pub(crate) struct StoredProgress {
     /// True if the node has a vote.
     pub(crate) joined: bool,
-    /// The node's last vote.
+    /// The node's last vote; `None` if it never voted.
     pub(crate) vote: Option<Vote>,
-    /// The last entry of its log.
+    /// Zxid of the last entry in the node's log.
     pub(crate) last_log: Zxid,
-    /// The last one that it knew to be committed: what must be applied again before it knows what
-    /// it knew.
+    /// Zxid of the last entry that the node knew to be committed. Until it is applied again, the
+    /// state is older than before the start.
     pub(crate) committed: Zxid,
-    /// The last one in its snapshot.
+    /// Zxid of the last entry in the node's snapshot.
     pub(crate) snapshot: Zxid,
 }
 
@@ -48,17 +48,18 @@ impl StoredProgress {
         Ok(StoredProgress { joined: meta.joined(), vote, last_log, committed, snapshot })
     }
 
-    /// Tells whether there was nothing.
+    /// Tells whether the data directory was new.
     pub(crate) fn is_new(&self) -> bool {
         !self.joined && self.last_log == Zxid(0) && self.snapshot == Zxid(0)
     }
 }
 
-/// Records of a snapshot that say of which level it is: its head, and what stands right behind it.
+/// Number of first records of a snapshot that tell its level: the head, and the record right behind
+/// it.
 const HEAD_RECORDS: usize = 2;
 
-/// The level of a snapshot, where a program with these levels does not know it. Raft would only say
-/// that it cannot be read. Other damage is left to Raft.
+/// Returns the level of a snapshot, if a program with the levels `known` does not know it. Raft
+/// would only say that the snapshot cannot be read. Other damage is left to Raft.
 fn at_other_level(snapshot: &Snapshot, known: Levels) -> Option<OtherLevel> {
     let mut builder = StateBuilder::knowing(known);
     let mut heads = snapshot.records().take(HEAD_RECORDS);

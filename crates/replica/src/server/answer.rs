@@ -1,4 +1,4 @@
-//! The lane for questions, from Raft and from nodes that forward requests.
+//! Answers to questions of other nodes, from their Raft or forwarded for their clients.
 
 use std::io;
 use std::pin::pin;
@@ -19,15 +19,16 @@ use crate::raft::transport::{
 
 use super::{Server, flush};
 
-/// Questions under way, for each connection. Beyond: they wait in the socket.
+/// Largest number of questions under way on one connection. Further ones wait in the socket.
 const ASKS_MAX: usize = 8_192;
-/// Bytes of answers that a peer may leave unread before nothing more is read from it.
+/// Largest size in bytes of answers that a peer may leave unread before nothing more is read from
+/// it.
 const UNREAD_BYTES_MAX: usize = 16 << 20;
 
-/// Questions under way on one connection, with the answers that they come to.
+/// Questions under way on one connection, as futures of their answers.
 type UnderWay<'a> = FuturesUnordered<BoxFuture<'a, NumberedMessage<Answer>>>;
 
-/// Questions are worked on at once and answered as they are done, until the node stops.
+/// Answers questions concurrently, each as soon as it is done, until the node stops.
 pub(super) async fn answer(server: &Arc<Server>, mut framed: FramedStream, from: u64) -> io::Result<()> {
     let mut under_way = UnderWay::new();
     let mut taken = 0;
@@ -58,7 +59,7 @@ pub(super) async fn answer(server: &Arc<Server>, mut framed: FramedStream, from:
     left.await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }
 
-/// Tells the asker which questions were taken, and answers those; the asker then closes the
+/// Tells the peer which questions were taken, and answers those. The peer then closes the
 /// connection.
 async fn take_leave(mut framed: FramedStream, mut under_way: UnderWay<'_>, taken: u64) -> io::Result<()> {
     framed.queue(&NumberedMessage { number: 0, body: Answer::Leaving { taken } })?;
@@ -108,7 +109,7 @@ async fn vote(server: &Server, frame: VoteFrame, pre_vote: bool) -> Answer {
         // Raft would wait for the disk with it, and do nothing else meanwhile.
         return Answer::Refused(STALLED.into());
     }
-    // A leader that hands over counts on no follower any more.
+    // A leader that hands over relies on no follower's lease any more.
     let bound = !server.bootstrap.gate.is_unbound() && !frame.leadership_transfer;
     if !server.bootstrap.gate.joined() || bound {
         // The last vote and the acknowledged entries may have been on a disk that is gone.

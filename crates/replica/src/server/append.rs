@@ -1,4 +1,4 @@
-//! The lane for what a leader has to say: its entries, and on another connection its heartbeats.
+//! Receiving appends from a leader: entries on one connection, heartbeats on another.
 
 use std::io;
 use std::pin::pin;
@@ -26,35 +26,37 @@ use crate::raft::transport::{
 
 use super::{Server, flush};
 
-/// Appends that wait for the disk, for each connection. Beyond: they wait in the socket.
+/// Largest number of appends of one connection that wait for the disk. Further ones wait in the
+/// socket.
 const APPENDS_MAX: usize = 64;
-/// Bytes of their frames, but for the last.
+/// Largest size in bytes of their frames, not counting the last frame.
 const APPEND_BYTES_MAX: usize = 2 * FRAME_BYTES_MAX;
-/// Time that an answer that the leader does not wait for may stay here, to go with the next one:
-/// far less than a heartbeat's interval.
+/// Longest time for which an answer is kept that the leader does not wait for, so that it goes with
+/// the next answer. Far less than a heartbeat's interval.
 const IDLE_WAIT: Duration = Duration::from_millis(5);
 
 /// Appends under way on one connection.
 type Appends<'a> = FuturesOrdered<BoxFuture<'a, io::Result<FrameOutcome>>>;
 
-/// Takes what a leader, or one who believes to be it, has to say, and notes the end of it.
+/// Takes appends from a leader, or from a node that takes itself for one, and notes the
+/// connection's end.
 pub(super) async fn take(server: &Arc<Server>, framed: FramedStream, from: u64) -> io::Result<()> {
     let mut under_way = Appends::new();
     let ended = take_appends(server, framed, &mut under_way).await;
     if server.consensus.leader() == Some(from) {
         server.consensus.leader_watch.note_end(from, Instant::now());
     }
-    // Entries that have come in count, though the answers are not heard.
+    // Entries that have come in count, although their answers do not reach the leader.
     let _ = timeout(server.consensus.peer_timeout, under_way.for_each(|_| ready(()))).await;
     ended
 }
 
-/// Appends are handed to Raft as they come and answered in their order.
+/// Passes appends to Raft as they come, and answers them in their order.
 ///
-/// A leader that tells what is committed waits for no answer to that. So behind entries, the
-/// answers to frames without any go with the next answer to some, which spares both ends a packet
-/// and a wake-up for each write. Heartbeats, which the leader waits for, have a connection of their
-/// own that never carries entries.
+/// A leader does not wait for the answer to a frame without entries, which only tells what is
+/// committed. So once the connection has carried entries, such answers go with the next answer to
+/// entries, which spares both ends a packet and a wake-up for each write. Heartbeats, for which the
+/// leader waits, have a separate connection that never carries entries.
 async fn take_appends<'a>(server: &'a Server, mut framed: FramedStream, under_way: &mut Appends<'a>) -> io::Result<()> {
     let (mut sequence, mut bytes) = (0, 0);
     let (mut continuity, mut transitions) = (Continuity::default(), Transitions::default());
@@ -108,8 +110,8 @@ async fn take_appends<'a>(server: &'a Server, mut framed: FramedStream, under_wa
     }
 }
 
-/// Says of a frame that no correct leader sends that it was not taken, and no more. Frames behind
-/// it are of no use.
+/// Answers that a frame was refused that no correct leader sends, and says no more. Later frames of
+/// the connection are of no use.
 async fn refuse_append(server: &Server, mut framed: FramedStream, sequence: u64, error: io::Error) -> io::Result<()> {
     if error.kind() == io::ErrorKind::InvalidData {
         let result =
@@ -120,11 +122,11 @@ async fn refuse_append(server: &Server, mut framed: FramedStream, sequence: u64,
     Err(error)
 }
 
-/// The circumstances in which a frame came.
+/// Circumstances in which a frame came: time, size, and Raft's answer about it.
 struct Arrival {
     at: Instant,
     bytes: usize,
-    /// The leader does not wait to hear that it was taken.
+    /// True if the leader does not wait for the answer.
     idle: bool,
     asked: FrameLook,
 }
@@ -132,7 +134,7 @@ struct Arrival {
 /// The outcome of the question to Raft about a frame.
 #[derive(Clone, Copy)]
 enum FrameLook {
-    /// Raft was asked, and knew this; nothing when the frame agrees because the one before it did.
+    /// Raft was asked and knew this; `None` when the frame agrees because the one before it did.
     Yes(Option<Look>),
     /// Raft cannot answer while the disk stalls.
     NotNow,
@@ -140,9 +142,9 @@ enum FrameLook {
 
 /// Asks Raft about a frame, unless the disk stalls and Raft would have to wait for it.
 ///
-/// A leader that is heard is heard, whatever the disk does: this node does not want another one,
-/// and it knows where heartbeats of sessions go. It is no more than that. An answer says what is on
-/// this node's disk, so only Raft gives it.
+/// During a stall, a leader that sends frames still counts as heard: this node needs no other
+/// leader, and knows where to send heartbeats of sessions. An answer tells what is on this node's
+/// disk, so only Raft gives it.
 async fn look(
     consensus: &Consensus,
     gate: &VoteGate,
@@ -171,7 +173,7 @@ struct FrameOutcome {
     answer: AppendAnswer,
     /// Bytes of the frame.
     bytes: usize,
-    /// The leader does not wait for the answer.
+    /// True if the leader does not wait for the answer.
     idle: bool,
 }
 
@@ -246,9 +248,9 @@ fn note_refused(server: &Server, error: &str) {
     }
 }
 
-/// Tells whether something is to be written before the frame can be answered. Raft itself waits
-/// while it saves a vote, and while there is no room for entries; what peers send meanwhile would
-/// pile up in front of it.
+/// Tells whether something must be written before the frame can be answered. Raft itself waits
+/// while it saves a vote, and while there is no room for entries; later messages of peers would
+/// pile up.
 fn needs_the_disk(consensus: &Consensus, frame: &AppendFrame) -> bool {
     !frame.entries.is_empty() || frame.vote.term > consensus.voted_term()
 }

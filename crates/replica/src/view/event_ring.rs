@@ -1,4 +1,4 @@
-//! The last events of this node, for those who resume by zxid.
+//! The last events of this node, for clients that resume from a zxid.
 
 use std::collections::VecDeque;
 
@@ -6,45 +6,44 @@ use znode::{Event, EventRecord, Identity, Zxid};
 
 use crate::{EventBatch, EventKinds, EventsError, WatchKey};
 
-/// Events in one answer, beyond which it ends with its last zxid: all events of a zxid come
-/// together.
+/// Number of events at which an answer ends, once it has all events of its last zxid.
 const BATCH_EVENTS_MAX: usize = 1_000;
-/// Events looked at under one guard.
+/// Number of events looked at under one guard, after which a look ends.
 const SCAN_MAX: usize = 4_096;
 
-/// The last events. Lives under the guard of [`crate::view::View`].
+/// The last events. They are kept under the guard of [`crate::view::View`].
 pub(crate) struct EventRing {
     events_max: usize,
     bytes_max: usize,
     events: VecDeque<EventRecord>,
     bytes: usize,
-    /// Events after this zxid are all here.
+    /// All events after this zxid are in the ring.
     oldest: Zxid,
-    /// Everything up to this zxid has been put in.
+    /// Zxid up to which all events have been put in.
     upto: Zxid,
 }
 
 /// The result of a scan of the ring.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RingScan {
-    /// Events that matched.
+    /// Matching events.
     Batch(EventBatch),
-    /// Nothing up to `scanned`; `more` when there are events after it.
+    /// Nothing matched up to `scanned`.
     NotYet {
-        /// The zxid to ask from next.
+        /// Zxid from which to ask next.
         scanned: Zxid,
-        /// Set when it is to be asked at once.
+        /// True if there are events after it, so that the caller must ask again at once.
         more: bool,
     },
 }
 
 impl EventRing {
-    /// An empty ring that begins after `start`.
+    /// Makes an empty ring that begins after `start`.
     pub(crate) fn new(events_max: usize, bytes_max: usize, start: Zxid) -> EventRing {
         EventRing { events_max, bytes_max, events: VecDeque::new(), bytes: 0, oldest: start, upto: start }
     }
 
-    /// Forgets everything: what happened up to `start` is not known here.
+    /// Drops all events, because those up to `start` are not known here.
     pub(crate) fn reset(&mut self, start: Zxid) {
         self.events.clear();
         self.bytes = 0;
@@ -52,7 +51,7 @@ impl EventRing {
         self.upto = start;
     }
 
-    /// Puts the events of entries up to `upto` in, in order.
+    /// Adds the events of entries up to `upto`, in order.
     pub(crate) fn push(&mut self, events: impl IntoIterator<Item = impl Into<EventRecord>>, upto: Zxid) {
         self.upto = upto;
         for recorded in events.into_iter().map(Into::into) {
@@ -73,8 +72,8 @@ impl EventRing {
         self.upto
     }
 
-    /// The first matching events after `since`, of znodes that the reader may read, and know the
-    /// names of; `None` may all.
+    /// The first matching events after `since`, of znodes that the reader may read and whose names
+    /// it may know. A `reader` of `None` may read all.
     ///
     /// # Errors
     /// `Gone` when events after `since` are lost.
@@ -124,8 +123,8 @@ fn matches(key: &WatchKey, kinds: EventKinds, event: &Event) -> bool {
         }
 }
 
-/// Tells whether a reader may hear of an event. Who watches a subtree has named its root; of what
-/// is below, the names are for who may read the lists that they stand in.
+/// Tells whether a reader may be told of an event. A watch on a subtree names only its root; a name
+/// below is told only to a reader that may read the list of children with that name.
 fn may_hear(key: &WatchKey, recorded: &EventRecord, reader: Option<&[Identity]>) -> bool {
     let named = !matches!(key, WatchKey::Subtree(path) if *path != recorded.event.path);
     recorded.is_for(reader) && (named || recorded.names_it_to(reader))

@@ -1,9 +1,9 @@
-//! Bounds on what is under way at once.
+//! Bounds on the number and the bytes of things that are under way at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A bound on things under way and their bytes.
+/// Bound on the number of things under way, and on their bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Budget {
     count: AtomicUsize,
@@ -21,7 +21,7 @@ impl Budget {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// A place, unless all are taken.
+    /// Takes a place. Returns `None` if a bound would be exceeded.
     pub(crate) fn take(self: &Arc<Self>, bytes: usize, count_max: usize, bytes_max: usize) -> Option<BudgetShare> {
         let count = self.count.fetch_add(1, Ordering::Relaxed);
         let taken = self.bytes.fetch_add(bytes, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! The time that this node puts on entries while it leads.
+//! Time that this node puts on entries while it leads.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -7,19 +7,19 @@ use tokio::time::Instant;
 
 use crate::local::host::Host;
 
-/// Part by which time runs faster where the wall clock is ahead: one in so many.
+/// Divisor of the rate by which time runs faster while the wall clock is ahead.
 const CATCH_UP_PART: u128 = 10;
-/// The log tells of a wall clock that differs by so much ...
+/// Difference of the wall clock, in milliseconds, from which on it is logged.
 const TOLD_MS: u64 = 1_000;
-/// ... and anew when it has differed by less in between.
+/// Difference below which the wall clock must come before a later difference is logged anew.
 const FORGOTTEN_MS: u64 = TOLD_MS / 2;
 
 /// A clock that never goes back, never stands still and never leaps.
 ///
-/// Lock-delays and TTLs are counted in the time of entries. So it goes on at the rate of the
-/// monotonic clock, also when the wall clock is set, and nears one that is ahead slowly. It
-/// leaps only to what is in the state already: the state takes the latest time that it was ever
-/// given, and an earlier leader's clock may have been far ahead.
+/// Lock-delays and TTLs are counted in the time of entries. So this clock goes on at the rate of
+/// the monotonic clock, also when the wall clock is set, and nears a wall clock that is ahead
+/// slowly. It leaps only to the latest time in the state, because an earlier leader's clock may
+/// have been far ahead.
 #[derive(Default)]
 pub(crate) struct EntryClock {
     host: Host,
@@ -31,7 +31,7 @@ struct ClockReading {
     at: Instant,
     /// Nanoseconds since 1970, so that fractions of a millisecond add up.
     time: u128,
-    /// Tells whether the log has told of the wall clock.
+    /// True if the difference of the wall clock was logged.
     told: bool,
 }
 
@@ -40,7 +40,7 @@ impl EntryClock {
         EntryClock { host, ..EntryClock::default() }
     }
 
-    /// Milliseconds since 1970, not before `seen_ms`, the latest time that is in the state.
+    /// Milliseconds since 1970, at least `seen_ms`, the latest time in the state.
     pub(crate) fn now_ms(&self, seen_ms: u64) -> u64 {
         self.read(Instant::now(), self.host.wall_clock_ms(), seen_ms)
     }

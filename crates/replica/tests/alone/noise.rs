@@ -26,7 +26,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 
-/// Strangers at a time.
+/// Number of strangers at a time.
 const STRANGERS: u64 = 6;
 /// Largest number of frames on one connection. A node stops reading at the first frame that it
 /// refuses.
@@ -48,7 +48,7 @@ fn tapped(config: &mut Config) {
     }
 }
 
-/// Counts, by name.
+/// Counts by what was counted.
 #[derive(Default)]
 struct Figures(Mutex<BTreeMap<&'static str, u64>>);
 

@@ -44,7 +44,7 @@ async fn finalize(ensemble: &Ensemble, at: usize, level: Option<u16>) -> Result<
     }
 }
 
-/// The members that are not ready, and the level.
+/// The level that was not reached, and the ids of the members that are not ready for it.
 fn hindered(finalized: FinalizeOutcome) -> (u16, Vec<u64>) {
     let FinalizeOutcome::NotReady { level, status } = finalized else { panic!("{finalized:?}") };
     let hindering = status.members.iter().filter(|member| !member.is_ready_for(level));

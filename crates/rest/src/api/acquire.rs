@@ -76,8 +76,8 @@ pub(crate) enum WaitOutcome {
     Ended(Problem),
 }
 
-/// A held lock, as it was at one zxid. A request to give the ticket up belongs to the same moment:
-/// after it the ticket may be taken away.
+/// A held lock at one zxid, together with a request to give the ticket up: after that zxid the
+/// ticket may be taken away.
 pub(crate) struct Grant {
     pub(crate) token: FencingToken,
     pub(crate) holds: u32,
@@ -142,7 +142,7 @@ pub(crate) async fn enter(mut call: Call, route: &str, mode: Option<LockMode>) -
     call.forget_head();
     let deadline = call.arrived + Duration::from_millis(wish.wait_ms);
     let path = wish.lock;
-    // The missing znode of an upgrade may be its reader.
+    // For an upgrade, the missing znode may be the read ticket.
     let is_upgrade = matches!(wish.op, Op::Upgrade(_));
     let (heartbeat, mut waiter) = propose(&mut call, wish.op, &path, wish.keep)?;
     let entered = enqueue(&call.door, &mut waiter, &path).await;
@@ -161,7 +161,7 @@ pub(crate) async fn enter(mut call: Call, route: &str, mode: Option<LockMode>) -
         Some(grant) => grant,
         None if wish.keep => match wait(&call.door, &ticket, deadline).await {
             Ok(WaitOutcome::Held(grant)) => grant,
-            // A client whose place is kept must hear of its ticket, however the wait ended.
+            // A client whose place is kept must be told its ticket, however the wait ended.
             Ok(WaitOutcome::Over | WaitOutcome::Ended(_)) | Err(_) => match standing(&call, &ticket, true)? {
                 Standing::Held(grant) => grant,
                 Standing::Waiting(answer) => return Ok(answer),
@@ -180,8 +180,8 @@ pub(crate) async fn enter(mut call: Call, route: &str, mode: Option<LockMode>) -
     Ok(answer)
 }
 
-/// Proposes an acquire, with a heartbeat beside it. With `keep` the waiter keeps its place in the
-/// queue.
+/// Proposes an acquire, and sends a heartbeat of its session at the same time. With `keep` the
+/// waiter keeps its place in the queue.
 pub(crate) fn propose(call: &mut Call, op: Op, lock: &ZPath, keep: bool) -> Result<(Heartbeat, Waiter), Problem> {
     let credential = call.caller.session()?;
     let attempt = new_attempt()?;
@@ -229,7 +229,7 @@ fn wish(call: &mut Call, route: &str, mode: Option<LockMode>) -> Result<Wish, Pr
     Ok(Wish { op, lock, wait_ms, keep, texts, mode: Some(mode) })
 }
 
-/// Draws the number of an attempt, unlike that of any other; 0 stands for no attempt.
+/// Draws a random number for an attempt, which no other attempt has; 0 stands for no attempt.
 fn new_attempt() -> Result<Attempt, Problem> {
     let drawn = getrandom::u64().map_err(|error| Problem::unavailable(error.to_string(), 1_000))?;
     Ok(Attempt(drawn.max(1)))
@@ -307,6 +307,8 @@ fn withdrawn(door: &Door, applied: TxnOutcome, ticket: &ZPath) -> Result<Result<
     })
 }
 
+/// Waits until the ticket holds the lock, or until the deadline.
+///
 /// # Errors
 /// 410 when the ticket has gone; 429 at a bound of the node, 503 when it stops.
 pub(crate) async fn wait(door: &Door, ticket: &ZPath, deadline: Instant) -> Result<WaitOutcome, Problem> {
@@ -351,7 +353,7 @@ pub(crate) async fn until<T: Send>(
     }
 }
 
-/// The 200 of a held ticket.
+/// Makes the answer for a held ticket (200).
 pub(crate) fn held(call: &Call, ticket: &ZPath, lock: &ZPath, grant: Grant, safe_for_ms: u64) -> Response {
     let body = Ticket::Held {
         ticket: ticket.as_str().into(),
@@ -364,11 +366,11 @@ pub(crate) fn held(call: &Call, ticket: &ZPath, lock: &ZPath, grant: Grant, safe
     mixed_clients::warn(json(StatusCode::OK, grant.zxid, &body), &call.door.replica.state(), lock, &call.identities)
 }
 
-/// Present position of a ticket.
+/// Present state of a ticket.
 pub(crate) enum Standing {
     /// The ticket holds the lock.
     Held(Grant),
-    /// The ticket waits: the 202.
+    /// The ticket waits. Has the answer (202).
     Waiting(Response),
 }
 

@@ -107,13 +107,13 @@ fn member(call: &mut Call, path: &ZPath) -> Result<ZPath, Problem> {
     path.child(&name).map_err(|_| Problem::bad("member", "not the name of a znode"))
 }
 
-/// Zxid at which a member last joined or left.
+/// Returns the zxid at which a member last joined or left.
 fn changed(state: &State, path: &ZPath) -> u64 {
     state.node(path).map_or(0, |node| node.stat().pzxid.0)
 }
 
 fn page(identities: &[Identity], state: &State, path: &ZPath, after: &str, page_size: usize) -> Result<Group, Problem> {
-    // Access is checked at each look, as a wait may have begun before the znode existed.
+    // Access is checked at each read, because a wait may have begun before the znode existed.
     check_readable(identities, state, path)?;
     let mut group = Group {
         path: path.as_str().into(),

@@ -1,4 +1,4 @@
-//! `/v1/admin/members` and `/v1/admin/leader`: the members, and a transfer of the lead.
+//! `/v1/admin/members` and `/v1/admin/leader`: the members, and a transfer of leadership.
 
 use axum::extract::Path;
 use axum::http::StatusCode;
@@ -133,7 +133,7 @@ pub(crate) async fn remove(operator: Operator, Path(id): Path<String>, mut call:
     ordered(&call, Order::Remove { id, force }).await
 }
 
-/// Passes the lead to another voter, and waits until it leads.
+/// Passes leadership to another voter, and waits until that voter leads.
 #[utoipa::path(put, path = "/v1/admin/leader", operation_id = "adminLeaderTransfer", tag = "admin",
     params(("to" = Option<u64>, Query, minimum = 1, example = 2,
         description = "the voter; absent is the one that is furthest")),

@@ -97,7 +97,7 @@ pub(crate) async fn acquire(WithBody(mut call): WithBody) -> Answer {
     })?;
     let _waiting = if grant.is_none() { call.waits() } else { None };
     if grant.is_none() && keep {
-        // A client whose place is kept must hear of its ticket, however the wait ends.
+        // A client whose place is kept must be told its ticket, however the wait ends.
         let _ = wait(&call.door, &ticket, deadline).await;
     } else if grant.is_none() {
         let left = wait_or_leave(&call.door, &mut waiter, &ticket, deadline).await;
@@ -128,8 +128,8 @@ pub(crate) async fn ticket(mut call: Call) -> Answer {
     let Some(parts) = lock::parts(&state, &ticket) else {
         return Err(gone(&ticket, &state));
     };
-    // As for a single ticket, only the owner is told how long it is safe, and others must be able
-    // to read it.
+    // As for a single ticket: only the owner is told how long the locks are safe, and other clients
+    // need read access.
     check_parts_readable(&call, &state, &ticket, parts)?;
     let own = own_credential(&call, &state, &ticket);
     let heartbeat = own.map(|credential| Heartbeat::send(&call.door, credential));
@@ -200,7 +200,7 @@ fn wish(door: &Door, body: zlock_client::api::AcquireAll) -> Result<AcquireAll, 
     Ok(AcquireAll { policy, owner: body.owner, label: body.label, lock_delay_ms, ..AcquireAll::new(parts) })
 }
 
-/// The 200 or 202 of a multi-lock; 410 when it has gone.
+/// Makes the answer for a multi-lock, 200 or 202; 410 when it has gone.
 fn view(identities: &[Identity], state: &State, ticket: &ZPath, safe_for_ms: u64) -> Result<Response, Problem> {
     let zxid: Zxid = state.last_zxid();
     let parts = lock::parts(state, ticket).ok_or_else(|| gone(ticket, state))?;

@@ -1,5 +1,5 @@
-//! Releases: `DELETE /v1/tickets/{ticket}`, `POST /v1/hand-overs/{ticket}` to a waiter of choice,
-//! and `DELETE /v1/locks/{path}` for the ticket that holds the lock.
+//! Releases: `DELETE /v1/tickets/{ticket}`, `POST /v1/hand-overs/{ticket}`, which grants the lock
+//! to a chosen waiter, and `DELETE /v1/locks/{path}` for the ticket that holds the lock.
 
 use axum::http::StatusCode;
 use zlock_client::api::ProblemType::{HandOverRefused, LockNotManaged, NotHolder, NotOwner, SeveralHeld, TicketGone};
@@ -38,7 +38,7 @@ pub(crate) async fn release(mut call: Call) -> Answer {
     give_back(&call, op, &ticket, &lock).await
 }
 
-/// Releases a managed lock with all holds, and grants it to a waiter of choice.
+/// Releases a managed lock with all holds, and grants it to a chosen waiter.
 #[utoipa::path(post, path = "/v1/hand-overs/{*ticket}", operation_id = "handOversMake", tag = "locks",
     params(("ticket" = PathInUrl, Path, example = json!(TICKET),
         description = "the holder's lock node, slashes plain or encoded"),

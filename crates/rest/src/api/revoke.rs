@@ -1,4 +1,4 @@
-//! `POST /v1/revocations/{path}`: asks a ticket, or all holders of a lock, to give up.
+//! `POST /v1/revocations/{path}`: asks for one ticket back, or for those of all holders of a lock.
 
 use axum::http::StatusCode;
 use zlock_client::api::ProblemType::{NoNode, TicketGone};
@@ -13,7 +13,7 @@ use crate::route::{Route, route};
 
 pub(crate) const ROUTES: &[Route] = &[Route { problems: &[&[NoNode, TicketGone]], ..route!(revoke) }];
 
-/// Asks for a ticket back, or for the tickets of all holders of a lock.
+/// Asks the holder of a ticket to release, or all holders of a lock.
 #[utoipa::path(post, path = "/v1/revocations/{*path}", operation_id = "revocationsMake", tag = "locks",
     params(("path" = PathInUrl, Path, example = "team/x",
         description = "a lock node's path, or a lock's, slashes plain or encoded"),

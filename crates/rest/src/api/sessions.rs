@@ -54,7 +54,7 @@ pub(crate) async fn open(WithBody(mut call): WithBody) -> Answer {
     };
     let mut key = SessionKey { id: 0, secret: [0; 16] };
     getrandom::fill(&mut key.secret).map_err(|error| Problem::unavailable(error.to_string(), 1_000))?;
-    // The session of the request has no part in the new one.
+    // A session in the request has no effect on the new one.
     call.caller.credential = None;
     let address = call.peer().and_then(Peer::counted_addr);
     if address.is_some_and(|address| !call.door.session_rates.take(address)) {
@@ -80,7 +80,7 @@ pub(crate) async fn open(WithBody(mut call): WithBody) -> Answer {
     Ok(with_header(json(StatusCode::CREATED, zxid, &opened), LOCATION, format!("/v1/sessions/{session}")))
 }
 
-/// Client of a session: its own description, and the address that it was seen at.
+/// Makes the client of a session from its own description and the address that it was seen at.
 fn client(details: ClientDetails, peer: Option<&Peer>) -> Result<ClientInfo, Problem> {
     let ClientDetails { host, pid, program } = details;
     for (name, text) in [("client.host", &host), ("client.program", &program)] {
@@ -173,7 +173,7 @@ pub(crate) async fn list(mut call: Call) -> Answer {
     call.page(page).await
 }
 
-/// Znodes of one session that are searched for one that the request may read.
+/// Number of a session's znodes that are searched for one that the request may read.
 const LOOKS_MAX: usize = 8;
 
 /// Tells whether the request may know the client's address: it must be able to read a znode of the

@@ -79,7 +79,7 @@ fn answer(path: &ZPath, settings: znode::LockSettings, zxid: Zxid) -> axum::resp
     json(StatusCode::OK, zxid, &info)
 }
 
-/// Settings of a lock. A lock without a directory has the defaults.
+/// Returns the settings of a lock. A lock without a directory has the defaults.
 fn of(state: &State, path: &ZPath) -> znode::LockSettings {
     lock::queue(state, path, 0, 0).map(|queue| queue.settings).unwrap_or_default()
 }

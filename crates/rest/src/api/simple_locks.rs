@@ -2,8 +2,8 @@
 //!
 //! The request that creates the znode first holds the lock. A delete wakes all waiting requests,
 //! which then try again. A try is one entry of the log, and so is a release. The data is the
-//! owner's id. By the id and the session, the entry of a retry finds its own znode of an earlier
-//! request whose answer was lost.
+//! owner's id. By the id and the session, a retry recognizes the znode of an earlier request whose
+//! answer was lost.
 
 use std::time::Duration;
 
@@ -93,7 +93,7 @@ pub(crate) async fn acquire(mut call: Call) -> Answer {
     ))
 }
 
-/// The owner's id: the request's `owner`, else its key.
+/// Returns the owner's id: the request's `owner`, else its key, else a new UUID.
 fn owner_or_key(call: &Call, named: Option<String>) -> Result<String, Problem> {
     let key = key_text(call.headers())?;
     let (from, id) = match (named, key) {

@@ -26,7 +26,7 @@ pub(crate) const ROUTES: &[Route] = &[Route {
     ..route!(apply)
 }];
 
-/// Data up to this size decodes in a fraction of a millisecond.
+/// Largest data that is decoded without a yield; this takes a fraction of a millisecond.
 const LONG_DATA_BYTES: usize = 64 << 10;
 
 /// Creates, deletes, sets and checks several znodes in one transaction.

@@ -50,7 +50,7 @@ pub(crate) async fn finalize(operator: Operator, mut call: Call) -> Answer {
     }
 }
 
-/// Names the members that hold a level up, with the remedy.
+/// Describes the members that are not ready for a level, with the remedy.
 fn not_ready(level: u16, status: &UpgradeStatus) -> String {
     let hindering = status.members.iter().filter(|member| !member.is_ready_for(level));
     let why: Vec<String> = hindering.map(why_not).collect();

@@ -26,7 +26,7 @@ use crate::request::paths;
 use crate::request::query::cut;
 use crate::route::{Route, route};
 
-/// Routes of the root, which has no name.
+/// Paths of the routes for the root, which has no name.
 const ROOT: &[&str] = &["/v1/znodes", "/v1/znodes/"];
 
 pub(crate) const ROUTES: &[Route] = &[
@@ -271,15 +271,15 @@ fn wants_bytes(headers: &HeaderMap) -> bool {
 #[serde(untagged)]
 #[allow(dead_code, reason = "describes the answers, which are written one by one")]
 pub(crate) enum ZnodeAnswer {
-    /// With `children`.
+    /// Answer to `children`.
     Children(Children),
-    /// With `acl`.
+    /// Answer to `acl`.
     Acl(AclInfo),
-    /// With `watch`.
+    /// Answer to `watch`.
     Events(Events),
-    /// Without these words, when the data is UTF-8.
+    /// Answer without these words, when the data is UTF-8.
     Text(TextZnode),
-    /// Without these words, when the data is not UTF-8.
+    /// Answer without these words, when the data is not UTF-8.
     Bytes(BytesZnode),
 }
 

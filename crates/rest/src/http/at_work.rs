@@ -9,11 +9,11 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::problem::Problem;
 
-/// Requests at work at once.
+/// Largest number of requests at work.
 const AT_WORK_MAX: usize = 4_096;
-/// Part of the places that one address may have while other addresses have any.
+/// Divisor of the places: one address may have a quarter of them while other addresses have any.
 const SHARED_PART: usize = 4;
-/// Further places, for addresses that have no request at work.
+/// Number of further places, for addresses that have no request at work.
 const LAST_PLACES: usize = 64;
 
 /// The requests at work. Clones share one count.
@@ -34,11 +34,11 @@ pub(crate) struct Pass {
     source: Option<IpAddr>,
 }
 
-/// Pause of a request that waits, and so is not at work. Dropping it ends the pause.
+/// Marks a request as waiting, which needs no place. Dropping it takes the place again.
 pub(crate) struct Pause(Arc<Pass>);
 
 impl AtWork {
-    /// Takes a place for a request of this address; `None` stands for a request without a share.
+    /// Takes a place for a request of this address; `None` stands for an exempt address.
     ///
     /// # Errors
     /// 429 beyond the share of the address, 503 when all places are taken.

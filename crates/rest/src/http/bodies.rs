@@ -9,19 +9,20 @@ use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use tokio::sync::Notify;
 
-/// Part of the whole that all answers together may have, so that slow readers do not keep others
-/// from writing.
+/// Divisor of the whole: all answers together may have half of it, so that slow readers do not keep
+/// others from writing.
 const ANSWERS_PART: usize = 2;
-/// Part of the whole, and of the answers' part, that one address may have ...
+/// Divisor of the whole, and of the answers' part, for one address while no other has any bytes
+/// there.
 const ALONE_PART: usize = 2;
-/// ... and this part while another address has any bytes there.
+/// Divisor for one address while another address has any bytes there.
 const SHARED_PART: usize = 4;
 
 /// Bytes of all bodies, counted as far as they have come, not as announced.
 ///
-/// At the bound, the oldest incomplete body gives way. So a client that sends slowly, or never
+/// At the bound, the oldest incomplete body is broken off. So a client that sends slowly, or never
 /// ends, makes room for the others, which need not wait for it. At the bound of an address, its own
-/// bodies give way. The only body or answer of an address may be longer than its share.
+/// bodies are broken off. The only body or answer of an address may be longer than its share.
 #[derive(Clone)]
 pub(crate) struct Bodies {
     memory: Arc<BodyMemory>,
@@ -56,7 +57,7 @@ struct IncompleteBody {
     gives_way: Arc<GivesWay>,
 }
 
-/// Signal to a body that it has to make room, with the bound that was met.
+/// Signal that an incomplete body is broken off to make room, with the bound that was reached.
 #[derive(Default)]
 struct GivesWay {
     why: OnceLock<Full>,
@@ -66,7 +67,7 @@ struct GivesWay {
 /// Bound that leaves no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Full {
-    /// The bytes of the node.
+    /// The bound of the node's memory.
     Node,
     /// The share of the address.
     Address,
@@ -76,7 +77,7 @@ pub(crate) enum Full {
 #[derive(Debug)]
 pub(crate) enum Broken {
     TooLarge,
-    /// The body had to make room, or found none.
+    /// The body was broken off to make room, or found no room.
     Full(Full),
     Unreadable(axum::Error),
 }
@@ -102,7 +103,7 @@ impl Bodies {
     }
 
     /// Reads a body, and keeps its room. `source` is the address that it counts for; `None` stands
-    /// for an address without a bound of its own.
+    /// for an exempt address.
     ///
     /// # Errors
     /// [`Broken`] says why the body was not read.
@@ -172,7 +173,7 @@ impl Bodies {
     }
 }
 
-/// Share of one address in `whole`.
+/// Returns the share of one address in `whole`.
 fn part(whole: usize, others_have_any: bool) -> usize {
     whole / if others_have_any { SHARED_PART } else { ALONE_PART }
 }
@@ -198,7 +199,7 @@ impl Ledger {
         }
     }
 
-    /// Sends the oldest incomplete bodies away until the bound is kept; false when too few are
+    /// Breaks off the oldest incomplete bodies until the bound is kept; false when too few are
     /// left.
     fn make_room(&mut self, bytes_max: usize) -> bool {
         while self.bytes > bytes_max {
@@ -208,8 +209,9 @@ impl Ledger {
         true
     }
 
-    /// Sends incomplete bodies of an address away until its share is kept. A body of `own` bytes is
-    /// part of the share, and is kept when it is all of it.
+    /// Breaks off incomplete bodies of an address until its share is kept; false when too few are
+    /// left. A body of `own` bytes is part of the share, and may be longer than the share when it
+    /// is alone.
     fn make_share(&mut self, bytes_max: usize, source: IpAddr, own: usize) -> bool {
         while let Some(share) = self.shares.get(&source) {
             let is_kept = share.bytes <= own || share.bytes <= part(bytes_max, self.bytes > share.bytes);
@@ -221,13 +223,13 @@ impl Ledger {
 
     fn send_away(&mut self, number: u64, why: Full) {
         if let Some(half) = self.take_half(number) {
-            // Each body is told once.
+            // Each body is signalled once.
             let _ = half.gives_way.why.set(why);
             half.gives_way.told.notify_one();
         }
     }
 
-    /// Takes an incomplete body out; `None` when it has given way.
+    /// Takes an incomplete body out of the lists; `None` when it was broken off.
     fn take_half(&mut self, number: u64) -> Option<IncompleteBody> {
         let half = self.halves.remove(&number)?;
         if let Some(share) = half.source.and_then(|source| self.shares.get_mut(&source)) {
@@ -247,7 +249,7 @@ impl Ledger {
 }
 
 impl Room {
-    /// Counts further bytes of the body. `is_whole` says that they are its last.
+    /// Counts further bytes of the body. `is_whole` is true for its last bytes.
     fn add(&mut self, bytes: usize, is_whole: bool) -> Result<(), Full> {
         let Room { all, source, bytes: own, kind } = self;
         let mut ledger = all.lock();
@@ -286,7 +288,8 @@ impl Room {
         }
     }
 
-    /// Resolves when the body has to make room for others.
+    /// Resolves when the body is broken off to make room for others, with the bound that was
+    /// reached.
     async fn gives_way(&self) -> Full {
         match &self.kind {
             Kind::Half(_, gives_way) => {
@@ -302,7 +305,7 @@ impl Drop for Room {
     fn drop(&mut self) {
         let mut ledger = self.all.lock();
         match self.kind {
-            // A body that has given way is not counted any more.
+            // A body that was broken off is not counted any more.
             Kind::Half(number, _) => drop(ledger.take_half(number)),
             Kind::Answer => ledger.discount(self.source, self.bytes, self.bytes),
             Kind::Whole => ledger.discount(self.source, self.bytes, 0),

@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 
 use crate::problem::Problem;
 
-/// Number of waiting jobs. Beyond, the last job of the longest line gives way.
+/// Largest number of waiting jobs. Beyond, the last job of the longest line is dropped.
 const WAITING_MAX: usize = 1_024;
 
 /// The lines, and the thread that serves them.
@@ -43,7 +43,7 @@ struct Line {
     jobs: VecDeque<Job>,
 }
 
-/// Does the work and hands the result over.
+/// A job, which does the work and hands the result over.
 type Job = Box<dyn FnOnce() + Send>;
 
 impl LongWork {
@@ -120,8 +120,8 @@ impl Monitor {
 }
 
 impl WorkQueues {
-    /// Puts a job into its line. Returns the job that gives way: where all places are taken, the
-    /// last one of the longest line.
+    /// Puts a job into its line. Returns the job that is dropped when all places are taken: the
+    /// last job of the longest line.
     fn push(&mut self, source: Option<IpAddr>, job: Job) -> Option<Job> {
         match self.lines.iter_mut().find(|line| line.source == source) {
             Some(line) => line.jobs.push_back(job),

@@ -25,23 +25,25 @@ use crate::request::door::Door;
 use crate::request::operator::for_operators;
 use crate::routes::routes;
 
-/// Operators' connections at once. Beyond: a silent or idle one gives way, else the new one is
-/// closed.
+/// Largest number of operators' connections. Beyond: a silent or idle one is closed for the new
+/// one, else the new one is closed.
 const ADMIN_CONNECTIONS_MAX: usize = 64;
-/// Connections over the cap that get an answer at once. More are closed without one.
+/// Number of connections over the bound that are refused with an answer at once. More are closed
+/// without one.
 const REFUSALS_MAX: usize = 64;
-/// Time that a client over the cap has to take its refusal.
+/// Time that a client over the bound has to take its refusal.
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
-/// Number of looks at the listeners before they are closed.
+/// Number of rounds of accepting before the listeners are closed.
 const LAST_LOOKS: usize = 2;
 /// Errors of accept, each with its pause, behind which the last connections are given up.
 const LAST_ERRORS_MAX: usize = 50;
-/// Pause after an accept that failed for want of a resource (file descriptors).
+/// Pause after an accept that failed for lack of a resource, such as a file descriptor.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
-/// Serves the API until `shutdown` resolves, and for two configured times more. In both times the
-/// node is not ready, and in the second it ends connections with their next answers. Then it ends
-/// waits, lets open requests end for a bounded time, and returns.
+/// Serves the API until `shutdown` resolves, and then for two more periods of the configuration,
+/// `drain_delay_ms` and `drain_time_ms`. In both the node is not ready; in the second, each
+/// connection ends with its next answer. Then the door ends waits, lets open requests end for a
+/// bounded time, and returns.
 ///
 /// # Errors
 /// None at present: a failing accept is logged and tried again.
@@ -81,7 +83,7 @@ pub async fn serve(
 pub struct Entrances {
     /// Listeners for all clients.
     pub listeners: Listeners,
-    /// Socket for operators: its file lets in only the node's own user.
+    /// Admin socket for operators, whose file lets in only the node's own user.
     pub admin: Option<UnixListener>,
 }
 
@@ -100,10 +102,10 @@ impl From<TcpListener> for Entrances {
 struct Server {
     door: Arc<Door>,
     connections: Connections,
-    /// Connections with the same routes, for operators.
+    /// Connections for operators, with the same routes.
     admin_connections: Connections,
     places: Arc<Admission>,
-    /// Places of operators, which so come in when the door is full, too.
+    /// Places of operators' connections, so that operators are admitted when the door is full, too.
     admin_places: Arc<Admission>,
     refusals: Arc<Semaphore>,
     stopping: CancellationToken,
@@ -144,14 +146,14 @@ impl Server {
         }
     }
 
-    /// Lets in the connections that the system has accepted for this node. Closing the listener
+    /// Accepts the connections that the system already has for this node. Closing the listener
     /// would reset them, and lose the bytes sent on them.
     async fn accept_the_last(self: &Arc<Self>, listeners: &Listeners) {
         let take = |(incoming, addr): (Incoming, SocketAddr)| Arc::clone(self).take(incoming, addr.ip());
         each_of_the_last(|| listeners.accept(), |error| self.cannot_accept(error), take).await;
     }
 
-    /// Lets connections in until `end`.
+    /// Accepts connections until `end`.
     async fn accept(self: &Arc<Self>, listeners: &Listeners, end: impl Future<Output = ()> + Send) {
         let mut end = std::pin::pin!(end);
         loop {
@@ -161,7 +163,7 @@ impl Server {
             };
             match accepted {
                 Ok((incoming, addr)) => {
-                    // However many connections come, those already there get a turn between two.
+                    // However many connections come, earlier ones get a turn between two of them.
                     tokio::task::yield_now().await;
                     Arc::clone(self).take(incoming, addr.ip());
                 }
@@ -179,7 +181,7 @@ impl Server {
         tokio::time::sleep(ACCEPT_PAUSE).await;
     }
 
-    /// Ends connections while the process wants descriptors.
+    /// Closes connections while the process lacks file descriptors.
     async fn give_back(self: Arc<Self>) {
         loop {
             tokio::select! {
@@ -195,7 +197,7 @@ impl Server {
         }
     }
 
-    /// Lets operators in until the door closes.
+    /// Accepts operators' connections until the door closes.
     async fn accept_operators(self: Arc<Self>, admin: UnixListener) {
         loop {
             let accepted = tokio::select! {
@@ -244,11 +246,11 @@ impl Server {
             warn!(door = "http", %addr, bound = whose, times, "a connection is refused: there are too many");
         }
         if let Ok(permit) = self.refusals.clone().try_acquire_owned()
-            // A handshake for a refusal would cost the work that the bound is there to spare.
+            // A TLS handshake for a refusal would cost the work that the bound saves.
             && let Some(stream) = incoming.into_plain()
         {
             tokio::spawn(async move {
-                // A client that does not listen misses its refusal.
+                // A client that does not read misses its refusal.
                 let _ = tokio::time::timeout(REFUSAL_TIMEOUT, refuse(stream, self.door.unasked(refusal(full)))).await;
                 drop(permit);
             });
@@ -304,7 +306,7 @@ where
 {
     let mut errors = 0;
     for _ in 0..LAST_LOOKS {
-        // Yielding lets the runtime look at its sockets.
+        // Yielding lets the runtime poll its sockets.
         tokio::task::yield_now().await;
         while let Ok(accepted) = tokio::time::timeout(Duration::ZERO, accept()).await {
             match accepted {
@@ -319,14 +321,14 @@ where
     }
 }
 
-/// The answer to a connection over the cap.
+/// Returns the answer to a connection over the bound.
 fn refusal(full: Full) -> Problem {
     let whose = if full == Full::Door { "" } else { " from your address" };
     Problem::unavailable(format!("too many connections{whose} to this node: go to another one"), 1_000)
 }
 
 /// Sends the refusal before a request has come, then waits for the client to close: a reset would
-/// take the answer away.
+/// discard the answer.
 async fn refuse(mut stream: TcpStream, refusal: Response) -> io::Result<()> {
     let (mut head, body) = refusal.into_parts();
     let body = axum::body::to_bytes(body, usize::MAX).await.map_err(io::Error::other)?;

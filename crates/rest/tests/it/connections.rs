@@ -1,4 +1,4 @@
-//! Connections: real sockets, slow clients, full houses, clients that go away.
+//! Connections: real sockets, slow clients, full doors, clients that go away.
 
 use std::time::Duration;
 
@@ -101,7 +101,7 @@ async fn pipelined_old_and_absolute_requests_are_served() {
     }
 }
 
-/// nginx's `auth_request` asks like this about a request with a body, and sends no body itself:
+/// nginx's `auth_request` asks in this way about a request with a body, and sends no body itself:
 /// `proxy_pass_request_body off` leaves the length.
 #[tokio::test]
 async fn a_question_of_a_proxy_is_answered_without_the_body_that_it_tells_the_length_of() {

@@ -11,7 +11,7 @@ fn document() -> &'static Value {
     rest::openapi_document()
 }
 
-/// Every operation: method, path and description.
+/// Returns every operation: method, path and description.
 fn operations() -> impl Iterator<Item = (&'static str, &'static str, &'static Value)> {
     let paths = document()["paths"].as_object().unwrap();
     paths.iter().flat_map(|(path, item)| {
@@ -53,7 +53,7 @@ pub(crate) fn check(method: &Method, path: &str, answer: &Answer) {
     if ["no-route", "method-not-allowed"].contains(&answer.problem()) {
         return;
     }
-    // Paths behind the fence are those of other requests, with their methods.
+    // Paths behind the fence, and their methods, are those of other requests.
     if path.starts_with("/v1/fence/") {
         return;
     }
@@ -415,7 +415,7 @@ async fn a_key_need_not_be_a_uuid_and_lock_nodes_are_named_by_one() {
     acquire(&"x".repeat(129)).await.expect_problem(400, "bad-request");
 }
 
-/// Type of a schema in a few words.
+/// Describes the type of a schema in a few words.
 fn type_of(schema: &Value) -> String {
     if let Some(name) = schema["$ref"].as_str() {
         return name.rsplit('/').next().unwrap().to_owned();

@@ -19,13 +19,13 @@ const SECRETS: [&str; 3] = ["5ec2e700", "hidden", "secret"];
 /// permission either.
 #[derive(Clone, Copy, PartialEq)]
 enum Disclosure {
-    /// 403 to the reader; the owner hears of its own.
+    /// The reader gets 403; the owner learns about its own ticket.
     OwnOnly,
-    /// 403 to both.
+    /// The reader and the owner get 403.
     Refused,
-    /// 200 to all, without the secrets.
+    /// The reader and the owner get 200, without the secrets.
     WithoutSecrets,
-    /// 200 to all, and only the session hears the names of what it owns.
+    /// Both get 200, and only the session is told the names of the znodes that it owns.
     OwnNames,
 }
 
@@ -339,8 +339,8 @@ async fn who_loses_read_during_a_wait_is_told_nothing_of_the_lock() {
     answer.expect_problem(403, "no-auth");
 }
 
-/// Ten thousand locks of others lie before the one that a request may see. The request comes to its
-/// lock page by page, and hears of no other lock, not even by a cursor.
+/// Ten thousand locks of other clients come before the one that a request may see. The request
+/// reaches its lock page by page, and learns of no other lock, not even by a cursor.
 #[tokio::test]
 async fn who_may_read_few_locks_comes_to_all_of_them_through_those_of_others() {
     let node = Node::start().await;

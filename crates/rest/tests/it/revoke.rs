@@ -1,4 +1,5 @@
-//! `/v1/revoke`: a holder is asked to give up, hears of it, and loses the lock at the deadline.
+//! `/v1/revocations`: a holder is asked to release, learns of it, and loses the lock at the
+//! deadline.
 
 use std::future::poll_fn;
 use std::pin::pin;

@@ -230,7 +230,7 @@ async fn who_waits_does_not_keep_the_state() {
     }
 }
 
-/// A complete request is a sign of life: bytes that dribble, or never come, are not.
+/// A complete request is a heartbeat. Bytes that come slowly, or never come, are not.
 #[tokio::test]
 async fn a_half_request_keeps_no_session_alive_and_a_whole_one_does() {
     let node = Node::start().await;
@@ -275,7 +275,7 @@ async fn a_request_whose_empty_body_has_no_length_is_a_whole_one() {
     node.get(&at(&own)).await.expect(200);
 }
 
-/// Bytes of a head that tell when they are freed.
+/// Bytes of a head, with a mark that shows when they are freed.
 struct TrackedBytes {
     bytes: String,
     _kept: Arc<()>,

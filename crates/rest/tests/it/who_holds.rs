@@ -7,11 +7,12 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::node::{Answer, Node, PATIENCE, number, text};
 
-/// ACL for clients that may use the locks below a directory and not read them, as in a query.
+/// ACL in the form of a query. All clients may use the locks below a directory, and only bob may
+/// read them.
 const HIDDEN: &str = "world:anyone:cd,digest:bob:ttt4KD2l%2FLR0Mpj5c6jU0hrwVdE%3D:cdrwa";
 const BOB: (&str, &str) = ("authorization", "Basic Ym9iOng=");
 
-/// Opens a session of a named client: its header, and its id.
+/// Opens a session of a named client. Returns its key and its id.
 async fn named(node: &Node, label: &str, host: &str) -> (String, u64) {
     let body = json!({"label": label, "client": {"host": host, "pid": 71, "program": "backup"}});
     let opened = node.post("/v1/sessions", &body.to_string()).await.expect(201);

@@ -1,4 +1,4 @@
-//! Packets that have come from a client and were not taken yet.
+//! Packets that a client has sent and that were not taken yet.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -7,14 +7,14 @@ use jute::{FrameError, Frames, Record, RequestHeader, op};
 
 use crate::client::outbox::Room;
 
-/// Packets of one client, in the order in which they came.
+/// Packets of one client, in the order in which they arrived.
 ///
-/// While a write is held back the connection is still read, for the pings behind it. Each packet is
-/// looked at once: a ping is taken out, and any other is put aside in its order.
+/// While a write is held back, the connection is still read for pings. Each packet after that write
+/// is looked at once: a ping is taken out, and any other packet is put aside, in order.
 pub(crate) struct Inbox {
     frames: Frames,
-    /// Whole packets before those in `frames`: the write that is, or was, held back, and what came
-    /// behind it.
+    /// Whole packets that come before those in `frames`: the write that was held back, and packets
+    /// after it.
     aside: VecDeque<Box<[u8]>>,
     aside_bytes: usize,
 }
@@ -30,31 +30,31 @@ pub(crate) struct AsideBounds {
 /// The outcome of a pass over the next packet behind a write that is held back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PassOutcome {
-    /// The packet is a ping, and is taken.
+    /// The packet is a ping, and was taken out.
     Ping,
-    /// The packet is another request of so many bytes, and was put aside.
+    /// The packet is another request of this length in bytes, and was put aside.
     Aside(usize),
-    /// The packet has not come yet, or not all of it.
+    /// The packet has not arrived yet, or not all of it.
     More,
-    /// The packet stays: no room is left to put more aside.
+    /// The packet stays, because there is no room to put it aside.
     Full,
 }
 
 /// The cause for which a connection waits before it takes the next packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WaitCause {
-    /// Bytes: all that came is taken.
+    /// More bytes, because all that have arrived are taken.
     More,
-    /// Bytes, for the pings among them: a write is held back, and there is room for what comes
-    /// behind it.
+    /// More bytes, to find pings among them: a write is held back, and there is room to put packets
+    /// after it aside.
     Pings,
-    /// Room for the packet that is there.
+    /// Room in the outbox for the answer to the next packet.
     Room(Room),
-    /// Room among the requests of all clients for the packet that is there.
+    /// Room among the requests of all clients, for the next packet.
     Bytes,
-    /// An answer to what is on its way.
+    /// An answer to requests that are under way.
     Turn,
-    /// A turn of others.
+    /// The connection's next turn, after other connections have had theirs.
     Rest,
 }
 
@@ -63,25 +63,25 @@ impl Inbox {
         Inbox { frames, aside: VecDeque::new(), aside_bytes: 0 }
     }
 
-    /// Frames that take what is read from the socket.
+    /// The frames that bytes from the socket are pushed into.
     pub(crate) fn frames(&mut self) -> &mut Frames {
         &mut self.frames
     }
 
-    /// Bytes of packets that were put aside.
+    /// Bytes of the packets that were put aside.
     pub(crate) fn aside_bytes(&self) -> usize {
         self.aside_bytes
     }
 
-    /// Bytes of packets that were not put aside.
+    /// Bytes that have arrived and were neither taken nor put aside.
     pub(crate) fn unread(&self) -> usize {
         self.frames.pending()
     }
 
-    /// The next packet, which stays.
+    /// The next packet, which is not taken.
     ///
     /// # Errors
-    /// When it is too long.
+    /// When the packet is too long.
     pub(crate) fn peek(&self) -> Result<Option<&[u8]>, FrameError> {
         match self.aside.front() {
             Some(packet) => Ok(Some(packet)),
@@ -89,10 +89,10 @@ impl Inbox {
         }
     }
 
-    /// The next packet.
+    /// Takes the next packet.
     ///
     /// # Errors
-    /// When it is too long.
+    /// When the packet is too long.
     pub(crate) fn next_packet(&mut self) -> Result<Option<Cow<'_, [u8]>>, FrameError> {
         let Some(packet) = self.aside.pop_front() else { return Ok(self.frames.next_packet()?.map(Cow::Borrowed)) };
         self.aside_bytes -= packet.len();
@@ -198,7 +198,7 @@ mod tests {
         assert_eq!(inbox.pass(left), Ok(PassOutcome::More));
         inbox.frames().push(&[7]);
         assert_eq!(inbox.pass(left), Ok(PassOutcome::Full));
-        // Taken up again when what is before it has gone.
+        // The bound is free again once the packets before are taken.
         assert_eq!(inbox.next_packet().unwrap().map(|packet| packet.len()), Some(100));
         assert_eq!(inbox.pass(left), Ok(PassOutcome::More));
         inbox.frames().push(&[7; 404]);

@@ -1,15 +1,14 @@
-//! Limits the bytes that are kept for incomplete packets, over all connections.
+//! A bound on the bytes of incomplete packets, over all connections.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::client::Client;
 
-/// Clients that wait for the rest of a packet, and the bytes that each has of it.
+/// Clients with an incomplete packet, and the bytes that each has sent of it.
 ///
-/// At the bound, the packet that was begun first gives way: its connection is closed. A client that
-/// sends slowly, or never ends, makes room for those who do not, and none of them has to wait for
-/// it.
+/// At the bound, the connection whose packet was begun first is closed. So a client that sends
+/// slowly, or never completes a packet, makes room for other clients, and these need not wait.
 pub(crate) struct IncompletePackets {
     bytes_max: usize,
     packets: Mutex<HalfPackets>,
@@ -19,7 +18,7 @@ pub(crate) struct IncompletePackets {
 struct HalfPackets {
     bytes: usize,
     begun: u64,
-    /// Halves in the order in which they were begun.
+    /// Incomplete packets, in the order in which they were begun.
     halves: BTreeMap<u64, HalfPacket>,
 }
 
@@ -44,7 +43,7 @@ impl IncompletePackets {
         PacketShare { all: self, client, begun: None }
     }
 
-    /// The bytes of all of them.
+    /// Bytes of all incomplete packets.
     pub(crate) fn bytes(&self) -> usize {
         self.lock().bytes
     }
@@ -55,8 +54,8 @@ impl IncompletePackets {
 }
 
 impl PacketShare<'_> {
-    /// Says how much of a packet this connection has; 0 when it waits for none. False when there is
-    /// no room for it.
+    /// Sets the bytes that this connection has of an incomplete packet; 0 if it has none. False if
+    /// there is no room for them.
     pub(crate) fn set(&mut self, bytes: usize) -> bool {
         if bytes == 0 {
             self.give_back();
@@ -84,7 +83,7 @@ impl PacketShare<'_> {
     fn give_back(&mut self) {
         let Some(begun) = self.begun.take() else { return };
         let mut packets = self.all.lock();
-        // It may have been made to give way.
+        // The packet may have been removed to make room.
         if let Some(half) = packets.halves.remove(&begun) {
             packets.bytes -= half.bytes;
         }

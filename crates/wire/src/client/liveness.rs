@@ -1,24 +1,24 @@
-//! Signs of life of one client.
+//! Signs of life of a client.
 
 use std::sync::Mutex;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// Signs of life of a client that were not yet passed on.
+/// Signs of life of a client that the leader has not been told of.
 pub(crate) struct Liveness {
     signs: Mutex<Signs>,
     beat: Notify,
 }
 
 struct Signs {
-    /// Time at which the last packet came.
+    /// Time at which the last packet arrived.
     heard: Instant,
-    /// True if a packet came that was not passed on.
+    /// True if a packet has arrived since the last signs were taken.
     news: bool,
-    /// True while the signs that were taken are still on their way.
+    /// True while the signs that were taken are on their way to the leader.
     passing: bool,
-    /// Pings that wait for their answer.
+    /// Number of pings that wait for their answer.
     pings: usize,
 }
 
@@ -30,7 +30,7 @@ impl Liveness {
         }
     }
 
-    /// Notes that a packet came.
+    /// Notes that a packet has arrived.
     pub(crate) fn heard(&self, now: Instant) {
         let mut signs = self.lock();
         signs.heard = now;
@@ -41,8 +41,8 @@ impl Liveness {
         }
     }
 
-    /// Notes that a ping came. Its answer says that the session lives, so it waits for the leader's
-    /// word.
+    /// Notes that a ping has arrived. Its answer says that the session lives, so it waits for the
+    /// leader's confirmation.
     pub(crate) fn ping(&self, now: Instant) {
         let mut signs = self.lock();
         (signs.heard, signs.news) = (now, true);
@@ -51,40 +51,41 @@ impl Liveness {
         self.beat.notify_one();
     }
 
-    /// Tells whether something came that was not passed on.
+    /// Tells whether a packet has arrived since the last signs were taken.
     pub(crate) fn has_news(&self) -> bool {
         self.lock().news
     }
 
-    /// Takes what came: it is about to be passed on. The pings that wait for their answer.
+    /// Takes the signs, to tell the leader of them. Returns the number of pings that wait for their
+    /// answer.
     pub(crate) fn take(&self) -> usize {
         let mut signs = self.lock();
         (signs.news, signs.passing) = (false, true);
         std::mem::take(&mut signs.pings)
     }
 
-    /// Notes that the signs that were taken have reached the leader.
+    /// Notes that the leader has been told of the signs that were taken.
     pub(crate) fn passed(&self) {
         self.lock().passing = false;
     }
 
-    /// Tells whether something came of which the leader may not have heard.
+    /// Tells whether a packet has arrived that the leader may not know of.
     pub(crate) fn is_owed(&self) -> bool {
         let signs = self.lock();
         signs.news || signs.passing
     }
 
-    /// Tells whether a client waits for an answer to a ping.
+    /// Tells whether a ping waits for its answer.
     pub(crate) fn is_pinged(&self) -> bool {
         self.lock().pings > 0
     }
 
-    /// Time at which the last packet came.
+    /// Time at which the last packet arrived.
     pub(crate) fn last(&self) -> Instant {
         self.lock().heard
     }
 
-    /// Resolves when something new came since the last call.
+    /// Resolves when a sign of life comes, or has come since the last call.
     pub(crate) async fn beats(&self) {
         self.beat.notified().await;
     }

@@ -1,4 +1,4 @@
-//! A bound on the bytes that connections keep: of all together, and of each address.
+//! A bound on the bytes that connections keep: of all connections together, and of each address.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -8,26 +8,28 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, oneshot};
 
-/// Bytes that each connection may keep without being counted. Requests with short answers need no
-/// more, and go on at the bound.
+/// Bytes of each connection that are not counted. Requests with short answers need no more, so they
+/// go on when the bound is reached.
 pub(crate) const UNCOUNTED_BYTES_MAX: usize = 16 << 10;
-/// The longest answer is this part of the bound ...
+/// Divisor of the bound: one answer has at most half of it.
 const ANSWER_PART: usize = 2;
-/// ... and what one address may have is this part, or one answer that is longer.
+/// Divisor of the bound: one address has at most a quarter, or one answer that is longer.
 const ADDRESS_PART: usize = 4;
-/// A place for the answer of a short read is this part: a packet, with the defaults.
+/// Divisor of the bound: the place for the answer of a short read. With the defaults it is one
+/// packet.
 const TURN_PART: usize = 64;
 
-/// Bytes that the connections of a door keep, in all and for each address. There is one of answers
-/// and events that clients have not taken yet, and one of requests that are not answered yet.
+/// Bytes that the connections of a door keep, of all connections together and of each address. One
+/// instance counts answers and events that clients have not taken, another one requests that are
+/// not answered.
 ///
-/// At either bound, reads wait for a place in the order in which they came; pings, writes and
-/// whatever else has a short answer go on. Those who wait for their own address let others pass.
-/// Events cannot wait: where they have filled twice the bound, or an address three quarters of it,
-/// a client that has something to read is closed with the next of them.
+/// At either bound, reads wait for a place in the order in which they came. Pings, writes and other
+/// requests with short answers go on. Clients that wait for the bound of their address let other
+/// addresses pass. Events cannot wait: if they fill twice the bound, or three quarters of it for
+/// one address, a client is closed when the next event for it comes while it has bytes to read.
 pub(crate) struct SharedBytes {
     bytes_max: usize,
-    /// A copy for those who ask, which spares them the guard.
+    /// A copy that can be read without the guard: true if the bound is reached, or clients wait.
     is_full: AtomicBool,
     ledger: Mutex<Ledger>,
     pressed: Notify,
@@ -42,7 +44,7 @@ struct Ledger {
     /// The queue of those whose address has room for them. The address counts them already.
     queue: WaitQueue,
     shares: HashMap<IpAddr, AddressShare>,
-    /// The share of an address was full and is not any more.
+    /// True if the share of an address was full, and has room again.
     has_eased: bool,
 }
 
@@ -60,7 +62,7 @@ struct Waiter {
     tell: oneshot::Sender<AnswerPlace>,
 }
 
-/// Bytes, accounts and waiters of one address.
+/// Counted bytes, number of accounts, and line of one address.
 #[derive(Default)]
 struct AddressShare {
     bytes: usize,
@@ -72,25 +74,25 @@ struct AddressShare {
 /// One connection's access to the shared bytes.
 pub(crate) struct Account {
     all: Arc<SharedBytes>,
-    /// The address; `None` for one that stands for many clients.
+    /// The client's address; `None` if it stands for many clients, and has no share.
     source: Option<IpAddr>,
     is_full: Arc<AtomicBool>,
 }
 
-/// Bytes of one connection that count until this is dropped.
+/// Bytes of one connection that are counted until this is dropped.
 pub(crate) struct Charge {
     account: Account,
     bytes: usize,
 }
 
-/// A place for an answer that is being made.
+/// Bytes that are reserved for an answer while it is made. Dropping it gives them back.
 pub(crate) struct AnswerPlace {
     all: Arc<SharedBytes>,
     source: Option<IpAddr>,
     bytes: usize,
 }
 
-/// A client's wait for a place, which is lost when this is dropped.
+/// A client's wait in a line for a [`Place`]. Dropping it gives up the wait.
 pub(crate) struct PlaceWait {
     all: Arc<SharedBytes>,
     source: Option<IpAddr>,
@@ -104,25 +106,24 @@ impl SharedBytes {
         SharedBytes { bytes_max, is_full: AtomicBool::new(false), ledger: Mutex::default(), pressed, eased }
     }
 
-    /// The longest answer that there can be a place for.
+    /// The longest answer, in bytes.
     pub(crate) fn answer_bytes_max(&self) -> usize {
         self.bytes_max / ANSWER_PART
     }
 
-    /// Bytes that are kept now, and the most that were.
+    /// Bytes that are counted now, and the highest number so far.
     pub(crate) fn look(&self) -> (usize, usize) {
         let ledger = self.lock();
         (ledger.bytes, ledger.peak)
     }
 
-    /// Forgets the most that there was.
+    /// Sets the highest number of bytes to the present one.
     pub(crate) fn reset_peak(&self) {
         let mut ledger = self.lock();
         ledger.peak = ledger.bytes;
     }
 
-    /// The account of a connection from `source`; `None` stands for an address without a bound of
-    /// its own.
+    /// An account for a connection from `source`; `None` for an address without a bound.
     pub(crate) fn account(self: &Arc<SharedBytes>, source: Option<IpAddr>) -> Account {
         let is_full = source.map_or_else(Arc::default, |source| {
             let mut ledger = self.lock();
@@ -133,12 +134,12 @@ impl SharedBytes {
         Account { all: Arc::clone(self), source, is_full }
     }
 
-    /// Resolves when a bound that was reached is not any more, from this call on.
+    /// Resolves when a bound that was reached has room again. Changes count from this call on.
     pub(crate) fn eased(&self) -> Notified<'_> {
         self.eased.notified()
     }
 
-    /// Resolves when a client has begun to wait since the last call.
+    /// Resolves when a client begins to wait, or has begun since the last call.
     pub(crate) async fn pressed(&self) {
         self.pressed.notified().await;
     }
@@ -162,7 +163,7 @@ impl SharedBytes {
         }
     }
 
-    /// Gives places to those whose turn has come, and lets go of the guard.
+    /// Gives places to the clients whose turn has come, and releases the guard.
     fn go_on(self: &Arc<SharedBytes>, mut ledger: MutexGuard<'_, Ledger>) {
         let given = ledger.serve(self.bytes_max);
         let is_full = !ledger.queue.waiting.is_empty() || ledger.bytes >= self.bytes_max;
@@ -173,7 +174,7 @@ impl SharedBytes {
             self.eased.notify_waiters();
         }
         for Waiter { source, bytes, tell } in given {
-            // One that is not wanted any more is given back at once.
+            // A place that the client does not want any more is dropped at once.
             let _ = tell.send(AnswerPlace { all: Arc::clone(self), source, bytes });
         }
     }
@@ -184,22 +185,22 @@ impl SharedBytes {
 }
 
 impl Account {
-    /// The address whose share this counts in.
+    /// The address whose share this account counts in; `None` without a share.
     pub(crate) fn source(&self) -> Option<IpAddr> {
         self.source
     }
 
-    /// Tells whether another answer may be made, and none waits to be made.
+    /// Tells whether both bounds have room, and no client waits for them.
     pub(crate) fn has_room(&self) -> bool {
         !self.all.is_full.load(Ordering::Relaxed) && !self.is_full.load(Ordering::Relaxed)
     }
 
-    /// Counts bytes of the connection here.
+    /// A counter for bytes of the connection.
     pub(crate) fn charge(self) -> Charge {
         Charge { account: self, bytes: 0 }
     }
 
-    /// Tells whether events have filled twice the bound, or the address three quarters of it.
+    /// Tells whether events have filled twice the bound, or three quarters of it for this address.
     pub(crate) fn overflows(&self) -> bool {
         if self.has_room() {
             return false;
@@ -209,23 +210,23 @@ impl Account {
         ledger.bytes > max.saturating_mul(2) || share.is_some_and(|share| share.bytes > max - max / ADDRESS_PART)
     }
 
-    /// The connection keeps that many bytes now, which were counted as `before`.
+    /// Counts `now` bytes for the connection, in place of `before`.
     pub(crate) fn recount(&self, before: usize, now: usize) {
         self.all.recount(self.source, before, now);
     }
 
-    /// Waits for a place, behind those who came before. The first of all, or of its address, gets
-    /// one of any size.
+    /// Waits in line for a place. Each bound lets a place of any size pass while no bytes are
+    /// counted under it.
     pub(crate) async fn place(&self, bytes: usize) -> AnswerPlace {
         self.queue_up(bytes).place().await
     }
 
-    /// Queues up for the answer of a short read.
+    /// Joins the line for a place of the size of a short read's answer.
     pub(crate) fn turn(&self) -> PlaceWait {
         self.queue_up(self.all.bytes_max / TURN_PART)
     }
 
-    /// Queues up for a place.
+    /// Joins the line for a place of this size.
     pub(crate) fn queue_up(&self, bytes: usize) -> PlaceWait {
         let (tell, place) = oneshot::channel();
         let mut ledger = self.all.lock();
@@ -237,25 +238,25 @@ impl Account {
         PlaceWait { all: Arc::clone(&self.all), source: self.source, place, is_over: false }
     }
 
-    /// Does the same as [`SharedBytes::eased`].
+    /// As [`SharedBytes::eased`].
     pub(crate) fn eased(&self) -> Notified<'_> {
         self.all.eased()
     }
 }
 
 impl Charge {
-    /// The connection keeps so many bytes now.
+    /// Sets the number of bytes that the connection keeps.
     pub(crate) fn set(&mut self, bytes: usize) {
         let now = bytes.saturating_sub(UNCOUNTED_BYTES_MAX);
         self.account.recount(std::mem::replace(&mut self.bytes, now), now);
     }
 
-    /// Tells whether there is room below both bounds.
+    /// Tells whether both bounds have room.
     pub(crate) fn has_room(&self) -> bool {
         self.account.has_room()
     }
 
-    /// Tells whether the connection may keep so many bytes.
+    /// Tells whether the connection may keep `bytes` bytes.
     pub(crate) fn has_room_for(&self, bytes: usize) -> bool {
         bytes <= UNCOUNTED_BYTES_MAX || self.has_room()
     }
@@ -289,7 +290,7 @@ impl Ledger {
         self.has_eased |= share.update(max);
     }
 
-    /// Takes out those whose turn has come.
+    /// Takes clients whose turn has come out of the line of all connections.
     fn serve(&mut self, max: usize) -> Vec<Waiter> {
         let mut given = Vec::new();
         while let Some(first) = self.queue.waiting.front() {
@@ -319,7 +320,7 @@ impl Ledger {
         self.forget(source);
     }
 
-    /// Takes out the share of an address that has nothing.
+    /// Removes the share of an address that has neither accounts, bytes nor waiters.
     fn forget(&mut self, source: IpAddr) {
         let is_over = |share: &AddressShare| share.accounts == 0 && share.bytes == 0 && share.queue.waiting.is_empty();
         if self.shares.get(&source).is_some_and(is_over) {
@@ -327,7 +328,7 @@ impl Ledger {
         }
     }
 
-    /// Takes out those of an address that do not wait any more.
+    /// Removes waiters of an address that have given up.
     fn forget_gone(&mut self, source: Option<IpAddr>, max: usize) {
         let mut bytes = 0;
         self.queue.waiting.retain(|waiter| {
@@ -367,7 +368,7 @@ impl AddressShare {
         ready
     }
 
-    /// Says whether it is full; true when it was and is not any more.
+    /// Updates whether the share is full. True if it was full, and has room now.
     fn update(&self, max: usize) -> bool {
         let is_full = !self.queue.waiting.is_empty() || self.bytes >= (max / ADDRESS_PART).max(1);
         self.is_full.swap(is_full, Ordering::Relaxed) && !is_full
@@ -375,12 +376,12 @@ impl AddressShare {
 }
 
 impl AnswerPlace {
-    /// The bytes, which the caller counts as its own from here on.
+    /// Returns the number of bytes, which the caller counts from now on.
     pub(crate) fn keep(mut self) -> usize {
         std::mem::take(&mut self.bytes)
     }
 
-    /// The length of the answer that it is for.
+    /// The number of bytes that are reserved.
     pub(crate) fn len(&self) -> usize {
         self.bytes
     }
@@ -393,14 +394,15 @@ impl Drop for AnswerPlace {
 }
 
 impl PlaceWait {
-    /// The place, when its turn has come. The wait goes on where it was when this is called again.
+    /// Waits until the place is given. A call that was dropped loses nothing: the next one goes on
+    /// waiting.
     pub(crate) async fn place(&mut self) -> AnswerPlace {
         let place = (&mut self.place).await.expect("those who wait are told for as long as there is this");
         self.is_over = true;
         place
     }
 
-    /// The place, if its turn has come already.
+    /// The place, if it has been given already.
     pub(crate) fn place_now(&mut self) -> Option<AnswerPlace> {
         let place = self.place.try_recv().ok()?;
         self.is_over = true;
@@ -414,7 +416,7 @@ impl Drop for PlaceWait {
             return;
         }
         self.place.close();
-        // It may have been given meanwhile, and is given back by this.
+        // The place may have been given meanwhile; then dropping the channel gives it back.
         if self.place.try_recv().is_err() {
             let mut ledger = self.all.lock();
             ledger.forget_gone(self.source, self.all.bytes_max);

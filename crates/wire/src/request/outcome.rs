@@ -4,16 +4,16 @@ use znode::Zxid;
 
 /// The outcome of a request that had to wait.
 pub(crate) enum Outcome {
-    /// A body, or an error; at this zxid, or at that of the answer before it.
+    /// A body, or an error code. The zxid is the answer's; `None` for that of the answer before.
     Answer(Option<Zxid>, Result<Vec<u8>, i32>),
-    /// A body, or an error, as of `Answer`; the connection ends behind it.
+    /// As `Answer`, but the connection ends after it.
     Last(Option<Zxid>, Result<Vec<u8>, i32>),
-    /// No answer: the connection ends, and the client finds out elsewhere.
+    /// No answer: the connection ends, and the client learns the outcome elsewhere.
     Cut(&'static str),
 }
 
 impl Outcome {
-    /// The last answer of its connection.
+    /// Makes this the last answer of its connection.
     pub(crate) fn last(self) -> Outcome {
         match self {
             Outcome::Answer(at, body) => Outcome::Last(at, body),

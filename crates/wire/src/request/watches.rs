@@ -1,4 +1,4 @@
-//! Requests that set, compare and remove watches.
+//! Requests that set, check and remove watches.
 
 use std::iter::Peekable;
 use std::sync::Arc;
@@ -11,18 +11,18 @@ use crate::watch::audience::WatchKind;
 use crate::watch::hub::{Hub, Look};
 use crate::watch::watch_table::{TOGETHER, WatchRefusal};
 
-/// The part that a request has in watches.
+/// The effect of a request on watches.
 #[derive(Clone, Copy)]
 pub(crate) enum WatchRequest<'a> {
     /// A read that sets a watch.
     Read(ReadWatch, &'a PathWatch),
-    /// A request that sets a watch that stays.
+    /// A request that adds a persistent watch.
     Add(&'a AddWatchRequest),
-    /// A request that asks whether there is a watch.
+    /// A request that asks whether a watch is set.
     Check(&'a PathWatcher),
-    /// A request that takes watches out.
+    /// A request that removes watches.
     Remove(&'a PathWatcher),
-    /// A request that brings the watches of a former connection back.
+    /// A request that sets the watches of a former connection again.
     Back(FormerWatches<'a>),
 }
 
@@ -34,7 +34,7 @@ pub(crate) enum ReadWatch {
     Children,
 }
 
-/// The watches of a former connection.
+/// The watches of a former connection, as the client lists them.
 #[derive(Clone, Copy)]
 pub(crate) struct FormerWatches<'a> {
     relative_zxid: i64,
@@ -42,7 +42,7 @@ pub(crate) struct FormerWatches<'a> {
 }
 
 impl FormerWatches<'_> {
-    /// Number of the watches.
+    /// Number of watches.
     pub(crate) fn count(&self) -> usize {
         self.lists.iter().map(|(_, paths)| paths.len()).sum()
     }
@@ -80,24 +80,25 @@ pub(crate) type WatchAnswer = (Zxid, Result<Vec<u8>, i32>);
 /// The outcome of bringing a client's watches back.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ComebackOutcome {
-    /// The watches are set, and what they missed is told.
+    /// The watches are set, and events that they missed were sent. The zxid is that of the answer.
     Back(Zxid),
-    /// The watches are not set: there is no room for them here.
+    /// Not all watches are set, because there is no room for them.
     TooMany(WatchRefusal),
 }
 
-/// Sets the watch of a read: the state to be read, outside of the guard, and what stands in the way
-/// of the watch. The outbox is held: release it with the answer.
+/// Sets the watch of a read, if the client may read the znode. Returns the state for the read, and
+/// an error if the watch has no room. Events are held in the outbox until it is released with the
+/// answer.
 pub(crate) fn look(hub: &Hub, client: &Client, what: ReadWatch, which: &PathWatch) -> (Arc<State>, Result<(), i32>) {
     let identities = client.identities();
     let (state, set) = hub.look(client, |look| {
-        // Where no znode can ever be, a watch has nothing to wait for.
+        // A path at which no znode can be needs no watch.
         let path = ZPath::parse(&which.path).ok().filter(|path| !is_too_long(path, look));
         let Some(path) = path else { return (look.state().clone(), Ok(())) };
         let node = look.state().node(&path);
         let readable = node.is_some_and(|node| look.state().may(&path, node, znode::READ, &identities));
         let set = match what {
-            // Also where nothing is: it waits for it.
+            // The watch is also set where no znode is, and waits for its creation.
             ReadWatch::Exists => look.set(WatchKind::Data, &path),
             ReadWatch::Data if readable => look.set(WatchKind::Data, &path),
             ReadWatch::Children if readable => look.set(WatchKind::Child, &path),
@@ -108,13 +109,13 @@ pub(crate) fn look(hub: &Hub, client: &Client, what: ReadWatch, which: &PathWatc
     (state, set.map_err(|refusal| hub.refuse(client, refusal)))
 }
 
-/// Tells whether a path is too long for a znode. No znode can be there, and what strangers wait for
-/// has a bound, too.
+/// Tells whether a path is too long for a znode. No watch is set on such a path, so that the memory
+/// for it has a bound.
 fn is_too_long(path: &ZPath, look: &Look<'_>) -> bool {
     path.as_str().len() > look.state().limits().path_bytes_max as usize
 }
 
-/// Answers addWatch. The outbox is held.
+/// Answers addWatch. Events are held in the outbox until the answer.
 pub(crate) fn add(hub: &Hub, client: &Client, add: &AddWatchRequest) -> WatchAnswer {
     let (zxid, set) = hub.look(client, |look| {
         let kind = match add.mode {
@@ -129,7 +130,7 @@ pub(crate) fn add(hub: &Hub, client: &Client, add: &AddWatchRequest) -> WatchAns
     (zxid, set.map(|()| Number { number: 0 }.to_bytes()))
 }
 
-/// Answers checkWatches and removeWatches. The outbox is held.
+/// Answers checkWatches and removeWatches. Events are held in the outbox until the answer.
 pub(crate) fn check(hub: &Hub, client: &Client, which: &PathWatcher, remove: bool) -> WatchAnswer {
     let kinds: &[WatchKind] = match which.kind {
         watcher::CHILDREN => &[WatchKind::Child],
@@ -153,8 +154,9 @@ pub(crate) fn check(hub: &Hub, client: &Client, which: &PathWatcher, remove: boo
     })
 }
 
-/// Sets the watches of a former connection again, and tells what they missed: before the answer,
-/// and in the order of ZooKeeper's DataTree.setWatches. The outbox is held.
+/// Sets the watches of a former connection again, and sends the events that they missed: before the
+/// answer, in the order of ZooKeeper's DataTree.setWatches. Later events are held in the outbox
+/// until the answer.
 pub(crate) fn bring_back(hub: &Hub, client: &Client, former: FormerWatches<'_>) -> ComebackOutcome {
     let mut comeback = Comeback::new(former);
     loop {
@@ -175,16 +177,17 @@ enum WatchList {
     Recursive,
 }
 
-/// The watches of a former connection on their way back.
+/// The watches of a former connection while they are set again, in steps.
 ///
-/// Each look is at a newer state than the one before. What a watch of an earlier look hears
-/// meanwhile is held back behind the answer; what the others missed until their own look is told
-/// before it. So a change that comes while more than [`TOGETHER`] watches are on their way may be
-/// told before one that was a moment earlier, but never after an answer that shows it.
+/// Each step looks at a newer state than the one before. Events for watches of earlier steps are
+/// held back until after the answer; events that the other watches missed before their own step are
+/// sent before it. So if more than [`TOGETHER`] watches are set, a change during the steps may be
+/// sent before an earlier one, but never after an answer that shows it.
 pub(crate) struct Comeback<'a> {
     seen: Zxid,
-    /// The zxid of the first look. The answer says no more: what came between the looks is told
-    /// behind it, and is missed again when the connection ends before that.
+    /// The zxid of the first step, which the answer names. Changes during the steps are sent after
+    /// the answer. If the connection ends before that, the client's next connection finds that they
+    /// were missed.
     since: Option<Zxid>,
     left: Peekable<Box<dyn Iterator<Item = (WatchList, &'a str)> + Send + 'a>>,
 }
@@ -198,7 +201,7 @@ impl<'a> Comeback<'a> {
         Comeback { seen, since: None, left: left.peekable() }
     }
 
-    /// Brings some of them back; the outcome when there are no more.
+    /// Sets some watches. Returns the result after the last ones; `None` before.
     pub(crate) fn step(&mut self, hub: &Hub, client: &Client) -> Option<ComebackOutcome> {
         hub.look(client, |look| {
             let since = *self.since.get_or_insert_with(|| look.state().last_zxid());

@@ -1,11 +1,11 @@
-//! Writes that came into the log before their turn, until those before them are done.
+//! Writes that came too early in the log, and wait for those before them.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
 
 use tokio::sync::oneshot;
 
-/// The turns of one connection.
+/// The write turns of one connection.
 #[derive(Default)]
 pub(crate) struct WriteOrder {
     turns: Mutex<Turns>,
@@ -13,26 +13,26 @@ pub(crate) struct WriteOrder {
 
 #[derive(Default)]
 struct Turns {
-    /// The last turn that is over; all before it are.
+    /// The last turn that is over. All turns before it are over, too.
     done: u64,
     early: BTreeMap<u64, oneshot::Sender<()>>,
 }
 
 impl WriteOrder {
-    /// Notes that a turn is over. The next writes in an unbroken row are woken at once and in
-    /// order, to be proposed again together.
+    /// Notes that a turn is over. The writes with the next turns, up to the first gap, are woken at
+    /// once and in order, so that they are proposed together.
     pub(crate) fn done(&self, turn: u64) {
         let mut turns = self.lock();
         turns.done = turns.done.max(turn);
         let mut next = turns.done + 1;
         while let Some(early) = turns.early.remove(&next) {
-            // Its connection may have ended.
+            // The connection may have ended.
             let _ = early.send(());
             next += 1;
         }
     }
 
-    /// Waits until it makes sense to propose an early write again.
+    /// Waits until all turns before this one are over, or about to be proposed.
     pub(crate) async fn wait_for(&self, turn: u64) {
         let woken = {
             let mut turns = self.lock();
@@ -43,7 +43,7 @@ impl WriteOrder {
             turns.early.insert(turn, wake);
             woken
         };
-        // The other end is dropped with the connection only.
+        // The sender is dropped only with the connection.
         let _ = woken.await;
     }
 

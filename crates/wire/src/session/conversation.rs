@@ -1,4 +1,4 @@
-//! The conversation on one connection, from its session to its end.
+//! The conversation on one connection, from the handshake to its end.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -30,10 +30,10 @@ use crate::request::writes::{self, Asker};
 use crate::session::connection::Connection;
 use crate::session::requests::{propose, sync};
 
-/// Time in which what is on its way may be written when a connection ends in good order.
+/// Time for writing the rest of the outbox when a connection ends regularly.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// Bytes of an answer that is being written, which are freed before its end.
+/// Bytes written of a long answer after which their memory is freed.
 const FREED_BYTES_MIN: usize = 64 << 10;
 
 /// The membership of a client in the hub, until this is dropped: by the end of its connection, or
@@ -44,13 +44,13 @@ impl Drop for HubMembership<'_> {
     fn drop(&mut self) {
         let Connection { door, client, .. } = self.0;
         client.outbox.abort();
-        // The session lives its whole timeout from the last that was heard of the client, although
-        // the connection is gone.
+        // The session's timeout counts from the last sign of life, so the leader must be told of
+        // one that it does not know yet.
         if client.liveness.is_owed() {
             door.replica.touch_soon(client.credential);
         }
         door.counts.given_up(client.counts.look().outstanding);
-        // Without a runtime the process ends, and its watches need not go.
+        // Without a runtime the process ends, so the watches need not be removed.
         if door.hub.leave(client)
             && let Ok(runtime) = Handle::try_current()
         {
@@ -64,9 +64,9 @@ impl Drop for HubMembership<'_> {
     }
 }
 
-/// The part that takes requests.
+/// The task that takes and answers requests.
 impl Connection {
-    /// Serves the client until it, or this node, has had enough.
+    /// Serves the client until the connection ends.
     pub(crate) async fn serve(&self, reading: ReadHalf, writing: WriteHalf, frames: Frames) {
         let membership = HubMembership(self);
         self.client.outbox.attach(writing.direct());
@@ -93,8 +93,8 @@ impl Connection {
         }
     }
 
-    /// Writes what the outbox could not send at once, until there is nothing more or the client
-    /// does not take it.
+    /// Writes the bytes that the outbox could not send at once. Ends when nothing more comes, or
+    /// the client takes nothing for too long.
     async fn write(&self, mut socket: WriteHalf) {
         let patience = Duration::from_millis(self.door.config.write_timeout_ms);
         let outbox = &self.client.outbox;
@@ -106,14 +106,14 @@ impl Connection {
                     Ok(Ok(written)) if written > 0 && outbox.wrote(written) => at += written,
                     _ => return,
                 }
-                // What is written does not count any more, so it is not kept for long.
+                // Bytes that are written are not counted any more, so their memory is freed soon.
                 if at >= FREED_BYTES_MIN && at > bytes.len() / 4 {
                     bytes.drain(..std::mem::take(&mut at));
                     bytes.shrink_to_fit();
                 }
             }
             drop(bytes);
-            // With TLS, what is written may still be here.
+            // With TLS, written bytes may still be in a buffer.
             if !matches!(timeout(patience, socket.flush()).await, Ok(Ok(()))) {
                 return;
             }
@@ -121,7 +121,7 @@ impl Connection {
         let _ = socket.shutdown().await;
     }
 
-    /// Takes requests as they come and answers them in that order.
+    /// Takes requests as they come, and answers them in order.
     async fn answer_all(&self, mut socket: ReadHalf, frames: Frames) -> End {
         let mut inbox = Inbox::new(frames);
         let mut pending = PendingRequests::default();
@@ -131,7 +131,8 @@ impl Connection {
         let mut requests = self.door.requests.account(outbox.source()).charge();
         let mut now = Instant::now();
         loop {
-            // Answers of reads can be long, and all that wait behind a write come due together.
+            // Answers of reads can be long, and all reads that wait for a write are due together.
+            // So a turn ends in between.
             while !pending.is_spent()
                 && let Some(due) = pending.take_due(|wanted| outbox.has_room_in_turn(wanted, &claim))
             {
@@ -152,8 +153,9 @@ impl Connection {
                 continue;
             }
             let reads = matches!(wait, WaitCause::More | WaitCause::Pings);
-            // One that is not read from has whole packets that wait, or half a packet within its
-            // own bound. A packet for which there is no room gives way as those that are not whole.
+            // A connection that is not read has whole packets that wait, or an incomplete one
+            // within its own bound. A packet that waits for room among all requests counts as an
+            // incomplete one, and may be closed for another.
             if !half.set(if reads || wait == WaitCause::Bytes { inbox.unread() } else { 0 }) {
                 return NO_ROOM_FOR_A_PACKET;
             }
@@ -162,7 +164,8 @@ impl Connection {
             let wanted = [pending.wanted(), if let WaitCause::Room(room) = wait { Some(room) } else { None }];
             tokio::select! {
                 biased;
-                // It said this before it was our turn to hear it.
+                // The client has sent this before its turn to be read, so it counts as a sign of
+                // life now.
                 end = pending.go_on(), if waits => {
                     if let Some(end) = end {
                         return end;
@@ -182,14 +185,14 @@ impl Connection {
                         self.client.liveness.heard(now);
                     }
                 },
-                // All is done that can be done at once: answers that came due together leave
-                // together.
+                // All work that could be done at once is done, so answers that came due together
+                // are sent together.
                 () = outbox.send_and_wait() => {}
             }
         }
     }
 
-    /// Takes the packets that are there, as far as there is room.
+    /// Takes the packets that have arrived, as far as there is room.
     fn take_all<'a>(
         &'a self,
         inbox: &mut Inbox,
@@ -210,15 +213,15 @@ impl Connection {
             }
             let Some(packet) = inbox.peek().map_err(|_| TOO_LONG)? else { return Ok(WaitCause::More) };
             let op = RequestHeader::from_bytes(packet).map(|header| header.op);
-            // What is looked at in its turn sees what was written before it and nothing that its
-            // own client writes after it. So that write is not even proposed while it waits for
-            // those before it.
+            // A request that is executed at its turn must see the writes before it, and none that
+            // its own client sends after it. So such a write is not even proposed while the request
+            // waits.
             if pending.holds_writes_back() && op.is_ok_and(is_write) {
                 let wait = self.take_pings(inbox, pending, requests, now);
                 requests.set(pending.bytes() + inbox.aside_bytes());
                 return wait;
             }
-            // What was put aside counts already.
+            // Packets that were put aside are counted already.
             if inbox.aside_bytes() == 0 && !requests.has_room_for(pending.bytes() + packet.len()) {
                 return Ok(WaitCause::Bytes);
             }
@@ -238,7 +241,7 @@ impl Connection {
         }
     }
 
-    /// Takes one packet. What cannot be answered at once goes to those that wait.
+    /// Takes one packet. A request that cannot be answered at once joins the pending ones.
     fn take<'a>(&'a self, packet: &[u8], pending: &mut PendingRequests<'a>, since: Instant) -> Option<End> {
         self.count_received();
         let mut input = Input::new(packet);
@@ -310,7 +313,8 @@ impl Connection {
         }
     }
 
-    /// Answers now if no answer is before it, and there is room.
+    /// Answers at once if no request is pending and there is room. Otherwise the request joins the
+    /// pending ones.
     fn in_order<'a>(&'a self, mut due: DueRequest, pending: &mut PendingRequests<'a>) -> Option<End> {
         if pending.is_empty() && due.resolution.wanted().is_none_or(|wanted| self.client.outbox.has_room(wanted)) {
             if let Resolution::Done(Outcome::Answer(at, _)) = &mut due.resolution {
@@ -323,8 +327,8 @@ impl Connection {
         None
     }
 
-    /// Takes the pings behind a write that is held back, as far as there is room: a client that
-    /// waits for the answer of a read is alive, and must hear so.
+    /// Takes the pings that follow a write that is held back, as far as there is room. A client
+    /// that waits for the answer of a read is alive, and must be told so.
     pub(crate) fn take_pings(
         &self,
         inbox: &mut Inbox,
@@ -358,8 +362,9 @@ impl Connection {
         }
     }
 
-    /// Answers a request whose turn has come, and has brought a place for its answer where it
-    /// waited for one. A long read gives it back: it asks for another when its length is known.
+    /// Answers a request whose turn has come. `place` is the room for the answer that the request
+    /// has waited for. A long read gives it back, and asks for another one when its length is
+    /// known.
     fn resolve<'a>(
         &'a self,
         due: DueRequest,
@@ -383,7 +388,8 @@ impl Connection {
                 return None;
             }
             Resolution::Then(request, state, turn) if is_long(&state, session, needs(&request).walk) => {
-                // A newer one might show what the client has written behind it, if it has.
+                // A later state may show writes that the client has sent after this read, so the
+                // given state is used if there are any.
                 let state = (turn != self.client.last_turn()).then_some(state);
                 pending.read(Box::pin(self.read_long(xid, since, *request, state)));
                 return None;
@@ -400,14 +406,13 @@ impl Connection {
         end
     }
 
-    /// Tells whether a read is answered from the state behind the write before it, so that writes
-    /// behind it need not wait for it. Those states are kept until then: long reads wait without
-    /// one.
+    /// Tells whether a read can be answered from the state right after the write before it, so that
+    /// later writes need not wait. A long read cannot, because such states would be kept for long.
     fn is_answered_behind(&self, state: &State, request: &Request) -> bool {
         !self.client.watches() && !is_long(state, self.client.session(), needs(request).walk)
     }
 
-    /// Answers what this node can answer of itself.
+    /// Answers a request that this node can answer without the leader.
     fn read(
         &self,
         xid: i32,
@@ -425,7 +430,7 @@ impl Connection {
             Some(WatchRequest::Check(which)) => watches::check(hub, client, which, false),
             Some(WatchRequest::Remove(which)) => watches::check(hub, client, which, true),
             Some(WatchRequest::Back(former)) => return self.bring_back(xid, former),
-            // An event may be on its way to it while the state is read.
+            // An event for the client may be on its way, so the state is taken under the guard.
             None if client.watches() => {
                 let state = hub.look(client, |look| look.state().clone());
                 (state.last_zxid(), self.body_from(&state, request))
@@ -444,7 +449,7 @@ impl Connection {
         None
     }
 
-    /// Tells now and then of a multi that is refused as a whole.
+    /// Logs from time to time that a multi was refused because of its number of operations.
     fn tell_of_too_many_ops(&self, request: &Request, ops_max: u32) {
         if let Request::Multi(ops) = request
             && ops.len() > ops_max as usize
@@ -466,7 +471,7 @@ impl Connection {
         answer(request, reader, self.client.session(), self.multi_read_bytes_max())
     }
 
-    /// Answers an auth packet as it comes, before requests that came earlier.
+    /// Answers an auth packet at once, ahead of requests that came before it.
     fn prove(&self, xid: i32, body: &[u8]) -> Option<End> {
         let proven = jute::AuthRequest::from_bytes(body)
             .is_ok_and(|auth| self.client.prove(auth, &self.door.config.super_digest));

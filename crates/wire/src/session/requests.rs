@@ -1,4 +1,4 @@
-//! Writes and syncs on their way.
+//! Writes and syncs while they are executed.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -14,10 +14,11 @@ use crate::request::writes::{self, Shape};
 use crate::session::connection::Connection;
 use crate::session::door::Door;
 
-/// A pause between two tries of a write that found this node's queues full.
+/// Pause before a write is proposed again that found this node's queues full.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Proposes a write in its turn, until its outcome is known or there is no use in waiting for it.
+/// Proposes a write at its turn, again and again until its outcome is known or the connection must
+/// end.
 pub(crate) async fn propose(connection: &Connection, turn: u64, op: Op, shape: &Shape) -> Outcome {
     let (door, client) = (&connection.door, &connection.client);
     let in_turn = |identities, op| {
@@ -25,7 +26,7 @@ pub(crate) async fn propose(connection: &Connection, turn: u64, op: Op, shape: &
         Proposal { identities, turn, ..Proposal::of(client.credential, op) }
     };
     let mut proposal = in_turn(client.identities().to_vec(), op);
-    // In the order of the turns: both serve those who wait in the order in which they came.
+    // In the order of turns, because both lines are first come, first served.
     let _pass = door.windows.enter(client.outbox.account().source(), proposal.bytes()).await;
     let Ok(_place) = door.writes.acquire().await else {
         return Outcome::Cut("the door closes");
@@ -35,7 +36,8 @@ pub(crate) async fn propose(connection: &Connection, turn: u64, op: Op, shape: &
     loop {
         let applied = match door.replica.propose(proposal.clone(), deadline).await {
             Ok(applied) => applied,
-            // Nothing happened: it may come again, and those behind it wait for their turn.
+            // Nothing was proposed, so the write may be proposed again. Later writes wait for its
+            // turn.
             Err(Error::Unavailable { .. }) if Instant::now() + PAUSE < deadline => {
                 sleep(PAUSE).await;
                 continue;
@@ -43,8 +45,8 @@ pub(crate) async fn propose(connection: &Connection, turn: u64, op: Op, shape: &
             Err(Error::Unavailable { .. }) => return Outcome::Cut("a write was not taken"),
             Err(Error::Restoring { .. }) => return Outcome::Cut("the cluster was restored a short time ago"),
             Err(Error::Unknown { .. }) => return Outcome::Cut("the outcome of a write is not known"),
-            // It is too long for the log. Those behind it wait for its turn, so nothing at all is
-            // done in it.
+            // The write is too long for the log. Later writes wait for its turn, so an empty multi
+            // takes the turn.
             Err(Error::Refused(_)) if !too_long => {
                 (proposal, too_long) = (in_turn(Vec::new(), Op::Multi(Vec::new())), true);
                 continue;
@@ -63,12 +65,12 @@ pub(crate) async fn propose(connection: &Connection, turn: u64, op: Op, shape: &
                 Err(RefusalReply::Closed) => Outcome::Cut("the session is gone, or at another connection"),
             };
         }
-        // It overtook the write before it on the way into the log.
+        // The write came into the log before the one with the turn before.
         connection.write_order.wait_for(turn).await;
     }
 }
 
-/// Waits until this node has applied whatever was acknowledged anywhere before now.
+/// Waits until this node has applied all writes that any node had acknowledged before.
 pub(crate) async fn sync(door: &Door, path: &PathOnly) -> Outcome {
     let _guard = SyncGuard::new(&door.syncs);
     match door.replica.read(Consistency::Linearizable, door.propose_deadline()).await {

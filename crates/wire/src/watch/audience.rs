@@ -3,35 +3,36 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// The subject of a watch, and whether it stays.
+/// The kind of a watch: its events, and whether it fires once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum WatchKind {
-    /// Set by getData and exists; fires once.
+    /// A watch of getData or exists, for changes of the znode. Fires once.
     Data,
-    /// Set by getChildren; fires once.
+    /// A watch of getChildren, for changes of the list of children. Fires once.
     Child,
-    /// Set by addWatch; both of the above, and stays.
+    /// A watch of addWatch for the events of `Data` and `Child`. It stays.
     Persistent,
-    /// Set by addWatch; the znode and all below it, but no lists of children; stays.
+    /// A watch of addWatch for the znode and all znodes below it, without lists of children. It
+    /// stays.
     Recursive,
 }
 
 impl WatchKind {
-    /// Tells whether a watch is used up by its first event.
+    /// Tells whether the first event removes a watch of this kind.
     pub(crate) fn fires_once(self) -> bool {
         matches!(self, WatchKind::Data | WatchKind::Child)
     }
 }
 
-/// Connections that an event concerns and that have not been told of it.
+/// The connections that are still to be told of an event.
 ///
-/// Taken in the order of their numbers, or by number, each once.
+/// Connections are taken in the order of their numbers, or singly by number, each once.
 #[derive(Debug, Default)]
 pub(crate) struct Audience {
     watchers: Vec<Watchers>,
-    /// The lowest number that may be left.
+    /// A bound below which all numbers have been taken.
     next: u64,
-    /// Numbers from there on that were taken before their turn.
+    /// Numbers from `next` on that were taken out of order.
     ahead: BTreeSet<u64>,
 }
 
@@ -39,7 +40,7 @@ pub(crate) struct Audience {
 #[derive(Debug)]
 struct Watchers {
     kind: WatchKind,
-    /// The watch names the znode of the event, and not one above it.
+    /// True if the watch is at the event's znode, and not above it.
     names_it: bool,
     connections: Arc<BTreeSet<u64>>,
 }
@@ -48,14 +49,14 @@ struct Watchers {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Hearer {
     pub(crate) connection: u64,
-    /// A watch of it names the znode, and not only one above it.
+    /// True if one of its watches is at the event's znode, and not only above it.
     pub(crate) names_it: bool,
-    /// Kinds of its watches that have fired, of those that fire once.
+    /// Kinds of its watches that fire once and are removed by the event.
     pub(crate) used_up: Vec<WatchKind>,
 }
 
 impl Audience {
-    /// Adds connections.
+    /// Adds connections with a watch of this kind.
     pub(crate) fn add(&mut self, kind: WatchKind, names_it: bool, connections: Arc<BTreeSet<u64>>) {
         if !connections.is_empty() {
             self.watchers.push(Watchers { kind, names_it, connections });

@@ -12,20 +12,20 @@ use crate::watch::audience::{Audience, WatchKind};
 /// The kind and the path of a watch.
 type WatchKey = (WatchKind, ZPath);
 
-/// Bounds on watches.
+/// Bounds on the watches of a door.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WatchLimits {
-    /// Watches of all connections.
+    /// Most watches of all connections.
     pub(crate) all_max: usize,
-    /// Watches of one connection.
+    /// Most watches of one connection.
     pub(crate) connection_max: usize,
-    /// Bytes that those of all connections take.
+    /// Most bytes of the watches of all connections.
     pub(crate) bytes_max: usize,
 }
 
-/// Connections of one address have this part of what all have.
+/// Divisor of the bounds for the connections of one address.
 const ADDRESS_PART: usize = 4;
-/// Bytes that a watch takes beside its path, in both maps.
+/// Bytes of a watch besides its path, in both maps.
 const WATCH_BYTES: usize = 240;
 
 /// The number of watches and the bytes that they take.
@@ -35,20 +35,21 @@ struct WatchTotals {
     bytes: usize,
 }
 
-/// The watches of all connections, which are known by number.
+/// The watches of all connections. A connection is known by its number.
 #[derive(Debug)]
 pub(crate) struct WatchTable {
     limits: WatchLimits,
     totals: WatchTotals,
-    /// Watchers by kind and path. Shared with events that are still being told. Paths are long and
-    /// many, so they are hashed once and not again when a map grows.
+    /// Connections by kind and path of their watches. The sets are shared with events that are
+    /// still being told. An `IndexMap`, because it does not hash the long paths again when it
+    /// grows.
     watchers: [IndexMap<ZPath, Arc<BTreeSet<u64>>>; 4],
     by_connection: HashMap<u64, ConnectionWatches>,
     by_source: HashMap<IpAddr, WatchTotals>,
 }
 
-/// Watches of a connection, and the address that it counts for. An address that stands for many
-/// clients has none.
+/// The watches of a connection, and the address whose share they count in. `None` for an address
+/// that stands for many clients.
 #[derive(Debug)]
 struct ConnectionWatches {
     source: Option<IpAddr>,
@@ -80,7 +81,8 @@ impl WatchTable {
         self.totals.watches
     }
 
-    /// Sets a watch of a connection, which counts for `source`. Setting it again changes nothing.
+    /// Sets a watch of a connection, which counts for the address `source`. Setting it again
+    /// changes nothing.
     pub(crate) fn set(
         &mut self,
         connection: u64,
@@ -140,7 +142,7 @@ impl WatchTable {
         self.by_connection.contains_key(&connection)
     }
 
-    /// Takes a watch out; false when there is none.
+    /// Removes a watch. False if it is not set.
     pub(crate) fn remove(&mut self, connection: u64, kind: WatchKind, path: &ZPath) -> bool {
         let Some(watchers) = self.watchers[kind as usize].get_mut(path) else { return false };
         if !watchers.contains(&connection) {
@@ -154,7 +156,7 @@ impl WatchTable {
         true
     }
 
-    /// Takes watches of a connection out, but not more than so many; false when it has none.
+    /// Removes at most `count_max` watches of a connection. False if it has none.
     pub(crate) fn remove_some(&mut self, connection: u64, count_max: usize) -> bool {
         let places = self.by_connection.get(&connection).into_iter().flat_map(|watched| &watched.places);
         let some: Vec<WatchKey> = places.take(count_max).cloned().collect();
@@ -164,8 +166,8 @@ impl WatchTable {
         !some.is_empty()
     }
 
-    /// The connections that an event concerns. Those of them whose watches fire once are out of the
-    /// way of the next event, and give up their watches with [`WatchTable::forget`].
+    /// The connections that an event is for. Watches that fire once cannot fire again, but count
+    /// until [`WatchTable::forget`].
     pub(crate) fn fire(&mut self, event: EventKind, path: &ZPath) -> Audience {
         let mut audience = Audience::default();
         if event != EventKind::ChildrenChanged {
@@ -181,7 +183,7 @@ impl WatchTable {
         audience
     }
 
-    /// Watches by connection: for people.
+    /// The watches of each connection, for people.
     pub(crate) fn by_connection(&self) -> impl Iterator<Item = (u64, &BTreeSet<WatchKey>)> {
         self.by_connection.iter().map(|(connection, watched)| (*connection, &watched.places))
     }
@@ -210,7 +212,7 @@ impl WatchTable {
         }
     }
 
-    /// Forgets a watch that has fired: until then it counts.
+    /// Stops counting a watch that has fired.
     pub(crate) fn forget(&mut self, connection: u64, kind: WatchKind, path: &ZPath) {
         let Some(ConnectionWatches { source, places }) = self.by_connection.get_mut(&connection) else { return };
         let source = *source;
@@ -229,13 +231,13 @@ impl WatchTable {
     }
 }
 
-/// Bytes that a watch of a path takes.
+/// Bytes that a watch at this path takes.
 fn bytes_of(path: &ZPath) -> usize {
     path.as_str().len() + WATCH_BYTES
 }
 
-/// Number of watches that are brought back, or taken out, under the guard at once: a whole packet
-/// of them would keep the node from applying for 100 ms and more.
+/// Most watches that are set again, or removed, under the guard at once. All watches of one packet
+/// would keep the node from applying entries for 100 ms or more.
 pub(crate) const TOGETHER: usize = 100;
 
 #[cfg(test)]
@@ -250,7 +252,7 @@ mod tests {
         WatchLimits { all_max, connection_max, bytes_max: 1 << 20 }
     }
 
-    /// Connections that an event concerns, and whether they name its znode. All are told.
+    /// Connections that are told of an event, and whether a watch of theirs is at its znode.
     fn fire(table: &mut WatchTable, event: EventKind, at: &str) -> Vec<(u64, bool)> {
         let mut audience = table.fire(event, &path(at));
         let mut all = Vec::new();
@@ -261,7 +263,7 @@ mod tests {
         all
     }
 
-    /// Checks how often a watch of connection 1 fires for the same event, three times over.
+    /// Counts the fires of a watch of connection 1 when an event happens three times.
     #[track_caller]
     fn check(kind: WatchKind, at: &str, event: EventKind, path_of_event: &str, expected: usize) {
         let mut table = WatchTable::new(limits(10, 10));
@@ -356,7 +358,7 @@ mod tests {
         assert_eq!(table.set(3, ONE, WatchKind::Data, &path("/a")), Ok(()));
     }
 
-    /// A million of them with paths of 1 KB took 1.2 GB.
+    /// A million watches with paths of 1 KB took 1.2 GB.
     #[test]
     fn what_watches_take_has_a_bound_and_an_address_its_share() {
         let long = |at: usize| path(&format!("/{at:0783}"));

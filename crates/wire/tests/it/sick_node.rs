@@ -8,7 +8,8 @@ use wire::WireConfig;
 use crate::client::{Client, create, greet};
 use crate::node::Node;
 
-/// Time that is less than the timeout of the sessions, and far more than the bound of a disk.
+/// Time within which clients must be sent away. It is below the session timeout, and far above the
+/// time after which a disk counts as stalled.
 const LET_GO: Duration = Duration::from_secs(15);
 
 /// Guard that lets the disk go at any end of the test: the thread of the disk is joined.

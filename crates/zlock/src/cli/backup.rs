@@ -45,12 +45,12 @@ fn save_command() -> Command {
         .arg(flag("local", local))
 }
 
-/// The file that a command is about.
+/// Makes the argument for the file that a command reads.
 pub(crate) fn file_arg(value: &'static str, help: &'static str) -> Arg {
     Arg::new("file").value_name(value).required(true).value_parser(clap::value_parser!(PathBuf)).help(help)
 }
 
-/// The argument of [`file_arg`].
+/// Returns the path in the argument of [`file_arg`].
 pub(crate) fn file_of(matches: &ArgMatches) -> &PathBuf {
     matches.get_one::<PathBuf>("file").expect("it is required")
 }
@@ -121,7 +121,7 @@ fn other_backup(entry: &DirEntry, saved: &Manifest) -> Option<(Manifest, PathBuf
     (manifest.cluster_uuid == saved.cluster_uuid && name == name_of(&manifest)).then_some((manifest, path))
 }
 
-/// Writes what a node sends under an unfinished name, and checks it.
+/// Writes the backup that a node sends into an unfinished file, and checks it.
 async fn fetch(context: &Context, path: &Path, local: bool) -> Result<(NewFile, Manifest), Failure> {
     let mut file = NewFile::begin(path)?;
     context.client.backup(local, |bytes| file.write_all(&bytes)).await?;

@@ -12,7 +12,7 @@ use super::options::{flag, group, number, option, time};
 use super::output::Output;
 use super::seen::plain;
 
-/// Pause between two looks at a change that goes on.
+/// Pause between two looks at a change that is under way.
 const LOOK: Duration = Duration::from_millis(500);
 
 pub(crate) fn command() -> Command {
@@ -125,7 +125,7 @@ fn role_of(members: &Members, id: u64) -> Option<&str> {
     members.members.iter().find(|member| member.id == id).map(|member| member.role.as_str())
 }
 
-/// `ID=PEER/HTTP`.
+/// Parses `ID=PEER/HTTP`.
 fn new_member(matches: &ArgMatches) -> Result<NewMember, Failure> {
     let text = matches.get_one::<String>("new").expect("it is required");
     let parse = || {

@@ -10,7 +10,7 @@ use super::seen::plain;
 /// The variable with the key of one's own session, as `zlock session exec` sets it.
 pub(crate) const SESSION_KEY: &str = "ZLOCK_SESSION_KEY";
 
-/// Digits at the end of a ticket's name.
+/// Number of digits at the end of a ticket's name.
 const DIGITS: usize = 10;
 
 pub(crate) fn command() -> Command {
@@ -68,7 +68,7 @@ fn is_ticket_name(path: &str) -> bool {
     digits >= DIGITS
 }
 
-/// Tells whether the path may still be that of a lock.
+/// Tells whether the path is no ticket of this session, so that it may be the path of a lock.
 fn is_no_ticket(error: &Error) -> bool {
     use ProblemType::{BadRequest, NotOwner, TicketGone};
     matches!(error.code(), Some(BadRequest | NotOwner | TicketGone))

@@ -4,13 +4,12 @@ use super::{Settings, value};
 
 /// One key of the settings: table, name, help, and functions that set and show its value.
 pub struct Key {
-    /// The table of the file that the key stands in.
+    /// The table of the file that has the key.
     pub table: &'static str,
     /// The key's name in its table.
     pub name: &'static str,
-    /// Table and name with a dot between, as TOML may write them and as messages and pages name a
-    /// key. The flag has `-` for `.` and `_`. The variable begins with `ZLOCK_`, is in capitals and
-    /// has `_` for `.`.
+    /// Table and name with a dot between, as in TOML, in messages and on pages. The flag has `-`
+    /// for `.` and `_`. The variable begins with `ZLOCK_`, is in capitals and has `_` for `.`.
     pub path: &'static str,
     /// The heading of the key's table in the help.
     heading: &'static str,
@@ -21,39 +20,41 @@ pub struct Key {
     /// Meaning of the key, in one sentence.
     pub help: &'static str,
     pub(super) set: fn(&mut Settings, &str) -> Result<(), String>,
-    /// Shows the value as text that reads back the same. A secret's text is only for comparisons.
+    /// Shows the value as text that `set` reads as the same value. A secret's text is only for
+    /// comparisons.
     pub show: fn(&Settings) -> String,
 }
 
 impl Key {
-    /// The environment variable.
+    /// Returns the name of the environment variable.
     pub fn variable(&self) -> String {
         format!("ZLOCK_{}", self.path.replace('.', "_").to_ascii_uppercase())
     }
 
-    /// Tells whether the key's value is never written.
+    /// Tells whether the key's value is never printed.
     pub fn is_secret(&self) -> bool {
         self.kind == value::secret::NAME
     }
 
-    /// The flag, without its two dashes.
+    /// Returns the flag without its two dashes.
     pub fn flag(&self) -> String {
         self.path.replace(['.', '_'], "-")
     }
 
-    /// The heading that the key stands under in the help.
+    /// Returns the heading of the key in the help.
     pub fn heading(&self) -> &'static str {
         if self.is_basic { "Keys to know" } else { self.heading }
     }
 
-    /// The default as the help shows it; empty when there is none.
+    /// Returns the default as the help shows it; empty when there is none.
     pub fn default(&self, defaults: &Settings) -> String {
-        // The id 0 says that none was given.
+        // The id 0 stands for no id.
         if self.path == "node.id" { String::new() } else { (self.show)(defaults) }
     }
 }
 
-/// Every key with its value, as a TOML file that says the same, but for secrets.
+/// Writes every key and its value as a TOML file that reads back as the same settings, except for
+/// secrets.
 pub fn effective(settings: &Settings) -> String {
     let line = |key: &Key| match key.is_secret() {
         true => format!("# {} is given, and not shown\n", key.name),

@@ -261,7 +261,8 @@ fn durations_take_units_and_sizes_may() {
     }
 }
 
-/// Holds a text against the one that a file has at a place. `UPDATE_GOLDENFILES=1` puts it there.
+/// Compares a text with a file's part between two marks. `UPDATE_GOLDENFILES=1` writes the text
+/// there.
 #[track_caller]
 fn golden(file: &str, made: &str, [before, after]: [&str; 2]) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);

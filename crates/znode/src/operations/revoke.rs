@@ -1,4 +1,4 @@
-//! Asking a holder to give up, and taking the lock away when it does not.
+//! Revoking: asking a holder to release, and taking the lock away at the deadline.
 
 use crate::edits::context::Context;
 use crate::edits::effects::Effects;
@@ -11,7 +11,7 @@ use crate::queue::revocations::word_for;
 use crate::{Error, Refusal, Reply, State, ZPath};
 
 impl State {
-    /// Asks for a ticket, or for those of all who hold a lock. All of them are asked, or none.
+    /// Revokes a ticket, or the tickets of all holders of a lock: all of them, or none.
     pub(crate) fn revoke(
         &mut self,
         path: &ZPath,
@@ -27,7 +27,7 @@ impl State {
         let tickets = match node.owner() {
             None => self.holders(path).map_err(refuse)?,
             Some(_) if is_ticket(path, node) => vec![path.clone()],
-            // The ticket lingers, or does not queue.
+            // The ticket lingers, or is no ticket.
             Some(_) => return Err(refuse(Error::NoNode)),
         };
         let cost = |ticket| self.cost_of_removing(ticket);
@@ -72,8 +72,8 @@ impl State {
         if more > 0 {
             self.check_bytes(more).map_err(|error| Refusal::at(error, ticket))?;
         }
-        // The holder watches the data. That of zlock's own holders is their label and stays; they
-        // are told by the event.
+        // The holder's client watches the data. A ticket of an acquire keeps its label as data, and
+        // its client is told by the event.
         let word = if node.contender().is_none() { word_for(ticket.name()) } else { None };
         let data = word.map_or_else(|| node.data.to_vec(), |word| word.as_bytes().to_vec());
         self.replace_data(ticket, data, context, effects)?;

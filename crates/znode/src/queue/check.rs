@@ -1,4 +1,4 @@
-//! Invariants of every queue. For tests.
+//! Checks of the invariants of a queue, for tests.
 
 use imbl::OrdSet;
 
@@ -25,11 +25,12 @@ impl Queue {
             return Err(format!("another one holds alone: {self:?}"));
         }
         let shares = usage.alone > 0 && (usage.units > 0 || usage.shared as usize + 1 != self.holders.len());
-        // A limit that was lowered may be less than what is taken.
+        // Holders may have more permits than a limit that was lowered since.
         if usage.units > 0 && limit.is_none() || usage.alone > 1 || shares {
             return Err(format!("too many hold: {usage:?} of {:?}", self.settings));
         }
-        // Readers that one entry granted the lock keep their token when it becomes a semaphore.
+        // Readers that were granted the lock by one entry keep their common token when the lock
+        // becomes a semaphore.
         let reads = |position: &Position| self.holders[position].ticket.demand == Demand::Shared;
         let repeated = self.by_token.iter().find(|(token, at)| !reads(at) && self.holders_with(*token).count() > 1);
         if let Some(repeated) = repeated {

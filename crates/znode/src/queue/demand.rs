@@ -3,22 +3,23 @@
 use crate::words::ticket_name::is_shared;
 use crate::{Contender, LockMode};
 
-/// Demand of a ticket on its lock.
+/// The part of its lock that a ticket wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Demand {
-    /// The whole lock.
+    /// The whole lock, alone.
     Alone,
-    /// A share, together with other readers.
+    /// A share of the lock, together with other readers.
     Shared,
     /// A number of permits of a semaphore.
     Units(u32),
-    /// A lock node made by hand with the name of a Curator lease: one permit of a semaphore, and
-    /// all of any other lock.
+    /// A lock node that a client created with the name of a Curator lease: one permit in a
+    /// semaphore, all of any other lock.
     LeaseByName,
 }
 
 impl Demand {
-    /// The demand of a ticket in its lock.
+    /// The demand of a ticket. `contender` is `None` for a lock node that a client created, whose
+    /// name tells the demand.
     pub(crate) fn of(name: &str, contender: Option<&Contender>) -> Demand {
         match contender {
             Some(contender) => Demand::of_mode(contender.mode),
@@ -46,7 +47,7 @@ pub(crate) struct LockUsage {
 }
 
 impl LockUsage {
-    /// The parts that one demand takes of a lock with that limit.
+    /// The parts that one demand takes, in a lock with `limit` permits (`None`: no semaphore).
     pub(crate) fn by(demand: Demand, limit: Option<u32>) -> LockUsage {
         match demand {
             Demand::Shared => LockUsage { shared: 1, ..LockUsage::default() },
@@ -72,7 +73,7 @@ impl LockUsage {
         }
     }
 
-    /// Tells whether a lock with that limit has room for one more demand.
+    /// Tells whether one more demand fits, in a lock with `limit` permits (`None`: no semaphore).
     pub(crate) fn has_room(self, demand: Demand, limit: Option<u32>) -> bool {
         let more = LockUsage::by(demand, limit);
         if more.alone > 0 {

@@ -179,7 +179,8 @@ fn a_multi_is_refused_for_its_cost_before_any_of_it_is_done() {
         (error, op_index)
     };
     assert_eq!(reply(&mut world, vec![delete(&path("/absent"))]), (Error::TooManyOps, Some(3)), "not tried");
-    // A missing permission is told as such: the later operations could not be done anyway.
+    // A missing permission is told in place of the cost, because the later operations would not be
+    // executed anyway.
     let acl = vec![Acl { perms: znode::READ, scheme: "world".into(), id: "anyone".into() }];
     let made = |name: &str, acl| {
         let path = path(name);
@@ -283,7 +284,8 @@ fn a_reader_is_upgraded_while_others_are_still_to_be_granted() {
     let upgrade = Op::Upgrade(znode::Upgrade { ticket, label });
     let applied = world.apply(Some(session), upgrade);
     let Ok(Reply::Acquired { ticket: upgraded, held: None }) = applied.reply else { panic!("{applied:?}") };
-    // The writer goes before the waiting readers, which get the lock only when it has gone.
+    // The writer stands before the waiting readers, which are granted the lock when the writer is
+    // gone.
     let held = world.held(&readers);
     assert!(held < 250, "{held}");
     for reader in &readers[1..held] {
@@ -319,7 +321,8 @@ fn readers_behind_an_upgrade_are_granted_entry_by_entry() {
         assert!(touched(&applied) <= COST_MAX as usize, "{}", touched(&applied));
         assert_eq!((world.held(&readers), world.written_down(&readers)), (granted, granted));
         for (ticket, known) in readers.iter().zip(&mut tokens) {
-            // Once told, a token stays and is good, and its waiter can hear of it.
+            // A token that was told does not change, is valid, and its client can be told of the
+            // grant.
             match lock::status(&world.state, ticket).unwrap() {
                 LockStatus::Held { token, .. } => {
                     assert_eq!(*known.get_or_insert(token), token);
@@ -352,7 +355,7 @@ fn a_reader_that_was_told_its_token_keeps_it_although_others_get_theirs_later() 
     for ticket in [upgraded, reader] {
         world.apply(Some(own), Op::Release { ticket: ticket.into() });
     }
-    // These readers are younger than the grant of the others: their tokens are their czxids.
+    // These readers entered after the grant of the other readers, so their tokens are their czxids.
     readers.extend((0..50).map(|_| world.acquire(own, "/l", LockMode::Read)));
     world.give(first, COST_MAX - 1);
     world.give(second, 2 * COST_MAX);
@@ -367,7 +370,7 @@ fn a_reader_that_was_told_its_token_keeps_it_although_others_get_theirs_later() 
             }
         }
         world.check();
-        // A reader that comes meanwhile is granted the same way.
+        // A reader that enters meanwhile is granted the lock by later entries, too.
         if readers.len() < 205 {
             readers.push(world.acquire(own, "/l", LockMode::Read));
             tokens.push(None);

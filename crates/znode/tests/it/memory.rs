@@ -1,8 +1,8 @@
 //! Memory bound of a state: a state filled with one kind of thing until it refuses more takes at
 //! most twice the memory that `state_bytes_max` allows.
 //!
-//! Each kind fills a process of its own, because freed memory is not given back: this program
-//! starts itself.
+//! Each kind of thing fills a separate process, because a process does not give freed memory back.
+//! So this program starts itself again.
 
 use std::net::Ipv4Addr;
 use std::process::Command;

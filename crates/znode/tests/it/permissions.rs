@@ -207,7 +207,7 @@ fn znode_rows_after(world: &World, op: Option<&ZnodeOp>) -> Rows<ZnodeOp> {
         }
         Some(ZnodeOp::Create(_)) => vec![
             (delete(&plain), BY_ACL),
-            // Its session releases it.
+            // The ticket's session releases it.
             (delete(ticket), BY_ACL),
             (delete(&path("/vault/member")), BY_ACL),
             (delete(&limits), BY_ACL),
@@ -318,7 +318,7 @@ fn rows_after(world: &World, op: Option<&Op>) -> Rows<Op> {
         #[cfg(feature = "next-level")]
         Some(Op::SetNote { .. }) => Vec::new(),
         Some(Op::Revoke { .. }) => {
-            // The owner may not enter any queue here, and a ledger does not get it in.
+            // The owner may not enter any queue here, so the upgrade of its own reader is refused.
             let own = if mode == LockMode::Read { NO } else { Err(Error::BadArguments) };
             let cells = [own, SESSION[1], SESSION[2], SESSION[3]];
             vec![(Op::Upgrade(Upgrade { ticket, label: String::new() }), cells)]
@@ -400,7 +400,7 @@ fn every_reading_is_for_those_whom_the_table_names() {
     assert!(world.state.may_read(&path("/zookeeper/config"), &[]));
 }
 
-// Curator's word in a lock node, and that of ZooKeeper's recipe, ask its holder to give up.
+// The data that Curator, or ZooKeeper's recipe, writes into a lock node asks its holder to release.
 #[test]
 fn one_permission_each_asks_a_holder_to_give_up_or_does_not() {
     let [read, write, create, delete, admin] = [0, 1, 2, 3, 4].map(|bit| 1 << bit);

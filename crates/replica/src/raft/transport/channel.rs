@@ -1,7 +1,7 @@
-//! Questions to one peer over one connection: many under way, answers in any order.
+//! Questions to one peer over one connection, with many under way and answers in any order.
 //!
-//! One task owns the connection and opens it when there is something to ask. It tells what the
-//! caller must know: whether a question without an answer was ever sent.
+//! One task owns the connection and opens it when there is a question. For a question without an
+//! answer, it tells the caller whether the question may have been sent.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -18,42 +18,43 @@ use super::frame::{Exchange, FramedStream};
 use super::messages::{Answer, Ask, FRAME_BYTES_MAX, NumberedMessage};
 use crate::stop::Stop;
 
-/// Questions that wait for the connection's task. Beyond: the caller waits, up to its deadline.
+/// Largest number of questions that wait for the connection's task. Beyond, callers wait up to
+/// their deadlines.
 const QUEUE_MAX: usize = 1024;
-/// Questions under way on one connection; fewer than the peer works on, so that it always reads our
-/// pings. Beyond: they stay in the queue.
+/// Largest number of questions under way on one connection. The peer takes more, so that it always
+/// reads our pings. Further questions stay in the queue.
 const PENDING_MAX: usize = 8_000;
-/// Bytes that are gathered before the socket must take some.
+/// Bytes that are gathered before the socket must take some of them.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
-/// The number of a ping, which no caller waits for.
+/// Number of a ping, for which no caller waits.
 const PING: u64 = 0;
-/// Time after a failed connection attempt in which questions fail at once.
+/// Time after a failed attempt to connect in which questions fail at once.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(50);
 
-/// The answer to a question that comes too late for a peer that stops.
+/// Answer to a question that comes too late for a peer that stops.
 const LEFT: &str = "the peer is shutting down";
 
-/// The reason why there is no answer.
+/// Reason why a question has no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ChannelError {
-    /// The question was not sent, or surely not taken.
+    /// The question was not sent, or the peer surely has not taken it.
     NotSent(String),
-    /// The question may have been sent, and heard.
+    /// The peer may have taken the question.
     Lost(String),
 }
 
 struct Question {
     ask: Ask,
     reply: oneshot::Sender<Result<Answer, ChannelError>>,
-    /// The room that it takes up until it is on its way, whether its caller still waits for it or
-    /// not.
+    /// Resource that is kept until the question has left the queue, even if its caller no longer
+    /// waits.
     _held: Option<DropGuard>,
 }
 
 /// A guard of any kind, whose drop gives back what it stands for.
 pub(crate) type DropGuard = Arc<dyn Any + Send + Sync>;
 
-/// The asking end. Clones share the connection; the task ends with the last of them, or with the
+/// The asking end of a connection. Clones share it; its task ends with the last clone, or with the
 /// node.
 #[derive(Clone)]
 pub(crate) struct Channel {
@@ -61,8 +62,8 @@ pub(crate) struct Channel {
 }
 
 impl Channel {
-    /// Starts the connection's task on the current runtime. The target's `peer_timeout` is the
-    /// silence of a peer that owes answers, after which the connection counts as lost.
+    /// Starts the connection's task on the current runtime. After the target's `peer_timeout`, a
+    /// silent peer that owes answers counts as lost.
     pub(crate) fn open(target: Target, stopped: Stop) -> Channel {
         let (questions, queue) = mpsc::channel(QUEUE_MAX);
         tokio::spawn(async move {
@@ -143,7 +144,7 @@ impl Task {
         }
     }
 
-    /// Fails a question and all that queued up behind it.
+    /// Fails a question and all that wait in the queue.
     fn fail_unsent(&mut self, first: Option<Question>, why: &str) {
         let mut next = first.or_else(|| self.queue.try_recv().ok());
         while let Some(question) = next {
@@ -152,7 +153,7 @@ impl Task {
         }
     }
 
-    /// Asks and hands answers out until the connection breaks; returns why.
+    /// Sends questions and passes answers on until the connection breaks. Returns the reason.
     async fn serve(&mut self, framed: FramedStream, first: Question) -> io::Error {
         let mut line = OpenConnection {
             framed,
@@ -179,7 +180,8 @@ impl Task {
             let step = tokio::select! {
                 biased;
                 now = tick.tick() => line.check(now, self.peer_timeout),
-                // Answers before questions: they are never more than the questions that were taken.
+                // Answers before questions: there are never more answers than questions that were
+                // taken.
                 exchange = line.framed.exchange() => exchange.and_then(|exchange| line.take(exchange)),
                 question = self.queue.recv(), if room => match question {
                     Some(question) => line.put(question),
@@ -192,7 +194,7 @@ impl Task {
         }
     }
 
-    /// Takes what else is queued, so that one write carries it all.
+    /// Takes all other queued questions, so that one write sends them together.
     fn put_waiting(&mut self, line: &mut OpenConnection) -> io::Result<()> {
         while line.pending.len() < PENDING_MAX && line.framed.queued_bytes() < OUTPUT_BYTES_MAX {
             match self.queue.try_recv() {
@@ -210,7 +212,7 @@ struct OpenConnection {
     pending: BTreeMap<u64, oneshot::Sender<Result<Answer, ChannelError>>>,
     last_number: u64,
     heard_at: Instant,
-    /// The peer stops, and takes no more questions.
+    /// True once the peer stops, and takes no more questions.
     left: bool,
 }
 
@@ -220,8 +222,8 @@ impl OpenConnection {
             let _ = question.reply.send(Err(ChannelError::NotSent(LEFT.into())));
             return Ok(());
         }
-        // No caller waits any more: asking now would do work for nothing, and a proposal would be a
-        // surprise.
+        // No caller waits any more, so the work would be for nothing, and nobody expects a
+        // proposal.
         if question.reply.is_closed() {
             return Ok(());
         }
@@ -263,8 +265,8 @@ impl OpenConnection {
         Ok(())
     }
 
-    /// Reads, after an error of sending, what the peer had said before it closed the connection:
-    /// that it leaves, above all.
+    /// After an error of sending, reads what the peer sent before it closed the connection: in
+    /// particular, that it stops.
     async fn hear_out(&mut self, error: &io::Error, peer_timeout: Duration) {
         if !matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) {
             return;
@@ -280,12 +282,13 @@ impl OpenConnection {
         let _ = timeout_at(Instant::now() + peer_timeout, rest).await;
     }
 
-    /// Looks whether the connection is over. One whose peer has left is over with the last answer.
+    /// Fails if the connection is over. After a peer has left, it is over with the last answer.
     fn look_whether_over(&self) -> io::Result<()> {
         if self.left && self.pending.is_empty() { Err(io::Error::other(LEFT)) } else { Ok(()) }
     }
 
-    /// Forgets callers that have gone, and tells a silent peer from a slow answer.
+    /// Drops questions whose callers no longer wait. Pings a peer that owes answers, and fails when
+    /// it is silent for too long.
     fn check(&mut self, now: Instant, peer_timeout: Duration) -> io::Result<()> {
         self.pending.retain(|_, reply| !reply.is_closed());
         if self.pending.is_empty() {

@@ -11,10 +11,10 @@ use super::rules::{INDEXES_AHEAD_MAX, PeerMessage, Rules, TERMS_AHEAD_MAX};
 const TERM: u64 = 5;
 const INDEX: u64 = 1_000;
 
-/// Reads a record as the message that its first byte says, as node 1 of three would from node 2.
+/// Decodes a record as the message that its first byte names, as node 1 of three does for node 2.
 ///
 /// # Panics
-/// When a message passes that must not.
+/// When a message is accepted that must be refused.
 pub fn peer_message(bytes: &[u8]) {
     let Some((kind, record)) = bytes.split_first() else { return };
     let identity = Identity::new("c", 1, &[1, 2, 3]);
@@ -41,7 +41,7 @@ fn read<T: PeerMessage>(rules: &Rules, record: &[u8]) -> Option<T> {
     message.check(rules).ok().map(|()| message)
 }
 
-/// Asserts that what passes is what Raft and its log can take.
+/// Asserts that Raft and its log can take an accepted frame.
 fn append(frame: AppendFrame) {
     assert!(frame.vote.committed && frame.vote.node_id == 2 && frame.vote.term <= TERM + TERMS_AHEAD_MAX);
     let first = frame.prev_log_id.map_or(0, |prev| prev.index + 1);

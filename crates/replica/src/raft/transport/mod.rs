@@ -1,4 +1,5 @@
-//! The conversation of nodes: one TCP connection for each lane, frames of `storage::codec` records.
+//! Messages between nodes: one TCP connection for each lane, with frames of `storage::codec`
+//! records.
 //!
 //! ```text
 //! connect.rs   handshake                      channel.rs   questions and answers, many under way

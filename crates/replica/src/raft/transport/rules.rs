@@ -27,30 +27,30 @@ use super::messages::{
     SnapshotFrame, Standing, TransferFrame, TransferRefusal, UpgradeAsk, UpgradeRecord, VoteAnswer, VoteFrame,
 };
 
-/// Distance by which a term may lie ahead of the newest that this node knows.
+/// Largest distance by which a term may be ahead of the newest term that this node knows.
 pub(crate) const TERMS_AHEAD_MAX: u64 = 1 << 32;
-/// Distance by which an index may lie ahead of this node's last entry.
+/// Largest distance by which an index may be ahead of this node's last entry.
 pub(crate) const INDEXES_AHEAD_MAX: u64 = 1 << 48;
-/// The largest term or index, so that counting on never overflows.
+/// Largest term or index, so that additions never overflow.
 const NUMBER_MAX: u64 = 1 << 62;
-/// The first zxid that is too large.
+/// Smallest zxid that is too large.
 const ZXID_END: u64 = 1 << 53;
-/// Heartbeats of sessions in one question.
+/// Largest number of heartbeats of sessions in one question.
 pub(crate) const TOUCHES_MAX: usize = 4_096;
-/// Members that a leader tells of.
+/// Largest number of members that a leader may report.
 const MEMBERS_TOLD_MAX: usize = 4_096;
-/// The longest wait of a caller for a forwarded proposal.
+/// Longest time that a caller may wait for a forwarded proposal.
 const WITHIN_MAX: Duration = Duration::from_secs(24 * 3_600);
-/// A member's address is a host's name and a port.
+/// Largest size in bytes of a member's address, which is a host name and a port.
 const ADDR_BYTES_MAX: usize = 1 << 10;
-/// Members of a cluster, learners and observers included.
+/// Largest number of members of a cluster, learners and observers included.
 pub(crate) const MEMBERS_MAX: usize = 32;
-/// Number of other things that are known of a member.
+/// Largest number of additional properties of a member.
 const EXTRAS_MAX: usize = 16;
-/// Bytes of a chunk at most, a little above what the storage writes.
+/// Largest size in bytes of a chunk, a little above what the storage writes.
 const CHUNK_BYTES_MAX: usize = 32 << 10;
 
-/// The progress of this node's own log and vote; kept up to date now and then, which is enough for
+/// Newest term and last index of this node. They are updated now and then, which is enough for
 /// bounds this wide.
 #[derive(Debug, Default)]
 pub(crate) struct Horizon {
@@ -59,7 +59,7 @@ pub(crate) struct Horizon {
 }
 
 impl Horizon {
-    /// Notes that this node knows of this term and has an entry of this index.
+    /// Notes that this node knows this term and has an entry with this index.
     pub(crate) fn reach(&self, term: u64, index: u64) {
         self.term.fetch_max(term, Ordering::Relaxed);
         self.index.fetch_max(index, Ordering::Relaxed);
@@ -74,7 +74,7 @@ impl Horizon {
     }
 }
 
-/// The rule that a message breaks.
+/// Rule that a message breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct BrokenRule(pub(crate) &'static str);
@@ -82,27 +82,27 @@ pub(crate) struct BrokenRule(pub(crate) &'static str);
 /// The result of a check: `Ok`, or the rule that is broken.
 type RuleResult = Result<(), BrokenRule>;
 
-/// `Ok` when `kept`; else the rule.
+/// Returns `Ok` when `kept`, and otherwise the broken rule.
 fn rule(kept: bool, rule: &'static str) -> RuleResult {
     if kept { Ok(()) } else { Err(BrokenRule(rule)) }
 }
 
-/// A message that comes from a peer.
+/// Message from a peer, with rules.
 pub(crate) trait PeerMessage: Decode<()> {
-    /// Checks that each field keeps to its rule.
+    /// Checks that each field keeps its rule.
     fn check(&self, rules: &Rules) -> RuleResult;
 }
 
-/// Rules for what one peer may say to this node.
+/// Rules for messages of one peer to this node.
 #[derive(Clone, Debug)]
 pub(crate) struct Rules {
     horizon: Arc<Horizon>,
-    /// The member at the other end.
+    /// Id of the member at the other end.
     peer: u64,
 }
 
 impl Rules {
-    /// Makes the rules for what this member says, to a node that has come so far.
+    /// Makes the rules for messages of this member, to a node with this horizon.
     pub(crate) fn new(horizon: &Arc<Horizon>, peer: u64) -> Rules {
         Rules { horizon: Arc::clone(horizon), peer }
     }
@@ -115,7 +115,7 @@ impl Rules {
         rule(index <= self.horizon.index_max(), "an index is not far ahead of this node's")
     }
 
-    /// Checks the position of an entry in a log where nothing is newer than `term`.
+    /// Checks the position of an entry in a log that has no entries after `term`.
     fn id(&self, id: &LogIdRecord, term: u64) -> RuleResult {
         self.index(id.index)?;
         rule(id.term <= term, "no entry is of a later term than the vote that tells of it")?;
@@ -126,19 +126,19 @@ impl Rules {
         ids.into_iter().try_for_each(|id| self.id(id, term))
     }
 
-    /// Checks the position of an entry that a peer has, in whatever term.
+    /// Checks the position of an entry that a peer has, in any term.
     fn any_id(&self, id: Option<&LogIdRecord>) -> RuleResult {
         self.ids(id, self.horizon.term_max())
     }
 
-    /// A vote that a node has: its own, or whom it voted for.
+    /// Checks a vote that a node has: for itself, or for another node.
     fn vote(&self, vote: &VoteRecord) -> RuleResult {
         self.term(vote.term)?;
-        // Before its first vote a node has one that names no node.
+        // Before its first vote, a node has a vote for no node.
         rule(vote.term == 0 && !vote.committed || vote.node_id != 0, "a vote is for a node")
     }
 
-    /// The vote of the peer as a leader.
+    /// Checks the vote of the peer as a leader.
     fn leader(&self, vote: &VoteRecord) -> RuleResult {
         self.term(vote.term)?;
         rule(vote.term > 0, "a leader has a term")?;
@@ -146,14 +146,14 @@ impl Rules {
         rule(vote.node_id == self.peer, "a leader speaks for itself")
     }
 
-    /// The question of the peer as a candidate.
+    /// Checks the question of the peer as a candidate. `asks_first` is true for a pre-vote.
     fn candidate(&self, frame: &VoteFrame, asks_first: bool) -> RuleResult {
         self.term(frame.vote.term)?;
         rule(frame.vote.term > 0, "a candidate has a term")?;
         rule(!frame.vote.committed, "a candidate has not been elected")?;
         rule(frame.vote.node_id == self.peer, "a candidate stands for itself")?;
         self.ids(&frame.last_log_id, frame.vote.term - 1)?;
-        // A candidate that was asked to stand does not ask first whether it would be elected.
+        // A candidate that was asked to stand asks for votes without a pre-vote.
         rule(!(asks_first && frame.leadership_transfer), "a transfer asks for votes at once")
     }
 
@@ -164,7 +164,7 @@ impl Rules {
         self.ids(&frame.last_log_id, frame.from_leader.term)
     }
 
-    /// Members come and go one entry after the other, and at most one change is under way.
+    /// Checks a membership: it is one set of voters, or two while a change is half done.
     fn membership(&self, membership: &MembershipRecord) -> RuleResult {
         let (sets, nodes) = (&membership.configs, &membership.nodes);
         rule(matches!(sets.len(), 1 | 2), "a membership is one set of voters, or two while it changes")?;
@@ -187,7 +187,7 @@ impl Rules {
     fn known_members(&self, known: &KnownMembers) -> RuleResult {
         let StoredMembershipRecord { log_id, membership } = &known.membership;
         self.any_id(log_id.as_ref())?;
-        // A node that has no entry yet knows of none.
+        // A node without entries has no membership.
         let none = membership.configs.is_empty() && membership.nodes.is_empty();
         if none && log_id.is_none() { Ok(()) } else { self.membership(membership) }
     }
@@ -230,19 +230,19 @@ impl Rules {
     }
 }
 
-/// A node that is named may be one that this node has not heard of yet.
+/// Checks a node id, which may be one that this node has not heard of yet.
 fn node(id: u64) -> RuleResult {
     rule(id != 0, "no node has the id 0")
 }
 
-/// Tells whether two entries of one log may be in this order: terms never fall.
+/// Tells whether two entries of one log may be in this order, because terms never fall.
 fn in_order(earlier: &LogIdRecord, later: &LogIdRecord) -> bool {
     if earlier.index == later.index { earlier.term == later.term } else { earlier.term <= later.term }
 }
 
 impl PeerMessage for AppendFrame {
     fn check(&self, rules: &Rules) -> RuleResult {
-        // `sequence` is counted by the one who reads the connection.
+        // The reader of the connection counts `sequence`.
         rules.leader(&self.vote)?;
         let term = self.vote.term;
         rules.ids(&self.prev_log_id, term)?;
@@ -266,7 +266,8 @@ impl PeerMessage for AppendFrame {
     }
 }
 
-/// `PartialSuccess` names an entry that was sent: from `prev`, which the peer has, to `last`.
+/// Checks that `PartialSuccess` names an entry that was sent: from `prev`, which the peer has, to
+/// `last`.
 pub(crate) fn partial_success(
     id: Option<&LogIdRecord>,
     prev: Option<&LogIdRecord>,
@@ -283,7 +284,7 @@ pub(crate) fn partial_success(
 
 impl PeerMessage for AppendAnswer {
     fn check(&self, rules: &Rules) -> RuleResult {
-        // `sequence` is looked up among the frames that wait for answers.
+        // `sequence` is compared with the frames that wait for answers.
         match &self.result {
             AppendResult::Success | AppendResult::Conflict | AppendResult::Refused(_) => Ok(()),
             AppendResult::PartialSuccess(id) => rules.any_id(id.as_ref()),
@@ -297,12 +298,12 @@ impl PeerMessage for NumberedMessage<Ask> {
         // `number` is only ever repeated.
         match &self.body {
             Ask::Ping | Ask::Standing | Ask::ReadIndex | Ask::Members => Ok(()),
-            // Read by `orders`, and an unreadable one is refused.
+            // `orders` decodes it, and refuses what it cannot decode.
             Ask::Order(_) => Ok(()),
             Ask::Vote(frame) => rules.candidate(frame, false),
             Ask::PreVote(frame) => rules.candidate(frame, true),
             Ask::TransferLeader(frame) => rules.transfer(frame),
-            // `request` is read by `propose`, and an unreadable one is refused.
+            // `propose` decodes `request`, and refuses what it cannot decode.
             Ask::Propose { request: _, within_ms } => {
                 rule(Duration::from_millis(*within_ms) <= WITHIN_MAX, "no caller waits longer than a day")
             }
@@ -343,7 +344,7 @@ impl PeerMessage for NumberedMessage<Answer> {
                 rules.any_id(actual.as_ref())
             }
             Answer::Propose(ProposeAnswer::Applied { at, applied }) => {
-                // Zxids may begin above the log's indexes, and by no more than an index can rise.
+                // The zxid base is at most as large as the distance by which an index can rise.
                 rule(*at < ZXID_END && applied.zxid.0 <= *at, "a proposal is applied at a zxid of this cluster")
             }
             Answer::Propose(
@@ -355,7 +356,7 @@ impl PeerMessage for NumberedMessage<Answer> {
                 rules.vote(vote)?;
                 [entry, last, acknowledged].into_iter().try_for_each(|id| rules.any_id(id.as_ref()))
             }
-            // The members' programs are for people; ids that are none of members are passed over.
+            // The members' programs are for people. Ids that belong to no member are ignored.
             Answer::Upgrade(UpgradeRecord { at, level: _, members, not_ready_for: _ }) => {
                 rule(*at < ZXID_END, "a state has a zxid of this cluster")?;
                 rule(members.len() <= MEMBERS_TOLD_MAX, "no cluster has so many members")

@@ -107,7 +107,7 @@ fn a_request_without_its_secret_is_refused() {
     let entry = encode_txn(&proven);
     let request = encode_request(&proven.request);
     assert_eq!(decode_request(&request), Ok(proven.request));
-    // The rest of the request stands behind the version and the time.
+    // The rest of the request follows the version and the time.
     let without_secret = [&entry[..1], &entry[8..]].concat();
     assert_eq!(
         decode_request(&without_secret).unwrap_err().to_string(),

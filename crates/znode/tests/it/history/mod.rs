@@ -15,7 +15,7 @@ use crate::model::{Model, number, ticket_name, zpath};
 
 const PLACES: [&str; 9] = ["/", "/a", "/a/b", "/a/b/c", "/l", "/l/m", "/d", "/d/l", "/x"];
 const LOCKS: [&str; 4] = ["/l", "/l/m", "/d/l", "/a"];
-/// A lock that is a contender itself.
+/// A lock whose directory is a contender of another lock.
 const NUMBERED: &str = "/l/n-0000000001";
 const NAMES: [&str; 13] = [
     "_c_2-lease-",
@@ -43,7 +43,7 @@ pub(crate) struct History {
     sessions: Vec<SessionId>,
     /// The requests that carried a key, to retry.
     keyed: Vec<Request>,
-    /// Set for a history that is mostly of locks, as their clients use them.
+    /// True for a history that is mostly of locks, as clients use them.
     busy: bool,
 }
 

@@ -79,7 +79,7 @@ impl Model {
         number(other) == number_of_reader && self.nodes[other].stay == stay
     }
 
-    /// The waits of the waiting ones among these tickets.
+    /// The waits of those of these tickets that wait.
     fn waiting(&self, by: &Waiter, tickets: &[String]) -> Vec<Waiting> {
         let waits = |path: &&String| matches!(self.status(path), Ok(LockStatus::Waiting { .. }));
         let waiting = |path: &String| {

@@ -63,7 +63,7 @@ pub(crate) struct Model {
     changed: BTreeSet<String>,
 }
 
-/// A lock's memory beside its tickets.
+/// Facts about a lock besides its tickets.
 #[derive(Clone, Default)]
 pub(crate) struct Queue {
     pub(crate) settings: LockSettings,
@@ -364,7 +364,7 @@ impl Model {
         let owned: Vec<String> = self.nodes.iter().filter_map(owned).collect();
         for path in owned {
             let time_ms = self.time_ms;
-            // The node has gone with another part of its multi-lock.
+            // The node was removed with another part of its multi-lock.
             if !self.nodes.contains_key(&path) {
                 continue;
             }

@@ -11,7 +11,8 @@ use znode::{
     SessionId, Stat, State, TxnOutcome, ZPath,
 };
 
-/// Shows the answer and the events. An event that not all clients may hear of says who may.
+/// Shows the answer and the events. An event that not all clients may hear of is shown with its
+/// ACL.
 pub(crate) fn applied(applied: &TxnOutcome, events: &[EventRecord], state: &State) -> String {
     let answer = match &applied.reply {
         Ok(answer) => reply(answer, state),

@@ -27,7 +27,7 @@ struct SeenContender {
     token: u64,
     session: Option<u64>,
     born: u64,
-    /// Set for a ticket of a client's own create.
+    /// True for a ticket that a client made by a create.
     by_hand: bool,
     /// Place in the order of turns: upgraded writers, then higher priorities, then smaller numbers.
     place: (bool, Reverse<u32>, String, u64),
@@ -75,8 +75,8 @@ impl Sight {
 /// The specification, with the parts of the log that it has to remember.
 #[derive(Default)]
 pub(crate) struct Specification {
-    /// Tickets of multi-locks that others may pass while they wait, with their czxids: a path can
-    /// come again.
+    /// Tickets of waiting multi-locks that later tickets may overtake, with their czxids, because a
+    /// path can be used again.
     backfill: BTreeSet<(ZPath, u64)>,
     /// Writers that were readers, with their czxids, each with its reader.
     upgraded: BTreeMap<(ZPath, u64), ZPath>,

@@ -22,7 +22,7 @@ pub enum Call {
     Propose(Request),
     /// A read of the state, as fresh as asked.
     Read(Consistency),
-    /// A heartbeat.
+    /// A heartbeat of a session.
     Touch(Credential),
     /// A long-poll for events.
     Events {
@@ -42,7 +42,7 @@ pub enum Call {
 }
 
 impl Call {
-    /// The session for which the call counts as a heartbeat.
+    /// The session for which the call counts as a heartbeat; `None` for calls without a session.
     pub fn session(&self) -> Option<SessionId> {
         match self {
             Call::Propose(request) => request.credential.map(|credential| credential.session),
@@ -87,20 +87,20 @@ pub enum Reply {
     Waited {
         /// The result of the wait.
         waited: Waited,
-        /// The zxid of this node's state in which the condition was true, if the wait was told of
-        /// that late or not at all.
+        /// Zxid of the first state of this node in which the condition was true, if the wait ended
+        /// `LATE_MS` later or not at all; `None` for a wait that ended in time.
         missed: Option<Zxid>,
     },
 }
 
-/// Time between two own looks of a wait at its condition.
+/// Interval at which the simulation itself checks the condition of a wait.
 const LOOK_MS: u64 = 20;
-/// Time by the node's own clock after which a wait is told late. A change wakes its waiters in the
-/// same moment, and a paused node notices neither. Two looks, so that a wait whose deadline
-/// coincides with the change does not count.
+/// Delay, by the node's own clock, from which on a wait counts as late. A change wakes its waiters
+/// in the same moment, and a paused node notices neither. Two checks are allowed for, because the
+/// deadline of a wait may coincide with the change.
 const LATE_MS: u64 = 2 * LOOK_MS;
 
-/// Carries out a call, within `within`.
+/// Carries out a client's call at a node. Gives up when the time `within` has passed.
 pub async fn serve(replica: &Replica, call: Call, within: Duration) -> Reply {
     let deadline = Instant::now() + within;
     match call {

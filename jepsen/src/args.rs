@@ -156,7 +156,7 @@ fn duration(text: &str) -> Result<Duration, String> {
     text.parse().map(|Millis(ms)| Duration::from_millis(ms)).map_err(|error| format!("{error}"))
 }
 
-/// The faults behind names.
+/// Returns the faults with these names.
 pub(crate) fn faults(names: &[String]) -> Result<Vec<Fault>, String> {
     let mut faults = Vec::new();
     for name in names {
@@ -167,13 +167,13 @@ pub(crate) fn faults(names: &[String]) -> Result<Vec<Fault>, String> {
     Ok(faults)
 }
 
-/// The workload of that name.
+/// Returns the workload with this name.
 fn workload(name: &str) -> Result<Workload, String> {
     Workload::from_name(name).ok_or_else(|| format!("no workload is called `{name}`; see --help"))
 }
 
 impl Common {
-    /// The options of one run.
+    /// Returns the options of one run.
     pub(crate) fn options(&self, workload: Workload, faults: Vec<Fault>, seed: u64) -> Result<Options, String> {
         let (door, network) = (self.door, self.network.unwrap_or_else(|| needs::best_network(&faults)));
         if !door.has(workload) {
@@ -202,8 +202,8 @@ impl Common {
         })
     }
 
-    /// More lines for the configuration of every node of the run with this seed. What `--set` says
-    /// stays.
+    /// Returns further configuration lines for every node of the run with this seed. Keys that
+    /// `--set` gives are left as they are.
     fn settings(&self, seed: u64) -> Result<String, String> {
         let small = match self.snapshots.as_str() {
             "small" => true,
@@ -219,14 +219,14 @@ impl Common {
         Ok(lines.join("\n"))
     }
 
-    /// The seed, or a fresh one.
+    /// Returns the given seed, or a fresh one.
     pub(crate) fn seed(&self) -> u64 {
         self.seed.unwrap_or_else(|| fastrand::u64(1..1_000_000_000))
     }
 }
 
 impl Test {
-    /// The options of the run.
+    /// Returns the options of the run.
     pub(crate) fn options(&self) -> Result<Options, String> {
         let faults = faults(&self.nemesis)?;
         if !self.endpoints.is_empty() && !faults.is_empty() {

@@ -11,7 +11,7 @@ pub(crate) enum Syncs {
     /// Makes bytes durable.
     #[default]
     Work,
-    /// Hangs until it is let go.
+    /// Hangs until the disk is mended or the fsync is dropped.
     Hang,
     /// Returns after a delay.
     Slow(Duration),
@@ -22,7 +22,7 @@ pub(crate) enum Syncs {
 /// Fault that begins after a number of changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
-    /// Further changes fail.
+    /// The disk stops, and further changes fail.
     Stopped,
     /// Every fsync fails.
     SyncsFail,
@@ -50,10 +50,8 @@ impl Faults {
         self.planned = Some((changes, Fault::SyncsFail));
     }
 
-    /// Counts a change of the disk: a write, a name, an fsync.
-    ///
-    /// # Errors
-    /// `EIO` when the disk has stopped.
+    /// Counts a change of the disk (a write, a change of a name, an fsync), and begins the planned
+    /// fault when it is due.
     pub(crate) fn change(&mut self) -> Result<(), Errno> {
         match &mut self.planned {
             Some((0, Fault::Stopped)) => {

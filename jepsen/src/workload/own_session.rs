@@ -1,4 +1,4 @@
-//! A session that its worker keeps alive itself, step by step, closes or leaves alone.
+//! A session that its worker keeps alive, closes or abandons itself.
 
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -13,12 +13,12 @@ use crate::http::Call;
 pub(super) struct OwnSession {
     pub(super) id: u64,
     pub(super) key: String,
-    /// Time at which the last request was sent that was answered and kept the session alive.
+    /// Time at which the last successful heartbeat or open was sent.
     pub(super) heard: Instant,
 }
 
 impl OwnSession {
-    /// Opens a session, in one try.
+    /// Opens a session in one try; `None` if it was not opened.
     pub(super) async fn open(timeout_ms: u64, client: &mut Client) -> Option<OwnSession> {
         let wish = OpenSession { timeout: Some(Millis(timeout_ms)), label: "jepsen".into(), client: None };
         let (mut opened, heard) = (None, Instant::now());
@@ -32,7 +32,7 @@ impl OwnSession {
         opened
     }
 
-    /// Keeps the session alive, in one try.
+    /// Sends one heartbeat.
     pub(super) async fn keep_alive(&mut self, client: &mut Client) -> Answer {
         let (id, now) = (self.id, Instant::now());
         let call = Call::post(format!("/v1/sessions/{id}/keepalive")).session(&self.key).harmless();
@@ -47,7 +47,7 @@ impl OwnSession {
         answer
     }
 
-    /// Leaves the session alone.
+    /// Abandons the session, which is then left to expire.
     pub(super) fn abandon(self, client: &mut Client) {
         client.invoke("abandon", json!({"owner": self.id}));
         client.end(Kind::Ok, "abandon", json!({"owner": self.id}), None, None);

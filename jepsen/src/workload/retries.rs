@@ -1,4 +1,4 @@
-//! `exactly-once`: requests whose answers are lost are sent again with the same key, to any node.
+//! `exactly-once`: a request whose answer is lost is sent again with the same key, to any node.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -16,13 +16,13 @@ use crate::history::Kind;
 use crate::http::Call;
 
 const WAIT: Duration = Duration::from_millis(300);
-/// Tries until an outcome stays unknown.
+/// Number of tries after which an outcome stays unknown.
 const TRIES_MAX: u64 = 12;
 
-/// Znodes that are changed by insistent clients.
+/// Znodes that are changed by clients that retry.
 #[derive(Default)]
 pub struct Retries {
-    /// True when retries do not say that they are retries: the negative control.
+    /// True for the negative control, whose retries have no idempotency key.
     keyless: bool,
     next_element: AtomicU64,
 }
@@ -36,8 +36,8 @@ pub struct Insistent {
 }
 
 impl Retries {
-    /// Nothing done yet. With `negative`, requests are sent again without a key, so doubles must be
-    /// found.
+    /// Returns a new workload. With `negative`, requests are sent again without a key, so that
+    /// doubles must be found.
     pub fn new(negative: bool) -> Retries {
         Retries { keyless: negative, ..Retries::default() }
     }
@@ -54,7 +54,7 @@ fn counter() -> String {
 /// Sends a request until its outcome is known. Half of the tries are cut off before the answer
 /// comes.
 ///
-/// A refusal ends it when nothing was in doubt, or when `is_last_word` says that it holds for all
+/// A refusal is final when no earlier try is in doubt, or when `is_last_word` accepts it for all
 /// tries.
 async fn insist(client: &mut Client, call: Call, is_last_word: impl Fn(&Answer) -> bool) -> (Answer, u64) {
     let mut in_doubt = false;

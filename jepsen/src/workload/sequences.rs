@@ -11,7 +11,7 @@ use crate::client::Client;
 use crate::history::Kind;
 use crate::http::Call;
 
-/// Parents, so that counters are seen to be apart.
+/// Number of parents. There are several, so that mixed-up counters are found.
 const PARENTS: u64 = 3;
 
 /// Parents whose children are numbered.
@@ -23,12 +23,12 @@ pub struct Sequences {
 /// A child that the worker made: parent, element and path.
 type Child = (String, u64, String);
 
-/// The ten digits at the end of a sequential child's path.
+/// Returns the ten digits at the end of a sequential child's path as a number.
 pub(crate) fn number_of(path: &str) -> Option<u64> {
     path.get(path.len().checked_sub(10)?..)?.parse().ok()
 }
 
-/// The names of all children, page by page, as often asked as it takes.
+/// Returns the names of all children, read page by page, with retries.
 pub(crate) async fn list(client: &mut Client, parent: &str) -> Result<Vec<String>, String> {
     let mut names: Vec<String> = Vec::new();
     loop {

@@ -1,7 +1,7 @@
-//! What the recipes promise: a history that keeps a promise is judged good, and the same with the
-//! promise broken is found.
+//! Tests of the promises of recipes: a history that keeps a promise is judged good, and the same
+//! history with the promise broken is found.
 //!
-//! How histories are written: see `written/mod.rs`.
+//! `written/mod.rs` explains how histories are written.
 
 use crate::written::{bad, doubtful, good};
 use jepsen::check::Workload;

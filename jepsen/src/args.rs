@@ -67,7 +67,7 @@ pub(crate) struct Common {
     /// `cargo build -p zlock --features next-level` makes one.
     #[arg(long)]
     pub(crate) zlock_next: Option<PathBuf>,
-    /// The program `replay`, which reads the logs of the stopped nodes, so that they are judged, too.
+    /// The program `replay`, which reads the logs of stopped nodes, so that they are judged, too.
     #[arg(long)]
     pub(crate) replay: Option<PathBuf>,
     /// Time between faults.
@@ -106,8 +106,8 @@ pub(crate) struct Test {
     /// none, or any of kill, kill-leader, kill-majority, kill-all, stop, stop-leader, pause,
     /// pause-leader, restart-in-lease, partition (halves, isolate-leader, ring, one-way),
     /// asymmetric, flapping, slow, loss, held-answers, wipe, clock, clock-steps, clock-rates,
-    /// disk-full, fsync, slow-disk, disk-stall, power-loss, memory, cpu, upgrade, transfer; separated
-    /// by commas.
+    /// disk-full, fsync, slow-disk, disk-stall, power-loss, memory, cpu, upgrade,
+    /// transfer; separated by commas.
     #[arg(long, default_value = "none", value_delimiter = ',')]
     nemesis: Vec<String>,
     /// `host:port` of a cluster that runs already. Nothing of it is broken, so only `--nemesis

@@ -1,5 +1,5 @@
-//! Tests that the last reads of a run are repeated until they are answered, whatever the first tries
-//! come to.
+//! Tests that the last reads of a run are repeated until they are answered, whatever the first
+//! tries come to.
 //!
 //! The test answers requests in the place of a node.
 

@@ -284,8 +284,7 @@ fn a_reader_is_upgraded_while_others_are_still_to_be_granted() {
     let upgrade = Op::Upgrade(znode::Upgrade { ticket, label });
     let applied = world.apply(Some(session), upgrade);
     let Ok(Reply::Acquired { ticket: upgraded, held: None }) = applied.reply else { panic!("{applied:?}") };
-    // The writer stands before the waiting readers, which are granted the lock when the writer is
-    // gone.
+    // The writer stands before the waiting readers, which are granted the lock after its end.
     let held = world.held(&readers);
     assert!(held < 250, "{held}");
     for reader in &readers[1..held] {
@@ -321,8 +320,7 @@ fn readers_behind_an_upgrade_are_granted_entry_by_entry() {
         assert!(touched(&applied) <= COST_MAX as usize, "{}", touched(&applied));
         assert_eq!((world.held(&readers), world.written_down(&readers)), (granted, granted));
         for (ticket, known) in readers.iter().zip(&mut tokens) {
-            // A token that was told does not change, is valid, and its client can be told of the
-            // grant.
+            // A token that was told does not change and is valid.
             match lock::status(&world.state, ticket).unwrap() {
                 LockStatus::Held { token, .. } => {
                     assert_eq!(*known.get_or_insert(token), token);

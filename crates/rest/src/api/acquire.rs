@@ -35,10 +35,10 @@ pub(crate) const ROUTES: &[Route] = &[Route {
     in_session: true,
     problems: &[QUEUE, &[BlockedByOwnSession, NotOwner]],
     rules: &[
-        "limit: none is set for this semaphore",
+        "permits_max: it is missing",
         "are asked for, and the semaphore has",
-        "of them, and limit is",
-        "permits and limit belong to mode=semaphore",
+        "of them, and permits_max is",
+        "permits and permits_max belong to mode=semaphore",
         "not the path of a ticket of this lock",
         "belongs to acquires without Idempotency-Key and owner",
     ],

@@ -38,10 +38,10 @@ pub(crate) const ROUTES: &[Route] = &[
         problems: &[QUEUE],
         rules: &[
             NO_FRACTION,
-            "limit: none is set for this semaphore",
+            "permits_max: it is missing",
             "are asked for, and the semaphore has",
-            "of them, and limit is",
-            "permits and limit belong to mode=semaphore",
+            "of them, and permits_max is",
+            "permits and permits_max belong to mode=semaphore",
         ],
         ..route!(acquire)
     },

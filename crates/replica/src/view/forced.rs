@@ -14,7 +14,7 @@ use znode::{Actor, Op, Reply, SessionId, State, TxnOutcome, ZPath, ZnodeOp, Zxid
 /// Largest number of lines in [`PAUSE`]. Further tickets are counted, and the next line has their
 /// number.
 const LINES_MAX: u32 = 20;
-/// Period in which lines are counted, from the first of them on.
+/// Period of the bound on log lines. It begins with its first line.
 const PAUSE: Duration = Duration::from_secs(10);
 
 /// The forced release of a ticket: it is taken from its session, or asked for.

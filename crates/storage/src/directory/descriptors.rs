@@ -22,7 +22,7 @@ const SPARE: usize = 8;
 const NEEDED: usize = 4;
 /// Time after which the lack of a descriptor counts as an error of the disk.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Shortest time between two log lines about missing descriptors.
+/// Shortest time between two log lines that say that the process has no free file descriptor.
 const TOLD_AGAIN: Duration = Duration::from_secs(10);
 /// Pause between two tries to open a file.
 const PAUSE: Duration = Duration::from_millis(10);

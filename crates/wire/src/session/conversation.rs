@@ -362,9 +362,9 @@ impl Connection {
         }
     }
 
-    /// Answers a request whose turn has come. `place` is the room for the answer that the request
-    /// has waited for. A long read gives it back, and asks for another one when its length is
-    /// known.
+    /// Answers a request whose turn has come. `place` is the share of the memory for answers that
+    /// the request got with its turn. A long read returns `place`, and asks for a share of the right
+    /// size when the length of its answer is known.
     fn resolve<'a>(
         &'a self,
         due: DueRequest,

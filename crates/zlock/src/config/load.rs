@@ -67,8 +67,8 @@ pub fn given(matches: &ArgMatches) -> Vec<Given> {
     given.collect()
 }
 
-/// Variables of the environment that name a table of the configuration and no key in it. Variables
-/// that Kubernetes makes of services are left out.
+/// Returns the environment variables whose names begin with a table of the configuration and do not
+/// go on with one of its keys. Variables that Kubernetes sets for its services are left out.
 pub fn unknown_variables(names: impl Iterator<Item = String>) -> Vec<String> {
     let is_of_table =
         |name: &str| KEYS.iter().any(|key| name.starts_with(&format!("ZLOCK_{}_", key.table.to_uppercase())));

@@ -61,7 +61,8 @@ struct Wait {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum InTheWay {
     No,
-    /// A waiter that leaves room, but that later tickets may not overtake.
+    /// The contender waits too. The demands of both fit together, but a ticket is not granted before
+    /// the waiters in front of it.
     UntilGranted,
     UntilGone,
 }

@@ -45,7 +45,7 @@ macro_rules! limits {
         }
 
         impl Limits {
-            /// The table of all limits, in the order of the format.
+            /// The table of all limits, in the order of their encoding.
             pub const ROWS: &'static [LimitRow] = &[$(LimitRow {
                 name: stringify!($name),
                 unit: Unit::$unit,

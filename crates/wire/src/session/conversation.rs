@@ -363,8 +363,8 @@ impl Connection {
     }
 
     /// Answers a request whose turn has come. `place` is the share of the memory for answers that
-    /// the request got with its turn. A long read returns `place`, and asks for a share of the right
-    /// size when the length of its answer is known.
+    /// the request got with its turn. A long read returns `place`, and asks for a share of the
+    /// right size when the length of its answer is known.
     fn resolve<'a>(
         &'a self,
         due: DueRequest,

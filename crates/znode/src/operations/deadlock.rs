@@ -61,8 +61,8 @@ struct Wait {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum InTheWay {
     No,
-    /// The contender waits too. The demands of both fit together, but a ticket is not granted before
-    /// the waiters in front of it.
+    /// The contender waits too. The demands of both fit together, but a ticket is not granted
+    /// before the waiters in front of it.
     UntilGranted,
     UntilGone,
 }

@@ -226,7 +226,8 @@ pub(crate) fn acl(entries: Vec<AclEntry>) -> Result<Vec<Acl>, Problem> {
 pub(crate) fn parse_acl(text: &str) -> Result<Vec<Acl>, Problem> {
     // No scheme begins with a bracket.
     if text.starts_with('[') {
-        return acl(serde_json::from_str(text).map_err(|error| Problem::bad("acl", error))?);
+        let entries = serde_json::from_str(text);
+        return acl(entries.map_err(|error| Problem::bad("acl", format!("not a JSON list of entries: {error}")))?);
     }
     let entry = |entry: &str| {
         let (who, letters) = entry.rsplit_once(':')?;

@@ -39,6 +39,7 @@ pub(crate) const ROUTES: &[Route] = &[
         rules: &[
             NO_FRACTION,
             "permits_max: it is missing",
+            "is named twice",
             "are asked for, and the semaphore has",
             "of them, and permits_max is",
             "permits and permits_max belong to mode=semaphore",

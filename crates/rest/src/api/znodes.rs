@@ -33,7 +33,12 @@ pub(crate) const ROUTES: &[Route] = &[
     Route {
         spellings: ROOT,
         problems: &[CREATE, &[InvalidAcl]],
-        rules: &["the root is there already", "the mode needs one", "only with mode=persistent-ttl"],
+        rules: &[
+            "the root is there already",
+            "the mode needs one",
+            "only with mode=persistent-ttl",
+            "not a JSON list of entries",
+        ],
         ..route!(create)
     },
     Route {

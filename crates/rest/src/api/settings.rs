@@ -16,7 +16,7 @@ const ROUTE: &str = "/v1/settings";
 
 pub(crate) const ROUTES: &[Route] = &[
     Route { reads: true, ..route!(look) },
-    Route { problems: SET, rules: &[NO_FRACTION], ..route!(set) },
+    Route { problems: SET, rules: &[NO_FRACTION, "not together with managed"], ..route!(set) },
     Route { problems: SET, ..route!(reset) },
 ];
 
